@@ -22,7 +22,7 @@ from persist.db.values.pages import check_limit
 from persist.errors import Conflict, InvalidValue, LeaseLost, NotFound
 from persist.events.models import event_consumers, event_log
 from persist.events.schemas import Consumer, Event, EventBatch
-from persist.events.settling import Look, settled_now
+from persist.events.settling import Look, sees_commits, settled_now
 from persist.quoting import named
 
 LEASE = timedelta(minutes=1)
@@ -123,6 +123,8 @@ class Consumers(Repository):
         span = check_timedelta("lease", lease, zero=False)
         now = work.now()
         until = instant_after("lease", now, span)
+        if not sees_commits(work):
+            raise InvalidValue("transaction", "a consumer would pass over events in one snapshot: begin it as READ COMMITTED.")
         with work.batch() as batch:
             place, settled = batch.row(_PLACE, row_name=consumer), Look(batch)
             at_once = batch.rows(_EVENTS_AT_ONCE, row_name=consumer, at=now, limit=most)

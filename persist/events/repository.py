@@ -17,7 +17,7 @@ from persist.errors import InvalidValue
 from persist.events.consumers import Consumers
 from persist.events.models import event_log
 from persist.events.schemas import ALL, SNAPSHOT, Event
-from persist.events.settling import MARK, settled_now, settled_part
+from persist.events.settling import MARK, sees_commits, settled_now, settled_part
 from persist.events.trimming import lock_log, streams, trim, trim_each
 
 List = list
@@ -99,7 +99,7 @@ def read_all(work: UnitOfWork, after: int, limit: int, *, settled: int | None = 
 
     `settled`: a position that was settled before the transaction began.
     """
-    if settled is None and work.writable and not work.runtime.dialect.one_writer:
+    if settled is None and work.writable and not work.runtime.dialect.one_writer and sees_commits(work):
         settled = settled_now(work)  # before the statement that reads, which sees what has ended by then
     with work.batch() as batch:
         mark = batch.row(MARK)

@@ -15,7 +15,7 @@ from sqlalchemy import Text, literal, select, update
 
 from persist.db.changes.batch import Batch
 from persist.db.concurrency.deadline_timer import Timer
-from persist.db.expressions.positions import commits_asynchronously, last_position, settled_position
+from persist.db.expressions.positions import commits_asynchronously, is_snapshot, last_position, settled_position
 from persist.db.statements.prepared import Statement, param
 from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.unit_of_work import UnitOfWork
@@ -36,6 +36,7 @@ _H = event_heads.c
 _COUNTER = Statement(select(_H.settled, _H.seq).where(_H.stream_id == ALL))
 _SETTLED = Statement(select(settled_position(event_positions)))
 _LAST = Statement(select(last_position(event_positions)))
+_IS_SNAPSHOT = Statement(select(is_snapshot()))
 MARK = Statement(select(_H.settled).where(_H.stream_id == ALL))
 """The position up to which all are settled in the snapshot; None if all are."""
 
@@ -144,6 +145,14 @@ class Look:
         if counter is None or found is None:
             return 0
         return int(counter[1] if counter[0] is None else found[0])
+
+
+def sees_commits(work: UnitOfWork) -> bool:
+    """Whether later statements of the transaction see what others commit meanwhile: a caller's may go by one snapshot."""
+    if work.runtime.dialect.one_writer or (work.runtime.owns_engine and not work.joined):
+        return True
+    found = work.row(_IS_SNAPSHOT)
+    return found is not None and not found[0]
 
 
 def settled_now(work: UnitOfWork) -> int:

@@ -19,16 +19,16 @@ from typing import Any, TypeVar
 from sqlalchemy import Table, bindparam, delete, func, select, update
 
 from persist.db.changes.event_streams import logged_tables
-from persist.db.expressions.positions import last_position, raised_sequence
+from persist.db.expressions.positions import last_position, raised_sequence, switch_lock
 from persist.db.expressions.upsert import merge, upsert
 from persist.db.schema.base import table_of
 from persist.db.schema.column_types import Int64
 from persist.db.schema.meta_table import Meta
 from persist.db.statements.prepared import Statement, param
-from persist.db.statements.schema_version import EVENTS
+from persist.db.statements.schema_version import EVENTS, GUARDING
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.errors import StoreBusy
-from persist.events.models import LOG_TABLES, event_heads, event_log, event_positions
+from persist.events.models import LOG_TABLES, event_consumers, event_heads, event_log, event_positions
 from persist.events.schemas import ALL
 from persist.events.settling import settled_now
 from persist.events.snapshots import every_stream, write_locked_snapshot
@@ -39,7 +39,6 @@ Run = Callable[[Callable[[UnitOfWork], Any]], Any]
 
 SNAPSHOTS = "events_snapshots"
 """The key of `_meta` that says how far the snapshots are; see Progress."""
-_GUARDING = "guarding"
 _TOGETHER = 8
 """Tables that are guarded in one transaction if nobody writes to them."""
 PATIENCE = 60.0
@@ -61,6 +60,8 @@ _LAST = Statement(select(func.coalesce(func.max(event_log.c.position), 0)))
 _RAISE = Statement(select(raised_sequence(event_positions, bindparam("last_used", type_=Int64()))))
 _LAST_TAKEN = Statement(select(last_position(event_positions)))
 _TAKE = Statement(update(event_heads).where(_H.stream_id == ALL).values(settled=param("upto")))
+_LAST_PLACE = Statement(select(func.coalesce(func.max(event_consumers.c.position), 0)))
+_SWITCH = Statement(select(switch_lock(event_positions)))
 _STOP = Statement(update(event_heads).where(_H.stream_id == ALL).values(logging=False, settled=None, seq=param("last_used")))
 
 
@@ -81,9 +82,9 @@ class Progress:
 
 
 def is_unfinished(work: UnitOfWork) -> bool:
-    """Whether snapshots are missing of a log that was switched on."""
+    """Whether snapshots are missing of a log that was switched on, or it has perhaps not been switched wholly."""
     progress = progress_of(work)
-    return progress is not None and progress.upto is None
+    return _noted(work)[0] == GUARDING or (progress is not None and progress.upto is None)
 
 
 def switch_on(run: Run, work_tables: Sequence[Table], logs: Callable[[], None]) -> bool:
@@ -95,12 +96,14 @@ def switch_on(run: Run, work_tables: Sequence[Table], logs: Callable[[], None]) 
     noted, revision = run(_noted)
     if noted != revision:
         run(lambda work: _check(work, tables))
-        _patiently(run, lambda work: _begin(work, fresh=noted is None))
+        takes_triggers = _patiently(run, lambda work: _begin(work, fresh=noted is None))
         logs()
-        if _patiently(run, _number):
+        if takes_triggers:
             for at in range(0, len(tables), _TOGETHER):
                 _guard_each(run, tables[at : at + _TOGETHER])
         run(_guarded)
+    else:
+        run(take_positions)  # a sequence may have been left behind: no logical replica copies one
     progress = run(progress_of)
     if progress is None or progress.upto is not None:
         return noted is None
@@ -119,10 +122,14 @@ def _check(work: UnitOfWork, tables: Sequence[Table]) -> None:
     every_stream(work, tables)  # none may be called as all streams together
 
 
-def _begin(work: UnitOfWork, *, fresh: bool) -> None:
-    """From this transaction's commit on stores log that are opened or refused. Positions come from the sequence on a server."""
+def _begin(work: UnitOfWork, *, fresh: bool) -> bool:
+    """From this transaction's commit on stores log that are opened or refused. Positions come from the sequence on a server.
+
+    Those of older releases do so from the same instant on. False: the database takes no triggers.
+    """
     work.whole_tables.be_brief()
     counter = work.row(_COUNTER)
+    takes_triggers = work.whole_tables.number_events(LOG_TABLES)
     noted, _ = _noted(work)
     if noted is None or counter is None or not counter[0]:
         last = work.row(_LAST)
@@ -134,7 +141,8 @@ def _begin(work: UnitOfWork, *, fresh: bool) -> None:
             _note(work, Progress(since=0))
     else:
         take_positions(work)
-    work.run(_NOTE, key=EVENTS, value=_GUARDING)
+    work.run(_NOTE, key=EVENTS, value=GUARDING)
+    return takes_triggers
 
 
 def take_positions(work: UnitOfWork) -> None:
@@ -142,7 +150,8 @@ def take_positions(work: UnitOfWork) -> None:
     counter, last = work.row(_COUNTER), work.row(_LAST)
     if counter is None or last is None:
         return
-    used = max(last[0], counter[1])
+    place = work.row(_LAST_PLACE)
+    used = max(last[0], counter[1], counter[2] or 0, 0 if place is None else place[0])
     if work.runtime.dialect.one_writer:
         if counter[2] is not None:
             work.run(_COUNT, seq=used)
@@ -152,11 +161,6 @@ def take_positions(work: UnitOfWork) -> None:
         work.row(_RAISE, last_used=used)
     if counter[2] is None:
         work.run(_TAKE, upto=used)
-
-
-def _number(work: UnitOfWork) -> bool:
-    work.whole_tables.be_brief()
-    return work.whole_tables.number_events(LOG_TABLES)
 
 
 def _guard_each(run: Run, tables: Sequence[Table]) -> None:
@@ -251,7 +255,7 @@ def switch_off(run: Run, work_tables: Sequence[Table]) -> bool:
     if not run(is_on):
         return False
     run(lambda work: work.whole_tables.check_guard(tables, on=False))
-    run(lambda work: work.run(_NOTE, key=EVENTS, value=_GUARDING))
+    run(lambda work: work.run(_NOTE, key=EVENTS, value=GUARDING))
     for table in tables:  # stores that know that the log is on go on logging
         _patiently(run, partial(_unguard, table=table))
     return bool(_patiently(run, _stop))
@@ -265,6 +269,7 @@ def _unguard(work: UnitOfWork, table: Table) -> None:
 
 def _stop(work: UnitOfWork) -> bool:
     work.whole_tables.be_brief()
+    work.row(_SWITCH)
     counter, last = work.row(_COUNTER), work.row(_LAST)
     if not is_on(work) or counter is None or last is None:
         return False

@@ -19,7 +19,7 @@ from persist.db.changes.driver_statements import StatementRunner
 from persist.db.changes.event_streams import key_of, place_of
 from persist.db.changes.journal import Change, Op, VerbChanges
 from persist.db.dialects.event_log import MAX_PAYLOAD, Notify
-from persist.db.expressions.positions import next_position, position_lock
+from persist.db.expressions.positions import next_position, position_lock, switch_hold
 from persist.db.expressions.upsert import merging
 from persist.db.formats.json_rows import JsonRows
 from persist.db.schema.column_types import Int64
@@ -46,6 +46,7 @@ _of_stream = and_(_own.c.stream_id == _stream, _own.c.stream_id != _all.c.stream
 _counts = _all.c.settled.is_(None)
 _COUNT = Statement(update(event_heads).where(_H.stream_id == ALL, _H.logging, _H.settled.is_(None)).values(seq=_H.seq + _many))
 # Without a table: on a distributed server they would run where the table is, without the sequence.
+_HOLD = Statement(select(switch_hold(event_positions)))
 _LOCK = Statement(select(position_lock(event_positions)))
 _TAKE = Statement(select(next_position(event_positions)))
 _COUNT_STREAM = Statement(
@@ -147,6 +148,8 @@ class EventWriter:
         return not self._apart
 
     def _count(self, batch: Batch, events: Mapping[str, int]) -> None:
+        if self._takes_positions:
+            batch.row(_HOLD)  # or the log may be off before the events are stored, whose numbers are given here
         batch.run(_COUNT, many=sum(events.values()))
         for stream in sorted(events):
             batch.run(_COUNT_STREAM, stream=stream, many=events[stream])

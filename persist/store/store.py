@@ -15,7 +15,7 @@ from persist.db.dialects.event_log import RUNS, TURNS
 from persist.db.dialects.from_url import check_listen_url, dialect_for, dialect_of
 from persist.db.dialects.interface import Dialect
 from persist.db.group_commit.pinned_connection import PinnedConnection
-from persist.db.statements.schema_version import HEAD
+from persist.db.statements.schema_version import GUARDING, HEAD
 from persist.db.transactions.notifier import Notifiers, Tell
 from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.unit_of_work import UnitOfWork
@@ -164,7 +164,7 @@ class Store(Domains):
         store._event_log.prepare(distributed=found.distributed)
         runtime.keep_log(found.log_revision is not None)
         runtime.marks_writes = found.strict
-        if found.log_revision not in (None, HEAD) and not dialect.read_only:
+        if found.log_revision not in (None, HEAD, GUARDING) and not dialect.read_only:
             store.switch_events(True)  # tables added by later revisions have no event guard yet
         if found.has_deltas and owns_engine:
             try:
@@ -261,8 +261,8 @@ class Store(Domains):
     def switch_events(self, on: bool) -> bool:
         """Switch the log of events on or off for every user of the database. False: nothing changed.
 
-        Switching it on writes the rows of the database as one snapshot event per stream; other writers wait until that is
-        done. On Postgres the role needs the rights to create functions and triggers: NotPermitted names the missing ones.
+        Switching it on writes the rows of the database as one snapshot event per stream, each in a transaction of its own, while
+        others write. On Postgres the role needs the rights to create functions and triggers: NotPermitted names the missing ones.
         """
         return self._event_log.switch(on)
 

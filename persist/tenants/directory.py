@@ -178,7 +178,10 @@ class Directory:
         found = table.find(name)
         if found is None:
             raise UnknownTenant("tenant", name)
-        table.change(name, found.status, Status.DROPPING)
+        marked = table.change(name, found.status, Status.DROPPING)
+        found = table.find(name)  # the entry may be another one by now, or on another server
+        if not marked or found is None:
+            raise Conflict(f"Another process has just changed the tenant {name}; look, and drop it again.", constraint="tenants")
         self.servers.server(found.server).drop(name)
         table.change(name, Status.DROPPING, None)
 

@@ -9,7 +9,7 @@ Other transactions, of any database of the server, delay nobody. On SQLite, whic
 
 from typing import Any
 
-from sqlalchemy import BigInteger, Sequence, Text
+from sqlalchemy import BigInteger, Boolean, Sequence, Text
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.elements import ColumnElement
@@ -19,6 +19,8 @@ from sqlalchemy.types import TypeEngine
 from persist.db.sqlalchemy_private import made_of
 
 _WRAP = 2**32
+_LOCKED = "persist.locks_positions"
+"""The setting of a transaction that has the lock of its positions."""
 
 
 @made_of(sequence=InternalTraversal.dp_named_ddl_element)
@@ -52,6 +54,22 @@ class position_lock(_Positions):  # noqa: N801  # reads as the SQL it stands for
     type = Text()
 
 
+class switch_hold(_Positions):  # noqa: N801  # reads as the SQL it stands for
+    """Lets nobody switch the log off before the transaction has ended. It waits for one who is about to."""
+
+    inherit_cache = True
+
+    type = Text()
+
+
+class switch_lock(_Positions):  # noqa: N801  # reads as the SQL it stands for
+    """Waits for the transactions that hold the switch, and lets no other one hold it before this one has ended."""
+
+    inherit_cache = True
+
+    type = Text()
+
+
 class settled_position(_Positions):  # noqa: N801  # reads as the SQL it stands for
     """No other transaction that runs has a position up to this one.
 
@@ -71,6 +89,13 @@ class raised_sequence(_Positions):  # noqa: N801  # reads as the SQL it stands f
 
 
 @made_of()
+class is_snapshot(ColumnElement[Any]):  # noqa: N801  # reads as the SQL it stands for
+    """Whether no later statement of the transaction sees what others commit meanwhile."""
+
+    type = Boolean()
+
+
+@made_of()
 class commits_asynchronously(ColumnElement[Any]):  # noqa: N801  # reads as the SQL it stands for
     """Lets the transaction return from COMMIT before it is on disk: for what may be lost with the server."""
 
@@ -79,6 +104,7 @@ class commits_asynchronously(ColumnElement[Any]):  # noqa: N801  # reads as the 
 
 @compiles(_Positions, "sqlite")
 @compiles(commits_asynchronously, "sqlite")
+@compiles(is_snapshot, "sqlite")
 def _render_lite(element: ColumnElement[Any], compiler: SQLCompiler, **kw: Any) -> str:
     return "NULL"
 
@@ -100,7 +126,24 @@ def _render_last(element: last_position, compiler: SQLCompiler, **kw: Any) -> st
 
 @compiles(position_lock, "postgresql")
 def _render_lock(element: position_lock, compiler: SQLCompiler, **kw: Any) -> str:
-    return f"CAST({lock_call(_named(element, compiler))} AS TEXT)"
+    # Once in a transaction: the first lock has the smallest number. What is noted is undone with a savepoint, as the lock is.
+    first = f"coalesce(current_setting('{_LOCKED}', true), '') = ''"
+    return f"CASE WHEN {first} THEN concat({lock_call(_named(element, compiler))}, set_config('{_LOCKED}', 'on', true)) END"
+
+
+@compiles(switch_hold, "postgresql")
+def _render_hold(element: switch_hold, compiler: SQLCompiler, **kw: Any) -> str:
+    return f"CAST(pg_advisory_xact_lock_shared(CAST(CAST({_named(element, compiler)} AS oid) AS bigint)) AS TEXT)"
+
+
+@compiles(switch_lock, "postgresql")
+def _render_switch(element: switch_lock, compiler: SQLCompiler, **kw: Any) -> str:
+    return f"CAST(pg_advisory_xact_lock(CAST(CAST({_named(element, compiler)} AS oid) AS bigint)) AS TEXT)"
+
+
+@compiles(is_snapshot, "postgresql")
+def _render_snapshot(element: is_snapshot, compiler: SQLCompiler, **kw: Any) -> str:
+    return "current_setting('transaction_isolation') <> 'read committed'"
 
 
 @compiles(settled_position, "postgresql")

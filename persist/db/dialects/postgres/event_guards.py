@@ -17,6 +17,7 @@ SQLSTATE = "PE001"
 _REFUSED = "triggers are not supported"
 """What Citus says of a distributed table, as an internal error."""
 _BRIEF_MS = 40
+_SWITCHERS = 1885696628
 _GUARDED = """
     SELECT count(*) FROM pg_catalog.pg_trigger t JOIN pg_catalog.pg_class c ON c.oid = t.tgrelid
     JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE t.tgname = %s AND n.nspname = %s AND c.relname = ANY(%s)"""
@@ -63,6 +64,8 @@ class PostgresEventGuards(EventGuards):
 
     def be_brief(self, connection: Connection, *, at_once: bool) -> None:
         connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{1 if at_once else _BRIEF_MS}ms'")
+        # two who switch at once would meet in the catalog, which lets neither wait
+        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_SWITCHERS}, hashtext(%s))", (self._schema,))
 
     def missing(self, connection: Connection, tables: Sequence[Table]) -> int:
         names = [table.name for table in tables]
