@@ -148,7 +148,7 @@ class Look:
 
 
 def sees_commits(work: UnitOfWork) -> bool:
-    """Whether later statements of the transaction see what others commit meanwhile: a caller's may go by one snapshot."""
+    """Whether later statements of the transaction see what others have committed: a caller's may go by one snapshot."""
     if work.runtime.dialect.one_writer or (work.runtime.owns_engine and not work.joined):
         return True
     found = work.row(_IS_SNAPSHOT)

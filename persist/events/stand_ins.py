@@ -82,10 +82,11 @@ def _span(work: UnitOfWork, stream: str) -> tuple[int | None, int | None]:
 def count_again(work: UnitOfWork) -> None:
     """Insert missing head rows, counted from the events of their streams."""
     for stream, last, first in work.rows(_UNCOUNTED):
-        work.run(_ADD, stream_id=stream, seq=last, first_seq=first, logging=True)
+        work.run(_ADD, stream_id=stream, seq=last, first_seq=first, logging=True, settled=None)
     last, _ = _span(work, ALL)
     if work.row(_FIRST_KEPT, stream=ALL) is None and (last is not None or is_on(work)):
-        work.run(_ADD, stream_id=ALL, seq=last or 0, first_seq=1, logging=is_on(work))
+        settled = _settled(work, {"stream_id": ALL})
+        work.run(_ADD, stream_id=ALL, seq=last or 0, first_seq=1, logging=is_on(work), **settled)
 
 
 STAND_INS: StandIns = {

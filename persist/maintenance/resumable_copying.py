@@ -15,6 +15,8 @@ from persist.db.statements.prepared import Statement
 from persist.db.statements.schema_version import COPY, EVENTS, OWN_SCOPES
 from persist.errors import Conflict, InvalidValue, NotFound
 from persist.events.models import LOG_TABLES
+from persist.events.switching import take_positions
+from persist.lazy_imports import lazy_modules
 from persist.maintenance.blob_copying import copy_bodies
 from persist.maintenance.checksums import Checksum
 from persist.maintenance.copy_marks import META, Mark, begin, end, first_mark, go_on, read_mark, take_over
@@ -23,9 +25,11 @@ from persist.maintenance.empty_store import FIXED, refuse_unless_empty
 from persist.maintenance.reconciling import Reconciling
 from persist.maintenance.table_keys import after, first_page, key_in, next_page, page_columns
 from persist.maintenance.transactions import TABLES, Session, session
-from persist.schema import migrate
 from persist.settings import current_settings
 from persist.store.store import Store
+
+with lazy_modules(globals()):
+    from persist.schema import migrate
 
 COPIED = tuple(table for table in TABLES if table is not META)
 _ROWS = 1000
@@ -211,7 +215,9 @@ class _ResumableCopy:
                 if highest is not None:
                     target.bulk.go_on_after(table, highest)
             if any(row[0] == EVENTS for row in rows):  # the log was copied completely, and the copy continues it
+                target.work.whole_tables.number_events(LOG_TABLES)
                 target.work.whole_tables.guard(logged_tables(TABLES), LOG_TABLES)
+            take_positions(target.work)
         return checksum
 
     @contextmanager

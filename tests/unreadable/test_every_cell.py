@@ -63,6 +63,7 @@ NEEDED: Mapping[str, set[str]] = {
     "chat.messages.list": {"chat_messages.created_at", "chat_messages.session_id"},
     "conversations.exchange.send": {"sessions.progression_id"},
     "conversations.vectors.search": {"sessions.progression_id"},
+    "events.consumers.list": {"event_heads.seq", "event_heads.settled"},
     "events.trim": {"event_heads.seq", "event_heads.first_seq"},
     "histories.entries.list": {f"history_entries.{column}" for column in ("root_id", "line_id", "depth")},
     "programs.runs.finish": {"run.status"},

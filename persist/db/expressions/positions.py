@@ -90,7 +90,7 @@ class raised_sequence(_Positions):  # noqa: N801  # reads as the SQL it stands f
 
 @made_of()
 class is_snapshot(ColumnElement[Any]):  # noqa: N801  # reads as the SQL it stands for
-    """Whether no later statement of the transaction sees what others commit meanwhile."""
+    """Whether the transaction goes by one snapshot, so that no later statement sees what others have committed since."""
 
     type = Boolean()
 

@@ -45,7 +45,7 @@ OWN_SCOPES = ("run_id", "instance_id", "workspace_id")
 EVENTS = "events"
 """The key of `_meta` that is there if the event log is on."""
 GUARDING = "guarding"
-"""Its value, instead of a revision, while somebody switches the log."""
+"""The value of EVENTS, instead of a revision, while the log is being switched on or off."""
 
 STRICT = "strict"
 """The key of `_meta` that is there if only persist may write some tables of the file."""

@@ -167,8 +167,6 @@ class UnitOfWork:
         if self.events.journal is not None:
             self.events.journal.begin_verb(name, stream)
 
-    # -- arguments
-
     def json(self, path: str, value: Json) -> JsonText:
         """The checked JSON text of a value."""
         return encode(value, path, self.runtime.limits)
@@ -331,8 +329,6 @@ class UnitOfWork:
     def advance_sequences(self, tables: Sequence[Table]) -> None:
         """Advance the id sequences of the tables, after rows were inserted with explicit ids."""
         self.runtime.dialect.tables.advance_sequences(self.connection, tables)
-
-    # -- connections
 
     @property
     def connection(self) -> Connection:

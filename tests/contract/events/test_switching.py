@@ -15,8 +15,10 @@ from tests.contract.events.scenes import assert_gapless, events, kinds, rows_of
 def triggers(raw: Raw) -> int:
     """How many guards of the log the database has on tables of ours."""
     if raw.is_sqlite:
-        return int(raw.value("SELECT count(*) FROM sqlite_master WHERE type = 'trigger' AND name LIKE 'persist_event_guard%'"))
-    return int(raw.value("SELECT count(*) FROM pg_trigger WHERE tgname LIKE 'persist_event_guard%'"))
+        return int(
+            raw.value("SELECT count(*) FROM sqlite_master WHERE type = 'trigger' AND substr(name, 1, 19) = 'persist_event_guard'")
+        )
+    return int(raw.value("SELECT count(*) FROM pg_trigger WHERE left(tgname, 19) = 'persist_event_guard'"))
 
 
 def test_a_log_that_nobody_switched_on_costs_the_database_nothing(store: Any, raw: Raw) -> None:
