@@ -3,7 +3,7 @@
 from base64 import b64encode
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,9 @@ from persist.agent_tasks.schemas import Piece
 from persist.app_sessions.schemas import ArtifactKey, NewEvent, NewMemory, StateChange
 from persist.checkpoints.schemas import Blob, Write
 from persist.histories.schemas import Message, NewEntry
+from persist.maintenance import maintain
 from persist.schema.metadata import metadata
-from persist.testing import START
+from persist.testing import START, FrozenClock
 from tests.contract.conftest import Raw
 from tests.maintenance.pruning_scenes import every_row
 
@@ -218,3 +219,23 @@ def files_of(url: str) -> list[Path]:
     """The files of a SQLite database."""
     path = Path(url.removeprefix("sqlite:///"))
     return [one for one in (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-journal")) if one.exists()]
+
+
+MARIA = selectors("maria")
+FORKED = {"parent_branch_id": "maria-main", "forked_at_ord": 1}
+
+
+def folded(url: str) -> dict[str, Any]:
+    """The rows of a database with its progressions folded, but for what says whether it logs."""
+    with Store.open(url) as store:
+        maintain(store)
+    return {name: of for name, of in rows(url).items() if name != "_meta"}
+
+
+@contextmanager
+def two_people(url: str, clock: FrozenClock) -> Iterator[Store]:
+    """A store that logs, with what Maria and Peter have stored."""
+    with Store.open(url, clock=clock, events=True) as store:
+        person(store, "maria")
+        person(store, "peter")
+        yield store

@@ -9,40 +9,29 @@ import pytest
 
 from persist import Store
 from persist.errors import Conflict, NotFound
-from persist.maintenance import doctor, erase, export, maintain, rebuild
+from persist.maintenance import doctor, erase, export, rebuild
 from persist.schema.metadata import metadata
 from persist.settings import Settings
 from persist.testing import FrozenClock
 from tests.maintenance.erasing_scenes import (
+    MARIA,
     NAMES_OF_STREAMS,
     events,
     files_of,
+    folded,
     person,
     places_of,
     rows,
     secret_of,
-    selectors,
+    two_people,
     without,
 )
 from tests.maintenance.pruning_scenes import gone
 
-MARIA = selectors("maria")
-FORKED = {"parent_branch_id": "maria-main", "forked_at_ord": 1}
-
-
-def folded(url: str) -> dict[str, Any]:
-    """The rows of a database with its progressions folded, but for what says whether it logs."""
-    with Store.open(url) as store:
-        maintain(store)
-    return {name: of for name, of in rows(url).items() if name != "_meta"}
-
 
 @pytest.fixture
 def store(database_url: str, clock: FrozenClock) -> Iterator[Store]:
-    """Two people, in a store that logs."""
-    with Store.open(database_url, clock=clock, events=True) as store:
-        person(store, "maria")
-        person(store, "peter")
+    with two_people(database_url, clock) as store:
         yield store
 
 

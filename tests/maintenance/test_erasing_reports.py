@@ -8,32 +8,19 @@ import pytest
 
 from persist import Store
 from persist.errors import InvalidValue, ReadOnlyTransaction, TransactionOpen
-from persist.maintenance import EraseReport, erase, maintain, verify_report
+from persist.maintenance import EraseReport, erase, verify_report
 from persist.testing import FrozenClock
 from tests.maintenance.erasing_scenes import (
-    person,
+    MARIA,
     rows,
     secret_of,
-    selectors,
+    two_people,
 )
-
-MARIA = selectors("maria")
-FORKED = {"parent_branch_id": "maria-main", "forked_at_ord": 1}
-
-
-def folded(url: str) -> dict[str, Any]:
-    """The rows of a database with its progressions folded, but for what says whether it logs."""
-    with Store.open(url) as store:
-        maintain(store)
-    return {name: of for name, of in rows(url).items() if name != "_meta"}
 
 
 @pytest.fixture
 def store(database_url: str, clock: FrozenClock) -> Iterator[Store]:
-    """Two people, in a store that logs."""
-    with Store.open(database_url, clock=clock, events=True) as store:
-        person(store, "maria")
-        person(store, "peter")
+    with two_people(database_url, clock) as store:
         yield store
 
 
