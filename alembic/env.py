@@ -111,6 +111,7 @@ def first_phase(connection: Connection, schema: str, *, apart: bool) -> tuple[st
         call("before", connection)
         marks = upgrading.marks_in(connection, schema) if moves() else upgrading.Marks()
         upgrading.go_on_after(connection, schema, marks)
+        upgrading.leave_triggers(connection, context.get_context().impl)
         if apart:
             coming = steps_between(scripts, marks.version, scripts.get_current_head(), "postgresql")
             upgrading.leave_indexes_of(existing_tables(coming), context.get_context().impl)

@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 from alembic import command
-from sqlalchemy import StaticPool, create_engine
+from sqlalchemy import StaticPool, create_engine, true
 
 import persist
 from persist import MigrationFailed, Store
@@ -80,6 +80,15 @@ def test_a_database_of_an_old_revision_becomes_as_a_new_one(revision: str, at: A
     place = at(revision)
     persist.upgrade(place.url)
     assert is_current(place, new)
+
+
+def test_an_upgrade_where_the_server_refuses_triggers(empty_postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upgrading, "is_distributed", true)
+    with Store.open(empty_postgres_url, migrate=True) as store, psycopg.connect(empty_postgres_url) as connection:
+        store.chat.sessions.create(agent="a", model={})
+        found = connection.execute("SELECT tgname FROM pg_trigger WHERE NOT tgisinternal AND tgname LIKE 'persist_row_guard%'")
+        assert found.fetchall() == []
+        assert connection.execute("SELECT version_num FROM persist.persist_alembic_version").fetchone() == (HEAD,)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 from persist.programs import audit
 from tests.contract.programs.scenes import RUN, bind, given, make, resolve
 
+pytestmark = pytest.mark.one_server
 REFUSED = (sqlite3.IntegrityError, psycopg.errors.CheckViolation)
 PATHS = [
     "/etc/passwd",

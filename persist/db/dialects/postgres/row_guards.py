@@ -3,9 +3,10 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import Table, Text, bindparam, literal_column, select, text
+from sqlalchemy import Table, Text, bindparam, literal, literal_column, null, select, text
 
 from persist.db.schema.row_guards import GUARDS, PREFIX, BoundOnce, Guard, PlainName, said
+from persist.db.statements.distribution import is_distributed
 from persist.db.statements.prepared import Row, Statement
 
 SETTING = "persist.carries_rows"
@@ -14,7 +15,8 @@ _FROM = (
     "pg_catalog.pg_trigger t JOIN pg_catalog.pg_class c ON c.oid = t.tgrelid"
     " JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
 )
-FOUND = Statement(
+_REFUSED = "triggers are refused"
+_there = (
     select(literal_column("t.tgname", Text()), literal_column("NULL", Text()))
     .select_from(text(_FROM))
     .where(
@@ -22,7 +24,8 @@ FOUND = Statement(
         text(f"starts_with(t.tgname, '{PREFIX}_') AND t.tgenabled IN ('O', 'A')"),
     )
 )
-"""The triggers of row guards that are there and switched on: name, and NULL."""
+FOUND = Statement(_there.union_all(select(literal(_REFUSED, Text()), null()).where(is_distributed())))
+"""The triggers of row guards that are there and switched on: name, and NULL; _REFUSED for a distributed server."""
 _REFUSE = (
     f"BEGIN IF current_setting('{SETTING}', true) IS DISTINCT FROM 'on' THEN"
     " RAISE EXCEPTION USING ERRCODE = '23514', CONSTRAINT = TG_ARGV[0], MESSAGE = TG_ARGV[1]; END IF; RETURN NEW; END"
@@ -76,8 +79,10 @@ def _no_plain_name(value: str, folder: str) -> str:
 
 
 def missing_row_guards(rows: Iterable[Row], tables: Sequence[Table]) -> list[str]:
-    """The names of the triggers of these tables that are not among the rows of FOUND."""
+    """The names of the triggers of these tables that are not among the rows of FOUND; none where the server refuses triggers."""
     found = {row[0] for row in rows}
+    if _REFUSED in found:
+        return []
     expected = [statement.split()[2] for table in tables for statement in row_guard_ddl(table)[1:]]
     return [name for name in expected if name not in found]
 

@@ -18,6 +18,7 @@ from persist.db.dialects.postgres.schema_locks import EVERYTHING, ONE_SCHEMA, ON
 from persist.db.dialects.upgrade_steps import Step, StepKind
 from persist.db.schema.base import SCHEMA_TOKEN, table_of
 from persist.db.schema.meta_table import Meta
+from persist.db.statements.distribution import is_distributed
 from persist.db.statements.schema_version import version_table
 
 _meta = table_of(Meta)
@@ -174,6 +175,19 @@ def leave_indexes_of(tables: Collection[str], alembic: Any) -> None:
     """Let revisions neither make nor drop an index of these tables: a later step does. `alembic`: the implementation in use."""
     for name in ("create_index", "drop_index"):
         setattr(alembic, name, _unless_on(tables, getattr(alembic, name)))
+
+
+def leave_triggers(connection: Connection, alembic: Any) -> None:
+    """On a distributed server, which refuses them, let revisions make no triggers."""
+    if not connection.execute(select(is_distributed())).scalar():
+        return
+    execute = alembic.execute
+
+    def done(statement: Any, *given: Any, **options: Any) -> None:
+        if not str(statement).startswith("CREATE TRIGGER"):
+            execute(statement, *given, **options)
+
+    alembic.execute = done
 
 
 def _unless_on(tables: Collection[str], operation: Any) -> Any:
