@@ -138,7 +138,7 @@ def _found(driver: Any, dialect: Dialect, revision: str | None, *, end: Callable
         problem = f"a value of {error.table} cannot be read ({error.reason}); correct it, or restore a backup."
         raise StoreCorrupt(where, problem) from error
     except Exception as error:  # no such table: `verify` examines the new, foreign or older database next
-        if dialect.errors.translate_driver_error(error) is None:
+        if revision is None or dialect.errors.translate_driver_error(error) is None:
             raise
         return None
     finally:

@@ -24,4 +24,4 @@ def _render_lite(element: is_distributed, compiler: SQLCompiler, **kw: Any) -> s
 
 @compiles(is_distributed, "postgresql")
 def _render_pg(element: is_distributed, compiler: SQLCompiler, **kw: Any) -> str:
-    return "EXISTS (SELECT FROM pg_catalog.pg_extension WHERE extname = 'citus')"
+    return "EXISTS (SELECT 1 FROM pg_catalog.pg_extension WHERE extname = 'citus')"
