@@ -4,7 +4,7 @@ from sqlalchemy import exists, true
 
 from persist.agent_tasks.models import pieces, tasks, webhooks
 from persist.db.operations.bounded_deletion import Below
-from persist.db.operations.pruning import AgedRows, Pruning
+from persist.db.operations.pruning import AgedRows, Orphaned, Pruning
 
 _T, _W = tasks.c, webhooks.c
 
@@ -25,8 +25,7 @@ WEBHOOKS = AgedRows(
     _W.task_id,
     _W.owner,
     _W.id,
-    may_go=~exists().where(_T.owner == _W.owner, _T.task_id == _W.task_id),
-    alone=False,
+    orphaned=Orphaned(TASKS, lambda among: ~exists().where(_T.owner == _W.owner, _T.task_id == _W.task_id, among)),
 )
 
 PRUNINGS: tuple[Pruning, ...] = (TASKS, WEBHOOKS)

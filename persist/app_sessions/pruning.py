@@ -4,7 +4,7 @@ from sqlalchemy import exists, or_
 
 from persist.app_sessions.models import BELOW, artifact_blobs, artifact_versions, artifacts, memories, sessions
 from persist.db.operations.bounded_deletion import Below
-from persist.db.operations.pruning import AgedRows, Pruning
+from persist.db.operations.pruning import AgedRows, Orphaned, Pruning
 
 _S, _A, _M = sessions.c, artifacts.c, memories.c
 
@@ -19,10 +19,17 @@ ARTIFACTS = AgedRows(
     artifacts,
     _A.updated_at,
     _A.id,
-    may_go=~exists().where(
-        _S.app_name == _A.app_name, _S.user_id == _A.user_id, or_(_A.session_id == "", _A.session_id == _S.session_id)
+    orphaned=Orphaned(
+        SESSIONS,
+        lambda among: (
+            ~exists().where(
+                _S.app_name == _A.app_name,
+                _S.user_id == _A.user_id,
+                or_(_A.session_id == "", _A.session_id == _S.session_id),
+                among,
+            )
+        ),
     ),
-    alone=False,
     below=[
         Below(artifact_blobs, lambda ids: artifact_blobs.c.artifact_id.in_(ids)),
         Below(artifact_versions, lambda ids: artifact_versions.c.artifact_id.in_(ids)),

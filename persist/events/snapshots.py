@@ -66,6 +66,12 @@ def write_snapshot(work: UnitOfWork, stream: str, tables: Sequence[Table], *, em
         _write_event(work, kind, stream, changes, more=False)
 
 
+def check_snapshot(work: UnitOfWork, stream: str, tables: Sequence[Table]) -> None:
+    """Read the rows that a snapshot of the stream is made of. Raises UnreadableRow where it could not be written."""
+    for _ in _changes(work, stream, tables):
+        pass
+
+
 def _write_event(work: UnitOfWork, kind: str, stream: str, changes: list[dict[str, Any]], *, more: bool) -> None:
     data: dict[str, Any] = {"v": VERSION, "changes": changes}
     if more:

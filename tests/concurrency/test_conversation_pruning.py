@@ -59,6 +59,7 @@ def old_talk(store: Store, clock: FrozenClock, *ids: str) -> None:
     make_branch(store, "new", "new")
 
 
+@pytest.mark.one_server
 @postgres
 @pytest.mark.parametrize("named", [True, False])
 def test_a_prune_leaves_a_message_that_is_being_recorded(
@@ -78,6 +79,7 @@ def test_a_prune_leaves_a_message_that_is_being_recorded(
     assert (shown(store, "new"), stored(store, "m")) == (["m"], ["m"])
 
 
+@pytest.mark.one_server
 @postgres
 def test_a_prune_leaves_a_session_that_is_being_used(store: Store, database_url: str, clock: FrozenClock) -> None:
     old_talk(store, clock, "m1")
@@ -90,6 +92,7 @@ def test_a_prune_leaves_a_session_that_is_being_used(store: Store, database_url:
     assert shown(store, "old") == ["m1", "m2"]
 
 
+@pytest.mark.one_server
 @postgres
 @pytest.mark.parametrize("first", ["the message", "the prune"])
 def test_a_fork_that_is_recorded_into_while_its_parent_goes_has_both(

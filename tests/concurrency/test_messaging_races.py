@@ -272,6 +272,7 @@ def test_someone_who_comes_back_meets_the_cleaning(store: Store, clock: FrozenCl
     assert [len(history(store, id)) for id in results[0]] == [2] * 20
 
 
+@pytest.mark.one_server
 @pytest.mark.parametrize("backend", ["postgres"])
 def test_a_session_that_ends_while_others_are_cleaned_up_is_left_for_the_next_time(
     store: Store, database_url: str, clock: FrozenClock

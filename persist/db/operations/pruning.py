@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Select, Table, Update, and_, func, literal, select, tuple_
+from sqlalchemy import Select, Table, Update, and_, func, literal, select, true, tuple_
 from sqlalchemy.sql.elements import ColumnElement
 
 from persist.db.operations.bounded_deletion import (
@@ -105,6 +105,21 @@ class Pruning(ABC):
         return Removed()
 
 
+@dataclass(frozen=True, slots=True)
+class Orphaned:
+    """Rows go once no row of another pruning is left that they belong to.
+
+    `without(among)` makes the condition: they belong to none of those of its rows that are `among`.
+    """
+
+    owners: "AgedRows"
+    without: Callable[[Condition], Condition]
+
+    def condition(self, cut: Cut, earlier: Collection[Pruning]) -> Condition:
+        """The condition once the `earlier` prunings have removed their rows."""
+        return self.without(self.owners.staying(cut) if self.owners in earlier else true())
+
+
 class AgedRows(Pruning):
     """Prunes rows whose instant in the column `at` is old, after their dependent rows in other tables.
 
@@ -117,7 +132,7 @@ class AgedRows(Pruning):
     below      the dependent rows, which are deleted first
     units      of these the rows that are deleted whole, with what depends on them, if an item has too many for one transaction
     mark       is done to a row when a part of its dependent rows has gone, and the others are left to another transaction
-    alone      what may go does not depend on what other prunings of the domain have deleted
+    orphaned   of these, only those go that belong to no row of another pruning of the domain
     spared     returns those of the (locked) keys that must not be deleted after all
     files      returns the files to which the rows refer, for `Removed.files`
     """
@@ -135,37 +150,46 @@ class AgedRows(Pruning):
         below: Sequence[Below] = (),
         units: Units | None = None,
         mark: Update | None = None,
-        alone: bool = True,
+        orphaned: Orphaned | None = None,
         spared: Callable[[UnitOfWork, Ids], Collection[Any]] | None = None,
         files: Callable[[UnitOfWork, Ids], list[str]] | None = None,
     ) -> None:
         self.table, self._at, self._key = table, at, key
         self._only, self._per, self._min_kept = only, per, min_kept
-        self._alone = alone
+        self._orphaned = orphaned
         self._order = order or (at, *key)
         self._may_go = [condition for condition in (only, may_go) if condition is not None]
         self._below, self._units, self._mark, self._spared, self._files = below, units, mark, spared, files
 
     def look(self, work: UnitOfWork, cut: Cut, after: Row | None) -> list[Row]:
+        return self._look(work, cut, after, ())
+
+    def _look(self, work: UnitOfWork, cut: Cut, after: Row | None, earlier: Collection[Pruning]) -> list[Row]:
         place = (self._at, *self._key)
-        query = self.candidates(cut).with_only_columns(*place).order_by(*place).limit(LOOK)
+        query = self.candidates(cut, earlier).with_only_columns(*place).order_by(*place).limit(LOOK)
         if after is not None:
             last = [literal(value, column.type) for value, column in zip(after, place, strict=True)]
             query = query.where(tuple_(*place) > tuple_(*last))
         return work.found(query, unreadable=OnUnreadable.LEAVE_OUT)
 
-    def candidates(self, cut: Cut) -> Select[Any]:
-        """SELECT of the keys of all rows that may go, but for those that `spared` knows."""
-        query = select(*self._key).where(self._at < cut.before, *self._may_go)
+    def candidates(self, cut: Cut, earlier: Collection[Pruning] = ()) -> Select[Any]:
+        """SELECT of the keys of all rows that may go, but for those that `spared` knows, after the `earlier` prunings."""
+        query = select(*self._key).where(*self._goes(cut, earlier))
         keep = max(cut.keep, self._min_kept)
         return query.where(self._identity.not_in(self._newest(keep))) if keep else query
 
+    def staying(self, cut: Cut) -> Condition:
+        """The condition of the rows that a prune leaves."""
+        return self._identity.not_in(self.candidates(cut))  # type: ignore[no-any-return]  # SQLAlchemy's tuples are untyped
+
+    def _goes(self, cut: Cut, earlier: Collection[Pruning] = ()) -> list[Condition]:
+        conditions = [self._at < cut.before, *self._may_go]
+        return conditions if self._orphaned is None else [*conditions, self._orphaned.condition(cut, earlier)]
+
     def tally(self, work: UnitOfWork, cut: Cut, earlier: Sequence[Pruning]) -> Removed | None:
-        if earlier and not self._alone:
-            return None
         counted = Removed()
         last: Row | None = None
-        while found := self.look(work, cut, last):
+        while found := self._look(work, cut, last, earlier):
             for some in self.batches(found):
                 ids = [row[1] for row in some]
                 spared = () if self._spared is None else self._spared(work, ids)
@@ -179,7 +203,7 @@ class AgedRows(Pruning):
     def remove(self, work: UnitOfWork, cut: Cut, found: Sequence[Row]) -> Removed:
         removed = Removed()
         # Rows that another transaction has locked are in use, and are left for the next prune.
-        locked = select(*self._key).where(self._among([row[1:] for row in found]), self._at < cut.before, *self._may_go)
+        locked = select(*self._key).where(self._among([row[1:] for row in found]), *self._goes(cut))
         rows = work.found(locked.with_for_update(skip_locked=True), unreadable=OnUnreadable.LEAVE_OUT)
         if self._spared is not None and rows:
             spared = self._spared(work, [row[0] for row in rows])

@@ -17,6 +17,7 @@ REFUSED = (sqlite3.OperationalError, psycopg.Error)
 TABLES = [table.name for table in logged_tables(metadata.sorted_tables)]
 
 
+@pytest.mark.one_server
 @pytest.mark.parametrize("statement", ["DELETE FROM {0}", "UPDATE {0} SET {1} = {1}"])
 @pytest.mark.parametrize("face", ["sync"])
 def test_a_raw_writer_is_refused_in_every_table_that_is_logged(
@@ -29,6 +30,7 @@ def test_a_raw_writer_is_refused_in_every_table_that_is_logged(
     assert events(logging_store) == []
 
 
+@pytest.mark.one_server
 def test_a_raw_insert_is_refused_and_changes_nothing(logging_store: Any, raw_of: Callable[[], Raw]) -> None:
     raw = raw_of()
     with pytest.raises(REFUSED):

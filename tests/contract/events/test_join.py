@@ -78,6 +78,7 @@ def test_it_tells_no_observer_since_the_commit_is_the_hosts(store: Store, engine
     assert len(events(store)) == 2
 
 
+@pytest.mark.one_server
 def test_a_store_that_knows_of_no_log_is_refused_once_and_keeps_it_then(database_url: str, engine: Engine, store: Store) -> None:
     store.switch_events(False)
     with Store.open(database_url) as old:

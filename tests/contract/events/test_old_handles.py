@@ -13,6 +13,9 @@ from tests.contract.conftest import Raw
 from tests.contract.events.scenes import assert_gapless, events, kinds, rows_of
 from tests.subprocesses import Worker
 
+pytestmark = pytest.mark.one_server
+"""The guards, which are triggers, tell a store that the log is on."""
+
 
 def logged(store: Any, table: str = "chat_messages") -> list[Any]:
     """The ids that events speak of."""
