@@ -39,13 +39,16 @@ def clock() -> FrozenClock:
 
 
 postgres = pytest.mark.parametrize("backend", ["postgres"])
-WAITS = "SELECT count(*) FROM pg_stat_activity WHERE pg_backend_pid() <> pid AND cardinality(pg_blocking_pids(pid)) > 0"
+WAITS = """SELECT count(*) FROM pg_stat_activity
+    WHERE pg_backend_pid() <> pid AND cardinality(pg_blocking_pids(pid)) > 0 AND datname = current_database()"""
+WAITS_ON_NODES = "SELECT count(*) FROM citus_lock_waits"
 
 
 def until_it_waits(url: str, task: "Future[Any]") -> None:
     """Until the task waits for a lock, or is over."""
     with closing(Raw(url)) as raw:
-        while not task.done() and not raw.value(f"{WAITS} AND datname = current_database()"):
+        waits = WAITS_ON_NODES if raw.value("SELECT count(*) FROM pg_extension WHERE extname = 'citus'") else WAITS
+        while not task.done() and not raw.value(waits):
             time.sleep(0.01)
 
 
@@ -59,7 +62,6 @@ def old_talk(store: Store, clock: FrozenClock, *ids: str) -> None:
     make_branch(store, "new", "new")
 
 
-@pytest.mark.one_server
 @postgres
 @pytest.mark.parametrize("named", [True, False])
 def test_a_prune_leaves_a_message_that_is_being_recorded(
@@ -79,7 +81,6 @@ def test_a_prune_leaves_a_message_that_is_being_recorded(
     assert (shown(store, "new"), stored(store, "m")) == (["m"], ["m"])
 
 
-@pytest.mark.one_server
 @postgres
 def test_a_prune_leaves_a_session_that_is_being_used(store: Store, database_url: str, clock: FrozenClock) -> None:
     old_talk(store, clock, "m1")
@@ -92,7 +93,6 @@ def test_a_prune_leaves_a_session_that_is_being_used(store: Store, database_url:
     assert shown(store, "old") == ["m1", "m2"]
 
 
-@pytest.mark.one_server
 @postgres
 @pytest.mark.parametrize("first", ["the message", "the prune"])
 def test_a_fork_that_is_recorded_into_while_its_parent_goes_has_both(
