@@ -178,7 +178,9 @@ def write_ahead(raw: sqlite3.Connection) -> None:
 
 def other_text(raw: sqlite3.Connection) -> None:
     raw.execute("PRAGMA writable_schema = ON")
-    raw.execute("UPDATE sqlite_master SET sql = replace(sql, 'name TEXT', 'name AS (zeroblob(1000000000))') WHERE name = 'bindings'")
+    raw.execute(
+        "UPDATE sqlite_master SET sql = replace(sql, 'name TEXT', 'name AS (zeroblob(1000000000))') WHERE name = 'bindings'"
+    )
 
 
 def view_instead(raw: sqlite3.Connection) -> None:

@@ -1,6 +1,7 @@
 """How subagents with a token connect to a server, and whether an operator has let them."""
 
 from collections.abc import Callable
+from urllib.parse import quote, urlencode
 
 from sqlalchemy import URL, Integer, Text, bindparam, literal_column, select, text
 
@@ -40,7 +41,7 @@ class SubagentAccess:
 
     def server(self, role: str) -> str:
         """How the role connects, without a token and without a password."""
-        return self._of(role).render_as_string(hide_password=False)
+        return self._with(role, {})
 
     def options(self, token: str) -> str:
         """The options of a connection with that token."""
@@ -48,8 +49,10 @@ class SubagentAccess:
 
     def dsn(self, role: str, token: str) -> str:
         """How the role connects with that token."""
-        return self._of(role).update_query_dict({"options": self.options(token)}).render_as_string(hide_password=False)
+        return self._with(role, {"options": self.options(token)})
 
-    def _of(self, role: str) -> URL:
-        kept = {name: value for name, value in self._url.query.items() if name in _TOLD}
-        return URL.create("postgresql", role, None, self._url.host, self._url.port, self._url.database, kept)
+    def _with(self, role: str, more: dict[str, str]) -> str:
+        kept = {name: value for name, value in self._url.query.items() if name in _TOLD} | more
+        url = URL.create("postgresql", role, None, self._url.host, self._url.port, self._url.database)
+        query = urlencode(kept, doseq=True, quote_via=quote)  # the server's library takes no + for a space
+        return url.render_as_string(hide_password=False) + (f"?{query}" if query else "")
