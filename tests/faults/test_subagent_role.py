@@ -78,7 +78,9 @@ def scene(postgres_url: str, role: str) -> Iterator[Scene]:
 def everything(url: str) -> list[Any]:
     with psycopg.connect(url, options="-c search_path=persist") as raw:
         tables = ("run", "execution", "bindings", "agents", "agent_segments", "imports")
-        return [raw.execute(sql.SQL("SELECT * FROM {} x ORDER BY x::text").format(sql.Identifier(t))).fetchall() for t in tables] + [
+        return [
+            raw.execute(sql.SQL("SELECT * FROM {} x ORDER BY x::text").format(sql.Identifier(t))).fetchall() for t in tables
+        ] + [
             raw.execute(
                 "SELECT c.relname, c.relacl::text, c.relrowsecurity FROM pg_class c"
                 " WHERE c.relnamespace = 'persist'::regnamespace ORDER BY 1"

@@ -81,7 +81,7 @@ class SubagentAgents:
             """The call, which raises NotPermitted for any other agent than the handle's."""
 
             def question(programs: Any) -> Any:
-                if agent is not None and name != agent:
+                if agent is not None and (type(name) is not str or name != agent):
                     raise NotPermitted(f"This handle is the agent {named(agent)}'s, and has no memory of another one.")
                 return call(programs.agents, name)
 

@@ -13,6 +13,7 @@ from persist.errors import InvalidValue
 from persist.programs.schemas import BindingKind, Isolation, StartedSubagent, Subagent, TakenIn
 from persist.programs.storage.attachments import checked_folder
 from persist.programs.storage.lent_files import make_lent_file
+from persist.programs.storage.lent_rows import plain_name
 from persist.programs.subagents.frames import frame_questions
 from persist.programs.subagents.instructions import Frame, Output, told
 from persist.programs.subagents.server_instructions import told_of_server
@@ -31,7 +32,7 @@ class SubagentFile:
         """Instructions as `instructions_for_subagent` gives them, for this file. Raises InvalidValue on Windows."""
         if sys.platform == "win32":
             raise InvalidValue("store", "the commands need a POSIX shell, which Windows has not.")
-        name, word = check_label("binding", binding), check_choice("kind", kind, BindingKind)
+        name, word = _plain("binding", binding), check_choice("kind", kind, BindingKind)
         return told(Output(self.path, ""), self.frame, name, word, source_statement, self.subagent.agent_name)
 
 
@@ -52,8 +53,15 @@ class SubagentRole:
 
     def instructions(self, *, binding: str = "result", kind: str = "let", source_statement: str | None = None) -> str:
         """Instructions with commands of psql. They hold the token, in the environment of each command."""
-        name, word = check_label("binding", binding), check_choice("kind", kind, BindingKind)
+        name, word = _plain("binding", binding), check_choice("kind", kind, BindingKind)
         return told_of_server(self.server, self.options, self.subagent, self.frame, name, word, source_statement)
+
+
+def _plain(path: str, name: object) -> str:
+    label = check_label(path, name)
+    if not plain_name(label):
+        raise InvalidValue(path, "values of subagents that are not trusted have plain names: letters, digits, _, . and -.")
+    return label
 
 
 def isolated(

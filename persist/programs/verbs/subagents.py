@@ -1,29 +1,34 @@
 """Subagents that are not trusted: those with a file of their own, which is taken in, and those with a token for the server."""
 
 import secrets
-from datetime import timedelta
+from collections.abc import Sequence
+from datetime import datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pydantic import ValidationError
 from sqlalchemy import func, insert, literal_column, select, update
 
+from persist.db.changes.batch import Batch, Pending
 from persist.db.dialects.backends import subagent_access
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.own_scope import public_scope, stored_scope
 from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.unreadable.cells import error_of, is_unreadable
 from persist.db.values.arguments import check_choice, check_count, check_timedelta, optional_label
 from persist.db.values.escaping import has_half
 from persist.db.values.frozen import construct
 from persist.errors import Conflict, InvalidValue, NotFound
 from persist.programs.models import subagents
-from persist.programs.schemas import Agent, Binding, Isolation, ServerAccess, StartedSubagent, Subagent, TakenIn
+from persist.programs.schemas import Agent, Isolation, ServerAccess, StartedSubagent, Subagent, TakenIn
 from persist.programs.storage import attachments
-from persist.programs.storage.execution_rows import get_execution
+from persist.programs.storage.binding_rows import OF_FRAME, binding_value
+from persist.programs.storage.execution_rows import GET_EXECUTION
 from persist.programs.storage.lent_rows import digest
-from persist.programs.storage.run_rows import get_run, this_second
-from persist.programs.verbs.agents import Agents
-from persist.programs.verbs.bindings import Bindings
+from persist.programs.storage.run_rows import RUN_EXISTS, this_second
+from persist.programs.verbs.agents import GET_AGENT, agent_value
 from persist.programs.verbs.taking_in import lent_again, take_in_file
 
 if TYPE_CHECKING:
@@ -32,6 +37,7 @@ if TYPE_CHECKING:
 List = list
 LASTS = timedelta(hours=1)
 ROLE = "persist_subagent"
+_ROOT = -1
 
 _S = subagents.c
 _FIELDS = tuple(Subagent.model_fields)
@@ -78,9 +84,14 @@ class Subagents(Repository):
         work = self._work
         kind, name = check_choice("isolation", isolation, Isolation), optional_label("agent", agent)
         lasts, login = check_timedelta("expires_in", expires_in, zero=False), work.label("role", role)
-        get_run(work, run_id)
-        frame = None if execution_id is None else get_execution(work, run_id, check_count("execution_id", execution_id)).id
-        memory = None if name is None else self._agent(run_id, name)
+        with work.batch() as batch:
+            asked = self._ask_frame(batch, run_id, execution_id)
+            values = batch.rows(OF_FRAME, row_run=asked.stored, row_frame=_ROOT if asked.frame is None else asked.frame)
+            recalled = None if name is None else batch.row(GET_AGENT, row_run=asked.stored, row_name=name)
+        asked.check()
+        if recalled is not None and recalled.result is None:
+            raise NotFound("agent", str(name))
+        memory = None if recalled is None or recalled.result is None else _readable(work, recalled.result)
         access = None
         if kind is Isolation.ROLE:
             access = subagent_access(work.runtime.dialect)
@@ -91,29 +102,25 @@ class Subagents(Repository):
             if not access.is_ready(work.row, login):
                 raise Conflict(f"The role {login!r} may do nothing here yet: run what `persist grants --role subagent` prints.")
         token = None if access is None else secrets.token_urlsafe(32)
-        own = [] if access is not None else [one for one in Bindings(work).list(run_id) if one.execution_id == frame]
-        values = [one for one in own if not _unlendable(one)]
+        lent = None if access is not None else _Lent(work, values.result, memory)
         now = this_second(work)
         fields = {
             "id": work.runtime.ids.mint("sub"),
-            "run_id": stored_scope(work, "run_id", run_id),
-            "execution_id": frame,
+            "run_id": asked.stored,
+            "execution_id": asked.frame,
             "isolation": kind,
             "agent_name": name,
             "created_at": now,
-            "expires_at": None if token is None else now + lasts,
+            "expires_at": None if token is None else _after(now, lasts),
             "ended_at": None,
         }
-        lent: dict[str, Any] | None = None
-        if access is None:
-            lent = {"bindings": {one.name: lent_again(one) for one in values}}
-            lent["memory"] = None if memory is None else digest(memory.memory)
         hashed = None if token is None else sha256(token.encode()).hexdigest()
-        work.run(_ADD, **fields, token_hash=hashed, lent=lent)
+        with work.batch(last=True) as batch:
+            batch.run(_ADD, **fields, token_hash=hashed, lent=None if lent is None else lent.digests)
         return StartedSubagent(
             subagent=construct(Subagent, {**fields, "run_id": run_id}),
-            bindings=values,
-            memory=memory if access is None else None,
+            bindings=[] if lent is None else lent.bindings,
+            memory=None if lent is None else memory,
             access=None if access is None or token is None else _told(access, login, token),
         )
 
@@ -134,7 +141,8 @@ class Subagents(Repository):
         if found.ended_at is not None:
             return found
         now = this_second(self._work)
-        self._work.run(_END, run=stored_scope(self._work, "run_id", run_id), row_id=id, at=now)
+        with self._work.batch(last=True) as batch:
+            batch.run(_END, run=stored_scope(self._work, "run_id", run_id), row_id=id, at=now)
         return found.model_copy(update={"ended_at": now})
 
     @writes
@@ -150,32 +158,36 @@ class Subagents(Repository):
         Raises NotFound for the run or the frame, InvalidValue without a folder.
         """
         work = self._work
-        get_run(work, run_id)
-        frame = None if execution_id is None else get_execution(work, run_id, check_count("execution_id", execution_id)).id
-        own = attachments.folder_of(work, run_id)
+        own = attachments.folder_of(work, work.label("run_id", run_id))
         if folder is None and own is None:
             raise InvalidValue("folder", "the run has no file of its own, so say which folder holds those of its subagents.")
         home = own.home if folder is None and own is not None else attachments.checked_folder(folder)
-        stored = stored_scope(work, "run_id", run_id)
+        with work.batch() as batch:
+            asked = self._ask_frame(batch, run_id, execution_id)
+            waiting = batch.rows(_FILES, run=asked.stored, frame=_ROOT if asked.frame is None else asked.frame)
+        asked.check()
         whole = TakenIn(taken=[], refused=[])
-        for row in work.rows(_FILES, run=stored, frame=-1 if frame is None else frame):
+        for row in waiting.result:
             subagent, lent, report = self._value(row), row[-2], row[-1]
             if report is not None:
-                found = TakenIn.model_validate(report)
+                found = _reported(report)
             elif subagent.ended_at is not None:
                 continue
             else:
                 found = take_in_file(work, home, subagent, lent if isinstance(lent, dict) else {})
                 if all(one.table is not None for one in found.refused):
-                    work.run(_TAKEN, run=stored, row_id=subagent.id, at=this_second(work), said=found.model_dump(mode="json"))
+                    work.run(
+                        _TAKEN, run=asked.stored, row_id=subagent.id, at=this_second(work), said=found.model_dump(mode="json")
+                    )
             whole = TakenIn(taken=[*whole.taken, *found.taken], refused=[*whole.refused, *found.refused])
         return whole
 
-    def _agent(self, run_id: str, name: str) -> Agent:
-        found = Agents(self._work).recall(run_id, name)
-        if found is None:
-            raise NotFound("agent", name)
-        return found
+    def _ask_frame(self, batch: Batch, run_id: str, execution_id: int | None) -> "_Asked":
+        work, stored = self._work, stored_scope(self._work, "run_id", run_id)
+        frame = None if execution_id is None else check_count("execution_id", execution_id)
+        if frame is None:
+            return _Asked(run_id, stored, frame, batch.row(RUN_EXISTS, row_id=work.label("run_id", run_id)))
+        return _Asked(run_id, stored, frame, batch.row(GET_EXECUTION, row_run=stored, row_id=frame))
 
     def _found(self, run_id: str, id: str, statement: Statement) -> Subagent:
         row = self._work.row(statement, run=stored_scope(self._work, "run_id", run_id), row_id=self._work.label("id", id))
@@ -189,8 +201,53 @@ class Subagents(Repository):
         return construct(Subagent, fields)
 
 
-def _unlendable(one: Binding) -> bool:
-    return any(has_half(text) for text in (one.name, one.value or "", one.source_statement or ""))
+class _Asked(NamedTuple):
+    """A run and a frame that a batch looks for."""
+
+    run_id: str
+    stored: str
+    frame: int | None
+    found: Pending[Row | None]
+
+    def check(self) -> None:
+        """Raises NotFound for the run or the frame."""
+        if self.found.result is None:
+            raise NotFound("program run", self.run_id) if self.frame is None else NotFound("execution", str(self.frame))
+
+
+class _Lent:
+    """What a file begins with: values that a command line can hold, and the digests that tell later what was changed."""
+
+    def __init__(self, work: UnitOfWork, rows: Sequence[Row], memory: Agent | None) -> None:
+        readable = [binding_value(work, row) for row in rows if not any(map(is_unreadable, row))]
+        self.bindings = [
+            one for one in readable if not any(has_half(text or "") for text in (one.name, one.value, one.source_statement))
+        ]
+        self.digests: dict[str, Any] = {"bindings": {one.name: lent_again(one) for one in self.bindings}}
+        self.digests["memory"] = None if memory is None else digest(memory.memory)
+
+
+def _readable(work: UnitOfWork, row: Row) -> Agent:
+    for cell in row:
+        if is_unreadable(cell):
+            raise error_of(cell)
+    return agent_value(work, row)
+
+
+def _after(now: datetime, lasts: timedelta) -> datetime:
+    try:
+        return now + lasts
+    except OverflowError:
+        raise InvalidValue("expires_in", "the token would end after the year 9999.") from None
+
+
+def _reported(report: Any) -> TakenIn:
+    if is_unreadable(report):
+        raise error_of(report)
+    try:
+        return TakenIn.model_validate(report)
+    except ValidationError:
+        raise InvalidValue("report", "what is stored of a file that was taken in is none of persist's reports.") from None
 
 
 def _told(access: "SubagentAccess", role: str, token: str) -> ServerAccess:
