@@ -78,8 +78,8 @@ class Subagents(Repository):
         isolation   "file": `persist.programs.subagent` makes its file. "role", on a server: it connects as `role` with a token
         expires_in  how long the token is good for; it also ends with the frame, with the run, and by `end`
 
-        Raises NotFound for the run, the frame or the agent; InvalidValue for "role" in a file; Conflict for "role" where
-        `persist grants --role subagent` was not run, or where the log of events is on, which refuses other writers.
+        Raises NotFound for the run, the frame or the agent. Raises InvalidValue for "role" in a file. Raises Conflict for "role"
+        where `persist grants --role subagent` was not run, or where the log of events is on, which refuses other writers.
         """
         work = self._work
         kind, name = check_choice("isolation", isolation, Isolation), optional_label("agent", agent)
