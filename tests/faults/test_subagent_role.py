@@ -1,7 +1,7 @@
 """What a subagent with a token may do on Postgres, and everything that it tries besides."""
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -199,9 +199,9 @@ def test_every_attack_is_refused(scene: Scene) -> None:
     assert everything(scene.url) == before
 
 
-TRICKS: list[tuple[str, Callable[[Scene], list[str]]]] = [
-    ("a guard's own setting", lambda scene: ["SET persist.carries_rows = 'on'"]),
-    ("tables that are found first", lambda scene: [
+TRICKS = {
+    "a setting of row guards": ["SET persist.carries_rows = 'on'"],
+    "tables that are found first": [
         "CREATE TEMP TABLE program_subagents (run_id text, execution_id bigint, agent_name text, token_hash text, isolation text,"
         " ended_at timestamptz, expires_at timestamptz)",
         "CREATE TEMP TABLE run (id text, status text)",
@@ -211,16 +211,16 @@ TRICKS: list[tuple[str, Callable[[Scene], list[str]]]] = [
         "CREATE FUNCTION pg_temp.current_setting(text, boolean) RETURNS text LANGUAGE sql AS 'SELECT ''x'''",
         "SET search_path = pg_temp, persist",
         "SET persist.subagent_token = 'x'",
-    ]),
-]  # fmt: skip
+    ],
+}
 
 
-@pytest.mark.parametrize(("name", "statements"), TRICKS)
-def test_tricks(scene: Scene, name: str, statements: Callable[[Scene], list[str]]) -> None:
+@pytest.mark.parametrize("trick", TRICKS)
+def test_tricks(scene: Scene, trick: str) -> None:
     """After each of them nothing else is seen or changed than before."""
     before = everything(scene.url)
     with scene.connected() as raw:
-        for statement in statements(scene):
+        for statement in TRICKS[trick]:
             raw.execute(statement)  # type: ignore[arg-type]  # composed here
         seen = raw.execute("SELECT run_id, execution_id FROM persist.bindings").fetchall()
         assert set(seen) <= {(RUN, scene.frame)}
@@ -297,6 +297,15 @@ def test_a_role_that_may_not_yet_and_a_log_that_is_on(scene: Scene) -> None:
     scene.store.switch_events(True)
     with pytest.raises(Conflict, match="log of events"):
         scene.subagent()
+
+
+def test_another_session_of_the_role_does_not_see_what_is_run(scene: Scene) -> None:
+    with scene.connected() as raw, scene.connected(scene.subagent(scene.other).dsn) as rival:
+        raw.execute("SELECT 'a secret of the session'")
+        assert raw.info.backend_pid in {pid for (pid,) in rival.execute("SELECT pid FROM pg_stat_activity").fetchall()}
+        assert "a secret of" not in str(
+            rival.execute("SELECT query FROM pg_stat_activity WHERE pid <> pg_backend_pid()").fetchall()
+        )
 
 
 def test_secrets_are_not_shown(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:

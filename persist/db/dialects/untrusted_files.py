@@ -1,6 +1,6 @@
 """Small databases that are lent to programs which are not trusted, and read again afterwards as hostile input.
 
-Such a file is read from a copy of its bytes in memory: nobody can change it meanwhile, it has no journal, and nothing of it is a
+Such a file is read from a copy of its bytes in memory: no program can change the copy, it has no journal, and no part of it is a
 path. Its schema must be the one that it was lent with, so that no view, trigger or generated column of it is ever evaluated.
 """
 
@@ -84,7 +84,7 @@ def read_lent_file(
         raw.set_authorizer(_reading(frozenset(columns)))
         left, found = len(content), {}
         for table, names in columns.items():
-            query = f"SELECT {', '.join(names)} FROM {table} ORDER BY rowid LIMIT {max_rows + 1}"  # names of ours
+            query = f"SELECT {', '.join(names)} FROM {table} ORDER BY rowid LIMIT {max_rows + 1}"  # constants of the caller
             found[table] = rows = [tuple(map(_cell, row)) for row in raw.execute(query)]
             if len(rows) > max_rows:
                 raise InvalidValue("file", f"its table {table} has more than {max_rows} rows.")

@@ -57,7 +57,7 @@ def test_no_change_of_bytes_gives_anything_but_rows_or_a_refusal(tmp_path: Path)
     (tmp_path / "g").unlink(missing_ok=True)
     whole = content(tmp_path / "g", *(f"INSERT INTO a VALUES ('{secret} {n}', {n})" for n in range(40)))
     drawn = random.Random(7)
-    outcomes = set()
+    outcomes, errors = set(), list[InvalidValue]()
     for _ in range(300):
         data = bytearray(whole)
         for _ in range(drawn.randint(1, 4)):
@@ -69,6 +69,6 @@ def test_no_change_of_bytes_gives_anything_but_rows_or_a_refusal(tmp_path: Path)
             assert set(found) == {"a", "b"}
         except InvalidValue as refused:
             outcomes.add("refused")
-            assert secret not in str(refused)
-            assert refused.__cause__ is None
+            errors.append(refused)
     assert outcomes == {"rows", "refused"}
+    assert not [error for error in errors if secret in str(error) or error.__cause__ is not None]
