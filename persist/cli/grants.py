@@ -21,7 +21,8 @@ from persist.schema.grants import grant_script, tenant_script
 def grants(kind: str | None, name: str | None, tenant: str | None, owner: str | None, schema: str) -> None:
     """Print the SQL that makes roles of Postgres and gives them their rights, for psql. Running it again is harmless.
 
-    Run the owner's part before the first upgrade and the others after it, that of subagents after each. What roles may do is in docs/operations.md.
+    Run the owner's part before the first upgrade and the others after it, that of subagents after each upgrade. What roles may
+    do is in docs/operations.md.
     """
     if tenant is not None:
         if kind is not None or name is not None:

@@ -189,7 +189,7 @@ def test_every_attack_is_refused(scene: Scene) -> None:
     with scene.connected() as raw:
         for attack in attacks(scene):
             try:
-                cursor = raw.execute(attack)  # type: ignore[arg-type]  # composed here
+                cursor = raw.execute(attack)
                 if cursor.rowcount > 0 or cursor.description:
                     done.append(attack)
             except psycopg.Error as error:
@@ -221,7 +221,7 @@ def test_tricks(scene: Scene, trick: str) -> None:
     before = everything(scene.url)
     with scene.connected() as raw:
         for statement in TRICKS[trick]:
-            raw.execute(statement)  # type: ignore[arg-type]  # composed here
+            raw.execute(statement)
         seen = raw.execute("SELECT run_id, execution_id FROM persist.bindings").fetchall()
         assert set(seen) <= {(RUN, scene.frame)}
         assert raw.execute("SELECT name FROM persist.agents").fetchall() in ([("captain",)], [])

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from persist.db.dialects.bulk import Bulk
     from persist.db.dialects.event_guards import EventGuards
     from persist.db.dialects.operations import DatabaseOperations
-    from persist.db.dialects.postgres.subagent_access import SubagentAccess
+    from persist.db.dialects.postgres.subagent_access import SubagentAccess as SubagentAccess
     from persist.db.dialects.raw_rows import RawRows
     from persist.db.dialects.vector_functions import VectorFunctions
 

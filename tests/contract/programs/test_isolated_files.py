@@ -234,7 +234,13 @@ def spoilt(file: SubagentFile) -> Iterator[tuple[str, Callable[[], object]]]:
     yield "encoded", lambda: path.write_bytes(whole[:56] + b"\x00\x00\x00\x02" + whole[60:])
     yield "", lambda: path.write_bytes(whole[:4096] + b"\xff" * (len(whole) - 4096))
     yield "journal", lambda: path.with_name("state.db-journal").write_bytes(b"x")
-    yield "link", lambda: (path.with_name("state.db-journal").unlink(), path.unlink(), path.symlink_to("/etc/passwd"))
+
+    def link() -> None:
+        path.with_name("state.db-journal").unlink()
+        path.unlink()
+        path.symlink_to("/etc/passwd")
+
+    yield "link", link
     yield "not there", path.unlink
 
 
