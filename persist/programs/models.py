@@ -183,5 +183,4 @@ bindings.info["key"] = ["run_id", "name", "execution_id"]
 set_for(bindings, whole_row_identity=True)  # the unique index cannot be its identity: it has an expression
 STREAMS = Streams("program", shared="programs")
 STREAMS.by("id", runs)
-STREAMS.by("run_id", executions, bindings, agents, segments, imports)
-subagents.info["unlogged"] = True  # no reader of events needs the hashes of tokens
+STREAMS.by("run_id", executions, bindings, agents, segments, imports, subagents)
