@@ -9,7 +9,10 @@ from persist.schema.grants import grant_script, tenant_script
 
 @click.command(short_help="Print the SQL that gives a role its rights; no database.")
 @click.option(
-    "--role", "kind", type=click.Choice([str(kind) for kind in RoleKind]), help="What the role is for; all four if left out."
+    "--role",
+    "kind",
+    type=click.Choice([str(kind) for kind in RoleKind]),
+    help="What the role is for; all but subagent if left out.",
 )
 @click.option("--name", metavar="NAME", help="The role's name; persist_app and so on if left out.")
 @click.option("--tenant", metavar="NAME", help="A role that sees its own rows alone, in a schema that tenants share.")
@@ -18,7 +21,8 @@ from persist.schema.grants import grant_script, tenant_script
 def grants(kind: str | None, name: str | None, tenant: str | None, owner: str | None, schema: str) -> None:
     """Print the SQL that makes roles of Postgres and gives them their rights, for psql. Running it again is harmless.
 
-    Run the owner's part before the first upgrade and the others after it. What roles may do is in docs/operations.md.
+    Run the owner's part before the first upgrade and the others after it, that of subagents after each upgrade. What roles may
+    do is in docs/operations.md.
     """
     if tenant is not None:
         if kind is not None or name is not None:
@@ -27,5 +31,5 @@ def grants(kind: str | None, name: str | None, tenant: str | None, owner: str | 
         return
     if name is not None and kind is None:
         raise click.UsageError("--name needs --role.")
-    kinds = list(RoleKind) if kind is None else [RoleKind(kind)]
+    kinds = [one for one in RoleKind if one is not RoleKind.SUBAGENT] if kind is None else [RoleKind(kind)]
     say("\n".join(grant_script(one, role=name, owner=owner, schema=schema) for one in kinds).rstrip("\n"))

@@ -7,6 +7,7 @@ from persist.programs.verbs.bindings import Bindings
 from persist.programs.verbs.executions import ProgramExecutions
 from persist.programs.verbs.imports import Imports
 from persist.programs.verbs.runs import ProgramRuns
+from persist.programs.verbs.subagents import Subagents
 
 
 class AsyncProgramRuns(AsyncRepository[ProgramRuns]):
@@ -72,6 +73,16 @@ class AsyncImports(AsyncRepository[Imports]):
     list = awaitable(Imports.list)
 
 
+class AsyncSubagents(AsyncRepository[Subagents]):
+    """See Subagents."""
+
+    start = awaitable(Subagents.start)
+    get = awaitable(Subagents.get)
+    list = awaitable(Subagents.list)
+    end = awaitable(Subagents.end)
+    take_in = awaitable(Subagents.take_in)
+
+
 class AsyncPrograms:
     """See Programs."""
 
@@ -82,3 +93,4 @@ class AsyncPrograms:
         self.bindings = AsyncBindings(programs.bindings, work)
         self.agents = AsyncAgents(programs.agents, work)
         self.imports = AsyncImports(programs.imports, work)
+        self.subagents = AsyncSubagents(programs.subagents, work)

@@ -17,7 +17,7 @@ from persist.db.schema.row_guards import GUARDS, BoundOnce, IsJson, PlainName
 from persist.db.schema.scope_columns import key_per_scope, key_within_scope, numbered, scope_column, this_second
 from persist.db.schema.table_settings import set_for
 from persist.programs.names import ATTACHMENTS
-from persist.programs.schemas import AgentScope, BindingKind, ExecutionStatus, RunStatus
+from persist.programs.schemas import AgentScope, BindingKind, ExecutionStatus, Isolation, RunStatus
 
 
 class RunRow(Base):
@@ -131,12 +131,38 @@ class ImportRow(Base):
     outputs_schema: Mapped[Any | None] = mapped_column(Json())
 
 
+class SubagentRow(Base):
+    """A subagent that is not trusted: whose file is to be taken in, or who has a token, of which the hash alone is stored.
+
+    `lent` says which values and which memory its file began with; `report` is what was made of the file.
+    """
+
+    __tablename__ = "program_subagents"
+    id: Mapped[str] = mapped_column(Label(), primary_key=True)
+    run_id: Mapped[str] = scope_column("run_id")
+    execution_id: Mapped[int | None] = mapped_column(Int64())
+    isolation: Mapped[Isolation] = mapped_column(EnumText(Isolation), nullable=False)
+    agent_name: Mapped[str | None] = mapped_column(Label())
+    token_hash: Mapped[str | None] = mapped_column(Label())
+    created_at: Mapped[datetime] = mapped_column(SqlSeconds(), nullable=False)
+    expires_at: Mapped[datetime | None] = mapped_column(SqlSeconds())
+    ended_at: Mapped[datetime | None] = mapped_column(SqlSeconds())
+    lent: Mapped[Any | None] = mapped_column(Json(dict))
+    report: Mapped[Any | None] = mapped_column(Json(dict))
+
+    __table_args__ = (
+        Index("ix_program_subagents_run_id_execution_id", "run_id", "execution_id"),
+        Index("uq_program_subagents_token_hash", "token_hash", unique=True),
+    )
+
+
 runs = table_of(RunRow)
 executions = table_of(ExecutionRow)
 bindings = table_of(BindingRow)
 agents = table_of(AgentRow)
 segments = table_of(AgentSegmentRow)
 imports = table_of(ImportRow)
+subagents = table_of(SubagentRow)
 
 FRAME = func.coalesce(bindings.c.execution_id, literal_column("-1"))
 """The frame of a binding, -1 for the root; the unique index and the upsert must spell it alike."""
@@ -157,4 +183,4 @@ bindings.info["key"] = ["run_id", "name", "execution_id"]
 set_for(bindings, whole_row_identity=True)  # the unique index cannot be its identity: it has an expression
 STREAMS = Streams("program", shared="programs")
 STREAMS.by("id", runs)
-STREAMS.by("run_id", executions, bindings, agents, segments, imports)
+STREAMS.by("run_id", executions, bindings, agents, segments, imports, subagents)

@@ -7,6 +7,7 @@ from persist.programs.verbs.bindings import Bindings
 from persist.programs.verbs.executions import ProgramExecutions
 from persist.programs.verbs.imports import Imports
 from persist.programs.verbs.runs import ProgramRuns
+from persist.programs.verbs.subagents import Subagents
 
 
 class Programs:
@@ -18,3 +19,4 @@ class Programs:
         self.bindings = Bindings(work)
         self.agents = Agents(work)
         self.imports = Imports(work)
+        self.subagents = Subagents(work)

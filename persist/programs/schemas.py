@@ -4,6 +4,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from pydantic import Field
+
 from persist.db.values.frozen import Value
 
 
@@ -136,6 +138,89 @@ class Import(Value):
 
 FIXED = frozenset({BindingKind.CONST, BindingKind.INPUT})
 """Kinds of values that can be bound once only."""
+
+
+class Isolation(StrEnum):
+    """What keeps a subagent that is not trusted from everything but its own frame and its own memory."""
+
+    FILE = "file"
+    ROLE = "role"
+
+
+class Subagent(Value):
+    """A row of program_subagents: a subagent that is not trusted.
+
+    isolation    "file": it writes a file of its own, which is taken in later. "role": it connects to the server with a token
+    agent_name   the agent whose memory it has; None: it has no memory
+    expires_at   when its token ends; None for a file
+    ended_at     when its file was taken in or its token was revoked; None before
+    """
+
+    id: str
+    run_id: str
+    execution_id: int | None
+    isolation: Isolation
+    agent_name: str | None
+    created_at: datetime
+    expires_at: datetime | None
+    ended_at: datetime | None
+
+
+class ServerAccess(Value):
+    """How a subagent connects to the server. No `repr` and no later call shows the secrets again.
+
+    server   how it connects, without the token
+    token    the secret, of which the store keeps the hash alone
+    options  the connection's options, the token included (PGOPTIONS)
+    dsn      `server` and `options` in one
+    """
+
+    server: str
+    token: str = Field(repr=False)
+    options: str = Field(repr=False)
+    dsn: str = Field(repr=False)
+
+
+class StartedSubagent(Value):
+    """A new subagent, and what its file begins with, or how it connects.
+
+    bindings  the values of its frame; of one with an attachment the file gets the summary. Empty for isolation="role"
+    memory    its agent; None for isolation="role"
+    access    None for isolation="file"
+    """
+
+    subagent: Subagent
+    bindings: list[Binding]
+    memory: Agent | None
+    access: ServerAccess | None
+
+
+class TakenRow(Value):
+    """A row of a subagent's file that was bound, remembered or added. `name`: of the value, or of the agent."""
+
+    subagent_id: str
+    table: str
+    name: str
+
+
+class RefusedRow(Value):
+    """A row of a subagent's file that was left alone; `table` and `name` None: all of the file."""
+
+    subagent_id: str
+    table: str | None
+    name: str | None
+    reason: str
+
+
+class TakenIn(Value):
+    """What the files of a frame's subagents were good for, those of earlier calls included.
+
+    taken     what was bound, remembered and added
+    refused   what was not, and why
+    """
+
+    taken: list[TakenRow]
+    refused: list[RefusedRow]
 
 
 class ParallelBlock(Value):

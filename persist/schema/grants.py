@@ -1,12 +1,14 @@
 """The rights of a server's roles on the tables of persist, as SQL for those who may grant them."""
 
 from persist.db.dialects.from_url import check_schema
-from persist.db.dialects.roles import RoleKind, grants, tenants_apart
+from persist.db.dialects.roles import RoleKind, grants, role_made, tenants_apart
+from persist.db.dialects.subagent_roles import subagent_grants
 from persist.db.schema.base import VERSION_TABLE, table_of
 from persist.db.schema.meta_table import Meta
 from persist.errors import InvalidValue
 from persist.events.models import event_consumers, event_heads, event_log
 from persist.schema.metadata import metadata
+from persist.settings import current_settings
 
 _MAX_NAME_BYTES = 63
 _VERSIONS = (VERSION_TABLE, table_of(Meta).name)
@@ -29,6 +31,10 @@ def grant_script(kind: RoleKind, *, role: str | None = None, owner: str | None =
     """
     name = _checked("role", _default(kind) if role is None else role)
     upgrading = _checked("owner", _default(RoleKind.OWNER) if owner is None else owner)
+    if kind is RoleKind.SUBAGENT:
+        limit = current_settings().max_json_bytes
+        statements = subagent_grants(name, check_schema(schema), made=role_made(name), max_text_bytes=limit)
+        return "\n".join(["BEGIN;", *statements, "COMMIT;", ""])
     statements = grants(kind, name, owner=upgrading, schema=check_schema(schema), versions=_VERSIONS, log=_LOG)
     return "\n".join(["BEGIN;", *statements, "COMMIT;", ""])
 

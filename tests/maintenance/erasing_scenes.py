@@ -175,6 +175,7 @@ def _reports(tx: Any, name: str, secret: str, said: dict[str, str]) -> None:
     programs.bindings.bind(session, "goal", secret, kind="let")
     programs.agents.start(session, "captain", resume=False)
     programs.agents.add_segment(session, "captain", prompt=secret, summary=secret)
+    programs.subagents.start(session, isolation="file", agent="captain")
     programs.imports.add(session, "research", f"https://example.com/{secret}")
 
 

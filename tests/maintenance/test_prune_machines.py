@@ -115,13 +115,15 @@ def test_an_ended_run_goes_with_all_of_it_and_names_its_attachments(store: Store
             verbs.agents.start(id, "captain", resume=False)
             verbs.agents.add_segment(id, "captain", prompt="p", summary="s")
             verbs.imports.add(id, "alias", "https://example.com/p")
+            verbs.subagents.start(id, isolation="file")
         verbs.runs.finish("over", "completed")
         tx._work._core(
             update(programs.bindings).where(programs.bindings.c.run_id == "over").values(attachment_path="attachments/x.md"), None
         )
     age(clock)
     report = prune(store, "programs", older_than=30 * DAY)
-    assert report.tables == {"run": 1, "execution": 2, "bindings": 1, "agents": 1, "agent_segments": 1, "imports": 1}
+    once = ("run", "bindings", "agents", "agent_segments", "imports", "program_subagents")
+    assert report.tables == {"execution": 2, **dict.fromkeys(once, 1)}
     assert report.files == ["over: attachments/x.md"]
 
 

@@ -24,6 +24,7 @@ _NEEDED = {
     "chat.sessions.rewind": ("to_message_id",),
     "events.trim": ("older_than", "stream_id"),
     "histories.records.put": ("entries",),
+    "programs.subagents.take_in": ("folder",),
     "workflows.limits.set": ("concurrency",),
 }
 """Arguments of which a call needs one, or which go with others."""

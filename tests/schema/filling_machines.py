@@ -59,6 +59,7 @@ def fill_programs(store: Store, clock: FrozenClock) -> None:
         programs.agents.start(_RUN, "captain", resume=False)
         programs.agents.remember(_RUN, "captain", HARD)
         programs.agents.add_segment(_RUN, "captain", prompt=HARD, summary="said")
+        programs.subagents.start(_RUN, isolation="file", agent="captain")
         programs.imports.add(_RUN, "research", "https://example.com/research", inputs_schema={"type": "object"})
 
 

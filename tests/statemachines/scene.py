@@ -192,8 +192,9 @@ def _programs(tx: Any) -> dict[str, Any]:
     programs.bindings.bind("program", "goal", "1", kind="let")
     programs.agents.start("program", "captain", resume=False)
     programs.agents.add_segment("program", "captain", prompt="p", summary="s")
+    lent = programs.subagents.start("program", isolation="file", agent="captain").subagent
     programs.imports.add("program", "research", "https://example.com/p")
-    return {"<statement>": statement.id, "<pending>": pending.id}
+    return {"<statement>": statement.id, "<pending>": pending.id, "<subagent>": lent.id}
 
 
 def _conversations(tx: Any) -> None:

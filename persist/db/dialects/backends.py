@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from persist.db.dialects.bulk import Bulk
     from persist.db.dialects.event_guards import EventGuards
     from persist.db.dialects.operations import DatabaseOperations
+    from persist.db.dialects.postgres.subagent_access import SubagentAccess as SubagentAccess
     from persist.db.dialects.raw_rows import RawRows
     from persist.db.dialects.vector_functions import VectorFunctions
 
@@ -23,6 +24,7 @@ with lazy_modules(globals()):
     from persist.db.dialects.postgres import operations as postgres_operations
     from persist.db.dialects.postgres import raw_rows as postgres_raw_rows
     from persist.db.dialects.postgres import row_guards as postgres_row_guards
+    from persist.db.dialects.postgres import subagent_access as postgres_subagent_access
     from persist.db.dialects.sqlite import bulk as sqlite_bulk
     from persist.db.dialects.sqlite import event_guards as sqlite_event_guards
     from persist.db.dialects.sqlite import operations as sqlite_operations
@@ -98,3 +100,10 @@ def lift_row_guards(dialect: Dialect, driver: Any) -> Callable[[], None]:
 def vector_functions_of(dialect: Dialect, connection: Connection) -> "VectorFunctions | None":
     """The distance functions, loaded into one of persist's own connections at the first call; None where unavailable."""
     return sqlite_vectors.sqlite_vec_functions(connection) if dialect.schema is None else None
+
+
+def subagent_access(dialect: Dialect) -> "SubagentAccess | None":
+    """How subagents with a token connect to the dialect's server; None for a file, which has no roles."""
+    if dialect.schema is None:
+        return None
+    return postgres_subagent_access.SubagentAccess(dialect.connections.writer.url, dialect.schema)

@@ -11,19 +11,23 @@ class RoleKind(StrEnum):
     app        reads and writes rows: what a program with a Store needs
     read-only  reads everything
     watcher    reads the log of events and nothing else
+    subagent   reads and writes what a token is for: the values of one frame of a program, and one agent's memory
     """
 
     OWNER = "owner"
     APP = "app"
     READ_ONLY = "read-only"
     WATCHER = "watcher"
+    SUBAGENT = "subagent"
 
 
 _RIGHTS = {RoleKind.APP: "SELECT, INSERT, UPDATE, DELETE", RoleKind.READ_ONLY: "SELECT"}
 _SEQUENCES = {RoleKind.APP: "SELECT, USAGE, UPDATE", RoleKind.READ_ONLY: "SELECT"}
 TENANT_COLUMN = "row_of_role"
 """The column with the role that wrote a row, which the server fills in and compares."""
-_POLICY = "rows_of_one_role"
+OPEN_POLICY = "rows_of_programs"
+"""The policy that leaves the rows of programs to all roles but subagents, once row security is on for these."""
+TENANT_POLICY = "rows_of_one_role"
 
 
 def quoted(name: str) -> str:
@@ -39,7 +43,7 @@ def grants(kind: RoleKind, role: str, *, owner: str, schema: str, versions: Sequ
     log       the tables of the log of events
     """
     to, of, where = quoted(role), quoted(owner), quoted(schema)
-    made = _made(role)
+    made = role_made(role)
     if kind is RoleKind.OWNER:
         return [made, f"CREATE SCHEMA IF NOT EXISTS {where} AUTHORIZATION {to};", f"ALTER SCHEMA {where} OWNER TO {to};"]
     if kind is RoleKind.WATCHER:
@@ -68,13 +72,15 @@ def tenants_apart(schema: str, tables: Sequence[str]) -> list[str]:
             f"ALTER TABLE {name} ADD COLUMN IF NOT EXISTS {TENANT_COLUMN} name;",
             f"ALTER TABLE {name} ALTER COLUMN {TENANT_COLUMN} SET DEFAULT current_user;",
             f"ALTER TABLE {name} ENABLE ROW LEVEL SECURITY;",
-            f"DROP POLICY IF EXISTS {_POLICY} ON {name};",
-            f"CREATE POLICY {_POLICY} ON {name} USING ({TENANT_COLUMN} = current_user);",
+            f"DROP POLICY IF EXISTS {TENANT_POLICY} ON {name};",
+            f"CREATE POLICY {TENANT_POLICY} ON {name} USING ({TENANT_COLUMN} = current_user);",
+            f"DROP POLICY IF EXISTS {OPEN_POLICY} ON {name};",
         ]
     return statements
 
 
-def _made(role: str) -> str:
+def role_made(role: str) -> str:
+    """The statement that makes a role unless it is there."""
     literal = "'" + role.replace("'", "''") + "'"
     return (
         f"DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = {literal})"

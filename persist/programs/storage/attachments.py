@@ -16,7 +16,7 @@ from typing import BinaryIO
 
 from persist.db.concurrency.observers import UNDO
 from persist.db.dialects.database_files import identities
-from persist.db.files.paths import files, typed
+from persist.db.files.paths import check_path, files, typed
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.escaping import utf8_size
 from persist.errors import InvalidValue, NotFound, PayloadTooLarge, PersistError
@@ -112,6 +112,14 @@ def folder_of(work: UnitOfWork, run_id: str) -> RunFolder | None:
     if path is None or work.runtime.scopes.get("run_id") != run_id:
         return None
     return RunFolder(Path(os.path.abspath(path)))
+
+
+def checked_folder(folder: object) -> Path:
+    """The absolute path of a folder that a caller names. Raises NotFound unless it is one."""
+    path = Path(os.path.abspath(check_path("folder", folder)))
+    if not path.is_dir():
+        raise NotFound("folder", str(path))
+    return path
 
 
 def is_large(work: UnitOfWork, value: str) -> bool:

@@ -26,6 +26,7 @@ _B, _frame = bindings.c, FRAME
 _ROOT = -1
 _THIS = (_B.run_id == param("row_run")) & (_B.name == param("row_name")) & (_frame == param("row_frame"))
 _GET = Statement(select(*COLUMNS).where(_THIS))
+OF_FRAME = Statement(select(*COLUMNS).where(_B.run_id == param("row_run"), _frame == param("row_frame")).order_by(_B.name))
 _LOCK = Statement(select(*COLUMNS).where(_THIS).with_for_update())
 _ADD = Statement(insert_missing(bindings).returning(*COLUMNS))
 _NAMED = Statement(select(_B.name).where(_B.attachment_path.contains(param("token"))).limit(1))

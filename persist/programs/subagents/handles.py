@@ -1,13 +1,18 @@
 """Handles for subagents in this process: they reach the subagent's values and memory, and nothing else of the run."""
 
 from collections.abc import Callable, Coroutine, Generator
+from datetime import timedelta
 from functools import wraps
 from pathlib import Path
-from typing import Any, BinaryIO, ParamSpec, TypeVar, overload
+from typing import Any, BinaryIO, Literal, ParamSpec, TypeVar, overload
 
-from persist.programs.schemas import Agent, AgentSegment, AuditFinding, Binding
-from persist.programs.storage.run_rows import outlives_runs
+from persist.db.values.arguments import check_choice, optional_label
+from persist.errors import NotPermitted
+from persist.programs.schemas import Agent, AgentSegment, AuditFinding, Binding, Isolation
+from persist.programs.subagents.frames import check_frame
+from persist.programs.subagents.isolation import SubagentFile, SubagentRole, isolated
 from persist.programs.subagents.stores import AnyStore, AsyncProgramStore, ProgramStore, Question, ask, is_async, transactions
+from persist.quoting import named
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -67,31 +72,41 @@ class SubagentBindings:
 
 
 class SubagentAgents:
-    """The memory of agents, and their segments."""
+    """The memory of agents, and their segments: of one agent alone, if the handle is one's."""
 
     __slots__ = ("add_segment", "recall", "remember", "segments")
 
-    def __init__(self, write: Run, read: Run, run_id: str) -> None:
+    def __init__(self, write: Run, read: Run, run_id: str, agent: str | None = None) -> None:
+        def own(call: Callable[[Any, str], Any], name: str) -> Question:
+            """The call, which raises NotPermitted for any other agent than the handle's."""
+
+            def question(programs: Any) -> Any:
+                if agent is not None and (type(name) is not str or name != agent):
+                    raise NotPermitted(f"This handle is the agent {named(agent)}'s, and has no memory of another one.")
+                return call(programs.agents, name)
+
+            return question
+
         def remember(name: str, memory: str, *, scope: str = "execution") -> Agent:
             """See Agents.remember."""
-            agent: Agent = write(lambda programs: programs.agents.remember(run_id, name, memory, scope=scope))
+            agent: Agent = write(own(lambda agents, name: agents.remember(run_id, name, memory, scope=scope), name))
             return agent
 
         def recall(name: str) -> Agent | None:
             """See Agents.recall."""
-            agent: Agent | None = read(lambda programs: programs.agents.recall(run_id, name))
+            agent: Agent | None = read(own(lambda agents, name: agents.recall(run_id, name), name))
             return agent
 
         def add_segment(agent_name: str, *, prompt: str, summary: str) -> AgentSegment:
             """See Agents.add_segment."""
             added: AgentSegment = write(
-                lambda programs: programs.agents.add_segment(run_id, agent_name, prompt=prompt, summary=summary)
+                own(lambda agents, name: agents.add_segment(run_id, name, prompt=prompt, summary=summary), agent_name)
             )
             return added
 
         def segments(agent_name: str) -> list[AgentSegment]:
             """See Agents.segments."""
-            found: list[AgentSegment] = read(lambda programs: programs.agents.segments(run_id, agent_name))
+            found: list[AgentSegment] = read(own(lambda agents, name: agents.segments(run_id, name), agent_name))
             return found
 
         self.remember, self.recall, self.add_segment, self.segments = remember, recall, add_segment, segments
@@ -106,10 +121,10 @@ class SubagentHandle:
 
     __slots__ = ("agents", "bindings")
 
-    def __init__(self, store: AnyStore, run_id: str, execution_id: int | None) -> None:
+    def __init__(self, store: AnyStore, run_id: str, execution_id: int | None, agent: str | None = None) -> None:
         write, read = transactions(store)
         self.bindings = SubagentBindings(write, read, run_id, execution_id)
-        self.agents = SubagentAgents(write, read, run_id)
+        self.agents = SubagentAgents(write, read, run_id, agent)
 
 
 def _awaited(method: Callable[P, R]) -> Callable[P, Coroutine[Any, Any, R]]:
@@ -153,8 +168,8 @@ class AsyncSubagentHandle:
 
     __slots__ = ("_checked", "agents", "bindings")
 
-    def __init__(self, store: AsyncProgramStore, run_id: str, execution_id: int | None) -> None:
-        handle = SubagentHandle(store, run_id, execution_id)
+    def __init__(self, store: AsyncProgramStore, run_id: str, execution_id: int | None, agent: str | None = None) -> None:
+        handle = SubagentHandle(store, run_id, execution_id, agent)
         self.bindings = AsyncSubagentBindings(handle.bindings)
         self.agents = AsyncSubagentAgents(handle.agents)
         self._checked: Callable[[], Any] = lambda: check_frame(store, run_id, execution_id, self)
@@ -165,40 +180,102 @@ class AsyncSubagentHandle:
 
 
 @overload
-def subagent(store: ProgramStore, run_id: str, execution_id: int | None = None) -> SubagentHandle:
+def subagent(store: ProgramStore, run_id: str, execution_id: int | None = None, *, agent: str | None = None) -> SubagentHandle:
     """Over a Store."""
 
 
 @overload
-def subagent(store: AsyncProgramStore, run_id: str, execution_id: int | None = None) -> AsyncSubagentHandle:
+def subagent(
+    store: AsyncProgramStore, run_id: str, execution_id: int | None = None, *, agent: str | None = None
+) -> AsyncSubagentHandle:
     """Over an AsyncStore."""
 
 
-def subagent(store: AnyStore, run_id: str, execution_id: int | None = None) -> SubagentHandle | AsyncSubagentHandle:
+@overload
+def subagent(
+    store: ProgramStore,
+    run_id: str,
+    execution_id: int | None = None,
+    *,
+    isolation: Literal["file"],
+    agent: str | None = None,
+    folder: str | Path | None = None,
+) -> SubagentFile:
+    """With a file of its own."""
+
+
+@overload
+def subagent(
+    store: AsyncProgramStore,
+    run_id: str,
+    execution_id: int | None = None,
+    *,
+    isolation: Literal["file"],
+    agent: str | None = None,
+    folder: str | Path | None = None,
+) -> Coroutine[Any, Any, SubagentFile]:
+    """With a file of its own, over an AsyncStore."""
+
+
+@overload
+def subagent(
+    store: ProgramStore,
+    run_id: str,
+    execution_id: int | None = None,
+    *,
+    isolation: Literal["role"],
+    agent: str | None = None,
+    expires_in: timedelta | None = None,
+    role: str | None = None,
+) -> SubagentRole:
+    """With a token for the server."""
+
+
+@overload
+def subagent(
+    store: AsyncProgramStore,
+    run_id: str,
+    execution_id: int | None = None,
+    *,
+    isolation: Literal["role"],
+    agent: str | None = None,
+    expires_in: timedelta | None = None,
+    role: str | None = None,
+) -> Coroutine[Any, Any, SubagentRole]:
+    """With a token for the server, over an AsyncStore."""
+
+
+def subagent(
+    store: AnyStore,
+    run_id: str,
+    execution_id: int | None = None,
+    *,
+    isolation: str | None = None,
+    agent: str | None = None,
+    folder: str | Path | None = None,
+    expires_in: timedelta | None = None,
+    role: str | None = None,
+) -> Any:
     """A handle for a subagent of the run, in the frame of an execution or in the root. Raises NotFound for run or execution.
 
     Over an AsyncStore its methods are coroutines, and the handle itself is awaited: `await subagent(store, run_id)`.
     On a file of a project's or a user's agents the run is "project" or "user": the handle has memory, and no values to bind.
+
+    agent       the handle is that agent's: for the memory of any other it raises NotPermitted. None: it has the memory of all
+    isolation   for a subagent that is not trusted, which reaches its frame's values and the memory of `agent` alone; without
+                `agent` no memory. "file": a SubagentFile, whose file `take_in` reads later. "role", on a server: a SubagentRole,
+                with a token. See `tx.programs.subagents.start`
+    folder      with "file": an existing folder in which `subagents/` is made; by default that of the run's own file
+    expires_in  with "role": how long the token is good for; an hour by default
+    role        with "role": the role that `persist grants --role subagent` has made; persist_subagent by default
     """
+    if isolation is not None:
+        given: dict[str, Any] = {"agent": agent, "folder": folder, "expires_in": expires_in, "role": role}
+        return isolated(store, run_id, execution_id, check_choice("isolation", isolation, Isolation), **given)
+    name = optional_label("agent", agent)
     if is_async(store):
-        return AsyncSubagentHandle(store, run_id, execution_id)  # type: ignore[arg-type]  # checked by is_async
-    handle: SubagentHandle = check_frame(store, run_id, execution_id, SubagentHandle(store, run_id, execution_id))
-    return handle
-
-
-def frame_questions(store: AnyStore, run_id: str, execution_id: int | None) -> list[Question]:
-    """The verb calls that check the frame. They raise NotFound for the run or the execution."""
-    questions: list[Question] = [lambda programs: programs.runs.get(run_id)]
-    if execution_id is not None:
-        questions.append(lambda programs: programs.executions.get(run_id, execution_id))
-    return questions
-
-
-def check_frame(store: AnyStore, run_id: str, execution_id: int | None, then: R) -> Any:
-    """Check run and execution, then return `then`, or a coroutine of it. Raises NotFound. "project" and "user" need no run."""
-    if execution_id is None and outlives_runs(run_id, store.run_id):
-        return ask(store, [], lambda _: then)
-    return ask(store, frame_questions(store, run_id, execution_id), lambda _: then)
+        return AsyncSubagentHandle(store, run_id, execution_id, name)  # type: ignore[arg-type]  # checked by is_async
+    return check_frame(store, run_id, execution_id, SubagentHandle(store, run_id, execution_id, name))
 
 
 @overload

@@ -8,7 +8,7 @@ import os
 import secrets
 import shlex
 import sys
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, overload
 
@@ -17,7 +17,7 @@ from persist.db.values.escaping import has_half
 from persist.errors import InvalidValue, NotFound
 from persist.programs import names
 from persist.programs.schemas import BindingKind, ProgramExecution
-from persist.programs.subagents.handles import frame_questions
+from persist.programs.subagents.frames import frame_questions
 from persist.programs.subagents.stores import AnyStore, AsyncProgramStore, ProgramStore, ask
 
 VALUE, SUMMARY, MEMORY, PROMPT = "YOUR_OUTPUT", "YOUR_SUMMARY", "YOUR_MEMORY", "YOUR_PROMPT"
@@ -40,6 +40,11 @@ def command(path: Path, sql: str, *, json: bool = False, timeout_ms: int = _TIME
     form = " -json" if json else ""
     wait = shlex.quote(f".timeout {timeout_ms}")
     call = f"sqlite3 -bail{form} -cmd {wait} {shlex.quote(os.path.abspath(path))}"
+    return here_document(call, sql)
+
+
+def here_document(call: str, sql: str) -> str:
+    """A shell command that reads this text."""
     mark = _mark(call + sql)
     return f"{call} <<'{mark}'\n{sql}\n{mark}"
 
@@ -61,19 +66,21 @@ def bind_sql(
     source_statement: str | None = None,
     attachment_path: str | None = None,
     scope: str = "",
+    now: str = "datetime('now')",
+    literal: Callable[[str], str] = quoted,
 ) -> str:
     """The SQL that binds a name in a frame: an upsert that keeps the row's other columns."""
     columns = {
-        "name": quoted(name),
+        "name": literal(name),
         "execution_id": "NULL" if execution_id is None else str(int(execution_id)),
-        "kind": quoted(kind),
-        "value": quoted(value),
-        "source_statement": "NULL" if source_statement is None else quoted(source_statement),
-        "attachment_path": "NULL" if attachment_path is None else quoted(attachment_path),
-        "updated_at": "datetime('now')",
+        "kind": literal(kind),
+        "value": literal(value),
+        "source_statement": "NULL" if source_statement is None else literal(source_statement),
+        "attachment_path": "NULL" if attachment_path is None else literal(attachment_path),
+        "updated_at": now,
     }
     if scope:
-        columns["run_id"] = quoted(scope)
+        columns["run_id"] = literal(scope)
     changed = [column for column in columns if column not in ("name", "execution_id", "run_id")]
     return (
         f"INSERT INTO bindings ({', '.join(columns)})\nVALUES ({', '.join(columns.values())})\n"
@@ -137,8 +144,8 @@ def instructions_for_subagent(
 
     def tell(found: list[Any]) -> Any:
         name, word = check_label("binding", binding), check_choice("kind", kind, BindingKind)
-        file = _Output(_file_of(store), run_id if store.run_id != run_id else "")
-        frame = None if execution_id is None else _Frame(found[1], found[2])
+        file = Output(_file_of(store), run_id if store.run_id != run_id else "")
+        frame = None if execution_id is None else Frame(found[1], found[2])
         parts = list(_output(file, frame, name, word, source_statement))
         remembers = optional_label("agent", agent)
         if remembers is None:
@@ -149,20 +156,28 @@ def instructions_for_subagent(
         def tell_memory(recalled: list[Any]) -> str:
             if recalled[0] is None:
                 raise NotFound("agent", remembers)
-            place = _Output(_file_of(memory_store), memory_run if memory_store.run_id != memory_run else "")
+            place = Output(_file_of(memory_store), memory_run if memory_store.run_id != memory_run else "")
             return _joined([*parts, *_memory(place, remembers)])
 
         return ask(memory_store, [lambda programs: programs.agents.recall(memory_run, remembers)], tell_memory)
 
-    told: str | Coroutine[Any, Any, str] = ask(store, questions, tell)
-    return told
+    text: str | Coroutine[Any, Any, str] = ask(store, questions, tell)
+    return text
+
+
+def told(
+    file: "Output", frame: "Frame | None", name: str, kind: BindingKind, source_statement: str | None, agent: str | None
+) -> str:
+    """The instructions for a file that has both the frame's values and the memory of the agent, if there is one."""
+    memory = () if agent is None else _memory(file, agent)
+    return _joined([*_output(file, frame, name, kind, source_statement), *memory])
 
 
 def _joined(parts: list[str]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-class _Frame:
+class Frame:
     """The statement that a subagent works for, and how deep it is nested."""
 
     __slots__ = ("depth", "id", "label")
@@ -171,8 +186,12 @@ class _Frame:
         self.id, self.depth = block.id, depth
         self.label = " ".join((block.statement_text or "").split())
 
+    def told(self) -> str:
+        """What a subagent is told of its frame."""
+        return f"Execution scope:\n  execution_id: {self.id}\n  block: {self.label}\n  depth: {self.depth}"
 
-class _Output:
+
+class Output:
     """A file to write to, and the scope column's value of its rows, if they are not the file's own."""
 
     __slots__ = ("path", "scope")
@@ -192,13 +211,10 @@ def _file_of(store: AnyStore) -> Path:
     return store.path
 
 
-def _output(file: _Output, frame: _Frame | None, name: str, kind: BindingKind, source_statement: str | None) -> Iterator[str]:
+def _output(file: Output, frame: Frame | None, name: str, kind: BindingKind, source_statement: str | None) -> Iterator[str]:
     path, execution_id = os.path.abspath(file.path), None if frame is None else frame.id
     yield f"Your output database is:\n  {path}"
-    if frame is None:
-        yield "Execution scope: root"
-    else:
-        yield f"Execution scope:\n  execution_id: {frame.id}\n  block: {frame.label}\n  depth: {frame.depth}"
+    yield "Execution scope: root" if frame is None else frame.told()
     options = {"execution_id": execution_id, "kind": kind.value, "source_statement": source_statement, "scope": file.scope}
     sql = bind_sql(name, VALUE, **options)  # type: ignore[arg-type]  # each has the type of its parameter
     yield (
@@ -229,7 +245,7 @@ def _output(file: _Output, frame: _Frame | None, name: str, kind: BindingKind, s
     )
 
 
-def _memory(file: _Output, agent: str) -> Iterator[str]:
+def _memory(file: Output, agent: str) -> Iterator[str]:
     this = file.where("name", agent)
     yield (
         f"Your memory, as {agent!r}, is in:\n  {os.path.abspath(file.path)}\nRead it first:\n\n"

@@ -25,7 +25,7 @@ _FIELDS = tuple(Agent.model_fields)
 _COLUMNS = tuple(_A[name] for name in _FIELDS)
 _SEGMENT_FIELDS = tuple(AgentSegment.model_fields)
 _THIS = (_A.run_id == param("row_run")) & (_A.name == param("row_name"))
-_GET = Statement(select(*_COLUMNS).where(_THIS))
+GET_AGENT = Statement(select(*_COLUMNS).where(_THIS))
 _LOCK = Statement(select(*_COLUMNS).where(_THIS).with_for_update())
 ALL_AGENTS = Statement(select(*_COLUMNS).where(_A.run_id == param("run")).order_by(_A.name))
 _ADD = Statement(insert_missing(agents, "run_id", "name").returning(*_COLUMNS))
@@ -132,7 +132,7 @@ class Agents(Repository):
 
     def _find(self, run_id: str, name: str) -> Agent | None:
         stored = stored_scope(self._work, "run_id", run_id)
-        row = self._work.row(_GET, row_run=stored, row_name=name)
+        row = self._work.row(GET_AGENT, row_run=stored, row_name=name)
         return None if row is None else self._value(row)
 
     def _get(self, run_id: str, name: str) -> Agent:
@@ -150,7 +150,7 @@ class Agents(Repository):
         """Replace an agent's memory, as the last write of a verb."""
         with self._work.batch(last=True) as batch:
             batch.run(_SET, row_run=stored, row_name=name, text=text, at=this_second(self._work))
-            written = batch.row(_GET, row_run=stored, row_name=name)
+            written = batch.row(GET_AGENT, row_run=stored, row_name=name)
         assert written.result is not None
         return self._value(written.result)
 

@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from persist.errors import Conflict, InvalidValue, NotFound
+from persist.errors import Conflict, InvalidValue, NotFound, NotPermitted
 from persist.programs import audit, instructions_for_subagent, subagent
 from persist.programs.subagents.handles import (
     AsyncSubagentAgents,
@@ -17,6 +17,7 @@ from persist.programs.subagents.handles import (
     SubagentBindings,
     SubagentHandle,
 )
+from tests.contract.faces import every_way
 from tests.contract.programs.scenes import OTHER, RUN, ask, begin, bind, do, given, make, resolve
 
 
@@ -47,6 +48,34 @@ def test_a_handle_writes_values_and_memory_of_its_frame(store: Any) -> None:
 
 def test_a_handle_without_a_frame_writes_to_the_root(store: Any) -> None:
     assert given(store, subagent, RUN).bindings.bind("x", "1").execution_id is None
+
+
+@every_way
+def test_the_handle_of_an_agent_has_that_agents_memory_alone(store: Any) -> None:
+    for agent in ("captain", "rival"):
+        do(store, "agents", "start", RUN, agent, resume=False)
+        do(store, "agents", "remember", RUN, agent, f"of {agent}")
+        do(store, "agents", "add_segment", RUN, agent, prompt="p", summary=agent)
+    agents = given(store, subagent, RUN, agent="captain").agents
+    agents.remember("captain", "new")
+    agents.add_segment("captain", prompt="p", summary="s")
+    assert agents.recall("captain").memory == "new"
+    assert [one.segment_number for one in agents.segments("captain")] == [1, 2]
+    for other in ("rival", "nobody", "Captain", "captain\x00", "", None, 5, b"captain"):
+        for verb, given_too in (
+            (agents.remember, {"memory": "hurt"}),
+            (agents.remember, {"memory": "hurt", "scope": "project"}),
+            (agents.recall, {}),
+            (agents.segments, {}),
+            (agents.add_segment, {"prompt": "hurt", "summary": "hurt"}),
+        ):
+            with pytest.raises(NotPermitted):
+                verb(other, **given_too)
+    assert [one.name for one in ask(store, "agents", "list", RUN)] == ["captain", "rival"]
+    assert ask(store, "agents", "recall", RUN, "rival").memory == "of rival"
+    assert len(ask(store, "agents", "segments", RUN, "rival")) == 1
+    with pytest.raises(InvalidValue):
+        given(store, subagent, RUN, agent="")
 
 
 def public(thing: object) -> set[str]:

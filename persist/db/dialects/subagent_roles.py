@@ -1,0 +1,120 @@
+"""The SQL that makes a role of Postgres for subagents that are not trusted: it sees and writes what its token is for.
+
+Row security asks a function what the session's token is for; the function alone reads the table of tokens, which has the hashes.
+The token travels in the options of the connection, as a setting of the session.
+"""
+
+from hashlib import sha256
+
+from persist.db.dialects.roles import OPEN_POLICY, TENANT_POLICY, quoted
+
+SETTING = "persist.subagent_token"
+"""The setting of a session that holds its token."""
+PERMIT = "persist_subagent_permit"
+"""The function that returns the run, the frame and the agent of the session's token."""
+_TABLES = ("bindings", "agents", "agent_segments")
+_WORDS = "'input', 'output', 'let', 'const'"
+_LABEL_BYTES = 600
+_CHANGED = "kind, value, source_statement, attachment_path, updated_at"
+
+
+def policy_of(role: str) -> str:
+    """The name of the policy that keeps a role to its rows; roles of long names have one, too."""
+    return f"rows_of_a_subagent_{sha256(role.encode()).hexdigest()[:16]}"
+
+
+def subagent_grants(role: str, schema: str, *, made: str, max_text_bytes: int) -> list[str]:
+    """The statements that make the role. The owner of the tables or a superuser runs them, after upgrades again.
+
+    made            the statement that makes the role
+    max_text_bytes  how long a text of the role may be
+    """
+    to, where = quoted(role), quoted(schema)
+    name = {table: f"{where}.{quoted(table)}" for table in _TABLES}
+    rights = (
+        ("bindings", "run_id, name, execution_id, kind, value, source_statement, attachment_path, updated_at", _CHANGED),
+        ("agents", None, "memory, updated_at"),
+        ("agent_segments", "run_id, agent_name, segment_number, prompt, summary", None),
+    )
+    statements = [made, _refuse_tenants(schema), _permit(where), f"REVOKE ALL ON FUNCTION {where}.{PERMIT}() FROM PUBLIC;"]
+    statements += [f"GRANT USAGE ON SCHEMA {where} TO {to};", f"GRANT EXECUTE ON FUNCTION {where}.{PERMIT}() TO {to};"]
+    for table, inserted, updated in rights:
+        statements.append(f"GRANT SELECT ON {name[table]} TO {to};")
+        if inserted is not None:
+            statements.append(f"GRANT INSERT ({inserted}) ON {name[table]} TO {to};")
+        if updated is not None:
+            statements.append(f"GRANT UPDATE ({updated}) ON {name[table]} TO {to};")
+    for table in _TABLES:
+        statements += [
+            f"ALTER TABLE {name[table]} ENABLE ROW LEVEL SECURITY;",
+            f"DROP POLICY IF EXISTS {OPEN_POLICY} ON {name[table]};",
+            f"CREATE POLICY {OPEN_POLICY} ON {name[table]} USING (true);",
+        ]
+        seen, written = _rules(where, table, max_text_bytes)
+        policy = quoted(policy_of(role))
+        statements += [
+            f"DROP POLICY IF EXISTS {policy} ON {name[table]};",
+            f"CREATE POLICY {policy} ON {name[table]} AS RESTRICTIVE TO {to} USING ({seen}) WITH CHECK ({seen} AND {written});",
+        ]
+    once = quoted(f"{policy_of(role)}_once")
+    statements += [
+        f"DROP POLICY IF EXISTS {once} ON {name['bindings']};",
+        f"CREATE POLICY {once} ON {name['bindings']} AS RESTRICTIVE FOR UPDATE TO {to}"
+        " USING (kind IS NULL OR kind NOT IN ('const', 'input')) WITH CHECK (true);",
+    ]
+    return [*statements, _silence(role)]
+
+
+def _permit(where: str) -> str:
+    return (
+        f"CREATE OR REPLACE FUNCTION {where}.{PERMIT}(OUT run_id text, OUT execution_id bigint, OUT agent_name text)"
+        " RETURNS SETOF record LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$"
+        " SELECT s.run_id, s.execution_id, s.agent_name"
+        f" FROM {where}.program_subagents s JOIN {where}.run r ON r.id = s.run_id"
+        f" LEFT JOIN {where}.execution e ON e.run_id = s.run_id AND e.id = s.execution_id"
+        " WHERE s.token_hash = pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to("
+        f"pg_catalog.current_setting('{SETTING}', true), 'UTF8')), 'hex')"
+        " AND s.isolation = 'role' AND s.ended_at IS NULL AND s.expires_at > pg_catalog.clock_timestamp()"
+        " AND r.status = 'running' AND (s.execution_id IS NULL OR e.status IN ('pending', 'executing')) $$;"
+    )
+
+
+def _rules(where: str, table: str, max_text_bytes: int) -> tuple[str, str]:
+    """Which rows a subagent sees and writes, and what else has to hold for a row that it writes."""
+
+    def permit(column: str) -> str:
+        return f"(SELECT permit.{column} FROM {where}.{PERMIT}() permit)"
+
+    def short(*columns: str) -> str:
+        return " AND ".join(f"coalesce(octet_length({column}), 0) <= {max_text_bytes}" for column in columns)
+
+    now = "updated_at BETWEEN now() - interval '1 day' AND now() + interval '1 day'"
+    run = f"run_id = {permit('run_id')}"
+    if table == "bindings":
+        return (
+            f"{run} AND execution_id IS NOT DISTINCT FROM {permit('execution_id')}",
+            f"attachment_path IS NULL AND kind IN ({_WORDS}) AND name ~ '^\\w[\\w.-]*$' AND octet_length(name) <= {_LABEL_BYTES}"
+            f" AND {now} AND {short('value', 'source_statement')}",
+        )
+    if table == "agents":
+        return f"{run} AND name = {permit('agent_name')}", f"{now} AND {short('memory')}"
+    numbers = "segment_number BETWEEN 1 AND 1000000000"
+    return f"{run} AND agent_name = {permit('agent_name')}", f"{numbers} AND {short('prompt', 'summary')}"
+
+
+def _refuse_tenants(schema: str) -> str:
+    literal = "'" + schema.replace("'", "''") + "'"
+    return (
+        "DO $$ BEGIN IF EXISTS (SELECT FROM pg_catalog.pg_policies"
+        f" WHERE schemaname = {literal} AND policyname = '{TENANT_POLICY}')"
+        " THEN RAISE EXCEPTION 'tenants share this schema: their rows and those of subagents are not kept apart by one rule';"
+        " END IF; END $$;"
+    )
+
+
+def _silence(role: str) -> str:
+    """Other sessions of the role do not see what a session runs; only a superuser may arrange for that."""
+    return (
+        f"DO $$ BEGIN ALTER ROLE {quoted(role)} SET track_activities = off; EXCEPTION WHEN insufficient_privilege THEN"
+        " RAISE NOTICE 'sessions of this role see the statements of each other, unless a superuser runs this'; END $$;"
+    )

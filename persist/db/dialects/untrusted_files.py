@@ -1,0 +1,155 @@
+"""Small databases that are lent to programs which are not trusted, and read again afterwards as hostile input.
+
+Such a file is read from a copy of its bytes in memory: no program can change the copy, it has no journal, and no part of it is a
+path. Its schema must be the one that it was lent with, so that no view, trigger or generated column of it is ever evaluated.
+"""
+
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from persist.errors import InvalidValue
+
+PAGE = 4096
+_MAGIC = b"SQLite format 3\x00"
+_ROLLBACK_JOURNAL = b"\x01\x01"
+_UTF8 = b"\x00\x00\x00\x01"
+_SCHEMA = "SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY type, name LIMIT 100"
+_STEPS = 10_000
+_CALLS, _CALLS_PER_PAGE = 500, 2
+"""How often the database may have done _STEPS steps before it is stopped: so often, and so much more for each page."""
+_LIMITS = {
+    "SQLITE_LIMIT_SQL_LENGTH": 10_000,
+    "SQLITE_LIMIT_COLUMN": 100,
+    "SQLITE_LIMIT_EXPR_DEPTH": 50,
+    "SQLITE_LIMIT_COMPOUND_SELECT": 3,
+    "SQLITE_LIMIT_VDBE_OP": 25_000,
+    "SQLITE_LIMIT_FUNCTION_ARG": 10,
+    "SQLITE_LIMIT_ATTACHED": 0,
+    "SQLITE_LIMIT_TRIGGER_DEPTH": 1,
+    "SQLITE_LIMIT_WORKER_THREADS": 0,
+}
+_SWITCHES = {  # from Python 3.12 on
+    "SQLITE_DBCONFIG_DEFENSIVE": True,
+    "SQLITE_DBCONFIG_TRUSTED_SCHEMA": False,
+    "SQLITE_DBCONFIG_ENABLE_TRIGGER": False,
+    "SQLITE_DBCONFIG_ENABLE_VIEW": False,
+    "SQLITE_DBCONFIG_ENABLE_LOAD_EXTENSION": False,
+}
+
+
+class Odd(NamedTuple):
+    """What stands for a cell that holds no text in UTF-8, no number and no NULL."""
+
+    reason: str
+
+
+class _Text(bytes):
+    """Text as it is stored, told from a blob."""
+
+
+def create_lent_file(path: Path, ddl: Sequence[str], rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+    """Fill an empty file with these tables and rows. Its journal is the one that leaves no file behind."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as raw:
+        raw.execute(f"PRAGMA page_size = {PAGE}")
+        raw.execute("BEGIN IMMEDIATE")
+        for statement in ddl:
+            raw.execute(statement)
+        for table, values in rows.items():
+            for row in values:
+                columns = ", ".join(f'"{name}"' for name in row)
+                raw.execute(f'INSERT INTO "{table}" ({columns}) VALUES ({", ".join("?" * len(row))})', [*row.values()])
+        raw.execute("COMMIT")
+
+
+def read_lent_file(
+    content: bytes, ddl: Sequence[str], columns: Mapping[str, Sequence[str]], *, max_rows: int, max_value_bytes: int
+) -> dict[str, list[tuple[Any, ...]]]:
+    """The rows of each table, in the order of writing: the cells are text, numbers, None, and Odd for all else.
+
+    Raises InvalidValue for a file that was not lent with this DDL, that was changed in anything but rows, that is damaged, that
+    has more than `max_rows` rows in a table or a larger value, and for one that takes too long.
+    """
+    _check_header(content)
+    with _refusals(), closing(sqlite3.connect(":memory:", isolation_level=None, cached_statements=0)) as raw:
+        _restrict(raw, len(content), max_value_bytes)
+        raw.deserialize(content)
+        raw.text_factory = _Text
+        if raw.execute(_SCHEMA).fetchall() != _schema_of(ddl):
+            raise InvalidValue("file", "its schema is not the one that it was lent with: nothing but rows may be changed.")
+        if raw.execute("PRAGMA integrity_check(1)").fetchall() != [(b"ok",)]:
+            raise InvalidValue("file", "it is damaged.")
+        raw.set_authorizer(_reading(frozenset(columns)))
+        left, found = len(content), {}
+        for table, names in columns.items():
+            query = f"SELECT {', '.join(names)} FROM {table} ORDER BY rowid LIMIT {max_rows + 1}"  # constants of the caller
+            found[table] = rows = [tuple(map(_cell, row)) for row in raw.execute(query)]
+            if len(rows) > max_rows:
+                raise InvalidValue("file", f"its table {table} has more than {max_rows} rows.")
+            left -= sum(len(cell) for row in rows for cell in row if isinstance(cell, str))
+            if left < 0:
+                raise InvalidValue("file", "its values share their pages, as those of no real file do.")
+        return found
+
+
+def _check_header(content: bytes) -> None:
+    if not content.startswith(_MAGIC) or len(content) < PAGE or len(content) % PAGE:
+        raise InvalidValue("file", "it is no database, or not a whole one.")
+    if int.from_bytes(content[16:18]) != PAGE or content[20]:
+        raise InvalidValue("file", "its pages have another size than it was lent with.")
+    if content[18:20] != _ROLLBACK_JOURNAL:
+        raise InvalidValue("file", "its journal mode is another than it was lent with.")
+    if content[56:60] != _UTF8:
+        raise InvalidValue("file", "its text is not encoded as it was lent with.")
+
+
+def _restrict(raw: sqlite3.Connection, size: int, max_value_bytes: int) -> None:
+    """Bound what reading may do, before the connection has seen anything of the file."""
+    raw.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, max(max_value_bytes, 10_000))
+    for name, most in _LIMITS.items():
+        raw.setlimit(getattr(sqlite3, name), most)
+    for name, on in _SWITCHES.items():
+        if hasattr(raw, "setconfig"):
+            raw.setconfig(getattr(sqlite3, name), on)
+    for pragma in ("trusted_schema = OFF", "cell_size_check = ON", "query_only = ON", "temp_store = MEMORY"):
+        raw.execute(f"PRAGMA {pragma}")
+    calls = iter(range(_CALLS + _CALLS_PER_PAGE * (size // PAGE)))
+    raw.set_progress_handler(lambda: next(calls, None) is None, _STEPS)
+
+
+def _schema_of(ddl: Sequence[str]) -> list[tuple[Any, ...]]:
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as raw:
+        for statement in ddl:
+            raw.execute(statement)
+        raw.text_factory = _Text
+        return raw.execute(_SCHEMA).fetchall()
+
+
+def _reading(tables: frozenset[str]) -> Any:
+    def may(action: int, first: str | None, second: str | None, database: str | None, source: str | None) -> int:
+        read = action == sqlite3.SQLITE_READ and first in tables and source is None
+        return sqlite3.SQLITE_OK if read or action == sqlite3.SQLITE_SELECT else sqlite3.SQLITE_DENY
+
+    return may
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, _Text):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return Odd("it is no text in UTF-8.")
+    return Odd("it is binary.") if isinstance(value, bytes) else value
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """Translate the database's errors, of which the code alone is repeated: their texts quote the file."""
+    try:
+        yield
+    except (sqlite3.Error, sqlite3.Warning, OverflowError, MemoryError) as error:
+        code = getattr(error, "sqlite_errorname", None) or type(error).__name__
+        what = {"SQLITE_INTERRUPT": "it takes too long to read.", "SQLITE_TOOBIG": "it has a value that is too large."}
+        raise InvalidValue("file", what.get(code, f"it cannot be read ({code}).")) from None
