@@ -176,11 +176,20 @@ class AuditFinding(Value):
 
     code: str
     """orphan, circle, unknown_word, status_not_ours, attachment_(missing, escapes, unused), unexpected_table, unreadable,
-    guard_missing."""
+    guard_missing, raw_write."""
     subject: str
     message: str
+    at: datetime | None = None
+    """When it was written, where that is noted: of a raw_write, by the clock of the database."""
+    before: dict[str, Any] | None = None
+    """Of a raw_write what the row said before in the columns that were changed, or in all of a deleted row.
+
+    Of a text of more than 10,000 characters the first ones. NULL cells of a deleted row are left out.
+    """
+    writer: dict[str, Any] | None = None
+    """Of a raw_write on Postgres the `role`, `application`, `pid` and `address` of the connection; a file knows no names."""
 
     @classmethod
-    def of(cls, code: str, subject: str, message: str) -> "AuditFinding":
+    def of(cls, code: str, subject: str, message: str, **noted: Any) -> "AuditFinding":
         """Make one finding."""
-        return cls(code=code, subject=subject, message=message)
+        return cls(code=code, subject=subject, message=message, **noted)

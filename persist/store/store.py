@@ -15,6 +15,7 @@ from persist.db.dialects.event_log import RUNS, TURNS
 from persist.db.dialects.from_url import check_listen_url, dialect_for, dialect_of
 from persist.db.dialects.interface import Dialect
 from persist.db.group_commit.pinned_connection import PinnedConnection
+from persist.db.schema.row_guards import MARKED, UNMARKED
 from persist.db.statements.schema_version import GUARDING, HEAD
 from persist.db.transactions.notifier import Notifiers, Tell
 from persist.db.transactions.runtime import Runtime
@@ -163,7 +164,7 @@ class Store(Domains):
         store = cls(runtime, timer)
         store._event_log.prepare(distributed=found.distributed)
         runtime.keep_log(found.log_revision is not None)
-        runtime.marks_writes = found.strict
+        runtime.strict, runtime.marks_writes = found.strict is not None, found.strict in (MARKED, UNMARKED)
         if found.log_revision not in (None, HEAD, GUARDING) and not dialect.read_only:
             store.switch_events(True)  # tables added by later revisions have no event guard yet
         if found.has_deltas and owns_engine:

@@ -79,8 +79,10 @@ class Runtime:
         """Whether there is a single connection, so that a snapshot inside a transaction would wait for its end."""
         self.scopes: dict[str, str] = {}
         """The owners of the file: run_id, instance_id and workspace_id from `_meta`."""
+        self.strict = False
+        """Whether only persist may write some tables of the file."""
         self.marks_writes = False
-        """Whether write transactions mark themselves as persist's, without which a strict file refuses to be changed."""
+        """Whether write transactions mark themselves by a row of `_meta`, as a strict file made at revision 0028 wants it."""
         self.read_only = dialect.read_only
         self.lock = WriterLock()
         self.observers = Observers()
