@@ -56,6 +56,9 @@ class Settings(BaseSettings):
     schema_name: str = Field("persist", pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,62}$")
     pooler: Literal["transaction"] | None = None
 
+    # who acts in the store, where a transaction does not say: in the log of events
+    actor: str | None = None
+
     save_on: SaveOn = SaveOn.CHUNK
     save_buffer_bytes: int = Field(0, ge=0)
     save_buffer_ms: int = Field(0, ge=0)

@@ -150,7 +150,7 @@ class RawWriteRow(Base):
     writer_json: Mapped[Any | None] = mapped_column(Json())
     before_json: Mapped[Any | None] = mapped_column(Json())
 
-    __table_args__ = (Index("ix_raw_writes_run_id", "run_id"), key_per_scope("run_id"))
+    __table_args__ = (Index("ix_raw_writes_run_id_at", "run_id", "at"), Index("ix_raw_writes_at", "at"), key_per_scope("run_id"))
 
 
 runs = table_of(RunRow)

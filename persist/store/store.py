@@ -220,9 +220,9 @@ class Store(Domains):
 
     # -- transactions
 
-    def begin(self) -> TransactionBlock:
-        """Open a write transaction. The block commits on a clean exit and rolls back on an error."""
-        return TransactionBlock(self.runtime, writable=True)
+    def begin(self, *, actor: str | None = None) -> TransactionBlock:
+        """Open a write transaction. The block commits on a clean exit and rolls back on an error. `actor`: who acts."""
+        return TransactionBlock(self.runtime, writable=True, actor=actor)
 
     def read(self) -> TransactionBlock:
         """Open a read transaction: a consistent snapshot that never takes the write lock."""

@@ -19,6 +19,7 @@ from persist.db.connections.pool_width import width
 from persist.db.dialects.concealing import conceal_values
 from persist.db.dialects.interface import Dialect
 from persist.db.dialects.wakeups import Wakeups
+from persist.db.values.arguments import optional_label
 from persist.db.values.clock import Clock, epoch_ms_clock, millisecond_clock
 from persist.db.values.ids import IdMinter
 from persist.db.values.json import JsonLimits
@@ -47,8 +48,8 @@ _HANDOVER_TIMEOUT = 0.5
 class EventLog(Protocol):
     """Turns the changes of a transaction into events; see persist.events."""
 
-    def write(self, db: StatementRunner, changes: Sequence[Any]) -> Sequence[Any]:
-        """Number and store the events, as the last statements of a transaction, and return them."""
+    def write(self, db: StatementRunner, changes: Sequence[Any], actor: str | None = None) -> Sequence[Any]:
+        """Number and store the events, as the last statements of a transaction, and return them. `actor`: None is the store's."""
 
     @property
     def database_logs(self) -> bool:
@@ -90,6 +91,8 @@ class Runtime:
         """What a domain remembers of this store's own writes until the store closes, by topic."""
         self.log: EventLog | None = None
         """The database's log of events, where it is on."""
+        self.actor = optional_label("actor", settings.actor)
+        """Who acts where a transaction does not say."""
         self.blob_store: Any = None
         """Where the bodies of blobs are kept (a BlobStore of persist.blobs), if not in the database."""
         self.listen_url: str | None = None

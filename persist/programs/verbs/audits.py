@@ -10,7 +10,7 @@ from sqlalchemy import literal_column, select
 
 from persist.db.changes.batch import Batch, Pending
 from persist.db.dialects.backends import ask_row_guards, missing_row_guards
-from persist.db.schema.raw_writes import DELETE, INSERT, MAX_NOTES, PENDING, REPLACE, TRUNCATE, UPDATE
+from persist.db.schema.raw_writes import DELETE, INSERT, MAX_NOTES, REPLACE, TRUNCATE, UPDATE
 from persist.db.schema.row_guards import GUARDS
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.own_scope import stored_scope
@@ -39,7 +39,7 @@ _TREE = Statement(select(_E.id, _E.parent_id, _E.status, _E.written_status).wher
 _SEGMENTS = Statement(select(_S.id, _S.agent_name).where(_S.run_id == param("run")).order_by(_S.id))
 _RAW = Statement(
     select(_W.at, _W.table_name, _W.operation, _W.row_key_json, _W.writer_json, _W.before_json)
-    .where((_W.run_id == param("run")) | (_W.run_id == literal_column("''")), _W.operation != literal_column(f"'{PENDING}'"))
+    .where((_W.run_id == param("run")) | (_W.run_id == literal_column("''")), _W.at != literal_column("0"))
     .order_by(_W.id)
     .limit(literal_column(str(MAX_NOTES + 1)))
 )

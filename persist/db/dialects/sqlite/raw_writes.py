@@ -1,4 +1,8 @@
-"""The triggers that note raw writes on SQLite, and the mark of persist's connections, which they look for."""
+"""The triggers that note raw writes on SQLite, and the mark of persist's connections, which they look for.
+
+SQLite reads the text of every trigger when a connection is opened. So those of the tables only insert an unfinished note, with
+the instant 0 and the old and the new row, and the triggers of the table of notes do what is the same for all.
+"""
 
 import sqlite3
 from collections.abc import Sequence
@@ -13,7 +17,6 @@ from persist.db.schema.raw_writes import (
     LOGGED,
     MAX_CHARACTERS,
     MAX_NOTES,
-    PENDING,
     REPLACE,
     SUFFIX,
     UPDATE,
@@ -22,20 +25,33 @@ from persist.db.schema.raw_writes import (
 )
 from persist.db.schema.row_guards import PREFIX
 
-UNMARKED = f"substr(sqlite_source_id(), -{len(SUFFIX)}) <> '{SUFFIX}' AND NOT EXISTS (SELECT 1 FROM _meta WHERE key = '{WRITER}')"
-"""The condition that the writer is not persist. It calls only what every build of SQLite has, so that a shell can run it."""
+NOT_A_CONNECTION = f"substr(sqlite_source_id(), -{len(SUFFIX)}) <> '{SUFFIX}'"
+"""The condition that the connection is not persist's. It calls what every build of SQLite has, so that a shell can run it."""
+_IN_VERB = f"EXISTS (SELECT 1 FROM _meta WHERE key = '{WRITER}')"
+UNMARKED = f"{NOT_A_CONNECTION} AND NOT {_IN_VERB}"
+"""The condition that the writer is not persist."""
 MARK_JOINED = f"INSERT OR REPLACE INTO _meta (key, value) VALUES ('{WRITER}', 'persist')"
 UNMARK_JOINED = f"DELETE FROM _meta WHERE key = '{WRITER}'"
 _FUNCTION = "sqlite_source_id"
 _MARKED: set[int] = set()
 """The ids of those connections of hosts that a transaction of persist uses now."""
 _KNOWN = "persist_mark"
+_FORGET = f"DELETE FROM {LOGGED} WHERE at = 0"
 _NOW = "CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)"
-_COLUMNS = f"{LOGGED} (run_id, at, table_name, operation, row_key_json, before_json)"
+_COLUMNS = f"{LOGGED}(run_id, at, table_name, operation, row_key_json, before_json)"
+_TEXT = "replace(substr(o.value, 2, length(o.value) - 2), '''''', '''')"
 _VALUE = (
-    f"CASE typeof(o) WHEN 'text' THEN CASE WHEN length(o) > {MAX_CHARACTERS} THEN substr(o, 1, {MAX_CHARACTERS}) ||"
-    f" ' ... (' || length(o) || ' characters)' ELSE o END WHEN 'integer' THEN o WHEN 'null' THEN o"
-    f" ELSE substr(quote(substr(o, 1, {MAX_CHARACTERS})), 1, {MAX_CHARACTERS}) END"
+    f"CASE WHEN o.value = 'NULL' THEN NULL WHEN o.value NOT GLOB '*[^0-9-]*' THEN CAST(o.value AS INTEGER)"
+    f" WHEN substr(o.value, 1, 1) <> '''' THEN substr(o.value, 1, {MAX_CHARACTERS})"
+    f" WHEN length({_TEXT}) <= {MAX_CHARACTERS} THEN {_TEXT}"
+    f" ELSE substr({_TEXT}, 1, {MAX_CHARACTERS}) || ' ... (' || length({_TEXT}) || ' characters)' END"
+)
+"""A value from the SQL literal that `quote` made of it, which JSON can hold whatever it is."""
+_BEFORE = (
+    f"CASE WHEN before_json IS NOT NULL THEN (SELECT json_group_object(o.key, {_VALUE})"
+    " FROM json_each(before_json, '$[0]') AS o WHERE CASE"
+    " WHEN json_array_length(before_json) = 1 THEN o.value <> 'NULL'"
+    " ELSE o.value IS NOT json_extract(before_json, '$[1].' || o.key) END) END"
 )
 
 
@@ -71,87 +87,61 @@ def raw_write_ddl(table: Table) -> list[str]:
     if LOGGED not in table.info:
         return []
     rule: LoggedWrites | None = table.info[LOGGED]
-    name = table.name
     if rule is None:
-        refuse = f"BEGIN SELECT RAISE(ABORT, '{KEPT}'); END"
-        condition = f"WHEN OLD.operation <> '{PENDING}' AND {UNMARKED}"
-        return [_trigger(name, f"kept_{event.lower()}", f"BEFORE {event}", condition, refuse) for event in ("UPDATE", "DELETE")]
-    columns = [column.name for column in table.columns]
-    new, old = _scope(rule, "NEW"), _scope(rule, "OLD")
-    forget = f"DELETE FROM {LOGGED} WHERE run_id = {{}} AND operation = '{PENDING}'"
+        return _finishing()
+    name, columns = table.name, [column.name for column in table.columns]
     met = " OR ".join(f"({_same(rule, key)})" for key in rule.keys)
-    changed = " OR ".join(f"OLD.{column} IS NOT NEW.{column}" for column in columns)
+
+    def trigger(suffix: str, event: str, *statements: str) -> str:
+        return _trigger(name, suffix, f"{event} ON {name} WHEN {NOT_A_CONNECTION}", *statements)
+
+    def note(row: str, operation: str, rows: str) -> str:
+        key = ", ".join(f"'{column}', {row}.{column}" for column in rule.keys[0])
+        scope = f"{row}.{rule.scope}"
+        if rule.scope == "id":  # the row of the run itself; the others of its own file have the scope ''
+            scope = f"CASE WHEN {scope} IS (SELECT value FROM _meta WHERE key = 'run_id') THEN '' ELSE {scope} END"
+        return f"INSERT INTO {_COLUMNS} SELECT {scope}, 0, '{name}', '{operation}', json_object({key}), {rows}"
+
+    old, new, was = (_row(columns, row) for row in ("OLD", "NEW", "was"))
     return [
-        _trigger(
-            name,
-            "meets",
-            "BEFORE INSERT",
-            f"WHEN {UNMARKED}",
-            _block(
-                forget.format(new),
-                f"{_note(new, name, PENDING, _key(rule, 'was'), _before(columns, 'was', 'NEW'))} FROM {name} AS was"
-                f" WHERE ({met}) AND {_room(new)}",
-            ),
+        trigger(
+            "meets", "BEFORE INSERT", _FORGET, f"{note('was', REPLACE, f'json_array({was})')} FROM {name} AS was WHERE {met}"
         ),
-        _trigger(
-            name,
-            "inserted",
-            "AFTER INSERT",
-            f"WHEN {UNMARKED}",
-            _block(
-                f"{_note(new, name, INSERT, _key(rule, 'NEW'), 'NULL')} WHERE NOT EXISTS (SELECT 1 FROM {LOGGED}"
-                f" WHERE run_id = {new} AND operation = '{PENDING}') AND {_room(new)}",
-                f"UPDATE {LOGGED} SET operation = '{REPLACE}' WHERE run_id = {new} AND operation = '{PENDING}'",
-            ),
-        ),
-        _trigger(
-            name,
-            "updated",
-            "AFTER UPDATE",
-            f"WHEN ({changed}) AND {UNMARKED}",
-            _block(
-                forget.format(old),
-                f"{_note(old, name, UPDATE, _key(rule, 'OLD'), _before(columns, 'OLD', 'NEW'))} WHERE {_room(old)}",
-            ),
-        ),
-        _trigger(
-            name,
-            "deleted",
-            "AFTER DELETE",
-            f"WHEN {UNMARKED}",
-            _block(f"{_note(old, name, DELETE, _key(rule, 'OLD'), _before(columns, 'OLD', None))} WHERE {_room(old)}"),
-        ),
+        trigger("inserted", "AFTER INSERT", note("NEW", INSERT, "NULL")),
+        trigger("updated", "AFTER UPDATE", note("OLD", UPDATE, f"json_array({old}, {new})")),
+        trigger("deleted", "AFTER DELETE", note("OLD", DELETE, f"json_array({old})")),
     ]
 
 
-def _trigger(table: str, suffix: str, event: str, condition: str, body: str) -> str:
-    return f"CREATE TRIGGER {PREFIX}_log_{table}_{suffix} {event} ON {table} {condition} {body}"
+def _finishing() -> list[str]:
+    """The triggers of the table of notes: they finish a note, or take it back, and refuse to change a finished one.
+
+    A note of an INSERT that met a row is finished when the row was inserted. If the statement did something else, such as
+    nothing, or an UPDATE, it is taken back with the next note.
+    """
+    unfinished = f"FROM {LOGGED} WHERE run_id = NEW.run_id AND at = 0 AND id"
+    no_change = "json_extract(NEW.before_json, '$[0]') = json_extract(NEW.before_json, '$[1]')"
+    full = f"(SELECT count(*) FROM {LOGGED} WHERE run_id = NEW.run_id) > {MAX_NOTES}"
+    refuse = f"SELECT RAISE(ABORT, '{KEPT}')"
+    return [
+        _trigger(
+            LOGGED,
+            "finished",
+            f"AFTER INSERT ON {LOGGED} WHEN NEW.at = 0 AND {NOT_A_CONNECTION}",
+            f"DELETE {unfinished} < NEW.id AND NEW.operation NOT IN ('{INSERT}', '{REPLACE}')",
+            f"DELETE {unfinished} <= NEW.id AND ({_IN_VERB} OR {no_change} OR {full})",
+            f"DELETE {unfinished} = NEW.id AND NEW.operation = '{INSERT}' AND EXISTS (SELECT 1 {unfinished} < NEW.id)",
+            f"UPDATE {LOGGED} SET at = {_NOW}, before_json = {_BEFORE}"
+            f" WHERE run_id = NEW.run_id AND at = 0 AND id <= NEW.id AND NEW.operation <> '{REPLACE}'",
+        ),
+        _trigger(LOGGED, "kept_update", f"BEFORE UPDATE ON {LOGGED} WHEN OLD.at <> 0 AND {UNMARKED}", refuse),
+        _trigger(LOGGED, "kept_delete", f"BEFORE DELETE ON {LOGGED} WHEN OLD.at <> 0 AND {UNMARKED}", refuse),
+    ]
 
 
-def _block(*statements: str) -> str:
-    return f"BEGIN {' '.join(f'{statement};' for statement in statements)} END"
-
-
-def _note(scope: str, table: str, operation: str, key: str, before: str) -> str:
-    return f"INSERT INTO {_COLUMNS} SELECT {scope}, {_NOW}, '{table}', '{operation}', {key}, {before}"
-
-
-def _room(scope: str) -> str:
-    """The condition that the run has less notes than it may have."""
-    return f"(SELECT count(*) FROM {LOGGED} WHERE run_id = {scope}) < {MAX_NOTES}"
-
-
-def _scope(rule: LoggedWrites, row: str) -> str:
-    """The run of a row; '' in the run's own file, as its other rows have it."""
-    column = f"{row}.{rule.scope}"
-    if rule.scope != "id":
-        return column
-    return f"CASE WHEN {column} IS (SELECT value FROM _meta WHERE key = 'run_id') THEN '' ELSE {column} END"
-
-
-def _key(rule: LoggedWrites, row: str) -> str:
-    named = ", ".join(f"'{name}', {row}.{name}" for name in rule.keys[0])
-    return f"json_object({named})"
+def _trigger(table: str, suffix: str, head: str, *statements: str) -> str:
+    body = " ".join(f"{statement};" for statement in statements)
+    return f"CREATE TRIGGER {PREFIX}_log_{table}_{suffix} {head} BEGIN {body} END"
 
 
 def _same(rule: LoggedWrites, key: Sequence[str]) -> str:
@@ -162,12 +152,7 @@ def _same(rule: LoggedWrites, key: Sequence[str]) -> str:
     )
 
 
-def _before(columns: Sequence[str], old: str, new: str | None) -> str:
-    """The JSON object of the columns that are not as they were, with what they said; of all columns if the row is gone."""
-    rows = [
-        f"SELECT '{name}'{' AS n' if not at else ''}, {old}.{name}{' AS o' if not at else ''}"
-        + ("" if new is None else f", {new}.{name}{' AS w' if not at else ''}")
-        for at, name in enumerate(columns)
-    ]
-    where = "o IS NOT NULL" if new is None else "o IS NOT w"
-    return f"(SELECT json_group_object(n, {_VALUE}) FROM ({' UNION ALL '.join(rows)}) WHERE {where})"
+def _row(columns: Sequence[str], row: str) -> str:
+    """A JSON object of SQL literals, one for each column."""
+    named = ", ".join(f"'{name}', quote({row}.{name})" for name in columns)
+    return f"json_object({named})"
