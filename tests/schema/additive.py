@@ -33,8 +33,8 @@ _ALLOWED = (CreateTableOp, AddColumnOp, CreateIndexOp, DropIndexOp, ExecuteSQLOp
 _CONSTRAINTS = (CreateCheckConstraintOp, CreateForeignKeyOp)
 _LITERALS = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/", re.DOTALL)
 _TAKES_AWAY = re.compile(
-    r"""\b(?: DROP | TRUNCATE | RENAME | REPLACE\s+INTO | PRAGMA | VACUUM | ATTACH
-        | (?<!ON\s)DELETE
+    r"""\b(?: DROP | (?<!BEFORE\s)(?<!OR\s)TRUNCATE | RENAME | REPLACE\s+INTO | PRAGMA | VACUUM | ATTACH
+        | (?<!ON\s)(?<!OR\s)DELETE
         | ALTER\s+COLUMN | ALTER\s+TABLE\s+\S+\s+ALTER | SET\s+NOT\s+NULL | SET\s+DATA\s+TYPE
         | ADD\s+(?:CONSTRAINT|CHECK|UNIQUE|PRIMARY|FOREIGN|EXCLUDE) )\b""",
     re.IGNORECASE | re.VERBOSE,
@@ -55,7 +55,7 @@ _TRIGGER_TAKES_AWAY = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 _CHANGED_ROWS = re.compile(r"\b(?:UPDATE|DELETE\s+FROM)\s+(\S+)", re.IGNORECASE)
-_DYNAMIC = re.compile(r"\bEXECUTE\s+format\('((?:[^']|'')*)',\s+TG_TABLE_SCHEMA\)", re.IGNORECASE)
+_DYNAMIC = re.compile(r"\bEXECUTE\s+'([^']*)' \|\| quote_ident\(TG_TABLE_SCHEMA\) \|\| '\.([^']*)'", re.IGNORECASE)
 """A statement of a function on a table of the trigger's own schema, which is judged like any other."""
 _WRITES = re.compile(r"\bINSERT\s+(OR\s+\w+\s+)?INTO\s+(\S+)", re.IGNORECASE)
 
@@ -166,7 +166,7 @@ class _Recorder:
 def _in_sql(text: str, recorder: _Recorder) -> list[str]:
     """What the rendered statements say, those of op.execute() included; words inside of literals do not count."""
     found = []
-    text = _LITERALS.sub("''", _DYNAMIC.sub(lambda hit: hit[1].replace("%I.", ""), text))
+    text = _LITERALS.sub("''", _DYNAMIC.sub(r"\1\2", text))
     for pattern in (_FUNCTION, _TRIGGER):
         found += [offence for head, body in pattern.findall(text) for offence in _in_trigger(head, body, recorder)]
         text = pattern.sub("", text)

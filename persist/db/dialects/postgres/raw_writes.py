@@ -26,11 +26,11 @@ THEN to_jsonb(left(o.value #>> '{{}}', {MAX_CHARACTERS}) || ' ... (' || length(o
 ELSE o.value END) INTO said FROM jsonb_each(was) AS o
 WHERE CASE WHEN is_now IS NULL THEN o.value <> 'null' ELSE o.value IS DISTINCT FROM is_now -> o.key END;
 END IF;
-EXECUTE format('SELECT count(*) FROM (SELECT 1 FROM %I.{LOGGED} WHERE run_id = $1 LIMIT {MAX_NOTES}) AS noted',
-TG_TABLE_SCHEMA) INTO notes USING scope;
+EXECUTE 'SELECT count(*) FROM (SELECT 1 FROM ' || quote_ident(TG_TABLE_SCHEMA) || '.{LOGGED} WHERE run_id = $1
+LIMIT {MAX_NOTES}) AS noted' INTO notes USING scope;
 IF notes < {MAX_NOTES} THEN
-EXECUTE format('INSERT INTO %I.{LOGGED} (run_id, at, table_name, operation, row_key_json, before_json, writer_json)
-VALUES ($1, $2, $3, $4, $5, $6, $7)', TG_TABLE_SCHEMA)
+EXECUTE 'INSERT INTO ' || quote_ident(TG_TABLE_SCHEMA) || '.{LOGGED}
+(run_id, at, table_name, operation, row_key_json, before_json, writer_json) VALUES ($1, $2, $3, $4, $5, $6, $7)'
 USING scope, CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint), TG_TABLE_NAME, lower(TG_OP), row_key, said,
 jsonb_build_object('role', session_user, 'application', current_setting('application_name'), 'pid', pg_backend_pid(),
 'address', host(inet_client_addr()));

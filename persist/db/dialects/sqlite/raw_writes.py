@@ -38,7 +38,7 @@ _MARKED: set[int] = set()
 _KNOWN = "persist_mark"
 _FORGET = f"DELETE FROM {LOGGED} WHERE at = 0"
 _NOW = "CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)"
-_COLUMNS = f"{LOGGED}(run_id, at, table_name, operation, row_key_json, before_json)"
+_COLUMNS = f"{LOGGED} (run_id, at, table_name, operation, row_key_json, before_json)"
 _TEXT = "replace(substr(o.value, 2, length(o.value) - 2), '''''', '''')"
 _VALUE = (
     f"CASE WHEN o.value = 'NULL' THEN NULL WHEN o.value NOT GLOB '*[^0-9-]*' THEN CAST(o.value AS INTEGER)"
