@@ -97,6 +97,7 @@ FILLED = {
     "0019": ["event_consumers"],
     "0021": ["workflow_schedules"],
     "0024": ["workflow_limits", "workflow_starts"],
+    "0029": ["raw_writes"],
 }
 """The tables that a file of that revision, or of a later one, has rows in."""
 

@@ -91,7 +91,7 @@ class Runtime:
         """What a domain remembers of this store's own writes until the store closes, by topic."""
         self.log: EventLog | None = None
         """The database's log of events, where it is on."""
-        self.actor = optional_label("actor", settings.actor)
+        self.actor = optional_label("actor", settings.actor or None)
         """Who acts where a transaction does not say."""
         self.blob_store: Any = None
         """Where the bodies of blobs are kept (a BlobStore of persist.blobs), if not in the database."""
