@@ -234,9 +234,10 @@ ON_POSTGRES = (
     "= $1 LIMIT 1000) AS noted' INTO notes USING scope; IF notes < 1000 THEN EXECUTE 'INSERT INTO ' || "
     "quote_ident(TG_TABLE_SCHEMA) || '.raw_writes (run_id, at, table_name, operation, row_key_json, before_json, "
     "writer_json) VALUES ($1, $2, $3, $4, $5, $6, $7)' USING scope, CAST(extract(epoch FROM clock_timestamp()) * 1000"
-    " AS bigint), TG_TABLE_NAME, lower(TG_OP), row_key, said, jsonb_build_object('role', session_user, 'application',"
-    " current_setting('application_name'), 'pid', pg_backend_pid(), 'address', host(inet_client_addr())); END IF; END"
-    " IF; RETURN NEW; END $$",
+    " AS bigint), TG_TABLE_NAME, lower(TG_OP), row_key, said, jsonb_build_object('role', CASE current_setting('role')"
+    " WHEN 'none' THEN session_user::text ELSE current_setting('role') END, 'application', "
+    "current_setting('application_name'), 'pid', pg_backend_pid(), 'address', host(inet_client_addr())); END IF; END "
+    "IF; RETURN NEW; END $$",
     "CREATE TRIGGER persist_row_guard_log_run_rows AFTER INSERT OR UPDATE OR DELETE ON run FOR EACH ROW WHEN "
     "(current_setting('persist.writes', true) IS DISTINCT FROM 'on') EXECUTE FUNCTION persist_row_guard_log_run('id',"
     " 'id')",
@@ -256,9 +257,10 @@ ON_POSTGRES = (
     "= $1 LIMIT 1000) AS noted' INTO notes USING scope; IF notes < 1000 THEN EXECUTE 'INSERT INTO ' || "
     "quote_ident(TG_TABLE_SCHEMA) || '.raw_writes (run_id, at, table_name, operation, row_key_json, before_json, "
     "writer_json) VALUES ($1, $2, $3, $4, $5, $6, $7)' USING scope, CAST(extract(epoch FROM clock_timestamp()) * 1000"
-    " AS bigint), TG_TABLE_NAME, lower(TG_OP), row_key, said, jsonb_build_object('role', session_user, 'application',"
-    " current_setting('application_name'), 'pid', pg_backend_pid(), 'address', host(inet_client_addr())); END IF; END"
-    " IF; RETURN NEW; END $$",
+    " AS bigint), TG_TABLE_NAME, lower(TG_OP), row_key, said, jsonb_build_object('role', CASE current_setting('role')"
+    " WHEN 'none' THEN session_user::text ELSE current_setting('role') END, 'application', "
+    "current_setting('application_name'), 'pid', pg_backend_pid(), 'address', host(inet_client_addr())); END IF; END "
+    "IF; RETURN NEW; END $$",
     "CREATE TRIGGER persist_row_guard_log_execution_rows AFTER INSERT OR UPDATE OR DELETE ON execution FOR EACH ROW "
     "WHEN (current_setting('persist.writes', true) IS DISTINCT FROM 'on') EXECUTE FUNCTION "
     "persist_row_guard_log_execution('run_id', 'id')",
@@ -278,9 +280,10 @@ ON_POSTGRES = (
     "= $1 LIMIT 1000) AS noted' INTO notes USING scope; IF notes < 1000 THEN EXECUTE 'INSERT INTO ' || "
     "quote_ident(TG_TABLE_SCHEMA) || '.raw_writes (run_id, at, table_name, operation, row_key_json, before_json, "
     "writer_json) VALUES ($1, $2, $3, $4, $5, $6, $7)' USING scope, CAST(extract(epoch FROM clock_timestamp()) * 1000"
-    " AS bigint), TG_TABLE_NAME, lower(TG_OP), row_key, said, jsonb_build_object('role', session_user, 'application',"
-    " current_setting('application_name'), 'pid', pg_backend_pid(), 'address', host(inet_client_addr())); END IF; END"
-    " IF; RETURN NEW; END $$",
+    " AS bigint), TG_TABLE_NAME, lower(TG_OP), row_key, said, jsonb_build_object('role', CASE current_setting('role')"
+    " WHEN 'none' THEN session_user::text ELSE current_setting('role') END, 'application', "
+    "current_setting('application_name'), 'pid', pg_backend_pid(), 'address', host(inet_client_addr())); END IF; END "
+    "IF; RETURN NEW; END $$",
     "CREATE TRIGGER persist_row_guard_log_bindings_rows AFTER INSERT OR UPDATE OR DELETE ON bindings FOR EACH ROW "
     "WHEN (current_setting('persist.writes', true) IS DISTINCT FROM 'on') EXECUTE FUNCTION "
     "persist_row_guard_log_bindings('run_id', 'run_id,name,execution_id')",
@@ -300,9 +303,10 @@ ON_POSTGRES = (
     "= $1 LIMIT 1000) AS noted' INTO notes USING scope; IF notes < 1000 THEN EXECUTE 'INSERT INTO ' || "
     "quote_ident(TG_TABLE_SCHEMA) || '.raw_writes (run_id, at, table_name, operation, row_key_json, before_json, "
     "writer_json) VALUES ($1, $2, $3, $4, $5, $6, $7)' USING scope, CAST(extract(epoch FROM clock_timestamp()) * 1000"
-    " AS bigint), TG_TABLE_NAME, lower(TG_OP), row_key, said, jsonb_build_object('role', session_user, 'application',"
-    " current_setting('application_name'), 'pid', pg_backend_pid(), 'address', host(inet_client_addr())); END IF; END"
-    " IF; RETURN NEW; END $$",
+    " AS bigint), TG_TABLE_NAME, lower(TG_OP), row_key, said, jsonb_build_object('role', CASE current_setting('role')"
+    " WHEN 'none' THEN session_user::text ELSE current_setting('role') END, 'application', "
+    "current_setting('application_name'), 'pid', pg_backend_pid(), 'address', host(inet_client_addr())); END IF; END "
+    "IF; RETURN NEW; END $$",
     "CREATE TRIGGER persist_row_guard_log_agents_rows AFTER INSERT OR UPDATE OR DELETE ON agents FOR EACH ROW WHEN "
     "(current_setting('persist.writes', true) IS DISTINCT FROM 'on') EXECUTE FUNCTION "
     "persist_row_guard_log_agents('run_id', 'run_id,name')",
@@ -322,9 +326,10 @@ ON_POSTGRES = (
     "= $1 LIMIT 1000) AS noted' INTO notes USING scope; IF notes < 1000 THEN EXECUTE 'INSERT INTO ' || "
     "quote_ident(TG_TABLE_SCHEMA) || '.raw_writes (run_id, at, table_name, operation, row_key_json, before_json, "
     "writer_json) VALUES ($1, $2, $3, $4, $5, $6, $7)' USING scope, CAST(extract(epoch FROM clock_timestamp()) * 1000"
-    " AS bigint), TG_TABLE_NAME, lower(TG_OP), row_key, said, jsonb_build_object('role', session_user, 'application',"
-    " current_setting('application_name'), 'pid', pg_backend_pid(), 'address', host(inet_client_addr())); END IF; END"
-    " IF; RETURN NEW; END $$",
+    " AS bigint), TG_TABLE_NAME, lower(TG_OP), row_key, said, jsonb_build_object('role', CASE current_setting('role')"
+    " WHEN 'none' THEN session_user::text ELSE current_setting('role') END, 'application', "
+    "current_setting('application_name'), 'pid', pg_backend_pid(), 'address', host(inet_client_addr())); END IF; END "
+    "IF; RETURN NEW; END $$",
     "CREATE TRIGGER persist_row_guard_log_agent_segments_rows AFTER INSERT OR UPDATE OR DELETE ON agent_segments FOR "
     "EACH ROW WHEN (current_setting('persist.writes', true) IS DISTINCT FROM 'on') EXECUTE FUNCTION "
     "persist_row_guard_log_agent_segments('run_id', 'id')",
@@ -344,9 +349,10 @@ ON_POSTGRES = (
     "= $1 LIMIT 1000) AS noted' INTO notes USING scope; IF notes < 1000 THEN EXECUTE 'INSERT INTO ' || "
     "quote_ident(TG_TABLE_SCHEMA) || '.raw_writes (run_id, at, table_name, operation, row_key_json, before_json, "
     "writer_json) VALUES ($1, $2, $3, $4, $5, $6, $7)' USING scope, CAST(extract(epoch FROM clock_timestamp()) * 1000"
-    " AS bigint), TG_TABLE_NAME, lower(TG_OP), row_key, said, jsonb_build_object('role', session_user, 'application',"
-    " current_setting('application_name'), 'pid', pg_backend_pid(), 'address', host(inet_client_addr())); END IF; END"
-    " IF; RETURN NEW; END $$",
+    " AS bigint), TG_TABLE_NAME, lower(TG_OP), row_key, said, jsonb_build_object('role', CASE current_setting('role')"
+    " WHEN 'none' THEN session_user::text ELSE current_setting('role') END, 'application', "
+    "current_setting('application_name'), 'pid', pg_backend_pid(), 'address', host(inet_client_addr())); END IF; END "
+    "IF; RETURN NEW; END $$",
     "CREATE TRIGGER persist_row_guard_log_imports_rows AFTER INSERT OR UPDATE OR DELETE ON imports FOR EACH ROW WHEN "
     "(current_setting('persist.writes', true) IS DISTINCT FROM 'on') EXECUTE FUNCTION "
     "persist_row_guard_log_imports('run_id', 'run_id,alias')",

@@ -7,11 +7,11 @@ from typing import Any, TypeVar
 
 from persist.db.concurrency.ownership import forget_ended
 from persist.db.expressions.locking import LOCK_TIMEOUT_SECONDS
+from persist.db.transactions.actors import check_actor
 from persist.db.transactions.repository import TransactionPerVerb, on_demand
 from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.transaction_events import TransactionEvents
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.db.values.arguments import optional_label
 from persist.errors import PersistError, StoreBusy, TransactionOpen, UnreadableRow
 from persist.lazy_imports import lazy_modules
 
@@ -71,8 +71,8 @@ def work_of(tx: Transaction) -> UnitOfWork:
 
 
 def new_work(runtime: Runtime, *, writable: bool, actor: str | None = None) -> UnitOfWork:
-    """The unit of work of a new transaction, in which the actor acts. Raises InvalidValue for an actor that is no label."""
-    actor = optional_label("actor", actor)
+    """The unit of work of a new transaction, in which the actor acts. Raises as `check_actor`."""
+    actor = check_actor(actor)
     work = UnitOfWork(runtime, writable=writable)
     if actor is not None:
         work.events = TransactionEvents(actor=actor)

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from sqlalchemy import create_engine
 
-from persist import InvalidValue, Settings, Store
+from persist import Settings, Store
+from persist.errors import InvalidValue, PayloadTooLarge
 from persist.maintenance import copy, erase
 
 MARIA = "maria@example.org"
@@ -38,16 +39,11 @@ def test_the_actor_of_a_transaction_is_in_all_its_events(logging: Any) -> None:
     assert [event.actor for event in batch.events if event.stream_id == session.id] == [MARIA, None]
 
 
-@pytest.mark.parametrize("actor", ["", 7, "x" * 700, "a\x00b\ud800", b"maria"])
+@pytest.mark.parametrize("actor", ["", 7, "é" * 301, "a\x00b", b"maria"])
 @pytest.mark.every_way
 def test_an_actor_is_a_label(logging: Any, actor: Any) -> None:
     before = logging.events.read("*")
-    if actor == "a\x00b\ud800":
-        with logging.begin(actor=actor) as tx:  # as every label: any text at all
-            tx.chat.sessions.create(agent="build", model={}, id="s")
-        assert logging.events.read("s")[0].actor == actor
-        return
-    with pytest.raises(InvalidValue, match="actor"), logging.begin(actor=actor) as tx:
+    with pytest.raises((InvalidValue, PayloadTooLarge), match="actor"), logging.begin(actor=actor) as tx:
         tx.chat.sessions.create(agent="build", model={}, id="s")
     assert logging.events.read("*") == before
 
@@ -68,7 +64,7 @@ def test_a_store_has_an_actor_for_what_says_none(database_url: str) -> None:
         assert actors[-1] == MARIA
         assert {event.actor for event in told} == {"the night shift", MARIA}
         assert [event.actor for event in store.watch(session.id, timeout=0)] == actors
-    with pytest.raises(InvalidValue, match="actor"):
+    with pytest.raises(PayloadTooLarge, match="actor"):
         Store.open(database_url, settings=Settings(actor="x" * 700))
 
 

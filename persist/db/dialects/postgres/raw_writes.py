@@ -11,6 +11,8 @@ MARK = f"set_config('{SETTING}', 'on', true)"
 """What marks a transaction, in the SELECT with which it begins."""
 MARK_JOINED = f"SET LOCAL {SETTING} = 'on'"
 UNMARK_JOINED = f"SET LOCAL {SETTING} = ''"
+OUTER_ROLE = "CASE current_setting('role') WHEN 'none' THEN session_user::text ELSE current_setting('role') END"
+"""The role of the writer, which in the function below is not the current one."""
 _NOTE = f"""
 DECLARE was jsonb; is_now jsonb; row_key jsonb; said jsonb; notes bigint; scope text := '';
 BEGIN
@@ -32,7 +34,7 @@ IF notes < {MAX_NOTES} THEN
 EXECUTE 'INSERT INTO ' || quote_ident(TG_TABLE_SCHEMA) || '.{LOGGED}
 (run_id, at, table_name, operation, row_key_json, before_json, writer_json) VALUES ($1, $2, $3, $4, $5, $6, $7)'
 USING scope, CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint), TG_TABLE_NAME, lower(TG_OP), row_key, said,
-jsonb_build_object('role', session_user, 'application', current_setting('application_name'), 'pid', pg_backend_pid(),
+jsonb_build_object('role', {OUTER_ROLE}, 'application', current_setting('application_name'), 'pid', pg_backend_pid(),
 'address', host(inet_client_addr()));
 END IF;
 END IF;
