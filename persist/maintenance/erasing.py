@@ -143,8 +143,9 @@ class Erasure:
         parts = [part for part in found if part.kind != progress.SESSIONS]
         self._out_of_log(run, parts)
         names = sorted({name for by, name in self.mark.selectors.items() if by in _NAMES})
-        while names and self.step(run, partial(self._blank_actors, names=names)):
-            pass
+        if names:
+            while self.step(run, partial(self._blank_actors, names=names)):
+                pass
         self.step(run, partial(self._out_of_quarantine, parts=parts))
         if self.home is not None:
             sessions = [id for part in found if part.kind == progress.SESSIONS for (id,) in part.things]

@@ -5,6 +5,7 @@ import sqlite3
 import threading
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -51,7 +52,7 @@ def noted(store: Store, run: str) -> list[AuditFinding]:
     ],
 )
 def test_the_command_line_is_told_on(
-    sqlite3_shell: Sqlite3, run_file: Store, run: str, file: Path, sql: str, told: list[object]
+    sqlite3_shell: Sqlite3, run_file: Store, run: str, file: Path, sql: str, told: list[Any]
 ) -> None:
     with run_file.begin() as tx:
         tx.programs.bindings.bind(run, "draft", "as it was")
@@ -63,7 +64,7 @@ def test_the_command_line_is_told_on(
         if isinstance(expected, str):
             assert (one.subject, one.before) == (f"bindings name={expected!r}", None)
             continue
-        word, value = expected  # type: ignore[misc]  # a pair, where it is no text
+        word, value = expected
         assert word in one.message
         assert one.before is not None
         assert one.before["value"] == value
@@ -108,7 +109,7 @@ def test_nothing_but_a_shell_leaves_notes(run_file: Store, run: str, raw: sqlite
         for statement in (*published.SCHEMA[:2], "INSERT INTO run (id) VALUES ('r')"):
             other.execute(statement)
         other.commit()
-    adopt(tmp_path / "published.db")
+    adopt(f"sqlite:///{(tmp_path / 'published.db').as_posix()}", backup=False)
     shutil.copyfile(FOLDER / "0028.db", tmp_path / "older.db")
     Store.open(f"sqlite:///{(tmp_path / 'older.db').as_posix()}").close()
     create_run_file(tmp_path, strict=True).close()
