@@ -57,6 +57,7 @@ _BEFORE = (
 
 def mark_connection(driver: sqlite3.Connection) -> None:
     """Mark a connection of persist's own for as long as it is open."""
+    driver.execute("PRAGMA trusted_schema=ON")  # or triggers would call no function of a connection, where a build says so
     marked = _source_id(driver) + SUFFIX
     driver.create_function(_FUNCTION, 0, lambda: marked, deterministic=True)
 
@@ -68,9 +69,12 @@ def _source_id(driver: sqlite3.Connection) -> str:
 
 
 def mark_lent(driver: Any, info: dict[Any, Any]) -> None:
-    """Mark a host's connection until `unmark_lent`. `info`: what SQLAlchemy keeps for the connection as long as it is open."""
+    """Mark a host's connection until `unmark_lent`. `info`: what SQLAlchemy keeps for the connection as long as it is open.
+
+    It stays without a mark, and what persist writes is noted, where triggers may call no function of the connection.
+    """
     key = id(driver)
-    if _KNOWN not in info:
+    if _KNOWN not in info and driver.execute("PRAGMA trusted_schema").fetchone() != (0,):
         unmarked = _source_id(driver)
         driver.create_function(_FUNCTION, 0, lambda: unmarked + (SUFFIX if key in _MARKED else ""))
         info[_KNOWN] = True
