@@ -207,13 +207,13 @@ class AsyncStore(AsyncDomains):
         work = UnitOfWork(self._runtime, writable=not self._runtime.read_only, joined=inner)
         return AsyncTransaction(JoinedUnitOfWork(connection.run_sync, work))
 
-    async def transact(self, fn: Callable[[AsyncTransaction], Awaitable[T]], *, attempts: int = 5) -> T:
+    async def transact(self, fn: Callable[[AsyncTransaction], Awaitable[T]], *, attempts: int = 5, actor: str | None = None) -> T:
         """See Store.transact."""
         if attempts < 1:
             raise InvalidValue("attempts", "expected at least 1.")
         for attempt in range(attempts):
             try:
-                async with self.begin() as tx:
+                async with self.begin(actor=actor) as tx:
                     result = await fn(tx)
                 return result
             except PersistError as error:

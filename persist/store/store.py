@@ -234,7 +234,7 @@ class Store(Domains):
         check_connection(connection, self.runtime.dialect.name, asynchronous=False)
         return Transaction(UnitOfWork(self.runtime, writable=not self.runtime.read_only, joined=connection))
 
-    def transact(self, fn: Callable[[Transaction], T], *, attempts: int = 5) -> T:
+    def transact(self, fn: Callable[[Transaction], T], *, attempts: int = 5, actor: str | None = None) -> T:
         """Run `fn` in a write transaction, and again from the start after lock contention, serialization failure or deadlock.
 
         On Postgres also after a lost connection, if the transaction is known to be rolled back. `attempts` counts all runs, the
@@ -242,7 +242,7 @@ class Store(Domains):
         """
         if attempts < 1:
             raise InvalidValue("attempts", "expected at least 1.")
-        return transact_with_retries(self.runtime, self.begin, fn, attempts)
+        return transact_with_retries(self.runtime, lambda: self.begin(actor=actor), fn, attempts)
 
     def on_run_finished(self, callback: "Callable[[WorkflowRun], object]") -> Callable[[], None]:
         """Call `callback` with every workflow run that ended, once the transaction that ended it has committed.
