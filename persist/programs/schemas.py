@@ -180,14 +180,14 @@ class AuditFinding(Value):
     subject: str
     message: str
     at: datetime | None = None
-    """When it was written, where that is noted: of a raw_write, by the clock of the database."""
+    """The instant of a raw_write, by the clock of the database; None for other findings."""
     before: dict[str, Any] | None = None
-    """Of a raw_write what the row said before in the columns that were changed, or in all of a deleted row.
+    """The columns that a raw_write changed, or all of a deleted row, with what they said before.
 
     Of a text of more than 10,000 characters the first ones. NULL cells of a deleted row are left out.
     """
     writer: dict[str, Any] | None = None
-    """Of a raw_write on Postgres the `role`, `application`, `pid` and `address` of the connection; a file knows no names."""
+    """The `role`, `application`, `pid` and `address` of the connection of a raw_write on Postgres; a file knows no names."""
 
     @classmethod
     def of(cls, code: str, subject: str, message: str, **noted: Any) -> "AuditFinding":

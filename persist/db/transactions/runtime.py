@@ -92,7 +92,7 @@ class Runtime:
         self.log: EventLog | None = None
         """The database's log of events, where it is on."""
         self.actor = check_actor(settings.actor or None)
-        """Who acts where a transaction does not say."""
+        """The actor of events where a transaction names none."""
         self.blob_store: Any = None
         """Where the bodies of blobs are kept (a BlobStore of persist.blobs), if not in the database."""
         self.listen_url: str | None = None

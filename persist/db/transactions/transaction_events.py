@@ -11,7 +11,7 @@ from persist.db.transactions.runtime import EventLog
 class TransactionEvents:
     """What one transaction changed, and the log that numbers and stores it. `log` is None where the event log is off.
 
-    `actor`: who acts in the transaction; None is whoever acts in the store.
+    `actor`: who acts in the transaction; None stands for the actor of the store.
     """
 
     __slots__ = ("actor", "journal", "log", "written")

@@ -35,7 +35,7 @@ def test_the_actor_of_a_transaction_is_in_all_its_events(logging: Any) -> None:
         found = [(event.type, event.actor) for event in tx.events.read("*") if event.stream_id in (session.id, "audit")]
         of_stream = [event.actor for event in tx.events.read(session.id)]
     done = {("session.created", MARIA), ("access.granted", MARIA), ("session.archived", None), ("access.noted", None)}
-    assert set(found[:4]) == done
+    assert done <= set(found)
     assert of_stream[:2] == [MARIA, None]
     batch = logging.events.consumers.next("outbox", limit=1000, lease=timedelta(minutes=1))
     assert [event.actor for event in batch.events if event.stream_id == session.id][:2] == [MARIA, None]

@@ -43,7 +43,7 @@ END
 """
 _REFUSE = f"BEGIN RAISE EXCEPTION USING ERRCODE = '23514', CONSTRAINT = '{LOGGED}', MESSAGE = '{KEPT}'; END"
 _FUNCTION = "RETURNS trigger LANGUAGE plpgsql"
-# The writer needs no right to write notes: the function runs as whoever made it, and looks for names where nobody shadows them.
+# The writer needs no right to write notes: the function runs as its owner, and looks for names where nobody shadows them.
 _DEFINER = "SECURITY DEFINER SET search_path = pg_catalog, pg_temp"
 
 
