@@ -43,6 +43,8 @@ _RAW = Statement(
     .order_by(_W.id)
     .limit(literal_column(str(MAX_NOTES + 1)))
 )
+RAW_WRITE = "raw_write"
+"""The code of what a program that is not persist wrote."""
 _DONE = {INSERT: "inserted", REPLACE: "replaced", UPDATE: "changed", DELETE: "deleted", TRUNCATE: "emptied"}
 
 
@@ -141,9 +143,9 @@ def audit_raw_writes(rows: Sequence[Row]) -> Iterator[AuditFinding]:
         noted = {"before": before if isinstance(before, dict) else None, "writer": writer if isinstance(writer, dict) else None}
         role = "" if noted["writer"] is None else f" of the role {shown(noted['writer'].get('role'))}"
         message = f"it was {_DONE.get(operation, shown(operation))} by a raw writer{role} at {at:%Y-%m-%d %H:%M:%S} UTC."
-        yield AuditFinding.of("raw_write", subject, message, at=at, **noted)
+        yield AuditFinding.of(RAW_WRITE, subject, message, at=at, **noted)
     if len(rows) >= MAX_NOTES:
-        yield AuditFinding.of("raw_write", "notes", f"a run has room for {MAX_NOTES:,}: what was written later has none.")
+        yield AuditFinding.of(RAW_WRITE, "notes", f"a run has room for {MAX_NOTES:,}: what was written later has none.")
 
 
 def _named(key: dict[str, Any]) -> str:
