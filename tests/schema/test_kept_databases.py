@@ -14,7 +14,7 @@ from tests.schema.filling import transcript
 from tests.schema.places import Place
 
 FOLDER = Path(__file__).with_name("databases")
-MAX_BYTES = 300 * 1024
+MAX_BYTES = 330 * 1024
 FILLED = {
     "0001": [
         "chat_sessions",
