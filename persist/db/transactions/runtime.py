@@ -19,7 +19,6 @@ from persist.db.connections.pool_width import width
 from persist.db.dialects.concealing import conceal_values
 from persist.db.dialects.interface import Dialect
 from persist.db.dialects.wakeups import Wakeups
-from persist.db.transactions.actors import check_actor
 from persist.db.values.clock import Clock, epoch_ms_clock, millisecond_clock
 from persist.db.values.ids import IdMinter
 from persist.db.values.json import JsonLimits
@@ -91,7 +90,7 @@ class Runtime:
         """What a domain remembers of this store's own writes until the store closes, by topic."""
         self.log: EventLog | None = None
         """The database's log of events, where it is on."""
-        self.actor = check_actor(settings.actor or None)
+        self.actor = settings.actor
         """The actor of events where a transaction names none."""
         self.blob_store: Any = None
         """Where the bodies of blobs are kept (a BlobStore of persist.blobs), if not in the database."""

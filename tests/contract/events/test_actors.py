@@ -66,8 +66,9 @@ def test_a_store_has_an_actor_for_what_says_none(database_url: str) -> None:
         assert actors[-1] == MARIA
         assert {event.actor for event in told} == {"the night shift", MARIA}
         assert [event.actor for event in store.watch(session.id, timeout=0)] == actors
-    with pytest.raises(PayloadTooLarge, match="actor"):
-        Store.open(database_url, settings=Settings(actor="x" * 700))
+    for actor in ("é" * 301, "a\x00b", "\ud800"):
+        with pytest.raises(InvalidValue, match="actor"):
+            Settings(actor=actor)
 
 
 def test_an_actor_goes_with_the_person_and_is_copied_otherwise(database_url: str, tmp_path: Path) -> None:
