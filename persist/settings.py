@@ -5,13 +5,14 @@ from enum import IntEnum, StrEnum
 from functools import lru_cache
 from typing import Any, Literal
 
-from pydantic import Field, SecretStr, ValidationError
+from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from persist.errors import InvalidValue
 from persist.quoting import shown
 
 _PREFIX = "PERSIST_"
+_MAX_ACTOR = 600
 _MAX_DAYS = 365_000  # a thousand years; more has no beginning that a datetime could hold
 
 
@@ -52,9 +53,23 @@ class Settings(BaseSettings):
         name = ".".join(str(step) for step in first["loc"])
         raise InvalidValue(f"{_PREFIX}{name.upper()}" if name not in values else name, f"{first['msg']}.")
 
+    @field_validator("actor")
+    @classmethod
+    def _fits_a_label(cls, actor: str | None) -> str | None:
+        try:
+            fits = actor is None or ("\x00" not in actor and len(actor.encode()) <= _MAX_ACTOR)
+        except UnicodeEncodeError:
+            fits = False
+        if not fits:
+            raise ValueError(f"an actor is text of at most {_MAX_ACTOR} bytes, without NUL and lone surrogate halves")
+        return actor or None
+
     database_url: str | None = None
     schema_name: str = Field("persist", pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,62}$")
     pooler: Literal["transaction"] | None = None
+
+    # who acts in the store, where a transaction does not say: in the log of events
+    actor: str | None = None
 
     save_on: SaveOn = SaveOn.CHUNK
     save_buffer_bytes: int = Field(0, ge=0)

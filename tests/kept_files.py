@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from persist.db.dialects.sqlite.raw_writes import mark_connection
+
 _MAX_PAGES = 1024
 """A file that a test made larger goes."""
 
@@ -52,6 +54,7 @@ class _File:
         self.path = path
         self._inode = path.stat().st_ino
         self._sql = sqlite3.connect(path, isolation_level=None, timeout=0, check_same_thread=False)
+        mark_connection(self._sql)  # or triggers would note what is cleaned
         self._sql.execute("PRAGMA synchronous=OFF")
         tables = self._rows("SELECT name FROM sqlite_master WHERE type = 'table' AND name <> 'sqlite_sequence'")
         self._names = [name for (name,) in tables]

@@ -52,7 +52,7 @@ def ls(database: Database, run: str | None, trigger: str | None, kind: str | Non
 @click.option("--approve", is_flag=True, help="Yes: the run goes on.")
 @click.option("--reject", is_flag=True, help="No: the run fails.")
 @click.option("--reply", metavar="TEXT", help="What a gate that wants a reply is told: the run goes on.")
-@click.option("--by", metavar="WHO", help="Who answers.")
+@click.option("--by", metavar="WHO", help="Who answers; without it the actor of `persist --actor`.")
 @click.option("--reason", metavar="TEXT", help="Why, with --approve or --reject.")
 @as_json
 @quiet("Print nothing.")
@@ -76,6 +76,7 @@ def answer(
     if reply is not None and reason is not None:
         raise click.UsageError("--reason goes with --approve or --reject; a reply says it all.")
     with database.open_existing() as store, store.begin() as tx:
+        by = store.runtime.actor if by is None else by
         gate = tx.workflows.approvals.get(approval)
         status = tx.workflows.runs.get(gate.workflow_run_id).status
         if not reject:

@@ -18,6 +18,7 @@ def event_fields(event: Event) -> dict[str, Any]:
         "seq": event.seq,
         "type": event.type,
         "at": event.at.isoformat(),
+        "actor": event.actor,
         "data": event.data,
     }
 

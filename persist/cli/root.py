@@ -1,5 +1,8 @@
 """The `persist` command: which commands there are, where each one lives, and how each of their failures ends."""
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
@@ -59,6 +62,7 @@ COMMANDS = {
 }
 """By the name of each command: its module, its function there, and what it is for."""
 
+_ACTOR = "PERSIST_ACTOR"
 _KILLED_AT_ONCE = {"copy"}
 """Commands that Ctrl-C kills at once. They need no cleanup: all they do is one transaction, which the database rolls back."""
 
@@ -116,5 +120,23 @@ def _wrong_setting(error: ValidationError) -> str:
     epilog="Every command says more with -h. A database is sqlite:///FILE or postgresql://…, from --url or PERSIST_DATABASE_URL.",
 )
 @click.version_option(__version__, prog_name="persist")
-def main() -> None:
+@click.option("--actor", metavar="WHO", help="Who acts, for the log of events; without it PERSIST_ACTOR.")
+@click.pass_context
+def main(ctx: click.Context, actor: str | None) -> None:
     """The durable state of AI agents, on SQLite and Postgres."""
+    if actor is not None:
+        ctx.with_resource(_acting(actor))
+
+
+@contextmanager
+def _acting(actor: str) -> Iterator[None]:
+    """Every store that the command opens has this actor: the settings of this process name it."""
+    before = os.environ.get(_ACTOR)
+    os.environ[_ACTOR] = actor
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_ACTOR]
+        else:
+            os.environ[_ACTOR] = before

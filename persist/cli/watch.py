@@ -27,7 +27,7 @@ def watch(database: Database, stream: str, after: int, timeout: float | None, as
     Each line begins with the event's number: its place in STREAM, or among all events. At the end standard error says which
     was the last; with --after the next watch goes on behind it, with nothing missing and nothing twice.
 
-    Every event is one line; with --json it is an object with `position`, `stream_id`, `seq`, `type`, `at` and `data`.
+    Every event is one line; with --json it is an object with `position`, `stream_id`, `seq`, `type`, `at`, `actor` and `data`.
     """
     paint, last = Paint(), after
     with database.open(read_only=True) as store, Interrupts() as interrupts:
@@ -63,4 +63,5 @@ def _uncut(watcher: Watcher, interrupts: Interrupts) -> Iterator[Event]:
 def _line(number: int, event: Event, paint: Paint, *, every_stream: bool) -> str:
     named = [inline(event.stream_id)] if every_stream else []
     at = event.at.astimezone(UTC).strftime("%H:%M:%S")
-    return "  ".join([f"{number:>6}", paint(at, dim=True), *named, paint(inline(event.type), bold=True), summary(event)])
+    did = [inline(event.type), *([] if event.actor is None else [f"by {inline(event.actor)}"])]
+    return "  ".join([f"{number:>6}", paint(at, dim=True), *named, paint(did[0], bold=True), *did[1:], summary(event)])

@@ -53,6 +53,16 @@ def blank_some(work: UnitOfWork, streams: Sequence[str], upto: int) -> int:
     return work.change(update(event_log).where(_E.position.in_(some)).values(data=blank))
 
 
+def blank_some_actors(work: UnitOfWork, names: Sequence[str]) -> tuple[int, int]:
+    """Take these names from up to SOME events that they did; how many, and how many of these said something besides."""
+    blank = bindparam("blank", encode(BLANK, "data", _ANY_SIZE), type_=_E.data.type)
+    chosen = select(_E.position, _E.data != blank).where(_E.actor.in_(names)).order_by(_E.position).limit(SOME)
+    found = work.found(chosen)
+    for part in in_parts([position for position, _ in found], _PART):
+        work.change(update(event_log).where(_E.position.in_(part)).values(actor=None))
+    return len(found), sum(1 for _, says in found if says)
+
+
 def thin_some(
     work: UnitOfWork, where: ColumnElement[bool], after: int, upto: int, kept: Kept, *, others: bool
 ) -> tuple[int, int]:

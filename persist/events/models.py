@@ -13,7 +13,10 @@ from persist.events.schemas import ALL
 
 
 class EventRow(Base):
-    """One event. `seq` counts within its stream, from 1 and without a gap; `position` orders the events of all streams."""
+    """One event. `seq` counts within its stream, from 1 and without a gap; `position` orders the events of all streams.
+
+    `actor` is who did it, if the transaction said so.
+    """
 
     __tablename__ = "event_log"
     position: Mapped[int] = mapped_column(Int64(), primary_key=True, autoincrement=False)
@@ -21,6 +24,7 @@ class EventRow(Base):
     seq: Mapped[int] = mapped_column(Int64())
     type: Mapped[str] = mapped_column(Label())
     at: Mapped[datetime] = mapped_column(EpochMs())
+    actor: Mapped[str | None] = mapped_column(Label())
     data: Mapped[Any] = mapped_column(Json(), nullable=False)
 
     __table_args__ = (UniqueConstraint("stream_id", "seq"),)

@@ -23,7 +23,7 @@ from persist.events.trimming import lock_log, streams, trim, trim_each
 List = list
 
 _E = event_log.c
-_FIELDS = ("stream_id", "seq", "position", "type", "data", "at")
+_FIELDS = ("stream_id", "seq", "position", "type", "data", "at", "actor")
 _columns = [_E[name] for name in _FIELDS]
 _after = bindparam("after", type_=Int64())
 _OF_STREAM = Statement(

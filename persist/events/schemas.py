@@ -26,7 +26,7 @@ ERASED = "stream.erased"
 
 
 class Event(Value):
-    """One event of the log. `seq` counts in its stream, `position` in the whole log."""
+    """One event of the log. `seq` counts in its stream, `position` in the whole log. `actor`: who did it, if that was said."""
 
     stream_id: str
     seq: int
@@ -34,6 +34,7 @@ class Event(Value):
     type: str
     data: Any
     at: datetime
+    actor: str | None = None
 
 
 class Consumer(Value):

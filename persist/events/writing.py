@@ -61,13 +61,14 @@ _COUNT_STREAM = Statement(
 def _insert(position: ColumnElement[int]) -> Statement:
     # A counted number is that of the last event, which the heads have by now, less the events that come after it.
     counted = case((_counts, _all.c.seq - bindparam("after_in_all", type_=Int64())), else_=position)
-    names = ["position", "stream_id", "seq", "type", "at", "data"]
+    names = ["position", "stream_id", "seq", "type", "at", "actor", "data"]
     values = select(
         counted,
         _own.c.stream_id,
         _own.c.seq - bindparam("after_in_stream", type_=Int64()),
         bindparam("kind", type_=_E.type.type),
         bindparam("now", type_=_E.at.type),
+        bindparam("actor", type_=_E.actor.type),
         bindparam("content", type_=_E.data.type),
     )
     return Statement(insert(event_log).from_select(names, values.where(_of_stream)).returning(_E.position, _E.seq))
@@ -96,16 +97,20 @@ class EventWriter:
         settle: Callable[[], None],
         *,
         distributed: bool = False,
+        actor: str | None = None,
     ) -> None:
         self._clock, self._scopes, self._notice = clock, scopes, None if notify is None else _notice(notify)
+        self._actor = actor
+        """Who acts in this store, where a transaction does not say."""
         self._takes_positions = notify is not None
         self._apart = distributed and self._takes_positions
         """Whether positions are taken by statements of their own, before the rows that have them."""
         self._switched_off, self.ended = switched_off, settle
         """`ended` is called after the end of a transaction that had events: it wakes the readers."""
 
-    def write(self, db: StatementRunner, verb_changes: Sequence[VerbChanges]) -> list[Event]:
+    def write(self, db: StatementRunner, verb_changes: Sequence[VerbChanges], actor: str | None = None) -> list[Event]:
         """Number and store the events of these changes, in one batch. No events if another process switched the log off."""
+        actor = self._actor if actor is None else actor
         event_fields = [fields for verb in verb_changes for fields in self._event_fields(verb)]
         after_in_stream = Counter(stream for stream, _, _ in event_fields)
         after_in_all, at = len(event_fields), to_ms(self._clock())
@@ -124,7 +129,7 @@ class EventWriter:
                 after_in_stream[stream] -= 1
                 after = {"after_in_all": after_in_all, "after_in_stream": after_in_stream[stream]}
                 content = encode(data, "data", _ANY_SIZE)
-                row = {"stream": stream, "kind": kind, "now": at, "content": content, **after}
+                row = {"stream": stream, "kind": kind, "now": at, "actor": actor, "content": content, **after}
                 number = taken[len(sent)].result if apart else None
                 sent.append(
                     batch.returned(_INSERT, **row) if number is None else batch.returned(_INSERT_AT, taken=number[0], **row)
@@ -139,13 +144,16 @@ class EventWriter:
                 return []
             position, seq = pending.result
             event = {"stream_id": stream, "seq": seq, "position": position, "type": kind, "at": at, "data": data}
-            events.append(construct(Event, event))
+            events.append(construct(Event, {**event, "actor": actor}))
         return events
 
     @property
     def database_logs(self) -> bool:
-        """Whether the database itself logs a text delta that one statement inserts: a distributed one takes no triggers."""
-        return not self._apart
+        """Whether the database itself logs a text delta that one statement inserts.
+
+        A distributed one takes no triggers, and no trigger knows an actor.
+        """
+        return not self._apart and self._actor is None
 
     def _count(self, batch: Batch, events: Mapping[str, int]) -> None:
         if self._takes_positions:

@@ -63,7 +63,7 @@ def copy(
             report = CopyReport(*copied.run(), left_out)
         target.runtime.scopes.update(copied.taken)
         target.runtime.keep_log(copied.logs)
-        target.runtime.marks_writes = copied.strict
+        target.runtime.strict = copied.strict
     return report
 
 

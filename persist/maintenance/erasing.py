@@ -29,6 +29,8 @@ from persist.store.store import Store
 
 T = TypeVar("T")
 _STREAMS = 200
+_NAMES = ("owner", "user_id")
+"""The selectors whose words name a person, and so may be the actor of events."""
 _BUSY = "the write-ahead log: a reader keeps older pages of it, run `persist checkpoint` when it is gone"
 _NOT_REWRITTEN = "the file: erased bytes were overwritten, but it could not be rewritten, run `persist vacuum`"
 
@@ -140,6 +142,10 @@ class Erasure:
         found = run(partial(_parts, id=self.mark.id), writes=False)
         parts = [part for part in found if part.kind != progress.SESSIONS]
         self._out_of_log(run, parts)
+        names = sorted({name for by, name in self.mark.selectors.items() if by in _NAMES})
+        if names:
+            while self.step(run, partial(self._blank_actors, names=names)):
+                pass
         self.step(run, partial(self._out_of_quarantine, parts=parts))
         if self.home is not None:
             sessions = [id for part in found if part.kind == progress.SESSIONS for (id,) in part.things]
@@ -221,6 +227,12 @@ class Erasure:
         blanked = log.blank_some(work, streams, upto)
         if blanked:
             self._count(work, events=blanked)
+        return blanked
+
+    def _blank_actors(self, work: UnitOfWork, *, names: Sequence[str]) -> int:
+        blanked, more = log.blank_some_actors(work, names)
+        if more:
+            self._count(work, events=more)
         return blanked
 
     def _thin(self, run: Run, where: log.Condition, upto: int, kept: Callable[[UnitOfWork], log.Kept], *, others: bool) -> None:

@@ -6,7 +6,7 @@ from sqlalchemy import Table, func, select
 
 from persist.db.operations.erasing import SESSION, Dependent, Erasable, ErasableRows, Erased, Key, equal
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.programs.models import agents, bindings, executions, imports, runs, segments, subagents
+from persist.programs.models import agents, bindings, executions, imports, raw_writes, runs, segments, subagents
 
 _B = bindings.c
 
@@ -37,6 +37,6 @@ ERASABLES: tuple[Erasable, ...] = (
         runs,
         ("id",),
         {SESSION: equal(runs.c.id)},
-        [_of_run(table) for table in (bindings, segments, agents, imports, subagents, executions)],
+        [_of_run(table) for table in (bindings, segments, agents, imports, subagents, executions, raw_writes)],
     ),
 )

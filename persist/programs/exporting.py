@@ -1,7 +1,7 @@
 """The rows in the export of a program's run; attachments are files and not exported."""
 
 from persist.db.operations.exporting import Exported, Rows, scope_of_id, the_id
-from persist.programs.models import agents, bindings, executions, imports, runs, segments
+from persist.programs.models import agents, bindings, executions, imports, raw_writes, runs, segments
 
 RUN = Exported(
     "program run",
@@ -13,6 +13,7 @@ RUN = Exported(
         Rows(agents, agents.c.run_id == scope_of_id(), (agents.c.name,)),
         Rows(segments, segments.c.run_id == scope_of_id(), (segments.c.id,)),
         Rows(imports, imports.c.run_id == scope_of_id(), (imports.c.alias,)),
+        Rows(raw_writes, raw_writes.c.run_id == scope_of_id(), (raw_writes.c.id,)),
     ),
 )
 SCOPE = "run_id"

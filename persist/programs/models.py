@@ -12,7 +12,8 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from persist.db.changes.event_streams import Streams
 from persist.db.schema.base import SCHEMA_TOKEN, Base, table_of
-from persist.db.schema.column_types import EnumText, FreeText, Int64, Json, Label, SqlSeconds
+from persist.db.schema.column_types import EnumText, EpochMs, FreeText, Int64, Json, Label, SqlSeconds
+from persist.db.schema.raw_writes import LOGGED, LoggedWrites
 from persist.db.schema.row_guards import GUARDS, BoundOnce, IsJson, PlainName
 from persist.db.schema.scope_columns import key_per_scope, key_within_scope, numbered, scope_column, this_second
 from persist.db.schema.table_settings import set_for
@@ -156,6 +157,27 @@ class SubagentRow(Base):
     )
 
 
+class RawWriteRow(Base):
+    """One write of a program that is not persist, such as a shell: triggers note it, and persist only reads and deletes it.
+
+    `operation` is a word of persist.db.schema.raw_writes. `row_key_json` names the row, NULL for a whole table; `before_json` has
+    the columns that were changed, or all of a deleted row, with what they said. `writer_json` says who it was, where the database
+    knows: on Postgres.
+    """
+
+    __tablename__ = "raw_writes"
+    id: Mapped[int] = numbered()
+    run_id: Mapped[str] = scope_column("run_id")
+    at: Mapped[datetime] = mapped_column(EpochMs())
+    table_name: Mapped[str] = mapped_column(Label())
+    operation: Mapped[str] = mapped_column(Label())
+    row_key_json: Mapped[Any | None] = mapped_column(Json())
+    writer_json: Mapped[Any | None] = mapped_column(Json())
+    before_json: Mapped[Any | None] = mapped_column(Json())
+
+    __table_args__ = (Index("ix_raw_writes_run_id_at", "run_id", "at"), Index("ix_raw_writes_at", "at"), key_per_scope("run_id"))
+
+
 runs = table_of(RunRow)
 executions = table_of(ExecutionRow)
 bindings = table_of(BindingRow)
@@ -163,6 +185,7 @@ agents = table_of(AgentRow)
 segments = table_of(AgentSegmentRow)
 imports = table_of(ImportRow)
 subagents = table_of(SubagentRow)
+raw_writes = table_of(RawWriteRow)
 
 FRAME = func.coalesce(bindings.c.execution_id, literal_column("-1"))
 """The frame of a binding, -1 for the root; the unique index and the upsert must spell it alike."""
@@ -176,6 +199,18 @@ bindings.info[GUARDS] = (
 executions.info[GUARDS] = (IsJson("metadata"),)
 imports.info[GUARDS] = (IsJson("inputs_schema"), IsJson("outputs_schema"))
 
+for _table, _logged in (
+    (runs, LoggedWrites("id", (("id",),))),
+    (executions, LoggedWrites("run_id", (("id",),))),
+    (bindings, LoggedWrites("run_id", (("run_id", "name", "execution_id"),), frame="execution_id")),
+    (agents, LoggedWrites("run_id", (("run_id", "name"),))),
+    (segments, LoggedWrites("run_id", (("id",), ("run_id", "agent_name", "segment_number")))),
+    (imports, LoggedWrites("run_id", (("run_id", "alias"),))),
+    (raw_writes, None),
+):
+    _table.info[LOGGED] = _logged
+    _table.info.setdefault(GUARDS, ())
+
 STRICT_TABLES = (runs, executions, imports)
 """What nobody but persist may write in a strict run file: the virtual machine's part of it."""
 
@@ -184,3 +219,4 @@ set_for(bindings, whole_row_identity=True)  # the unique index cannot be its ide
 STREAMS = Streams("program", shared="programs")
 STREAMS.by("id", runs)
 STREAMS.by("run_id", executions, bindings, agents, segments, imports, subagents)
+raw_writes.info["unlogged"] = True  # triggers write them, on a connection that keeps no log

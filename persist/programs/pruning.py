@@ -7,7 +7,7 @@ from persist.db.operations.pruning import AgedRows, Pruning
 from persist.db.statements.prepared import among
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
-from persist.programs.models import agents, bindings, executions, imports, runs, segments, subagents
+from persist.programs.models import agents, bindings, executions, imports, raw_writes, runs, segments, subagents
 from persist.programs.schemas import RunStatus
 
 _R, _B, _E = runs.c, bindings.c, executions.c
@@ -40,6 +40,7 @@ RUNS = AgedRows(
         Below(agents, lambda ids: agents.c.run_id.in_(ids)),
         Below(subagents, lambda ids: subagents.c.run_id.in_(ids)),
         Below(imports, lambda ids: imports.c.run_id.in_(ids)),
+        Below(raw_writes, lambda ids: raw_writes.c.run_id.in_(ids)),
         Below(executions, lambda ids: _E.run_id.in_(ids), key=(_E.id,), order=(_E.id.desc(),), parent=_E.parent_id),
     ),
 )

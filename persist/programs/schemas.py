@@ -261,11 +261,20 @@ class AuditFinding(Value):
 
     code: str
     """orphan, circle, unknown_word, status_not_ours, attachment_(missing, escapes, unused), unexpected_table, unreadable,
-    guard_missing."""
+    guard_missing, raw_write."""
     subject: str
     message: str
+    at: datetime | None = None
+    """The instant of a raw_write, by the clock of the database; None for other findings."""
+    before: dict[str, Any] | None = None
+    """The columns that a raw_write changed, or all of a deleted row, with what they said before.
+
+    Of a text of more than 10,000 characters the first ones. NULL cells of a deleted row are left out.
+    """
+    writer: dict[str, Any] | None = None
+    """The `role`, `application`, `pid` and `address` of the connection of a raw_write on Postgres; a file knows no names."""
 
     @classmethod
-    def of(cls, code: str, subject: str, message: str) -> "AuditFinding":
+    def of(cls, code: str, subject: str, message: str, **noted: Any) -> "AuditFinding":
         """Make one finding."""
-        return cls(code=code, subject=subject, message=message)
+        return cls(code=code, subject=subject, message=message, **noted)

@@ -7,6 +7,7 @@ from persist.db.schema.base import VERSION_TABLE, table_of
 from persist.db.schema.meta_table import Meta
 from persist.errors import InvalidValue
 from persist.events.models import event_consumers, event_heads, event_log
+from persist.programs.models import raw_writes
 from persist.schema.metadata import metadata
 from persist.settings import current_settings
 
@@ -46,7 +47,9 @@ def tenant_script(role: str, *, owner: str | None = None, schema: str = "persist
     """
     apart = [table.name for table in metadata.sorted_tables if table.name not in SHARED]
     script = grant_script(RoleKind.APP, role=role, owner=owner, schema=schema)
-    return "\n".join([script, "BEGIN;", *tenants_apart(check_schema(schema), apart), "COMMIT;", ""])
+    return "\n".join(
+        [script, "BEGIN;", *tenants_apart(check_schema(schema), apart, by_triggers=[raw_writes.name]), "COMMIT;", ""]
+    )
 
 
 def _default(kind: RoleKind) -> str:

@@ -35,7 +35,7 @@ class Found:
 
     scopes     the owners of the file: run_id, instance_id, workspace_id
     log_revision  the revision at which its log of events was switched on; None while it is off
-    strict        whether only persist may write some tables of the file
+    strict        how a file in which only persist may write some tables knows persist; None for any other
     has_deltas    whether there are text deltas to fold first; only checked in a writable file
     unfinished    whether a copy into the database has begun and not ended
     distributed   whether tables may be on other nodes of a cluster
@@ -46,7 +46,7 @@ class Found:
     has_deltas: bool = False
     unfinished: bool = False
     distributed: bool = False
-    strict: bool = False
+    strict: str | None = None
 
 
 def prepare(dialect: Dialect, *, migrate: bool | None, copied_into: bool = False) -> Found:
@@ -126,7 +126,7 @@ def _found(driver: Any, dialect: Dialect, revision: str | None, *, end: Callable
         if noted is None:
             return None
         log_revision, unfinished = noted.pop(EVENTS, None), noted.pop(UNFINISHED, None) is not None
-        distributed, strict = noted.pop(DISTRIBUTED, None) is not None, noted.pop(STRICT, None) is not None
+        distributed, strict = noted.pop(DISTRIBUTED, None) is not None, noted.pop(STRICT, None)
         has_deltas = (
             dialect.path is not None and not dialect.read_only and dialect.prepared[ANY_DELTA].one(driver, {}) is not None
         )

@@ -28,7 +28,7 @@ from persist.db.values.json import Json
 from persist.errors import InvalidValue, PersistError, StoreInUse
 from persist.lazy_imports import lazy_modules
 from persist.store.store import Store
-from persist.store.transaction import VerbRun, pause_before_retry
+from persist.store.transaction import VerbRun, new_work, pause_before_retry
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
@@ -169,9 +169,9 @@ class AsyncStore(AsyncDomains):
         return Opening(lambda: Store.from_engine(engine, schema=schema, settings=settings, clock=clock))
 
     @asynccontextmanager
-    async def begin(self) -> AsyncIterator[AsyncTransaction]:
+    async def begin(self, *, actor: str | None = None) -> AsyncIterator[AsyncTransaction]:
         """See Store.begin."""
-        async with self._transaction(writable=True) as transaction:
+        async with self._transaction(writable=True, actor=actor) as transaction:
             yield transaction
 
     @asynccontextmanager
@@ -181,8 +181,8 @@ class AsyncStore(AsyncDomains):
             yield transaction
 
     @asynccontextmanager
-    async def _transaction(self, *, writable: bool) -> AsyncIterator[AsyncTransaction]:
-        work = AsyncUnitOfWork(self._worker_pool, UnitOfWork(self._runtime, writable=writable))
+    async def _transaction(self, *, writable: bool, actor: str | None = None) -> AsyncIterator[AsyncTransaction]:
+        work = AsyncUnitOfWork(self._worker_pool, new_work(self._runtime, writable=writable, actor=actor))
         await work.begin()
         try:
             yield AsyncTransaction(work)
@@ -207,13 +207,13 @@ class AsyncStore(AsyncDomains):
         work = UnitOfWork(self._runtime, writable=not self._runtime.read_only, joined=inner)
         return AsyncTransaction(JoinedUnitOfWork(connection.run_sync, work))
 
-    async def transact(self, fn: Callable[[AsyncTransaction], Awaitable[T]], *, attempts: int = 5) -> T:
+    async def transact(self, fn: Callable[[AsyncTransaction], Awaitable[T]], *, attempts: int = 5, actor: str | None = None) -> T:
         """See Store.transact."""
         if attempts < 1:
             raise InvalidValue("attempts", "expected at least 1.")
         for attempt in range(attempts):
             try:
-                async with self.begin() as tx:
+                async with self.begin(actor=actor) as tx:
                     result = await fn(tx)
                 return result
             except PersistError as error:

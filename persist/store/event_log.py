@@ -36,7 +36,7 @@ class StoreEventLog:
         runtime = self._runtime
         off, notify = partial(runtime.keep_log, False), runtime.dialect.event_log.notify
         runtime.make_log = lambda: writing.EventWriter(
-            runtime.clock, runtime.scopes, notify, off, self.ended, distributed=distributed
+            runtime.clock, runtime.scopes, notify, off, self.ended, distributed=distributed, actor=runtime.actor
         )
 
     def ended(self) -> None:

@@ -15,6 +15,7 @@ from persist.db.dialects.event_log import RUNS, TURNS
 from persist.db.dialects.from_url import check_listen_url, dialect_for, dialect_of
 from persist.db.dialects.interface import Dialect
 from persist.db.group_commit.pinned_connection import PinnedConnection
+from persist.db.schema.row_guards import MARKED, UNMARKED
 from persist.db.statements.schema_version import GUARDING, HEAD
 from persist.db.transactions.notifier import Notifiers, Tell
 from persist.db.transactions.runtime import Runtime
@@ -163,7 +164,7 @@ class Store(Domains):
         store = cls(runtime, timer)
         store._event_log.prepare(distributed=found.distributed)
         runtime.keep_log(found.log_revision is not None)
-        runtime.marks_writes = found.strict
+        runtime.strict, runtime.marks_writes = found.strict is not None, found.strict in (MARKED, UNMARKED)
         if found.log_revision not in (None, HEAD, GUARDING) and not dialect.read_only:
             store.switch_events(True)  # tables added by later revisions have no event guard yet
         if found.has_deltas and owns_engine:
@@ -219,9 +220,9 @@ class Store(Domains):
 
     # -- transactions
 
-    def begin(self) -> TransactionBlock:
-        """Open a write transaction. The block commits on a clean exit and rolls back on an error."""
-        return TransactionBlock(self.runtime, writable=True)
+    def begin(self, *, actor: str | None = None) -> TransactionBlock:
+        """Open a write transaction. The block commits on a clean exit and rolls back on an error. `actor`: who acts."""
+        return TransactionBlock(self.runtime, writable=True, actor=actor)
 
     def read(self) -> TransactionBlock:
         """Open a read transaction: a consistent snapshot that never takes the write lock."""
@@ -233,7 +234,7 @@ class Store(Domains):
         check_connection(connection, self.runtime.dialect.name, asynchronous=False)
         return Transaction(UnitOfWork(self.runtime, writable=not self.runtime.read_only, joined=connection))
 
-    def transact(self, fn: Callable[[Transaction], T], *, attempts: int = 5) -> T:
+    def transact(self, fn: Callable[[Transaction], T], *, attempts: int = 5, actor: str | None = None) -> T:
         """Run `fn` in a write transaction, and again from the start after lock contention, serialization failure or deadlock.
 
         On Postgres also after a lost connection, if the transaction is known to be rolled back. `attempts` counts all runs, the
@@ -241,7 +242,7 @@ class Store(Domains):
         """
         if attempts < 1:
             raise InvalidValue("attempts", "expected at least 1.")
-        return transact_with_retries(self.runtime, self.begin, fn, attempts)
+        return transact_with_retries(self.runtime, lambda: self.begin(actor=actor), fn, attempts)
 
     def on_run_finished(self, callback: "Callable[[WorkflowRun], object]") -> Callable[[], None]:
         """Call `callback` with every workflow run that ended, once the transaction that ended it has committed.

@@ -7,8 +7,10 @@ from typing import Any, TypeVar
 
 from persist.db.concurrency.ownership import forget_ended
 from persist.db.expressions.locking import LOCK_TIMEOUT_SECONDS
+from persist.db.transactions.actors import check_actor
 from persist.db.transactions.repository import TransactionPerVerb, on_demand
 from persist.db.transactions.runtime import Runtime
+from persist.db.transactions.transaction_events import TransactionEvents
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.errors import PersistError, StoreBusy, TransactionOpen, UnreadableRow
 from persist.lazy_imports import lazy_modules
@@ -68,19 +70,28 @@ def work_of(tx: Transaction) -> UnitOfWork:
     return tx._work
 
 
+def new_work(runtime: Runtime, *, writable: bool, actor: str | None = None) -> UnitOfWork:
+    """The unit of work of a new transaction, in which the actor acts. Raises as `check_actor`."""
+    actor = check_actor(actor)
+    work = UnitOfWork(runtime, writable=writable)
+    if actor is not None:
+        work.events = TransactionEvents(actor=actor)
+    return work
+
+
 class TransactionBlock:
     """`with store.begin() as tx`: a transaction that commits at the end of the block, and rolls back on an error."""
 
-    __slots__ = ("_runtime", "_work", "_writable")
+    __slots__ = ("_actor", "_runtime", "_work", "_writable")
 
-    def __init__(self, runtime: Runtime, *, writable: bool) -> None:
-        self._runtime, self._writable = runtime, writable
+    def __init__(self, runtime: Runtime, *, writable: bool, actor: str | None = None) -> None:
+        self._runtime, self._writable, self._actor = runtime, writable, actor
         self._work: UnitOfWork | None = None
 
     def __enter__(self) -> Transaction:
         if self._work is not None:
             raise TransactionOpen("entering a block a second time")
-        work = UnitOfWork(self._runtime, writable=self._writable)
+        work = new_work(self._runtime, writable=self._writable, actor=self._actor)
         work.begin()
         if work.marks:
             work.owner.set_holder(sys._getframe(1))

@@ -126,7 +126,7 @@ import sys, persist
 with persist.Store.open(sys.argv[1], events=True) as store:
     with store.read() as tx:
         run = tx._work.transaction.driver.execute
-        rows = run("SELECT DISTINCT tbl_name FROM sqlite_master WHERE type = 'trigger'")
+        rows = run("SELECT DISTINCT tbl_name FROM sqlite_master WHERE type = 'trigger' AND name LIKE 'persist_event_guard%'")
     guarded = {name for (name,) in rows.fetchall()}
 from persist.db.changes.event_streams import logged_tables
 from persist.schema.metadata import metadata

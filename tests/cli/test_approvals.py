@@ -1,6 +1,7 @@
 """`persist approvals`, on both databases."""
 
 import json
+import os
 from collections.abc import Callable
 
 import pytest
@@ -171,3 +172,24 @@ def test_a_run_that_ended_meanwhile_stays_ended(command: Command, gates: dict[st
 def test_nobody_to_answer(command: Command, gates: dict[str, Approval], answer: tuple[str, ...]) -> None:
     result = command("approvals", "answer", "apr_nobody", *answer)
     assert (result.exit_code, result.stderr) == (1, "Error: There is no approval 'apr_nobody'.\n")
+
+
+def test_the_actor_of_a_command_is_in_its_events_and_answers(
+    command: Command, database_url: str, gates: dict[str, Approval]
+) -> None:
+    with Store.open(database_url, events=True):
+        pass
+    before = dict(os.environ)
+    gate = gates["decision"]
+    assert command("--actor", "maria\x1b[2J", "approvals", "answer", gate.id, "--approve").exit_code == 0
+    assert dict(os.environ) == before
+    approval, run = state(database_url, gate)
+    assert approval.responded_by == "maria\x1b[2J"
+    watched = command("watch", f"workflow:{run.id}", "--timeout", "0", "--json").stdout.splitlines()
+    actors = [json.loads(line)["actor"] for line in watched]
+    assert actors[0] is None
+    assert set(actors[1:]) == {"maria\x1b[2J"}
+    assert "by maria\\x1b[2J" in command("watch", "--timeout", "0").stdout
+    refused = command("--actor", "x" * 700, "approvals", "ls")
+    assert refused.exit_code == 1
+    assert "actor" in refused.stderr

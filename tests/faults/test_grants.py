@@ -146,6 +146,11 @@ def test_tenants_of_one_schema_see_their_own_rows_alone(
             if table.name not in SHARED:
                 assert raw.execute(count).fetchone() == (0,), table.name
                 filled += own.execute(count).fetchone() != (0,)
+        own.execute("UPDATE persist.bindings SET value = 'raw'")  # what triggers note of her is hers, too
+        own.commit()
+        roles = "SELECT DISTINCT writer_json ->> 'role' FROM persist.raw_writes"
+        assert own.execute(roles).fetchall() == [(names[0],)]
+        assert raw.execute(roles).fetchall() == []
     assert filled > 50
 
 

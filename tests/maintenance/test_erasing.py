@@ -194,6 +194,7 @@ STAYING = {
     "history_branches": "of an erased history: see records.erase",
     "message_types": "names of classes",
     "quarantine": "copies of rows: see the test of the quarantine",
+    "raw_writes": "of an erased run: see tests/programs/test_raw_writes.py",
     "tasks": "those of a workspace, which nobody owns",
     "workflow_limits": "what an operator said",
     "workflow_overrides": "what an operator said",

@@ -97,7 +97,7 @@ def test_the_whole_session(told: Any, run_file: Store, run: str, file: Path) -> 
         assert programs.bindings.resolve(run, "full_report").value == "the report"
         assert {one.run_id for one in point.bindings} == {run}
         assert programs.agents.segments(run, "captain")[0].segment_number == 3
-    assert {one.code for one in audit(run_file, run)} == {"status_not_ours"}
+    assert {one.code for one in audit(run_file, run)} == {"status_not_ours", "raw_write"}
 
 
 def test_a_value_written_twice_raw_and_once_by_the_library(told: Any, run_file: Store, run: str, raw: sqlite3.Connection) -> None:

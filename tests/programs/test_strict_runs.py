@@ -147,14 +147,14 @@ def test_an_audit_tells_of_a_mark_that_was_left_and_of_triggers_that_were_taken_
     assert strict.path is not None
     assert strict.run_id is not None
     for sql, subject in (
-        ("UPDATE _meta SET value = 'persist writes' WHERE key = 'strict'", "_meta strict"),
-        ("DROP TRIGGER persist_row_guard_strict_run_update", "trigger persist_row_guard_strict_run_update"),
+        ("INSERT INTO _meta VALUES ('writer', 'me')", "_meta writer"),
+        (
+            "DELETE FROM _meta WHERE key = 'writer'; DROP TRIGGER persist_row_guard_strict_run_update",
+            "trigger persist_row_guard_strict_run_update",
+        ),
     ):
         assert sqlite3_shell.run(strict.path, sql).returncode == 0
         assert [(one.code, one.subject) for one in audit(strict, strict.run_id)] == [("guard_missing", subject)]
-        strict.programs.runs.list()
-        with strict.begin():  # which takes the mark back
-            pass
 
 
 def test_other_run_files_are_not_strict(run_file: Store, file: Path, sqlite3_shell: Sqlite3) -> None:

@@ -1,7 +1,7 @@
 """Runs a revision without a database and says what it does that is not additive, or that would block writers of a large table.
 
 Allowed: create a table, add a column that old code need not know, create an index, replace an index by another one, insert rows,
-create a trigger that refuses a row or writes into a table of the same revision, and other SQL that takes nothing away; on
+create a trigger that refuses a row or changes a table of the same revision, and other SQL that takes nothing away; on
 Postgres also a CHECK or foreign key of columns that the revision adds, which is validated later. Everything else would break the
 previous release, which may still run on the result, or rebuild a table.
 An index is made by `op.create_index` alone, which the runner does while others write; SQL that makes one would block them.
@@ -33,8 +33,8 @@ _ALLOWED = (CreateTableOp, AddColumnOp, CreateIndexOp, DropIndexOp, ExecuteSQLOp
 _CONSTRAINTS = (CreateCheckConstraintOp, CreateForeignKeyOp)
 _LITERALS = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/", re.DOTALL)
 _TAKES_AWAY = re.compile(
-    r"""\b(?: DROP | TRUNCATE | RENAME | REPLACE\s+INTO | PRAGMA | VACUUM | ATTACH
-        | (?<!ON\s)DELETE
+    r"""\b(?: DROP | (?<!BEFORE\s)(?<!OR\s)TRUNCATE | RENAME | REPLACE\s+INTO | PRAGMA | VACUUM | ATTACH
+        | (?<!ON\s)(?<!OR\s)DELETE
         | ALTER\s+COLUMN | ALTER\s+TABLE\s+\S+\s+ALTER | SET\s+NOT\s+NULL | SET\s+DATA\s+TYPE
         | ADD\s+(?:CONSTRAINT|CHECK|UNIQUE|PRIMARY|FOREIGN|EXCLUDE) )\b""",
     re.IGNORECASE | re.VERBOSE,
@@ -54,6 +54,9 @@ _TRIGGER_TAKES_AWAY = re.compile(
     r"\b(?: UPDATE | DELETE | DROP | TRUNCATE | ALTER | RAISE\s*\(\s*IGNORE | RETURN\s+NULL | EXECUTE )\b | \bNEW\.\w+\s*:=",
     re.IGNORECASE | re.VERBOSE,
 )
+_CHANGED_ROWS = re.compile(r"\b(?:UPDATE|DELETE\s+FROM)\s+(\S+)", re.IGNORECASE)
+_DYNAMIC = re.compile(r"\bEXECUTE\s+'([^']*)' \|\| quote_ident\(TG_TABLE_SCHEMA\) \|\| '\.([^']*)'", re.IGNORECASE)
+"""A statement of a function on a table of the trigger's own schema, which is judged like any other."""
 _WRITES = re.compile(r"\bINSERT\s+(OR\s+\w+\s+)?INTO\s+(\S+)", re.IGNORECASE)
 
 
@@ -163,7 +166,7 @@ class _Recorder:
 def _in_sql(text: str, recorder: _Recorder) -> list[str]:
     """What the rendered statements say, those of op.execute() included; words inside of literals do not count."""
     found = []
-    text = _LITERALS.sub("''", text)
+    text = _LITERALS.sub("''", _DYNAMIC.sub(r"\1\2", text))
     for pattern in (_FUNCTION, _TRIGGER):
         found += [offence for head, body in pattern.findall(text) for offence in _in_trigger(head, body, recorder)]
         text = pattern.sub("", text)
@@ -190,11 +193,12 @@ def _is_paired(statement: str, recorder: _Recorder) -> bool:
 
 
 def _in_trigger(head: str, body: str, recorder: _Recorder) -> list[str]:
-    """What a trigger, or the function of one, does besides refusing a row or writing into a table of its revision."""
+    """What a trigger, or the function of one, does besides refusing a row or changing a table of its revision."""
     found = []
     if re.search(r"\bINSTEAD\s+OF\b", head, re.IGNORECASE):
         found.append("a trigger replaces a statement")
-    if hit := _TRIGGER_TAKES_AWAY.search(body):
+    own = _CHANGED_ROWS.sub(lambda hit: "" if hit[1].strip('"') in recorder.created else hit[0], body)
+    if hit := _TRIGGER_TAKES_AWAY.search(own):
         found.append(f"a trigger says {' '.join(hit[0].split())}")
     written = {table.strip('"') for _, table in _WRITES.findall(body)}
     found += [f"a trigger writes into {table}" for table in sorted(written - recorder.created)]

@@ -10,7 +10,7 @@ def fill_events(store: Store, clock: FrozenClock) -> None:
     """First of all: whatever else were there would be in snapshots."""
     store.switch_events(True)
     for verdict in ("asked", "granted \ud83d\x00"):
-        with store.begin() as tx:
+        with store.begin(actor="maria") as tx:
             tx.events.append("audit", "access.noted", {"verdict": verdict})
         clock.advance(seconds=1)
     with store.begin() as tx:

@@ -3,8 +3,11 @@
 from datetime import timedelta
 from typing import Any
 
+from sqlalchemy import insert
+
 from persist import Store
-from persist.store.transaction import Transaction
+from persist.programs.models import raw_writes
+from persist.store.transaction import Transaction, work_of
 from persist.testing import FrozenClock
 
 HARD = "Naïve\x00 text \ud83d stays what it was."
@@ -61,6 +64,14 @@ def fill_programs(store: Store, clock: FrozenClock) -> None:
         programs.agents.add_segment(_RUN, "captain", prompt=HARD, summary="said")
         programs.subagents.start(_RUN, isolation="file", agent="captain")
         programs.imports.add(_RUN, "research", "https://example.com/research", inputs_schema={"type": "object"})
+    with store.begin(actor="maria") as tx:  # as a trigger notes what a shell did
+        noted = {
+            "table_name": "bindings",
+            "operation": "update",
+            "row_key_json": {"name": "goal"},
+            "before_json": {"value": HARD},
+        }
+        work_of(tx).change(insert(raw_writes).values(run_id=_RUN, at=clock(), **noted))
 
 
 def telemetry_seen(tx: Transaction) -> dict[str, Any]:

@@ -79,14 +79,14 @@ def ask_row_guards(dialect: Dialect, batch: Batch) -> Pending[list[Row]]:
 
 
 def missing_row_guards(
-    dialect: Dialect, found: Sequence[Row], tables: Sequence[Table], strict: Sequence[Table] = ()
+    dialect: Dialect, found: Sequence[Row], tables: Sequence[Table], strict: Sequence[Table] = (), *, marked_rows: bool = False
 ) -> list[str]:
     """The names of the row guards of these tables that were not found, or not as they should be.
 
-    `strict`: tables that only persist may write.
+    `strict`: tables that only persist may write; `marked_rows`: by a mark that is a row, as in a file made at revision 0028.
     """
     if dialect.schema is None:
-        return sqlite_row_guards.missing_row_guards(found, tables, strict)
+        return sqlite_row_guards.missing_row_guards(found, tables, strict, marked_rows=marked_rows)
     return postgres_row_guards.missing_row_guards(found, tables)
 
 

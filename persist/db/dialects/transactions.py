@@ -40,6 +40,10 @@ class Transactions(ABC):
         """Prepare the caller's own transaction for a write: take the locks that a write needs, and allow savepoints."""
 
     @abstractmethod
+    def mark_joined(self, connection: Connection, *, marked: bool) -> None:
+        """Mark the caller's own transaction for the triggers that note raw writes, or take the mark back."""
+
+    @abstractmethod
     def runner(self, driver: Any) -> Any:
         """Return the object that executes the statements of a pinned connection, and commits them."""
 

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 
 GUARDS = "row_guards"
 """The key of a table's `info` for its rules."""
+STRICT_BY_CONNECTION = "connections"
+"""The value of `strict` in `_meta` of a strict file whose triggers look for the mark of persist's connections."""
 MARKED, UNMARKED = "persist writes", "yes"
-"""The value of `strict` in `_meta` of a strict file: inside of persist's own write transactions, and otherwise."""
+"""The values of `strict` in a file made at revision 0028: inside of persist's own write transactions, and otherwise."""
 PREFIX = "persist_row_guard"
 """The prefix of the names of these triggers and their functions."""
 

@@ -85,6 +85,8 @@ class Repository:
     """A set of verbs over one aggregate, inside one transaction, or each in a transaction of its own."""
 
     _work: UnitOfWork
+    guarded = False
+    """Whether the verbs write tables whose triggers note writers without persist's mark."""
 
     def __init__(self, work: UnitOfWork | TransactionPerVerb) -> None:
         self._work = cast("UnitOfWork", work)  # verbs see a unit of work: `_verb` makes one if there is none
@@ -149,7 +151,7 @@ def _verb(
             if looks is not None:
                 work.note(name, did_something=bool(done))
             return done
-        with Verb(work, name, writes=writes):
+        with Verb(work, name, writes=writes, guarded=self.guarded):
             result = method(self, *args, **kwargs)
             if work.carried and work.depth == 1:
                 return cast("R", results.without_unreadable_cells(result, writes=writes))
@@ -162,9 +164,9 @@ def _verb(
 class Verb:
     """The context manager around one verb. A verb that is called inside a verb is part of the outer one."""
 
-    __slots__ = ("_mark", "_savepoint", "_work", "_writes", "name")
+    __slots__ = ("_guarded", "_mark", "_savepoint", "_work", "_writes", "name")
 
-    def __init__(self, work: UnitOfWork, name: str, *, writes: bool) -> None:
+    def __init__(self, work: UnitOfWork, name: str, *, writes: bool, guarded: bool = False) -> None:
         """Raise an error if the transaction cannot run such a verb."""
         if work.runtime.forks != PROCESS.forks:  # before any lock is taken: the thread that holds it may not exist here
             raise StoreForked
@@ -175,7 +177,7 @@ class Verb:
         if writes and not work.writable:
             raise ReadOnlyTransaction(name)
         self.name = name
-        self._work, self._writes = work, writes
+        self._work, self._writes, self._guarded = work, writes, guarded
         self._savepoint: NestedTransaction | None = None
         self._mark = (0, 0)
 
@@ -216,6 +218,8 @@ class Verb:
         self._savepoint = connection.begin_nested()
         if work.runtime.marks_writes:
             mark(work)
+        if self._guarded:
+            work.runtime.transactions.mark_joined(connection, marked=True)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         work = self._work
@@ -257,6 +261,8 @@ class Verb:
                 work.store_events()
                 if work.runtime.marks_writes:
                     unmark(work)
+                if self._guarded:
+                    work.runtime.transactions.mark_joined(work.connection, marked=False)
                 savepoint.commit()
             except Exception as failed:
                 error = failed

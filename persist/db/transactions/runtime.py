@@ -47,8 +47,8 @@ _HANDOVER_TIMEOUT = 0.5
 class EventLog(Protocol):
     """Turns the changes of a transaction into events; see persist.events."""
 
-    def write(self, db: StatementRunner, changes: Sequence[Any]) -> Sequence[Any]:
-        """Number and store the events, as the last statements of a transaction, and return them."""
+    def write(self, db: StatementRunner, changes: Sequence[Any], actor: str | None = None) -> Sequence[Any]:
+        """Number and store the events, as the last statements of a transaction, and return them. `actor`: None is the store's."""
 
     @property
     def database_logs(self) -> bool:
@@ -79,8 +79,10 @@ class Runtime:
         """Whether there is a single connection, so that a snapshot inside a transaction would wait for its end."""
         self.scopes: dict[str, str] = {}
         """The owners of the file: run_id, instance_id and workspace_id from `_meta`."""
+        self.strict = False
+        """Whether only persist may write some tables of the file."""
         self.marks_writes = False
-        """Whether write transactions mark themselves as persist's, without which a strict file refuses to be changed."""
+        """Whether write transactions mark themselves by a row of `_meta`, as a strict file made at revision 0028 wants it."""
         self.read_only = dialect.read_only
         self.lock = WriterLock()
         self.observers = Observers()
@@ -88,6 +90,8 @@ class Runtime:
         """What a domain remembers of this store's own writes until the store closes, by topic."""
         self.log: EventLog | None = None
         """The database's log of events, where it is on."""
+        self.actor = settings.actor
+        """The actor of events where a transaction names none."""
         self.blob_store: Any = None
         """Where the bodies of blobs are kept (a BlobStore of persist.blobs), if not in the database."""
         self.listen_url: str | None = None

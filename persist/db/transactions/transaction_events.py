@@ -9,12 +9,15 @@ from persist.db.transactions.runtime import EventLog
 
 
 class TransactionEvents:
-    """What one transaction changed, and the log that numbers and stores it. `log` is None where the event log is off."""
+    """What one transaction changed, and the log that numbers and stores it. `log` is None where the event log is off.
 
-    __slots__ = ("journal", "log", "written")
+    `actor`: who acts in the transaction; None stands for the actor of the store.
+    """
 
-    def __init__(self, log: EventLog | None = None) -> None:
-        self.log = log
+    __slots__ = ("actor", "journal", "log", "written")
+
+    def __init__(self, log: EventLog | None = None, actor: str | None = None) -> None:
+        self.log, self.actor = log, actor
         self.journal = None if log is None else Journal()
         """The changes that are not yet stored as events."""
         self.written: list[Any] = []
@@ -27,7 +30,7 @@ class TransactionEvents:
         changes = [*self.journal.drain(), *more]
         if not changes:
             return True
-        events: Sequence[Any] = self.log.write(db, changes)
+        events: Sequence[Any] = self.log.write(db, changes, self.actor)
         self.written += events
         return bool(events)
 

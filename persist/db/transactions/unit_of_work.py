@@ -83,7 +83,7 @@ class UnitOfWork:
         # as before BEGIN: another thread may have switched the log while we waited
         log = before or self.runtime.log
         if self.writable and log is not None:
-            self.events = TransactionEvents(log)
+            self.events = TransactionEvents(log, self.events.actor)
         if self.writable and self.runtime.marks_writes:
             self._or_roll_back(mark)
 

@@ -3,7 +3,7 @@
 from persist.db.expressions.upsert import insert_missing
 from persist.db.schema.base import table_of
 from persist.db.schema.meta_table import Meta
-from persist.db.schema.row_guards import UNMARKED
+from persist.db.schema.row_guards import STRICT_BY_CONNECTION
 from persist.db.statements.prepared import Statement
 from persist.db.statements.schema_version import STRICT
 from persist.db.transactions.unit_of_work import UnitOfWork
@@ -14,6 +14,6 @@ _NOTE = Statement(insert_missing(table_of(Meta), "key"))
 
 def make_strict(work: UnitOfWork) -> None:
     """Make the file of the transaction strict, as the last thing it does."""
-    work.run(_NOTE, key=STRICT, value=UNMARKED)
+    work.run(_NOTE, key=STRICT, value=STRICT_BY_CONNECTION)
     work.whole_tables.guard_strictly(STRICT_TABLES)
-    work.runtime.marks_writes = True
+    work.runtime.strict = True

@@ -47,6 +47,8 @@ class Agents(Repository):
     Writes raise NotFound unless the run exists or the id is one of these two. Agents of deleted runs can still be read.
     """
 
+    guarded = True
+
     @writes
     def start(self, run_id: str, name: str, *, resume: bool, scope: str = "execution") -> Agent:
         """Prepare the agent for its next session; call it before the subagent starts, whose commands only UPDATE the row.

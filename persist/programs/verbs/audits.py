@@ -4,21 +4,22 @@ A raw writer can do anything to the file; audits find its traces. Not all are er
 """
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import literal_column, select
 
 from persist.db.changes.batch import Batch, Pending
 from persist.db.dialects.backends import ask_row_guards, missing_row_guards
+from persist.db.schema.raw_writes import DELETE, INSERT, MAX_NOTES, REPLACE, TRUNCATE, UPDATE
 from persist.db.schema.row_guards import GUARDS
 from persist.db.statements.prepared import Row, Statement, param
-from persist.db.statements.schema_version import STRICT
 from persist.db.transactions.own_scope import stored_scope
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.db.transactions.writer_mark import is_marked
+from persist.db.transactions.writer_mark import LEFT
 from persist.db.unreadable.cells import error_of, is_unreadable
 from persist.errors import InvalidValue, NotFound, PersistError
 from persist.programs import names
-from persist.programs.models import STRICT_TABLES, bindings, executions, imports, runs, segments
+from persist.programs.models import STRICT_TABLES, agents, bindings, executions, imports, raw_writes, runs, segments
 from persist.programs.schemas import (
     AgentScope,
     AuditFinding,
@@ -31,11 +32,20 @@ from persist.programs.storage import attachments
 from persist.programs.storage.attachments import RunFolder
 from persist.quoting import shown
 
-GUARDED = [table for table in (executions, bindings, imports) if GUARDS in table.info]
-_R, _E, _S = runs.c, executions.c, segments.c
+GUARDED = [table for table in (runs, executions, bindings, agents, segments, imports, raw_writes) if GUARDS in table.info]
+_R, _E, _S, _W = runs.c, executions.c, segments.c, raw_writes.c
 _RUN = Statement(select(_R.status, _R.written_status).where(_R.id == param("run")))
 _TREE = Statement(select(_E.id, _E.parent_id, _E.status, _E.written_status).where(_E.run_id == param("run")).order_by(_E.id))
 _SEGMENTS = Statement(select(_S.id, _S.agent_name).where(_S.run_id == param("run")).order_by(_S.id))
+_RAW = Statement(
+    select(_W.at, _W.table_name, _W.operation, _W.row_key_json, _W.writer_json, _W.before_json)
+    .where((_W.run_id == param("run")) | (_W.run_id == literal_column("''")), _W.at != literal_column("0"))
+    .order_by(_W.id)
+    .limit(literal_column(str(MAX_NOTES + 1)))
+)
+RAW_WRITE = "raw_write"
+"""The code of what a program that is not persist wrote."""
+_DONE = {INSERT: "inserted", REPLACE: "replaced", UPDATE: "changed", DELETE: "deleted", TRUNCATE: "emptied"}
 
 
 class Audited:
@@ -46,6 +56,8 @@ class Audited:
         self.run: Pending[Row | None] = batch.row(_RUN, run=run_id)
         self.tree: Pending[list[Row]] = batch.rows(_TREE, run=stored)
         self.guards: Pending[list[Row]] = ask_row_guards(work.runtime.dialect, batch)
+        self.left: Pending[Row | None] = batch.row(LEFT)
+        self.raw_writes: Pending[list[Row]] = batch.rows(_RAW, run=stored)
         self.segments: Pending[list[Row]] = batch.rows(_SEGMENTS, run=stored)
 
 
@@ -122,12 +134,32 @@ def audit_tables(work: UnitOfWork, run_id: str, ours: set[str]) -> Iterator[Audi
             yield AuditFinding.of("unexpected_table", f"table {name}", "extensions are named x_…")
 
 
-def audit_guards(work: UnitOfWork, found: Sequence[Row]) -> Iterator[AuditFinding]:
+def audit_raw_writes(rows: Sequence[Row]) -> Iterator[AuditFinding]:
+    """Tell what programs that are not persist wrote, from the notes that triggers made of it."""
+    for at, table, operation, key, writer, before in rows[:MAX_NOTES]:
+        if any(map(is_unreadable, (at, table, operation, key, writer, before))):
+            continue  # `audit_cells` reports it
+        subject = f"{table} {_named(key)}" if isinstance(key, dict) else f"table {table}"
+        noted = {"before": before if isinstance(before, dict) else None, "writer": writer if isinstance(writer, dict) else None}
+        role = "" if noted["writer"] is None else f" of the role {shown(noted['writer'].get('role'))}"
+        message = f"it was {_DONE.get(operation, shown(operation))} by a raw writer{role} at {at:%Y-%m-%d %H:%M:%S} UTC."
+        yield AuditFinding.of(RAW_WRITE, subject, message, at=at, **noted)
+    if len(rows) >= MAX_NOTES:
+        yield AuditFinding.of(RAW_WRITE, "notes", f"a run has room for {MAX_NOTES:,}: what was written later has none.")
+
+
+def _named(key: dict[str, Any]) -> str:
+    """The key of a row, without its run, which the caller knows."""
+    return ", ".join(f"{name}={shown(value)}" for name, value in key.items() if name != "run_id" and value is not None)
+
+
+def audit_guards(work: UnitOfWork, found: Sequence[Row], left: Row | None) -> Iterator[AuditFinding]:
     """Find row guards that somebody took away, after which a raw writer may have changed a const, or anything else."""
-    strict = STRICT_TABLES if work.runtime.marks_writes else ()
-    if strict and not work.writable and is_marked(work):
-        yield AuditFinding.of("guard_missing", f"_meta {STRICT}", "somebody left persist's mark there: nobody is refused.")
-    for name in missing_row_guards(work.runtime.dialect, found, GUARDED, strict):
+    runtime = work.runtime
+    strict = STRICT_TABLES if runtime.strict else ()
+    if left is not None and not work.writable:
+        yield AuditFinding.of("guard_missing", f"_meta {left[0]}", "somebody left persist's mark there: nobody is refused.")
+    for name in missing_row_guards(runtime.dialect, found, GUARDED, strict, marked_rows=runtime.marks_writes):
         yield AuditFinding.of("guard_missing", f"trigger {name}", "it is not there as it was made: nothing checked raw writers.")
 
 

@@ -48,6 +48,8 @@ _TAKEN = Statement(select(_R.anonymous_names).where(_R.id == param("row_id")))
 class Bindings(Repository):
     """`tx.programs.bindings`. `execution_id` is the frame, None the root."""
 
+    guarded = True
+
     @writes
     def bind(
         self,

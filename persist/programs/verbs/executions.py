@@ -57,6 +57,8 @@ _UNSETTLED = Statement(_FACTS.where(_E.status.is_(None) | ~among(_E.status, sort
 class ProgramExecutions(Repository):
     """`tx.programs.executions`. Ids count up, are never given twice, and name frames: `bind(…, execution_id=id)`."""
 
+    guarded = True
+
     @writes
     def begin(
         self,

@@ -27,6 +27,8 @@ _PUT = Statement(overwriting(insert_where(imports, IS_THERE), "run_id", "alias")
 class Imports(Repository):
     """`tx.programs.imports`."""
 
+    guarded = True
+
     @writes
     def add(self, run_id: str, alias: str, source_url: str, *, inputs_schema: Json = None, outputs_schema: Json = None) -> Import:
         """Register a program under an alias (without a dot), or register it anew. Raises NotFound for the run."""

@@ -74,6 +74,8 @@ def _key(_: Row, run: ProgramRun) -> list[Any]:
 class ProgramRuns(Repository):
     """`tx.programs.runs`."""
 
+    guarded = True
+
     @writes
     def create(self, *, program_path: str | None = None, program_source: str | None = None, id: str | None = None) -> ProgramRun:
         """Create a run, running, that this process runs. Without `id` it gets one like 20260116-143052-a7b3c9.
@@ -185,9 +187,9 @@ class ProgramRuns(Repository):
         """What a raw writer wrote into the run against the rules, or what is inconsistent; nothing is changed.
 
         Findings: statuses that this library did not write, unknown words, missing parents, frames and agents, circles,
-        attachments that are missing, unused or not allowed to be read, unreadable cells, row guards that were taken away, and in
-        the run's own file foreign tables not named x_…. In the file of a project's or a user's agents the id is "project" or
-        "user". Raises NotFound.
+        attachments that are missing, unused or not allowed to be read, unreadable cells, raw writes that triggers noted, row
+        guards that were taken away, and in the run's own file foreign tables not named x_…. In the file of a project's or a
+        user's agents the id is "project" or "user". Raises NotFound.
         """
         work = self._work
         stored = stored_scope(work, "run_id", id)
@@ -205,7 +207,8 @@ class ProgramRuns(Repository):
             *audits.audit_executions(audited.tree.result),
             *audits.audit_bindings(work, id, bound, frames, unused=has_folder),
             *audits.audit_agents(audited.segments.result, dict(known)),
-            *audits.audit_guards(work, audited.guards.result),
+            *audits.audit_guards(work, audited.guards.result, audited.left.result),
+            *audits.audit_raw_writes(audited.raw_writes.result),
             *audits.audit_tables(work, id, {VERSION_TABLE, *(table.name for table in work.runtime.tables())}),
         ]
         return [*found, *audits.audit_cells(work)]

@@ -161,15 +161,15 @@ def test_what_a_raw_writer_did_is_found(store: Any, raw: Any, statement: str, co
     do(store, "agents", "start", RUN, "captain", resume=False)
     segment = do(store, "agents", "add_segment", RUN, "captain", prompt="p", summary="s").id
     raw.rows(statement)
-    found = [(one.code, one.subject) for one in given(store, audit, RUN)]
-    assert found == [(code, subject.format(frame=frame, segment=segment))]
+    first, noted = given(store, audit, RUN)
+    assert (first.code, first.subject, noted.code) == (code, subject.format(frame=frame, segment=segment), "raw_write")
 
 
 def test_a_raw_execution_is_found(store: Any, raw: Any) -> None:
     scope = "" if raw.is_sqlite else RUN
     run = make(store, "own") if raw.is_sqlite else RUN
     raw.rows("INSERT INTO execution (run_id, statement_text, status) VALUES (?, 'x', 'executing')", scope or run)
-    assert [one.code for one in given(store, audit, run)] == ["status_not_ours"]
+    assert [one.code for one in given(store, audit, run)] == ["status_not_ours", "raw_write"]
     assert ask(store, "executions", "list", run)[0].status == "executing"
 
 

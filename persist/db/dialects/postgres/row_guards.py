@@ -5,6 +5,7 @@ from typing import Any
 
 from sqlalchemy import Table, Text, bindparam, literal, literal_column, null, select, text
 
+from persist.db.dialects.postgres.raw_writes import raw_write_ddl
 from persist.db.schema.row_guards import GUARDS, PREFIX, BoundOnce, Guard, PlainName, said
 from persist.db.statements.distribution import is_distributed
 from persist.db.statements.prepared import Row, Statement
@@ -33,14 +34,14 @@ _REFUSE = (
 
 
 def row_guard_ddl(table: Table, schema: str | None = None) -> list[str]:
-    """The statements that create the triggers of a table. Columns of JSON need none: their type checks it."""
+    """The statements that create the triggers of a table, also those that note raw writes. Types check JSON columns."""
     guards: tuple[Guard, ...] = table.info.get(GUARDS, ())
     within = "" if schema is None else f'"{schema}".'
     triggers = [trigger for guard in guards for trigger in _triggers(within, table.name, guard)]
     if not triggers:
-        return []
+        return raw_write_ddl(table, within)
     function = f"CREATE FUNCTION {within}{PREFIX}_{table.name}() RETURNS trigger LANGUAGE plpgsql AS $$ {_REFUSE} $$"
-    return [function, *triggers]
+    return [function, *triggers, *raw_write_ddl(table, within)]
 
 
 def _triggers(within: str, table: str, guard: Guard) -> list[str]:
@@ -83,7 +84,8 @@ def missing_row_guards(rows: Iterable[Row], tables: Sequence[Table]) -> list[str
     found = {row[0] for row in rows}
     if _REFUSED in found:
         return []
-    expected = [statement.split()[2] for table in tables for statement in row_guard_ddl(table)[1:]]
+    made = (statement.split() for table in tables for statement in row_guard_ddl(table))
+    expected = [words[2] for words in made if words[1] == "TRIGGER"]
     return [name for name in expected if name not in found]
 
 

@@ -9,6 +9,7 @@ from persist.db.concurrency.writer_lock import Waiting
 from persist.db.dialects.event_log import EventLogSupport
 from persist.db.dialects.postgres.connections import PostgresConnections
 from persist.db.dialects.postgres.event_guards import NUMBERS, SETTING
+from persist.db.dialects.postgres.raw_writes import MARK, MARK_JOINED, UNMARK_JOINED
 from persist.db.dialects.postgres.timeouts import interrupt
 from persist.db.dialects.transactions import AUTOCOMMIT, Transactions
 from persist.db.expressions.locking import LOCK_TIMEOUT
@@ -57,12 +58,12 @@ class PostgresTransactions(Transactions):
 
     @property
     def _settings(self) -> bytes:
-        """The SELECT that limits the wait for row locks, and says that events are recorded, for one transaction.
+        """The SELECT that limits the wait for row locks, marks the writer, and says that events are recorded.
 
         A pooler's next client must not find these settings, so they are never made for the session.
         """
         logged = f", set_config('{SETTING}', 'on', true), set_config('{NUMBERS}', 'on', true)" if self._event_log.kept else ""
-        return f"SELECT set_config('lock_timeout', '{LOCK_TIMEOUT}', true){logged}".encode()
+        return f"SELECT set_config('lock_timeout', '{LOCK_TIMEOUT}', true), {MARK}{logged}".encode()
 
     def end_read(self, connection: Connection, driver: Any) -> None:
         if driver is None or connection.get_transaction() is not None:
@@ -84,6 +85,9 @@ class PostgresTransactions(Transactions):
         if self._event_log.kept:
             connection.exec_driver_sql(f"SET LOCAL {SETTING} = 'on'")
             connection.exec_driver_sql(f"SET LOCAL {NUMBERS} = 'on'")
+
+    def mark_joined(self, connection: Connection, *, marked: bool) -> None:
+        connection.exec_driver_sql(MARK_JOINED if marked else UNMARK_JOINED)
 
     def runner(self, driver: Any) -> Any:
         return pipelining.PipelinedConnection(driver, self._connections.names(driver))

@@ -1,6 +1,7 @@
 """SQLite: WAL, one writer, pragmas on every connection, BEGIN IMMEDIATE for every write."""
 
 import logging
+import sqlite3
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from persist.db.dialects.interface import Dialect
 from persist.db.dialects.sqlite.connections import SqliteConnections
 from persist.db.dialects.sqlite.errors import retryable, tells_rollback, translation
 from persist.db.dialects.sqlite.event_log import SqliteEventLog
+from persist.db.dialects.sqlite.raw_writes import mark_connection
 from persist.db.dialects.sqlite.rereading import REREADER
 from persist.db.dialects.sqlite.tables import SqliteTables
 from persist.db.dialects.sqlite.transactions import SqliteTransactions
@@ -39,10 +41,15 @@ def sqlite_dialect(
     `must_exist`: connecting to a missing file raises NotFound, and does not make it.
     """
     event_log = SqliteEventLog(path)
+
+    def introduce(driver: sqlite3.Connection) -> None:
+        event_log.say_whether_kept(driver)
+        mark_connection(driver)
+
     connections = SqliteConnections(
         path,
         settings,
-        event_log.say_whether_kept,
+        introduce,
         read_only=read_only,
         page_size=page_size,
         engine=engine,

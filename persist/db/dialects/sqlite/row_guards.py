@@ -6,6 +6,8 @@ from typing import Any
 
 from sqlalchemy import Table, Text, literal_column, select, text
 
+from persist.db.dialects.sqlite.raw_writes import UNMARKED as NOT_OURS
+from persist.db.dialects.sqlite.raw_writes import raw_write_ddl
 from persist.db.schema.row_guards import (
     GUARDS,
     MARKED,
@@ -30,23 +32,24 @@ _TRIGGERS = "SELECT name, sql FROM sqlite_master WHERE type = 'trigger' AND subs
 
 
 def row_guard_ddl(table: Table, schema: str | None = None) -> list[str]:
-    """The statements that create the triggers of a table: one for inserted rows and one for changed ones."""
+    """The statements that create the triggers of a table: those of its rules, and those that note raw writes."""
     guards: tuple[Guard, ...] = table.info.get(GUARDS, ())
     if not guards:
-        return []
+        return raw_write_ddl(table)
     changed = ", ".join(guarded_columns(guards))
     return [
         _trigger(table.name, "insert", "INSERT", [(_inserted(table.name, guard), said(table.name, guard)) for guard in guards]),
         _trigger(table.name, "update", f"UPDATE OF {changed}", [(_changed(guard), said(table.name, guard)) for guard in guards]),
+        *raw_write_ddl(table),
     ]
 
 
-def strict_guard_ddl(tables: Sequence[Table]) -> list[str]:
+def strict_guard_ddl(tables: Sequence[Table], *, marked_rows: bool = False) -> list[str]:
     """The statements that create the triggers of a strict file: nobody changes these tables without the mark of persist.
 
-    The fact that the file is strict stays, too.
+    The fact that the file is strict stays, too. `marked_rows`: the mark is a row of `_meta`, as in a file made at revision 0028.
     """
-    unmarked = f"(SELECT value FROM _meta WHERE key = '{STRICT}') IS NOT '{MARKED}'"
+    unmarked = f"(SELECT value FROM _meta WHERE key = '{STRICT}') IS NOT '{MARKED}'" if marked_rows else NOT_OURS
     found = []
     for table in tables:
         refuse = f"BEGIN SELECT RAISE(ABORT, {_text(f'{table.name}: {STRICTLY}')}); END"
@@ -102,14 +105,16 @@ def _text(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def missing_row_guards(rows: Iterable[Row], tables: Sequence[Table], strict: Sequence[Table]) -> list[str]:
+def missing_row_guards(
+    rows: Iterable[Row], tables: Sequence[Table], strict: Sequence[Table], *, marked_rows: bool = False
+) -> list[str]:
     """The names of the triggers of these tables that are not in the rows of FOUND as they should be.
 
-    `strict`: the tables that only persist writes.
+    `strict`: the tables that only persist writes. `marked_rows`: as for `strict_guard_ddl`.
     """
     found = {row[0]: row[1] for row in rows}
     expected = [statement for table in tables for statement in row_guard_ddl(table)]
-    expected += strict_guard_ddl(strict) if strict else []
+    expected += strict_guard_ddl(strict, marked_rows=marked_rows) if strict else []
     return [name for name, statement in ((one.split()[2], one) for one in expected) if found.get(name) != statement]
 
 

@@ -11,6 +11,7 @@ from persist.db.connections.host_connections import commits_by_itself
 from persist.db.dialects.sqlite.connections import SqliteConnections
 from persist.db.dialects.sqlite.errors import error_name
 from persist.db.dialects.sqlite.event_log import SqliteEventLog
+from persist.db.dialects.sqlite.raw_writes import MARK_JOINED, UNMARK_JOINED, mark_lent, unmark_lent
 from persist.db.dialects.transactions import AUTOCOMMIT, Transactions
 from persist.db.schema.base import VERSION_TABLE
 from persist.errors import InvalidValue
@@ -34,6 +35,8 @@ class SqliteTransactions(Transactions):
         driver: Any = connection.connection.driver_connection
         if not self._owned and self._event_log.kept:
             self._event_log.say_whether_kept(driver)
+        if not self._owned and write:
+            mark_lent(driver, connection.info)
         if self._in_memory:
             driver.execute(f"PRAGMA query_only={'OFF' if write else 'ON'}")
         if not driver.in_transaction:
@@ -71,6 +74,14 @@ class SqliteTransactions(Transactions):
         finally:
             driver.execute(f"PRAGMA busy_timeout={timeout}")
 
+    def end(self, connection: Connection, driver: Any, *, commit: bool) -> None:
+        lent = None if self._owned else connection.connection.driver_connection
+        try:
+            super().end(connection, driver, commit=commit)
+        finally:
+            if lent is not None:
+                unmark_lent(lent)
+
     def end_read(self, connection: Connection, driver: Any) -> None:
         self.end(connection, driver, commit=True)
 
@@ -95,6 +106,9 @@ class SqliteTransactions(Transactions):
                 cursor.execute("BEGIN IMMEDIATE")
         finally:
             cursor.close()
+
+    def mark_joined(self, connection: Connection, *, marked: bool) -> None:
+        connection.exec_driver_sql(MARK_JOINED if marked else UNMARK_JOINED)
 
     def runner(self, driver: Any) -> Any:
         return driver

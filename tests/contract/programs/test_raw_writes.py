@@ -1,0 +1,145 @@
+"""What a program that is not persist writes is noted by triggers, on either database; what persist writes is not."""
+
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import create_engine, func, select
+
+from persist import Store
+from persist.errors import PersistError
+from persist.maintenance import copy, erase, prune
+from persist.programs import audit
+from persist.programs.models import raw_writes
+from persist.programs.schemas import AuditFinding
+from persist.store.transaction import work_of
+from tests.contract.programs.scenes import OTHER, RUN, begin, bind, do, given, make
+from tests.statemachines.scene import arguments, verbs
+from tests.statemachines.scene import make as make_one_of_everything
+
+
+def noted(store: Any, run: str = RUN) -> list[AuditFinding]:
+    return [one for one in given(store, audit, run) if one.code == "raw_write"]
+
+
+def test_a_shells_changes_are_told_with_what_was_there_before(store: Any, raw: Any) -> None:
+    make(store)
+    frame = begin(store)
+    bind(store, "draft", "as it was", execution_id=frame)
+    bind(store, "gone", "kept for long")
+    do(store, "agents", "start", RUN, "captain", resume=False)
+    do(store, "agents", "remember", RUN, "captain", "x" * 20_000)
+    assert noted(store) == []
+    raw.rows("UPDATE bindings SET value = 'other' WHERE name = 'draft'")
+    raw.rows("UPDATE bindings SET value = value")
+    raw.rows("UPDATE agents SET memory = NULL")
+    raw.rows("DELETE FROM bindings WHERE name = 'gone'")
+    raw.rows("INSERT INTO imports (run_id, alias) VALUES (?, 'x')", RUN)
+    raw.rows("UPDATE run SET status = 'failed'")
+    changed, forgot, deleted, added, ended = noted(store)
+    assert changed.subject == f"bindings name='draft', execution_id={frame}"
+    assert changed.before == {"value": "as it was"}
+    assert "changed by a raw writer" in changed.message
+    assert "as it was" not in changed.message  # operators' commands print messages
+    assert forgot.before == {"memory": "x" * 10_000 + " ... (20000 characters)"}
+    assert deleted.before is not None
+    assert (deleted.before["value"], deleted.before["kind"]) == ("kept for long", "let")
+    assert (added.subject, added.before) == ("imports alias='x'", None)
+    assert (ended.subject, ended.before) == (f"run id={RUN!r}", {"status": "running"})
+    for one in (changed, forgot, deleted, added, ended):
+        assert one.at is not None
+        if raw.is_sqlite:
+            assert one.writer is None
+        else:
+            assert one.writer is not None
+            assert {"role", "application", "pid", "address"} == set(one.writer)
+
+
+def test_what_is_undone_and_what_changes_nothing_is_not_told(store: Any, raw: Any) -> None:
+    make(store)
+    bind(store, "draft", "as it was")
+    raw.rows("UPDATE bindings SET value = 'as it was'")
+    with pytest.raises(Exception, match=r"bindings\.attachment_path"):
+        raw.rows("UPDATE bindings SET attachment_path = '../x'")
+    assert noted(store) == []
+
+
+def test_a_shell_does_not_change_the_notes_and_does_not_fill_the_disk(store: Any, raw: Any) -> None:
+    make(store)
+    make(store, OTHER)
+    bind(store, "draft", "as it was")
+    raw.rows("UPDATE bindings SET value = 'the first'")
+    for statement in ("DELETE FROM raw_writes", "UPDATE raw_writes SET before_json = NULL"):
+        with pytest.raises(Exception, match="notes of raw writes are only deleted by persist"):
+            raw.rows(statement)
+    many = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1100)"
+    raw.rows(f"{many} INSERT INTO imports (run_id, alias) SELECT ?, CAST(i AS text) FROM n", RUN)
+    assert raw.count("raw_writes") == 1000
+    found = noted(store)
+    assert len(found) == 1001
+    assert found[0].before == {"value": "as it was"}
+    assert "a run has room for 1,000" in found[-1].message
+    raw.rows("INSERT INTO imports (run_id, alias) VALUES (?, 'x')", OTHER)
+    assert len(noted(store, OTHER)) == 1
+
+
+def test_no_verb_of_the_library_leaves_a_note(database_url: str, open_raw: Any) -> None:
+    """Every verb of programs, in a transaction, outside of one, and in a transaction of a host."""
+    with Store.open(database_url) as store:
+        ids = make_one_of_everything(store)
+        store.switch_events(False)
+        raw = open_raw(database_url)
+        of_programs = [one for one in verbs() if one.domain == "programs"]
+        assert len(of_programs) > 25
+        for verb in of_programs:
+            with suppress(UndoneError), store.begin() as tx:
+                verb.call(tx, arguments(verb, ids))
+                assert work_of(tx).select(select(func.count()).select_from(raw_writes)).scalar_one() == 0, verb.name
+                raise UndoneError
+        for verb in of_programs:
+            with suppress(PersistError):  # what another verb did before may refuse it
+                verb.call(store, arguments(verb, ids))
+            assert raw.count("raw_writes") == 0, verb.name
+
+
+class UndoneError(Exception):
+    pass
+
+
+def test_a_hosts_transaction_is_marked_while_a_verb_runs_and_no_longer(database_url: str, open_raw: Any) -> None:
+    with Store.open(database_url) as made:
+        make(made)
+    engine = create_engine(database_url.replace("postgresql://", "postgresql+psycopg://"))
+    raw = open_raw(database_url)
+    with Store.from_engine(engine) as store:
+        bind(store, "draft", "as it was")
+        for change in ("execute", "again"):
+            with engine.begin() as connection:
+                if not raw.is_sqlite:
+                    connection.exec_driver_sql("SET LOCAL search_path = persist")
+                store.join(connection).programs.bindings.bind(RUN, "draft", f"by the verb, to {change}")
+                connection.exec_driver_sql(f"UPDATE bindings SET value = 'by the host, to {change}'")
+                store.join(connection).programs.bindings.bind(RUN, "draft", "by the verb")
+        found = [one.before for one in noted(store)]
+        assert found == [{"value": "by the verb, to execute"}, {"value": "by the verb, to again"}]
+        assert raw.value("SELECT count(*) FROM _meta WHERE key = 'writer'") == 0
+    engine.dispose()
+
+
+def test_notes_are_copied_and_go_with_their_run(database_url: str, open_raw: Any, tmp_path: Path) -> None:
+    with Store.open(database_url) as store, Store.open(f"sqlite:///{(tmp_path / 'copy.db').as_posix()}") as target:
+        raw = open_raw(database_url)
+        for run in (RUN, OTHER):
+            make(store, run)
+            bind(store, "draft", f"the secret of {run}", run=run)
+            raw.rows("UPDATE bindings SET value = 'other' WHERE run_id = ?", run)
+            do(store, "runs", "finish", run, "completed")
+        copy(store, target)
+        assert [one.before for one in noted(target)] == [{"value": f"the secret of {RUN}"}]
+        assert erase(store, session_id=RUN).tables["raw_writes"] == 1
+        assert raw.rows("SELECT run_id FROM raw_writes") == [(OTHER,)]
+        assert prune(store, "programs", older_than=timedelta(0)).tables["raw_writes"] == 1
+        assert raw.count("raw_writes") == 0
+        assert [one.before for one in noted(target, OTHER)] == [{"value": f"the secret of {OTHER}"}]

@@ -1,0 +1,150 @@
+"""Notes of what the sqlite3 command line wrote into a run file, beside a library that writes at the same time."""
+
+import shutil
+import sqlite3
+import threading
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from persist import Store
+from persist.db.dialects.sqlite.row_guards import strict_guard_ddl
+from persist.maintenance import adopt, backup, doctor, erase
+from persist.programs import agents_file, audit, create_run_file, open_run_file
+from persist.programs.models import STRICT_TABLES
+from persist.programs.schemas import AuditFinding
+from persist.testing import FrozenClock
+from tests.command_line import Sqlite3
+from tests.programs import published
+from tests.programs.raw_rows import put
+from tests.schema.databases.make import FOLDER
+
+
+def noted(store: Store, run: str) -> list[AuditFinding]:
+    return [one for one in audit(store, run) if one.code == "raw_write"]
+
+
+@pytest.mark.parametrize(
+    ("sql", "told"),
+    [
+        (published.BIND.format(name="draft", frame="NULL", value="other"), [("replaced", "as it was")]),
+        ("INSERT OR IGNORE INTO bindings (name, kind, value) VALUES ('draft', 'let', 'other')", []),
+        (
+            "INSERT OR IGNORE INTO bindings (name) VALUES ('draft'); INSERT INTO bindings (name) VALUES ('x')",
+            ["x"],
+        ),
+        (
+            "INSERT INTO bindings (name, kind, value) VALUES ('draft', 'let', 'other')"
+            " ON CONFLICT (run_id, name, coalesce(execution_id, -1)) DO UPDATE SET value = excluded.value",
+            [("changed", "as it was")],
+        ),
+        (
+            "UPDATE bindings SET value = x'00ff'; UPDATE bindings SET value = 1.5",
+            [("changed", "as it was"), ("changed", "X'00FF'")],
+        ),
+        (
+            "UPDATE bindings SET value = 'it''s' || char(10); DELETE FROM bindings",
+            [("changed", "as it was"), ("deleted", "it's\n")],
+        ),
+        ("BEGIN; DELETE FROM bindings; ROLLBACK", []),
+    ],
+)
+def test_the_command_line_is_told_on(
+    sqlite3_shell: Sqlite3, run_file: Store, run: str, file: Path, sql: str, told: list[Any]
+) -> None:
+    with run_file.begin() as tx:
+        tx.programs.bindings.bind(run, "draft", "as it was")
+    done = sqlite3_shell.run(file, sql, "-bail")
+    assert (done.returncode, done.stderr) == (0, "")
+    found = noted(run_file, run)
+    assert len(found) == len(told)
+    for one, expected in zip(found, told, strict=True):
+        if isinstance(expected, str):
+            assert (one.subject, one.before) == (f"bindings name={expected!r}", None)
+            continue
+        word, value = expected
+        assert word in one.message
+        assert one.before is not None
+        assert one.before["value"] == value
+    assert all(problem.message.count("as it was") == 0 for problem in doctor(run_file))
+    with run_file.begin() as tx:
+        tx.programs.bindings.bind(run, "draft", "by the library")
+    assert noted(run_file, run) == found
+
+
+def test_beside_a_library_that_writes(sqlite3_shell: Sqlite3, run_file: Store, run: str, file: Path) -> None:
+    """Each note is of a shell's statement, and each statement has its note."""
+    with run_file.begin() as tx:
+        tx.programs.bindings.bind(run, "shared", "0")
+    over = threading.Event()
+
+    def write() -> None:
+        number = 0
+        while not over.is_set():
+            number += 1
+            with run_file.begin() as tx:
+                tx.programs.bindings.bind(run, f"mine {number % 5}", f"the library's {number}")
+                tx.programs.executions.begin(run, statement_index=number, statement_text="x")
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for number in range(1, 21):
+            sql = f"UPDATE bindings SET value = '{number}' WHERE name = 'shared'"
+            told = sqlite3_shell.run(file, sql, "-cmd", ".timeout 20000")
+            assert (told.returncode, told.stderr) == (0, "")
+    finally:
+        over.set()
+        writer.join()
+    assert [one.before for one in noted(run_file, run)] == [{"value": str(number)} for number in range(20)]
+
+
+def test_nothing_but_a_shell_leaves_notes(run_file: Store, run: str, raw: sqlite3.Connection, file: Path, tmp_path: Path) -> None:
+    """Not the making of strict files, files of agents and adopted ones, nor what mends rows, copies them or upgrades a file."""
+    put(raw, "spoilt", "../../secret.md")
+    backup(run_file, tmp_path / "backup.db")
+    with closing(sqlite3.connect(tmp_path / "published.db")) as other:
+        for statement in (*published.SCHEMA[:2], "INSERT INTO run (id) VALUES ('r')"):
+            other.execute(statement)
+        other.commit()
+    adopt(f"sqlite:///{(tmp_path / 'published.db').as_posix()}", backup=False)
+    shutil.copyfile(FOLDER / "0028.db", tmp_path / "older.db")
+    Store.open(f"sqlite:///{(tmp_path / 'older.db').as_posix()}").close()
+    create_run_file(tmp_path, strict=True).close()
+    agents_file("project", tmp_path).close()
+    files = [path for path in tmp_path.rglob("*.db") if path.name != "x.db"]
+    assert len(files) == 6
+    for path in files:
+        with closing(sqlite3.connect(path)) as look:
+            assert look.execute("SELECT count(*) FROM raw_writes").fetchall() == [(0,)], path
+
+
+def test_an_erased_runs_notes_leave_no_byte(tmp_path: Path, sqlite3_shell: Sqlite3, clock: FrozenClock) -> None:
+    path = tmp_path / "many.db"
+    with Store.open(f"sqlite:///{path.as_posix()}", clock=clock) as store:
+        with store.begin() as tx:
+            tx.programs.runs.create(id="theirs")
+            tx.programs.bindings.bind("theirs", "draft", "a secret that a shell overwrote")
+        assert sqlite3_shell.run(path, "UPDATE bindings SET value = 'nothing'").returncode == 0
+        assert erase(store, session_id="theirs").tables["raw_writes"] == 1
+    assert all(b"a secret that" not in found.read_bytes() for found in tmp_path.glob("many.db*"))
+
+
+def test_a_strict_file_of_revision_0028_is_written_as_ever(tmp_path: Path, clock: FrozenClock, sqlite3_shell: Sqlite3) -> None:
+    """Its triggers look for a mark that is a row."""
+    with create_run_file(tmp_path, strict=True, clock=clock) as store:
+        path, run = store.path, store.run_id
+    assert path is not None
+    assert run is not None
+    with closing(sqlite3.connect(path, isolation_level=None)) as older:
+        for statement in strict_guard_ddl(STRICT_TABLES, marked_rows=True):
+            older.execute(f"DROP TRIGGER {statement.split()[2]}")
+            older.execute(statement)
+        older.execute("UPDATE _meta SET value = 'yes' WHERE key = 'strict'")
+    with open_run_file(path) as store:
+        with store.begin() as tx:
+            tx.programs.executions.begin(run, statement_index=1, statement_text="x")
+        assert audit(store, run) == []
+    assert sqlite3_shell.run(path, "UPDATE execution SET status = 'failed'").returncode != 0
