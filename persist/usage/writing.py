@@ -1,0 +1,175 @@
+"""Writing a call: into the window of its scope, into the sums of its hour and day, and to the budgets that it is under.
+
+All in the transaction of what reports it, and always in this order: sums, call, budgets by key. So the sums of a scope are a lock
+that its own writers share, and those of other scopes do not wait for it, unless a budget is on what they have in common.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from hashlib import blake2b
+from typing import Any, Self
+
+from sqlalchemy import bindparam, delete, func, insert, select
+
+from persist.db.changes.batch import Batch
+from persist.db.changes.driver_statements import StatementRunner
+from persist.db.expressions.upsert import Rule, merge, merging
+from persist.db.statements.prepared import Statement, param
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.values.arguments import check_count, optional_label
+from persist.db.values.clock import as_utc, to_ms
+from persist.errors import Conflict, InvalidValue
+from persist.settings import Settings
+from persist.usage import spending
+from persist.usage.models import calls, rollups
+from persist.usage.periods import bucket_start
+from persist.usage.schemas import Bucket, Of, Source
+
+TOKENS = ("token_input", "token_output", "token_cache_read", "token_cache_write", "token_reasoning")
+FIGURES = (*TOKENS, "cost_usd_micros", "duration_ms")
+DIMENSIONS = ("scope", "model", "agent", "owner", "workspace", "workflow")
+SUMS = ("calls", "errors", "unpriced", *FIGURES)
+_MOST = 2**53
+_TRIES = 8
+_C = calls.c
+_VALUES = tuple(column.name for column in calls.columns if column.name != "seq")
+_last = func.coalesce(func.max(_C.seq), 0)
+_ADD = Statement(
+    merging(
+        insert(calls).from_select(
+            ["seq", *_VALUES],
+            select(_last + 1, *(bindparam(f"new_{name}", type_=_C[name].type) for name in _VALUES)).where(
+                _C.scope == param("of_scope")
+            ),
+        )
+    ).returning(_C.seq)
+)
+"""ON CONFLICT of any key: another call has taken the number meanwhile, or the source was counted."""
+_COUNTED = Statement(select(_C.seq).where(_C.scope == param("of_scope"), _C.source == param("of_source")))
+_TRIM = Statement(delete(calls).where(_C.scope == param("of_scope"), _C.seq <= param("until_seq")))
+_RULES: dict[str, Rule] = dict.fromkeys(SUMS, "capped_sum")
+_ROLL_UP = Statement(merge(rollups, "group_key", "bucket", "starts_at", **_RULES))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """A call of a model that is to be written; see UsageCall. `at`: an instant in UTC."""
+
+    source_kind: Source
+    source_id: str
+    at: datetime
+    model: str
+    figures: Mapping[str, int | None]
+    source: str | None = None
+    provider: str | None = None
+    operation: str | None = None
+    agent: str = ""
+    owner: str = ""
+    workspace: str = ""
+    workflow: str = ""
+    task_id: str | None = None
+    run_id: str | None = None
+    trace_id: str | None = None
+    span_id: str | None = None
+    error: str | None = None
+
+    @property
+    def scope(self) -> str:
+        """What the call belongs to, as it is stored."""
+        return f"{self.source_kind}:{self.source_id}"
+
+    @property
+    def tokens(self) -> int:
+        """The tokens that count for budgets: reasoning is a part of output."""
+        return sum(self.figures.get(name) or 0 for name in TOKENS[:-1])
+
+    def budget_keys(self) -> tuple[str, ...]:
+        """The keys of the budgets that the call is under."""
+        named = {Of.OWNER: self.owner, Of.WORKSPACE: self.workspace, Of.WORKFLOW: self.workflow, Of.AGENT: self.agent}
+        keys = [f"{of}:{value}" for of, value in named.items() if value]
+        return tuple(sorted([*keys, self.scope] if self.source_kind == Source.INSTANCE else keys))
+
+    @classmethod
+    def of(cls, work: UnitOfWork, kind: Source, id: str, at: object, model: object, **given: Any) -> Self:
+        """A call of checked arguments. Raises InvalidValue, and PayloadTooLarge for a long error."""
+        figures = {name: _figure(name, given.pop(name, None)) for name in FIGURES}
+        error = given.pop("error", None)
+        labels = {name: optional_label(name, value) for name, value in given.items()}
+        for name in ("agent", "owner", "workspace", "workflow"):
+            labels[name] = labels.get(name) or ""
+        return cls(
+            source_kind=kind,
+            source_id=id,
+            at=to_ms(as_utc("at", at)),
+            model=work.label("model", model),
+            figures=figures,
+            error=None if error is None else work.body("error", error),
+            **labels,  # type: ignore[arg-type]  # None only where the field takes it
+        )
+
+
+def _figure(name: str, value: object) -> int | None:
+    if value is None:
+        return None
+    if check_count(name, value) > _MOST:
+        raise InvalidValue(name, "so much cannot be of one call.")
+    return value  # type: ignore[return-value]  # a checked count
+
+
+def write(db: StatementRunner, settings: Settings, call: Call, *, last: bool = False) -> bool:
+    """Write a call. False, and nothing changes, if the window has one of its source already.
+
+    Raises Conflict if others keep writing calls of the scope, which nothing was written of then.
+    `last`: the verb or task writes nothing after it.
+    """
+    number = None
+    if call.source is not None:
+        number = _add(db, call)
+        if number is None:
+            return False
+    keys = call.budget_keys()
+    with db.batch() as batch:
+        _roll_up(batch, call)
+        added = None if number is not None else batch.returned(_ADD, **_values(call))
+        limits = spending.ask(batch, keys)
+    if added is not None:
+        number = _add(db, call) if added.result is None else added.result[0]
+    assert number is not None, "without a source it is written, or the error was raised"
+    keep, every = settings.usage_calls_keep, settings.usage_calls_trim_every or max(1, settings.usage_calls_keep // 10)
+    if number % every == 0 and number > keep:
+        db.run(_TRIM, of_scope=call.scope, until_seq=number - keep)
+    spending.count(db, limits.result, call.at, cost=call.figures.get("cost_usd_micros") or 0, tokens=call.tokens)
+    return True
+
+
+def _add(db: StatementRunner, call: Call) -> int | None:
+    for _ in range(_TRIES):
+        row = db.returned(_ADD, **_values(call))
+        if row is not None:
+            number: int = row[0]
+            return number
+        if call.source is not None and db.row(_COUNTED, of_scope=call.scope, of_source=call.source) is not None:
+            return None
+    raise Conflict("Others kept writing calls of the same scope; try again.")
+
+
+def _roll_up(batch: Batch, call: Call) -> None:
+    dimensions = {name: getattr(call, name) for name in DIMENSIONS}
+    key = group_key(dimensions)
+    sums = {name: call.figures.get(name) or 0 for name in FIGURES}
+    sums |= {"calls": 1, "errors": int(call.error is not None), "unpriced": int(call.figures.get("cost_usd_micros") is None)}
+    for bucket in (Bucket.DAY, Bucket.HOUR):
+        batch.run(_ROLL_UP, group_key=key, bucket=bucket, starts_at=bucket_start(bucket, call.at), **dimensions, **sums)
+
+
+def group_key(dimensions: Mapping[str, str]) -> str:
+    """The digest of what sums are kept apart by."""
+    text = "".join(f"{len(value)}:{value}" for value in (dimensions[name] for name in DIMENSIONS))
+    return blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def _values(call: Call) -> dict[str, Any]:
+    values = {name: call.figures[name] if name in FIGURES else getattr(call, name, None) for name in _VALUES}
+    values["occurred_at"] = call.at
+    return {"of_scope": call.scope, **{f"new_{name}": value for name, value in values.items()}}
