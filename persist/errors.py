@@ -1,8 +1,7 @@
 """Every failure of persist is a `PersistError`, with fields, and also the built-in exception a caller would catch.
 
     PersistError
-    ├── NotFound (LookupError)                    kind, id
-    │   └── UnknownTenant                         kind, id
+    ├── NotFound, its UnknownTenant (LookupError) kind, id
     ├── Conflict (RuntimeError)                   constraint
     │   └── BudgetExceeded                        key, period, cost_usd_micros, tokens
     ├── TransitionError (RuntimeError)            subject, current, requested

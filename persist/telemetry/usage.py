@@ -22,7 +22,7 @@ from persist.telemetry.schemas import UsageSample, UsageTotals
 from persist.telemetry.windows import USAGE_SAMPLES, number_of
 from persist.usage.schemas import Source
 from persist.usage.spending import refuse
-from persist.usage.writing import Call, write
+from persist.usage.writing import Call, window_of, write
 
 FIGURES = ("token_input", "token_output", "token_cache_read", "token_cache_write", "cost_usd_micros")
 
@@ -132,7 +132,7 @@ class UsageSamples(Repository):
 
         Unknown (None) plus a known figure is the known one. Cost is in millionths of a US dollar.
 
-        With a `model` it is a call of that model, too, as `usage.calls.record` writes it, with its sums and budgets; the arguments
+        With a `model` it is a call of that model, too, as `usage.calls.record` writes it, with sums and budgets; the arguments
         from `token_reasoning` on say more of that call and need the model. Where a call of the same `key` was counted, nothing is
         added. With `within_budget` nothing is added and BudgetExceeded raised where a budget of the call was used up before.
         """
@@ -172,10 +172,10 @@ class UsageSamples(Repository):
             refuse(work, call.budget_keys(), call.at)
         if call.source is None:
             sample = _add(work, scope, occurred_at, used)
-            write(work, work.runtime.settings, call)
+            write(work, window_of(work.runtime.settings), call)
             return sample
         USAGE_SAMPLES.lock(work, scope)
-        if write(work, work.runtime.settings, call):
+        if write(work, window_of(work.runtime.settings), call):
             return _add(work, scope, occurred_at, used)
         row = work.row(_LOCK, owner=scope, second=occurred_at)
         return _sample(work, scope, occurred_at, dict(zip(FIGURES, row or [None] * len(FIGURES), strict=True)))

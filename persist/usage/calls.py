@@ -17,7 +17,7 @@ from persist.errors import InvalidValue
 from persist.usage.models import calls
 from persist.usage.schemas import Source, UsageCall
 from persist.usage.spending import refuse
-from persist.usage.writing import Call, write
+from persist.usage.writing import Call, window_of, write
 
 List = builtins.list
 _C = calls.c
@@ -102,7 +102,7 @@ class UsageCalls(Repository):
         )
         if check_flag("within_budget", within_budget):
             refuse(work, call.budget_keys(), call.at)
-        return write(work, work.runtime.settings, call)
+        return write(work, window_of(work.runtime.settings), call)
 
     @reads
     def list(

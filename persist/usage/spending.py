@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import bindparam, exists, or_, select, update
+from sqlalchemy import Select, bindparam, exists, literal_column, or_, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
 from persist.db.changes.batch import Batch, Pending
@@ -101,11 +101,16 @@ def passed_by(cost: int, tokens: int, max_cost: int | None, max_tokens: int | No
     return 0
 
 
-def is_used_up(key: ColumnElement[Any]) -> ColumnElement[bool]:
-    """Whether a budget of the key is used up now, as SQL. Parameter: `now_ms`."""
+def used_up(key: ColumnElement[Any]) -> Select[Any]:
+    """A query that finds something if a budget of the key is used up now. Parameter: `now_ms`."""
     table = spending.alias("used_up")
-    query = select(table.c.key).where(IS_USED_UP, table.c.key == key, table.c.starts_at <= _now_ms, table.c.ends_at > _now_ms)
-    return exists(query.correlate_except(table))
+    within = (table.c.starts_at <= _now_ms, table.c.ends_at > _now_ms)
+    return select(literal_column("1")).where(IS_USED_UP, table.c.key == key, *within).correlate_except(table)
+
+
+def budget_keys(**of: str | None) -> list[str]:
+    """The keys of the budgets on these owners, agents and so on, as far as they are known."""
+    return sorted(f"{name}:{value}" for name, value in of.items() if value)
 
 
 ANY_USED_UP = exists(select(_S.key).where(IS_USED_UP))

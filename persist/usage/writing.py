@@ -15,10 +15,12 @@ from sqlalchemy import bindparam, delete, func, insert, select
 from persist.db.changes.batch import Batch
 from persist.db.changes.driver_statements import StatementRunner
 from persist.db.expressions.upsert import Rule, merge, merging
+from persist.db.schema.column_types import LABEL_BYTES
 from persist.db.statements.prepared import Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_count, optional_label
 from persist.db.values.clock import as_utc, to_ms
+from persist.db.values.escaping import has_half, utf8_size
 from persist.errors import Conflict, InvalidValue
 from persist.settings import Settings
 from persist.usage import spending
@@ -30,7 +32,9 @@ TOKENS = ("token_input", "token_output", "token_cache_read", "token_cache_write"
 FIGURES = (*TOKENS, "cost_usd_micros", "duration_ms")
 DIMENSIONS = ("scope", "model", "agent", "owner", "workspace", "workflow")
 SUMS = ("calls", "errors", "unpriced", *FIGURES)
-_MOST = 2**53
+MOST = 2**53
+"""The highest figure of one call."""
+Window = tuple[int, int]
 _TRIES = 8
 _C = calls.c
 _VALUES = tuple(column.name for column in calls.columns if column.name != "seq")
@@ -109,19 +113,56 @@ class Call:
         )
 
 
+def micros(cost_usd: float | None) -> int | None:
+    """A cost in millionths of a US dollar. None: unknown, as is a cost of 0 that nobody gave."""
+    return min(MOST, round(cost_usd * 1_000_000)) if cost_usd else None
+
+
+def named_model(model: object) -> tuple[str, str | None]:
+    """The name of a model and its provider in what a session or message keeps as its model; empty if it has no name."""
+    if isinstance(model, str):
+        return _short(model) or "", None
+    if not isinstance(model, Mapping):
+        return "", None
+    return _first(model, "model_id", "modelId", "modelID", "id", "name") or "", _first(
+        model, "provider_id", "providerId", "providerID", "provider"
+    )
+
+
+def _first(model: Mapping[str, Any], *names: str) -> str | None:
+    return next((found for name in names if (found := _short(model.get(name))) is not None), None)
+
+
+def _short(value: object) -> str | None:
+    """Text that a label can hold, else None."""
+    if not isinstance(value, str) or not 0 < utf8_size(value) <= LABEL_BYTES or "\x00" in value or has_half(value):
+        return None
+    return value
+
+
+def keyed(concurrency_key: str | None) -> dict[str, str]:
+    """The dimension that the concurrency key of a run names, if it is the key of a budget: `owner:NAME` and so on."""
+    of, _, value = (concurrency_key or "").partition(":")
+    return {of: value} if value and of in (Of.OWNER, Of.WORKSPACE, Of.AGENT) else {}
+
+
 def _figure(name: str, value: object) -> int | None:
     if value is None:
         return None
-    if check_count(name, value) > _MOST:
+    if check_count(name, value) > MOST:
         raise InvalidValue(name, "so much cannot be of one call.")
     return value  # type: ignore[return-value]  # a checked count
 
 
-def write(db: StatementRunner, settings: Settings, call: Call, *, last: bool = False) -> bool:
+def window_of(settings: Settings) -> Window:
+    """How many calls the window of a scope keeps, and how many are written between two trims."""
+    return settings.usage_calls_keep, settings.usage_calls_trim_every or max(1, settings.usage_calls_keep // 10)
+
+
+def write(db: StatementRunner, window: Window, call: Call) -> bool:
     """Write a call. False, and nothing changes, if the window has one of its source already.
 
-    Raises Conflict if others keep writing calls of the scope, which nothing was written of then.
-    `last`: the verb or task writes nothing after it.
+    Raises Conflict if others keep writing calls of the scope.
     """
     number = None
     if call.source is not None:
@@ -136,7 +177,7 @@ def write(db: StatementRunner, settings: Settings, call: Call, *, last: bool = F
     if added is not None:
         number = _add(db, call) if added.result is None else added.result[0]
     assert number is not None, "without a source it is written, or the error was raised"
-    keep, every = settings.usage_calls_keep, settings.usage_calls_trim_every or max(1, settings.usage_calls_keep // 10)
+    keep, every = window
     if number % every == 0 and number > keep:
         db.run(_TRIM, of_scope=call.scope, until_seq=number - keep)
     spending.count(db, limits.result, call.at, cost=call.figures.get("cost_usd_micros") or 0, tokens=call.tokens)
@@ -170,6 +211,6 @@ def group_key(dimensions: Mapping[str, str]) -> str:
 
 
 def _values(call: Call) -> dict[str, Any]:
-    values = {name: call.figures[name] if name in FIGURES else getattr(call, name, None) for name in _VALUES}
+    values = {name: call.figures.get(name) if name in FIGURES else getattr(call, name, None) for name in _VALUES}
     values["occurred_at"] = call.at
     return {"of_scope": call.scope, **{f"new_{name}": value for name, value in values.items()}}
