@@ -93,8 +93,9 @@ class Recording:
         options, now = self._options, self._runtime.clock()
 
         def check_session(db: StatementRunner) -> str:
-            agent, owner, turn = turns.session_agent(db, self._session_id)
-            if self._runtime.settings.record_within_budget:
+            within_budget = self._runtime.settings.record_within_budget
+            agent, owner, turn = turns.session_agent(db, self._session_id, last=not within_budget)
+            if within_budget:
                 refuse(db, budget_keys(owner=owner, agent=options.agent or agent), now)
             if not options.takeover:
                 turns.refuse(turn, self._session_id, now, "Recording")

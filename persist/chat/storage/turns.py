@@ -89,9 +89,9 @@ class Turn:
         return self.state == TurnState.RUNNING and not is_stale(self.owner, self.seen_at, now)
 
 
-def session_agent(db: StatementRunner, session_id: str) -> tuple[str, str | None, Turn | None]:
+def session_agent(db: StatementRunner, session_id: str, *, last: bool = True) -> tuple[str, str | None, Turn | None]:
     """The session's agent and owner, and its turn. Raises NotFound without the session."""
-    with db.batch(last=True) as batch:
+    with db.batch(last=last) as batch:
         head = batch.row(_HEAD, of_session=session_id)
         turn = batch.row(READ_TURN, of_session=session_id)
     if head.result is None:
