@@ -28,7 +28,7 @@ class _Prefixed(Equal):
         return [f"{prefix}:{value}" for prefix in self.prefixes for value in values]
 
 
-_OF_THINGS = (Source.SESSION, Source.INSTANCE)
+_OF_THINGS = tuple(Source)
 _OF_BUDGET = spending.c.key
 
 ERASABLES: tuple[Erasable, ...] = (
