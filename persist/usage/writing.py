@@ -1,7 +1,7 @@
 """Writing a call: into the window of its scope, into the sums of its hour and day, and to the budgets that it is under.
 
-All in the transaction of what reports it, and always in this order: sums, call, budgets by key. So the sums of a scope are a lock
-that its own writers share, and those of other scopes do not wait for it, unless a budget is on what they have in common.
+All in the transaction of what reports it, and always in this order: call, sums, budgets by key. Writers of one scope wait for
+each other, and those of other scopes do not wait for them, unless a budget is on what they have in common.
 """
 
 from collections.abc import Mapping
@@ -10,12 +10,12 @@ from datetime import datetime
 from hashlib import blake2b
 from typing import Any, Self
 
-from sqlalchemy import bindparam, delete, func, insert, select
+from sqlalchemy import Text, bindparam, delete, func, insert, select
 
 from persist.db.changes.batch import Batch
 from persist.db.changes.driver_statements import StatementRunner
 from persist.db.expressions.upsert import Rule, merge, merging
-from persist.db.schema.column_types import LABEL_BYTES
+from persist.db.schema.column_types import LABEL_BYTES, Label
 from persist.db.statements.prepared import Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_count, optional_label
@@ -38,6 +38,7 @@ Window = tuple[int, int]
 _TRIES = 8
 _C = calls.c
 _VALUES = tuple(column.name for column in calls.columns if column.name != "seq")
+_NAMES = tuple(name for name in _VALUES if name != "occurred_at")
 _last = func.coalesce(func.max(_C.seq), 0)
 _ADD = Statement(
     merging(
@@ -53,7 +54,15 @@ _ADD = Statement(
 _COUNTED = Statement(select(_C.seq).where(_C.scope == param("of_scope"), _C.source == param("of_source")))
 _TRIM = Statement(delete(calls).where(_C.scope == param("of_scope"), _C.seq <= param("until_seq")))
 _RULES: dict[str, Rule] = dict.fromkeys(SUMS, "capped_sum")
-_ROLL_UP = Statement(merge(rollups, "group_key", "bucket", "starts_at", **_RULES))
+# Dimensions were checked when they were bound to the call: as plain Text they skip the checks of the Label type.
+_ROLL_UP = Statement(
+    merge(rollups, "group_key", "bucket", "starts_at", **_RULES).values(
+        {
+            column.name: bindparam(f"of_{column.name}", type_=Text() if isinstance(column.type, Label) else column.type)
+            for column in rollups.columns
+        }
+    )
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,8 +180,8 @@ def write(db: StatementRunner, window: Window, call: Call) -> bool:
             return False
     keys = call.budget_keys()
     with db.batch() as batch:
-        _roll_up(batch, call)
         added = None if number is not None else batch.returned(_ADD, **_values(call))
+        _roll_up(batch, call)
         limits = spending.ask(batch, keys)
     if added is not None:
         number = _add(db, call) if added.result is None else added.result[0]
@@ -196,12 +205,14 @@ def _add(db: StatementRunner, call: Call) -> int | None:
 
 
 def _roll_up(batch: Batch, call: Call) -> None:
-    dimensions = {name: getattr(call, name) for name in DIMENSIONS}
-    key = group_key(dimensions)
-    sums = {name: call.figures.get(name) or 0 for name in FIGURES}
-    sums |= {"calls": 1, "errors": int(call.error is not None), "unpriced": int(call.figures.get("cost_usd_micros") is None)}
+    figures, dimensions = call.figures, {name: getattr(call, name) for name in DIMENSIONS}
+    given: dict[str, Any] = {f"of_{name}": value for name, value in dimensions.items()}
+    for name in FIGURES:
+        given[f"of_{name}"] = figures.get(name) or 0
+    given["of_group_key"], given["of_calls"] = group_key(dimensions), 1
+    given["of_errors"], given["of_unpriced"] = int(call.error is not None), int(figures.get("cost_usd_micros") is None)
     for bucket in (Bucket.DAY, Bucket.HOUR):
-        batch.run(_ROLL_UP, group_key=key, bucket=bucket, starts_at=bucket_start(bucket, call.at), **dimensions, **sums)
+        batch.run(_ROLL_UP, of_bucket=bucket, of_starts_at=bucket_start(bucket, call.at), **given)
 
 
 def group_key(dimensions: Mapping[str, str]) -> str:
@@ -211,6 +222,6 @@ def group_key(dimensions: Mapping[str, str]) -> str:
 
 
 def _values(call: Call) -> dict[str, Any]:
-    values = {name: call.figures.get(name) if name in FIGURES else getattr(call, name, None) for name in _VALUES}
-    values["occurred_at"] = call.at
-    return {"of_scope": call.scope, **{f"new_{name}": value for name, value in values.items()}}
+    figures = call.figures
+    values = {f"new_{name}": figures.get(name) if name in FIGURES else getattr(call, name) for name in _NAMES}
+    return {"of_scope": call.scope, "new_occurred_at": call.at, **values}

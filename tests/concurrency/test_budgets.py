@@ -2,6 +2,7 @@
 
 import json
 from contextlib import ExitStack
+from typing import Any
 
 from persist import Store
 from tests.concurrency.budget_worker import COST
@@ -19,7 +20,7 @@ def test_no_budget_is_passed_by_more_than_what_was_in_flight(store: Store, datab
     store.usage.budgets.set("workflow:build", "total", 100 * LIMIT)
     with store.begin() as tx:
         for number in range(RUNS):
-            about = {"trigger_id": f"t{number}", "current_phase": "plan", "status": "queued"}
+            about: dict[str, Any] = {"trigger_id": f"t{number}", "current_phase": "plan", "status": "queued"}
             tx.workflows.runs.create("build", **about, concurrency_key="owner:maria")
     with ExitStack() as stack:
         workers = [

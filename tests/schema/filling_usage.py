@@ -17,8 +17,14 @@ def fill_usage(store: Store, clock: FrozenClock) -> None:
         budgets.set("owner:maria", "month", 5_000_000, 1_000_000, timezone="Europe/Berlin")
         budgets.set("agent:build", "total", max_tokens=1_000)
         budgets.set("workflow:import", "hour", 900)
-        told = {"provider": "example", "operation": "chat", "trace_id": "0af7", "span_id": "b7ad", "task_id": "t1"}
-        tokens = {"token_input": 900, "token_output": 50, "token_cache_read": 7, "token_cache_write": 3, "token_reasoning": 20}
+        told: dict[str, Any] = {
+            "provider": "example",
+            "operation": "chat",
+            "trace_id": "0af7",
+            "span_id": "b7ad",
+            "task_id": "t1",
+        }
+        tokens: dict[str, Any] = {"token_input": 900, "token_output": 50, "token_cache_write": 10, "token_reasoning": 20}
         calls.record(model="large", instance_id="box-1", owner="maria", agent="build", workspace="project", **told, **tokens)
         calls.record(model="small", run_id="gone", workflow="import", cost_usd_micros=1_500, duration_ms=12, key="once")
         calls.record(model="small", run_id="gone", at=clock() - timedelta(hours=2), error=_HARD)
@@ -27,7 +33,7 @@ def fill_usage(store: Store, clock: FrozenClock) -> None:
 def usage_seen(tx: Transaction) -> dict[str, Any]:
     """What a reader sees, as JSON has it, by kind and key."""
     usage = tx.usage
-    found = [call for of in ({"instance_id": "box-1"}, {"run_id": "gone"}) for call in usage.calls.list(**of).items]
+    found = [*usage.calls.list(instance_id="box-1").items, *usage.calls.list(run_id="gone").items]
     return {
         "usage_calls": {f"{call.scope} {call.seq}": call.model_dump(mode="json") for call in found},
         "usage_hours": {

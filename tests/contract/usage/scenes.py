@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 NOON = datetime(2026, 3, 10, 12, tzinfo=UTC)
-BOX = {"instance_id": "box"}
+BOX: dict[str, Any] = {"instance_id": "box"}
 
 
 def record(store: Any, cost: int | None = None, **told: Any) -> bool:
