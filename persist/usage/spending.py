@@ -56,7 +56,7 @@ _ONE_USED_UP = Statement(
 def ask(batch: Batch, keys: Sequence[str]) -> Pending[list[Row]]:
     """The budgets of the keys, at most MOST_KEYS, for `count`.
 
-    It is asked after the sums were written: whoever sets a budget locks them, and counts what was written before.
+    It is asked after the sums were written: who sets a budget locks them, and counts what was written before.
     """
     return batch.rows(_ASK, **_padded(keys))
 

@@ -50,7 +50,7 @@ _ADD = Statement(
         )
     ).returning(_C.seq)
 )
-"""ON CONFLICT of any key: another call has taken the number meanwhile, or the source was counted."""
+"""ON CONFLICT of any key: another call has taken the number since, or the source was counted."""
 _COUNTED = Statement(select(_C.seq).where(_C.scope == param("of_scope"), _C.source == param("of_source")))
 _TRIM = Statement(delete(calls).where(_C.scope == param("of_scope"), _C.seq <= param("until_seq")))
 _RULES: dict[str, Rule] = dict.fromkeys(SUMS, "capped_sum")
