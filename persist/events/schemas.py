@@ -270,6 +270,7 @@ TYPES = {
     "UsageCalls.record": "usage.recorded",
     "UsageBudgets.set": "budget.set",
     "UsageBudgets.delete": "budget.deleted",
+    "usage.counted": "usage.counted",
     "budget.warned": "budget.warned",
     "budget.exceeded": "budget.exceeded",
 }

@@ -22,7 +22,7 @@ from persist.telemetry.schemas import UsageSample, UsageTotals
 from persist.telemetry.windows import USAGE_SAMPLES, number_of
 from persist.usage.schemas import Source
 from persist.usage.spending import refuse
-from persist.usage.writing import Call, window_of, write
+from persist.usage.writing import Call, begin, end, window_of, write
 
 FIGURES = ("token_input", "token_output", "token_cache_read", "token_cache_write", "cost_usd_micros")
 
@@ -171,9 +171,7 @@ class UsageSamples(Repository):
         if guarded:
             refuse(work, call.budget_keys(), call.at)
         if call.source is None:
-            sample = _add(work, scope, occurred_at, used)
-            write(work, window_of(work.runtime.settings), call)
-            return sample
+            return _add(work, scope, occurred_at, used, call)
         USAGE_SAMPLES.lock(work, scope)
         if write(work, window_of(work.runtime.settings), call):
             return _add(work, scope, occurred_at, used)
@@ -206,8 +204,12 @@ class UsageSamples(Repository):
         return USAGE_SAMPLES.trim(self._work, instance_id)
 
 
-def _add(work: UnitOfWork, scope: str, occurred_at: datetime, used: dict[str, int | None]) -> UsageSample:
-    if not work.runtime.dialect.one_writer and (sums := _added_at_once(work, scope, occurred_at, used)) is not None:
+def _add(
+    work: UnitOfWork, scope: str, occurred_at: datetime, used: dict[str, int | None], call: Call | None = None
+) -> UsageSample:
+    """Add usage to the row of its second. `call`: one without a source, to be written with it."""
+    one_writer = work.runtime.dialect.one_writer
+    if not one_writer and (sums := _added_at_once(work, scope, occurred_at, used, call)) is not None:
         return _sample(work, scope, occurred_at, sums)
     USAGE_SAMPLES.lock(work, scope)
     for _ in range(_TRIES):
@@ -221,6 +223,8 @@ def _add(work: UnitOfWork, scope: str, occurred_at: datetime, used: dict[str, in
             break
     else:
         raise Conflict("The sample of this second kept changing; try again.")
+    if one_writer and call is not None:
+        write(work, window_of(work.runtime.settings), call)
     return _sample(work, scope, occurred_at, used)
 
 
@@ -229,7 +233,7 @@ def _sample(work: UnitOfWork, owner: str, occurred_at: datetime, used: dict[str,
 
 
 def _added_at_once(
-    work: UnitOfWork, owner: str, occurred_at: datetime, used: dict[str, int | None]
+    work: UnitOfWork, owner: str, occurred_at: datetime, used: dict[str, int | None], call: Call | None
 ) -> dict[str, int | None] | None:
     """Insert the row, or add to the existing one, in one round trip; the sums. None if neither was possible.
 
@@ -241,6 +245,9 @@ def _added_at_once(
         counted = USAGE_SAMPLES.count_if(batch, owner, _COUNT_NEW, second=occurred_at)
         grown = batch.returned(_GROW, **given)
         added = batch.run(_ADD, **given)
+        begun = None if call is None else begin(batch, call)
+    if begun is not None and call is not None:
+        end(work, window_of(work.runtime.settings), call, begun)
     if added.result:
         if counted.result is None:
             with work.batch() as batch:

@@ -84,11 +84,18 @@ class UsageBudgets(Repository):
         zone = check_timezone("timezone", work.label("timezone", timezone))
         now = work.now()
         work.select(lock_table(rollups))  # who has written to the sums commits first; who comes later finds the budget
-        work.run(_SET, key=key, period=cycle, **most, timezone=zone, updated_at=now)
-        work.run(_FORGET, of_key=key, of_period=cycle)
-        for span, (cost, tokens) in _used_since(work, of, value, cycle, zone, now).items():
-            counts = {"cost_usd_micros": cost, "tokens": tokens, "passed": 0}
-            work.run(_COUNTED, key=key, period=cycle, starts_at=span.starts_at, ends_at=span.ends_at, **counts)
+        bucket = Bucket.DAY if cycle == Period.TOTAL else Bucket.HOUR
+        wanted = {"of_bucket": bucket, "of_value": key if of == Of.INSTANCE else value}
+        with work.batch() as batch:
+            batch.run(_SET, key=key, period=cycle, **most, timezone=zone, updated_at=now)
+            batch.run(_FORGET, of_key=key, of_period=cycle)
+            sums = batch.rows(_SUMS[of], since=span_of(cycle, zone, now).starts_at, **wanted)
+        used = _used(sums.result, cycle, zone, now)
+        with work.batch() as batch:
+            for span, (cost, tokens) in used.items():
+                counts = {"cost_usd_micros": cost, "tokens": tokens, "passed": 0}
+                batch.run(_COUNTED, key=key, period=cycle, starts_at=span.starts_at, ends_at=span.ends_at, **counts)
+        for span, (cost, tokens) in used.items():
             passed = spending.passed_by(cost, tokens, most["max_cost_usd_micros"], most["max_tokens"])
             spending.note(work, key, cycle, span.starts_at, 0, passed)
         work.announce(RUNS, ANY_WORKFLOW)
@@ -143,14 +150,10 @@ def check_key(work: UnitOfWork, key: object) -> tuple[Of, str]:
     return Of(of), value
 
 
-def _used_since(
-    work: UnitOfWork, of: Of, value: str, period: Period, timezone: str, now: datetime
-) -> dict[Span, tuple[int, int]]:
-    """What the sums say was used in the period that now is a part of, and in later ones, of which clocks that are ahead tell."""
-    since, used = span_of(period, timezone, now).starts_at, {span_of(period, timezone, now): (0, 0)}
-    sums = {"since": since, "of_value": f"{of}:{value}" if of == Of.INSTANCE else value}
-    bucket = Bucket.DAY if period == Period.TOTAL else Bucket.HOUR
-    for at, cost, tokens in work.rows(_SUMS[of], of_bucket=bucket, **sums):
+def _used(sums: List[Row], period: Period, timezone: str, now: datetime) -> dict[Span, tuple[int, int]]:
+    """What sums say was used in the period that now is a part of, and in later ones, of which clocks that are ahead tell."""
+    used = {span_of(period, timezone, now): (0, 0)}
+    for at, cost, tokens in sums:
         span = span_of(period, timezone, at)
         before = used.get(span, (0, 0))
         used[span] = min(before[0] + cost, 2**63 - 1), min(before[1] + tokens, 2**63 - 1)

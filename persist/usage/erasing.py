@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from persist.db.operations.bounded_deletion import Condition
-from persist.db.operations.erasing import OWNER, SESSION, Dependent, Equal, Erasable, ErasableRows, Values, equal
+from persist.db.operations.erasing import OWNER, SESSION, Equal, Erasable, ErasableRows, Values, equal
 from persist.usage.models import budgets, calls, rollups, spending
 from persist.usage.schemas import Of, Source
 
@@ -29,7 +29,6 @@ class _Prefixed(Equal):
 
 
 _OF_THINGS = tuple(Source)
-_OF_BUDGET = spending.c.key
 
 ERASABLES: tuple[Erasable, ...] = (
     *(
@@ -41,11 +40,9 @@ ERASABLES: tuple[Erasable, ...] = (
         )
         for table in (calls, rollups)
     ),
-    ErasableRows(
-        budgets,
-        ("key",),
-        {OWNER: _Prefixed((budgets.c.key,), (Of.OWNER,))},
-        [Dependent(spending, lambda keys: _OF_BUDGET.in_(keys))],
-        own_streams=False,
+    # what is used of budgets before these, and by itself: the log has rows of both
+    *(
+        ErasableRows(table, ("key",), {OWNER: _Prefixed((table.c.key,), (Of.OWNER,))}, own_streams=False)
+        for table in (spending, budgets)
     ),
 )

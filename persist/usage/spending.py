@@ -3,7 +3,8 @@
 So of all calls that pass 80 or 100 per cent of a budget in one period, exactly one notes it, as an event.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
@@ -85,12 +86,19 @@ def note(db: StatementRunner, key: str, period: Any, starts_at: datetime, before
     """Store that so many per cent are passed, if that is more than before, with one event for each step."""
     for step, name in EVENTS.items():
         if before < step <= now:
-            journal = db.journal
-            verb = journal.verbs[-1] if journal is not None and journal.verbs else None
-            db.begin_event(name)
-            db.run(_PASS, of_key=key, of_period=period, of_start=starts_at, now_passed=step)
-            if verb is not None:
-                db.begin_event(verb.name, verb.stream)
+            with event_apart(db, name):
+                db.run(_PASS, of_key=key, of_period=period, of_start=starts_at, now_passed=step)
+
+
+@contextmanager
+def event_apart(db: StatementRunner, name: str, stream: str | None = None) -> Iterator[None]:
+    """Record the changes of the block as an event of their own, in the middle of a verb that goes on afterwards."""
+    journal = db.journal
+    verb = journal.verbs[-1] if journal is not None and journal.verbs else None
+    db.begin_event(name, stream)
+    yield
+    if verb is not None:
+        db.begin_event(verb.name, verb.stream)
 
 
 def passed_by(cost: int, tokens: int, max_cost: int | None, max_tokens: int | None) -> int:

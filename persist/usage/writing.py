@@ -4,19 +4,19 @@ All in the transaction of what reports it, and always in this order: call, sums,
 each other, and those of other scopes do not wait for them, unless a budget is on what they have in common.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import blake2b
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from sqlalchemy import Text, bindparam, delete, func, insert, select
 
-from persist.db.changes.batch import Batch
+from persist.db.changes.batch import Batch, Pending
 from persist.db.changes.driver_statements import StatementRunner
 from persist.db.expressions.upsert import Rule, merge, merging
 from persist.db.schema.column_types import LABEL_BYTES, Label
-from persist.db.statements.prepared import Statement, param
+from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_count, optional_label
 from persist.db.values.clock import as_utc, to_ms
@@ -168,29 +168,52 @@ def window_of(settings: Settings) -> Window:
     return settings.usage_calls_keep, settings.usage_calls_trim_every or max(1, settings.usage_calls_keep // 10)
 
 
+class Begun(NamedTuple):
+    """What was asked of the database for a call in a batch that is not sent yet."""
+
+    added: Pending[Row | None]
+    limits: Pending[list[Row]]
+
+
+def begin(batch: Batch, call: Call) -> Begun:
+    """Begin to write a call without a source in a batch of its verb; `end` follows once the batch was sent."""
+    added = batch.returned(_ADD, **_values(call))
+    _roll_up(batch, call)
+    return Begun(added, spending.ask(batch, call.budget_keys()))
+
+
+def end(db: StatementRunner, window: Window, call: Call, begun: Begun) -> None:
+    """End what `begin` began. Raises Conflict if others keep writing calls of the scope."""
+    number = _add(db, call) if begun.added.result is None else begun.added.result[0]
+    assert number is not None, "without a source it is written, or the error was raised"
+    _settle(db, window, call, number, begun.limits.result)
+
+
 def write(db: StatementRunner, window: Window, call: Call) -> bool:
     """Write a call. False, and nothing changes, if the window has one of its source already.
 
     Raises Conflict if others keep writing calls of the scope.
     """
-    number = None
-    if call.source is not None:
-        number = _add(db, call)
-        if number is None:
-            return False
-    keys = call.budget_keys()
+    if call.source is None:
+        with db.batch() as batch:
+            begun = begin(batch, call)
+        end(db, window, call, begun)
+        return True
+    number = _add(db, call)
+    if number is None:
+        return False
     with db.batch() as batch:
-        added = None if number is not None else batch.returned(_ADD, **_values(call))
         _roll_up(batch, call)
-        limits = spending.ask(batch, keys)
-    if added is not None:
-        number = _add(db, call) if added.result is None else added.result[0]
-    assert number is not None, "without a source it is written, or the error was raised"
+        limits = spending.ask(batch, call.budget_keys())
+    _settle(db, window, call, number, limits.result)
+    return True
+
+
+def _settle(db: StatementRunner, window: Window, call: Call, number: int, limits: Sequence[Row]) -> None:
     keep, every = window
     if number % every == 0 and number > keep:
         db.run(_TRIM, of_scope=call.scope, until_seq=number - keep)
-    spending.count(db, limits.result, call.at, cost=call.figures.get("cost_usd_micros") or 0, tokens=call.tokens)
-    return True
+    spending.count(db, limits, call.at, cost=call.figures.get("cost_usd_micros") or 0, tokens=call.tokens)
 
 
 def _add(db: StatementRunner, call: Call) -> int | None:

@@ -23,6 +23,7 @@ from persist.db.values.arguments import check_cost
 from persist.db.values.json import encode
 from persist.errors import InvalidValue, NotFound
 from persist.usage.schemas import Source
+from persist.usage.spending import event_apart
 from persist.usage.writing import Call, Window, micros, named_model, write
 
 COMPACTION = "data-compaction"
@@ -157,7 +158,9 @@ def add_step(
     added = _difference(role, metadata, changed)
     compacted = any(added.values()) and is_before(message_id, boundary.result)
     if whose.result:
-        write(db, window, _call(session_id, whose.result[0], metadata, f"step:{message_id}:{step}", usage, now))
+        call = _call(session_id, whose.result[0], metadata, f"step:{message_id}:{step}", usage, now)
+        with event_apart(db, "usage.counted"):  # in the streams of its rows: those of the step belong to the session's
+            write(db, window, call)
     with db.batch(last=last and not compacted) as batch:
         batch.run(_INSERT, message_id=message_id, step=step, created_at=now, **counts)
         batch.run(SET_METADATA, row_id=message_id, metadata=encode(changed), at=now)
