@@ -116,7 +116,7 @@ def upgrade() -> None:
     op.create_index(
         "ix_usage_spending_used_up",
         "usage_spending",
-        ["key", "ends_at"],
+        ["passed", "key", "ends_at"],
         sqlite_where=used_up,
         postgresql_where=used_up,
     )

@@ -1,6 +1,7 @@
 """`tx.usage.budgets`: what an owner, workspace, workflow, instance or agent may use in a period."""
 
 import builtins
+from collections.abc import Sequence
 from datetime import datetime
 
 from sqlalchemy import delete, select
@@ -13,7 +14,7 @@ from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.repository import Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import is_unreadable
-from persist.db.values.arguments import check_choice, optional_count
+from persist.db.values.arguments import check_choice, check_list, optional_count
 from persist.db.values.frozen import construct
 from persist.errors import InvalidValue
 from persist.quoting import shown
@@ -121,10 +122,10 @@ class UsageBudgets(Repository):
         return [_standing(work, _value(row)) for row in rows]
 
     @reads
-    def check(self, *keys: str) -> None:
+    def check(self, keys: Sequence[str]) -> None:
         """Raises BudgetExceeded if a budget of one of the keys, five at most, is used up now."""
         work = self._work
-        named = [work.label("keys", key) for key in keys]
+        named = [work.label("keys", key) for key in check_list("keys", keys)]
         if len(named) > spending.MOST_KEYS:
             raise InvalidValue("keys", f"expected at most {spending.MOST_KEYS} keys.")
         spending.refuse(work, named, work.now())

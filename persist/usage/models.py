@@ -119,7 +119,8 @@ spending = table_of(UsageSpendingRow)
 HAS_SOURCE = predicate("source IS NOT NULL")
 IS_USED_UP = predicate("passed = 100")
 partial_index("ix_usage_calls_source", calls.c.scope, calls.c.source, where=HAS_SOURCE, unique=True)
-partial_index("ix_usage_spending_used_up", spending.c.key, spending.c.ends_at, where=IS_USED_UP)
+# `passed` too, so that SQLite finds in the index alone whether any budget is used up
+partial_index("ix_usage_spending_used_up", spending.c.passed, spending.c.key, spending.c.ends_at, where=IS_USED_UP)
 
 _STREAMS = Streams("usage", shared="usage")
 _STREAMS.by("scope", calls, rollups)

@@ -272,6 +272,7 @@ ARGUMENTS: dict[str, Any] = {
     "telemetry.usage.model": "large",
     "telemetry.usage.error": None,
     "usage.budgets.key": "owner:maria",
+    "usage.budgets.keys": ["agent:idle"],
     "usage.budgets.max_cost_usd_micros": 5_000_000,
     "usage.budgets.timezone": "Europe/Berlin",
     "usage.by_group.group": "model",

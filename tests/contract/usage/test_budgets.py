@@ -201,6 +201,6 @@ def test_a_call_over_budget_happened_and_is_recorded_unless_it_asks(store: Any) 
         with pytest.raises(BudgetExceeded):
             tx.telemetry.usage.sample(**given)
         with pytest.raises(BudgetExceeded):
-            tx.usage.budgets.check("owner:maria", "agent:build")
-        tx.usage.budgets.check("owner:maria")
+            tx.usage.budgets.check(["owner:maria", "agent:build"])
+        tx.usage.budgets.check(["owner:maria"])
     assert (used(store, "agent:build"), sums(store, "by_day")[0].calls) == ([(0, 20, 100)], 2)
