@@ -270,7 +270,6 @@ TYPES = {
     "UsageCalls.record": "usage.recorded",
     "UsageBudgets.set": "budget.set",
     "UsageBudgets.delete": "budget.deleted",
-    "usage.counted": "usage.counted",
     "budget.warned": "budget.warned",
     "budget.exceeded": "budget.exceeded",
 }

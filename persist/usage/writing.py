@@ -5,7 +5,7 @@ each other, and those of other scopes do not wait for them, unless a budget is o
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from hashlib import blake2b
 from typing import Any, NamedTuple, Self
@@ -176,7 +176,7 @@ class Begun(NamedTuple):
 
 
 def begin(batch: Batch, call: Call) -> Begun:
-    """Begin to write a call without a source in a batch of its verb; `end` follows once the batch was sent."""
+    """Begin to write a call in a batch of its verb, which knows that it is not counted yet; `end` follows when that was sent."""
     added = batch.returned(_ADD, **_values(call))
     _roll_up(batch, call)
     return Begun(added, spending.ask(batch, call.budget_keys()))
@@ -185,6 +185,8 @@ def begin(batch: Batch, call: Call) -> Begun:
 def end(db: StatementRunner, window: Window, call: Call, begun: Begun) -> None:
     """End what `begin` began. Raises Conflict if others keep writing calls of the scope."""
     number = _add(db, call) if begun.added.result is None else begun.added.result[0]
+    if number is None:  # another one had the same source: a step of a message that was deleted and is recorded again
+        number = _add(db, replace(call, source=None))
     assert number is not None, "without a source it is written, or the error was raised"
     _settle(db, window, call, number, begun.limits.result)
 

@@ -319,7 +319,7 @@ class Flush:
             batch.run(FOLD_PART, row_id=part_id, data=data)
             batch.run(DROP_DELTAS, row_id=part_id)
         for step, counts in message.usage:
-            usage.add_step(db, message.id, step, counts, self.at, self.window, last=False)
+            usage.add_step(db, message.id, step, counts, self.at, self.window)
 
     def _part(self, db: DriverStatements, batch: Batch, part: PartWrite) -> None:
         if part.frame is not None:

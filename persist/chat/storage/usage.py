@@ -23,8 +23,7 @@ from persist.db.values.arguments import check_cost
 from persist.db.values.json import encode
 from persist.errors import InvalidValue, NotFound
 from persist.usage.schemas import Source
-from persist.usage.spending import event_apart
-from persist.usage.writing import Call, Window, micros, named_model, write
+from persist.usage.writing import Call, Window, begin, end, micros, named_model
 
 COMPACTION = "data-compaction"
 COUNTERS = ("input", "output", "reasoning", "cache_read", "cache_write")
@@ -132,13 +131,8 @@ def record_step(
     return add_step(db, message_id, step, usage, now, window)
 
 
-def add_step(
-    db: StatementRunner, message_id: str, step: int, usage: StepUsage, now: datetime, window: Window, *, last: bool = True
-) -> bool:
-    """Add a step's usage to step, message and session, and as a call of a model. False if the step was recorded before.
-
-    `last`: the verb or task writes nothing after it.
-    """
+def add_step(db: StatementRunner, message_id: str, step: int, usage: StepUsage, now: datetime, window: Window) -> bool:
+    """Add a step's usage to step, message and session, and as a call of a model. False if the step was recorded before."""
     with db.batch() as batch:
         row = batch.row(_METADATA, row_id=message_id)
         batch.lock(LOCK_OWN_SESSION, row_id=message_id)
@@ -157,21 +151,22 @@ def add_step(
     changed = {**metadata, "usage": {name: old[name] + counts[name] for name in COUNTERS}}
     added = _difference(role, metadata, changed)
     compacted = any(added.values()) and is_before(message_id, boundary.result)
-    if whose.result:
-        call = _call(session_id, whose.result[0], metadata, f"step:{message_id}:{step}", usage, now)
-        with event_apart(db, "usage.counted"):  # in the streams of its rows: those of the step belong to the session's
-            write(db, window, call)
-    with db.batch(last=last and not compacted) as batch:
+    call = _call(session_id, whose.result, metadata, f"step:{message_id}:{step}", usage, now)
+    with db.batch() as batch:
         batch.run(_INSERT, message_id=message_id, step=step, created_at=now, **counts)
         batch.run(SET_METADATA, row_id=message_id, metadata=encode(changed), at=now)
         batch.run(_SPEND, row_id=session_id, at=now, add_cost=usage.cost_usd, **added)
+        begun = begin(batch, call)  # after the session's own rows: events of the step belong to the stream of the first ones
+    end(db, window, call, begun)
     if compacted:
         recompute(db, session_id)
     return True
 
 
-def _call(session_id: str, whose: Row, metadata: Mapping[str, Any], source: str, usage: StepUsage, now: datetime) -> Call:
-    agent, owner, session_model = whose
+def _call(
+    session_id: str, whose: Sequence[Row], metadata: Mapping[str, Any], source: str, usage: StepUsage, now: datetime
+) -> Call:
+    agent, owner, session_model = whose[0] if whose else ("", None, None)  # of a session that cannot be read
     model, provider = named_model(metadata.get("model"))
     if not model:
         model, provider = named_model(session_model)
