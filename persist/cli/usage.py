@@ -13,6 +13,7 @@ from persist.usage.schemas import Bucket, Group, UsageSum
 
 _MILLION = 1_000_000
 _LEAST_BAR, _MOST_BAR = 8, 40
+_LINES = click.Choice([str(kind) for kind in (*Bucket, *Group)])
 _FILTERS = tuple(str(group) for group in Group)
 
 
@@ -25,7 +26,7 @@ def _filters(command: Any) -> Any:
 
 @click.command("usage", short_help="What models were used for how much, by day or by who used them.")
 @on_database
-@click.option("--by", type=click.Choice([*Bucket, *Group]), default=str(Bucket.DAY), show_default=True, help="A line for each.")
+@click.option("--by", type=_LINES, default=str(Bucket.DAY), show_default=True, help="A line for each.")
 @click.option("--since", callback=to_age, metavar="AGE", help="Only the time since so long ago: 12h, 30d.")
 @click.option("--until", callback=to_age, metavar="AGE", help="Only the time until so long ago.")
 @_filters
