@@ -2,6 +2,7 @@
 
 from persist.errors import (
     BlobUnreadable,
+    BudgetExceeded,
     Closed,
     Conflict,
     CopyUnfinished,
@@ -55,6 +56,7 @@ __all__ = [
     "AsyncStore",
     "AsyncTenants",
     "BlobUnreadable",
+    "BudgetExceeded",
     "Closed",
     "Conflict",
     "CopyUnfinished",

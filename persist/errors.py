@@ -1,9 +1,9 @@
 """Every failure of persist is a `PersistError`, with fields, and also the built-in exception a caller would catch.
 
     PersistError
-    ├── NotFound (LookupError)                    kind, id
-    │   └── UnknownTenant                         kind, id
+    ├── NotFound, its UnknownTenant (LookupError) kind, id
     ├── Conflict (RuntimeError)                   constraint
+    │   └── BudgetExceeded                        key, period, cost_usd_micros, tokens
     ├── TransitionError (RuntimeError)            subject, current, requested
     │   └── RunHeld                               run_id, host, pid, since, seen_at
     ├── LeaseLost (RuntimeError)                  run_id, token, kind
@@ -15,21 +15,17 @@
     ├── NotPermitted (PermissionError)            reason
     ├── TransactionError (RuntimeError)
     │   ├── ReadOnlyTransaction                   verb
-    │   ├── TransactionOpen                       what
-    │   ├── TransactionAborted
-    │   └── WrongOwner                            what
+    │   ├── TransactionOpen, WrongOwner           what
+    │   └── TransactionAborted
     ├── StoreError (RuntimeError)
-    │   ├── StoreForked
-    │   ├── StoreInUse
+    │   ├── StoreForked, StoreInUse
     │   ├── Closed                                what
     │   ├── UnsupportedEngine                     found, reason
     │   └── StoreCorrupt                          path, reason
     │       ├── BlobUnreadable                    sha256, reason
     │       └── UnreadableRow                     table, key, column, reason
     ├── SchemaError (RuntimeError)
-    │   ├── SchemaOutdated                        found, known, command
-    │   ├── SchemaTooNew                          found, known
-    │   ├── SchemaUnknown                         found, known, place
+    │   ├── SchemaOutdated, SchemaTooNew, SchemaUnknown    found, known (and command, or place)
     │   ├── UnmanagedDatabase                     tables
     │   ├── CopyUnfinished                        command
     │   └── MigrationFailed                       path, from_version, to_version, revision, step
@@ -76,6 +72,14 @@ class Conflict(PersistError, RuntimeError):
         super().__init__(message)
 
 
+class BudgetExceeded(Conflict):
+    """A budget of `key` is used up until its period ends; nothing was begun."""
+
+    def __init__(self, key: str, period: str, cost_usd_micros: int, tokens: int) -> None:
+        self.key, self.period, self.cost_usd_micros, self.tokens = key, str(period), cost_usd_micros, tokens
+        super().__init__(f"The budget {named(key)} ({period}) is used up: ${cost_usd_micros / 1e6:,.4f}, {tokens:,} tokens.")
+
+
 class TransitionError(PersistError, RuntimeError):
     """A status cannot follow the one that is stored; nothing was changed."""
 
@@ -87,20 +91,17 @@ class TransitionError(PersistError, RuntimeError):
 class RunHeld(TransitionError):
     """A program's run is not resumed: process `pid` on `host`, not known to be gone, runs it since `since`; last `seen_at`."""
 
-    def __init__(
-        self, run_id: str, current: str, host: str, pid: int | None, since: datetime | None, seen_at: datetime | None
-    ) -> None:
+    def __init__(self, run_id: str, current: str, host: str, pid: int | None, *seen: datetime | None) -> None:
         super().__init__(f"program run {run_id}", current, "running")
-        self.run_id, self.host, self.pid, self.since, self.seen_at = run_id, host, pid, since, seen_at
-        instants = "".join(f", {word} {at:%Y-%m-%d %H:%M:%S} UTC" for word, at in (("since", since), ("seen at", seen_at)) if at)
+        self.run_id, self.host, self.pid, (self.since, self.seen_at) = run_id, host, pid, seen
+        instants = "".join(
+            f", {word} {at:%Y-%m-%d %H:%M:%S} UTC" for word, at in zip(("since", "seen at"), seen, strict=True) if at
+        )
         self.args = (f"Process {pid or '?'} on {named(host)} runs the program run {named(run_id)}{instants}.",)
 
 
 class LeaseLost(PersistError, RuntimeError):
-    """A write under a lease that is over, or on what another worker holds. `token` None: no lease was given.
-
-    `kind` says whose lease it is: "workflow run", "program run", "task" or "consumer". `run_id` is its id, or a consumer's name.
-    """
+    """A write under a lease that is over, or on what another worker holds. `kind` and `run_id` say whose; `token` None: none."""
 
     def __init__(self, run_id: str, token: int | None, reason: str, *, kind: str = "workflow run") -> None:
         self.run_id, self.token, self.kind = run_id, token, kind

@@ -104,6 +104,11 @@ class Settings(BaseSettings):
     usage_samples_trim_every: int | None = Field(None, ge=1)
     tool_history_keep: int = Field(1_000, ge=1)
     tool_history_trim_every: int | None = Field(None, ge=1)
+    # calls of models that are kept of each instance, session or run; their sums by hour and day stay
+    usage_calls_keep: int = Field(1_000, ge=1)
+    usage_calls_trim_every: int | None = Field(None, ge=1)
+    # recording a stream begins only while the budgets of the session's owner and agent are not used up
+    record_within_budget: bool = False
 
     # where the bodies of blobs are kept instead of the database: the path of a folder, or a URL for fsspec
     blobs: Any = None
@@ -139,6 +144,8 @@ class Settings(BaseSettings):
     telemetry_keep_last: int = Field(0, ge=0)
     transcripts_keep_days: float | None = Field(None, gt=0, le=_MAX_DAYS)
     transcripts_keep_last: int = Field(0, ge=0)
+    usage_keep_days: float | None = Field(None, gt=0, le=_MAX_DAYS)
+    usage_keep_last: int = Field(0, ge=0)
     workflows_keep_days: float | None = Field(None, gt=0, le=_MAX_DAYS)
     workflows_keep_last: int = Field(0, ge=0)
 

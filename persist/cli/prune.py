@@ -39,7 +39,7 @@ def prune(
     """Delete what is over and older than --older-than, with everything that belongs to it.
 
     WHAT is agent_tasks, app_sessions, blobs, chat, checkpoints, conversations, histories, messaging, programs, replay_streams,
-    telemetry, transcripts or workflows, or one table of these, such as status_log. Nothing goes that still runs, waits for
+    telemetry, transcripts, usage or workflows, or one table of these, such as status_log. Nothing goes that still runs, waits for
     somebody or is active. An interrupted prune is simply run again.
     """
     with database.open_existing() as store:

@@ -271,6 +271,11 @@ TYPES = {
     "ReplayMessages.append": "replay_message.appended",
     "ReplaySessions.delete": "replay_session.deleted",
     "Imports.add": "import.added",
+    "UsageCalls.record": "usage.recorded",
+    "UsageBudgets.set": "budget.set",
+    "UsageBudgets.delete": "budget.deleted",
+    "budget.warned": "budget.warned",
+    "budget.exceeded": "budget.exceeded",
 }
 """Event types by the verb that made the changes, or by the name that the recorder gave to a flush."""
 

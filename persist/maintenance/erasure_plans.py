@@ -18,6 +18,7 @@ import persist.programs.erasing
 import persist.replay_streams.erasing
 import persist.telemetry.erasing
 import persist.transcripts.erasing
+import persist.usage.erasing
 import persist.workflows.erasing
 from persist.blobs.erasing import ErasableBlobs
 from persist.db.operations.erasing import SESSION, Erasable, Key, in_parts
@@ -39,6 +40,7 @@ def kinds(*, trial: bool) -> dict[str, Erasable]:
     """Every kind of thing that is erased, by the name of its table, in the order in which they are erased."""
     listed: list[Erasable] = [
         *persist.workflows.erasing.ERASABLES,
+        *persist.usage.erasing.ERASABLES,
         *persist.histories.erasing.ERASABLES,
         *persist.checkpoints.erasing.ERASABLES,
         *persist.replay_streams.erasing.ERASABLES,

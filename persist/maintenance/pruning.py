@@ -20,6 +20,7 @@ import persist.programs.pruning
 import persist.replay_streams.pruning
 import persist.telemetry.pruning
 import persist.transcripts.pruning
+import persist.usage.pruning
 import persist.workflows.pruning
 from persist.blobs.pruning import GRACE, garbage, orphans, remove_orphan
 from persist.conversations.schemas import PruneReport as ConversationsPruned
@@ -49,6 +50,7 @@ PRUNINGS: Mapping[str, Sequence[Pruning]] = MappingProxyType(
         "replay_streams": persist.replay_streams.pruning.PRUNINGS,
         "telemetry": persist.telemetry.pruning.PRUNINGS,
         "transcripts": persist.transcripts.pruning.PRUNINGS,
+        "usage": persist.usage.pruning.PRUNINGS,
         "workflows": persist.workflows.pruning.PRUNINGS,
         "blobs": persist.blobs.pruning.prunings(metadata.sorted_tables),  # last: what the others delete names no blob any more
     }

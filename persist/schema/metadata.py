@@ -18,6 +18,7 @@ import persist.programs.models
 import persist.replay_streams.models
 import persist.telemetry.models
 import persist.transcripts.models
+import persist.usage.models
 import persist.workflows.models  # noqa: F401  # importing a model registers its table
 from persist.db.schema.base import SCHEMA_TOKEN, VERSION_TABLE, Base, complete_indexes, table_of
 from persist.db.schema.meta_table import Meta

@@ -29,6 +29,7 @@ with lazy_modules(globals()):
     from persist.replay_streams import repository as replay_streams
     from persist.telemetry import repository as telemetry
     from persist.transcripts import repository as transcripts
+    from persist.usage import repository as usage
     from persist.workflows import repository as workflows
 
 T = TypeVar("T")
@@ -53,6 +54,7 @@ class Domains:
     replay_streams = on_demand(find=lambda: replay_streams.ReplayStreams)
     telemetry = on_demand(find=lambda: telemetry.Telemetry)
     transcripts = on_demand(find=lambda: transcripts.Transcripts)
+    usage = on_demand(find=lambda: usage.Usage)
     workflows = on_demand(find=lambda: workflows.Workflows)
 
     def __init__(self, work: UnitOfWork | TransactionPerVerb) -> None:

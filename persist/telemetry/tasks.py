@@ -31,6 +31,7 @@ from persist.quoting import shown
 from persist.telemetry.instants import second, second_or_now
 from persist.telemetry.models import tasks
 from persist.telemetry.schemas import Task, TaskState
+from persist.usage.spending import ask_used_up, budget_keys
 
 List = list
 _T = tasks.c
@@ -141,7 +142,8 @@ class Tasks(Repository):
     ) -> Task | None:
         """Claim the oldest task whose claim has expired, else the oldest queued one; None if there is none.
 
-        None, too, if `max_parallel` of the workspace's tasks are in progress; those with an expired claim do not count. `lease`:
+        None, too, if a budget of the workspace or instance is used up, and if `max_parallel` of the workspace's tasks are in
+        progress; those with an expired claim do not count. `lease`:
         the claim expires after it, unless it is renewed, and its task can only be ended with `token`, the `claim_token` of the
         returned task. Without it the claim does not expire.
         """
@@ -155,6 +157,10 @@ class Tasks(Repository):
             batch.lock(_LOCK_QUEUE, lock_key=f"persist tasks of {owner}")
             expired = batch.row(_FIRST_EXPIRED, owner=owner, given_now=now)
             queued = batch.row(_FIRST, owner=owner)
+            keys = budget_keys(workspace=public_scope(work, "workspace_id", owner), instance=instance)
+            used_up = ask_used_up(batch, keys, now)
+        if used_up.result is not None:
+            return None
         row = expired.result
         if row is not None and any(map(is_unreadable, row)):
             row = _NEXT_EXPIRED.find(work, owner=owner, given_now=now)

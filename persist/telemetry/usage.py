@@ -4,22 +4,25 @@ from datetime import datetime, timedelta
 from functools import cache
 from typing import Any
 
-from sqlalchemy import bindparam, case, func, literal, or_, select, update
+from sqlalchemy import bindparam, case, func, insert, literal, or_, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
 from persist.db.expressions.saturating_sum import whole_total
-from persist.db.expressions.upsert import merge
+from persist.db.expressions.upsert import merging
 from persist.db.statements.prepared import Statement, param
 from persist.db.transactions.own_scope import public_scope, resolve_scope
 from persist.db.transactions.repository import Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.db.values.arguments import optional_count
+from persist.db.values.arguments import check_flag, optional_count
 from persist.db.values.frozen import construct
 from persist.errors import Conflict, InvalidValue
 from persist.telemetry.instants import next_second, second
 from persist.telemetry.models import usage_samples, window_marks
 from persist.telemetry.schemas import UsageSample, UsageTotals
 from persist.telemetry.windows import USAGE_SAMPLES, number_of
+from persist.usage.schemas import Source
+from persist.usage.spending import refuse
+from persist.usage.writing import Call, begin, end, window_of, write
 
 FIGURES = ("token_input", "token_output", "token_cache_read", "token_cache_write", "cost_usd_micros")
 
@@ -35,9 +38,18 @@ _next = (
     .scalar_subquery()
 )
 # ON CONFLICT of any key: in files made by another program the key is the second alone, so naming columns would find no index
+# INSERT … SELECT: Citus plans no subquery in VALUES
 _ADD = Statement(
-    merge(usage_samples).values(
-        instance_id=param("owner"), occurred_at=param("second"), seq=_next, **{name: param(f"set_{name}") for name in FIGURES}
+    merging(
+        insert(usage_samples).from_select(
+            ["instance_id", "occurred_at", "seq", *FIGURES],
+            select(
+                bindparam("owner", type_=_U.instance_id.type),
+                bindparam("second", type_=_U.occurred_at.type),
+                func.coalesce(func.max(_every_sample.c.seq), 0) + 1,
+                *(bindparam(f"set_{name}", type_=_U[name].type) for name in FIGURES),
+            ).where(_every_sample.c.instance_id == param("owner")),
+        )
     )
 )
 _LOCK = Statement(select(*(_U[name] for name in FIGURES)).where(*_this_second).with_for_update())
@@ -99,14 +111,50 @@ class UsageSamples(Repository):
         token_cache_write: int | None = None,
         cost_usd_micros: int | None = None,
         instance_id: str | None = None,
+        model: str | None = None,
+        token_reasoning: int | None = None,
+        provider: str | None = None,
+        operation: str | None = None,
+        agent: str | None = None,
+        owner: str | None = None,
+        workspace_id: str | None = None,
+        workflow: str | None = None,
+        task_id: str | None = None,
+        run_id: str | None = None,
+        trace_id: str | None = None,
+        span_id: str | None = None,
+        duration_ms: int | None = None,
+        error: str | None = None,
+        key: str | None = None,
+        within_budget: bool = False,
     ) -> UsageSample:
         """Add usage to the second of `at`; the resulting row.
 
         Unknown (None) plus a known figure is the known one. Cost is in millionths of a US dollar.
+
+        With a `model` it is a call of that model, too, as `usage.calls.record` writes it, with sums and budgets; the arguments
+        from `token_reasoning` on say more of that call and need the model. Where a call of the same `key` was counted, nothing is
+        added. With `within_budget` nothing is added and BudgetExceeded raised where a budget of the call was used up before.
         """
         work = self._work
-        owner = resolve_scope(work, "instance_id", instance_id)
+        scope = resolve_scope(work, "instance_id", instance_id)
         occurred_at = second("at", at)
+        told = {
+            "token_reasoning": token_reasoning,
+            "provider": provider,
+            "operation": operation,
+            "agent": agent,
+            "owner": owner,
+            "workspace": workspace_id,
+            "workflow": workflow,
+            "task_id": task_id,
+            "run_id": run_id,
+            "trace_id": trace_id,
+            "span_id": span_id,
+            "duration_ms": duration_ms,
+            "error": error,
+            "source": key,
+        }
         used = {
             "token_input": optional_count("token_input", token_input),
             "token_output": optional_count("token_output", token_output),
@@ -114,21 +162,21 @@ class UsageSamples(Repository):
             "token_cache_write": optional_count("token_cache_write", token_cache_write),
             "cost_usd_micros": optional_count("cost_usd_micros", cost_usd_micros),
         }
-        if not work.runtime.dialect.one_writer and (sums := _added_at_once(work, owner, occurred_at, used)) is not None:
-            return _sample(work, owner, occurred_at, sums)
-        USAGE_SAMPLES.lock(work, owner)
-        for _ in range(_TRIES):
-            if work.run(_ADD, owner=owner, second=occurred_at, **_set_params(used)):
-                with work.batch() as batch:
-                    counted = USAGE_SAMPLES.count(batch, owner)
-                USAGE_SAMPLES.trim_if_due(work, owner, number_of(counted))
-                break
-            if (sums := _added(work, owner, occurred_at, used)) is not None:
-                used = sums
-                break
-        else:
-            raise Conflict("The sample of this second kept changing; try again.")
-        return _sample(work, owner, occurred_at, used)
+        guarded = check_flag("within_budget", within_budget)
+        if model is None:
+            if guarded or any(value is not None for value in told.values()):
+                raise InvalidValue("model", "name the model of the call that the further arguments tell of.")
+            return _add(work, scope, occurred_at, used)
+        call = Call.of(work, Source.INSTANCE, public_scope(work, "instance_id", scope), at, model, **used, **told)
+        if guarded:
+            refuse(work, call.budget_keys(), call.at)
+        if call.source is None:
+            return _add(work, scope, occurred_at, used, call)
+        USAGE_SAMPLES.lock(work, scope)
+        if write(work, window_of(work.runtime.settings), call):
+            return _add(work, scope, occurred_at, used)
+        row = work.row(_LOCK, owner=scope, second=occurred_at)
+        return _sample(work, scope, occurred_at, dict(zip(FIGURES, row or [None] * len(FIGURES), strict=True)))
 
     @reads
     def totals(
@@ -156,12 +204,36 @@ class UsageSamples(Repository):
         return USAGE_SAMPLES.trim(self._work, instance_id)
 
 
+def _add(
+    work: UnitOfWork, scope: str, occurred_at: datetime, used: dict[str, int | None], call: Call | None = None
+) -> UsageSample:
+    """Add usage to the row of its second. `call`: one without a source, to be written with it."""
+    one_writer = work.runtime.dialect.one_writer
+    if not one_writer and (sums := _added_at_once(work, scope, occurred_at, used, call)) is not None:
+        return _sample(work, scope, occurred_at, sums)
+    USAGE_SAMPLES.lock(work, scope)
+    for _ in range(_TRIES):
+        if work.run(_ADD, owner=scope, second=occurred_at, **_set_params(used)):
+            with work.batch() as batch:
+                counted = USAGE_SAMPLES.count(batch, scope)
+            USAGE_SAMPLES.trim_if_due(work, scope, number_of(counted))
+            break
+        if (sums := _added(work, scope, occurred_at, used)) is not None:
+            used = sums
+            break
+    else:
+        raise Conflict("The sample of this second kept changing; try again.")
+    if one_writer and call is not None:
+        write(work, window_of(work.runtime.settings), call)
+    return _sample(work, scope, occurred_at, used)
+
+
 def _sample(work: UnitOfWork, owner: str, occurred_at: datetime, used: dict[str, int | None]) -> UsageSample:
     return construct(UsageSample, {"instance_id": public_scope(work, "instance_id", owner), "occurred_at": occurred_at, **used})
 
 
 def _added_at_once(
-    work: UnitOfWork, owner: str, occurred_at: datetime, used: dict[str, int | None]
+    work: UnitOfWork, owner: str, occurred_at: datetime, used: dict[str, int | None], call: Call | None
 ) -> dict[str, int | None] | None:
     """Insert the row, or add to the existing one, in one round trip; the sums. None if neither was possible.
 
@@ -173,6 +245,9 @@ def _added_at_once(
         counted = USAGE_SAMPLES.count_if(batch, owner, _COUNT_NEW, second=occurred_at)
         grown = batch.returned(_GROW, **given)
         added = batch.run(_ADD, **given)
+        begun = None if call is None else begin(batch, call)
+    if begun is not None and call is not None:
+        end(work, window_of(work.runtime.settings), call, begun)
     if added.result:
         if counted.result is None:
             with work.batch() as batch:

@@ -11,6 +11,7 @@ NAMES = [
     "AsyncStore",
     "AsyncTenants",
     "BlobUnreadable",
+    "BudgetExceeded",
     "Closed",
     "Conflict",
     "CopyUnfinished",

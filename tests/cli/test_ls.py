@@ -9,9 +9,11 @@ from click.testing import Result
 from persist import Store
 from persist.testing import FrozenClock
 from tests.cli.golden import assert_golden
-from tests.maintenance.pruning_scenes import DOMAINS
+from tests.maintenance.pruning_scenes import DOMAINS as PRUNABLE
 
 Command = Callable[..., Result]
+DOMAINS = [domain for domain in PRUNABLE if domain != "usage"]
+"""Those that have things with ids: `persist usage` sums up what usage has."""
 GROUPS = {domain: "runs" if domain == "workflows" else domain for domain in DOMAINS if domain != "chat"}
 SHOWN = [domain for domain in DOMAINS if domain not in ("telemetry", "events")]
 IDS = {r"(ses|run|mse|exe|apr|aps|atk)_\w+": r"\1_ID", r" +\n": "\n"}

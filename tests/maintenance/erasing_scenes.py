@@ -169,6 +169,8 @@ def _reports(tx: Any, name: str, secret: str, said: dict[str, str]) -> None:
     telemetry.links.upsert("https://github.com/o/r/issues/1", fetched_at=START, **me)
     telemetry.usage.sample(at=START, token_input=5, **me)
     telemetry.tools.record("bash", exit_code=1, **me)
+    tx.usage.budgets.set(f"owner:{name}", "day", 1)
+    tx.usage.calls.record(model=secret, owner=name, error=secret, cost_usd_micros=5, **me)
     programs = tx.programs
     programs.runs.create(id=session, program_source=secret)
     programs.executions.begin(session, statement_index=1, statement_text=secret, metadata=said)

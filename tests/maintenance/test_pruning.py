@@ -25,6 +25,7 @@ LEFT = {
     "replay_streams": {"replay_sessions": 0, "replay_messages": 0},
     "telemetry": {"status_log": 1, "usage_samples": 0, "tool_history": 0, "agent_tags": 0, "tasks": 1},
     "transcripts": {"transcript_sessions": 0, "transcript_entries": 0},
+    "usage": {"usage_calls": 0, "usage_rollups": 0, "usage_spending": 2, "usage_budgets": 3},
     "workflows": {
         "workflow_runs": 11,
         "workflow_approvals": 5,

@@ -19,6 +19,7 @@ from tests.schema.filling_histories import fill_histories, histories_seen
 from tests.schema.filling_machines import fill_programs, fill_telemetry, programs_seen, telemetry_seen
 from tests.schema.filling_replay_streams import fill_replay_streams, replay_streams_seen
 from tests.schema.filling_transcripts import fill_transcripts, transcripts_seen
+from tests.schema.filling_usage import fill_usage, usage_seen
 from tests.schema.filling_workflows import fill_messaging, fill_workflows, messaging_seen, workflows_seen
 
 LONG = Settings(fold_ms=3_600_000, fold_bytes=2**20)
@@ -88,6 +89,7 @@ def fill(store: Store, clock: FrozenClock, stack: ExitStack) -> Recorder:
     fill_workflows(store, clock)
     fill_conversations(store, clock)
     fill_telemetry(store, clock)
+    fill_usage(store, clock)
     fill_programs(store, clock)
     fill_messaging(store, clock)
     fill_checkpoints(store)
@@ -114,8 +116,8 @@ def transcript(store: Store) -> dict[str, Any]:
             "queued": {session.id: [message.id for message in tx.chat.messages.queued(session.id)] for session in sessions},
         }
         seen |= workflows_seen(tx) | messaging_seen(tx) | conversations_seen(tx)
-        seen |= telemetry_seen(tx) | programs_seen(tx) | events_seen(tx) | checkpoints_seen(tx) | histories_seen(tx)
-        seen |= transcripts_seen(tx) | app_sessions_seen(tx) | replay_streams_seen(tx) | agent_tasks_seen(tx)
-        seen |= blobs_seen(tx)
+        seen |= telemetry_seen(tx) | usage_seen(tx) | programs_seen(tx) | events_seen(tx)
+        seen |= checkpoints_seen(tx) | histories_seen(tx) | transcripts_seen(tx)
+        seen |= app_sessions_seen(tx) | replay_streams_seen(tx) | agent_tasks_seen(tx) | blobs_seen(tx)
     plain: dict[str, Any] = json.loads(json.dumps(seen))
     return plain

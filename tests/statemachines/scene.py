@@ -125,6 +125,7 @@ def make(store: Store) -> dict[str, Any]:
         ids |= _blobs(tx)
         _conversations(tx)
         _telemetry(tx)
+        _usage(tx)
         _checkpoints(tx)
         _histories(tx)
         ids |= _app_sessions(tx)
@@ -172,6 +173,11 @@ def _workflows(tx: Any) -> dict[str, Any]:
     workflows.cron_overrides.set("nightly", enabled=False)
     workflows.workflow_overrides.set("nightly", enabled=False)
     return {"<lease>": lease, "<gate>": gate.id, "<phase>": phase}
+
+
+def _usage(tx: Any) -> None:
+    tx.usage.budgets.set("owner:maria", "day", 5_000_000)
+    tx.usage.calls.record(model="large", instance_id="box", owner="maria", key="counted")
 
 
 def _messaging(tx: Any) -> dict[str, Any]:

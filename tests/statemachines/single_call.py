@@ -26,8 +26,8 @@ class Found:
 
 
 def tables_of(domain: str) -> list[Table]:
-    """What a verb of the domain may write to: its own tables, and the log."""
-    return [table for table in metadata.sorted_tables if domain_of(table) in (domain, "events")]
+    """What a verb of the domain may write to: its own tables, those of usage, to which it may report, and the log."""
+    return [table for table in metadata.sorted_tables if domain_of(table) in (domain, "events", "usage")]
 
 
 class Place:

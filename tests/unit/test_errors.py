@@ -14,6 +14,7 @@ EXAMPLES = [
     errors.NotFound("session", "ses_1"),
     errors.UnknownTenant("tenant", "acme"),
     errors.Conflict("Taken.", constraint="chat_messages.id"),
+    errors.BudgetExceeded("owner:maria", "day", 1_500_000, 40_000),
     errors.RecursionLimitExceeded(101, 100),
     errors.TransitionError("workflow run 'run_1'", "succeeded", "failed"),
     errors.RunHeld("run_1", "running", "box", 123, datetime(2026, 1, 2, tzinfo=UTC), None),

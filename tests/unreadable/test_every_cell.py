@@ -69,6 +69,7 @@ NEEDED: Mapping[str, set[str]] = {
     "programs.runs.finish": {"run.status"},
     "telemetry.tags.record": {"agent_tags.first_seen", "agent_tags.last_seen"},
     "telemetry.usage.sample": {f"usage_samples.{figure}" for figure in FIGURES},
+    "usage.budgets.standings": {f"usage_spending.{figure}" for figure in ("cost_usd_micros", "tokens", "passed")},
     "workflows.executions.finish": {"executions.workflow_run_id"},
     "workflows.executions.for_run": {"workflow_runs.workflow_name", "workflow_runs.trigger_id"},
     **{

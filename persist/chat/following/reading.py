@@ -77,7 +77,7 @@ class Look:
 def look_at(work: UnitOfWork, session_id: str, message_id: str | None, first: int) -> Look:
     """Look at a session and one of its messages; without `message_id` at the running turn's. Raises NotFound."""
     if message_id is None:
-        _, turn = session_agent(work, session_id)
+        _, _, turn = session_agent(work, session_id)
         if turn is None or not turn.running(work.now()) or turn.message_id is None:
             return Look(turn)
         return look_at(work, session_id, turn.message_id, first)

@@ -135,6 +135,7 @@ class Flush:
     owner: str
     at: datetime
     at_ms: int
+    window: tuple[int, int]
     begin: bool = False
     takeover: bool = False
     message_id: str | None = None
@@ -318,7 +319,7 @@ class Flush:
             batch.run(FOLD_PART, row_id=part_id, data=data)
             batch.run(DROP_DELTAS, row_id=part_id)
         for step, counts in message.usage:
-            usage.add_step(db, message.id, step, counts, self.at, last=False)
+            usage.add_step(db, message.id, step, counts, self.at, self.window)
 
     def _part(self, db: DriverStatements, batch: Batch, part: PartWrite) -> None:
         if part.frame is not None:

@@ -31,6 +31,8 @@ from persist.db.values.clock import epoch_ms
 from persist.db.values.escaping import utf8_size
 from persist.errors import Conflict, NotFound, PersistError, StoreBusy, StoreFull, StreamProtocolError, Unavailable
 from persist.settings import SaveOn
+from persist.usage.spending import budget_keys, refuse
+from persist.usage.writing import window_of
 
 _HEARTBEAT_SECONDS = HEARTBEAT.total_seconds()
 # a tuple, not a set: a chunk's `type` may be anything, also unhashable
@@ -85,12 +87,16 @@ class Recording:
     def opening(self) -> DatabaseSteps:
         """Check the session.
 
-        Raises NotFound if there is none, Conflict while another recorder's turn runs in it, unless taking over.
+        Raises NotFound if there is none, Conflict while another recorder's turn runs in it, unless taking over, and with
+        `Settings.record_within_budget` BudgetExceeded if a budget of the session's owner or the agent is used up.
         """
         options, now = self._options, self._runtime.clock()
 
         def check_session(db: StatementRunner) -> str:
-            agent, turn = turns.session_agent(db, self._session_id)
+            within_budget = self._runtime.settings.record_within_budget
+            agent, owner, turn = turns.session_agent(db, self._session_id, last=not within_budget)
+            if within_budget:
+                refuse(db, budget_keys(owner=owner, agent=options.agent or agent), now)
             if not options.takeover:
                 turns.refuse(turn, self._session_id, now, "Recording")
             return agent
@@ -206,10 +212,10 @@ class Recording:
 
     def using(self, step: int, counts: StepUsage) -> DatabaseSteps:
         """Record a step's token usage: at once if the message is stored, otherwise together with its row."""
-        current, at = self._stream.current, self._runtime.clock()
+        current, at, window = self._stream.current, self._runtime.clock(), window_of(self._runtime.settings)
         if current.stored and current.id is not None:
             id = current.id
-            yield FunctionTask(lambda db: usage.record_step(db, self._session_id, id, step, counts, at))
+            yield FunctionTask(lambda db: usage.record_step(db, self._session_id, id, step, counts, at, window))
         else:
             self._pending.unit(current).usage.append((step, counts))
 
@@ -236,7 +242,7 @@ class Recording:
     def _write_plan(self, plan: FlushPlan, *, keep: UnwrittenChanges | None = None) -> DatabaseSteps:
         """Write the plan in one transaction, then update the recorder's state. `keep`, else the plan's rest, stays pending."""
         now = self._runtime.clock()
-        flush = Flush(self._session_id, self._owner, now, epoch_ms(now))
+        flush = Flush(self._session_id, self._owner, now, epoch_ms(now), window_of(self._runtime.settings))
         current = self._stream.current
         if current.id != self._turn_message_id or not self._running:
             flush.message_id, flush.resumed = current.id, current.id if current.stored else None

@@ -28,7 +28,7 @@ TURN = (_T.owner, _T.state, _T.seen_at, _T.message_id, _T.started_at, _T.stop_re
 """The columns of a Turn."""
 
 READ_TURN = Statement(select(*TURN).where(_T.session_id == _session))
-_HEAD = Statement(select(sessions.c.agent).where(sessions.c.id == _session))
+_HEAD = Statement(select(sessions.c.agent, sessions.c.owner).where(sessions.c.id == _session))
 LOCK_SESSION_SHARED = Statement(select(sessions.c.id).where(sessions.c.id == _session).with_for_update(read=True, key_share=True))
 _RUNNING = Statement(
     select(_T.session_id, _T.owner, _T.seen_at)
@@ -89,14 +89,14 @@ class Turn:
         return self.state == TurnState.RUNNING and not is_stale(self.owner, self.seen_at, now)
 
 
-def session_agent(db: StatementRunner, session_id: str) -> tuple[str, Turn | None]:
-    """The session's agent, and its turn. Raises NotFound without the session."""
-    with db.batch(last=True) as batch:
+def session_agent(db: StatementRunner, session_id: str, *, last: bool = True) -> tuple[str, str | None, Turn | None]:
+    """The session's agent and owner, and its turn. Raises NotFound without the session."""
+    with db.batch(last=last) as batch:
         head = batch.row(_HEAD, of_session=session_id)
         turn = batch.row(READ_TURN, of_session=session_id)
     if head.result is None:
         raise NotFound("session", session_id)
-    return head.result[0], turn_of(turn.result)
+    return head.result[0], head.result[1], turn_of(turn.result)
 
 
 def read_turn(db: StatementRunner, session_id: str) -> Turn | None:

@@ -18,9 +18,12 @@ from persist.chat.storage.stored_json import stored_object
 from persist.db.changes.batch import Batch, Pending
 from persist.db.changes.driver_statements import StatementRunner
 from persist.db.statements.prepared import Row, Statement, param
+from persist.db.unreadable.cells import OnUnreadable
 from persist.db.values.arguments import check_cost
 from persist.db.values.json import encode
 from persist.errors import InvalidValue, NotFound
+from persist.usage.schemas import Source
+from persist.usage.writing import Call, Window, begin, end, micros, named_model
 
 COMPACTION = "data-compaction"
 COUNTERS = ("input", "output", "reasoning", "cache_read", "cache_write")
@@ -36,6 +39,7 @@ _STEPS = Statement(select(func.count(), func.count(case((step_usage.c.step == _t
 HAS_STEPS = Statement(select(step_usage.c.step).where(step_usage.c.message_id == _id).limit(1))
 _own_session = select(_M.session_id).where(_M.id == _id).scalar_subquery()
 LOCK_OWN_SESSION = Statement(select(_S.id).where(_S.id == _own_session).with_for_update(key_share=True))
+_WHOSE = Statement(select(_S.agent, _S.owner, _S.model_json).where(_S.id == _own_session), unreadable=OnUnreadable.LEAVE_OUT)
 _METADATA = Statement(select(_M.session_id, _M.role, cast(_M.metadata_json, Text)).where(_M.id == _id).with_for_update())
 _more = {
     **{_S[column]: _S[column] + bindparam(f"add_{column}", type_=_S[column].type) for column in _COLUMNS},
@@ -119,21 +123,21 @@ def check_step(step: object) -> int:
     return step
 
 
-def record_step(db: StatementRunner, session_id: str, message_id: str, step: int, usage: StepUsage, now: datetime) -> bool:
+def record_step(
+    db: StatementRunner, session_id: str, message_id: str, step: int, usage: StepUsage, now: datetime, window: Window
+) -> bool:
     """`add_step` as a transaction of its own, named `usage.recorded` in the event log."""
     db.begin_event("usage.recorded", session_id)
-    return add_step(db, message_id, step, usage, now)
+    return add_step(db, message_id, step, usage, now, window)
 
 
-def add_step(db: StatementRunner, message_id: str, step: int, usage: StepUsage, now: datetime, *, last: bool = True) -> bool:
-    """Add a step's usage to step, message and session. False, and nothing changes, if the step was recorded before.
-
-    `last`: the verb or task writes nothing after it.
-    """
+def add_step(db: StatementRunner, message_id: str, step: int, usage: StepUsage, now: datetime, window: Window) -> bool:
+    """Add a step's usage to step, message and session, and as a call of a model. False if the step was recorded before."""
     with db.batch() as batch:
         row = batch.row(_METADATA, row_id=message_id)
         batch.lock(LOCK_OWN_SESSION, row_id=message_id)
         steps = batch.row(_STEPS, row_id=message_id, this=step)
+        whose = batch.rows(_WHOSE, row_id=message_id)
         boundary = boundary_of(batch, message_id)
     if row.result is None or steps.result is None:
         raise NotFound("message", message_id)
@@ -147,13 +151,43 @@ def add_step(db: StatementRunner, message_id: str, step: int, usage: StepUsage, 
     changed = {**metadata, "usage": {name: old[name] + counts[name] for name in COUNTERS}}
     added = _difference(role, metadata, changed)
     compacted = any(added.values()) and is_before(message_id, boundary.result)
-    with db.batch(last=last and not compacted) as batch:
+    call = _call(session_id, whose.result, metadata, f"step:{message_id}:{step}", usage, now)
+    with db.batch() as batch:
         batch.run(_INSERT, message_id=message_id, step=step, created_at=now, **counts)
         batch.run(SET_METADATA, row_id=message_id, metadata=encode(changed), at=now)
         batch.run(_SPEND, row_id=session_id, at=now, add_cost=usage.cost_usd, **added)
+        begun = begin(batch, call)  # after the session's own rows: events of the step belong to the stream of the first ones
+    end(db, window, call, begun)
     if compacted:
         recompute(db, session_id)
     return True
+
+
+def _call(
+    session_id: str, whose: Sequence[Row], metadata: Mapping[str, Any], source: str, usage: StepUsage, now: datetime
+) -> Call:
+    agent, owner, session_model = whose[0] if whose else ("", None, None)  # of a session that cannot be read
+    model, provider = named_model(metadata.get("model"))
+    if not model:
+        model, provider = named_model(session_model)
+    return Call(
+        source_kind=Source.SESSION,
+        source_id=session_id,
+        at=now,
+        model=model,
+        provider=provider,
+        figures={
+            "token_input": usage.input,
+            "token_output": usage.output,
+            "token_cache_read": usage.cache_read,
+            "token_cache_write": usage.cache_write,
+            "token_reasoning": usage.reasoning,
+            "cost_usd_micros": micros(usage.cost_usd),
+        },
+        source=source,
+        agent=agent,
+        owner=owner or "",
+    )
 
 
 def counters_of(role: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, int]:

@@ -20,6 +20,7 @@ from persist.db.values.arguments import check_choice, check_list
 from persist.db.values.clock import as_utc, to_ms
 from persist.db.values.json import Json, plain_object
 from persist.errors import InvalidValue
+from persist.usage.writing import window_of
 
 List = list
 
@@ -279,7 +280,9 @@ class ChatMessages(Repository):
             cache_write_tokens=cache_write_tokens,
             cost_usd=cost_usd,
         )
-        add_step(self._work, self._work.label("message_id", message_id), check_step(step), counts, self._work.now())
+        work = self._work
+        id, window = work.label("message_id", message_id), window_of(work.runtime.settings)
+        add_step(work, id, check_step(step), counts, work.now(), window)
 
     @writes
     def answer_approval(self, session_id: str, approval_id: str, *, approved: bool, reason: str | None = None) -> bool:

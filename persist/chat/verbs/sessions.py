@@ -141,7 +141,7 @@ class ChatSessions(Repository):
         """The turn that runs in the session now; None if there is none, or if its process is gone. Raises NotFound."""
         work = self._work
         session_id = work.label("id", id)
-        _, turn = turns.session_agent(work, session_id)
+        _, _, turn = turns.session_agent(work, session_id)
         if turn is None or not turn.running(work.now()):
             return None
         fields = {"session_id": session_id, "message_id": turn.message_id, "started_at": turn.started_at}

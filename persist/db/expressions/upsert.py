@@ -13,13 +13,16 @@ from persist.db.statements.prepared import Statement
 from persist.errors import Conflict
 from persist.quoting import named
 
-Rule = Literal["earliest", "latest", "later", "sum", "new", "until_complete"]
+Rule = Literal["earliest", "latest", "later", "sum", "capped_sum", "new", "until_complete"]
+_MAX = 2**63 - 1
 _RULES: dict[Rule, str] = {
     "earliest": "CASE WHEN excluded.{0} < {1}.{0} THEN excluded.{0} ELSE {1}.{0} END",
     "latest": "CASE WHEN excluded.{0} > {1}.{0} THEN excluded.{0} ELSE {1}.{0} END",
     # An instant, as milliseconds. One that another program spoilt is text, or beyond the calendar, and is replaced.
     "later": "CASE WHEN {1}.{0} BETWEEN excluded.{0} AND 253402300799998 THEN {1}.{0} + 1 ELSE excluded.{0} END",
     "sum": "{1}.{0} + excluded.{0}",
+    # of figures that are not negative; at most what 64 bits hold
+    "capped_sum": f"CASE WHEN {{1}}.{{0}} > {_MAX} - excluded.{{0}} THEN {_MAX} ELSE {{1}}.{{0}} + excluded.{{0}} END",
     "new": "excluded.{0}",
     "until_complete": "CASE WHEN {1}.complete THEN {1}.{0} ELSE excluded.{0} END",
 }

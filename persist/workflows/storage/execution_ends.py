@@ -3,12 +3,14 @@
 from collections.abc import Callable
 from typing import Any
 
-from sqlalchemy import bindparam, func, update
+from sqlalchemy import bindparam, func, select, update
 
 from persist.db.statements.prepared import Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_flag, optional_cost, optional_count, optional_label
-from persist.workflows.models import executions
+from persist.usage.schemas import Source
+from persist.usage.writing import MOST, Call, keyed, micros, window_of, write
+from persist.workflows.models import executions, runs
 
 _E = executions.c
 _id = param("row_id")
@@ -43,6 +45,13 @@ SET_OUTPUT = Statement(update(executions).where(_E.id == _id).values(output_text
 """Store the final text of the execution of an id."""
 
 
+_ENDING = Statement(
+    select(_E.finished_at, _E.skill, _E.workflow_run_id, runs.c.workflow_name, runs.c.concurrency_key)
+    .outerjoin(runs, runs.c.id == _E.workflow_run_id)
+    .where(_E.id == _id)
+)
+
+
 def end_values(work: UnitOfWork, *, success: bool, error: str | None, **totals: Any) -> dict[str, Any]:
     """The values for FINISH. `totals`: those of `executions.finish` that were given. Raises InvalidValue."""
     given: dict[str, Any] = {
@@ -56,6 +65,39 @@ def end_values(work: UnitOfWork, *, success: bool, error: str | None, **totals: 
     return {"at": work.now(), **{f"set_{name}": value for name, value in given.items()}}
 
 
+def count_usage(work: UnitOfWork, execution_id: str, model: str, values: dict[str, Any], *, provider: str | None) -> None:
+    """Count what an execution used as a call of a model, unless it had ended before. `values`: those of `end_values`."""
+    row = work.row(_ENDING, row_id=execution_id)
+    if row is None or row[0] is not None:
+        return
+    _, skill, run_id, workflow, concurrency_key = row
+    used = {ours: values[f"set_{theirs}"] for ours, theirs in _FIGURES.items()}
+    call = Call.of(
+        work,
+        Source.RUN,
+        execution_id if run_id is None else run_id,
+        values["at"],
+        model,
+        **{name: None if value is None else min(value, MOST) for name, value in used.items()},
+        cost_usd_micros=micros(values["set_cost_usd"]),
+        source=f"execution:{execution_id}",
+        provider=provider,
+        operation=skill,
+        run_id=run_id,
+        workflow=workflow,
+        error=values["set_error"],
+        **keyed(concurrency_key),
+    )
+    write(work, window_of(work.runtime.settings), call)
+
+
+_FIGURES = {
+    "token_input": "input_tokens",
+    "token_output": "output_tokens",
+    "token_cache_read": "cache_read_input_tokens",
+    "token_cache_write": "cache_creation_input_tokens",
+    "duration_ms": "duration_ms",
+}
 _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "cost_usd": optional_cost,
     "session_id": optional_label,

@@ -14,6 +14,7 @@ from sqlalchemy.sql.expression import FromClause
 from persist.db.schema.column_types import Int64
 from persist.db.statements.prepared import Statement, param
 from persist.db.unreadable.cells import OnUnreadable
+from persist.usage.spending import ANY_USED_UP, used_up
 from persist.workflows.limit_values import WORKFLOW_PREFIX
 from persist.workflows.models import IS_LEASED, IS_RUNNING, IS_RUNNING_UNDER_KEY, limits, runs, starts
 
@@ -21,8 +22,8 @@ _DAY_MS = 86_400_000
 _now_ms = bindparam("now_ms", type_=Int64())
 _ONE: ColumnElement[Any] = literal_column("1")
 _PREFIX: ColumnElement[Any] = literal_column(f"'{WORKFLOW_PREFIX}'")
-ANY_LIMIT = exists(select(limits.c.key))
-"""Whether there is any limit."""
+ANY_LIMIT = or_(exists(select(limits.c.key)), ANY_USED_UP)
+"""Whether there is any limit, or any budget that is used up."""
 
 
 def _count(table: FromClause, *which: Any) -> ColumnElement[Any]:
@@ -73,7 +74,8 @@ def _is_none(query: Select[Any]) -> ColumnElement[bool]:
 def _none_reached(key: ColumnElement[Any], running: ColumnElement[Any], nth: ColumnElement[Any]) -> ColumnElement[bool]:
     limit = limits.alias("bound")
     reached = or_(limit.c.concurrency < running + nth, _rate_is_reached(limit, nth))
-    return _is_none(select(_ONE).where(limit.c.key == key, reached).correlate_except(limit))
+    none_reached = _is_none(select(_ONE).where(limit.c.key == key, reached).correlate_except(limit))
+    return and_(none_reached, _is_none(used_up(key)))
 
 
 def has_room(

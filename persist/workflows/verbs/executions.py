@@ -14,7 +14,7 @@ from persist.db.values.pages import Page, PagedList
 from persist.errors import NotFound
 from persist.workflows.models import executions, runs
 from persist.workflows.schemas import ChatThread, Execution, ExecutionStats, Lease, StatsBucket, StopReason
-from persist.workflows.storage.execution_ends import FINISH, SET_OUTPUT, end_values
+from persist.workflows.storage.execution_ends import FINISH, SET_OUTPUT, count_usage, end_values
 from persist.workflows.storage.execution_inserts import insert_execution, inserted_row
 from persist.workflows.storage.execution_rows import COLUMNS, execution_value, get_execution, hold_run_of, holds
 from persist.workflows.storage.hold_guard import WRITABLE, guard_values
@@ -109,11 +109,16 @@ class Executions(Repository):
         stop_reason: str | None = None,
         extension_status: Json = None,
         lease: Lease | None = None,
+        model: str | None = None,
+        provider: str | None = None,
     ) -> bool:
         """End the execution, now; after several calls the last one counts.
 
         `success`, `error`, `turns` and `duration_ms` are set as given, None included; every other column keeps its
         value where it is omitted.
+
+        With a `model` what it used is also a call of that model, with its sums and budgets (`usage`), counted once, when the
+        execution ends first: for hosts that report it by no recorder and by no sample.
         """
         work = self._work
         values = end_values(
@@ -134,6 +139,8 @@ class Executions(Repository):
         )
         if not holds(work, id, lease):
             return False
+        if model is not None:
+            count_usage(work, id, model, values, provider=provider)
         with work.batch(last=True) as batch:
             batch.run(FINISH, row_id=id, **values)
         return True

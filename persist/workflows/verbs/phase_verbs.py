@@ -6,7 +6,7 @@ from persist.db.transactions.repository import Repository, writes
 from persist.db.values.json import Json
 from persist.errors import Conflict, InvalidValue, NotFound
 from persist.workflows.schemas import Lease, Phase, WorkflowRun
-from persist.workflows.storage.execution_ends import FINISH, SET_OUTPUT, end_values
+from persist.workflows.storage.execution_ends import FINISH, SET_OUTPUT, count_usage, end_values
 from persist.workflows.storage.execution_inserts import insert_execution
 from persist.workflows.storage.execution_rows import hold_run_of
 from persist.workflows.storage.payloads import small_label
@@ -62,10 +62,13 @@ class Phases(Repository):
         stop_reason: str | None = None,
         extension_status: Json = None,
         lease: Lease | None = None,
+        model: str | None = None,
+        provider: str | None = None,
     ) -> WorkflowRun:
         """Store that the phase is done: its text, what it used, and an entry in the run's history. It becomes the current phase.
 
-        Raises NotFound if its execution or its run is gone, InvalidValue for a phase that was done before.
+        `model`, `provider`: as for `executions.finish`. Raises NotFound if its execution or its run is gone, InvalidValue for a
+        phase that was done before.
         """
         work = self._work
         execution_id = _begun(phase)
@@ -87,6 +90,8 @@ class Phases(Repository):
             extension_status=extension_status,
         )
         run = progress.append_phase(work, phase.run_id, phase.name, {**(entry or {}), "execution": execution_id}, lease)
+        if model is not None:
+            count_usage(work, execution_id, model, values, provider=provider)
         with work.batch(last=True) as batch:
             ended = batch.run(FINISH, row_id=execution_id, **values)
             if text is not None:

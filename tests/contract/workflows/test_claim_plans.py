@@ -15,6 +15,7 @@ IN_ORDER = {
     "SCAN CONSTANT ROW",
     "SCAN main.workflow_overrides",
     "SCAN main.workflow_limits USING COVERING INDEX sqlite_autoindex_workflow_limits_1",
+    "SEARCH main.usage_spending USING COVERING INDEX ix_usage_spending_used_up (passed=?)",
     "SCAN each_0",
     "SCAN each_1",
     "SCAN waiting USING INDEX ix_workflow_runs_ready",

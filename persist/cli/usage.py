@@ -1,0 +1,101 @@
+"""`persist usage`: what calls of models used and cost, by day or by who used it, with a bar for each line."""
+
+import shutil
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import click
+
+from persist.cli.ages import to_age
+from persist.cli.database import Database, as_json, on_database, quiet
+from persist.cli.output import columns, inline, say, say_json, say_table
+from persist.usage.schemas import Bucket, Group, UsageSum
+
+_MILLION = 1_000_000
+_LEAST_BAR, _MOST_BAR = 8, 40
+_LINES = click.Choice([str(kind) for kind in (*Bucket, *Group)])
+_FILTERS = tuple(str(group) for group in Group)
+
+
+def _filters(command: Any) -> Any:
+    for name in reversed(_FILTERS):
+        shown = "KIND:ID" if name == "scope" else "NAME"
+        command = click.option(f"--{name}", metavar=shown, help=f"Only of this {name}.")(command)
+    return command
+
+
+@click.command("usage", short_help="What models were used for how much, by day or by who used them.")
+@on_database
+@click.option("--by", type=_LINES, default=str(Bucket.DAY), show_default=True, help="A line for each.")
+@click.option("--since", callback=to_age, metavar="AGE", help="Only the time since so long ago: 12h, 30d.")
+@click.option("--until", callback=to_age, metavar="AGE", help="Only the time until so long ago.")
+@_filters
+@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many lines.")
+@click.option("--after", metavar="CURSOR", help="The page after the one that ended with this cursor.")
+@as_json
+@quiet("Print the costs alone.")
+def usage(
+    database: Database,
+    by: str,
+    since: timedelta | None,
+    until: timedelta | None,
+    limit: int,
+    after: str | None,
+    as_json: bool,
+    quiet: bool,
+    **filters: str | None,
+) -> None:
+    """Sum up tokens and cost of calls of models, in UTC days or hours, or for each model, agent, owner and so on.
+
+    Days and hours come newest first, the others by cost. A bar shows the cost, or the tokens where no cost is known. With --json:
+    an object with `items` and `cursor`, null on the last page; cost is in millionths of a US dollar.
+    """
+    now = datetime.now(UTC)
+    begins, ends = (None if age is None else now - age for age in (since, until))
+    with database.open(read_only=True) as store, store.read() as tx:
+        if by in Bucket._value2member_map_:
+            page = (tx.usage.by_day if by == Bucket.DAY else tx.usage.by_hour)(begins, ends, **filters, limit=limit, after=after)
+        else:
+            page = tx.usage.by_group(by, begins, ends, **filters, limit=limit, after=after)
+    if as_json:
+        say_json({"items": [one.model_dump(mode="json") for one in page.items], "cursor": page.cursor})
+    elif quiet:
+        for one in page.items:
+            say(cost(one.cost_usd_micros))
+    elif not page.items:
+        say("No calls.", err=True)
+    else:
+        rows = [(by.upper(), "CALLS", "INPUT", "OUTPUT", "CACHED", "COST"), *(_row(one, by) for one in page.items)]
+        say_table(with_bars(rows, page.items))
+        if page.cursor is not None:
+            say(f"There are more: add --after {page.cursor}", err=True)
+
+
+def with_bars(rows: list[tuple[str, ...]], sums: list[UsageSum], width: int | None = None) -> list[tuple[str, ...]]:
+    """The rows, of which the first is the head, with a bar at the end of each, in what is left of the terminal's width."""
+    taken = max(len(line) for line in columns([(*row, "") for row in rows])) + 2
+    size = max(_LEAST_BAR, min(_MOST_BAR, (shutil.get_terminal_size().columns if width is None else width) - taken))
+    costs = [one.cost_usd_micros for one in sums]
+    figures = costs if any(costs) else [one.token_input + one.token_output for one in sums]
+    most = max(figures, default=0) or 1
+    return [(*rows[0], ""), *((*row, bar(figure, most, size)) for row, figure in zip(rows[1:], figures, strict=True))]
+
+
+def bar(figure: int, most: int, size: int) -> str:
+    """A bar for a figure, of so many characters for the highest one; at least one for a figure that is not 0."""
+    return "#" * (0 if figure <= 0 else max(1, figure * size // most))
+
+
+def _row(one: UsageSum, by: str) -> tuple[str, ...]:
+    if one.starts_at is None:
+        name = inline(one.group or "-")
+    else:
+        name = one.starts_at.strftime("%Y-%m-%d" if by == Bucket.DAY else "%Y-%m-%d %H:00")
+    counts = (one.calls, one.token_input, one.token_output, one.token_cache_read + one.token_cache_write)
+    price = cost(one.cost_usd_micros) + ("+" if one.unpriced else "")
+    return (name, *(f"{count:,}" for count in counts), price)
+
+
+def cost(micros: int) -> str:
+    """An amount of US dollars, to the hundredth of a cent."""
+    return f"${micros // _MILLION:,}.{micros % _MILLION // 100:04}"

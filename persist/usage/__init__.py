@@ -1,0 +1,1 @@
+"""Usage: what calls of models used and cost, by whom, and budgets."""

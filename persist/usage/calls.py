@@ -1,0 +1,140 @@
+"""`tx.usage.calls`: single calls of models, in a window of each instance, session and run."""
+
+import builtins
+from datetime import datetime
+from functools import cache
+
+from sqlalchemy import select
+
+from persist.db.statements.prepared import LIMIT, Statement, param
+from persist.db.transactions.own_scope import public_scope, resolve_scope
+from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.values.arguments import check_flag, check_label
+from persist.db.values.frozen import construct
+from persist.db.values.pages import Page, check_limit, decode_cursor
+from persist.errors import InvalidValue
+from persist.usage.models import calls
+from persist.usage.schemas import Source, UsageCall
+from persist.usage.spending import refuse
+from persist.usage.writing import Call, window_of, write
+
+List = builtins.list
+_C = calls.c
+_FIELDS = tuple(UsageCall.model_fields)
+_LIST = "usage calls"
+
+
+@cache
+def _listing(after: bool) -> Statement:
+    query = select(*(_C[name] for name in _FIELDS)).where(_C.scope == param("of_scope"))
+    if after:
+        query = query.where(_C.seq < param("after_seq"))
+    return Statement(query.order_by(_C.seq.desc()).limit(LIMIT))
+
+
+class UsageCalls(Repository):
+    """`tx.usage.calls`. A call is of an instance, a chat session or a workflow run; of that of the file if none is named."""
+
+    @writes
+    def record(
+        self,
+        *,
+        model: str,
+        at: datetime | None = None,
+        instance_id: str | None = None,
+        session_id: str | None = None,
+        run_id: str | None = None,
+        provider: str | None = None,
+        operation: str | None = None,
+        agent: str | None = None,
+        owner: str | None = None,
+        workspace: str | None = None,
+        workflow: str | None = None,
+        task_id: str | None = None,
+        trace_id: str | None = None,
+        span_id: str | None = None,
+        token_input: int | None = None,
+        token_output: int | None = None,
+        token_cache_read: int | None = None,
+        token_cache_write: int | None = None,
+        token_reasoning: int | None = None,
+        cost_usd_micros: int | None = None,
+        duration_ms: int | None = None,
+        error: str | None = None,
+        key: str | None = None,
+        within_budget: bool = False,
+    ) -> bool:
+        """Record a call in its window, in the sums, and on budgets. `at`: when it happened; None: now.
+
+        A call is of the instance or session that is named, else of the run; `run_id` may be given beside them. `key`: the call is
+        recorded once by it, as long as the window keeps it; the result is False where it was there. Tokens by kind: input without
+        cached ones, and reasoning as a part of output. Cost is in millionths of a US dollar. `within_budget`: record nothing and
+        raise BudgetExceeded where a budget of the call was used up before it. Raises InvalidValue.
+        """
+        work = self._work
+        kind, id = scope_of(work, instance_id, session_id, run_id)
+        call = Call.of(
+            work,
+            kind,
+            id,
+            work.now() if at is None else at,
+            model,
+            provider=provider,
+            operation=operation,
+            agent=agent,
+            owner=owner,
+            workspace=workspace,
+            workflow=workflow,
+            task_id=task_id,
+            run_id=run_id,
+            trace_id=trace_id,
+            span_id=span_id,
+            token_input=token_input,
+            token_output=token_output,
+            token_cache_read=token_cache_read,
+            token_cache_write=token_cache_write,
+            token_reasoning=token_reasoning,
+            cost_usd_micros=cost_usd_micros,
+            duration_ms=duration_ms,
+            error=error,
+            source=key,
+        )
+        if check_flag("within_budget", within_budget):
+            refuse(work, call.budget_keys(), call.at)
+        return write(work, window_of(work.runtime.settings), call)
+
+    @reads
+    def list(
+        self,
+        *,
+        instance_id: str | None = None,
+        session_id: str | None = None,
+        run_id: str | None = None,
+        limit: int = 20,
+        after: str | None = None,
+    ) -> Page[UsageCall]:
+        """The calls that the window of an instance, session or run keeps, the one written last first."""
+        work = self._work
+        kind, id = scope_of(work, instance_id, session_id, run_id)
+        scope = f"{kind}:{id}"
+        values, bound = {}, {"scope": scope}
+        if after is not None:
+            (values["after_seq"],) = decode_cursor(check_label("after", after), _LIST, bound, (int,))
+        rows = work.rows(_listing(after is not None), of_scope=scope, **values, limit=check_limit(limit) + 1)
+
+        def value(row: tuple[object, ...]) -> UsageCall:
+            return construct(UsageCall, dict(zip(_FIELDS, row, strict=True)))
+
+        return Page.of(rows, limit, value, name=_LIST, filters=bound, key=lambda _, item: [item.seq])
+
+
+def scope_of(work: UnitOfWork, instance_id: str | None, session_id: str | None, run_id: str | None) -> tuple[Source, str]:
+    """What a call belongs to. Raises InvalidValue if both an instance and a session are named, or nothing on a server."""
+    if instance_id is not None and session_id is not None:
+        raise InvalidValue("session_id", "a call is of an instance or of a session, and not of both.")
+    if session_id is not None:
+        return Source.SESSION, work.label("session_id", session_id)
+    if instance_id is None and run_id is not None:
+        return Source.RUN, work.label("run_id", run_id)
+    return Source.INSTANCE, public_scope(work, "instance_id", resolve_scope(work, "instance_id", instance_id))

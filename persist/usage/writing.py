@@ -1,0 +1,252 @@
+"""Writing a call: into the window of its scope, into the sums of its hour and day, and to the budgets that it is under.
+
+All in the transaction of what reports it, and always in this order: call, sums, budgets by key. Writers of one scope wait for
+each other, and those of other scopes do not wait for them, unless a budget is on what they have in common.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from hashlib import blake2b
+from typing import Any, NamedTuple, Self
+
+from sqlalchemy import Text, bindparam, delete, func, insert, select
+
+from persist.db.changes.batch import Batch, Pending
+from persist.db.changes.driver_statements import StatementRunner
+from persist.db.expressions.upsert import Rule, merge, merging
+from persist.db.schema.column_types import LABEL_BYTES, Label
+from persist.db.statements.prepared import Row, Statement, param
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.values.arguments import check_count, optional_label
+from persist.db.values.clock import as_utc, to_ms
+from persist.db.values.escaping import has_half, utf8_size
+from persist.errors import Conflict, InvalidValue
+from persist.settings import Settings
+from persist.usage import spending
+from persist.usage.models import calls, rollups
+from persist.usage.periods import bucket_start
+from persist.usage.schemas import Bucket, Of, Source
+
+TOKENS = ("token_input", "token_output", "token_cache_read", "token_cache_write", "token_reasoning")
+FIGURES = (*TOKENS, "cost_usd_micros", "duration_ms")
+DIMENSIONS = ("scope", "model", "agent", "owner", "workspace", "workflow")
+SUMS = ("calls", "errors", "unpriced", *FIGURES)
+MOST = 2**53
+"""The highest figure of one call."""
+Window = tuple[int, int]
+_TRIES = 8
+_C = calls.c
+_VALUES = tuple(column.name for column in calls.columns if column.name != "seq")
+_NAMES = tuple(name for name in _VALUES if name != "occurred_at")
+_last = func.coalesce(func.max(_C.seq), 0)
+_ADD = Statement(
+    merging(
+        insert(calls).from_select(
+            ["seq", *_VALUES],
+            select(_last + 1, *(bindparam(f"new_{name}", type_=_C[name].type) for name in _VALUES)).where(
+                _C.scope == param("of_scope")
+            ),
+        )
+    ).returning(_C.seq)
+)
+"""ON CONFLICT of any key: another call has taken the number since, or the source was counted."""
+_COUNTED = Statement(select(_C.seq).where(_C.scope == param("of_scope"), _C.source == param("of_source")))
+_TRIM = Statement(delete(calls).where(_C.scope == param("of_scope"), _C.seq <= param("until_seq")))
+_RULES: dict[str, Rule] = dict.fromkeys(SUMS, "capped_sum")
+# Dimensions were checked when they were bound to the call: as plain Text they skip the checks of the Label type.
+_ROLL_UP = Statement(
+    merge(rollups, "group_key", "bucket", "starts_at", **_RULES).values(
+        {
+            column.name: bindparam(f"of_{column.name}", type_=Text() if isinstance(column.type, Label) else column.type)
+            for column in rollups.columns
+        }
+    )
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """A call of a model that is to be written; see UsageCall. `at`: an instant in UTC."""
+
+    source_kind: Source
+    source_id: str
+    at: datetime
+    model: str
+    figures: Mapping[str, int | None]
+    source: str | None = None
+    provider: str | None = None
+    operation: str | None = None
+    agent: str = ""
+    owner: str = ""
+    workspace: str = ""
+    workflow: str = ""
+    task_id: str | None = None
+    run_id: str | None = None
+    trace_id: str | None = None
+    span_id: str | None = None
+    error: str | None = None
+
+    @property
+    def scope(self) -> str:
+        """What the call belongs to, as it is stored."""
+        return f"{self.source_kind}:{self.source_id}"
+
+    @property
+    def tokens(self) -> int:
+        """The tokens that count for budgets: reasoning is a part of output."""
+        return sum(self.figures.get(name) or 0 for name in TOKENS[:-1])
+
+    def budget_keys(self) -> tuple[str, ...]:
+        """The keys of the budgets that the call is under."""
+        named = {Of.OWNER: self.owner, Of.WORKSPACE: self.workspace, Of.WORKFLOW: self.workflow, Of.AGENT: self.agent}
+        keys = [f"{of}:{value}" for of, value in named.items() if value]
+        return tuple(sorted([*keys, self.scope] if self.source_kind == Source.INSTANCE else keys))
+
+    @classmethod
+    def of(cls, work: UnitOfWork, kind: Source, id: str, at: object, model: object, **given: Any) -> Self:
+        """A call of checked arguments. Raises InvalidValue, and PayloadTooLarge for a long error."""
+        figures = {name: _figure(name, given.pop(name, None)) for name in FIGURES}
+        error = given.pop("error", None)
+        labels = {name: optional_label(name, value) for name, value in given.items()}
+        for name in ("agent", "owner", "workspace", "workflow"):
+            labels[name] = labels.get(name) or ""
+        return cls(
+            source_kind=kind,
+            source_id=id,
+            at=to_ms(as_utc("at", at)),
+            model=work.label("model", model),
+            figures=figures,
+            error=None if error is None else work.body("error", error),
+            **labels,  # type: ignore[arg-type]  # None only where the field takes it
+        )
+
+
+def micros(cost_usd: float | None) -> int | None:
+    """A cost in millionths of a US dollar. None: unknown, as is a cost of 0 that nobody gave."""
+    return min(MOST, round(cost_usd * 1_000_000)) if cost_usd else None
+
+
+def named_model(model: object) -> tuple[str, str | None]:
+    """The name of a model and its provider in what a session or message keeps as its model; empty if it has no name."""
+    if isinstance(model, str):
+        return _short(model) or "", None
+    if not isinstance(model, Mapping):
+        return "", None
+    return _first(model, "model_id", "modelId", "modelID", "id", "name") or "", _first(
+        model, "provider_id", "providerId", "providerID", "provider"
+    )
+
+
+def _first(model: Mapping[str, Any], *names: str) -> str | None:
+    return next((found for name in names if (found := _short(model.get(name))) is not None), None)
+
+
+def _short(value: object) -> str | None:
+    """Text that a label can hold, else None."""
+    if not isinstance(value, str) or not 0 < utf8_size(value) <= LABEL_BYTES or "\x00" in value or has_half(value):
+        return None
+    return value
+
+
+def keyed(concurrency_key: str | None) -> dict[str, str]:
+    """The dimension that the concurrency key of a run names, if it is the key of a budget: `owner:NAME` and so on."""
+    of, _, value = (concurrency_key or "").partition(":")
+    return {of: value} if value and of in (Of.OWNER, Of.WORKSPACE, Of.AGENT) else {}
+
+
+def _figure(name: str, value: object) -> int | None:
+    if value is None:
+        return None
+    if check_count(name, value) > MOST:
+        raise InvalidValue(name, "so much cannot be of one call.")
+    return value  # type: ignore[return-value]  # a checked count
+
+
+def window_of(settings: Settings) -> Window:
+    """How many calls the window of a scope keeps, and how many are written between two trims."""
+    return settings.usage_calls_keep, settings.usage_calls_trim_every or max(1, settings.usage_calls_keep // 10)
+
+
+class Begun(NamedTuple):
+    """What was asked of the database for a call in a batch that is not sent yet."""
+
+    added: Pending[Row | None]
+    limits: Pending[list[Row]]
+
+
+def begin(batch: Batch, call: Call) -> Begun:
+    """Begin to write a call in a batch of its verb, which knows that it is not counted yet; `end` follows when that was sent."""
+    added = batch.returned(_ADD, **_values(call))
+    _roll_up(batch, call)
+    return Begun(added, spending.ask(batch, call.budget_keys()))
+
+
+def end(db: StatementRunner, window: Window, call: Call, begun: Begun) -> None:
+    """End what `begin` began. Raises Conflict if others keep writing calls of the scope."""
+    number = _add(db, call) if begun.added.result is None else begun.added.result[0]
+    if number is None:  # another one had the same source: a step of a message that was deleted and is recorded again
+        number = _add(db, replace(call, source=None))
+    assert number is not None, "without a source it is written, or the error was raised"
+    _settle(db, window, call, number, begun.limits.result)
+
+
+def write(db: StatementRunner, window: Window, call: Call) -> bool:
+    """Write a call. False, and nothing changes, if the window has one of its source already.
+
+    Raises Conflict if others keep writing calls of the scope.
+    """
+    if call.source is None:
+        with db.batch() as batch:
+            begun = begin(batch, call)
+        end(db, window, call, begun)
+        return True
+    number = _add(db, call)
+    if number is None:
+        return False
+    with db.batch() as batch:
+        _roll_up(batch, call)
+        limits = spending.ask(batch, call.budget_keys())
+    _settle(db, window, call, number, limits.result)
+    return True
+
+
+def _settle(db: StatementRunner, window: Window, call: Call, number: int, limits: Sequence[Row]) -> None:
+    keep, every = window
+    if number % every == 0 and number > keep:
+        db.run(_TRIM, of_scope=call.scope, until_seq=number - keep)
+    spending.count(db, limits, call.at, cost=call.figures.get("cost_usd_micros") or 0, tokens=call.tokens)
+
+
+def _add(db: StatementRunner, call: Call) -> int | None:
+    for _ in range(_TRIES):
+        row = db.returned(_ADD, **_values(call))
+        if row is not None:
+            number: int = row[0]
+            return number
+        if call.source is not None and db.row(_COUNTED, of_scope=call.scope, of_source=call.source) is not None:
+            return None
+    raise Conflict("Others kept writing calls of the same scope; try again.")
+
+
+def _roll_up(batch: Batch, call: Call) -> None:
+    figures, dimensions = call.figures, {name: getattr(call, name) for name in DIMENSIONS}
+    given: dict[str, Any] = {f"of_{name}": value for name, value in dimensions.items()}
+    for name in FIGURES:
+        given[f"of_{name}"] = figures.get(name) or 0
+    given["of_group_key"], given["of_calls"] = group_key(dimensions), 1
+    given["of_errors"], given["of_unpriced"] = int(call.error is not None), int(figures.get("cost_usd_micros") is None)
+    for bucket in (Bucket.DAY, Bucket.HOUR):
+        batch.run(_ROLL_UP, of_bucket=bucket, of_starts_at=bucket_start(bucket, call.at), **given)
+
+
+def group_key(dimensions: Mapping[str, str]) -> str:
+    """The digest of what sums are kept apart by."""
+    text = "".join(f"{len(value)}:{value}" for value in (dimensions[name] for name in DIMENSIONS))
+    return blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def _values(call: Call) -> dict[str, Any]:
+    figures = call.figures
+    values = {f"new_{name}": figures.get(name) if name in FIGURES else getattr(call, name) for name in _NAMES}
+    return {"of_scope": call.scope, "new_occurred_at": call.at, **values}

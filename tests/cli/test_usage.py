@@ -1,0 +1,76 @@
+"""`persist usage` and `persist budgets`, on both databases."""
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from click.testing import Result
+
+from persist import Store
+from persist.cli.usage import bar
+
+Command = Callable[..., Result]
+EVIL = "m\x1b[2J"
+DAY = timedelta(days=1)
+
+
+@pytest.fixture(autouse=True)
+def _made(database_url: str) -> None:
+    Store.open(database_url).close()
+
+
+def test_usage_is_summed_up_with_bars(command: Command, database_url: str) -> None:
+    assert command("usage").stderr == "No calls.\n"
+    now = datetime.now(UTC)
+    with Store.open(database_url) as store, store.begin() as tx:
+        for model, cost, age in ((EVIL, 1_500_000, 0), ("模型", 750_000, 1), ("small", None, 1), ("small", 1_000, 400)):
+            tx.usage.calls.record(model=model, run_id="r", at=now - age * DAY, cost_usd_micros=cost, token_input=1234)
+    head, *lines = command("usage").stdout.splitlines()
+    assert head.split() == ["DAY", "CALLS", "INPUT", "OUTPUT", "CACHED", "COST"]
+    assert [line.split()[:6] for line in lines] == [
+        [f"{now:%Y-%m-%d}", "1", "1,234", "0", "0", "$1.5000"],
+        [f"{now - DAY:%Y-%m-%d}", "2", "2,468", "0", "0", "$0.7500+"],
+        [f"{now - 400 * DAY:%Y-%m-%d}", "1", "1,234", "0", "0", "$0.0010"],
+    ]
+    longest, half, least = (line.count("#") for line in lines)
+    assert (half, least) == (longest // 2, 1)
+    by_model = command("usage", "--by", "model", "--since", "7d").stdout
+    assert "\x1b" not in by_model
+    assert command("usage", "--by", "model", "--model", "small", "-q").stdout == "$0.0010\n"
+    first = json.loads(command("usage", "--by", "model", "--limit", "1", "--json").stdout)
+    assert [(item["group"], item["cost_usd_micros"]) for item in first["items"]] == [(EVIL, 1_500_000)]
+    rest = json.loads(command("usage", "--by", "model", "--after", first["cursor"], "--json").stdout)
+    assert ([item["group"] for item in rest["items"]], rest["cursor"]) == (["模型", "small"], None)
+
+
+def test_bars() -> None:
+    assert [bar(figure, 100, 10) for figure in (0, 1, 55, 100)] == ["", "#", "#####", "##########"]
+
+
+def test_budgets_are_set_listed_and_lifted(command: Command, database_url: str) -> None:
+    assert command("budgets", "ls").stderr == "No budgets.\n"
+    assert command("budgets", "set", "owner:maria", "--cost", "2.5").stdout == "Set owner:maria: $2.5000 per day.\n"
+    given = ("--per", "month", "--tokens", "1000", "--timezone", "Europe/Berlin", "--json")
+    made = json.loads(command("budgets", "set", "agent:build", *given).stdout)
+    assert (made["period"], made["max_cost_usd_micros"], made["max_tokens"]) == ("month", None, 1000)
+    with Store.open(database_url) as store:
+        store.usage.calls.record(model="m", run_id="r", owner="maria", cost_usd_micros=2_000_000)
+    head, *rows = command("budgets", "ls").stdout.splitlines()
+    assert head.split() == ["KEY", "PERIOD", "COST", "TOKENS", "USED", "UNTIL", "(UTC)"]
+    assert rows[1].split()[:9] == ["owner:maria", "day", "$2.0000", "of", "$2.5000", "0", "over", "80", "%"]
+    assert [item["passed"] for item in json.loads(command("budgets", "ls", "--json").stdout)["items"]] == [0, 80]
+    assert command("budgets", "ls", "-q").stdout == "agent:build\nowner:maria\n"
+    assert command("budgets", "rm", "owner:maria").stdout == "Lifted owner:maria per day.\n"
+    refused = command("budgets", "rm", "owner:maria")
+    assert (refused.exit_code, "There is no budget" in refused.stderr) == (1, True)
+
+
+@pytest.mark.parametrize(
+    "options", [["maria", "--cost", "1"], ["owner:m"], ["owner:m", "--cost", "-1"], ["owner:m", "--per", "week"]]
+)
+def test_a_budget_of_bad_values_is_refused(command: Command, options: list[str]) -> None:
+    refused = command("budgets", "set", *options)
+    assert refused.exit_code in (1, 2)
+    assert "Traceback" not in refused.output
+    assert command("budgets", "ls", "-q").stdout == ""

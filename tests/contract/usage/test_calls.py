@@ -1,0 +1,139 @@
+"""Calls of models: what is kept of each, who writes them, and that none is counted twice."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from persist.errors import InvalidValue
+from persist.settings import Settings
+from tests.contract.faces import every_way, in_one_way
+from tests.contract.usage.scenes import BOX, NOON, record, sums
+
+SECOND = timedelta(seconds=1)
+TOLD: dict[str, Any] = {
+    "provider": "example",
+    "operation": "chat",
+    "agent": "build",
+    "owner": "maria",
+    "workspace": "project",
+    "workflow": "triage",
+    "task_id": "t1",
+    "run_id": "run_1",
+    "trace_id": "0af7",
+    "span_id": "b7ad",
+    "token_input": 5,
+    "token_output": 4,
+    "token_cache_read": 3,
+    "token_cache_write": 2,
+    "token_reasoning": 1,
+    "cost_usd_micros": 70,
+    "duration_ms": 12,
+    "error": "503",
+}
+
+
+def listed(store: Any, **of: str) -> list[Any]:
+    with store.read() as tx:
+        calls: list[Any] = tx.usage.calls.list(**(of or BOX)).items
+    return calls
+
+
+@every_way
+def test_a_call_is_kept_as_it_was_told(store: Any) -> None:
+    assert record(store, **TOLD, **BOX, key="k") is True
+    (call,) = listed(store)
+    assert {name: getattr(call, name) for name in TOLD} == TOLD
+    assert (call.scope, call.seq, call.source, call.model, call.occurred_at) == ("instance:box", 1, "k", "large", NOON)
+    record(store)
+    newest = listed(store)[0]
+    assert (newest.seq, newest.cost_usd_micros, newest.agent, newest.run_id) == (2, None, "", None)
+    assert record(store, key="k") is False
+    assert [call.seq for call in listed(store)] == [2, 1]
+
+
+def test_a_window_keeps_the_calls_written_last_of_each_scope(open_store: Any) -> None:
+    store = open_store(settings=Settings(usage_calls_keep=3, usage_calls_trim_every=2))
+    for number in range(8):
+        record(store, 1, at=NOON - number * SECOND)
+        record(store, 1, session_id="ses")
+    assert [call.seq for call in listed(store)] == [8, 7, 6]
+    assert len(listed(store, session_id="ses")) == 3
+    assert [(one.calls, one.cost_usd_micros) for one in sums(store, "by_day")] == [(16, 16)]
+    with store.read() as tx:
+        page = tx.usage.calls.list(**BOX, limit=2)
+        assert [call.seq for call in tx.usage.calls.list(**BOX, limit=2, after=page.cursor).items] == [6]
+
+
+def test_a_sample_with_a_model_is_a_call_too(store: Any) -> None:
+    """A sample without one stays what it was."""
+    with store.begin() as tx:
+        sample = tx.telemetry.usage.sample
+        plain = sample(at=NOON, token_input=1, **BOX)
+        told = sample(at=NOON, token_input=2, cost_usd_micros=9, model="large", owner="maria", workspace_id="w", key="k", **BOX)
+        again = sample(at=NOON, token_input=2, cost_usd_micros=9, model="large", key="k", **BOX)
+    assert (plain.token_input, told.token_input, again.token_input) == (1, 3, 3)
+    (call,) = listed(store)
+    assert (call.token_input, call.cost_usd_micros, call.owner, call.workspace) == (2, 9, "maria", "w")
+    assert [one.calls for one in sums(store, "by_model")] == [1]
+
+
+@in_one_way(
+    ("path", "given"),
+    [
+        ("model", {"owner": "maria"}),
+        ("model", {"within_budget": True}),
+        ("model", {"model": ""}),
+        ("token_reasoning", {"model": "m", "token_reasoning": -1}),
+        ("token_input", {"model": "m", "token_input": 2**60}),
+        ("error", {"model": "m", "error": 503}),
+    ],
+)
+def test_a_sample_of_bad_values_writes_nothing(store: Any, path: str, given: dict[str, Any]) -> None:
+    with store.begin() as tx:
+        with pytest.raises(InvalidValue) as refused:
+            tx.telemetry.usage.sample(at=NOON, **BOX, **given)
+        assert tx.telemetry.usage.totals(**BOX).samples == 0
+    assert (refused.value.path, listed(store)) == (path, [])
+
+
+@every_way
+def test_steps_of_a_recorded_turn_are_calls_of_the_session(store: Any) -> None:
+    model = {"provider_id": "example", "model_id": "large"}
+    with store.begin() as tx:
+        session = tx.chat.sessions.create(agent="build", model=model, owner="maria").id
+    with store.record(session) as recorder:
+        recorder.feed({"type": "start"})
+        recorder.step_usage(0, input_tokens=10, output_tokens=5, cache_read_tokens=4, reasoning_tokens=2, cost_usd=0.25)
+        recorder.feed_many([{"type": "text-start", "id": "t"}, {"type": "text-delta", "id": "t", "delta": "hi"}])
+        recorder.step_usage(0, input_tokens=10, output_tokens=5)
+        recorder.step_usage(1, input_tokens=1, output_tokens=1)
+        recorder.feed({"type": "finish"})
+    with store.begin() as tx:
+        (message,) = tx.chat.messages.list(session)
+        tx.chat.messages.record_step_usage(message["id"], 1, input_tokens=1, output_tokens=1)
+    last, first = listed(store, session_id=session)
+    assert (first.model, first.provider, first.agent, first.owner) == ("large", "example", "build", "maria")
+    assert (first.token_input, first.token_cache_read, first.token_reasoning, first.cost_usd_micros) == (6, 4, 2, 250_000)
+    assert (last.source, last.cost_usd_micros) == (f"step:{message['id']}:1", None)
+    (day,) = sums(store, "by_day", group="owner")
+    assert (day.group, day.calls, day.unpriced, day.token_output) == ("maria", 2, 1, 6)
+
+
+def test_executions_that_name_a_model_are_calls_of_their_run(store: Any) -> None:
+    with store.begin() as tx:
+        flows = tx.workflows
+        run = flows.runs.create("triage", trigger_id="t", current_phase="plan", concurrency_key="owner:maria")
+        about = {"trigger_type": "t", "trigger_id": "t", "workflow_run_id": run.id}
+        first, silent = (flows.executions.start(skill=f"triage:{name}", **about).id for name in ("plan", "code"))
+        used = {"input_tokens": 7, "output_tokens": 3, "cache_creation_input_tokens": 2, "cost_usd": 0.5, "duration_ms": 9}
+        flows.executions.finish(silent, success=True, **used)
+        flows.executions.finish(first, success=False, error="503", model="large", provider="example", **used)
+        flows.executions.finish(first, success=True, model="large", **used)
+        phase = flows.phases.begin(run.id, "review")
+        flows.phases.finish(phase, model="small", output_tokens=1)
+    review, plan = listed(store, run_id=run.id)
+    assert (plan.source, plan.workflow, plan.owner, plan.operation) == (f"execution:{first}", "triage", "maria", "triage:plan")
+    assert (plan.token_input, plan.token_cache_write, plan.cost_usd_micros, plan.error) == (7, 2, 500_000, "503")
+    assert (review.model, review.token_output) == ("small", 1)
+    assert [(one.group, one.calls, one.errors) for one in sums(store, "by_group", "model")] == [("large", 1, 1), ("small", 1, 0)]
