@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from enum import StrEnum
 
-from persist.db.dialects.postgres.raw_writes import OUTER_ROLE
+OUTER_ROLE = "CASE current_setting('role') WHEN 'none' THEN session_user::text ELSE current_setting('role') END"
+"""The role of the writer, which is not the current one in a function of the owner's."""
 
 
 class RoleKind(StrEnum):

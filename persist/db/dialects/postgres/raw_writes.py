@@ -2,6 +2,7 @@
 
 from sqlalchemy import Table
 
+from persist.db.dialects.roles import OUTER_ROLE
 from persist.db.schema.raw_writes import KEPT, LOGGED, MAX_CHARACTERS, MAX_NOTES, SETTING, LoggedWrites
 from persist.db.schema.row_guards import PREFIX
 
@@ -11,8 +12,6 @@ MARK = f"set_config('{SETTING}', 'on', true)"
 """What marks a transaction, in the SELECT with which it begins."""
 MARK_JOINED = f"SET LOCAL {SETTING} = 'on'"
 UNMARK_JOINED = f"SET LOCAL {SETTING} = ''"
-OUTER_ROLE = "CASE current_setting('role') WHEN 'none' THEN session_user::text ELSE current_setting('role') END"
-"""The role of the writer, which in the function below is not the current one."""
 _NOTE = f"""
 DECLARE was jsonb; is_now jsonb; row_key jsonb; said jsonb; notes bigint; scope text := '';
 BEGIN
