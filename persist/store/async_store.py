@@ -1,12 +1,12 @@
 """The async store: the same names as Store, awaited."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from sqlalchemy import Engine
 
@@ -27,6 +27,7 @@ from persist.db.values.clock import Clock
 from persist.db.values.json import Json
 from persist.errors import InvalidValue, PersistError, StoreInUse
 from persist.lazy_imports import lazy_modules
+from persist.store.async_opening import Opening
 from persist.store.store import Store
 from persist.store.transaction import VerbRun, pause_before_retry
 
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from persist.chat.recording.async_recorder import AsyncRecorder
     from persist.events.schemas import Event
     from persist.settings import Settings
+    from persist.store.metrics import Metrics
     from persist.workflows.schemas import Lease, WorkflowRun
 
 with lazy_modules(globals()):
@@ -54,6 +56,7 @@ with lazy_modules(globals()):
     from persist.messaging import aio as messaging
     from persist.programs import aio as programs
     from persist.replay_streams import aio as replay_streams
+    from persist.store import metrics as measuring
     from persist.telemetry import aio as telemetry
     from persist.transcripts import aio as transcripts
     from persist.workflows import aio as workflows
@@ -142,9 +145,10 @@ class AsyncStore(AsyncDomains):
         settings: "Settings | None" = None,
         clock: Clock | None = None,
         sleep: Callable[[float], None] | None = None,
-    ) -> "Opening":
+    ) -> "Opening[AsyncStore]":
         """See Store.open. Await it, or enter it: `async with AsyncStore.open(url) as store`."""
         return Opening(
+            cls,
             lambda: Store.open(
                 url,
                 migrate=migrate,
@@ -158,15 +162,15 @@ class AsyncStore(AsyncDomains):
                 settings=settings,
                 clock=clock,
                 sleep=sleep,
-            )
+            ),
         )
 
     @classmethod
     def from_engine(
         cls, engine: Engine, *, schema: str | None = None, settings: "Settings | None" = None, clock: Clock | None = None
-    ) -> "Opening":
+    ) -> "Opening[AsyncStore]":
         """See Store.from_engine: a synchronous engine, used from worker threads."""
-        return Opening(lambda: Store.from_engine(engine, schema=schema, settings=settings, clock=clock))
+        return Opening(cls, lambda: Store.from_engine(engine, schema=schema, settings=settings, clock=clock))
 
     @asynccontextmanager
     async def begin(self) -> AsyncIterator[AsyncTransaction]:
@@ -181,8 +185,8 @@ class AsyncStore(AsyncDomains):
             yield transaction
 
     @asynccontextmanager
-    async def _transaction(self, *, writable: bool) -> AsyncIterator[AsyncTransaction]:
-        work = AsyncUnitOfWork(self._worker_pool, UnitOfWork(self._runtime, writable=writable))
+    async def _transaction(self, *, writable: bool, retries: int = 0) -> AsyncIterator[AsyncTransaction]:
+        work = AsyncUnitOfWork(self._worker_pool, UnitOfWork(self._runtime, writable=writable), retries)
         await work.begin()
         try:
             yield AsyncTransaction(work)
@@ -213,15 +217,21 @@ class AsyncStore(AsyncDomains):
             raise InvalidValue("attempts", "expected at least 1.")
         for attempt in range(attempts):
             try:
-                async with self.begin() as tx:
+                async with self._transaction(writable=True, retries=attempt) as tx:
                     result = await fn(tx)
                 return result
             except PersistError as error:
                 pause = pause_before_retry(self._runtime, error, attempt, attempts)
                 if pause is None:
                     raise
+                self._runtime.counters.retried(self._runtime.errors.retry_cause(error))
                 await self._worker_pool.workers.call(partial(self._runtime.sleep, pause))
         raise AssertionError("unreachable: the last attempt returns or raises")
+
+    async def metrics(self, *, database: bool = True) -> "Metrics":
+        """See Store.metrics."""
+        read = partial(measuring.metrics_of, self._runtime, database=database, queued=self._writer.waiting)
+        return await self._worker_pool.snapshot(read) if database else read()
 
     @property
     def logs_events(self) -> bool:
@@ -316,35 +326,3 @@ class AsyncStore(AsyncDomains):
 
     def __repr__(self) -> str:
         return f"Async{self._store!r}"
-
-
-class Opening:
-    """The result of `AsyncStore.open`. Awaiting it returns the store; `async with` also closes the store at the end."""
-
-    def __init__(self, opener: Callable[[], Store]) -> None:
-        self._opener = opener
-        self._store: AsyncStore | None = None
-
-    async def _open(self) -> AsyncStore:
-        opening = asyncio.get_running_loop().run_in_executor(None, self._opener)
-        try:
-            return AsyncStore(await asyncio.shield(opening))
-        except asyncio.CancelledError:
-            opening.add_done_callback(_close_unwanted)
-            raise
-
-    def __await__(self) -> Generator[Any, None, AsyncStore]:
-        return self._open().__await__()
-
-    async def __aenter__(self) -> AsyncStore:
-        self._store = await self._open()
-        return self._store
-
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._store is not None:
-            await self._store.close()
-
-
-def _close_unwanted(opening: "asyncio.Future[Store]") -> None:
-    if not opening.cancelled() and opening.exception() is None:
-        opening.result().close()

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from itertools import count
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -71,16 +72,20 @@ def work_of(tx: Transaction) -> UnitOfWork:
 class TransactionBlock:
     """`with store.begin() as tx`: a transaction that commits at the end of the block, and rolls back on an error."""
 
-    __slots__ = ("_runtime", "_work", "_writable")
+    __slots__ = ("_runtime", "_work", "_writable", "retries")
 
     def __init__(self, runtime: Runtime, *, writable: bool) -> None:
         self._runtime, self._writable = runtime, writable
         self._work: UnitOfWork | None = None
+        self.retries = 0
+        """How many attempts came before this one."""
 
     def __enter__(self) -> Transaction:
         if self._work is not None:
             raise TransactionOpen("entering a block a second time")
         work = UnitOfWork(self._runtime, writable=self._writable)
+        if self.retries and work.transaction.trace is not None:
+            work.transaction.trace.within(None, self.retries)
         work.begin()
         if work.marks:
             work.owner.set_holder(sys._getframe(1))
@@ -126,6 +131,7 @@ def with_retries(
             pause = pause_before_retry(runtime, error, attempt, attempts)
             if pause is None or (over is not None and over(error)):
                 raise
+            runtime.counters.retried(runtime.errors.retry_cause(error))
             runtime.sleep(pause)
     raise AssertionError("unreachable: the last attempt returns or raises")
 
@@ -134,9 +140,12 @@ def transact_with_retries(
     runtime: Runtime, block: Callable[[], TransactionBlock], fn: Callable[[Transaction], T], attempts: int = 5
 ) -> T:
     """Run `fn` in a transaction, and again as `with_retries` says; its result."""
+    calls = count()
 
     def once() -> T:
-        with block() as tx:
+        attempt = block()
+        attempt.retries = next(calls)
+        with attempt as tx:
             return fn(tx)
 
     return with_retries(runtime, once, attempts)
@@ -152,6 +161,8 @@ class VerbRun:
         self._runtime, self._verb, self._writes, self._interruptible = runtime, verb, writes, interruptible
         self._work: UnitOfWork | None = None
         self._cancelled = False
+        self._context = None if runtime.tracer is None else runtime.tracer.context()
+        self._attempts = count()
         self.announcements: list[tuple[str, Any]] = []
         """What the observers are to be told once the call is over."""
 
@@ -174,6 +185,8 @@ class VerbRun:
 
     def _once(self) -> Any:
         work = self._work = UnitOfWork(self._runtime, writable=self._writes)
+        if (trace := work.transaction.trace) is not None:
+            trace.within(self._context, next(self._attempts))
         work.is_alone, work.marks = True, False  # no code of the caller runs inside, so nothing can begin another transaction
         work.begin(self._is_cancelled if self._interruptible else None)
         try:

@@ -7,10 +7,14 @@ from sqlalchemy import exc
 
 from persist.db.connections.host_connections import ONLY_INSIDE_RUN_SYNC
 from persist.db.dialects.concealing import conceal_values
-from persist.errors import Closed, InvalidValue, PersistError, StoreBusy, StoreCorrupt
+from persist.errors import Closed, EventLogSwitched, InvalidValue, PersistError, StoreBusy, StoreCorrupt, Unavailable
 
 _POOL_TIMEOUT = 30.0
 """Seconds that a QueuePool of SQLAlchemy waits for a connection by default; persist's own engines leave it at that."""
+
+
+_CAUSES = {"40001": "serialization", "40P01": "deadlock"}
+"""By SQLSTATE; whatever else is retried waited for a lock, or lost its connection."""
 
 
 def _tells_nothing(error: BaseException) -> bool:
@@ -32,6 +36,18 @@ class Errors:
     """
     tells_rollback: Callable[[BaseException], bool] = _tells_nothing
     """Whether a driver's error that COMMIT met is the server's word that it has rolled back, also if the connection is gone."""
+
+    def retry_cause(self, error: BaseException | None) -> str:
+        """Return one word for what made another attempt necessary, from the error or from what it was raised from."""
+        first = error
+        while error is not None:
+            original = getattr(error, "orig", None) or error
+            if (state := getattr(original, "sqlstate", None)) in _CAUSES:
+                return _CAUSES[state]
+            error = error.__cause__
+        if isinstance(first, EventLogSwitched):
+            return "event_log_switched"
+        return "connection" if isinstance(first, Unavailable) else "lock"
 
     def classify(self, error: BaseException) -> PersistError | None:
         """Translate an error of the driver or of SQLAlchemy into a PersistError; None for any other error."""

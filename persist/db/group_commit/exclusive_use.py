@@ -1,9 +1,11 @@
 """The right to use a store's pinned connection, one caller at a time."""
 
 import threading
+import time
 from typing import Protocol
 
 from persist.db.concurrency.fork_count import PROCESS
+from persist.db.observation.counters import ConnectionTally
 from persist.db.transactions.runtime import Runtime
 from persist.errors import Closed, StoreForked
 
@@ -13,6 +15,7 @@ class Held(Protocol):
 
     runtime: Runtime
     mutex: "threading.RLock"
+    tally: ConnectionTally
 
     def give_back(self) -> None:
         """Let other stores use the connection until the next write."""
@@ -31,9 +34,18 @@ class ExclusiveUse:
     def __enter__(self) -> None:
         if self._runtime.forks != PROCESS.forks:
             raise StoreForked
-        if self._lock is not None:
-            self._lock.acquire(threading.get_ident(), what=self._what)
-        self._mutex.acquire()
+        waited = 0.0
+        if self._lock is not None and not self._lock.take(owner := threading.get_ident()):
+            started = time.monotonic()
+            self._lock.acquire(owner, what=self._what)
+            waited = time.monotonic() - started
+        if not self._mutex.acquire(False):
+            started = time.monotonic()
+            self._mutex.acquire()
+            waited += time.monotonic() - started
+        if waited:
+            self._held.tally.waits += 1
+            self._held.tally.waited += waited
         if self._runtime.closed:  # perhaps while we waited; a connection opened now would leak
             self.__exit__()
             raise Closed("store")
