@@ -211,7 +211,7 @@ class Recording:
                 yield from self._fold()
         if self._due.heartbeat is not None and self._due.heartbeat <= now:
             at = self._runtime.clock()
-            yield FunctionTask(lambda db: turns.heartbeat(db, self._session_id, self._owner, at))
+            yield FunctionTask(lambda db: turns.heartbeat(db, self._session_id, self._owner, at), turn=self._turn)
             self._due.heartbeat = now + _HEARTBEAT_SECONDS
 
     def using(self, step: int, counts: StepUsage) -> DatabaseSteps:
@@ -219,7 +219,7 @@ class Recording:
         current, at = self._stream.current, self._runtime.clock()
         if current.stored and current.id is not None:
             id = current.id
-            yield FunctionTask(lambda db: usage.record_step(db, self._session_id, id, step, counts, at))
+            yield FunctionTask(lambda db: usage.record_step(db, self._session_id, id, step, counts, at), turn=self._turn)
         else:
             self._pending.unit(current).usage.append((step, counts))
 

@@ -42,6 +42,14 @@ class on_demand(Generic[R]):  # noqa: N801  # reads as the decorator-like word i
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
 
+    @property
+    def kind(self) -> Any:
+        """What makes the attribute: the class, unless it is given a function."""
+        if self._make is None:
+            assert self._find is not None
+            self._make = self._find()
+        return self._make
+
     @overload
     def __get__(self, instance: None, owner: type) -> Self: ...
     @overload
@@ -49,10 +57,8 @@ class on_demand(Generic[R]):  # noqa: N801  # reads as the decorator-like word i
     def __get__(self, instance: Any, owner: type) -> Self | R:
         if instance is None:
             return self
-        if self._make is None:
-            assert self._find is not None
-            self._make = self._find()
-        made = instance.__dict__[self._name] = self._make(instance._work)
+        made: R = self.kind(instance._work)
+        instance.__dict__[self._name] = made
         return made
 
 
