@@ -52,6 +52,7 @@ def instrument(
         waits=instruments.waits,
         commits=instruments.commits,
         end=instruments.end,
+        code_of=runtime.errors.code_of,
     )
     former, runtime.tracer = runtime.tracer, tracer
     if isinstance(former, StoreTracer):

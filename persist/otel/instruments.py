@@ -11,6 +11,7 @@ from opentelemetry.metrics import CallbackOptions, Meter, Observation
 
 from persist.db.transactions.runtime import Runtime
 from persist.errors import PersistError
+from persist.otel.quiet import quiet
 from persist.store.metrics import Metrics, metrics_of
 
 log = logging.getLogger("persist")
@@ -96,7 +97,8 @@ class Instruments:
             return None
         with self._mutex:
             if time.monotonic() - self._read_at > _FRESH:
-                self._metrics, self._read_at = self._read(runtime), time.monotonic()
+                with quiet():
+                    self._metrics, self._read_at = self._read(runtime), time.monotonic()
             return self._metrics
 
     def _read(self, runtime: Runtime) -> Metrics | None:

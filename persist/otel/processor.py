@@ -20,6 +20,8 @@ except ModuleNotFoundError as error:
         "persist.otel.SpanProcessor needs the SDK of OpenTelemetry: pip install 'agent-persist[otel]' opentelemetry-sdk."
     ) from error
 
+from persist.otel.quiet import quiet
+
 if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.sdk.trace import ReadableSpan, Span
@@ -131,6 +133,10 @@ class SpanProcessor(_SdkSpanProcessor):
             thread.join()
 
     def _run(self) -> None:
+        with quiet():
+            self._work()
+
+    def _work(self) -> None:
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._waiting or self._stopping)

@@ -12,6 +12,7 @@ from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode
 
 from persist.db.observation.counters import Outcome, RecorderTally
 from persist.db.observation.tracing import TurnTrace
+from persist.otel.quiet import is_quiet
 from persist.otel.verb_names import verb_name
 
 _SECOND = 1_000_000_000
@@ -30,17 +31,19 @@ class StoreTracer:
         waits: Histogram,
         commits: Histogram,
         end: Callable[[], None],
+        code_of: Callable[[BaseException], str | None],
     ) -> None:
         self.tracer, self.attributes, self.statements = tracer, dict(attributes), statements
         self.duration, self.waits, self.commits, self.end = duration, waits, commits, end
+        self._code_of = code_of
 
     def context(self) -> Context:
         """The caller's context."""
         return otel_context.get_current()
 
-    def transaction(self, *, writable: bool, joined: bool) -> "Transaction":
-        """A transaction is made, in the caller's context."""
-        return Transaction(self, writable=writable, joined=joined)
+    def transaction(self, *, writable: bool, joined: bool) -> "Transaction | None":
+        """A transaction is made, in the caller's context. None: it is not to be traced."""
+        return None if is_quiet() else Transaction(self, writable=writable, joined=joined)
 
     def turn(self, session_id: str, options: Mapping[str, Any]) -> "Turn":
         """A recorder is made."""
@@ -55,6 +58,17 @@ class StoreTracer:
         attributes = {**self.attributes, **given.pop("attributes")}
         return self.tracer.start_span(name, context, kind, attributes, start_time=start, record_exception=False, **given)
 
+    def fail(self, span: Span, error: BaseException | None) -> None:
+        """Mark the span as failed. Neither the error's message nor its traceback, which may quote content."""
+        if error is None:
+            return
+        kind = type(error)
+        name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+        span.set_status(Status(StatusCode.ERROR))
+        span.set_attribute("error.type", name)
+        if (code := self._code_of(error)) is not None:
+            span.set_attribute("db.response.status_code", code)
+
     def statement(self, parent: Span, sql: str, seconds: float, rows: int, error: BaseException | None) -> None:
         """A span of a statement that has ended now."""
         end = time.time_ns()
@@ -68,32 +82,8 @@ class StoreTracer:
         )
         if rows >= 0:
             span.set_attribute("persist.rows", rows)
-        fail(span, error)
+        self.fail(span, error)
         span.end(end)
-
-
-def fail(span: Span, error: BaseException | None) -> None:
-    """Mark the span as failed. Neither the error's message nor its traceback, which may quote content."""
-    if error is None:
-        return
-    kind = type(error)
-    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-    span.set_status(Status(StatusCode.ERROR))
-    span.set_attribute("error.type", name)
-    code = _code(error)
-    if code:
-        span.set_attribute("db.response.status_code", code)
-
-
-def _code(error: BaseException | None) -> str | None:
-    """The database's own code, from the error or from what it was raised from."""
-    while error is not None:
-        original = getattr(error, "orig", None) or error
-        code = getattr(original, "sqlstate", None) or getattr(original, "sqlite_errorname", None)
-        if isinstance(code, str):
-            return code
-        error = error.__cause__
-    return None
 
 
 class Transaction:
@@ -169,7 +159,7 @@ class Transaction:
             span.set_attribute("persist.commit", committing)
             self._store.commits.record(committing, self._store.attributes)
         elif outcome != "read" or error is not None:
-            fail(span, error or self._error)
+            self._store.fail(span, error or self._error)
         span.end()
 
 
@@ -201,7 +191,7 @@ class Verb:
         returned = _returned(result)
         if error is None and returned is not None:
             span.set_attribute("db.response.returned_rows", returned)
-        fail(span, error)
+        self._store.fail(span, error)
         self._transaction.verb_ended(error)
         span.end()
         attributes = {**self._store.attributes, "db.operation.name": self._name}
@@ -258,7 +248,7 @@ class Turn:
         self._ended = True
         counts = {"persist.chunks": tally.chunks, "persist.bytes": tally.bytes, "persist.folds": tally.folds}
         self._span.set_attributes(counts)
-        fail(self._span, error)
+        self._store.fail(self._span, error)
         self._span.end()
 
 
@@ -286,5 +276,5 @@ class RecorderWrite:
         """The transaction ended."""
         if self._store.statements:
             self._span.set_attributes({"persist.rows": self._rows, "persist.bytes": self._sent})
-        fail(self._span, error)
+        self._store.fail(self._span, error)
         self._span.end()

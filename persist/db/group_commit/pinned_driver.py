@@ -17,7 +17,7 @@ from persist.db.transactions.runtime import Runtime
 
 
 class PinnedDriver:
-    """The driver connection of one PinnedConnection. Whoever calls its methods has the mutex."""
+    """The driver connection of one PinnedConnection. Its methods are called with the mutex held."""
 
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime

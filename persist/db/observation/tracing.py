@@ -68,8 +68,8 @@ class Tracer(Protocol):
     def context(self) -> Any:
         """The caller's context."""
 
-    def transaction(self, *, writable: bool, joined: bool) -> TransactionTrace:
-        """A transaction is made, in the caller's context."""
+    def transaction(self, *, writable: bool, joined: bool) -> TransactionTrace | None:
+        """A transaction is made, in the caller's context. None: it is not to be traced."""
 
     def turn(self, session_id: str, options: Mapping[str, Any]) -> TurnTrace:
         """A recorder is made."""
