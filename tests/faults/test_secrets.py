@@ -1,4 +1,4 @@
-"""A secret that every text and JSON column holds is in no log, span, metric, error, `repr` or temporary file, whatever is called."""
+"""A secret that is stored in every text column is in no log, span, metric, error, `repr` or file, whatever is called."""
 
 import logging
 import re
