@@ -2,7 +2,7 @@
 
 from functools import cache
 
-from persist.db.transactions.repository import Domain, Repository, on_demand
+from persist.db.transactions.repository import Repository, on_demand
 from persist.store.transaction import Domains
 
 
@@ -29,11 +29,9 @@ def _aggregates(domain: str) -> dict[str, str]:
     if not isinstance(attribute, on_demand):
         return found
     kind = attribute.kind
-    if issubclass(kind, Repository):
-        return found
-    assert issubclass(kind, Domain)
-    for name in dir(kind):
-        one = getattr(kind, name)
-        if isinstance(one, on_demand):
-            found |= {base.__name__: name for base in one.kind.__mro__ if base.__name__ not in found}
+    makers = {name: one.kind for name in dir(kind) if isinstance(one := getattr(kind, name), on_demand)}
+    made = {} if issubclass(kind, Repository) else vars(kind(None))  # some domains make their repositories at once
+    kinds = makers | {name: type(one) for name, one in made.items() if isinstance(one, Repository)}
+    for name, repository in kinds.items():
+        found |= {base.__name__: name for base in repository.__mro__ if base.__name__ not in found}
     return found

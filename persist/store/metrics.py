@@ -9,7 +9,7 @@ from persist.db.values.frozen import Value, construct
 from persist.events.consumers import Consumers
 from persist.workflows.storage.backlog import backlog
 
-OUTCOMES = ("committed", "rolled_back", "unknown", "read")
+OUTCOMES = ("committed", "rolled_back", "unknown")
 _CONSUMERS = 1000
 """The most consumers of the log that are looked at."""
 
@@ -82,7 +82,10 @@ def metrics_of(runtime: Runtime, *, database: bool, queued: int = 0) -> Metrics:
     return construct(
         Metrics,
         {
-            "transactions": {outcome: counters.outcomes[outcome] for outcome in OUTCOMES},
+            "transactions": {
+                **{outcome: counters.outcomes[outcome] for outcome in OUTCOMES},
+                "read": counters.snapshots - reading,
+            },
             "writing": writing,
             "reading": reading,
             "wait_seconds": counters.waited,

@@ -162,7 +162,7 @@ class VerbRun:
         self._work: UnitOfWork | None = None
         self._cancelled = False
         self._context = None if runtime.tracer is None else runtime.tracer.context()
-        self._attempts = count()
+        self._attempts = 0
         self.announcements: list[tuple[str, Any]] = []
         """What the observers are to be told once the call is over."""
 
@@ -186,7 +186,8 @@ class VerbRun:
     def _once(self) -> Any:
         work = self._work = UnitOfWork(self._runtime, writable=self._writes)
         if (trace := work.transaction.trace) is not None:
-            trace.within(self._context, next(self._attempts))
+            trace.within(self._context, self._attempts)
+            self._attempts += 1
         work.is_alone, work.marks = True, False  # no code of the caller runs inside, so nothing can begin another transaction
         work.begin(self._is_cancelled if self._interruptible else None)
         try:

@@ -34,21 +34,23 @@ class ExclusiveUse:
     def __enter__(self) -> None:
         if self._runtime.forks != PROCESS.forks:
             raise StoreForked
-        waited = 0.0
-        if self._lock is not None and not self._lock.take(owner := threading.get_ident()):
+        lock = self._lock
+        if lock is not None and not lock.take(threading.get_ident()):
             started = time.monotonic()
-            self._lock.acquire(owner, what=self._what)
-            waited = time.monotonic() - started
+            lock.acquire(threading.get_ident(), what=self._what)
+            self._waited(started)
         if not self._mutex.acquire(False):
             started = time.monotonic()
             self._mutex.acquire()
-            waited += time.monotonic() - started
-        if waited:
-            self._held.tally.waits += 1
-            self._held.tally.waited += waited
+            self._waited(started)
         if self._runtime.closed:  # perhaps while we waited; a connection opened now would leak
             self.__exit__()
             raise Closed("store")
+
+    def _waited(self, since: float) -> None:
+        tally = self._held.tally
+        tally.waits += 1
+        tally.waited += time.monotonic() - since
 
     def __exit__(self, *_: object) -> None:
         if self._shares:

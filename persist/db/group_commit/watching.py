@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from logging import DEBUG
 from typing import Any
 
 from persist.db.group_commit.tasks import SingleRowInsert, WriteTask
@@ -12,7 +13,7 @@ from persist.db.transactions.runtime import Runtime
 def statement_watch(runtime: Runtime) -> StatementWatch | None:
     """What a pinned connection tells of each statement; None unless statements are logged, or traced one by one."""
     tracer = runtime.tracer
-    if is_logged() or (tracer is not None and tracer.statements):
+    if is_logged(DEBUG) or (tracer is not None and tracer.statements):
         return StatementWatch("a recorder", values=runtime.settings.log_statement_values)
     return None
 

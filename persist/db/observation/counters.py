@@ -64,18 +64,19 @@ class Counters:
         self.retries: Counter[str] = Counter()
         self.waited = self.committing = self.lag = 0.0
         self.looks = self.leases_lost = 0
+        self.snapshots = 0
+        """Snapshots that began, counted by the store under the lock that it holds then."""
         self._connections: list[ConnectionTally] = []
         self._recorders: set[RecorderTally] = set()
         self._ended = RecorderTally()
         self._recorders_ended = 0
 
     def transaction_ended(self, outcome: Outcome, waited: float, committing: float) -> None:
-        """Count a transaction: how long it waited for its beginning, and how long its COMMIT took, in seconds."""
+        """Count a transaction that writes: how long it waited for its beginning, and how long its COMMIT took, in seconds."""
         with self._mutex:
             self.outcomes[outcome] += 1
-            if outcome != "read":
-                self.waited += waited
-                self.committing += committing
+            self.waited += waited
+            self.committing += committing
 
     def retried(self, cause: str) -> None:
         """Count one more attempt, by what failed before."""

@@ -71,9 +71,8 @@ def _size(args: Any) -> int:
     return sum(map(_size, args.values())) if isinstance(args, dict) else 0
 
 
-def is_logged() -> bool:
-    """Whether statements are logged now."""
-    return log.isEnabledFor(logging.DEBUG)
+is_logged = log.isEnabledFor
+"""Whether statements are logged now: `is_logged(logging.DEBUG)`, the logger's own method, since each transaction asks."""
 
 
 class WatchedDriver:

@@ -5,6 +5,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from logging import DEBUG
 from typing import Any
 
 from sqlalchemy import Connection
@@ -70,8 +71,8 @@ class DatabaseTransaction:
         """Who is told of this transaction, if anybody traces the store."""
         self.watch: StatementWatch | None = None
         """Who is told of each statement; None unless statements are logged or traced."""
-        if joined is not None and (self.trace is not None or is_logged()):
-            self.watch = StatementWatch("join()", self.trace, values=runtime.settings.log_statement_values)
+        if joined is not None:
+            self._watch("join()")
 
     def begin(
         self, cancelled: Callable[[], bool] | None = None, prepare: Prepare | None = None, *, what: str | None = None
@@ -105,8 +106,10 @@ class DatabaseTransaction:
             self.trace.ended("rolled_back", 0.0, error)
 
     def _ended(self, outcome: Outcome, committing: float = 0.0, error: BaseException | None = None) -> None:
-        outcome = outcome if self.writable else "read"
-        self.runtime.counters.transaction_ended(outcome, self._began - self._asked, committing)
+        if self.writable:
+            self.runtime.counters.transaction_ended(outcome, self._began - self._asked, committing)
+        else:
+            outcome = "read"
         if self.trace is not None:
             self.trace.ended(outcome, committing, error)
 
@@ -118,10 +121,15 @@ class DatabaseTransaction:
         waiting = Waiting(self._asked, cancelled) if self.writable else None
         driver = runtime.transactions.begin(connection, write=self.writable, waiting=waiting)
         self.driver = driver if runtime.owns_engine else None
-        if self.trace is not None or is_logged():
-            self.watch = StatementWatch("a transaction", self.trace, values=runtime.settings.log_statement_values)
-            if self.driver is not None:
-                self.driver = WatchedDriver(driver, self.watch)
+        if self.trace is not None or is_logged(DEBUG):
+            self._watch("a transaction")
+
+    def _watch(self, what: str) -> None:
+        if self.trace is None and not is_logged(DEBUG):
+            return
+        self.watch = StatementWatch(what, self.trace, values=self.runtime.settings.log_statement_values)
+        if self.driver is not None:
+            self.driver = WatchedDriver(self.driver, self.watch)
 
     def _give_up(self) -> None:
         # neither cache the connection nor return it to the pool: the store may be closing both at this moment
@@ -134,13 +142,12 @@ class DatabaseTransaction:
         runtime = self.runtime
         assert self.connection is not None
         self._close()
+        if not self.writable:
+            return self._end_read()
         started = time.monotonic()
         failed: BaseException | None = None
         try:
-            if self.writable:
-                runtime.transactions.end(self.connection, self.driver, commit=True)
-            else:
-                runtime.transactions.end_read(self.connection, self.driver)
+            runtime.transactions.end(self.connection, self.driver, commit=True)
         except Exception as error:
             failed = runtime.commit_error(error)
             raise failed from error
@@ -149,6 +156,19 @@ class DatabaseTransaction:
             self._release()
             lost = isinstance(failed, Unavailable) and failed.outcome == "unknown"
             self._ended("unknown" if lost else "committed" if failed is None else "rolled_back", committing, failed)
+
+    def _end_read(self) -> None:
+        assert self.connection is not None
+        failed: BaseException | None = None
+        try:
+            self.runtime.transactions.end_read(self.connection, self.driver)
+        except Exception as error:
+            failed = self.runtime.commit_error(error)
+            raise failed from error
+        finally:
+            self._release()
+            if self.trace is not None:
+                self.trace.ended("read", 0.0, failed)
 
     @property
     def ends_at_once(self) -> bool:

@@ -183,7 +183,6 @@ class Verb:
         if writes and not work.writable:
             raise ReadOnlyTransaction(name)
         self.name = name
-        self.result: object = None
         self._work, self._writes, self._module = work, writes, module
         self._trace: VerbTrace | None = None
         self._savepoint: NestedTransaction | None = None
@@ -223,6 +222,7 @@ class Verb:
         assert transaction.watch is not None
         transaction.watch.verb = self.name
         if transaction.trace is not None:
+            self.result: object = None
             self._trace = transaction.trace.verb(self._module, self.name)
 
     def _join(self, work: UnitOfWork) -> None:

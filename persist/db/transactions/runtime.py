@@ -179,6 +179,7 @@ class Runtime:
             refused = (self.closed or self._closers) and self._refuses(owner)
             if not refused:
                 self._reading.add(owner)
+                self.counters.snapshots += 1
         if refused:
             if self.dialect.in_memory:
                 self.lock.release()

@@ -13,11 +13,26 @@ from opentelemetry.trace import SpanKind, StatusCode
 from sqlalchemy import create_engine
 
 from persist import AsyncStore, Store, otel
+from persist.db.transactions.repository import Repository
 from persist.errors import InvalidValue, NotFound, StoreBusy, Unavailable
+from persist.otel.verb_names import verb_name
 from tests.contract.chat.scenes import MODEL, create, say, text, turn
 from tests.contract.faces import every_way
 from tests.contract.otel.scenes import Collector, fail_after_writing, id_of, instrumented, named, of, only, parent, real, tree
 from tests.markdown import ROOT
+
+
+def test_a_verb_is_called_as_callers_write_it() -> None:
+    with Store.open("sqlite:///:memory:") as store, store.begin() as tx:
+        domains = {name: getattr(tx, name) for name in dir(tx) if name[0] != "_"}
+        found = {name: one for name, one in domains.items() if isinstance(one, Repository)}
+        for domain, inside in domains.items():
+            found |= {f"{domain}.{name}": one for name in dir(inside) if isinstance(one := getattr(inside, name), Repository)}
+        assert len(found) > 30
+        for place, repository in found.items():
+            verbs = [verb for verb in vars(type(repository)).values() if hasattr(verb, "writes") and verb.__name__[0] != "_"]
+            for verb in verbs:
+                assert verb_name(verb.__module__, verb.__qualname__) == f"{place}.{verb.__name__}"
 
 
 @every_way
