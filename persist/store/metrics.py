@@ -9,7 +9,6 @@ from persist.db.values.frozen import Value, construct
 from persist.events.consumers import Consumers
 from persist.workflows.storage.backlog import backlog
 
-OUTCOMES = ("committed", "rolled_back", "unknown")
 _CONSUMERS = 1000
 """The most consumers of the log that are looked at."""
 
@@ -83,7 +82,9 @@ def metrics_of(runtime: Runtime, *, database: bool, queued: int = 0) -> Metrics:
         Metrics,
         {
             "transactions": {
-                **{outcome: counters.outcomes[outcome] for outcome in OUTCOMES},
+                "committed": counters.commits,
+                "rolled_back": counters.outcomes["rolled_back"],
+                "unknown": counters.outcomes["unknown"],
                 "read": counters.snapshots - reading,
             },
             "writing": writing,

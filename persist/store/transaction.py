@@ -157,12 +157,17 @@ class VerbRun:
     `interruptible`: another thread may call `interrupt`. On SQLite, waiting for the write lock then costs more.
     """
 
+    _context: Any = None
+    """The caller's context, for who traces the store."""
+    _attempts = 0
+    """How many attempts came before."""
+
     def __init__(self, runtime: Runtime, verb: Callable[[UnitOfWork], Any], *, writes: bool, interruptible: bool = False) -> None:
         self._runtime, self._verb, self._writes, self._interruptible = runtime, verb, writes, interruptible
         self._work: UnitOfWork | None = None
         self._cancelled = False
-        self._context = None if runtime.tracer is None else runtime.tracer.context()
-        self._attempts = 0
+        if runtime.tracer is not None:
+            self._context = runtime.tracer.context()
         self.announcements: list[tuple[str, Any]] = []
         """What the observers are to be told once the call is over."""
 

@@ -63,7 +63,7 @@ class Counters:
         self.outcomes: Counter[str] = Counter()
         self.retries: Counter[str] = Counter()
         self.waited = self.committing = self.lag = 0.0
-        self.looks = self.leases_lost = 0
+        self.looks = self.leases_lost = self.commits = 0
         self.snapshots = 0
         """Snapshots that began, counted by the store under the lock that it holds then."""
         self._connections: list[ConnectionTally] = []
@@ -73,8 +73,17 @@ class Counters:
 
     def transaction_ended(self, outcome: Outcome, waited: float, committing: float) -> None:
         """Count a transaction that writes: how long it waited for its beginning, and how long its COMMIT took, in seconds."""
+        if outcome == "committed":
+            return self.committed(waited, committing)
         with self._mutex:
             self.outcomes[outcome] += 1
+            self.waited += waited
+            self.committing += committing
+
+    def committed(self, waited: float, committing: float) -> None:
+        """Count a transaction that committed, as nearly all do."""
+        with self._mutex:
+            self.commits += 1
             self.waited += waited
             self.committing += committing
 

@@ -142,33 +142,25 @@ class DatabaseTransaction:
         runtime = self.runtime
         assert self.connection is not None
         self._close()
-        if not self.writable:
-            return self._end_read()
-        started = time.monotonic()
+        writes = self.writable
+        started = time.monotonic() if writes else 0.0
         failed: BaseException | None = None
         try:
-            runtime.transactions.end(self.connection, self.driver, commit=True)
+            if writes:
+                runtime.transactions.end(self.connection, self.driver, commit=True)
+            else:
+                runtime.transactions.end_read(self.connection, self.driver)
         except Exception as error:
             failed = runtime.commit_error(error)
             raise failed from error
         finally:
-            committing = time.monotonic() - started
+            committing = time.monotonic() - started if writes else 0.0
             self._release()
-            lost = isinstance(failed, Unavailable) and failed.outcome == "unknown"
-            self._ended("unknown" if lost else "committed" if failed is None else "rolled_back", committing, failed)
-
-    def _end_read(self) -> None:
-        assert self.connection is not None
-        failed: BaseException | None = None
-        try:
-            self.runtime.transactions.end_read(self.connection, self.driver)
-        except Exception as error:
-            failed = self.runtime.commit_error(error)
-            raise failed from error
-        finally:
-            self._release()
-            if self.trace is not None:
-                self.trace.ended("read", 0.0, failed)
+            if writes and failed is None and self.trace is None:
+                runtime.counters.committed(self._began - self._asked, committing)
+            elif writes or self.trace is not None:
+                lost = isinstance(failed, Unavailable) and failed.outcome == "unknown"
+                self._ended("unknown" if lost else "committed" if failed is None else "rolled_back", committing, failed)
 
     @property
     def ends_at_once(self) -> bool:

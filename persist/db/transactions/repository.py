@@ -142,6 +142,7 @@ def _verb(
     look: Callable[..., NothingToDo | None] | None = None,
 ) -> Callable[Concatenate[S, P], R]:
     name, writes_alone = method.__qualname__, writes if writes_alone is None else writes_alone
+    module = method.__module__
     looks: Any = None if look is None else _verb(look, writes=False)
 
     @wraps(method)
@@ -156,7 +157,7 @@ def _verb(
             if looks is not None:
                 work.note(name, did_something=bool(done))
             return done
-        with Verb(work, name, writes=writes, module=method.__module__) as verb:
+        with Verb(work, name, writes=writes, module=module) as verb:
             result = method(self, *args, **kwargs)
             if work.carried and work.depth == 1:
                 result = cast("R", results.without_unreadable_cells(result, writes=writes))

@@ -11,11 +11,13 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanKind, StatusCode
 from sqlalchemy import create_engine
+from sqlalchemy.exc import DBAPIError
 
 from persist import AsyncStore, Store, otel
 from persist.db.transactions.repository import Repository
 from persist.errors import InvalidValue, NotFound, StoreBusy, Unavailable
 from persist.otel.verb_names import verb_name
+from persist.store.transaction import Transaction, work_of
 from tests.contract.chat.scenes import MODEL, create, say, text, turn
 from tests.contract.faces import every_way
 from tests.contract.otel.scenes import Collector, fail_after_writing, id_of, instrumented, named, of, only, parent, real, tree
@@ -293,6 +295,46 @@ def test_a_joined_transaction_has_spans_of_its_verbs_alone(sqlite_url: str) -> N
         assert tree(spans) == ["request", "  chat.sessions.create"]
         assert of(only(spans, "chat.sessions.create"))["persist.rows"] >= 1
     engine.dispose()
+
+
+def test_a_verb_in_a_savepoint_of_the_host_s(sqlite_url: str) -> None:
+    Store.open(sqlite_url).close()
+    engine = create_engine(sqlite_url)
+    with Store.from_engine(engine) as store, instrumented(store) as collector:
+        with collector.host.start_as_current_span("request"), engine.begin() as connection:
+            tx = store.join(connection)
+            session = tx.chat.sessions.create(agent="build", model=MODEL)
+            point = connection.begin_nested()
+            tx.chat.messages.append(session.id, role="user", parts=[{"type": "text", "text": "x"}])
+            point.rollback()
+            with pytest.raises(NotFound):
+                tx.chat.sessions.get("nobody")
+        spans = collector.take()
+    engine.dispose()
+    assert below(spans, only(spans, "request")) == {"chat.sessions.create", "chat.messages.append", "chat.sessions.get"}
+    assert [span.name for span in spans if not span.status.is_ok] == ["chat.sessions.get"]
+
+
+def test_a_connection_that_is_lost(postgres_url: str) -> None:
+    tries: list[int] = []
+
+    def lose(tx: Transaction) -> None:
+        tries.append(1)
+        if len(tries) == 1:
+            with pytest.raises(DBAPIError):
+                work_of(tx).connection.exec_driver_sql("SELECT pg_terminate_backend(pg_backend_pid())")
+            tx.chat.sessions.create(agent="build", model=MODEL)
+
+    with Store.open(postgres_url, sleep=lambda seconds: None) as store, instrumented(store) as collector:
+        with pytest.raises(Unavailable):
+            store.transact(lose, attempts=1)
+        (span,) = named(collector.take(), "transaction")
+        assert (of(span)["persist.outcome"], of(span)["error.type"]) == ("rolled_back", "persist.errors.Unavailable")
+        tries.clear()
+        store.transact(lose)
+        spans, metrics = collector.take(), collector.metrics()
+    assert [of(span)["persist.outcome"] for span in named(spans, "transaction")] == ["rolled_back", "committed"]
+    assert metrics["persist.retries"] == {"connection": 1}
 
 
 def test_a_second_call_replaces_the_first(store: Any) -> None:
