@@ -106,3 +106,8 @@ def fail_after_writing(store: Any, session_id: str, error: Exception) -> None:
             raise error
     except type(error):
         pass
+
+
+def below(spans: list[ReadableSpan], above: ReadableSpan) -> set[str]:
+    """The names of a span's children."""
+    return {span.name for span in spans if parent(span) == id_of(above)}

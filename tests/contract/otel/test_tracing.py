@@ -1,27 +1,29 @@
 """Spans and metrics of a store, in the exporters of the real SDK."""
 
 import asyncio
-import runpy
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
-from opentelemetry import trace
-from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanKind, StatusCode
-from sqlalchemy import create_engine
-from sqlalchemy.exc import DBAPIError
 
 from persist import AsyncStore, Store, otel
 from persist.db.transactions.repository import Repository
 from persist.errors import InvalidValue, NotFound, StoreBusy, Unavailable
 from persist.otel.verb_names import verb_name
-from persist.store.transaction import Transaction, work_of
 from tests.contract.chat.scenes import MODEL, create, say, text, turn
 from tests.contract.faces import every_way
-from tests.contract.otel.scenes import Collector, fail_after_writing, id_of, instrumented, named, of, only, parent, real, tree
-from tests.markdown import ROOT
+from tests.contract.otel.scenes import (
+    Collector,
+    fail_after_writing,
+    id_of,
+    instrumented,
+    named,
+    of,
+    only,
+    parent,
+    real,
+    tree,
+)
 
 
 def test_a_verb_is_called_as_callers_write_it() -> None:
@@ -88,49 +90,6 @@ def test_an_error_is_the_status_and_the_type_and_no_words(store: Any) -> None:
 
 
 @every_way
-def test_the_host_s_span_is_the_parent(store: Any) -> None:
-    session = create(store)
-    with instrumented(store) as collector:
-        span = collector.host.start_span("request")
-
-        def inside(call: Any) -> Any:
-            with trace.use_span(span):
-                return call()
-
-        if hasattr(store, "_target"):
-            inner: AsyncStore = store._target
-
-            async def calls() -> None:
-                with trace.use_span(span):
-                    await inner.chat.sessions.get(session)
-                    async with inner.begin() as tx:
-                        await asyncio.gather(tx.chat.sessions.get(session), tx.chat.messages.list(session))
-                    async with inner.record(session) as recorder:
-                        for chunk in turn(*text("a")):
-                            await recorder.feed(chunk)
-
-            store._portal.call(calls)
-        else:
-
-            def calls_here() -> None:
-                store.chat.sessions.get(session)
-                with store.begin() as tx:
-                    tx.chat.sessions.get(session)
-                    tx.chat.messages.list(session)
-                with store.record(session) as recorder:
-                    for chunk in turn(*text("a")):
-                        recorder.feed(chunk)
-
-            inside(calls_here)
-        span.end()
-        spans = collector.take()
-    assert {span.name for span in spans if parent(span) is None} <= {"request", "chat.record.write"}
-    assert below(spans, only(spans, "request")) >= {"snapshot", "transaction", "chat.record"}
-    assert below(spans, only(spans, "transaction")) == {"chat.sessions.get", "chat.messages.list"}
-    written = [span for span in named(spans, "chat.record.write") if parent(span) == id_of(only(spans, "chat.record"))]
-    assert len(written) >= 2
-
-
 @every_way
 def test_a_turn_counts_its_chunks_and_has_no_span_for_each(store: Any) -> None:
     session = create(store)
@@ -166,11 +125,6 @@ def test_statements_are_children_where_they_are_asked_for(store: Any) -> None:
     writes = {id_of(span) for span in named(spans, "chat.record.write")}
     assert any(parent(span) in writes for span in named(spans, "INSERT"))
     assert "swordfish" not in "".join(span.to_json() for span in spans)
-
-
-def below(spans: list[ReadableSpan], above: ReadableSpan) -> set[str]:
-    """The names of a span's children."""
-    return {span.name for span in spans if parent(span) == id_of(above)}
 
 
 def test_retries_are_an_attribute_and_a_metric(open_store: Any) -> None:
@@ -285,58 +239,6 @@ def test_writers_that_commit_together_are_linked(database_url: str) -> None:
     assert {link.context.span_id for span in together for link in span.links} <= turns
 
 
-def test_a_joined_transaction_has_spans_of_its_verbs_alone(sqlite_url: str) -> None:
-    Store.open(sqlite_url).close()
-    engine = create_engine(sqlite_url)
-    with Store.from_engine(engine) as store, instrumented(store) as collector:
-        with collector.host.start_as_current_span("request"), engine.begin() as connection:
-            store.join(connection).chat.sessions.create(agent="build", model=MODEL)
-        spans = collector.take()
-        assert tree(spans) == ["request", "  chat.sessions.create"]
-        assert of(only(spans, "chat.sessions.create"))["persist.rows"] >= 1
-    engine.dispose()
-
-
-def test_a_verb_in_a_savepoint_of_the_host_s(sqlite_url: str) -> None:
-    Store.open(sqlite_url).close()
-    engine = create_engine(sqlite_url)
-    with Store.from_engine(engine) as store, instrumented(store) as collector:
-        with collector.host.start_as_current_span("request"), engine.begin() as connection:
-            tx = store.join(connection)
-            session = tx.chat.sessions.create(agent="build", model=MODEL)
-            point = connection.begin_nested()
-            tx.chat.messages.append(session.id, role="user", parts=[{"type": "text", "text": "x"}])
-            point.rollback()
-            with pytest.raises(NotFound):
-                tx.chat.sessions.get("nobody")
-        spans = collector.take()
-    engine.dispose()
-    assert below(spans, only(spans, "request")) == {"chat.sessions.create", "chat.messages.append", "chat.sessions.get"}
-    assert [span.name for span in spans if not span.status.is_ok] == ["chat.sessions.get"]
-
-
-def test_a_connection_that_is_lost(postgres_url: str) -> None:
-    tries: list[int] = []
-
-    def lose(tx: Transaction) -> None:
-        tries.append(1)
-        if len(tries) == 1:
-            with pytest.raises(DBAPIError):
-                work_of(tx).connection.exec_driver_sql("SELECT pg_terminate_backend(pg_backend_pid())")
-            tx.chat.sessions.create(agent="build", model=MODEL)
-
-    with Store.open(postgres_url, sleep=lambda seconds: None) as store, instrumented(store) as collector:
-        with pytest.raises(Unavailable):
-            store.transact(lose, attempts=1)
-        (span,) = named(collector.take(), "transaction")
-        assert (of(span)["persist.outcome"], of(span)["error.type"]) == ("rolled_back", "persist.errors.Unavailable")
-        tries.clear()
-        store.transact(lose)
-        spans, metrics = collector.take(), collector.metrics()
-    assert [of(span)["persist.outcome"] for span in named(spans, "transaction")] == ["rolled_back", "committed"]
-    assert metrics["persist.retries"] == {"connection": 1}
-
-
 def test_a_second_call_replaces_the_first(store: Any) -> None:
     with instrumented(store) as first, instrumented(store) as second:
         store.chat.sessions.list()
@@ -345,32 +247,3 @@ def test_a_second_call_replaces_the_first(store: Any) -> None:
         assert "persist.transactions" not in first.metrics()
     with pytest.raises(InvalidValue):
         otel.instrument(object())  # type: ignore[arg-type]  # on purpose
-
-
-def test_the_harness_example(sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    collector = Collector()
-    opened = Store.open
-
-    def traced(url: str, **options: Any) -> Store:
-        store = opened(url, **options)
-        otel.instrument(store, tracer_provider=collector.tracers, meter_provider=collector.meters)
-        return store
-
-    monkeypatch.setattr(Store, "open", traced)
-    monkeypatch.chdir(tmp_path)
-    for command in ("start", "approve"):
-        monkeypatch.setattr(sys, "argv", ["harness.py", command, "--url", sqlite_url, "--by", "maria"])
-        runpy.run_path(str(ROOT / "examples" / "harness.py"), run_name="harness")
-    spans = collector.take()
-    names = {span.name for span in spans}
-    assert names >= {
-        "transaction",
-        "workflows.runs.create",
-        "workflows.runs.claim",
-        "workflows.phases.finish",
-        "workflows.approvals.wait",
-    }
-    verbs = [span for span in spans if span.name not in ("transaction", "snapshot")]
-    assert all(span.name.startswith("workflows.") for span in verbs)
-    known = {id_of(span) for span in spans}
-    assert all(parent(span) in known for span in verbs)
