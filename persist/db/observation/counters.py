@@ -4,7 +4,7 @@ Each number is changed under a lock: one that its writer holds anyway, as a pinn
 """
 
 import threading
-from collections import Counter
+from collections import Counter, deque
 from typing import Literal
 
 Outcome = Literal["committed", "rolled_back", "unknown", "read"]
@@ -68,6 +68,8 @@ class Counters:
         """Snapshots that began, counted by the store under the lock that it holds then."""
         self._connections: list[ConnectionTally] = []
         self._recorders: set[RecorderTally] = set()
+        self._over: deque[RecorderTally] = deque()
+        """Numbers of recorders that have ended since the last one began, or somebody asked."""
         self._ended = RecorderTally()
         self._recorders_ended = 0
 
@@ -114,15 +116,23 @@ class Counters:
         """Return the numbers of a new recorder."""
         tally = RecorderTally()
         with self._mutex:
+            self._settle()
             self._recorders.add(tally)
         return tally
 
     def recorder_ended(self, tally: RecorderTally) -> None:
-        """Keep the numbers of a recorder that has ended. A second call does nothing."""
-        with self._mutex:
-            if tally in self._recorders:
-                self._recorders.discard(tally)
-                self._ended.add(tally)
+        """Keep the numbers of a recorder that has ended. A second call does nothing.
+
+        No lock is taken: the garbage collector may call this in a thread that holds it.
+        """
+        self._over.append(tally)
+
+    def _settle(self) -> None:
+        while self._over:
+            over = self._over.popleft()
+            if over in self._recorders:
+                self._recorders.discard(over)
+                self._ended.add(over)
                 self._recorders_ended += 1
 
     def connections(self) -> ConnectionTally:
@@ -142,6 +152,7 @@ class Counters:
         """Return the number of recorders that run, of those that ended, and the sum over all."""
         total = RecorderTally()
         with self._mutex:
+            self._settle()
             total.add(self._ended)
             for tally in self._recorders:
                 total.add(tally)
