@@ -171,12 +171,12 @@ class Verb:
     def __init__(self, transaction: Transaction, store: StoreTracer, name: str) -> None:
         self._transaction, self._store, self._name = transaction, store, name
         self.rows = self.sent = 0
-        domain, *_, verb = name.split(".")
+        domain, _, rest = name.rpartition(".")[0].partition(".")
         attributes = {
             "db.operation.name": name,
             "persist.domain": domain,
-            "persist.aggregate": name.removeprefix(f"{domain}.").removesuffix(verb).strip("."),
-            "persist.verb": verb,
+            "persist.aggregate": rest,
+            "persist.verb": name.rpartition(".")[2],
         }
         context = transaction.context
         self._began = time.perf_counter()

@@ -13,6 +13,7 @@ from sqlalchemy.exc import DBAPIError
 
 from persist import AsyncStore, Store, otel
 from persist.errors import NotFound, Unavailable
+from persist.events.status import log_status
 from persist.store.transaction import Transaction, work_of
 from tests.contract.chat.scenes import MODEL, create, text, turn
 from tests.contract.otel.scenes import (
@@ -122,6 +123,14 @@ def test_a_connection_that_is_lost(postgres_url: str) -> None:
         spans, metrics = collector.take(), collector.metrics()
     assert [of(span)["persist.outcome"] for span in named(spans, "transaction")] == ["rolled_back", "committed"]
     assert metrics["persist.retries"] == {"connection": 1}
+
+
+def test_a_look_that_is_no_verb_has_its_own_name(sqlite_url: str) -> None:
+    with Store.open(sqlite_url) as store, instrumented(store) as collector:
+        with store.read() as tx:
+            assert not log_status(work_of(tx)).on
+            assert tx.blobs.list().items == []
+        assert tree(collector.take()) == ["snapshot", "  standing", "  blobs.list"]
 
 
 def test_what_listens_to_an_engine_sees_verbs_of_a_host_s_store_and_no_more(sqlite_url: str) -> None:
