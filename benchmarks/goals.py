@@ -29,6 +29,7 @@ GOALS = (
     Goal("stream-postgres", f"Postgres: {_ANSWER}, vs raw delta rows", 1.15),
     Goal("late-chunk", "chunk at 40 KB vs at 1 KB", 1.2),
     Goal("wal", "write-ahead log per commit of a chunk", 5.0, " KB"),
+    Goal("observed-chunk", "durable chunk, traced and measured by OpenTelemetry vs not", 1.15),
     Goal("async-1", "acknowledged chunk of an `AsyncStore`, 1 stream, vs an inline raw rewrite of a 2 KB part", 1.8),
     Goal("async-16", "the same, 16 streams together", 1.0),
     Goal("chunk-postgres", "Postgres: durable chunk vs raw delta insert", 1.15),

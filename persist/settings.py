@@ -149,6 +149,9 @@ class Settings(BaseSettings):
     workflows_keep_days: float | None = Field(None, gt=0, le=_MAX_DAYS)
     workflows_keep_last: int = Field(0, ge=0)
 
+    # the values in records of the logger persist.statements, which shows statements without them
+    log_statement_values: bool = False
+
     # what reports of erasures are signed with
     report_key: SecretStr | None = Field(None, min_length=1)
 

@@ -38,6 +38,7 @@ COMMANDS = {
     "conversations": ("persist.cli.conversations", "conversations", "List, show, import, prune and repair conversations."),
     "events": ("persist.cli.events", "events", "Switch the log of events on and off, look at it, trim it."),
     "consumers": ("persist.cli.consumers", "consumers", "List and remove durable readers of the log of events."),
+    "otel": ("persist.cli.otel", "otel", "Write what is stored as spans of OpenTelemetry."),
     "watch": ("persist.cli.watch", "watch", "Follow the log of events while it is written."),
     "stats": ("persist.cli.stats", "stats", "Sizes, rows, statuses and settings of a database."),
     "transcripts": ("persist.cli.transcripts", "transcripts", "List, show, import and write transcripts of agent sessions."),

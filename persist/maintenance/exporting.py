@@ -55,7 +55,7 @@ def export(store: Store, path: Path | str | IO[bytes], *, session_id: str | None
     """
     with session(store, writable=False) as reading:
         kind, id = (None, "") if session_id is None else kind_of(reading, check_label("session_id", session_id))
-        with _opened(path, overwrite) as stream:
+        with opened(path, overwrite) as stream:
             writer = LineWriter(stream)
             runtime = store.runtime
             writer.header(
@@ -119,7 +119,7 @@ class _Export:
 
 
 @contextmanager
-def _opened(path: Path | str | IO[bytes], overwrite: bool) -> Iterator[IO[bytes]]:
+def opened(path: Path | str | IO[bytes], overwrite: bool) -> Iterator[IO[bytes]]:
     """Yield the given stream, or a temporary file that is renamed to `path` unless an error is raised."""
     if not isinstance(path, Path | str):
         yield path

@@ -1,12 +1,12 @@
 """The async store: the same names as Store, awaited."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from sqlalchemy import Engine
 
@@ -26,6 +26,7 @@ from persist.db.values.json import Json
 from persist.errors import InvalidValue, PersistError, StoreInUse
 from persist.lazy_imports import lazy_modules
 from persist.store.async_domains import AsyncDomains
+from persist.store.async_opening import Opening
 from persist.store.store import Store
 from persist.store.transaction import VerbRun, new_work, pause_before_retry
 
@@ -36,12 +37,14 @@ if TYPE_CHECKING:
     from persist.chat.recording.async_recorder import AsyncRecorder
     from persist.events.schemas import Event
     from persist.settings import Settings
+    from persist.store.metrics import Metrics
     from persist.workflows.schemas import Lease, WorkflowRun
 
 with lazy_modules(globals()):
     from persist.chat.following import follower
     from persist.chat.recording import async_recorder
     from persist.events import watching
+    from persist.store import metrics as measuring
     from persist.workflows import phase_blocks, steps
 
 T = TypeVar("T")
@@ -105,9 +108,10 @@ class AsyncStore(AsyncDomains):
         settings: "Settings | None" = None,
         clock: Clock | None = None,
         sleep: Callable[[float], None] | None = None,
-    ) -> "Opening":
+    ) -> "Opening[AsyncStore]":
         """See Store.open. Await it, or enter it: `async with AsyncStore.open(url) as store`."""
         return Opening(
+            cls,
             lambda: Store.open(
                 url,
                 migrate=migrate,
@@ -121,15 +125,15 @@ class AsyncStore(AsyncDomains):
                 settings=settings,
                 clock=clock,
                 sleep=sleep,
-            )
+            ),
         )
 
     @classmethod
     def from_engine(
         cls, engine: Engine, *, schema: str | None = None, settings: "Settings | None" = None, clock: Clock | None = None
-    ) -> "Opening":
+    ) -> "Opening[AsyncStore]":
         """See Store.from_engine: a synchronous engine, used from worker threads."""
-        return Opening(lambda: Store.from_engine(engine, schema=schema, settings=settings, clock=clock))
+        return Opening(cls, lambda: Store.from_engine(engine, schema=schema, settings=settings, clock=clock))
 
     @asynccontextmanager
     async def begin(self, *, actor: str | None = None) -> AsyncIterator[AsyncTransaction]:
@@ -144,8 +148,10 @@ class AsyncStore(AsyncDomains):
             yield transaction
 
     @asynccontextmanager
-    async def _transaction(self, *, writable: bool, actor: str | None = None) -> AsyncIterator[AsyncTransaction]:
-        work = AsyncUnitOfWork(self._worker_pool, new_work(self._runtime, writable=writable, actor=actor))
+    async def _transaction(
+        self, *, writable: bool, actor: str | None = None, retries: int = 0
+    ) -> AsyncIterator[AsyncTransaction]:
+        work = AsyncUnitOfWork(self._worker_pool, new_work(self._runtime, writable=writable, actor=actor), retries)
         await work.begin()
         try:
             yield AsyncTransaction(work)
@@ -176,15 +182,21 @@ class AsyncStore(AsyncDomains):
             raise InvalidValue("attempts", "expected at least 1.")
         for attempt in range(attempts):
             try:
-                async with self.begin(actor=actor) as tx:
+                async with self._transaction(writable=True, actor=actor, retries=attempt) as tx:
                     result = await fn(tx)
                 return result
             except PersistError as error:
                 pause = pause_before_retry(self._runtime, error, attempt, attempts)
                 if pause is None:
                     raise
+                self._runtime.counters.retried(self._runtime.errors.retry_cause(error))
                 await self._worker_pool.workers.call(partial(self._runtime.sleep, pause))
         raise AssertionError("unreachable: the last attempt returns or raises")
+
+    async def metrics(self, *, database: bool = True) -> "Metrics":
+        """See Store.metrics."""
+        read = partial(measuring.metrics_of, self._runtime, database=database, queued=self._writer.waiting)
+        return await self._worker_pool.snapshot(read) if database else read()
 
     @property
     def logs_events(self) -> bool:
@@ -279,35 +291,3 @@ class AsyncStore(AsyncDomains):
 
     def __repr__(self) -> str:
         return f"Async{self._store!r}"
-
-
-class Opening:
-    """The result of `AsyncStore.open`. Awaiting it returns the store; `async with` also closes the store at the end."""
-
-    def __init__(self, opener: Callable[[], Store]) -> None:
-        self._opener = opener
-        self._store: AsyncStore | None = None
-
-    async def _open(self) -> AsyncStore:
-        opening = asyncio.get_running_loop().run_in_executor(None, self._opener)
-        try:
-            return AsyncStore(await asyncio.shield(opening))
-        except asyncio.CancelledError:
-            opening.add_done_callback(_close_unwanted)
-            raise
-
-    def __await__(self) -> Generator[Any, None, AsyncStore]:
-        return self._open().__await__()
-
-    async def __aenter__(self) -> AsyncStore:
-        self._store = await self._open()
-        return self._store
-
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._store is not None:
-            await self._store.close()
-
-
-def _close_unwanted(opening: "asyncio.Future[Store]") -> None:
-    if not opening.cancelled() and opening.exception() is None:
-        opening.result().close()

@@ -27,12 +27,14 @@ from persist.lazy_imports import lazy_modules
 from persist.schema.opening import prepare
 from persist.store.closing import fold_progressions
 from persist.store.event_log import StoreEventLog
+from persist.store.file_owner import FileOwner
 from persist.store.forks import forget, remember
 from persist.store.transaction import Domains, Transaction, TransactionBlock, transact_with_retries, transaction_per_verb
 
 if TYPE_CHECKING:
     from persist.events.schemas import Event
     from persist.settings import Settings
+    from persist.store.metrics import Metrics
     from persist.workflows.schemas import Lease, WorkflowRun
 
 with lazy_modules(globals()):
@@ -44,13 +46,14 @@ with lazy_modules(globals()):
     from persist.chat.recording import recovery
     from persist.schema import adopt as adopting
     from persist.schema import metadata as catalog
+    from persist.store import metrics as measuring
     from persist.workflows import phase_blocks, steps
     from persist.workflows.verbs import finishing
 
 T = TypeVar("T")
 
 
-class Store(Domains):
+class Store(FileOwner, Domains):
     """One database. Threads may share a store; one thread at a time uses a transaction.
 
     `store.<domain>.<aggregate>.<verb>` runs one verb in a transaction of its own: a verb that reads in a snapshot, a verb that
@@ -72,21 +75,6 @@ class Store(Domains):
         if wake_workers is not None:
             runtime.observers.add(RUNS, wake_workers)
         remember(runtime, self.pinned)
-
-    @property
-    def run_id(self) -> str | None:
-        """The program's run whose own file this is, or None."""
-        return self.runtime.scopes.get("run_id")
-
-    @property
-    def instance_id(self) -> str | None:
-        """The instance whose own file this is, or None."""
-        return self.runtime.scopes.get("instance_id")
-
-    @property
-    def workspace_id(self) -> str | None:
-        """The workspace whose own file this is, or None."""
-        return self.runtime.scopes.get("workspace_id")
 
     # -- opening and closing
 
@@ -251,6 +239,13 @@ class Store(Domains):
         commits. An exception of the callback is logged, never raised. Call the returned function to remove the callback.
         """
         return self.runtime.observers.add(finishing.RUN_FINISHED, callback)
+
+    def metrics(self, *, database: bool = True) -> "Metrics":
+        """Return what the store did since it was opened, and what is open now.
+
+        `database`: also ask it, in one snapshot, how long the queue of runs is and how far readers of the log are behind.
+        """
+        return measuring.metrics_of(self.runtime, database=database)
 
     # -- the event log
 

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from itertools import count
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -84,16 +85,20 @@ def new_work(runtime: Runtime, *, writable: bool, actor: str | None = None) -> U
 class TransactionBlock:
     """`with store.begin() as tx`: a transaction that commits at the end of the block, and rolls back on an error."""
 
-    __slots__ = ("_actor", "_runtime", "_work", "_writable")
+    __slots__ = ("_actor", "_runtime", "_work", "_writable", "retries")
 
     def __init__(self, runtime: Runtime, *, writable: bool, actor: str | None = None) -> None:
         self._runtime, self._writable, self._actor = runtime, writable, actor
         self._work: UnitOfWork | None = None
+        self.retries = 0
+        """How many attempts came before this one."""
 
     def __enter__(self) -> Transaction:
         if self._work is not None:
             raise TransactionOpen("entering a block a second time")
         work = new_work(self._runtime, writable=self._writable, actor=self._actor)
+        if self.retries and work.transaction.trace is not None:
+            work.transaction.trace.within(None, self.retries)
         work.begin()
         if work.marks:
             work.owner.set_holder(sys._getframe(1))
@@ -139,6 +144,7 @@ def with_retries(
             pause = pause_before_retry(runtime, error, attempt, attempts)
             if pause is None or (over is not None and over(error)):
                 raise
+            runtime.counters.retried(runtime.errors.retry_cause(error))
             runtime.sleep(pause)
     raise AssertionError("unreachable: the last attempt returns or raises")
 
@@ -147,9 +153,12 @@ def transact_with_retries(
     runtime: Runtime, block: Callable[[], TransactionBlock], fn: Callable[[Transaction], T], attempts: int = 5
 ) -> T:
     """Run `fn` in a transaction, and again as `with_retries` says; its result."""
+    calls = count()
 
     def once() -> T:
-        with block() as tx:
+        attempt = block()
+        attempt.retries = next(calls)
+        with attempt as tx:
             return fn(tx)
 
     return with_retries(runtime, once, attempts)
@@ -161,10 +170,17 @@ class VerbRun:
     `interruptible`: another thread may call `interrupt`. On SQLite, waiting for the write lock then costs more.
     """
 
+    _context: Any = None
+    """The caller's context, for who traces the store."""
+    _attempts = 0
+    """How many attempts came before."""
+
     def __init__(self, runtime: Runtime, verb: Callable[[UnitOfWork], Any], *, writes: bool, interruptible: bool = False) -> None:
         self._runtime, self._verb, self._writes, self._interruptible = runtime, verb, writes, interruptible
         self._work: UnitOfWork | None = None
         self._cancelled = False
+        if runtime.tracer is not None:
+            self._context = runtime.tracer.context()
         self.announcements: list[tuple[str, Any]] = []
         """What the observers are to be told once the call is over."""
 
@@ -187,6 +203,9 @@ class VerbRun:
 
     def _once(self) -> Any:
         work = self._work = UnitOfWork(self._runtime, writable=self._writes)
+        if (trace := work.transaction.trace) is not None:
+            trace.within(self._context, self._attempts)
+            self._attempts += 1
         work.is_alone, work.marks = True, False  # no code of the caller runs inside, so nothing can begin another transaction
         work.begin(self._is_cancelled if self._interruptible else None)
         try:

@@ -1,4 +1,4 @@
-"""A secret that is stored in every text and JSON column is in no log, error, `repr` or temporary file, whatever is called."""
+"""A secret that is stored in every text column is in no log, span, metric, error, `repr` or file, whatever is called."""
 
 import logging
 import re
@@ -19,6 +19,7 @@ from persist.db.schema.column_types import FreeText, Json
 from persist.errors import PersistError
 from persist.schema.metadata import metadata
 from persist.testing import FrozenClock
+from tests.contract.otel.scenes import instrumented
 from tests.seeded_databases import with_file
 from tests.statemachines.both_databases import Undo
 from tests.statemachines.scene import arguments, make, verbs
@@ -83,7 +84,7 @@ def test_whatever_is_called(spoilt: Spoilt, caplog: pytest.LogCaptureFixture) ->
     caplog.set_level(logging.DEBUG)
     refused = 0
     ids = spoilt.ids
-    with Store.open(spoilt.url, clock=FrozenClock()) as store:
+    with Store.open(spoilt.url, clock=FrozenClock()) as store, instrumented(store, statements=True) as collector:
         for verb in verbs():
             for given in (arguments(verb, ids), {**arguments(verb, ids), **dict.fromkeys(_bodies(verb.parameters), SECRET)}):
                 caplog.clear()
@@ -96,7 +97,11 @@ def test_whatever_is_called(spoilt: Spoilt, caplog: pytest.LogCaptureFixture) ->
                 except (PersistError, TypeError) as error:
                     refused += 1
                     told = "".join(traceback.format_exception(error)) + repr(error)
-                assert SECRET not in _without_calls(told + caplog.text), verb.name
+                spans = "".join(f"{span.name} {span.attributes} {span.events} {span.status}" for span in collector.take())
+                assert spans
+                assert SECRET not in _without_calls(told + caplog.text) + spans, verb.name
+        assert "chat.messages.append" in collector.metrics()["db.client.operation.duration"]
+        assert SECRET not in str(collector.reader.get_metrics_data())
         assert SECRET not in repr(store) + repr(store.runtime)
     assert refused > 20
 

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from functools import partial
@@ -23,6 +24,30 @@ _OUTAGE = 1.0
 """Seconds between looks while the database cannot be read."""
 
 
+class _Told:
+    """When a follower was told of the change that it looks at next. Its waiter has this and not the follower: no circle."""
+
+    __slots__ = ("_at",)
+
+    def __init__(self) -> None:
+        self._at: float | None = None
+
+    def of_change(self) -> None:
+        """There is a change."""
+        if self._at is None:
+            self._at = time.monotonic()
+
+    def looked(self) -> float | None:
+        """The follower has looked; how many seconds after it was told, None if it was not."""
+        at, self._at = self._at, None
+        return None if at is None else time.monotonic() - at
+
+
+def _tell(told: _Told, wake: Callable[[], None]) -> None:
+    told.of_change()
+    wake()
+
+
 class _Follower:
     """What both faces share. Chunks are read when they are asked for, so a slow reader holds back nobody and nothing piles up."""
 
@@ -35,6 +60,7 @@ class _Follower:
         self._reads = Wakeups()
         """Closing the store waits for the read that it allows at a time, and allows none afterwards."""
         runtime.watchers.add(self._reads)
+        self._told = _Told()
 
     @property
     def cursor(self) -> str | None:
@@ -52,7 +78,10 @@ class _Follower:
         with self._reads.reading:
             if self._reads.stopped:
                 raise Closed("store")
-            return in_snapshot(self._runtime, self._following.look)
+            found = in_snapshot(self._runtime, self._following.look)
+        if (lag := self._told.looked()) is not None:
+            self._runtime.counters.followed(lag)
+        return found
 
     @property
     def _is_over(self) -> bool:
@@ -60,7 +89,7 @@ class _Follower:
 
     def _enter(self, wake: Callable[[], None]) -> None:
         if self._waiter is None:
-            self._waiter = Waiter(self._following.session_id, wake)
+            self._waiter = Waiter(self._following.session_id, partial(_tell, self._told, wake))
             turn_watch(self._runtime).add(self._waiter)
 
     def _leave(self) -> None:

@@ -70,6 +70,17 @@ class RecordOptions:
         """Whether text may be buffered in memory before it is written."""
         return self.buffer_bytes > 0 or self.buffer_ms > 0
 
+    @property
+    def traced(self) -> Mapping[str, Any]:
+        """What a tracer is told: who answers, and how it is saved. Nothing of it is content."""
+        model = self.model if isinstance(self.model, dict) else {}
+        return {
+            "agent": self.agent,
+            "provider": model.get("provider_id"),
+            "model": model.get("model_id"),
+            "save_on": self.save_on.value,
+        }
+
     def due_now(self, entries: Sequence[Entry], waiting: int) -> bool:
         """Whether to write these chunks at once; `waiting` is the bytes of text already buffered."""
         boundaries = {entry.change.boundary for entry in entries}

@@ -8,6 +8,7 @@ fed again; state changes only when a task has succeeded.
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from persist.chat.recording.deadlines import Deadlines
@@ -26,6 +27,8 @@ from persist.chat.storage.liveness import HEARTBEAT
 from persist.db.changes.driver_statements import StatementRunner
 from persist.db.concurrency import process_owners
 from persist.db.group_commit.tasks import FunctionTask
+from persist.db.observation.counters import Counters, RecorderTally
+from persist.db.observation.tracing import TurnTrace
 from persist.db.transactions.runtime import Runtime
 from persist.db.values.clock import epoch_ms
 from persist.db.values.escaping import utf8_size
@@ -51,7 +54,10 @@ class Recording:
         self._owner = process_owners.new_owner()
         self._announce = announce
         self.stop_requests = StopRequests(runtime, session_id, self._owner)
-        weakref.finalize(self, process_owners.retire_owner, self._owner)  # one dropped without close() leaves no turn
+        self._tally = runtime.counters.recorder()
+        self._turn = None if runtime.tracer is None else runtime.tracer.turn(session_id, options.traced)
+        retire = partial(_retire, runtime.counters, self._tally, self._turn, self._owner)
+        weakref.finalize(self, retire)  # one dropped without close() leaves no turn
         self._immediate = options.save_on == SaveOn.CHUNK and not options.buffered
         self._maximum = runtime.limits.max_bytes
         self._takeover = options.takeover
@@ -137,6 +143,8 @@ class Recording:
     def keep(self, delta_insert: DeltaInsert) -> bool:
         """The delta row is durable; whether a deadline was set."""
         delta_insert.part.base += delta_insert.size
+        self._tally.chunks += 1
+        self._tally.bytes += delta_insert.size
         self._unfolded.delta_stored(delta_insert.part, delta_insert.size)
         if self._announce is not None:
             self._announce(self._session_id)
@@ -161,6 +169,8 @@ class Recording:
             self._close_if_lost(error)
             raise
         self.ignored += batch.ignored
+        self._tally.chunks += len(batch.entries) + batch.ignored
+        self._tally.bytes += sum(entry.size for entry in batch.entries)
         if isinstance(batch.problem, StreamProtocolError):
             yield from self.closing()
         if batch.problem is not None:
@@ -207,7 +217,7 @@ class Recording:
                 yield from self._fold()
         if self._due.heartbeat is not None and self._due.heartbeat <= now:
             at = self._runtime.clock()
-            yield FunctionTask(lambda db: turns.heartbeat(db, self._session_id, self._owner, at))
+            yield FunctionTask(lambda db: turns.heartbeat(db, self._session_id, self._owner, at), turn=self._turn)
             self._due.heartbeat = now + _HEARTBEAT_SECONDS
 
     def using(self, step: int, counts: StepUsage) -> DatabaseSteps:
@@ -215,7 +225,7 @@ class Recording:
         current, at, window = self._stream.current, self._runtime.clock(), window_of(self._runtime.settings)
         if current.stored and current.id is not None:
             id = current.id
-            yield FunctionTask(lambda db: usage.record_step(db, self._session_id, id, step, counts, at, window))
+            yield FunctionTask(lambda db: usage.record_step(db, self._session_id, id, step, counts, at, window), turn=self._turn)
         else:
             self._pending.unit(current).usage.append((step, counts))
 
@@ -253,7 +263,8 @@ class Recording:
                 flush.prompt = (digest_of(self._options.system_prompt), self._options.system_prompt)
         flush.held_back = bool(self._pending)
         plan.plan_into(flush, self._unfolded, self._owned, self._options.metadata, self._runtime)
-        yield from self._run_task(FunctionTask(flush.run, single=flush.delta_only(), refusal=flush.refusal))
+        task = FunctionTask(flush.run, single=flush.delta_only(), refusal=flush.refusal, turn=self._turn)
+        yield from self._run_task(task)
         self._takeover = False
         self._pending = keep if keep is not None else plan.remaining
         self._settle(plan, flush)
@@ -264,9 +275,10 @@ class Recording:
         def fold(db: StatementRunner) -> None:
             self._unfolded.fold(db, lambda batch: turns.guard(batch, self._session_id, self._owner))
 
-        lost = FunctionTask(fold, refusal=lambda db: turns.lost_turn_error(db, self._session_id))
-        yield from self._run_task(lost)
+        refusal = partial(turns.lost_turn_error, session_id=self._session_id)
+        yield from self._run_task(FunctionTask(fold, refusal=refusal, turn=self._turn))
         self._unfolded.folded()
+        self._tally.folds = self._unfolded.folds
         self._due.fold = None
 
     def _run_task(self, job: FunctionTask[None]) -> DatabaseSteps:
@@ -291,6 +303,7 @@ class Recording:
         if self._announce is not None:
             self._announce(self._session_id)
         plan.acknowledge(self._unfolded)
+        self._tally.folds = self._unfolded.folds
         if not self._pending.bytes:
             self._due.buffer = None
         if not self._unfolded:
@@ -306,7 +319,7 @@ class Recording:
         lost = isinstance(error, Conflict) and error.constraint == "chat_turns"
         deleted = isinstance(error, NotFound) and error.kind == "session"
         if (self._running and (lost or deleted)) or (isinstance(error, Unavailable) and error.outcome == "unknown"):
-            self._end()
+            self._end(error)
 
     def postpone(self) -> None:
         """A timed flush failed: retry it in one second."""
@@ -316,8 +329,17 @@ class Recording:
         """Close without writing anything."""
         self._end()
 
-    def _end(self) -> None:
+    def _end(self, error: BaseException | None = None) -> None:
         self.closed = True
         self.stop_requests.close()
         self._due.clear()
-        process_owners.retire_owner(self._owner)
+        _retire(self._runtime.counters, self._tally, self._turn, self._owner, error)
+
+
+def _retire(
+    counters: Counters, tally: RecorderTally, turn: TurnTrace | None, owner: str, error: BaseException | None = None
+) -> None:
+    process_owners.retire_owner(owner)
+    counters.recorder_ended(tally)
+    if turn is not None:
+        turn.ended(tally, error)

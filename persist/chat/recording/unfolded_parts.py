@@ -17,11 +17,13 @@ _SHARE_IN_DATABASE = 4
 class Unfolded:
     """Parts with unfolded text, in the order in which they began to grow."""
 
-    __slots__ = ("_began", "_grew", "_least", "_seconds", "parts")
+    __slots__ = ("_began", "_grew", "_least", "_seconds", "folds", "parts")
 
     def __init__(self, settings: Settings) -> None:
         self._least, self._seconds = settings.fold_bytes, settings.fold_ms / 1000
         self.parts: dict[PartState, None] = {}
+        self.folds = 0
+        """How many parts were folded so far."""
         self._began = self._grew = 0.0  # when the first and latest unfolded delta was stored, monotonic
 
     def __bool__(self) -> bool:
@@ -66,6 +68,7 @@ class Unfolded:
 
     def part_stored(self, part: PartState) -> None:
         """The part's row was stored with all of its text."""
+        self.folds += part.tail > 0
         part.seq += 1  # the number of a delta written before, or given to the event log only
         part.tail = 0
         self.parts.pop(part, None)
@@ -77,6 +80,7 @@ class Unfolded:
 
     def folded(self) -> None:
         """`fold` was committed."""
+        self.folds += len(self.parts)
         for part in self.parts:
             part.tail = 0
         self.parts.clear()

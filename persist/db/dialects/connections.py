@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, QueuePool
 from sqlalchemy.pool import PoolProxiedConnection
 
 from persist.db.connections.connection_cache import ConnectionCache
@@ -130,6 +130,16 @@ class Connections(ABC):
     def prepare_inline(self, driver: Any) -> Callable[[], None] | None:
         """Set up a connection that raises instead of waiting, as `prepare_pinned` does; None where every commit has to wait."""
         return None
+
+    def wal_bytes(self) -> int | None:
+        """The size of the write-ahead log beside the file; None where there is no such file."""
+        return None
+
+    @property
+    def lent(self) -> int:
+        """How many connections the pools have lent: to open transactions, to recorders, and to the cache for the next ones."""
+        pools = {id(engine.pool): engine.pool for engine in self.engines}.values()
+        return sum(pool.checkedout() for pool in pools if isinstance(pool, QueuePool))
 
     def dispose(self) -> None:
         """Close every connection of the store. A connection in use is closed when it is released."""

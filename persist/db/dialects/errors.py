@@ -7,10 +7,17 @@ from sqlalchemy import exc
 
 from persist.db.connections.host_connections import ONLY_INSIDE_RUN_SYNC
 from persist.db.dialects.concealing import conceal_values
-from persist.errors import Closed, InvalidValue, PersistError, StoreBusy, StoreCorrupt
+from persist.errors import Closed, EventLogSwitched, InvalidValue, PersistError, StoreBusy, StoreCorrupt, Unavailable
 
 _POOL_TIMEOUT = 30.0
 """Seconds that a QueuePool of SQLAlchemy waits for a connection by default; persist's own engines leave it at that."""
+
+
+_CAUSES = {"40001": "serialization", "40P01": "deadlock"}
+"""By SQLSTATE; whatever else is retried waited for a lock, or lost its connection."""
+
+_DEEP = 5
+"""So many causes of an error are looked at."""
 
 
 def _tells_nothing(error: BaseException) -> bool:
@@ -32,6 +39,28 @@ class Errors:
     """
     tells_rollback: Callable[[BaseException], bool] = _tells_nothing
     """Whether a driver's error that COMMIT met is the server's word that it has rolled back, also if the connection is gone."""
+
+    def retry_cause(self, error: BaseException | None) -> str:
+        """Return one word for what made another attempt necessary, from the error or from what it was raised from."""
+        first = error
+        for _ in range(_DEEP):  # an error may be its own cause
+            original = getattr(error, "orig", None) or error
+            if (state := getattr(original, "sqlstate", None)) in _CAUSES:
+                return _CAUSES[state]
+            error = None if error is None else error.__cause__
+        if isinstance(first, EventLogSwitched):
+            return "event_log_switched"
+        return "connection" if isinstance(first, Unavailable) else "lock"
+
+    def code_of(self, error: BaseException | None) -> str | None:
+        """Return the database's own code, from the error or from what it was raised from: an SQLSTATE, or SQLite's name."""
+        for _ in range(_DEEP):
+            original = getattr(error, "orig", None) or error
+            code = getattr(original, "sqlstate", None) or getattr(original, "sqlite_errorname", None)
+            if isinstance(code, str) or error is None:
+                return code
+            error = error.__cause__
+        return None
 
     def classify(self, error: BaseException) -> PersistError | None:
         """Translate an error of the driver or of SQLAlchemy into a PersistError; None for any other error."""

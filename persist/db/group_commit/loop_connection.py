@@ -41,7 +41,11 @@ class InlineConnection(PinnedConnection):
             return False
         try:
             with self.mutex:
-                return not runtime.closed and self._write(rows)  # the connection is closed for good only after the store is
+                written = not runtime.closed and self._write(rows)  # the connection is closed for good only after the store is
+                if written:
+                    self.tally.commits += 1
+                    self.tally.group(len(rows))
+                return written
         except Exception:  # the writer thread tries again, and reports the error if there still is one
             return False
         finally:
@@ -50,6 +54,7 @@ class InlineConnection(PinnedConnection):
     def _write(self, rows: Sequence[SingleRowInsert]) -> bool:
         if self._driver is None:
             self._ready()
+        self._rewire()
         try:
             if len(rows) == 1:
                 return self.runtime.prepared[rows[0].prepared].run(self._runner, rows[0].values) == 1

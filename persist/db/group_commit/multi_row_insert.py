@@ -29,6 +29,21 @@ class MultiRowInsert:
         return self._whole.run(driver, {_ROWS: text})
 
 
+class MultiRowInserts:
+    """The multi-row INSERTs of one connection, each made when it is first needed."""
+
+    def __init__(self, compiled: StatementCache) -> None:
+        self._compiled = compiled
+        self._made: dict[Statement, MultiRowInsert] = {}
+
+    def run(self, prepared: Statement, driver: Driver, rows: Sequence[Mapping[str, Any]]) -> int:
+        """Execute the multi-row form of the statement. Return the number of rows written: all of them, or 0."""
+        made = self._made.get(prepared)
+        if made is None:
+            made = self._made[prepared] = MultiRowInsert(prepared, self._compiled)
+        return made.run(driver, rows)
+
+
 @lru_cache(maxsize=64)
 def _whole(prepared: Statement) -> Statement:
     statement: Any = prepared.statement

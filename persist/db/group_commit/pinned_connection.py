@@ -1,18 +1,14 @@
 """One driver connection kept checked out for the recorders of a store: their statements need no pool and no ORM."""
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
-from sqlalchemy.pool import PoolProxiedConnection
-
 from persist.db.changes.batch import RequirementMissed
-from persist.db.changes.driver_statements import DriverStatements, StatementRunner
+from persist.db.changes.driver_statements import StatementRunner
 from persist.db.changes.journal import COMMITTED
-from persist.db.connections.pool_width import check_for_recorders
-from persist.db.dialects.connections import Pinned
 from persist.db.group_commit.exclusive_use import ExclusiveUse
-from persist.db.group_commit.multi_row_insert import MultiRowInsert
+from persist.db.group_commit.multi_row_insert import MultiRowInserts
+from persist.db.group_commit.pinned_driver import PinnedDriver
 from persist.db.group_commit.tasks import Outcome, SingleRowInsert, WriteTask, by_statement
 from persist.db.statements.prepared import Statement
 from persist.db.transactions.runtime import Runtime
@@ -26,20 +22,14 @@ class _MissedError(Exception):
     """Not every row of a multi-row call was written; replaying the tasks one by one finds out which."""
 
 
-class PinnedConnection:
+class PinnedConnection(PinnedDriver):
     """Runs write tasks, one transaction after the other, under the store's writer lock on a one-writer database."""
 
     def __init__(self, runtime: Runtime) -> None:
-        self.runtime = runtime
-        self.mutex = threading.RLock()
-        self._pooled: PoolProxiedConnection | None = None
-        self._driver: Any = None
-        self._runner: Any = None
-        self._statements: DriverStatements
+        super().__init__(runtime)
         self._events = TransactionEvents()
-        self._restore: Callable[[], None] | None = None
         self._exclusives: dict[str, ExclusiveUse] = {}
-        self._together: dict[Statement, MultiRowInsert] = {}
+        self._together = MultiRowInserts(runtime.prepared)
 
     def run(self, job: WriteTask[R], *, what: str = "feed()") -> R:
         """Run the job in a transaction of its own, durable on return.
@@ -48,9 +38,10 @@ class PinnedConnection:
         """
         with self._exclusive(what):
             try:
-                return self._run(job)
+                return self._run(job, what)
             except EventLogSwitched:
-                return self._run(job, alone=False)  # from now on this store keeps the log, too
+                self.runtime.counters.retried("event_log_switched")
+                return self._run(job, what, alone=False)  # from now on this store keeps the log, too
 
     def _exclusive(self, what: str) -> ExclusiveUse:
         found = self._exclusives.get(what)
@@ -58,19 +49,27 @@ class PinnedConnection:
             found = self._exclusives[what] = ExclusiveUse(self, what)
         return found
 
-    def _run(self, job: WriteTask[R], *, alone: bool = True) -> R:
+    def _run(self, job: WriteTask[R], what: str, *, alone: bool = True) -> R:
         self._ready()
         if alone and job.single and self._autocommits() and self._database_logs():
             try:
-                return self._run_alone(job)
+                result = self._run_alone(job)
+                self.tally.commits += 1
+                return result
             except Exception as error:
                 self._undo()
                 ours = self._ours(error, committing=True)
                 if not isinstance(ours, StoreBusy | Conflict):
                     raise ours from error
+                if isinstance(ours, StoreBusy):
+                    self.runtime.counters.retried(self.runtime.errors.retry_cause(error))
         # A transaction is needed for several statements, after StoreBusy (BEGIN is retried), and after Conflict, when the row's
         # parent was deleted: the task runs again so that it can report the reason.
         self._ready()
+        with self._traced(what, (job,)):
+            return self._in_transaction(job)
+
+    def _in_transaction(self, job: WriteTask[R]) -> R:
         try:
             self._begin()
             self._statements.commits = True
@@ -131,6 +130,7 @@ class PinnedConnection:
                 if not isinstance(ours, StoreBusy | Conflict | EventLogSwitched):
                     raise ours from error
                 return False
+            self.tally.commits += 1
             return True
 
     def look(self, question: Callable[[StatementRunner], R]) -> R:
@@ -149,7 +149,9 @@ class PinnedConnection:
         """Run every job in one transaction. If one fails, all are replayed, each in its own savepoint, so that only it fails."""
         if len(jobs) == 1:
             try:
-                return [Outcome(self.run(jobs[0], what=what))]
+                outcomes = [Outcome(self.run(jobs[0], what=what))]
+                self.tally.group(1)
+                return outcomes
             except Exception as error:
                 return [Outcome(error=error)]
         try:
@@ -164,26 +166,35 @@ class PinnedConnection:
         with self._exclusive(what):
             self._ready()
             if self._written_alone(jobs):
-                return [Outcome() for _ in jobs]
-            try:
-                self._begin()
-                outcomes = self._run_all(jobs)
-                self._events.store(self._statements)
-            except Exception as error:
-                self._undo()
-                ours = self._ours(error)
-                if self._driver is None or isinstance(ours, EventLogSwitched):  # without a connection nothing can be replayed
-                    raise ours from error
-                self._begin()
-                try:
-                    outcomes = [self._replay(job) for job in jobs]
-                    self._events.store(self._statements)
-                except BaseException:
-                    self._undo()
-                    raise
-            self._commit()
-            self._committed()
+                self.tally.commits += 1
+                outcomes: list[Outcome[Any]] = [Outcome() for _ in jobs]
+            else:
+                with self._traced(what, jobs):
+                    outcomes = self._group_in_transaction(jobs)
+            self.tally.group(len(jobs))
             return outcomes
+
+    def _group_in_transaction(self, jobs: Sequence[WriteTask[Any]]) -> list[Outcome[Any]]:
+        try:
+            self._begin()
+            outcomes = self._run_all(jobs)
+            self._events.store(self._statements)
+        except Exception as error:
+            self._undo()
+            ours = self._ours(error)
+            if self._driver is None or isinstance(ours, EventLogSwitched):  # without a connection nothing can be replayed
+                raise ours from error
+            self.runtime.counters.retried("group_replayed")
+            self._begin()
+            try:
+                outcomes = [self._replay(job) for job in jobs]
+                self._events.store(self._statements)
+            except BaseException:
+                self._undo()
+                raise
+        self._commit()
+        self._committed()
+        return outcomes
 
     def _written_alone(self, jobs: Sequence[WriteTask[Any]]) -> bool:
         """Write the rows of all jobs in one autocommitted statement. False: that was impossible, and nothing was written."""
@@ -208,13 +219,9 @@ class PinnedConnection:
         return all(self._write_many(prepared, values) == len(values) for prepared, values in by_statement(rows).items())
 
     def _write_many(self, prepared: Statement, rows: Sequence[Mapping[str, Any]]) -> int:
-        runtime = self.runtime
-        if not runtime.dialect.batches_rows:
-            return runtime.prepared[prepared].run_many(self._runner, rows)
-        together = self._together.get(prepared)
-        if together is None:
-            together = self._together[prepared] = MultiRowInsert(prepared, runtime.prepared)
-        return together.run(self._runner, rows)
+        if self.runtime.dialect.batches_rows:
+            return self._together.run(prepared, self._runner, rows)
+        return self.runtime.prepared[prepared].run_many(self._runner, rows)
 
     def _run_all(self, jobs: Sequence[WriteTask[Any]]) -> list[Outcome[Any]]:
         """Run the jobs inside the transaction. Without a journal, rows of the same statement are written in one call."""
@@ -226,50 +233,6 @@ class PinnedConnection:
             raise _MissedError
         return outcomes
 
-    def close(self) -> None:
-        """Give the connection back to its pool."""
-        with self.mutex:
-            pooled, self._pooled, self._driver = self._pooled, None, None
-            if pooled is not None:
-                if self._restore is not None:
-                    self._restore()
-                if self.runtime.connections.disposed:
-                    pooled.invalidate()  # the disposed pool would keep the connection
-                pooled.close()
-
-    def _ready(self) -> Any:
-        runtime, connections = self.runtime, self.runtime.connections
-        if self._driver is not None and not (runtime.dialect.one_file or connections.alive(self._driver)):
-            self._drop()
-        if self._driver is None:
-            pooled, dialect = None, runtime.dialect
-            if not dialect.one_writer:
-                check_for_recorders(connections.writer.pool)
-            try:
-                lent = connections.take_pinned()
-                pooled = connections.writer.raw_connection() if lent is None else lent.pooled
-                driver: Any = pooled.driver_connection
-                self._restore = self._prepare(driver) if lent is None else lent.restore
-            except Exception as error:
-                if pooled is not None:
-                    pooled.invalidate()
-                raise self._ours(error) from error
-            self._pooled, self._driver = pooled, driver
-            self._runner = runtime.transactions.runner(driver)
-            self._statements = DriverStatements(
-                runtime.prepared, self._runner, dialect.to_plain_json, pipelines=dialect.pipelines
-            )
-        return self._runner
-
-    def give_back(self) -> None:
-        """Let the other stores of a shared server use the connection until the next write of this one."""
-        pooled = self._pooled
-        if pooled is not None and self.runtime.connections.give_back_pinned(Pinned(pooled, self._restore)):
-            self._pooled = self._driver = self._runner = None
-
-    def _prepare(self, driver: Any) -> Callable[[], None] | None:
-        return self.runtime.connections.prepare_pinned(driver)
-
     def _begin(self) -> None:
         before = self.runtime.log
         self.runtime.retrying_lock(lambda: self.runtime.transactions.begin_pinned(self._runner))
@@ -278,6 +241,7 @@ class PinnedConnection:
         self._statements.committing = False
 
     def _committed(self) -> None:
+        self.tally.commits += 1
         events = self._events
         events.ended()
         if events.written and self.runtime.observers.wanted(COMMITTED):
@@ -289,22 +253,6 @@ class PinnedConnection:
         except BaseException as error:
             self._undo()
             raise self._ours(error, committing=True) from error
-
-    def _undo(self) -> None:
-        if self._driver is None or not self.runtime.connections.usable(self._driver):
-            self._drop()
-        else:
-            try:
-                self._runner.rollback()
-            except Exception as error:
-                if self.runtime.errors.classify(error) is None:
-                    raise
-                self._drop()
-
-    def _drop(self) -> None:
-        pooled, self._pooled, self._driver = self._pooled, None, None
-        if pooled is not None:
-            pooled.invalidate()
 
     def _replay(self, job: WriteTask[Any]) -> Outcome[Any]:
         self._runner.execute("SAVEPOINT member")
@@ -329,6 +277,3 @@ class PinnedConnection:
             except Exception as failed:
                 return self._ours(failed)
         return self._ours(error, committing=committing)
-
-    def _ours(self, error: BaseException, *, committing: bool = False) -> BaseException:
-        return self.runtime.commit_error(error) if committing else self.runtime.translate(error)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from persist.db.changes.driver_statements import DriverStatements, StatementRunner
+from persist.db.observation.tracing import TurnTrace
 from persist.db.statements.prepared import Statement
 from persist.errors import PersistError
 
@@ -36,6 +37,8 @@ class FunctionTask(Generic[R]):
     run: Callable[[DriverStatements], R]
     single: bool = False
     refusal: Callable[[DriverStatements], PersistError] | None = None
+    turn: TurnTrace | None = None
+    """The turn that a tracer links with the task's transaction."""
 
 
 class SingleRowInsert(ABC):

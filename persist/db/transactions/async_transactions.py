@@ -113,8 +113,10 @@ class _Threads(Lease):
 class AsyncUnitOfWork(Lease):
     """An async transaction: a unit of work, the worker pool that runs it, and the event loop that owns it."""
 
-    def __init__(self, workers: WorkerPool, work: UnitOfWork) -> None:
+    def __init__(self, workers: WorkerPool, work: UnitOfWork, retries: int = 0) -> None:
         super().__init__(asyncio.get_running_loop())
+        if retries and work.transaction.trace is not None:
+            work.transaction.trace.within(None, retries)
         self.work = work
         work.marks = False  # several worker threads run its verbs; this class marks the owner itself
         self._worker_pool = workers

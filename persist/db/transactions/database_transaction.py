@@ -1,16 +1,21 @@
 """One transaction on a connection of the store: its lock, its connection, BEGIN, COMMIT and ROLLBACK."""
 
 import logging
+import sys
 import threading
 import time
 from collections.abc import Callable
+from logging import DEBUG
 from typing import Any
 
 from sqlalchemy import Connection
 
 from persist.db.concurrency.ownership import Owner
 from persist.db.concurrency.writer_lock import Waiting
+from persist.db.observation.counters import Outcome
+from persist.db.observation.statements import StatementWatch, WatchedDriver, is_logged
 from persist.db.transactions.runtime import Runtime
+from persist.errors import Unavailable
 
 log = logging.getLogger("persist")
 
@@ -35,6 +40,8 @@ class DatabaseTransaction:
         "may_be_long",
         "owner",
         "runtime",
+        "trace",
+        "watch",
         "writable",
     )
 
@@ -59,6 +66,13 @@ class DatabaseTransaction:
         self._interrupting = threading.Lock()
         """Held while the connection's statement is interrupted: it is not given to anyone else before that is over."""
         self._restore: Callable[[], None] | None = None
+        tracer = runtime.tracer
+        self.trace = None if tracer is None else tracer.transaction(writable=writable, joined=joined is not None)
+        """Who is told of this transaction, if anybody traces the store."""
+        self.watch: StatementWatch | None = None
+        """Who is told of each statement; None unless statements are logged or traced."""
+        if joined is not None:
+            self._watch("join()")
 
     def begin(
         self, cancelled: Callable[[], bool] | None = None, prepare: Prepare | None = None, *, what: str | None = None
@@ -69,19 +83,35 @@ class DatabaseTransaction:
                 self.runtime.enter_write(self.owner, what or "begin()", cancelled)
             else:
                 self.runtime.enter_read(self.owner, what or "read()", cancelled)
-        except BaseException:
+        except BaseException as error:
             self._give_up()
+            self._refused(error)
             raise
         try:
             try:
                 self._start(cancelled, prepare)
             except Exception as error:
                 self.runtime.begin_later(lambda: self._start(cancelled, prepare), error, self._asked)
-        except BaseException:
+        except BaseException as error:
             self._release()
+            self._refused(error)
             raise
         self._began = time.monotonic()
         self.is_open = True
+        if self.trace is not None:
+            self.trace.began(self._began - self._asked)
+
+    def _refused(self, error: BaseException) -> None:
+        if self.trace is not None:
+            self.trace.ended("rolled_back", 0.0, error)
+
+    def _ended(self, outcome: Outcome, committing: float = 0.0, error: BaseException | None = None) -> None:
+        if self.writable:
+            self.runtime.counters.transaction_ended(outcome, self._began - self._asked, committing)
+        else:
+            outcome = "read"
+        if self.trace is not None:
+            self.trace.ended(outcome, committing, error)
 
     def _start(self, cancelled: Callable[[], bool] | None, prepare: Prepare | None) -> None:
         runtime = self.runtime
@@ -91,6 +121,15 @@ class DatabaseTransaction:
         waiting = Waiting(self._asked, cancelled) if self.writable else None
         driver = runtime.transactions.begin(connection, write=self.writable, waiting=waiting)
         self.driver = driver if runtime.owns_engine else None
+        if self.trace is not None or is_logged(DEBUG):
+            self._watch("a transaction")
+
+    def _watch(self, what: str) -> None:
+        if self.trace is None and not is_logged(DEBUG):
+            return
+        self.watch = StatementWatch(what, self.trace, values=self.runtime.settings.log_statement_values)
+        if self.driver is not None:
+            self.driver = WatchedDriver(self.driver, self.watch)
 
     def _give_up(self) -> None:
         # neither cache the connection nor return it to the pool: the store may be closing both at this moment
@@ -103,15 +142,25 @@ class DatabaseTransaction:
         runtime = self.runtime
         assert self.connection is not None
         self._close()
+        writes = self.writable
+        started = time.monotonic() if writes else 0.0
+        failed: BaseException | None = None
         try:
-            if self.writable:
+            if writes:
                 runtime.transactions.end(self.connection, self.driver, commit=True)
             else:
                 runtime.transactions.end_read(self.connection, self.driver)
         except Exception as error:
-            raise runtime.commit_error(error) from error
+            failed = runtime.commit_error(error)
+            raise failed from error
         finally:
+            committing = time.monotonic() - started if writes else 0.0
             self._release()
+            if writes and failed is None and self.trace is None:
+                runtime.counters.committed(self._began - self._asked, committing)
+            elif writes or self.trace is not None:
+                lost = isinstance(failed, Unavailable) and failed.outcome == "unknown"
+                self._ended("unknown" if lost else "committed" if failed is None else "rolled_back", committing, failed)
 
     @property
     def ends_at_once(self) -> bool:
@@ -124,6 +173,10 @@ class DatabaseTransaction:
             self.is_open = False
             return
         self._close()
+        cause = sys.exception()  # None on the worker thread of an AsyncStore; then the trace knows the verb's
+        outcome: Outcome = "unknown" if isinstance(cause, Unavailable) and cause.outcome == "unknown" else "rolled_back"
+        if getattr(self.driver, "committed", False):  # together with a verb's last batch
+            outcome = "committed"
         try:
             if self.connection is not None:
                 self.runtime.transactions.end(self.connection, self.driver, commit=False)
@@ -133,6 +186,7 @@ class DatabaseTransaction:
             log.warning("rolling back on a lost connection: %s", type(error).__name__)
         finally:
             self._release()
+            self._ended(outcome, error=cause)
 
     def _close(self) -> None:
         self.is_open = False

@@ -12,6 +12,7 @@ from sqlalchemy import NestedTransaction
 
 from persist.db.concurrency.fork_count import PROCESS
 from persist.db.connections.host_connections import check_reachable
+from persist.db.observation.tracing import VerbTrace
 from persist.db.transactions.transaction_events import TransactionEvents
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.transactions.writer_mark import mark, unmark
@@ -41,6 +42,14 @@ class on_demand(Generic[R]):  # noqa: N801  # reads as the decorator-like word i
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
 
+    @property
+    def kind(self) -> Any:
+        """What makes the attribute: the class, unless it is given a function."""
+        if self._make is None:
+            assert self._find is not None
+            self._make = self._find()
+        return self._make
+
     @overload
     def __get__(self, instance: None, owner: type) -> Self: ...
     @overload
@@ -48,10 +57,8 @@ class on_demand(Generic[R]):  # noqa: N801  # reads as the decorator-like word i
     def __get__(self, instance: Any, owner: type) -> Self | R:
         if instance is None:
             return self
-        if self._make is None:
-            assert self._find is not None
-            self._make = self._find()
-        made = instance.__dict__[self._name] = self._make(instance._work)
+        made: R = self.kind(instance._work)
+        instance.__dict__[self._name] = made
         return made
 
 
@@ -137,6 +144,7 @@ def _verb(
     look: Callable[..., NothingToDo | None] | None = None,
 ) -> Callable[Concatenate[S, P], R]:
     name, writes_alone = method.__qualname__, writes if writes_alone is None else writes_alone
+    module = method.__module__
     looks: Any = None if look is None else _verb(look, writes=False)
 
     @wraps(method)
@@ -151,10 +159,11 @@ def _verb(
             if looks is not None:
                 work.note(name, did_something=bool(done))
             return done
-        with Verb(work, name, writes=writes, guarded=self.guarded):
+        with Verb(work, name, writes=writes, guarded=self.guarded, module=module) as verb:
             result = method(self, *args, **kwargs)
             if work.carried and work.depth == 1:
-                return cast("R", results.without_unreadable_cells(result, writes=writes))
+                result = cast("R", results.without_unreadable_cells(result, writes=writes))
+            verb.result = result
             return result
 
     call.writes, call.looks = writes_alone, looks  # type: ignore[attr-defined]  # read by async_transactions
@@ -164,10 +173,10 @@ def _verb(
 class Verb:
     """The context manager around one verb. A verb that is called inside a verb is part of the outer one."""
 
-    __slots__ = ("_guarded", "_mark", "_savepoint", "_work", "_writes", "name")
+    __slots__ = ("_guarded", "_mark", "_module", "_savepoint", "_trace", "_work", "_writes", "name", "result")
 
-    def __init__(self, work: UnitOfWork, name: str, *, writes: bool, guarded: bool = False) -> None:
-        """Raise an error if the transaction cannot run such a verb."""
+    def __init__(self, work: UnitOfWork, name: str, *, writes: bool, guarded: bool = False, module: str = "") -> None:
+        """Raise an error if the transaction cannot run such a verb. `module`: that of its function, for who traces it."""
         if work.runtime.forks != PROCESS.forks:  # before any lock is taken: the thread that holds it may not exist here
             raise StoreForked
         if not work.transaction.is_open:
@@ -177,17 +186,18 @@ class Verb:
         if writes and not work.writable:
             raise ReadOnlyTransaction(name)
         self.name = name
-        self._work, self._writes, self._guarded = work, writes, guarded
+        self._work, self._writes, self._guarded, self._module = work, writes, guarded, module
+        self._trace: VerbTrace | None = None
         self._savepoint: NestedTransaction | None = None
         self._mark = (0, 0)
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Self:
         work = self._work
         if not work.owner.using.acquire(blocking=False):
             raise WrongOwner
         work.depth += 1
         if work.depth > 1:
-            return
+            return self
         try:
             if not work.transaction.is_open:  # another thread has just ended the transaction
                 raise Closed("transaction")
@@ -201,11 +211,22 @@ class Verb:
             if journal is not None:
                 self._mark = journal.mark()
                 journal.begin_verb(self.name)
+            if work.transaction.watch is not None:
+                self._watched(work)
+            return self
         except BaseException as error:
             work.depth -= 1
             work.carried, work.listing = None, False
             work.owner.using.release()
             raise work.runtime.translate(error) from error
+
+    def _watched(self, work: UnitOfWork) -> None:
+        transaction = work.transaction
+        assert transaction.watch is not None
+        transaction.watch.verb = self.name
+        if transaction.trace is not None:
+            self.result: object = None
+            self._trace = transaction.trace.verb(self._module, self.name)
 
     def _join(self, work: UnitOfWork) -> None:
         connection = work.connection
@@ -229,7 +250,12 @@ class Verb:
                 carried, work.carried, work.listing = work.carried, None, False
                 if error is not None or self._savepoint is not None:
                     self._end(work, error, carried)
+        except BaseException as ours:
+            error = ours
+            raise
         finally:
+            if self._trace is not None:
+                self._trace.ended(self.result, error)
             work.owner.using.release()
 
     def _end(self, work: UnitOfWork, error: BaseException | None, carried: list[Unreadable] | None) -> None:

@@ -19,6 +19,8 @@ from persist.db.connections.pool_width import width
 from persist.db.dialects.concealing import conceal_values
 from persist.db.dialects.interface import Dialect
 from persist.db.dialects.wakeups import Wakeups
+from persist.db.observation.counters import Counters
+from persist.db.observation.tracing import Tracer
 from persist.db.values.clock import Clock, epoch_ms_clock, millisecond_clock
 from persist.db.values.ids import IdMinter
 from persist.db.values.json import JsonLimits
@@ -86,6 +88,11 @@ class Runtime:
         self.read_only = dialect.read_only
         self.lock = WriterLock()
         self.observers = Observers()
+        self.counters = Counters()
+        self.watches_rows = False
+        """Whether the recorders' statements are logged or traced, as it was found when one of them wrote more than a row."""
+        self.tracer: Tracer | None = None
+        """Who traces transactions and turns; None unless `persist.otel.instrument` was called."""
         self.own_writes: defaultdict[str, set[str]] = defaultdict(set)
         """What a domain remembers of this store's own writes until the store closes, by topic."""
         self.log: EventLog | None = None
@@ -176,6 +183,7 @@ class Runtime:
             refused = (self.closed or self._closers) and self._refuses(owner)
             if not refused:
                 self._reading.add(owner)
+                self.counters.snapshots += 1
         if refused:
             if self.dialect.in_memory:
                 self.lock.release()
@@ -210,6 +218,11 @@ class Runtime:
             return
         if any(owner.loop is loop for owner in (*self._writing, *(self._reading if self.dialect.in_memory else ()))):
             raise TransactionOpen(what)
+
+    @property
+    def open_transactions(self) -> tuple[int, int]:
+        """How many transactions are open that write, and how many that read; recorders have a connection of their own."""
+        return len(self._writing), len(self._reading)
 
     def anything_open(self) -> bool:
         """Whether any transaction is open. Those of the store itself, as of watchers of the event log, do not count."""
@@ -256,6 +269,7 @@ class Runtime:
                 raise (classified or error) from error
             if attempt == _ATTEMPTS - 1 or waited >= patience:
                 raise StoreBusy(waited, classified.reason) from error
+            self.counters.retried(self.errors.retry_cause(error))
             self.sleep(min(0.1 * 2**attempt, patience - waited))
             try:
                 return begin()

@@ -80,8 +80,7 @@ class UnitOfWork:
         """Take the lock, a connection and a transaction, or leave nothing behind. On Postgres nothing is sent yet."""
         before = self.runtime.log
         self.transaction.begin(cancelled, prepare, what=OUTSIDE if self.is_alone else None)
-        # as before BEGIN: another thread may have switched the log while we waited
-        log = before or self.runtime.log
+        log = before or self.runtime.log  # as before BEGIN: another thread may have switched the log while we waited
         if self.writable and log is not None:
             self.events = TransactionEvents(log, self.events.actor)
         if self.writable and self.runtime.marks_writes:
@@ -307,8 +306,9 @@ class UnitOfWork:
         return self._core(statement, values)
 
     def _core(self, statement: Executable, values: Any) -> CursorResult[Any]:
-        result: CursorResult[Any] = self.connection.execute(statement, values, execution_options=self._options)
-        return result
+        plain, watch = self.connection.execute, self.transaction.watch
+        execute: Callable[..., CursorResult[Any]] = plain if watch is None else watch.core(plain)
+        return execute(statement, values, execution_options=self._options)
 
     def change(self, statement: Insert | Update | Delete, values: Mapping[str, Any] | None = None) -> int:
         """Run a Core INSERT, UPDATE or DELETE that is built per call. Return the number of rows."""

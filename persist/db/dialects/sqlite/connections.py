@@ -111,6 +111,12 @@ class SqliteConnections(Connections):
     def prepare_inline(self, driver: Any) -> Callable[[], None] | None:
         return never_waiting(driver, self._settings) if self.owned and not self._read_only else None
 
+    def wal_bytes(self) -> int | None:
+        try:
+            return None if self.path is None else Path(f"{self.path}-wal").stat().st_size
+        except OSError:  # nothing was written yet, or the last connection has taken the log with it
+            return 0
+
     def dispose(self) -> None:
         IN_USE.discard(self)
         super().dispose()

@@ -1,0 +1,108 @@
+"""A driver connection that stays checked out: getting it, wiring it to who executes and watches statements, losing it."""
+
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+from sqlalchemy.pool import PoolProxiedConnection
+
+from persist.db.changes.driver_statements import DriverStatements
+from persist.db.connections.pool_width import check_for_recorders
+from persist.db.dialects.connections import Pinned
+from persist.db.group_commit.tasks import WriteTask
+from persist.db.group_commit.watching import statement_watch, traced
+from persist.db.observation.statements import StatementWatch, WatchedDriver
+from persist.db.transactions.runtime import Runtime
+
+
+class PinnedDriver:
+    """The driver connection of one PinnedConnection. Its methods are called with the mutex held."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.runtime = runtime
+        self.mutex = threading.RLock()
+        self.tally = runtime.counters.connection()
+        self._pooled: PoolProxiedConnection | None = None
+        self._driver: Any = None
+        self._runner: Any = None
+        self._watch: StatementWatch | None = None
+        self._statements: DriverStatements
+        self._restore: Callable[[], None] | None = None
+
+    def close(self) -> None:
+        """Give the connection back to its pool."""
+        with self.mutex:
+            pooled, self._pooled, self._driver = self._pooled, None, None
+            if pooled is not None:
+                if self._restore is not None:
+                    self._restore()
+                if self.runtime.connections.disposed:
+                    pooled.invalidate()  # the disposed pool would keep the connection
+                pooled.close()
+
+    def _ready(self) -> Any:
+        runtime, connections = self.runtime, self.runtime.connections
+        if self._driver is not None and not (runtime.dialect.one_file or connections.alive(self._driver)):
+            self._drop()
+        if self._driver is None:
+            pooled, dialect = None, runtime.dialect
+            if not dialect.one_writer:
+                check_for_recorders(connections.writer.pool)
+            try:
+                lent = connections.take_pinned()
+                pooled = connections.writer.raw_connection() if lent is None else lent.pooled
+                driver: Any = pooled.driver_connection
+                self._restore = self._prepare(driver) if lent is None else lent.restore
+            except Exception as error:
+                if pooled is not None:
+                    pooled.invalidate()
+                raise self._ours(error) from error
+            self._pooled, self._driver = pooled, driver
+            self._wire()
+        return self._runner
+
+    def _rewire(self) -> None:
+        if (self._watch is not None) != self.runtime.watches_rows:
+            self._wire()
+
+    def _wire(self) -> None:
+        runtime = self.runtime
+        watch, runner = statement_watch(runtime), runtime.transactions.runner(self._driver)
+        self._watch, self._runner = watch, runner if watch is None else WatchedDriver(runner, watch)
+        self._statements = DriverStatements(
+            runtime.prepared, self._runner, runtime.dialect.to_plain_json, pipelines=runtime.dialect.pipelines
+        )
+
+    def give_back(self) -> None:
+        """Let the other stores of a shared server use the connection until the next write of this one."""
+        pooled = self._pooled
+        if pooled is not None and self.runtime.connections.give_back_pinned(Pinned(pooled, self._restore)):
+            self._pooled = self._driver = self._runner = None
+
+    def _prepare(self, driver: Any) -> Callable[[], None] | None:
+        return self.runtime.connections.prepare_pinned(driver)
+
+    def _traced(self, what: str, jobs: Sequence[WriteTask[Any]]) -> AbstractContextManager[None]:
+        self.runtime.watches_rows = statement_watch(self.runtime) is not None
+        self._rewire()
+        return traced(self.runtime, self._watch, what, jobs)
+
+    def _undo(self) -> None:
+        if self._driver is None or not self.runtime.connections.usable(self._driver):
+            self._drop()
+        else:
+            try:
+                self._runner.rollback()
+            except Exception as error:
+                if self.runtime.errors.classify(error) is None:
+                    raise
+                self._drop()
+
+    def _drop(self) -> None:
+        pooled, self._pooled, self._driver = self._pooled, None, None
+        if pooled is not None:
+            pooled.invalidate()
+
+    def _ours(self, error: BaseException, *, committing: bool = False) -> BaseException:
+        return self.runtime.commit_error(error) if committing else self.runtime.translate(error)

@@ -1,0 +1,115 @@
+"""The instruments of a store's metrics. Those that are observed read `Store.metrics`, once for all of them."""
+
+import logging
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from opentelemetry.metrics import CallbackOptions, Meter, Observation
+
+from persist.db.transactions.runtime import Runtime
+from persist.errors import PersistError
+from persist.otel.quiet import quiet
+from persist.store.metrics import Metrics, metrics_of
+
+log = logging.getLogger("persist")
+
+_FRESH = 0.5
+"""Seconds for which one reading serves the instruments that are collected one after the other."""
+
+Read = Callable[[Metrics], "float | dict[str, int] | None"]
+
+COUNTERS: dict[str, tuple[str, str, Read, str]] = {
+    "persist.transactions": ("{transaction}", "Transactions that ended.", lambda m: m.transactions, "persist.outcome"),
+    "persist.transaction.wait.time": ("s", "Waiting for write transactions to begin.", lambda m: m.wait_seconds, ""),
+    "persist.transaction.commit.time": ("s", "COMMITs that were sent by themselves.", lambda m: m.commit_seconds, ""),
+    "persist.retries": ("{attempt}", "Repeated attempts.", lambda m: m.retries, "persist.cause"),
+    "persist.recorder.turns": ("{turn}", "Recorders that ended.", lambda m: m.recorders_ended, ""),
+    "persist.recorder.chunks": ("{chunk}", "Chunks that recorders were fed.", lambda m: m.chunks, ""),
+    "persist.recorder.text": ("By", "Text in these chunks.", lambda m: m.text_bytes, ""),
+    "persist.recorder.folds": ("{part}", "Parts that were folded.", lambda m: m.folds, ""),
+    "persist.recorder.commits": ("{commit}", "Commits of recorders.", lambda m: m.recorder_commits, ""),
+    "persist.recorder.wait.time": ("s", "Waiting of recorders for the lock.", lambda m: m.recorder_wait_seconds, ""),
+    "persist.group.commits": ("{commit}", "Group commits.", lambda m: m.groups, ""),
+    "persist.group.tasks": ("{task}", "Tasks in group commits.", lambda m: m.grouped, ""),
+    "persist.follower.looks": ("{look}", "Looks of followers after a change.", lambda m: m.follower_looks, ""),
+    "persist.follower.lag.time": ("s", "From a change to the end of the look.", lambda m: m.follower_lag_seconds, ""),
+    "persist.leases.lost": ("{lease}", "Runs that workers lost.", lambda m: m.leases_lost, ""),
+}
+"""By name: unit, description, what is read, and for numbers by name the attribute that has the name."""
+
+GAUGES: dict[str, tuple[str, str, Read, str]] = {
+    "persist.transactions.open": (
+        "{transaction}",
+        "Open transactions.",
+        lambda m: {"writing": m.writing, "reading": m.reading},
+        "persist.state",
+    ),
+    "persist.pool.connections": ("{connection}", "Connections that the pools have lent.", lambda m: m.connections, ""),
+    "persist.recorders.open": ("{recorder}", "Open recorders.", lambda m: m.recorders, ""),
+    "persist.group.largest": ("{task}", "Tasks in the largest group commit.", lambda m: m.largest_group, ""),
+    "persist.wal.size": ("By", "The write-ahead log beside the file.", lambda m: m.wal_bytes, ""),
+    "persist.queue.depth": ("{run}", "Runs that a worker could claim.", lambda m: m.queue_depth, ""),
+    "persist.queue.age": ("s", "How long the oldest of them has waited.", lambda m: m.queue_age_seconds, ""),
+    "persist.events.lag": ("{event}", "Events that a consumer has not acknowledged.", lambda m: m.consumers, "persist.consumer"),
+}
+
+
+class Instruments:
+    """The instruments of one store. They hold it weakly, and observe nothing once it is closed."""
+
+    def __init__(self, meter: Meter, runtime: Runtime, attributes: Mapping[str, str]) -> None:
+        self._runtime = weakref.ref(runtime)
+        self._attributes = dict(attributes)
+        self._mutex = threading.Lock()
+        self._read_at = float("-inf")
+        self._metrics: Metrics | None = None
+        self._told = self._ended = False
+        self.duration = meter.create_histogram("db.client.operation.duration", "s", "Duration of verbs.")
+        self.waits = meter.create_histogram("persist.transaction.wait", "s", "Waiting of a write transaction to begin.")
+        self.commits = meter.create_histogram("persist.transaction.commit", "s", "Duration of a COMMIT.")
+        for name, (unit, what, read, by) in COUNTERS.items():
+            meter.create_observable_counter(name, [self._observer(read, by)], unit, what)
+        for name, (unit, what, read, by) in GAUGES.items():
+            meter.create_observable_gauge(name, [self._observer(read, by)], unit, what)
+
+    def end(self) -> None:
+        """Observe nothing any more."""
+        self._ended = True
+
+    def _observer(self, read: Read, by: str) -> Callable[[CallbackOptions], Iterable[Observation]]:
+        def observe(_: CallbackOptions) -> list[Observation]:
+            metrics = self._reading()
+            found: Any = None if metrics is None else read(metrics)
+            if found is None:
+                return []
+            if isinstance(found, dict):
+                return [Observation(number, {**self._attributes, by: key}) for key, number in found.items()]
+            return [Observation(found, self._attributes)]
+
+        return observe
+
+    def _reading(self) -> Metrics | None:
+        runtime = self._runtime()
+        if runtime is None or runtime.closed or runtime.forked or self._ended:
+            return None
+        with self._mutex:
+            if time.monotonic() - self._read_at > _FRESH:
+                with quiet():
+                    self._metrics, self._read_at = self._read(runtime), time.monotonic()
+            return self._metrics
+
+    def _read(self, runtime: Runtime) -> Metrics | None:
+        """Read what there is. The one connection of a database in memory is the host's own, and is left to it."""
+        try:
+            return metrics_of(runtime, database=not runtime.one_connection)
+        except PersistError as error:
+            if not self._told:
+                log.warning("metrics of the database cannot be read now: %s", error)
+            self._told = True
+        try:
+            return metrics_of(runtime, database=False)
+        except PersistError:  # the store is being closed
+            return None

@@ -1,0 +1,178 @@
+"""`SpanProcessor`: what instrumented SDKs say of their calls becomes telemetry of an instance."""
+
+import logging
+import threading
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from persist.db.transactions.runtime import Runtime
+from persist.errors import InvalidValue, PersistError, StoreBusy, Unavailable
+from persist.otel.intake import ObservedCall, observed, record_call
+from persist.store.async_store import AsyncStore
+from persist.store.store import Store
+from persist.store.transaction import Transaction
+
+try:
+    from opentelemetry.sdk.trace import SpanProcessor as _SdkSpanProcessor
+except ModuleNotFoundError as error:
+    raise ImportError(
+        "persist.otel.SpanProcessor needs the SDK of OpenTelemetry: pip install 'agent-persist[otel]' opentelemetry-sdk."
+    ) from error
+
+from persist.otel.quiet import quiet
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+    from opentelemetry.sdk.trace import ReadableSpan, Span
+
+log = logging.getLogger("persist")
+
+_OWN = "persist"
+_KNOWN = 10_000
+"""The calls of so many spans are remembered, so that a span that is told twice is stored once."""
+
+
+class SpanProcessor(_SdkSpanProcessor):
+    """Takes model calls and tool calls from spans that ended, by the GenAI semantic conventions, and stores them in batches.
+
+    For `TracerProvider.add_span_processor`. It never waits for the database in the thread that ends a span, and raises nothing
+    there. A span is stored once, however often this processor is told of it.
+
+    dropped   calls that found the buffer full, or came after `shutdown`
+    failed    calls that the database refused; each is logged
+    stored    calls that are stored
+    """
+
+    def __init__(
+        self,
+        store: Store | AsyncStore,
+        *,
+        instance_id: str | None = None,
+        buffer: int = 2048,
+        batch: int = 256,
+        interval: float = 1.0,
+    ) -> None:
+        """`instance_id`: whose telemetry it is; None means the owner of the file.
+
+        `buffer`: the most calls that wait. `batch`: the most in one transaction. `interval`: the longest wait, in seconds.
+        """
+        for name, value in (("buffer", buffer), ("batch", batch)):
+            if type(value) is not int or value < 1:
+                raise InvalidValue(name, "expected a whole number, 1 or more.")
+        if not 0 < interval <= 3600:
+            raise InvalidValue("interval", "expected seconds, more than 0 and at most 3600.")
+        self._store = store._store if isinstance(store, AsyncStore) else store
+        self._runtime: Runtime = self._store.runtime
+        if instance_id is None and not self._runtime.dialect.one_file:
+            raise InvalidValue("instance_id", "this database holds those of many; say which.")
+        self._instance_id = instance_id
+        self._buffer, self._batch, self._interval = buffer, batch, interval
+        self._changed = threading.Condition()
+        """Guards what follows; notified when there is something to store, and when it is stored."""
+        self._waiting: deque[ObservedCall] = deque()
+        self._known: dict[tuple[str, str], None] = {}
+        self._thread: threading.Thread | None = None
+        self._writing = self._stopping = False
+        self._flushes = 0
+        self.dropped = self.failed = self.stored = 0
+
+    def on_start(self, span: "Span", parent_context: "Context | None" = None) -> None:
+        """Do nothing: a span says what it used when it ends."""
+
+    def on_end(self, span: "ReadableSpan") -> None:
+        """Keep what the span says for the next batch."""
+        try:
+            if span.instrumentation_scope is not None and span.instrumentation_scope.name == _OWN:
+                return
+            call = observed(span)
+            if call is not None:
+                self._keep(call)
+        except Exception:  # whatever a span holds, its thread goes on
+            log.exception("a span cannot be taken in")
+
+    def _keep(self, call: ObservedCall) -> None:
+        with self._changed:
+            id = (call.trace_id, call.span_id)
+            if id in self._known:
+                return
+            if self._stopping or self._runtime.forked or len(self._waiting) >= self._buffer:
+                self.dropped += 1
+                return
+            self._known[id] = None
+            if len(self._known) > _KNOWN:
+                del self._known[next(iter(self._known))]
+            self._waiting.append(call)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="persist-spans", daemon=True)
+                self._thread.start()
+            if len(self._waiting) in (1, self._batch):
+                self._changed.notify_all()
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        """Store what waits. False: it took too long, or could not be stored."""
+        deadline = time.monotonic() + timeout_millis / 1000
+        with self._changed:
+            failed, self._flushes = self.failed, self._flushes + 1
+            self._changed.notify_all()
+            try:
+                over = self._changed.wait_for(self._is_idle, max(0.0, deadline - time.monotonic()))
+            finally:
+                self._flushes -= 1
+            return over and self.failed == failed
+
+    def _is_idle(self) -> bool:
+        return not self._waiting and not self._writing
+
+    def shutdown(self) -> None:
+        """Store what waits, then take nothing more. A second call does nothing."""
+        with self._changed:
+            thread, already, self._stopping = self._thread, self._stopping, True
+            self._changed.notify_all()
+        if thread is not None and not already and thread is not threading.current_thread():
+            thread.join()
+
+    def _run(self) -> None:
+        with quiet():
+            self._work()
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting or self._stopping)
+                self._changed.wait_for(self._is_due, self._interval)
+                calls = [self._waiting.popleft() for _ in range(min(self._batch, len(self._waiting)))]
+                self._writing = bool(calls)
+                if not calls and self._stopping:
+                    return
+            if calls:
+                self._write(calls)
+                with self._changed:
+                    self._writing = False
+                    self._changed.notify_all()
+
+    def _is_due(self) -> bool:
+        return self._stopping or len(self._waiting) >= self._batch or (self._flushes > 0 and bool(self._waiting))
+
+    def _write(self, calls: list[ObservedCall]) -> None:
+        """Store the calls together; if one of them is refused, each by itself."""
+        try:
+            self._store.transact(lambda tx: self._record(tx, calls))
+            self.stored += len(calls)
+        except (StoreBusy, Unavailable) as error:
+            self._refused(calls, error)
+        except Exception as error:
+            if len(calls) == 1:
+                self._refused(calls, error)
+                return
+            for call in calls:
+                self._write([call])
+
+    def _record(self, tx: Transaction, calls: list[ObservedCall]) -> None:
+        for call in calls:
+            record_call(tx, call, self._instance_id)
+
+    def _refused(self, calls: list[ObservedCall], error: Exception) -> None:
+        self.failed += len(calls)
+        told: Any = error if isinstance(error, PersistError) else type(error).__name__
+        log.warning("%d calls that spans told of are not stored: %s", len(calls), told)
