@@ -17,10 +17,13 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 from urllib.parse import parse_qs
 
-import uvicorn
+try:
+    import uvicorn
 
-from persist import AsyncStore
-from persist.events.schemas import ALL, Event
+    from persist import AsyncStore
+    from persist.events.schemas import ALL, Event
+except ImportError as missing:
+    raise SystemExit(f"{missing}. In a clone of persist: pip install . uvicorn") from None
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]

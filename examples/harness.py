@@ -10,9 +10,12 @@ import os
 import signal
 from pathlib import Path
 
-from persist import Store
-from persist.workflows import Worker
-from persist.workflows.schemas import WorkflowRun
+try:
+    from persist import Store
+    from persist.workflows import Worker
+    from persist.workflows.schemas import WorkflowRun
+except ImportError as missing:
+    raise SystemExit(f"{missing}. In a clone of persist: pip install .") from None
 
 WORLD = Path("harness-applied.txt")
 
