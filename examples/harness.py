@@ -27,7 +27,7 @@ def release(run: WorkflowRun) -> None:
             plan.output = f"Release {run.id}."  # here a model would think for a while
             plan.use(input_tokens=1000, output_tokens=50, cost_usd=0.01)
         crash("in-plan")
-    print("plan:", plan.output if plan.due else "done already")
+    print("plan:", plan.output if plan.due else "done already", flush=True)
     crash("after-plan")
     if gates.wait(run.id, "review", summary=plan.output or "", lease=worker.lease(run)) is None:
         return

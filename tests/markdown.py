@@ -9,7 +9,9 @@ FRAMEWORKS = ROOT / "docs" / "integrations.md"
 """Runs where the frameworks are installed: tests/integrations/test_docs.py."""
 CHAT_SERVER = ROOT / "docs" / "chat-server.md"
 """Runs beside a browser: tests/browser/test_recipe.py."""
-PAGES = sorted(set((ROOT / "docs").glob("*.md")) - {FRAMEWORKS, CHAT_SERVER})
+TUTORIAL = ROOT / "docs" / "tutorial.md"
+"""Is followed in a folder of its own: tests/walks/test_tutorial.py."""
+PAGES = sorted(set((ROOT / "docs").rglob("*.md")) - {FRAMEWORKS, CHAT_SERVER, TUTORIAL})
 _BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
