@@ -114,11 +114,11 @@ lint: $(DEV_READY) $(FRAMEWORKS_READY)
 	$(BIN)/lint-imports
 
 docs: $(DOCS_READY)
-	$(DOCS)/bin/python -m mkdocs serve $(ARGS)
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/python -m mkdocs serve $(ARGS)
 
 # A link that leads nowhere ends it, and so does a page that would load anything from elsewhere.
 docs-build: $(DOCS_READY)
-	$(DOCS)/bin/python -m mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/python -m mkdocs build --quiet
 	$(DOCS)/bin/python -m website.built build/site
 
 bench: $(PEERS_READY)

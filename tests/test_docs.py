@@ -1,11 +1,17 @@
-"""Every Python block of docs/ runs, page by page, in a folder of its own."""
+"""Every Python block of docs/ runs, page by page, in a folder of its own; every link leads somewhere; nothing is left unread."""
 
 import re
 from pathlib import Path
 
 import pytest
 
-from tests.markdown import CHAT_SERVER, PAGES, ROOT, run_blocks
+from tests.markdown import CHAT_SERVER, CONTAINERS, DOCS, FRAMEWORKS, PAGES, ROOT, WALKED, WITHOUT_CODE, run_blocks
+from website.elsewhere import links_of
+from website.questions import QUESTIONS, anchors_of, within
+
+EVERY_PAGE = sorted(DOCS.rglob("*.md"))
+LINKED = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *EVERY_PAGE]
+_FENCE = re.compile(r"^```(\w*)\n.*?^```$", re.MULTILINE | re.DOTALL)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -14,7 +20,44 @@ def test_blocks_of_docs_run(page: Path, tmp_path: Path, monkeypatch: pytest.Monk
     assert run_blocks(page, {}) > 0
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "CONTRIBUTING.md", CHAT_SERVER, *PAGES], ids=lambda page: page.name)
-def test_links_between_pages_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", page.read_text(encoding="utf-8")):
-        assert (page.parent / target).exists(), target
+def test_every_block_is_run_by_a_test() -> None:
+    """Python everywhere, a shell's lines and files on pages that are followed; a terminal's session is only shown."""
+    ran_elsewhere = {CHAT_SERVER, CONTAINERS, *WALKED}
+    for page in EVERY_PAGE:
+        kinds = set(_FENCE.findall(page.read_text(encoding="utf-8")))
+        if page in WITHOUT_CODE:
+            assert kinds == set(), page
+        elif page not in ran_elsewhere:
+            assert kinds <= {"python", "console", "mermaid"}, page
+            assert page in PAGES or page in FRAMEWORKS
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    """To a file, and to a heading of it."""
+    lost = []
+    for page in LINKED:
+        for target, anchor in links_of(page.read_text(encoding="utf-8")):
+            place = (page.parent / target).resolve() if target else page
+            if not place.exists() or (anchor and place.suffix == ".md" and anchor not in anchors_of(place)):
+                lost.append(f"{page.relative_to(ROOT)}: {target}#{anchor}")
+    assert lost == []
+
+
+@pytest.mark.parametrize(("question", "answer"), QUESTIONS.items())
+def test_an_answer_is_found_within_two_clicks(question: str, answer: str) -> None:
+    """By the links in the text of pages, from the first page of docs/; the menu of the site is shorter still."""
+    place, _, anchor = answer.partition("#")
+    page = DOCS / place
+    assert page.exists()
+    assert not anchor or anchor in anchors_of(page)
+    assert within(2, DOCS / "index.md", page, anchor)
+
+
+def test_twenty_questions_at_least() -> None:
+    assert len(QUESTIONS) >= 20
+
+
+def test_the_guide_of_upgrades_has_every_revision() -> None:
+    revisions = sorted(path.name[:4] for path in (ROOT / "alembic" / "versions").glob("0*.py"))
+    guide = (DOCS / "upgrading.md").read_text(encoding="utf-8")
+    assert re.findall(r"^\| (\d{4}) \| \S", guide, re.MULTILINE) == revisions

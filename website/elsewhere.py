@@ -8,8 +8,6 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from pathspec.gitignore import GitIgnoreSpec
-
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = "project"
 ALWAYS = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "tests/README.md")
@@ -40,6 +38,12 @@ def pages(texts: Iterable[str]) -> dict[str, str]:
     return {_page(path): _text(path) for path in sorted(found)}
 
 
+def links_of(markdown: str) -> list[tuple[str, str]]:
+    """Each link of a text to a file beside it, as the path that it names, which may be empty, and the anchor behind it."""
+    text = re.sub(r"^(```+|~~~+).*?^\1$", "", markdown, flags=re.MULTILINE | re.DOTALL)
+    return [(target, anchor.lstrip("#")) for target, anchor in re.findall(r"\]\((?!\w+:)([^)#\s]*)(#[^)\s]*)?\)", text)]
+
+
 def relinked(markdown: str, page: str) -> str:
     """The text with each link that leaves docs/ led to the page of that file. `page`: its path below docs/."""
     here = posixpath.dirname(page)
@@ -61,11 +65,6 @@ def relinked(markdown: str, page: str) -> str:
             fence = "" if fence else mark[1]
         lines.append(line if fence else _SOURCE.sub(led, _LINK.sub(led, line)))
     return "\n".join(lines)
-
-
-def not_in_nav() -> GitIgnoreSpec:
-    """Pages that the menu does not list: files of the source, and what reference/domains.md and tables.md list."""
-    return GitIgnoreSpec.from_lines([f"/{FOLDER}/", "/reference/"])
 
 
 def _is_elsewhere(page: str) -> bool:

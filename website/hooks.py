@@ -7,7 +7,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-from website import elsewhere, reference
+from website import elsewhere, floors, reference
 
 PAGES: dict[str, Callable[[], str]] = {
     "reference/index.md": reference.index,
@@ -35,13 +35,12 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Point links that leave docs/ to the pages of those files."""
-    return elsewhere.relinked(markdown, page.file.src_uri)
+    """Point links that leave docs/ to the pages of those files, and draw the flowcharts."""
+    return floors.drawn(elsewhere.relinked(markdown, page.file.src_uri))
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Put the pages of each domain into the menu, and let those of linked files be in none."""
-    config.not_in_nav = elsewhere.not_in_nav()
+    """Put the pages of each domain into the menu."""
     assert config.nav is not None
     menu: list[Any] = next(entry["Reference"] for entry in config.nav if "Reference" in entry)
     menu[menu.index("reference/domains.md")] = {"Verbs": ["reference/domains.md", *(f"reference/{name}.md" for name in reference.DOMAINS)]}

@@ -146,7 +146,8 @@ def settings() -> str:
     lines = ["# Settings", "", inspect.getdoc(Settings) or "", "", "Pages of docs/ that explain them are named in [operations](../operations.md#databases).", ""]
     lines += ["| variable | type | default | |", "|---|---|---|---|"]
     for name, field in Settings.model_fields.items():
-        kind = str(getattr(field.annotation, "__name__", field.annotation)).replace("typing.", "").replace("|", "\\|")
+        (kind,) = re.findall(rf"^    {name}: ([^=\n]+?)(?: = .*)?$", "\n".join(source), re.MULTILINE)
+        kind = kind.replace(" | ", " or ")
         default = "" if field.default is None else f"`{field.default}`"
         lines.append(f"| `PERSIST_{name.upper()}` | `{kind}` | {default} | {_above(source, name)} |")
     return "\n".join(lines)
