@@ -181,7 +181,9 @@ def shortened(text: str, *, ended: bool) -> str:
     if len(" ".join(words)) <= WIDTH:
         return " ".join(words)
     ends = words, words[::-1]
-    head, tail = (textwrap.wrap(" ".join(end), WIDTH // 2, break_long_words=False, break_on_hyphens=False)[0].split() for end in ends)
+    head, tail = (
+        textwrap.wrap(" ".join(end), WIDTH // 2, break_long_words=False, break_on_hyphens=False)[0].split() for end in ends
+    )
     return " ".join([*head, "…", *tail[::-1]])
 
 

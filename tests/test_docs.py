@@ -21,14 +21,15 @@ def test_blocks_of_docs_run(page: Path, tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_every_block_is_run_by_a_test() -> None:
-    """Python everywhere, a shell's lines and files on pages that are followed; a terminal's session is only shown."""
+    """Python everywhere, a shell's lines and files on pages that are followed. Kinds console and py are only shown: of a terminal
+    with a server, and lines of an application that the reader has."""
     ran_elsewhere = {CHAT_SERVER, CONTAINERS, *WALKED}
     for page in EVERY_PAGE:
         kinds = set(_FENCE.findall(page.read_text(encoding="utf-8")))
         if page in WITHOUT_CODE:
             assert kinds == set(), page
         elif page not in ran_elsewhere:
-            assert kinds <= {"python", "console", "mermaid"}, page
+            assert kinds <= {"python", "console", "mermaid", "py"}, page
             assert page in PAGES or page in FRAMEWORKS
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+import hatch_build
 from tests.markdown import ROOT
 from tests.walking import script, steps, told
 from tests.walks.newcomer import newcomer_folder, run, told_in
@@ -63,7 +64,9 @@ def test_every_line_works_in_order(folder: Path) -> None:
 
 def test_a_walk_finds_what_a_page_says_wrongly(tmp_path: Path) -> None:
     """A page whose output is wrong, and a command that fails."""
-    page = "```sh\necho one 1 two\nfalse  # fails\n```\n\n```text\none … two\n```\n\n```python\nprint(1)\n```\n\n```text\n2\n```\n"
+    page = (
+        "```sh\necho one 1 two\nfalse  # fails\n```\n\n```text\none … two\n```\n\n```python\nprint(1)\n```\n\n```text\n2\n```\n"
+    )
     walk = steps(page)
     (tmp_path / "folder").mkdir()
     done = run(script(walk, 'python() { command python3 "$@"; }\n'), tmp_path / "folder")
@@ -116,3 +119,18 @@ def test_the_walk_has_an_interpreter_of_its_own(folder: Path) -> None:
     found = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout.splitlines()
     assert found == [str(ROOT / "persist" / "__init__.py"), str(folder / ".venv")]
     assert sys.prefix != found[1]
+
+
+def test_the_page_of_a_package_has_links_that_lead_somewhere() -> None:
+    """Into the repository that a release names, or none to files."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    there = hatch_build.page(text, "https://code.example/persist", "v0.1.0")
+    assert "(https://code.example/persist/blob/v0.1.0/docs/tutorial.md)" in there
+    assert "(https://code.example/persist/raw/v0.1.0/docs/demo.svg)" in there
+    nowhere = hatch_build.page(text, "", "v0.1.0")
+    for page, kept in ((there, r"https://code\.example/"), (nowhere, r"https://")):
+        assert [
+            target for target in re.findall(r"\]\(([^)]+)\)", page) if not re.match(kept, target) and "://" not in target
+        ] == []
+    assert hatch_build.urls("", "v0.1.0") == {}
+    assert hatch_build.urls("https://code.example/persist", "v0.1.0")["Repository"] == "https://code.example/persist"

@@ -1,4 +1,4 @@
-"""A page that a reader follows from top to bottom, as one shell script: its files are written, its lines run, its outputs compared.
+"""A page that a reader follows from top to bottom, as one script: its files are written, its lines run, its outputs compared.
 
 - A fence after a line such as "`chat.py`:" is a file of that name.
 - A fence of kind sh runs line by line. A fence of kind python runs at once; neighbours are one session of the interpreter.
@@ -12,7 +12,7 @@ from typing import Literal
 
 _FENCE = re.compile(r"(?:^`([\w./-]+)`:\n\n)?^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _MARK = "\x1e"
-_TOLD = f"tell() {{ printf '%s\\t%s\\n' \"$1\" \"$2\" >> \"$TOLD\"; }}\nmark() {{ printf '{_MARK}%s\\n' \"$1\"; }}\n"
+_TOLD = f'tell() {{ printf \'%s\\t%s\\n\' "$1" "$2" >> "$TOLD"; }}\nmark() {{ printf \'{_MARK}%s\\n\' "$1"; }}\n'
 
 
 @dataclass
@@ -40,7 +40,7 @@ def steps(page: str) -> list[Step]:
         if name:
             found.append(Step("file", text, name))
         elif kind == "text":
-            assert found and found[-1].kind != "file", f"nothing prints {text[:60]!r}"
+            assert [step.kind for step in found[-1:]] in (["sh"], ["python"]), f"nothing prints {text[:60]!r}"
             found[-1].printed.append(text)
         elif kind == "python" and found and found[-1].kind == "python":
             found[-1].text += text

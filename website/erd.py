@@ -76,7 +76,7 @@ def _curve(key: ForeignKeyConstraint, places: dict[Table, tuple[float, float, fl
     table, referred = key.table, key.referred_table
     x, y, width = places[table]
     other_x, other_y, other_width = places[referred]
-    first = list(table.columns).index(list(key.columns)[0])
+    first = list(table.columns).index(next(iter(key.columns)))
     begin, end = y + _ROW * (first + 1.5), other_y + _ROW / 2
     if other_x < x:
         start, stop = x, other_x + other_width

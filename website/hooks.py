@@ -21,6 +21,10 @@ PAGES: dict[str, Callable[[], str]] = {
     "reference/tables.md": reference.tables_page,
 }
 
+REFERENCE = """  [Stores](reference/store.md), [verbs](reference/domains.md), [command line](reference/command-line.md),
+  [settings](reference/settings.md), [errors](reference/errors.md), [tables](reference/tables.md)."""
+"""What the first page says of the reference on the site; in the repository there is none to link to."""
+
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add what is made: the reference, and each file outside of docs/ that a page names."""
@@ -36,6 +40,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Point links that leave docs/ to the pages of those files, and draw the flowcharts."""
+    if page.file.src_uri == "index.md":
+        markdown = markdown.replace("<!-- reference -->", REFERENCE)
     return floors.drawn(elsewhere.relinked(markdown, page.file.src_uri))
 
 
@@ -43,7 +49,9 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Put the pages of each domain into the menu."""
     assert config.nav is not None
     menu: list[Any] = next(entry["Reference"] for entry in config.nav if "Reference" in entry)
-    menu[menu.index("reference/domains.md")] = {"Verbs": ["reference/domains.md", *(f"reference/{name}.md" for name in reference.DOMAINS)]}
+    menu[menu.index("reference/domains.md")] = {
+        "Verbs": ["reference/domains.md", *(f"reference/{name}.md" for name in reference.DOMAINS)]
+    }
     menu[menu.index("reference/tables.md")] = {
         "Tables": ["reference/tables.md", *({name: f"reference/tables-{name}.md"} for name in reference.DOMAINS)]
     }

@@ -1,4 +1,4 @@
-"""Pictures of the first page: badges from pyproject.toml, five bars from docs/benchmarks.md. `python -m website.pictures` draws them.
+"""Pictures of the first page: badges from pyproject.toml, bars from docs/benchmarks.md. `python -m website.pictures` draws them.
 
 Their colours can be read on a dark page and on a light one.
 """
@@ -35,7 +35,7 @@ def badges() -> dict[str, tuple[str, str]]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     python = sorted(re.findall(r"Python :: (3\.\d+)", "\n".join(project["classifiers"])), key=lambda one: int(one[2:]))
     return {
-        "badge-python": ("python", f"{python[0]} – {python[-1]}"),
+        "badge-python": ("python", f"{python[0]} to {python[-1]}"),
         "badge-databases": ("databases", "SQLite | Postgres"),
         "badge-types": ("types", "mypy strict"),
         "badge-licence": ("licence", project["license"]),
@@ -46,8 +46,9 @@ def badge(left: str, right: str) -> str:
     """A word and what it is about."""
     wide, wider = 6.6 * len(left) + 14, 6.6 * len(right) + 14
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{wide + wider:.0f}" height="20" role="img" aria-label="{left}: {escape(right)}">'
-        f'<rect width="{wide + wider:.0f}" height="20" rx="3" fill="{_OURS}"/><rect width="{wide:.0f}" height="20" rx="3" fill="{_BADGE}"/>'
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{wide + wider:.0f}" height="20" role="img">'
+        f'<rect width="{wide + wider:.0f}" height="20" rx="3" fill="{_OURS}"/>'
+        f'<rect width="{wide:.0f}" height="20" rx="3" fill="{_BADGE}"/>'
         f'<g fill="#fff" text-anchor="middle" {_FONT} font-size="11"><text x="{wide / 2:.0f}" y="14">{left}</text>'
         f'<text x="{wide + wider / 2:.0f}" y="14">{escape(right)}</text></g></svg>\n'
     )
@@ -70,18 +71,24 @@ def bars(rows: list[tuple[str, float]]) -> str:
         colour = _OURS if name == "persist" else _PEER
         lines.append(f'<text x="238" y="{y + 13}" text-anchor="end">{escape(name)}</text>')
         lines.append(f'<rect x="246" y="{y}" width="{max(3.0, 400 * times / longest):.0f}" height="17" rx="2" fill="{colour}"/>')
-        lines.append(f'<text x="{252 + max(3.0, 400 * times / longest):.0f}" y="{y + 13}">{times:g}×</text>')
+        lines.append(f'<text x="{252 + max(3.0, 400 * times / longest):.0f}" y="{y + 13}">{times:g}x</text>')
     size = f'viewBox="0 0 700 {30 + 24 * len(rows)}" width="700"'
-    return f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" fill="{_TEXT}" {_FONT} font-size="13">{"".join(lines)}</svg>\n'
+    style = f'role="img" fill="{_TEXT}" {_FONT} font-size="13"'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {size} {style}>{"".join(lines)}</svg>\n'
 
 
 def overview() -> str:
     """Who uses persist, and where it keeps what they give it."""
     users = ("chat server", "workflow workers", "agent frameworks", "the persist command")
-    shapes = [_box(10 + 187 * place, 8, 175, 34, [name], _PEER) + _arrow(97 + 187 * place, 42) for place, name in enumerate(users)]
+    shapes = [
+        _box(10 + 187 * place, 8, 175, 34, [name], _PEER) + _arrow(97 + 187 * place, 42) for place, name in enumerate(users)
+    ]
     domains = "chat · workflows · conversations · programs · telemetry · events · blobs · …"
     shapes.append(_box(10, 66, 736, 58, ["persist: Store and AsyncStore", domains], _OURS))
-    for x, words in ((10, ["a SQLite file", "one machine, no set-up"]), (386, ["a Postgres schema", "many processes, many machines"])):
+    for x, words in (
+        (10, ["a SQLite file", "one machine, no set-up"]),
+        (386, ["a Postgres schema", "many processes, many machines"]),
+    ):
         shapes += [_arrow(x + 180, 124), _box(x, 148, 360, 50, words, _PEER)]
     size = 'viewBox="0 0 756 206" width="756"'
     attributes = f'{size} role="img" fill="{_TEXT}" text-anchor="middle" {_FONT} font-size="13"'
@@ -91,7 +98,9 @@ def overview() -> str:
 def _box(x: int, y: int, width: int, height: int, words: list[str], colour: str) -> str:
     place = f'x="{x}" y="{y}" width="{width}" height="{height}" rx="6"'
     middle = y + height / 2 + 5 - 8.5 * (len(words) - 1)
-    lines = [f'<text x="{x + width / 2:.0f}" y="{middle + 17 * number:.0f}">{escape(word)}</text>' for number, word in enumerate(words)]
+    lines = [
+        f'<text x="{x + width / 2:.0f}" y="{middle + 17 * number:.0f}">{escape(word)}</text>' for number, word in enumerate(words)
+    ]
     return f'<rect {place} fill="{colour}" fill-opacity="0.14" stroke="{colour}"/>{"".join(lines)}'
 
 

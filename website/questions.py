@@ -50,7 +50,7 @@ def anchors_of(page: Path) -> frozenset[str]:
 
 
 def within(clicks: int, start: Path, page: Path, anchor: str) -> bool:
-    """Whether so many links lead from one page to a heading of another. On its page a heading is one click away, by its contents."""
+    """Whether so many links lead from one page to a heading of another. Its own headings are one click away."""
     if start == page and (not anchor or clicks):
         return True
     for target, to in links_of(start.read_text("utf-8")) if clicks else ():

@@ -39,7 +39,9 @@ def record() -> list[Line]:
         environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
         command = [sys.executable, str(ROOT / "examples" / "demo.py"), "--url", "sqlite:///state.db"]
         began, lines = time.monotonic(), [Line(0.0, "$ make demo")]
-        with subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True, encoding="utf-8") as process:
+        with subprocess.Popen(
+            command, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True, encoding="utf-8"
+        ) as process:
             assert process.stdout is not None
             lines += [Line(time.monotonic() - began, line.rstrip("\n")) for line in process.stdout]
         if process.returncode:
@@ -48,14 +50,15 @@ def record() -> list[Line]:
 
 
 def drawn(lines: Sequence[Line]) -> str:
-    """The picture as SVG: one text for each line, which appears when its time has come. Where motion is unwanted all stand there."""
+    """The picture as SVG: one text for each line, which appears when its time has come. Without motion all stand there."""
     last = lines[-1].at or 1.0
     rows, rules = [], []
     for number, line in enumerate(lines):
         share = 2 + 98 * (1 - STILL / SECONDS) * line.at / last
         y = _TOP + _ROW * number
         rows.append(f'<text class="l{number}" x="18" y="{y}" fill="{_colour(line.text)}">{escape(line.text)}</text>')
-        rules.append(f"@keyframes k{number}{{0%,{share:.2f}%{{opacity:0}}{share + 0.01:.2f}%,100%{{opacity:1}}}}.l{number}{{animation-name:k{number}}}")
+        rules.append(f"@keyframes k{number}{{0%,{share:.2f}%{{opacity:0}}{share + 0.01:.2f}%,100%{{opacity:1}}}}")
+        rules.append(f".l{number}{{animation-name:k{number}}}")
     height = _TOP + _ROW * len(lines) + 4
     moving = f"@media (prefers-reduced-motion:no-preference){{text{{animation:{SECONDS}s linear infinite}}{''.join(rules)}}}"
     font = "ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace"

@@ -10,7 +10,8 @@ from typing import Any
 import click
 
 import persist
-from persist import Store, errors as persist_errors
+from persist import Store
+from persist import errors as persist_errors
 from persist.cli.root import COMMANDS, main
 from persist.db.transactions.repository import Repository
 from persist.schema.metadata import domain_of, metadata
@@ -45,7 +46,14 @@ INTEGRATIONS = {
     "mcp": "MCP",
     "a2a": "A2A",
 }
-PACKAGES = ("persist.workflows", "persist.programs", "persist.telemetry", "persist.conversations", "persist.blobs", "persist.events")
+PACKAGES = (
+    "persist.workflows",
+    "persist.programs",
+    "persist.telemetry",
+    "persist.conversations",
+    "persist.blobs",
+    "persist.events",
+)
 """Packages of domains that offer names beside their verbs."""
 
 _FACES = ("Store", "AsyncStore", "Transaction", "Recorder", "Tenants", "AsyncTenants", "Page")
@@ -82,8 +90,17 @@ def store() -> str:
 
 def domains_page() -> str:
     """The domains, and the aggregates of each."""
-    lines = ["# Verbs", "", "Of a store each verb is a transaction of its own: `store.chat.sessions.get(id)`. In a block it is part of that one:"]
-    lines += ["`tx.chat.sessions.get(id)`. Both faces have the same verbs; those of an `AsyncStore` are awaited.", "", "| domain | verbs of |", "|---|---|"]
+    lines = [
+        "# Verbs",
+        "",
+        "Of a store each verb is a transaction of its own: `store.chat.sessions.get(id)`. In a block it is part of that one:",
+    ]
+    lines += [
+        "`tx.chat.sessions.get(id)`. Both faces have the same verbs; those of an `AsyncStore` are awaited.",
+        "",
+        "| domain | verbs of |",
+        "|---|---|",
+    ]
     for name in DOMAINS:
         lines.append(f"| [{name}]({name}.md) | {', '.join(f'`{path}`' for path, _ in _aggregates(name))} |")
     return "\n".join(lines)
@@ -133,7 +150,18 @@ def errors() -> str:
     page = (ROOT / "docs" / "operations.md").read_text("utf-8")
     (table,) = re.findall(r"^## Errors\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     what = re.sub(r"\]\((?!\w+:)", "](../", table)
-    lines = ["# Errors", "", inspect.cleandoc(persist_errors.__doc__ or ""), "", "## What to do", "", what.strip(), "", "## Each error", ""]
+    lines = [
+        "# Errors",
+        "",
+        inspect.cleandoc(persist_errors.__doc__ or ""),
+        "",
+        "## What to do",
+        "",
+        what.strip(),
+        "",
+        "## Each error",
+        "",
+    ]
     for name, found in vars(persist_errors).items():
         if inspect.isclass(found) and issubclass(found, persist.PersistError) and not name.startswith("_"):
             lines += _directive(f"persist.errors.{name}")
@@ -143,7 +171,14 @@ def errors() -> str:
 def settings() -> str:
     """Every setting with its variable, type, default and the comment above it."""
     source = inspect.getsource(Settings).splitlines()
-    lines = ["# Settings", "", inspect.getdoc(Settings) or "", "", "Pages of docs/ that explain them are named in [operations](../operations.md#databases).", ""]
+    lines = [
+        "# Settings",
+        "",
+        inspect.getdoc(Settings) or "",
+        "",
+        "Pages of docs/ that explain them are named in [operations](../operations.md#databases).",
+        "",
+    ]
     lines += ["| variable | type | default | |", "|---|---|---|---|"]
     for name, field in Settings.model_fields.items():
         (kind,) = re.findall(rf"^    {name}: ([^=\n]+?)(?: = .*)?$", "\n".join(source), re.MULTILINE)
@@ -155,7 +190,12 @@ def settings() -> str:
 
 def command_line() -> str:
     """Every command with its usage, its help and its options, as `-h` prints them."""
-    lines = ["# Command line", "", "`persist COMMAND -h` prints the same. [Exit codes and the rest](../operations.md#the-command-line).", ""]
+    lines = [
+        "# Command line",
+        "",
+        "`persist COMMAND -h` prints the same. [Exit codes and the rest](../operations.md#the-command-line).",
+        "",
+    ]
     root = click.Context(main, info_name="persist")
     for name in COMMANDS:
         command = main.get_command(root, name)
@@ -166,7 +206,12 @@ def command_line() -> str:
 
 def tables_page() -> str:
     """The domains with their tables."""
-    lines = ["# Tables", "", "On Postgres they are in the schema `persist`. [`persist erd`](../maintenance.md#a-picture-of-the-tables) prints them, too.", ""]
+    lines = [
+        "# Tables",
+        "",
+        "On Postgres they are in the schema `persist`. [`persist erd`](../maintenance.md#a-picture-of-the-tables) prints them.",
+        "",
+    ]
     lines += ["| domain | tables |", "|---|---|"]
     for name in DOMAINS:
         lines.append(f"| [{name}](tables-{name}.md) | {', '.join(f'`{table.name}`' for table in _tables(name))} |")
@@ -183,7 +228,9 @@ def tables(name: str) -> str:
         for column in table.columns:
             refers = ", ".join(sorted({f"`{key.target_fullname.split('.', 1)[1]}`" for key in column.foreign_keys}))
             key = " (key)" if column.primary_key else ""
-            lines.append(f"| `{column.name}`{key} | {type(column.type).__name__} | {'yes' if column.nullable else ''} | {refers} |")
+            lines.append(
+                f"| `{column.name}`{key} | {type(column.type).__name__} | {'yes' if column.nullable else ''} | {refers} |"
+            )
     return "\n".join(lines)
 
 
@@ -194,7 +241,11 @@ def _tables(name: str) -> list[Any]:
 def _aggregates(name: str) -> list[tuple[str, type]]:
     with Store.open("sqlite:///:memory:") as opened, opened.begin() as tx:
         found = getattr(tx, name)
-        of = [(f"{name}.{one}", type(value)) for one, value in _public(found) if isinstance(value, Repository) or _is_aggregate(value)]
+        of = [
+            (f"{name}.{one}", type(value))
+            for one, value in _public(found)
+            if isinstance(value, Repository) or _is_aggregate(value)
+        ]
         return [(name, type(found)), *of] if isinstance(found, Repository) else of
 
 
@@ -208,7 +259,9 @@ def _public(thing: object) -> Iterator[tuple[str, Any]]:
 
 
 def _documented(found: Any, *, heading: bool = True, inherited: bool = False) -> list[str]:
-    return _directive(f"{found.__module__}.{found.__qualname__}" if hasattr(found, "__qualname__") else "", heading=heading, inherited=inherited)
+    return _directive(
+        f"{found.__module__}.{found.__qualname__}" if hasattr(found, "__qualname__") else "", heading=heading, inherited=inherited
+    )
 
 
 def _directive(path: str, *, heading: bool = True, inherited: bool = False) -> list[str]:

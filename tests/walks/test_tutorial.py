@@ -2,10 +2,8 @@
 
 from pathlib import Path
 
-import pytest
-
-from tests.walks.tutorial import follow
 from tests.walks.newcomer import newcomer_folder
+from tests.walks.tutorial import follow
 
 
 def test_the_tutorial_ends_well(tmp_path: Path, empty_postgres_url: str) -> None:

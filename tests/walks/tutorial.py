@@ -1,6 +1,6 @@
 """Follows docs/tutorial.md, and says how long that took: `python -m tests.walks.tutorial postgresql://HOST/EMPTY-DATABASE`.
 
-So called it installs into a new environment, as its reader does, from this clone. The tests have an environment that stands ready.
+So called it installs this clone into a new environment, as a reader does. The tests have an environment that stands ready.
 """
 
 import shlex
@@ -36,7 +36,7 @@ class Followed:
 
 
 def follow(folder: Path, server: str, *, ready: bool = True) -> Followed:
-    """Do what the page says. `ready`: the folder has an environment already. `server`: the URL of an empty database of Postgres."""
+    """Do what the page says. `ready`: the folder has an environment already. `server`: an empty database of Postgres."""
     walk = steps(TUTORIAL.read_text(encoding="utf-8").replace(SERVER, server))
     stand_ins = _READY if ready else _INSTALLS.format(root=shlex.quote(str(ROOT)))
     began = time.monotonic()

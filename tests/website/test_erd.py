@@ -27,7 +27,10 @@ def test_nothing_lies_outside_of_the_picture_or_on_another_table() -> None:
     tables = [table for table in metadata.tables.values() if domain_of(table) == "workflows"]
     picture = drawing(tables)
     (wide, high) = map(float, re.findall(r'viewBox="0 0 (\d+) (\d+)"', picture)[0])
-    frames = [tuple(map(float, found)) for found in re.findall(r'<rect x="(\d+)" y="(\d+)" width="(\d+)" height="(\d+)" rx="4" fill="none"', picture)]
+    frames = [
+        tuple(map(float, found))
+        for found in re.findall(r'<rect x="(\d+)" y="(\d+)" width="(\d+)" height="(\d+)" rx="4" fill="none"', picture)
+    ]
     assert len(frames) == len(tables)
     for number, (x, y, width, height) in enumerate(frames):
         assert x + width <= wide

@@ -1,7 +1,7 @@
 """What the site adds to docs/: files beside it as pages, flowcharts as boxes. `make docs-build` proves the rest."""
 
-from website import elsewhere, floors
 from tests.markdown import DOCS, ROOT
+from website import elsewhere, floors
 
 
 def test_links_that_leave_docs_lead_to_pages_of_those_files() -> None:
