@@ -19,7 +19,8 @@ def drawing(tables: Sequence[Table]) -> str:
     depths = {table: _depth(table, set(tables), frozenset()) for table in tables}
     places: dict[Table, tuple[float, float, float]] = {}
     x, height = float(_MARGIN), 0.0
-    ordered = sorted(tables, key=lambda table: (depths[table], table.name))
+    linked = {end for table in tables for key in _keys(table) for end in (table, key.referred_table)}
+    ordered = sorted(tables, key=lambda table: (depths[table], table not in linked, table.name))
     for _, column in groupby(ordered, key=depths.__getitem__):
         stacked, y = list(column), float(_MARGIN)
         width = max(_width(table) for table in stacked)
