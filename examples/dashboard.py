@@ -1,5 +1,6 @@
 """What agents do, live in a browser: the log of events as Server-Sent Events, from any process that writes to the database.
 
+    pip install . uvicorn                                               # in a clone of persist
     persist events on --url sqlite:///state.db
     python examples/dashboard.py --url sqlite:///state.db --port 8000   # then open http://127.0.0.1:8000/
     persist record --url sqlite:///state.db --session new --agent build < examples/answer.sse   # elsewhere

@@ -82,7 +82,7 @@ def test_what_is_installed_exists() -> None:
     named = re.findall(r"pip install '?([\w.-]+)(?:\[([\w,-]+)\])?'?", "\n".join(texts))
     assert len(named) >= 4
     for name, extras in named:
-        assert name in (".", project["name"])
+        assert name in (".", project["name"]), name
         assert set(filter(None, extras.split(","))) <= project["optional-dependencies"].keys()
 
 

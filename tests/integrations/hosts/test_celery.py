@@ -33,7 +33,20 @@ def test_tasks_of_a_forked_pool_write_to_the_store(tmp_path: Path) -> None:
     send = "import sys, tasks; [tasks.answer.delay(sys.argv[1], 'hi', id) for id in ('one', 'two', 'one')]"
     subprocess.run([sys.executable, "-c", send, session.id], cwd=tmp_path, env=environment, check=True, timeout=DEADLINE)
 
-    command = [sys.executable, "-m", "celery", "-A", "tasks", "worker", "--pool", "prefork", "--concurrency", "2", "--loglevel", "INFO"]
+    command = [
+        sys.executable,
+        "-m",
+        "celery",
+        "-A",
+        "tasks",
+        "worker",
+        "--pool",
+        "prefork",
+        "--concurrency",
+        "2",
+        "--loglevel",
+        "INFO",
+    ]
     log = tmp_path / "worker.log"
     with log.open("w") as said, subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=said, stderr=said) as worker:
         try:
