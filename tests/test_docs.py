@@ -3,8 +3,10 @@
 import re
 from pathlib import Path
 
+import click
 import pytest
 
+from persist.cli.root import main
 from tests.markdown import CHAT_SERVER, CONTAINERS, DOCS, FRAMEWORKS, PAGES, ROOT, WALKED, WITHOUT_CODE, run_blocks
 from website.elsewhere import links_of
 from website.questions import QUESTIONS, anchors_of, within
@@ -62,3 +64,28 @@ def test_the_guide_of_upgrades_has_every_revision() -> None:
     revisions = sorted(path.name[:4] for path in (ROOT / "alembic" / "versions").glob("0*.py"))
     guide = (DOCS / "upgrading.md").read_text(encoding="utf-8")
     assert re.findall(r"^\| (\d{4}) \| \S", guide, re.MULTILINE) == revisions
+
+
+_SHOWN = re.compile(r"^(?: {4}|\$ )?(?:\w+=\S* )*(persist [a-z].*)$", re.MULTILINE)
+
+
+def test_every_command_that_a_page_shows_exists() -> None:
+    """Each name of a command, and each of its options, in whatever kind of block."""
+    wrong, seen = [], 0
+    for page in LINKED:
+        text = re.sub(r"\\\n\s*", " ", page.read_text(encoding="utf-8"))
+        blocks = "\n".join(re.findall(r"^(?: {4}[^\n]*|```(?:sh|console)\n.*?^```)$", text, re.MULTILINE | re.DOTALL))
+        for line in _SHOWN.findall(blocks):
+            words = (
+                re.split(r" #|[|;<>]|&&", re.sub(r"\$\([^)]*\)", "ID", line))[0].replace("[", " ").replace("]", " ").split()[1:]
+            )
+            command: click.Command | None = main
+            while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+                command = command.get_command(click.Context(command), words.pop(0))
+            seen += 1
+            known = {"-h", "--help", *(name for parameter in command.params for name in parameter.opts)} if command else set()
+            lost = [word for word in words if word.startswith("-") and word.partition("=")[0] not in known]
+            if command is None or lost:
+                wrong.append(f"{page.relative_to(ROOT)}: {line}")
+    assert wrong == []
+    assert seen > 80

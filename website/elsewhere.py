@@ -64,7 +64,7 @@ def relinked(markdown: str, page: str) -> str:
         if (mark := _FENCE.match(line)) and (not fence or mark[1] == fence):
             fence = "" if fence else mark[1]
         lines.append(line if fence else _SOURCE.sub(led, _LINK.sub(led, line)))
-    return "\n".join(lines)
+    return "\n".join(lines).replace("<details>", '<details markdown="1">')  # else what is folded would stay text
 
 
 def _is_elsewhere(page: str) -> bool:

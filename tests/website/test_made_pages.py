@@ -15,6 +15,7 @@ def test_links_that_leave_docs_lead_to_pages_of_those_files() -> None:
     assert elsewhere.relinked("[chat](../chat.md)", "how-to/pytest.md") == "[chat](../chat.md)"
     assert elsewhere.relinked("[chat](docs/chat.md#reading)", "project/README.md") == "[chat](../chat.md#reading)"
     assert elsewhere.relinked("```\n[a](../README.md)\n```", "chat.md") == "```\n[a](../README.md)\n```"
+    assert elsewhere.relinked("<details>\n\n- a\n\n</details>", "project/README.md").startswith('<details markdown="1">')
 
 
 def test_flowcharts_become_boxes() -> None:
