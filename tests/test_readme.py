@@ -69,7 +69,7 @@ def test_a_walk_finds_what_a_page_says_wrongly(tmp_path: Path) -> None:
     )
     walk = steps(page)
     (tmp_path / "folder").mkdir()
-    done = run(script(walk, 'python() { command python3 "$@"; }\n'), tmp_path / "folder")
+    done = run(script(walk, f'python() {{ "{sys.executable}" "$@"; }}\n'), tmp_path / "folder")
     walked = told(walk, done.stdout, told_in(tmp_path / "folder"))
     assert walked.statuses == [(0, "echo one 1 two"), (1, "false"), (0, "python")]
     assert walked.differences == [("2\n", "1\n")]
