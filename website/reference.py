@@ -196,7 +196,7 @@ def command_line() -> str:
         "`persist COMMAND -h` prints the same. [Exit codes and the rest](../operations.md#the-command-line).",
         "",
     ]
-    root = click.Context(main, info_name="persist")
+    root = click.Context(main, info_name="persist", **main.context_settings)
     for name in COMMANDS:
         command = main.get_command(root, name)
         assert command is not None

@@ -68,6 +68,7 @@ def test_every_command_and_setting_exists() -> None:
         command = main.get_command(click.Context(main), name)
         assert program == "persist"
         assert command is not None
-        command.make_context(name, list(options))  # a wrong option raises
+        root = click.Context(main, **main.context_settings)  # a command keeps the names of its help from its first context
+        command.make_context(name, list(options), parent=root)  # a wrong option raises
     variables = {one["name"] for container in containers for one in container["env"]}
     assert {name.removeprefix("PERSIST_").lower() for name in variables} <= Settings.model_fields.keys()
