@@ -7,6 +7,7 @@
 #   make test-quick  a part of it in less than a minute: what needs no server, on SQLite, through the synchronous face
 #   make torture     kills, full disks, lost servers, odd values: under ten minutes (ARGS="--seconds 60", ARGS="--seed 7 NAME")
 #   make lint        ruff, mypy, import-linter
+#   make docs        the site on this machine, made anew when a page changes; `make docs-build` makes it strictly, in build/site
 #   make bench       the benchmarks, other libraries among them: writes docs/benchmarks.md (ARGS="recording …" only prints these)
 #   make bench-quick a look at the most important ones, under two minutes
 #   make test-integrations      only the tests of the integrations with frameworks: their newest releases together, then the oldest
@@ -48,6 +49,9 @@ APART_FOLDERS := $(foreach extra,$(APART),tests/integrations/$(subst -,_,$(extra
 FLOORS := langgraph openai-agents pydantic-ai pydantic-ai-harness claude-agent-sdk google-adk mcp a2a
 CONFORMANCE_KIT_langgraph := langgraph-checkpoint-conformance
 FLOOR_READY := $(FLOORS:%=$(VENV)-floor-%/.ready)
+# The site of docs/, which is made from the source without importing a framework.
+DOCS := $(VENV)-docs
+DOCS_READY := $(DOCS)/.ready
 # What a person needs who tries the chat, and its page, bundled.
 CHAT := $(VENV)-chat
 CHAT_READY := $(CHAT)/.ready
@@ -58,7 +62,7 @@ PIP := -m pip --disable-pip-version-check --quiet
 CORES = $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 VERSION_OF = -c 'import sys; print("%d.%d" % sys.version_info[:2])'
 
-.PHONY: demo chat chat-screenshot test test-quick test-browser test-integrations test-apart test-floors frameworks test-all test-lowest torture lint bench bench-quick clean
+.PHONY: demo chat chat-screenshot test test-quick test-browser test-integrations test-apart test-floors frameworks test-all test-lowest torture lint docs docs-build bench bench-quick clean
 .NOTPARALLEL:
 
 # The full environment can run the demo too, so the small one is only made when there is none.
@@ -108,6 +112,14 @@ lint: $(DEV_READY) $(FRAMEWORKS_READY)
 	$(BIN)/mypy --platform win32 --cache-dir .mypy_cache/win32 --exclude '^persist/integrations/' persist
 	$(BIN)/mypy --python-executable $(FRAMEWORKS)/bin/python persist/integrations tests/integrations tests/browser
 	$(BIN)/lint-imports
+
+docs: $(DOCS_READY)
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/python -m mkdocs serve $(ARGS)
+
+# A link that leads nowhere ends it, and so does a page that would load anything from elsewhere.
+docs-build: $(DOCS_READY)
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/python -m mkdocs build --quiet
+	$(DOCS)/bin/python -m website.built build/site
 
 bench: $(PEERS_READY)
 	$(PEERS)/bin/python -m benchmarks $(or $(ARGS),--page)
@@ -160,6 +172,11 @@ frameworks: $(FRAMEWORKS_READY) $(APART_READY) $(FLOOR_READY)
 $(FRAMEWORKS_READY): pyproject.toml
 	@$(CREATE_VENV) $(FRAMEWORKS)
 	$(FRAMEWORKS)/bin/python $(PIP) install --editable ".[$(FRAMEWORKS_EXTRAS)]"
+	@touch $@
+
+$(DOCS_READY): pyproject.toml
+	@$(CREATE_VENV) $(DOCS)
+	$(DOCS)/bin/python $(PIP) install --editable ".[docs]"
 	@touch $@
 
 # What the benchmarks compare with stays out of the environment of the tests.

@@ -15,7 +15,7 @@ def main() -> int:
     options = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure persist; see docs/benchmarks.md.")
     options.add_argument("names", nargs="*", metavar="NAME", help=f"one of: {', '.join(BY_NAME)}; without any, all of them")
     options.add_argument("--quick", action="store_true", help="fewer rounds and smaller sizes; without names, fewer parts")
-    options.add_argument("--page", action="store_true", help="measure everything, and write the page and its plot")
+    options.add_argument("--page", action="store_true", help="measure everything, and write the page and its pictures")
     given = options.parse_args()
     if unknown := [name for name in given.names if name not in BY_NAME]:
         options.error(f"no such part: {', '.join(unknown)}; there are {', '.join(BY_NAME)}.")
@@ -34,9 +34,11 @@ def main() -> int:
     print("\n" + "\n".join(machine))
     if given.page:
         from benchmarks.plot import draw
+        from website.pictures import write
 
         PAGE.write_text(render(outcomes, machine), encoding="utf-8")
         draw(outcomes, PLOT)
+        write()
         _tell(f"wrote {PAGE.name} and {PLOT.name}")
     return 0
 

@@ -14,11 +14,14 @@ import asyncio
 import os
 import signal
 
-from a2a.server.context import ServerCallContext
-from a2a.types.a2a_pb2 import Artifact, Part, Task, TaskState, TaskStatus
+try:
+    from a2a.server.context import ServerCallContext
+    from a2a.types.a2a_pb2 import Artifact, Part, Task, TaskState, TaskStatus
 
-from persist import Store
-from persist.integrations.a2a import PersistTaskStore
+    from persist import Store
+    from persist.integrations.a2a import PersistTaskStore
+except ImportError as missing:
+    raise SystemExit(f"{missing}. In a clone of persist: pip install '.[a2a]'") from None
 
 CHAPTERS = 5
 

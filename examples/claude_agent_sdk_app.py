@@ -28,10 +28,13 @@ SESSION = "6f0c1c3e-8f6a-4d55-9a52-0d1f5a9b7c11"
 
 async def main(url: str, crash_in: str | None) -> None:
     """Book every city that is not booked yet, one turn each."""
-    from claude_agent_sdk import AssistantMessage, ClaudeAgentOptions, TextBlock, project_key_for_directory, query
+    try:
+        from claude_agent_sdk import AssistantMessage, ClaudeAgentOptions, TextBlock, project_key_for_directory, query
 
-    from persist import AsyncStore
-    from persist.integrations.claude_agent_sdk import PersistSessionStore
+        from persist import AsyncStore
+        from persist.integrations.claude_agent_sdk import PersistSessionStore
+    except ImportError as missing:
+        raise SystemExit(f"{missing}. In a clone of persist: pip install '.[claude-agent-sdk]'") from None
 
     with tempfile.TemporaryDirectory() as machine:
         cli = Path(machine, "cli")

@@ -14,7 +14,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import uuid4
 
-import persist
+try:
+    import persist
+except ImportError as missing:
+    raise SystemExit(f"{missing}. In a clone of persist: pip install .") from None
 
 AGENTS = ("researcher", "writer", "old")
 TOPICS = (("rain", "wind", "sun"), ("price", "cost", "budget"), ("bug", "test", "code"))

@@ -1,5 +1,6 @@
 """What agents do, live in a browser: the log of events as Server-Sent Events, from any process that writes to the database.
 
+    pip install . uvicorn                                               # in a clone of persist
     persist events on --url sqlite:///state.db
     python examples/dashboard.py --url sqlite:///state.db --port 8000   # then open http://127.0.0.1:8000/
     persist record --url sqlite:///state.db --session new --agent build < examples/answer.sse   # elsewhere
@@ -17,10 +18,13 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 from urllib.parse import parse_qs
 
-import uvicorn
+try:
+    import uvicorn
 
-from persist import AsyncStore
-from persist.events.schemas import ALL, Event
+    from persist import AsyncStore
+    from persist.events.schemas import ALL, Event
+except ImportError as missing:
+    raise SystemExit(f"{missing}. In a clone of persist: pip install . uvicorn") from None
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]

@@ -11,18 +11,24 @@ its `start-step`; tool calls that were cut off become errors first, by `repair_i
 
 import argparse
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 from pathlib import Path
 from typing import Any
 
-import persist
-from persist.chat.reducer import reduce
+try:
+    import persist
+    from persist.chat.reducer import reduce
+except ImportError as missing:
+    raise SystemExit(f"{missing}. In a clone of persist: pip install .") from None
 
 STREAM = Path(__file__).with_name("answer.sse")
 KILL_AFTER = 320  # chunks; in the middle of the answer's text
+WIDTH = 76  # of what is shown of a part
 USAGE = [  # tokens and price of each step, as a host knows them from its provider when the step is over
     {"input_tokens": 1_200, "output_tokens": 64, "reasoning_tokens": 28, "cost_usd": 0.0046},
     {"input_tokens": 1_310, "output_tokens": 31, "reasoning_tokens": 10, "cache_read_tokens": 1_100, "cost_usd": 0.0014},
@@ -107,7 +113,7 @@ def demo(url: str) -> int:
         with store.read() as tx:
             final = tx.chat.messages.list(session_id)
             session = tx.chat.sessions.get(session_id)
-    show(final[-1])
+    show(final[-1], whole=True)
     whole = same(final[-1], reduce(chunks)) and len(final) == 2
     names = ("input_tokens", "output_tokens", "reasoning_tokens")
     counted = session.total_tokens == sum(int(usage.get(name, 0)) for usage in USAGE for name in names)
@@ -121,9 +127,8 @@ def demo(url: str) -> int:
     title("6. It is all yours")
     if not postgres:
         print(f"   {url.removeprefix('sqlite:///')}")
-    command = Path(sys.executable).with_name("persist")
     shown = url if not postgres else "…"
-    print(f"   {short(command) if command.exists() else 'persist'} show {session_id} --url {shown}")
+    print(f"   {command_line_tool()} show {session_id} --url {shown}")
     return 0 if survived and whole and counted else 1
 
 
@@ -154,10 +159,10 @@ def same(stored: Chunk, expected: Chunk) -> bool:
     return bool(stored["parts"] == expected["parts"] and metadata == expected.get("metadata", {}))
 
 
-def show(message: Chunk) -> None:
-    """One line a part."""
+def show(message: Chunk, *, whole: bool = False) -> None:
+    """One line a part; with `whole` every text to its last word."""
     for part in message["parts"]:
-        kind, detail = part["type"], part.get("text") or part.get("url") or part.get("title") or ""
+        kind, state, detail = part["type"], part.get("state", ""), part.get("text") or part.get("url") or part.get("title") or ""
         if kind == "step-start":
             continue
         if kind.startswith("tool-"):
@@ -165,14 +170,28 @@ def show(message: Chunk) -> None:
             detail = f"{json.dumps(part.get('input'), ensure_ascii=False)} -> {result}"
         elif kind.startswith("data-"):
             detail = json.dumps(part["data"])
-        print(f"   {kind:<16} {part.get('state', ''):<17} {shortened(detail)}")
+        lines = textwrap.wrap(detail, WIDTH) if whole and kind == "text" else [shortened(detail, ended=state != "streaming")]
+        print(f"   {kind:<16} {'unfinished' if state == 'streaming' else state:<17} {lines[0]}")
+        print("".join(f"{'':<38}{line}\n" for line in lines[1:]), end="")
 
 
-def shortened(text: str) -> str:
-    """Whole words from both of its ends."""
-    if len(text) <= 76:
-        return text
-    return f"{text[:37].rpartition(' ')[0] or text[:36]} … {text[-37:].partition(' ')[2] or text[-36:]}"
+def shortened(text: str, *, ended: bool) -> str:
+    """Whole words from both ends of the text. Of one that has not ended, the last word may be half of one, and is left out."""
+    words = text.split(" ") if ended else [*text.split(" ")[:-1], "…"]
+    if len(" ".join(words)) <= WIDTH:
+        return " ".join(words)
+    ends = words, words[::-1]
+    head, tail = (
+        textwrap.wrap(" ".join(end), WIDTH // 2, break_long_words=False, break_on_hyphens=False)[0].split() for end in ends
+    )
+    return " ".join([*head, "…", *tail[::-1]])
+
+
+def command_line_tool() -> str:
+    """How `persist` is called here: its name, if the shell finds it, or where it is."""
+    command = Path(sys.executable).with_name("persist")
+    found = shutil.which("persist")
+    return short(command) if command.exists() and (found is None or Path(found) != command) else "persist"
 
 
 def title(text: str) -> None:

@@ -16,14 +16,17 @@ import signal
 from collections.abc import AsyncGenerator
 from typing import Any
 
-from google.adk.agents import LlmAgent
-from google.adk.models import BaseLlm, LlmRequest, LlmResponse
-from google.adk.runners import Runner
-from google.adk.tools import ToolContext
-from google.genai import types
+try:
+    from google.adk.agents import LlmAgent
+    from google.adk.models import BaseLlm, LlmRequest, LlmResponse
+    from google.adk.runners import Runner
+    from google.adk.tools import ToolContext
+    from google.genai import types
 
-from persist import AsyncStore
-from persist.integrations.google_adk import PersistArtifactService, PersistSessionService
+    from persist import AsyncStore
+    from persist.integrations.google_adk import PersistArtifactService, PersistSessionService
+except ImportError as missing:
+    raise SystemExit(f"{missing}. In a clone of persist: pip install '.[google-adk]'") from None
 
 CITIES = ("Lisbon", "Porto", "Faro")
 SESSION = {"user_id": "maria", "session_id": "trip"}

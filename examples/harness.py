@@ -10,9 +10,12 @@ import os
 import signal
 from pathlib import Path
 
-from persist import Store
-from persist.workflows import Worker
-from persist.workflows.schemas import WorkflowRun
+try:
+    from persist import Store
+    from persist.workflows import Worker
+    from persist.workflows.schemas import WorkflowRun
+except ImportError as missing:
+    raise SystemExit(f"{missing}. In a clone of persist: pip install .") from None
 
 WORLD = Path("harness-applied.txt")
 
@@ -24,7 +27,7 @@ def release(run: WorkflowRun) -> None:
             plan.output = f"Release {run.id}."  # here a model would think for a while
             plan.use(input_tokens=1000, output_tokens=50, cost_usd=0.01)
         crash("in-plan")
-    print("plan:", plan.output if plan.due else "done already")
+    print("plan:", plan.output if plan.due else "done already", flush=True)
     crash("after-plan")
     if gates.wait(run.id, "review", summary=plan.output or "", lease=worker.lease(run)) is None:
         return

@@ -14,15 +14,18 @@ import os
 import signal
 from typing import Annotated, Any
 
-from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
-from langchain_core.runnables import RunnableConfig
-from langgraph.graph import END, START, StateGraph
-from langgraph.graph.message import add_messages
-from langgraph.store.base import BaseStore
-from typing_extensions import TypedDict
+try:
+    from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+    from langchain_core.runnables import RunnableConfig
+    from langgraph.graph import END, START, StateGraph
+    from langgraph.graph.message import add_messages
+    from langgraph.store.base import BaseStore
+    from typing_extensions import TypedDict
 
-from persist import Store
-from persist.integrations.langgraph import PersistSaver, PersistStore
+    from persist import Store
+    from persist.integrations.langgraph import PersistSaver, PersistStore
+except ImportError as missing:
+    raise SystemExit(f"{missing}. In a clone of persist: pip install '.[langgraph]'") from None
 
 CITIES = ("Lisbon", "Porto", "Faro")
 BOOKED = ("trips", "booked")

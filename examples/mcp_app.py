@@ -17,11 +17,14 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from mcp.server.mcpserver import Context, MCPServer
-from mcp.server.streamable_http import EventMessage
+try:
+    from mcp.server.mcpserver import Context, MCPServer
+    from mcp.server.streamable_http import EventMessage
 
-from persist import Store
-from persist.integrations.mcp import PersistEventStore, PersistSessionManager
+    from persist import Store
+    from persist.integrations.mcp import PersistEventStore, PersistSessionManager
+except ImportError as missing:
+    raise SystemExit(f"{missing}. In a clone of persist: pip install '.[mcp]'") from None
 
 PAGES = 5
 VERSION = "2025-11-25"

@@ -21,24 +21,27 @@ from datetime import UTC, datetime
 from operator import add
 from typing import Annotated, Any, TypedDict
 
-import httpx
-from agents import Agent, Model, ModelResponse, Runner, Usage, function_tool, set_tracing_disabled
-from langchain_core.runnables import RunnableConfig
-from langgraph.graph import END, START, StateGraph
-from mcp.server.mcpserver import Context, MCPServer
-from mcp.server.streamable_http import EventMessage
-from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
-from pydantic_ai import Agent as PydanticAgent
-from pydantic_ai.conversation import Conversation
-from pydantic_ai.messages import ModelMessage, TextPart
-from pydantic_ai.messages import ModelResponse as PydanticResponse
-from pydantic_ai.models.function import AgentInfo, FunctionModel
+try:
+    import httpx
+    from agents import Agent, Model, ModelResponse, Runner, Usage, function_tool, set_tracing_disabled
+    from langchain_core.runnables import RunnableConfig
+    from langgraph.graph import END, START, StateGraph
+    from mcp.server.mcpserver import Context, MCPServer
+    from mcp.server.streamable_http import EventMessage
+    from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
+    from pydantic_ai import Agent as PydanticAgent
+    from pydantic_ai.conversation import Conversation
+    from pydantic_ai.messages import ModelMessage, TextPart
+    from pydantic_ai.messages import ModelResponse as PydanticResponse
+    from pydantic_ai.models.function import AgentInfo, FunctionModel
 
-from persist import Store
-from persist.integrations.langgraph import PersistSaver
-from persist.integrations.mcp import PersistEventStore, PersistSessionManager
-from persist.integrations.openai_agents import PersistSession
-from persist.integrations.pydantic_ai import PersistConversationStore
+    from persist import Store
+    from persist.integrations.langgraph import PersistSaver
+    from persist.integrations.mcp import PersistEventStore, PersistSessionManager
+    from persist.integrations.openai_agents import PersistSession
+    from persist.integrations.pydantic_ai import PersistConversationStore
+except ImportError as missing:
+    raise SystemExit(f"{missing}. In a clone of persist: pip install '.[openai-agents,langgraph,pydantic-ai,mcp]'") from None
 
 CITIES = ("Lisbon", "Porto", "Faro")
 LETTERS = ("Invite the guests.", "Now in Portuguese.")

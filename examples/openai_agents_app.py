@@ -17,11 +17,14 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-from agents import Agent, Model, ModelResponse, Runner, Usage, function_tool, set_tracing_disabled
-from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
+try:
+    from agents import Agent, Model, ModelResponse, Runner, Usage, function_tool, set_tracing_disabled
+    from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
 
-from persist import AsyncStore
-from persist.integrations.openai_agents import PersistSession
+    from persist import AsyncStore
+    from persist.integrations.openai_agents import PersistSession
+except ImportError as missing:
+    raise SystemExit(f"{missing}. In a clone of persist: pip install '.[openai-agents]'") from None
 
 CITIES = ("Lisbon", "Porto", "Faro")
 WORLD = Path("agents-booked.txt")

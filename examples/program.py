@@ -24,10 +24,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from persist import Store
-from persist.programs import create_run_file, instructions_for_subagent, join, list_run_files, open_run_file, subagent
-from persist.programs.schemas import SETTLED, ExecutionStatus, ProgramExecution
-from persist.programs.subagents.instructions import VALUE
+try:
+    from persist import Store
+    from persist.programs import create_run_file, instructions_for_subagent, join, list_run_files, open_run_file, subagent
+    from persist.programs.schemas import SETTLED, ExecutionStatus, ProgramExecution
+    from persist.programs.subagents.instructions import VALUE
+except ImportError as missing:
+    raise SystemExit(f"{missing}. In a clone of persist: pip install .") from None
 
 SOURCE = (__doc__ or "").split("\n\n")[2]
 STEPS = ("survey", "review", "rumour", "join", "loop", "end")

@@ -11,13 +11,16 @@ import argparse
 import asyncio
 import os
 
-from pydantic_ai import Agent
-from pydantic_ai.conversation import Conversation
-from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart
-from pydantic_ai.models.function import AgentInfo, FunctionModel
+try:
+    from pydantic_ai import Agent
+    from pydantic_ai.conversation import Conversation
+    from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart
+    from pydantic_ai.models.function import AgentInfo, FunctionModel
 
-from persist import Store
-from persist.integrations.pydantic_ai import PersistConversationStore
+    from persist import Store
+    from persist.integrations.pydantic_ai import PersistConversationStore
+except ImportError as missing:
+    raise SystemExit(f"{missing}. In a clone of persist: pip install '.[pydantic-ai]'") from None
 
 QUESTIONS = ("Where were we?", "And then?", "What is left?", "Are we done?")
 

@@ -13,13 +13,16 @@ import asyncio
 import os
 import signal
 
-from pydantic_ai import Agent
-from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
-from pydantic_ai.models.function import AgentInfo, FunctionModel
-from pydantic_ai_harness.step_persistence import StepPersistence, continue_run
+try:
+    from pydantic_ai import Agent
+    from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
+    from pydantic_ai.models.function import AgentInfo, FunctionModel
+    from pydantic_ai_harness.step_persistence import StepPersistence, continue_run
 
-from persist import Store
-from persist.integrations.pydantic_ai import PersistStepStore
+    from persist import Store
+    from persist.integrations.pydantic_ai import PersistStepStore
+except ImportError as missing:
+    raise SystemExit(f"{missing}. In a clone of persist: pip install '.[pydantic-ai-harness]'") from None
 
 CITIES = ("Lisbon", "Porto", "Faro")
 crash_in: str | None = None

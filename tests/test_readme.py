@@ -4,95 +4,75 @@ The commands are the page's own, run by bash; only what would install is not: th
 `make test` is asked what it would do, and `pip install` is checked for names that exist.
 """
 
-import os
 import re
+import runpy
 import shutil
 import signal
 import subprocess
 import sys
 import tomllib
-import venv
 from pathlib import Path
 
 import pytest
-import sqlalchemy
 
+import hatch_build
 from tests.markdown import ROOT
+from tests.walking import script, steps, told
+from tests.walks.newcomer import newcomer_folder, run, told_in
 
 CLONE = ("examples", "pyproject.toml", "Makefile", "README.md")
-_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _STAND_INS = """
+python3() { if [ "$1 $2" = "-m venv" ]; then test -d .venv; else command python3 "$@"; fi; }
 make() { if [ "$1" = test ]; then command make --dry-run test > test.plan; else command make "$@"; fi; }
 pip() { [ "$1" = install ] && [ $# = 2 ] && echo "$2" >> installed.txt; }
 """
 
 
 @pytest.fixture
-def clone(tmp_path: Path) -> Path:
-    """What a clone is, as far as the page names it, and the environment of `make demo`."""
-    folder = tmp_path / "clone"
-    (tmp_path / "home").mkdir()
-    folder.mkdir()
+def folder(tmp_path: Path) -> Path:
+    """An empty folder but for the environment, which stands ready, and for a clone, as far as the page names it."""
+    folder = newcomer_folder(tmp_path)
+    clone = folder / "persist"
+    clone.mkdir()
     for name in CLONE:
         if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "node_modules", "dist"))
+            shutil.copytree(ROOT / name, clone / name, ignore=shutil.ignore_patterns("__pycache__", "node_modules", "dist"))
         else:
-            shutil.copyfile(ROOT / name, folder / name)
-    venv.create(folder / ".venv", symlinks=True)
-    (packages,) = (folder / ".venv" / "lib").glob("python*/site-packages")
-    dependencies = Path(sqlalchemy.__file__).parents[1]
-    (packages / "persist.pth").write_text(f"{ROOT}\n{dependencies}\n", encoding="utf-8")
-    command = folder / ".venv" / "bin" / "persist"
-    # a shell finds the interpreter where the folder's name has a blank, too
-    start = "import sys; sys.argv[0] = 'persist'; from persist.cli import main; main()"
-    command.write_text(f'#!/bin/sh\nexec "$(dirname "$0")/python" -c "{start}" "$@"\n', encoding="utf-8")
-    command.chmod(0o755)
-    (folder / ".venv" / ".ready-demo").touch()
+            shutil.copyfile(ROOT / name, clone / name)
+    (clone / ".venv").symlink_to(folder / ".venv")
+    (clone / ".venv" / ".ready-demo").touch()
     return folder
 
 
-def walk(page: str) -> str:
-    """The page as one script: shell lines as they are, and neighbouring Python blocks as one session of the interpreter."""
-    script, last = [_STAND_INS], ""
-    for kind, text in _BLOCK.findall(page):
-        assert kind in ("sh", "python"), f"nobody could tell how to run a block of kind {kind!r}"
-        if kind == "python" and last == "python":
-            script[-1] = script[-1].removesuffix("PYTHON\ntell $? python\n") + text + "PYTHON\ntell $? python\n"
-        elif kind == "python":
-            script.append(f"python - <<'PYTHON'\n{text}PYTHON\ntell $? python\n")
-        else:
-            lines = [line for line in text.splitlines() if line.strip()]
-            script += [f"{line}\ntell $? {_quoted(line)}\n" for line in lines]
-        last = kind
-    return 'tell() { printf \'%s\\t%s\\n\' "$1" "$2" >> told.txt; }\n' + "".join(script)
-
-
-def _quoted(line: str) -> str:
-    return "'" + line.partition("#")[0].strip().replace("'", "'\\''") + "'"
-
-
-def test_every_line_works_in_order(clone: Path) -> None:
-    page = (clone / "README.md").read_text(encoding="utf-8")
-    environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(clone.parent / "home"), "LANG": "C.UTF-8"}
-    environment |= {"TMPDIR": os.environ["TMPDIR"]} if "TMPDIR" in os.environ else {}
-    done = subprocess.run(
-        ["bash", "-c", walk(page)], cwd=clone, env=environment, capture_output=True, text=True, encoding="utf-8", timeout=300
-    )
+def test_every_line_works_in_order(folder: Path) -> None:
+    walk = steps((folder / "persist" / "README.md").read_text(encoding="utf-8"))
+    done = run(script(walk, _STAND_INS), folder)
     said = done.stdout + done.stderr
-    told = [line.split("\t") for line in (clone / "told.txt").read_text(encoding="utf-8").splitlines()]
+    walked = told(walk, done.stdout, told_in(folder))
     crash = "python examples/harness.py start --crash after-plan"
-    expected = {crash: str(128 + signal.SIGKILL)}
-    assert {line: status for status, line in told if status != expected.get(line, "0")} == {}, said
-    assert len(told) >= 20
-    assert [line for _, line in told if line.startswith("make")] == ["make demo", "make test"]
+    expected = {crash: 128 + signal.SIGKILL}
+    assert {line: status for status, line in walked.statuses if status != expected.get(line, 0)} == {}, said
+    assert walked.differences == [], said
+    assert len(walked.statuses) >= 20
+    assert [line for _, line in walked.statuses if line.startswith("make")] == ["make demo", "make test"]
     assert "Traceback" not in said
-    assert "pytest" in (clone / "test.plan").read_text(encoding="utf-8")
-
-    assert "not a word missing, none there twice: yes" in said
-    assert "review: waiting; answer with approve or reject\n" in said
-    assert "2 messages in the fork\n1 gate waits for an answer\n" in said
+    assert (folder / "installed.txt").read_text(encoding="utf-8").split() == ["agent-persist"]
+    assert "pytest" in (folder / "persist" / "test.plan").read_text(encoding="utf-8")
     assert "Approved review; run " in said
-    assert not any((clone.parent / "home").iterdir())
+    assert not any((folder.parent / "home").iterdir())
+
+
+def test_a_walk_finds_what_a_page_says_wrongly(tmp_path: Path) -> None:
+    """A page whose output is wrong, and a command that fails."""
+    page = (
+        "```sh\necho one 1 two\nfalse  # fails\n```\n\n```text\none … two\n```\n\n```python\nprint(1)\n```\n\n```text\n2\n```\n"
+    )
+    walk = steps(page)
+    (tmp_path / "folder").mkdir()
+    done = run(script(walk, f'python() {{ "{sys.executable}" "$@"; }}\n'), tmp_path / "folder")
+    walked = told(walk, done.stdout, told_in(tmp_path / "folder"))
+    assert walked.statuses == [(0, "echo one 1 two"), (1, "false"), (0, "python")]
+    assert walked.differences == [("2\n", "1\n")]
 
 
 def test_what_is_installed_exists() -> None:
@@ -102,8 +82,25 @@ def test_what_is_installed_exists() -> None:
     named = re.findall(r"pip install '?([\w.-]+)(?:\[([\w,-]+)\])?'?", "\n".join(texts))
     assert len(named) >= 4
     for name, extras in named:
-        assert name in (".", project["name"])
+        assert name in (".", project["name"]), name
         assert set(filter(None, extras.split(","))) <= project["optional-dependencies"].keys()
+
+
+@pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
+def test_an_example_says_what_is_missing(example: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one line, with what installs it, where the first module of others is missing."""
+    text = example.read_text(encoding="utf-8")
+    (hint,) = re.findall(r"In a clone of persist: (pip install [^\"]+)\"", text)
+    (block,) = re.findall(r"^ *try:\n(.*?)^ *except ImportError as missing:", text, re.MULTILINE | re.DOTALL)
+    (missing, *_) = re.findall(r"^ +(?:from|import) (\w+)", block, re.MULTILINE)
+    monkeypatch.setattr(sys, "argv", [str(example)])
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(example), run_name="__main__")
+    said = str(ended.value)
+    assert missing in said
+    assert "\n" not in said
+    assert said.endswith(hint)
 
 
 @pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
@@ -115,10 +112,25 @@ def test_an_example_names_the_extras_that_it_needs(example: Path) -> None:
     assert needed == {extra.removesuffix("-harness") for extra in extras}  # one integration, of which a part has an extra
 
 
-def test_the_walk_has_an_interpreter_of_its_own(clone: Path) -> None:
+def test_the_walk_has_an_interpreter_of_its_own(folder: Path) -> None:
     """What the page runs is this source, in the environment of the clone."""
     code = "import persist, sys; print(persist.__file__, sys.prefix, sep=chr(10))"
-    command = [str(clone / ".venv" / "bin" / "python"), "-c", code]
-    found = subprocess.run(command, cwd=clone, capture_output=True, text=True, check=True).stdout.splitlines()
-    assert found == [str(ROOT / "persist" / "__init__.py"), str(clone / ".venv")]
+    command = [str(folder / ".venv" / "bin" / "python"), "-c", code]
+    found = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert found == [str(ROOT / "persist" / "__init__.py"), str(folder / ".venv")]
     assert sys.prefix != found[1]
+
+
+def test_the_page_of_a_package_has_links_that_lead_somewhere() -> None:
+    """Into the repository that a release names, or none to files."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    there = hatch_build.page(text, "https://code.example/persist", "v0.1.0")
+    assert "(https://code.example/persist/blob/v0.1.0/docs/tutorial.md)" in there
+    assert "(https://code.example/persist/raw/v0.1.0/docs/demo.svg)" in there
+    nowhere = hatch_build.page(text, "", "v0.1.0")
+    for page, kept in ((there, r"https://code\.example/"), (nowhere, r"https://")):
+        assert [
+            target for target in re.findall(r"\]\(([^)]+)\)", page) if not re.match(kept, target) and "://" not in target
+        ] == []
+    assert hatch_build.urls("", "v0.1.0") == {}
+    assert hatch_build.urls("https://code.example/persist", "v0.1.0")["Repository"] == "https://code.example/persist"

@@ -5,12 +5,15 @@ import os
 import socket
 from contextlib import suppress
 
-import uvicorn
-from fastapi import FastAPI
+try:
+    import uvicorn
+    from fastapi import FastAPI
 
-from .assistant import assistant
-from .scripted_model import scripted_model
-from .server import PAGE, application
+    from .assistant import assistant
+    from .scripted_model import scripted_model
+    from .server import PAGE, application
+except ImportError as missing:
+    raise SystemExit(f"{missing}. `make chat` installs what the chat needs and starts it") from None
 
 
 def serve(app: FastAPI, port: int, *, patience: int = 5) -> None:

@@ -17,7 +17,7 @@ from persist import __version__
 from persist.schema.metadata import HEAD
 from tests.schema.places import ROOT, VERSION_TABLE, Place, revision_files
 
-SOURCES = ("persist", "alembic", "alembic.ini", "pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE")
+SOURCES = ("persist", "alembic", "alembic.ini", "pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE", "hatch_build.py")
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +86,8 @@ def test_the_wheel_holds_the_package_and_its_revisions(built: tuple[Path, Path])
     assert [name for name in names if "test_" in name or "/tests" in name or "__pycache__" in name] == []
     assert "persist/_migrations/__init__.py" not in names
     assert f"Version: {__version__}\n" in metadata
+    assert "\n# persist\n" in metadata
+    assert "](docs/" not in metadata  # a link that would lead nowhere
 
 
 def test_the_sdist_can_build_it(built: tuple[Path, Path]) -> None:

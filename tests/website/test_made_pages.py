@@ -1,0 +1,26 @@
+"""What the site adds to docs/: files beside it as pages, flowcharts as boxes. `make docs-build` proves the rest."""
+
+from tests.markdown import DOCS, ROOT
+from website import elsewhere, floors
+
+
+def test_links_that_leave_docs_lead_to_pages_of_those_files() -> None:
+    texts = [path.read_text(encoding="utf-8") for path in DOCS.rglob("*.md")]
+    made = elsewhere.pages(texts)
+    assert {"project/README.md", "project/CONTRIBUTING.md", "project/examples/harness-py.md"} <= made.keys()
+    assert "def release(run" in made["project/examples/harness-py.md"]
+    assert elsewhere.relinked("see [it](../examples/harness.py) and [chat](chat.md#reading)", "workflows.md") == (
+        "see [it](project/examples/harness-py.md) and [chat](chat.md#reading)"
+    )
+    assert elsewhere.relinked("[chat](../chat.md)", "how-to/pytest.md") == "[chat](../chat.md)"
+    assert elsewhere.relinked("[chat](docs/chat.md#reading)", "project/README.md") == "[chat](../chat.md#reading)"
+    assert elsewhere.relinked("```\n[a](../README.md)\n```", "chat.md") == "```\n[a](../README.md)\n```"
+    assert elsewhere.relinked("<details>\n\n- a\n\n</details>", "project/README.md").startswith('<details markdown="1">')
+
+
+def test_flowcharts_become_boxes() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    made = floors.drawn(page)
+    assert "```mermaid" not in made
+    assert made.count("<div") == made.count("</div>")
+    assert "errors" in made
