@@ -144,6 +144,7 @@ class Older:
         return int(row[0])
 
 
+@pytest.mark.one_server
 @pytest.mark.parametrize("backend", ["postgres"])
 def test_an_older_release_that_writes_too_gets_positions_of_the_same_sequence(
     store: Store, open_store: Callable[..., Any], database_url: str
@@ -162,6 +163,7 @@ def test_an_older_release_that_writes_too_gets_positions_of_the_same_sequence(
     assert [event.seq for event in events(store, "old")] == [1, 2]
 
 
+@pytest.mark.one_server
 @pytest.mark.parametrize("backend", ["postgres"])
 def test_a_log_that_an_older_release_kept_goes_on(open_store: Callable[..., Any], database_url: str, raw: Raw) -> None:
     first = open_store(events=True)
