@@ -1,6 +1,5 @@
 """How a command fails: one line on standard error, without credentials, and an exit code; with --json an object on that line."""
 
-import json
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -65,12 +64,6 @@ def failure_of(error: Exception) -> click.ClickException:
         case OSError():
             return Failed(f"{error.filename or 'input or output'}: {error.strerror or error}", type(error).__name__)
     raise error
-
-
-def interrupted(ctx: click.Context | None, left: str = "") -> str:
-    """The line with which Ctrl-C ends a command. `left`: what it leaves behind."""
-    message = f"Interrupted. {left}".rstrip()
-    return json.dumps({"error": {"type": "Interrupted", "message": message}}) if wants_json(ctx) else message
 
 
 def redacted(text: str) -> str:

@@ -11,9 +11,6 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, TypeVar
 
-import click
-
-from persist.cli.failures import interrupted
 from persist.cli.interrupts import Interrupted
 from persist.cli.output import inline, say
 from persist.interruption import leave, say_when_left
@@ -153,8 +150,7 @@ class Progress:
             raise Interrupted(self._left if isinstance(self._left, str) else self._left()) from error
 
     def _line(self) -> str:
-        left = self._left if isinstance(self._left, str) else self._left()
-        return interrupted(click.get_current_context(silent=True), left)
+        return f"Interrupted. {self._left if isinstance(self._left, str) else self._left()}".rstrip()
 
     def _show(self) -> None:
         what, done, total = self._told

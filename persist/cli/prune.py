@@ -50,7 +50,8 @@ def prune(
         def left() -> str:
             return "Nothing was deleted." if dry_run else f"{progress.done:,} rows are deleted; run it again to go on."
 
-        with Progress("Deleting", unit="rows", left=left, quiet=quiet or as_json or dry_run) as progress:
+        progress = Progress("Deleting", unit="rows", left=left, quiet=quiet or as_json or dry_run)
+        with progress:
             report = prune_store(store, what, older_than=older_than, keep=keep, dry_run=dry_run, progress=progress.count)
     if as_json:
         say_json({**report.model_dump(mode="json"), "total": report.total})

@@ -8,9 +8,10 @@ from click.shell_completion import CompletionItem
 from pydantic import ValidationError
 
 from persist import __version__
-from persist.cli.failures import FailedAsJson, failure_of, interrupted, note_json, wants_json
+from persist.cli.failures import FailedAsJson, failure_of, note_json, wants_json
 from persist.cli.groups import Group
 from persist.cli.interrupts import Interrupted
+from persist.cli.output import say
 from persist.errors import PersistError
 from persist.interruption import INTERRUPTED, raise_again
 
@@ -108,7 +109,7 @@ class Root(Group):
             raise (FailedAsJson(failure) if wants_json(ctx) else failure) from error
         except KeyboardInterrupt as error:
             left = error.left if isinstance(error, Interrupted) else ""
-            click.echo(interrupted(ctx, left), err=True)
+            say(f"Interrupted. {left}".rstrip(), err=True)
             ctx.exit(INTERRUPTED)
 
 

@@ -1,7 +1,9 @@
 """`persist ls`: the latest of what a domain has; chats have no other list."""
 
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from importlib import import_module
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -51,6 +53,10 @@ def _on_domain(command: F) -> F:
         if len(domains) > 1 or len(named) > 1:
             known = ", ".join((_CHAT, *_GROUPS))
             raise click.UsageError(f"One DATABASE and one DOMAIN at most, and a domain is one of {known}.")
+        if named and not Path(named[0]).suffix and "://" not in named[0] and not Path(named[0]).exists():
+            close = get_close_matches(named[0], (_CHAT, *_GROUPS), 3)
+            meant = f" Did you mean {' or '.join(close)}?" if close else ""
+            raise click.UsageError(f"{inline(repr(named[0]))} is neither a domain nor a file.{meant}")
         options = instead(named[0] if named else None, rest)
         return with_options(*args, domain=domains[0] if domains else _CHAT, **options)
 

@@ -11,8 +11,8 @@ Name the module in the top-level `conftest.py`, and ask for the fixtures:
         with persist_store.read() as tx:
             assert tx.chat.sessions.get(session.id).created_at == datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
 
-`persist_async_store` is the AsyncStore on such a file. `persist_postgres_store` and `persist_async_postgres_store` have a new schema
-of a server for each test; PERSIST_TEST_POSTGRES_URL names the server. Any plugin may run the asynchronous tests.
+`persist_async_store` is the AsyncStore on such a file. `persist_postgres_store` and `persist_async_postgres_store` have a new
+schema of a server for each test; PERSIST_TEST_POSTGRES_URL names the server. Any plugin may run the asynchronous tests.
 
 Only this module imports pytest; nothing else of persist imports it but the checks in `persist.testing.conformance`.
 """
@@ -93,7 +93,7 @@ def persist_postgres_url() -> str:
 @pytest.fixture
 def persist_postgres_schema(persist_postgres_url: str) -> Iterator[str]:
     """The name of a new schema with persist's tables, which is dropped after the test. The role must be allowed to make one."""
-    name = f"persist_test_{secrets.token_hex(8)}"
+    name = f"test_{secrets.token_hex(8)}"
     with Tenants(persist_postgres_url) as tenants:
         tenants.create(name)
         try:
