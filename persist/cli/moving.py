@@ -79,8 +79,8 @@ def copy(
         Store.open(place_of(source), schema=source_schema, read_only=True) as reading,
     ):
 
-        def tell(table: str, done: int, total: int | None) -> None:
-            progress(table, done // 2, None if total is None else total // 2)  # a row is written, and read back
+        def tell(table: str, done: int, total: int) -> None:
+            progress(table, done // 2, total // 2)  # a row is written, and read back
 
         if resumable:
             report = copy_resumably(reading, place_of(target), schema=target_schema, progress=tell, scopes=given)

@@ -64,7 +64,7 @@ def doctor(store: Store, *, fix: bool = False, full: bool = False, progress: Pro
     return told(found)
 
 
-def _tell_nobody(what: str, done: int, total: int | None) -> None:
+def _tell_nobody(what: str, done: int, total: int) -> None:
     """For those who do not want to know how far it is."""
 
 

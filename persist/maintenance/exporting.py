@@ -21,7 +21,7 @@ from persist.db.operations.exporting import Rows
 from persist.db.schema.base import table_of
 from persist.db.schema.meta_table import Meta
 from persist.db.values.arguments import check_label
-from persist.db.values.progress import Progress
+from persist.db.values.progress import OpenProgress
 from persist.errors import Conflict, InvalidValue, NotFound
 from persist.maintenance.empty_store import FIXED
 from persist.maintenance.exported import kind_of, values_for
@@ -52,7 +52,7 @@ def export(
     *,
     session_id: str | None = None,
     overwrite: bool = False,
-    progress: Progress | None = None,
+    progress: OpenProgress | None = None,
 ) -> ExportReport:
     """Write all rows, or those of one session, from one snapshot. `persist.maintenance.lines` describes the format.
 
@@ -89,7 +89,7 @@ def export(
 
 
 class _Export:
-    def __init__(self, reading: Session, writer: LineWriter, progress: Progress | None) -> None:
+    def __init__(self, reading: Session, writer: LineWriter, progress: OpenProgress | None) -> None:
         self.reading, self.writer, self.progress = reading, writer, progress
         self.done = 0
         self.total: int | None = None

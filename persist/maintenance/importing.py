@@ -19,7 +19,7 @@ from persist.db.schema.meta_table import Meta
 from persist.db.schema.scope_columns import OWN, scope_of
 from persist.db.statements.prepared import CompiledStatement, Statement, param
 from persist.db.statements.schema_version import EVENTS, OWN_SCOPES, STRICT
-from persist.db.values.progress import Progress
+from persist.db.values.progress import OpenProgress
 from persist.errors import Conflict, InvalidValue
 from persist.events.snapshots import write_snapshot
 from persist.maintenance.checksums import Checksum
@@ -56,7 +56,7 @@ def import_(
     path: Path | str | IO[bytes],
     *,
     scopes: Mapping[str, str] | None = None,
-    progress: Progress | None = None,
+    progress: OpenProgress | None = None,
 ) -> ImportReport:
     """Write the rows of an export, in one transaction.
 
@@ -85,7 +85,7 @@ class _Import:
         self.taken: dict[str, str] = {}
         self.highest: dict[Table, int] = {}
         self.whole = whole
-        self.progress: Progress | None = None
+        self.progress: OpenProgress | None = None
         self.done = 0
         self.total: int | None = None
         self.streams: set[str] = set()

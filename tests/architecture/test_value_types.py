@@ -29,7 +29,7 @@ def repositories(found: object) -> Iterator[type]:
 
 def hints_of(function: Any) -> dict[str, Any]:
     """Its annotations, with the names that its module imports for type checkers alone."""
-    wanted = dict(vars(persist.store.store)) | {name: getattr(persist, name) for name in persist.__all__}
+    wanted = dict(vars(sys.modules["persist.store.store"])) | {name: getattr(persist, name) for name in persist.__all__}
     own = vars(sys.modules[function.__module__])
     return typing.get_type_hints(function, {**wanted, **own}, None)
 

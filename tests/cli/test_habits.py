@@ -19,7 +19,7 @@ from persist.cli.root import COMMANDS
 from tests.cli.conftest import Command
 from tests.markdown import ROOT
 
-LISTS = [
+LISTS: list[tuple[str, ...]] = [
     *(("ls", domain) for domain in ("chat", "workflows")),
     *((group, "ls") for group in ("agent_tasks", "app_sessions", "approvals", "blobs", "checkpoints", "consumers")),
     *((group, "ls") for group in ("conversations", "events", "histories", "limits", "messaging", "overrides", "programs")),

@@ -2,5 +2,8 @@
 
 from collections.abc import Callable
 
-Progress = Callable[[str, int, int | None], object]
-"""Called with what is being done, such as a table's name, the steps done and those of the whole work; None where nobody knows."""
+Progress = Callable[[str, int, int], object]
+"""Called with what is being done, such as a table's name, the steps done, and those of the whole work."""
+
+OpenProgress = Callable[[str, int, int | None], object]
+"""The same of work whose end nobody may know: then the whole is None."""
