@@ -1,5 +1,6 @@
 """The options that every command on a database takes, and the store they name."""
 
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,6 +15,9 @@ from persist.errors import SchemaOutdated
 from persist.store.store import Store
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+_SCHEME = re.compile(r"[A-Za-z][\w+.-]+:")
+"""How a URL begins. A path on Windows begins with one letter and a colon."""
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
 
@@ -42,8 +46,11 @@ class Database:
 
 
 def place_of(given: str | Path) -> str | Path:
-    """A URL as it is, and whatever else as the path of a file: a path on Windows has a colon, and never ://."""
-    return given if isinstance(given, Path) or "://" in given or not given else Path(given)
+    """A URL as it is, and whatever else as the path of a file.
+
+    What is written like a URL, but is none, stays one: an error about a path would repeat a password that is in it.
+    """
+    return given if isinstance(given, Path) or _SCHEME.match(given) or not given else Path(given)
 
 
 def on_database(command: F) -> F:

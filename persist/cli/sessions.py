@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from persist.chat.schemas import ChatSession
-from persist.cli.database import Database, as_json, instead, on_database, quiet
+from persist.cli.database import Database, as_json, instead, on_database, place_of, quiet
 from persist.cli.output import Paint, columns, inline, instant, say, say_json_list
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -53,7 +53,7 @@ def _on_domain(command: F) -> F:
         if len(domains) > 1 or len(named) > 1:
             known = ", ".join((_CHAT, *_GROUPS))
             raise click.UsageError(f"One DATABASE and one DOMAIN at most, and a domain is one of {known}.")
-        if named and not Path(named[0]).suffix and "://" not in named[0] and not Path(named[0]).exists():
+        if named and not Path(named[0]).suffix and isinstance(place_of(named[0]), Path) and not Path(named[0]).exists():
             close = get_close_matches(named[0], (_CHAT, *_GROUPS), 3)
             meant = f" Did you mean {' or '.join(close)}?" if close else ""
             raise click.UsageError(f"{inline(repr(named[0]))} is neither a domain nor a file.{meant}")

@@ -107,13 +107,18 @@ def copy(name: str, to: str, tenants: Tenants, new_name: str | None, as_json: bo
 
     The copy must not be there, or be without rows. One that failed or was killed cannot be opened; run it again, or drop it.
     """
-    report = tenants.copy(name, to if "://" in to else f"sqlite:///{Path(to).as_posix()}", new_name=new_name)
+    report = tenants.copy(name, _url_of(to), new_name=new_name)
     if as_json:
         said = {table: {"rows": rows, "checksum": report.checksums[table]} for table, rows in report.tables.items()}
         say_json({"tables": said, "left_out": list(report.left_out)})
     elif not quiet:
         rows = sum(report.tables.values())
         say(f"Copied {rows:,} {'row' if rows == 1 else 'rows'} of {name}; both hold the same.")
+
+
+def _url_of(given: str) -> str:
+    place = place_of(given)
+    return f"sqlite:///{place.as_posix()}" if isinstance(place, Path) else place
 
 
 def upgrade_every(url: str | Path | None, parallel: int, *, as_json: bool, quiet: bool) -> None:

@@ -109,6 +109,9 @@ def test_what_is_a_path() -> None:
     assert place_of("sqlite:///state.db") == "sqlite:///state.db"
     assert place_of("postgresql://me@host/db") == "postgresql://me@host/db"
     assert place_of(":memory:") == Path(":memory:")
+    assert place_of("me:geheim@host/db") == "me:geheim@host/db"
+    wrong = run("ls", "me:geheim@host/db")
+    assert (wrong.exit_code, wrong.stdout, "geheim" in wrong.stderr) == (1, "", False)
 
 
 def test_errors_are_objects_with_json(file: Path) -> None:
@@ -129,8 +132,8 @@ def test_errors_are_objects_with_json(file: Path) -> None:
     assert "geheim" not in failed.stderr
     unknown = run("runs", "lss", "--json")
     assert (unknown.exit_code, "Did you mean ls?" in json.loads(unknown.stderr)["error"]["message"]) == (2, True)
-    setting = CliRunner().invoke(main, ["ls", "state.db", "--json"], env={"PERSIST_LOCK_TIMEOUT": "soon", "PERSIST_SAVE_ON": "x"})
-    assert (setting.exit_code, json.loads(setting.stderr)["error"]["type"]) == (1, "InvalidSetting")
+    setting = CliRunner().invoke(main, ["ls", "state.db", "--json"], env={"PERSIST_SCHEMA_NAME": "a-b"})
+    assert (setting.exit_code, json.loads(setting.stderr)["error"]["path"]) == (1, "PERSIST_SCHEMA_NAME")
     assert run("show", "ses_nobody", "--url", "state.db").stderr == "Error: There is no session or run 'ses_nobody'.\n"
 
 
