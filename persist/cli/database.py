@@ -75,7 +75,7 @@ def on_database(command: F) -> F:
 
 
 def on_named_database(command: F) -> F:
-    """The same of a command without an argument of its own: DATABASE is its argument, instead of --url."""
+    """As `on_database`, for a command without an argument of its own: DATABASE is its argument, instead of --url."""
     with_options = on_database(command)
 
     def run(*args: Any, named: str | None = None, **rest: Any) -> Any:

@@ -24,7 +24,7 @@ class Failed(click.ClickException):
 
 
 class FailedAsJson(click.ClickException):
-    """The same of a command with --json: `{"error": {"type": …, "message": …}}`, with the fields of the error."""
+    """A failure of a command with --json: `{"error": {"type": …, "message": …}}`, with the fields of the error."""
 
     def __init__(self, error: click.ClickException) -> None:
         super().__init__(error.format_message())

@@ -104,7 +104,7 @@ class Progress:
             self._show()
 
     def count(self, done: int, total: int | None = None) -> None:
-        """The same of work that is not divided into parts."""
+        """Tell how far work is that is not divided into parts."""
         self("", done, total)
 
     def run(self, work: Callable[[], T]) -> T:

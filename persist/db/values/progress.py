@@ -6,4 +6,4 @@ Progress = Callable[[str, int, int], object]
 """Called with what is being done, such as a table's name, the steps done, and those of the whole work."""
 
 OpenProgress = Callable[[str, int, int | None], object]
-"""The same of work whose end nobody may know: then the whole is None."""
+"""A Progress of work whose end may be unknown: then the whole is None."""
