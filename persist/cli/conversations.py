@@ -46,7 +46,8 @@ def import_(folder: Path, database: Database, as_json: bool, quiet: bool) -> Non
     def left() -> str:
         return f"{progress.done:,} runs are done; the same command goes on."
 
-    with database.open(read_only=False) as store, Progress("Importing", unit="runs", left=left, quiet=quiet) as progress:
+    progress = Progress("Importing", unit="runs", left=left, quiet=quiet or as_json)
+    with database.open(read_only=False) as store, progress:
         report = import_runs(store, folder, progress=progress.count)
     if as_json:
         say_json(report.model_dump(mode="json"))

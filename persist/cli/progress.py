@@ -138,7 +138,8 @@ class Progress:
         return results[0]
 
     def __enter__(self) -> "Progress":
-        say_when_left(self._line())  # of a command that Ctrl-C kills at once
+        if isinstance(self._left, str):
+            say_when_left(self._line())  # of a command that Ctrl-C kills at once
         logging.getLogger("persist").addHandler(self._warnings)
         return self
 
