@@ -72,7 +72,7 @@ def copy(
     left = (
         "What was copied stays; the same command goes on."
         if resumable
-        else "A copy that is not complete is undone: DST is empty."
+        else "A copy that is not complete is undone: DST is without rows."
     )
     with (
         Progress("Copying", unit="rows", left=left, quiet=quiet or as_json) as progress,
