@@ -82,8 +82,8 @@ def test_a_path_is_a_database(file: Path) -> None:
         ("ls", f"sqlite:///{file.as_posix()}"),
     ):
         assert run(*args).stdout == by_url.stdout, args
-    for args in (("check",), ("current",), ("stats",), ("doctor",), ("vacuum",), ("checkpoint",), ("maintain",), ("runs", "ls")):
-        assert run(*args, "state.db").exit_code == 0, args
+    for words in (("check",), ("current",), ("stats",), ("doctor",), ("vacuum",), ("checkpoint",), ("maintain",), ("runs", "ls")):
+        assert run(*words, "state.db").exit_code == 0, words
     assert run("copy", "state.db", "copy.db").exit_code == 0
     assert run("ls", "copy.db").stdout == by_url.stdout
     assert run("programs", "ls", "--url", "state.db").exit_code == 0
