@@ -123,8 +123,8 @@ class Progress:
 
         thread = threading.Thread(target=run, name="persist-command", daemon=True)
         self._apart = True
-        thread.start()
         try:
+            thread.start()
             while thread.is_alive():
                 thread.join(_REDRAW)
                 if self._display.due:
