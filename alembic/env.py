@@ -4,10 +4,13 @@ Who gives a connection, with a transaction of its own, has everything done in th
 """
 
 import os
+import sys
 import warnings
 
 from alembic import context
+from alembic.runtime.migration import MigrationInfo
 from alembic.script import ScriptDirectory
+from alembic.util import CommandError
 from sqlalchemy import BLANK_SCHEMA, Connection, Engine, MetaData, create_engine, event
 from sqlalchemy.exc import SAWarning
 
@@ -58,10 +61,35 @@ def moves() -> bool:
     return True
 
 
+def command_name() -> str | None:
+    """What somebody typed after `alembic`; None for a program that calls Alembic."""
+    typed = getattr(config.cmd_opts, "cmd", None)
+    return None if typed is None else typed[0].__name__
+
+
+def tell(line: str) -> None:
+    """A line for somebody who typed `alembic upgrade`."""
+    if command_name() == "upgrade":
+        print(line, file=sys.stderr, flush=True)
+
+
+def tell_the_end(steps: list[tuple[str, str]]) -> None:
+    """From where to where the database came by these steps."""
+    if steps:
+        tell(f"Upgraded from {steps[0][0]} to {steps[-1][1]}.")
+    else:
+        tell("No revision was missing.")
+
+
+told: list[tuple[str, str]] = []
+
+
 def configure(connection: Connection, schema: str | None, stamps: list[bool]) -> None:
-    def applied(step: object, **_: object) -> None:
+    def applied(step: MigrationInfo, **_: object) -> None:
         stamps.append(step.is_stamp)
         config.attributes.get("applied", []).append(step.up_revision_id)
+        told.append((", ".join(step.down_revision_ids) or "nothing", step.up_revision_id))
+        tell(f"  {step.up_revision_id}  {step.up_revision.doc}")
 
     context.configure(
         connection=connection,
@@ -101,6 +129,7 @@ def first_phase(connection: Connection, schema: str, *, apart: bool) -> tuple[st
     """
     stamps: list[bool] = []
     config.attributes.get("applied", []).clear()
+    told.clear()
     configure(connection, schema, stamps)
     scripts = ScriptDirectory.from_config(config)
     rest = None
@@ -188,6 +217,7 @@ def connect(url: str) -> None:
                     run(connection)
     finally:
         engine.dispose()
+    tell_the_end(told)
 
 
 def offline(url: str) -> None:
@@ -208,6 +238,8 @@ def offline(url: str) -> None:
         context.run_migrations()
 
 
+if command_name() == "downgrade":
+    raise CommandError("persist's schema only grows: restore a backup instead of downgrading.")
 given, engine = config.attributes.get("connection"), config.attributes.get("engine")
 if given is not None:
     run(given)

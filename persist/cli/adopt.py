@@ -6,15 +6,18 @@ from pathlib import Path
 
 import click
 
-from persist.cli.database import as_json, quiet
+from persist.cli.database import as_json, place_of, quiet
 from persist.cli.output import Paint, inline, say, say_json
+from persist.cli.progress import Progress
 from persist.schema.adopt import AdoptReport
 from persist.schema.adopt import adopt as take_over
 
 
 @click.command(short_help="Take over a database file of another program.")
 @click.argument("file", required=False, type=click.Path(path_type=Path))
-@click.option("--url", envvar="PERSIST_DATABASE_URL", help="sqlite:///FILE, instead of FILE; without both PERSIST_DATABASE_URL.")
+@click.option(
+    "--url", envvar="PERSIST_DATABASE_URL", help="The same as FILE, or sqlite:///FILE; without both PERSIST_DATABASE_URL."
+)
 @click.option("--no-backup", is_flag=True, help="Put no copy beside the file first.")
 @click.option("--dry-run", is_flag=True, help="Change a copy in a temporary folder, and tell what was done to it.")
 @as_json
@@ -26,11 +29,12 @@ def adopt(file: Path | None, url: str | None, no_backup: bool, dry_run: bool, as
     would refuse are settled and reported. Tables, columns and rows that persist does not know stay as they are. Adopting twice
     is harmless, and so is an interruption: the file is as it was, and adopt can be run again.
     """
-    if file is not None:
-        url = f"sqlite:///{file}"
-    if url is None:
-        raise click.UsageError("Which file? Name it, give --url sqlite:///FILE, or set PERSIST_DATABASE_URL.")
-    report = take_over(url, backup=not no_backup, dry_run=dry_run)
+    given = file if file is not None else url
+    if given is None:
+        raise click.UsageError("Which file? Name it, give --url FILE, or set PERSIST_DATABASE_URL.")
+    left = "The file is as it was." if dry_run else "The file is adopted wholly or not at all; the same command can be run again."
+    with Progress("Adopting:", left=left, quiet=quiet or as_json) as progress:
+        report = take_over(place_of(given), backup=not no_backup, dry_run=dry_run, progress=progress)
     if as_json:
         backup = None if report.backup_path is None else str(report.backup_path)
         say_json({**asdict(report), "path": str(report.path), "backup_path": backup, "dry_run": dry_run})

@@ -2,17 +2,18 @@
 
 import click
 
-from persist.cli.database import Database, as_json, on_database, quiet
-from persist.cli.output import Paint, columns, inline, instant, say, say_json, say_table
+from persist.cli.database import Database, as_json, on_database, on_named_database, quiet
+from persist.cli.groups import Group
+from persist.cli.output import Paint, columns, inline, instant, say, say_json, say_json_list, say_table
 
 
-@click.group("agent_tasks", short_help="List and show tasks that agents do for others.")
+@click.group("agent_tasks", cls=Group, short_help="List and show tasks that agents do for others.")
 def agent_tasks() -> None:
     """List and show tasks that agents do for others."""
 
 
 @agent_tasks.command(short_help="List tasks of every owner, the one saved last first.")
-@on_database
+@on_named_database
 @click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many.")
 @click.option("--after", metavar="CURSOR", help="The page after the one that ended with this cursor.")
 @as_json
@@ -22,7 +23,7 @@ def ls(database: Database, limit: int, after: str | None, as_json: bool, quiet: 
     with database.open(read_only=True) as store, store.read() as tx:
         page = tx.agent_tasks.tasks.latest(limit=limit, after=after)
     if as_json:
-        say_json({"items": [task.model_dump(mode="json") for task in page.items], "cursor": page.cursor})
+        say_json_list((task.model_dump(mode="json") for task in page.items), page.cursor)
     elif quiet:
         for task in page.items:
             say(inline(task.id))

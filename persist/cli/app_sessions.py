@@ -5,20 +5,21 @@ import json
 import click
 
 from persist.app_sessions.schemas import AppSession, AppSessionEvent, LoadedSession
-from persist.cli.database import Database, as_json, on_database, quiet
-from persist.cli.output import Paint, inline, instant, say, say_json, say_table
+from persist.cli.database import Database, as_json, on_database, on_named_database, quiet
+from persist.cli.groups import Group
+from persist.cli.output import Paint, inline, instant, say, say_json, say_json_list, say_table
 from persist.store.transaction import Transaction
 
 _WIDTH = 100
 
 
-@click.group("app_sessions", short_help="List and show sessions of applications' users.")
+@click.group("app_sessions", cls=Group, short_help="List and show sessions of applications' users.")
 def app_sessions() -> None:
     """List and show sessions of applications' users."""
 
 
 @app_sessions.command(short_help="List sessions, the one used last first.")
-@on_database
+@on_named_database
 @click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many.")
 @click.option("--after", metavar="CURSOR", help="The page after the one that ended with this cursor.")
 @as_json
@@ -28,7 +29,7 @@ def ls(database: Database, limit: int, after: str | None, as_json: bool, quiet: 
     with database.open(read_only=True) as store, store.read() as tx:
         page = tx.app_sessions.sessions.list(limit=limit, after=after)
     if as_json:
-        say_json({"items": [session.model_dump(mode="json") for session in page.items], "cursor": page.cursor})
+        say_json_list((session.model_dump(mode="json") for session in page.items), page.cursor)
     elif quiet:
         for session in page.items:
             say(inline(session.id))

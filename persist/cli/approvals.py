@@ -2,8 +2,9 @@
 
 import click
 
-from persist.cli.database import Database, as_json, on_database, quiet
-from persist.cli.output import Paint, columns, inline, instant, say, say_json
+from persist.cli.database import Database, as_json, on_database, on_named_database, quiet
+from persist.cli.groups import Group
+from persist.cli.output import Paint, columns, inline, instant, say, say_json, say_json_list
 from persist.cli.run_lines import cut
 from persist.errors import Conflict, InvalidValue
 from persist.store.transaction import Transaction
@@ -12,13 +13,13 @@ from persist.workflows.schemas import Approval, ApprovalKind, ApprovalStatus, Ru
 _SUMMARY = 60
 
 
-@click.group(short_help="List and answer what waits for a person.")
+@click.group(cls=Group, short_help="List and answer what waits for a person.")
 def approvals() -> None:
     """List and answer the gates at which workflow runs wait for a person."""
 
 
 @approvals.command(short_help="List what waits for an answer, the newest first.")
-@on_database
+@on_named_database
 @click.option("--run", metavar="ID", help="Only gates of this run.")
 @click.option("--trigger", metavar="ID", help="Only gates of this trigger's runs.")
 @click.option(
@@ -27,11 +28,11 @@ def approvals() -> None:
 @as_json
 @quiet("Print the ids alone.")
 def ls(database: Database, run: str | None, trigger: str | None, kind: str | None, as_json: bool, quiet: bool) -> None:
-    """List what waits for an answer, the newest first. With --json: an object with `items`."""
+    """List what waits for an answer, the newest first. With --json: an object with `items` and `cursor`."""
     with database.open(read_only=True) as store, store.read() as tx:
         pending = tx.workflows.approvals.pending(workflow_run_id=run, trigger_id=trigger, kind=kind)
     if as_json:
-        say_json({"items": [approval.model_dump(mode="json") for approval in pending]})
+        say_json_list(approval.model_dump(mode="json") for approval in pending)
     elif quiet:
         for approval in pending:
             say(inline(approval.id))

@@ -5,8 +5,8 @@ from pathlib import Path
 import click
 
 from persist.cli.database import Database, as_json, on_database, quiet
-from persist.cli.import_progress import ImportProgress
 from persist.cli.output import inline, say, say_json
+from persist.cli.progress import Progress
 from persist.cli.sizes import size
 from persist.maintenance.backups import backup as copy_file
 
@@ -23,8 +23,10 @@ def backup(file: Path, database: Database, force: bool, as_json: bool, quiet: bo
     FILE appears whole and checked, or not at all, and opens as a store. Files beside the database, such as attachments of a
     run, are not in it. On Postgres this says which pg_dump to run. With --json: an object with `path`, `pages` and `bytes`.
     """
-    with database.open(read_only=True) as store, ImportProgress(quiet=quiet or as_json, unit="pages") as progress:
-        report = copy_file(store, file, progress=progress, overwrite=force)
+    left = f"{inline(str(file))} was not written."
+    progress = Progress("Copying", unit="pages", left=left, quiet=quiet or as_json)
+    with database.open(read_only=True) as store, progress:
+        report = copy_file(store, file, progress=progress.count, overwrite=force)
     if as_json:
         say_json({"path": str(report.path), "pages": report.pages, "bytes": report.bytes})
     elif not quiet:

@@ -9,21 +9,22 @@ import click
 from persist.blobs.reader import BlobReader
 from persist.blobs.repository import OCTETS
 from persist.blobs.schemas import Blob
-from persist.cli.database import Database, as_json, on_database, quiet
-from persist.cli.output import columns, inline, instant, say, say_json, say_table
+from persist.cli.database import Database, as_json, on_database, on_named_database, quiet
+from persist.cli.groups import Group
+from persist.cli.output import columns, inline, instant, say, say_json, say_json_list, say_table
 from persist.cli.sizes import size
 from persist.db.files.private_files import private_opener
 from persist.errors import Conflict, InvalidValue, NotFound
 from persist.store.transaction import Transaction
 
 
-@click.group("blobs", short_help="List files and large bytes, write them out, put them in.")
+@click.group("blobs", cls=Group, short_help="List files and large bytes, write them out, put them in.")
 def blobs() -> None:
     """List files and large bytes, write them out, put them in."""
 
 
 @blobs.command(short_help="List blobs, the one put last first.")
-@on_database
+@on_named_database
 @click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many.")
 @click.option("--after", metavar="CURSOR", help="The page after the one that ended with this cursor.")
 @as_json
@@ -33,7 +34,7 @@ def ls(database: Database, limit: int, after: str | None, as_json: bool, quiet: 
     with database.open(read_only=True) as store, store.read() as tx:
         page = tx.blobs.list(limit=limit, after=after)
     if as_json:
-        say_json({"items": [blob.model_dump(mode="json") for blob in page.items], "cursor": page.cursor})
+        say_json_list((blob.model_dump(mode="json") for blob in page.items), page.cursor)
     elif quiet:
         for blob in page.items:
             say(blob.sha256)

@@ -3,17 +3,18 @@
 import click
 
 from persist.checkpoints.schemas import Checkpoint
-from persist.cli.database import Database, as_json, on_database, quiet
-from persist.cli.output import Paint, columns, inline, instant, say, say_json, say_table
+from persist.cli.database import Database, as_json, on_database, on_named_database, quiet
+from persist.cli.groups import Group
+from persist.cli.output import Paint, columns, inline, instant, say, say_json, say_json_list, say_table
 
 
-@click.group(short_help="List and show threads of graph runners.")
+@click.group(cls=Group, short_help="List and show threads of graph runners.")
 def checkpoints() -> None:
     """List and show threads of graph runners."""
 
 
 @checkpoints.command(short_help="List threads, the one used last first.")
-@on_database
+@on_named_database
 @click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many.")
 @click.option("--after", metavar="CURSOR", help="The page after the one that ended with this cursor.")
 @as_json
@@ -23,7 +24,7 @@ def ls(database: Database, limit: int, after: str | None, as_json: bool, quiet: 
     with database.open(read_only=True) as store, store.read() as tx:
         page = tx.checkpoints.threads.list(limit=limit, after=after)
     if as_json:
-        say_json({"items": [thread.model_dump(mode="json") for thread in page.items], "cursor": page.cursor})
+        say_json_list((thread.model_dump(mode="json") for thread in page.items), page.cursor)
     elif quiet:
         for thread in page.items:
             say(inline(thread.id))

@@ -2,30 +2,31 @@
 
 import click
 
-from persist.cli.database import Database, as_json, on_database, quiet
-from persist.cli.output import inline, instant, say, say_json, say_table
+from persist.cli.database import Database, as_json, on_database, on_named_database, quiet
+from persist.cli.groups import Group
+from persist.cli.output import inline, instant, say, say_json_list, say_table
 from persist.events.schemas import Consumer
 
 
-@click.group("consumers", short_help="List and remove durable readers of the log of events.")
+@click.group("consumers", cls=Group, short_help="List and remove durable readers of the log of events.")
 def consumers() -> None:
     """List and remove durable readers of the log of events."""
 
 
 @consumers.command(short_help="List consumers and how far they are.")
-@on_database
+@on_named_database
 @click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many.")
 @as_json
 @quiet("Print the names alone.")
 def ls(database: Database, limit: int, as_json: bool, quiet: bool) -> None:
     """List consumers by name: how far each has acknowledged, how many events are behind that, what is handed out until when.
 
-    With --json: a list of objects.
+    With --json: an object with `items` and `cursor`.
     """
     with database.open(read_only=True) as store, store.read() as tx:
         found = tx.events.consumers.list(limit=limit)
     if as_json:
-        say_json([consumer.model_dump(mode="json") for consumer in found])
+        say_json_list(consumer.model_dump(mode="json") for consumer in found)
     elif quiet:
         for consumer in found:
             say(inline(consumer.name))

@@ -8,10 +8,11 @@ from typing import Any
 import click
 
 from persist.cli.conversation_lines import HEAD, SessionRow, message_lines, session_cells, session_lines
-from persist.cli.database import Database, as_json, on_database, quiet
+from persist.cli.database import Database, as_json, on_database, on_named_database, quiet
 from persist.cli.failures import Failed
-from persist.cli.import_progress import ImportProgress
-from persist.cli.output import Paint, columns, inline, instant, say, say_json
+from persist.cli.groups import Group
+from persist.cli.output import Paint, columns, inline, instant, say, say_json, say_json_list
+from persist.cli.progress import Progress
 from persist.conversations import end_stale, import_runs, stale_sessions
 from persist.conversations.schemas import Branch, ConvMessage, ConvSession, InvocationKind, SourceKind, Status
 from persist.conversations.staleness import ENDS
@@ -23,7 +24,7 @@ _ENDS = [status.value for status in ENDS]
 _MAX_HOURS = 24 * 365 * 1000  # a thousand years; more has no beginning that a datetime could hold
 
 
-@click.group(short_help="List, show, import, prune and repair conversations.")
+@click.group(cls=Group, short_help="List, show, import, prune and repair conversations.")
 def conversations() -> None:
     """List, show, import, prune and repair conversations: sessions with branches over shared messages."""
 
@@ -41,8 +42,13 @@ def import_(folder: Path, database: Database, as_json: bool, quiet: bool) -> Non
     """
     if not folder.is_dir():
         raise NotFound("folder", str(folder))
-    with database.open(read_only=False) as store, ImportProgress(quiet=quiet) as progress:
-        report = import_runs(store, folder, progress=progress)
+
+    def left() -> str:
+        return f"{progress.done:,} runs are done; the same command goes on."
+
+    progress = Progress("Importing", unit="runs", left=left, quiet=quiet or as_json)
+    with database.open(read_only=False) as store, progress:
+        report = import_runs(store, folder, progress=progress.count)
     if as_json:
         say_json(report.model_dump(mode="json"))
     elif not quiet:
@@ -52,7 +58,7 @@ def import_(folder: Path, database: Database, as_json: bool, quiet: bool) -> Non
 
 
 @conversations.command(short_help="List sessions, the latest update first.")
-@on_database
+@on_named_database
 @click.option("--status", type=click.Choice([status.value for status in Status]), help="Only sessions with this status.")
 @click.option("--agent", metavar="NAME", help="Only sessions of this agent.")
 @click.option("--playbook", metavar="NAME", help="Only sessions of this playbook.")
@@ -87,7 +93,7 @@ def ls(
         )
         rows = [_counted(tx, session) for session in page.items]
     if as_json:
-        say_json({"items": [_fields(row) for row in rows], "cursor": page.cursor})
+        say_json_list((_fields(row) for row in rows), page.cursor)
     elif quiet:
         for row in rows:
             say(inline(row.session.id))
@@ -139,7 +145,7 @@ def show(session: str, database: Database, branch: str | None, limit: int | None
 
 
 @conversations.command(short_help="Delete old sessions, and what nothing else shows.")
-@on_database
+@on_named_database
 @click.option("--keep-days", type=click.IntRange(min=0), default=30, show_default=True, help="Keep what was updated since.")
 @click.option(
     "--keep-n", type=click.IntRange(min=0), default=100, show_default=True, help="Keep the latest so many, however old."
@@ -162,7 +168,7 @@ def prune(database: Database, keep_days: int, keep_n: int, dry_run: bool, as_jso
 
 
 @conversations.command(short_help="End sessions that say they run and do not.")
-@on_database
+@on_named_database
 @click.option("--hours", type=click.FloatRange(min=0), default=24, show_default=True, help="For how long a session may run.")
 @click.option("--as", "status", type=click.Choice(_ENDS), default=_ENDS[0], show_default=True, help="What they become.")
 @click.option("--dry-run", is_flag=True, help="Change nothing.")
@@ -171,7 +177,8 @@ def prune(database: Database, keep_days: int, keep_n: int, dry_run: bool, as_jso
 def doctor(database: Database, hours: float, status: str, dry_run: bool, as_json: bool, quiet: bool) -> None:
     """End running sessions that neither started nor said anything within --hours, or nobody knows when.
 
-    One that ends by itself in the meantime stays as it ended. With --json: an object with `items`, the ids, and `dry_run`.
+    One that ends by itself in the meantime stays as it ended. With --json: an object with `items`, the ids, `cursor` and
+    `dry_run`.
     """
     span = timedelta(hours=min(hours, _MAX_HOURS))
     with database.open(read_only=True) if dry_run else database.open_existing() as store:
@@ -182,7 +189,7 @@ def doctor(database: Database, hours: float, status: str, dry_run: bool, as_json
             with store.begin() as tx:
                 ids = end_stale(tx.conversations, stale, status=status, reason=f"doctor: no end within {hours:g} hours")
     if as_json:
-        say_json({"items": ids, "dry_run": dry_run})
+        say_json_list(ids, dry_run=dry_run)
     elif quiet:
         for id in ids:
             say(inline(id))

@@ -1,16 +1,23 @@
 """The options that every command on a database takes, and the store they name."""
 
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from persist.cli.failures import redacted
+from persist.cli.output import inline
 from persist.errors import SchemaOutdated
 from persist.store.store import Store
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+_SCHEME = re.compile(r"[A-Za-z][\w+.-]+:")
+"""How a URL begins. A path on Windows begins with one letter and a colon."""
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
 
@@ -19,7 +26,7 @@ as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for 
 class Database:
     """Where a command works."""
 
-    url: str
+    url: str | Path
     schema: str | None
 
     def open(self, *, read_only: bool) -> Store:
@@ -38,13 +45,21 @@ class Database:
         return Store.open(self.url, schema=self.schema, migrate=False)
 
 
+def place_of(given: str | Path) -> str | Path:
+    """A URL as it is, and whatever else as the path of a file.
+
+    What is written like a URL, but is none, stays one: an error about a path would repeat a password that is in it.
+    """
+    return given if isinstance(given, Path) or _SCHEME.match(given) or not given else Path(given)
+
+
 def on_database(command: F) -> F:
     """--url and --schema; the command receives `database`."""
 
-    def run(*args: Any, url: str | None, schema: str | None, **rest: Any) -> Any:
+    def run(*args: Any, url: str | Path | None, schema: str | None, **rest: Any) -> Any:
         if url is None:
-            raise click.UsageError("Which database? Give --url sqlite:///FILE or postgresql://…, or set PERSIST_DATABASE_URL.")
-        return command(*args, database=Database(url, schema), **rest)
+            raise click.UsageError("Which database? Give --url FILE or postgresql://…, or set PERSIST_DATABASE_URL.")
+        return command(*args, database=Database(place_of(url), schema), **rest)
 
     run.__doc__, run.__name__ = command.__doc__, command.__name__
     run.__dict__.update(command.__dict__)
@@ -52,9 +67,33 @@ def on_database(command: F) -> F:
         "--schema", envvar="PERSIST_SCHEMA_NAME", help="The schema on Postgres: PERSIST_SCHEMA_NAME, or persist without it."
     )
     url = click.option(
-        "--url", envvar="PERSIST_DATABASE_URL", help="sqlite:///FILE or postgresql://…; without it PERSIST_DATABASE_URL."
+        "--url",
+        envvar="PERSIST_DATABASE_URL",
+        help="FILE, sqlite:///FILE or postgresql://…; without it PERSIST_DATABASE_URL.",
     )
     return url(schema(run))  # type: ignore[return-value]  # click's options go on whatever they decorate
+
+
+def on_named_database(command: F) -> F:
+    """As `on_database`, for a command without an argument of its own: DATABASE is its argument, instead of --url."""
+    with_options = on_database(command)
+
+    def run(*args: Any, named: str | None = None, **rest: Any) -> Any:
+        return with_options(*args, **instead(named, rest))
+
+    run.__doc__, run.__name__ = command.__doc__, command.__name__
+    run.__dict__.update(with_options.__dict__)
+    return click.argument("named", required=False, metavar="[DATABASE]")(run)  # type: ignore[return-value]  # as above
+
+
+def instead(named: str | None, options: dict[str, Any]) -> dict[str, Any]:
+    """The options of a command, with the database of an argument as the one of --url."""
+    if named is None:
+        return options
+    source = click.get_current_context().get_parameter_source("url")
+    if source is not None and source.name == "COMMANDLINE":
+        raise click.UsageError(f"Which database? {inline(redacted(named))} is one, and --url names one, too.")
+    return {**options, "url": named}
 
 
 def quiet(help: str) -> Callable[[F], F]:

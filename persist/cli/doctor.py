@@ -5,8 +5,9 @@ from collections.abc import Sequence
 
 import click
 
-from persist.cli.database import Database, as_json, on_database, quiet
-from persist.cli.output import Paint, inline, say, say_json
+from persist.cli.database import Database, as_json, on_named_database, quiet
+from persist.cli.output import Paint, inline, say, say_json_list
+from persist.cli.progress import Progress
 from persist.db.dialects.findings import Severity
 from persist.errors import PersistError
 from persist.maintenance.doctor_checks import doctor as examine
@@ -17,7 +18,7 @@ _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "b
 
 
 @click.command(short_help="Look for what is wrong, and mend what is safe to mend.")
-@on_database
+@on_named_database
 @click.option("--fix", is_flag=True, help="Mend what can be mended without deleting any data.")
 @click.option("--full", is_flag=True, help="On SQLite, compare every index with its table, too; slower.")
 @as_json
@@ -28,11 +29,14 @@ def doctor(ctx: click.Context, database: Database, fix: bool, full: bool, as_jso
 
     Exit code 1 if an error remains, else 0: warnings and infos are for reading. --fix folds text and progressions, makes
     missing indexes, moves sequences on, notes the version, drops turns whose process is dead, and moves rows that cannot be
-    read into the quarantine. With --json: a list of objects with `code`, `severity`, `subject`, `message` and `fixed`.
+    read into the quarantine. With --json: an object with `items`, each with `code`, `severity`, `subject`,
+    `message` and `fixed`, and `cursor`.
     """
-    findings = _found(database, fix=fix, full=full)
+    left = "What was mended stays so; run it again for the rest." if fix else "Nothing was changed."
+    with Progress("Examining", left=left, quiet=quiet or as_json) as progress:
+        findings = _found(database, progress, fix=fix, full=full)
     if as_json:
-        say_json([finding.model_dump(mode="json") for finding in findings])
+        say_json_list(finding.model_dump(mode="json") for finding in findings)
     else:
         paint = Paint()
         for finding in findings:
@@ -44,15 +48,15 @@ def doctor(ctx: click.Context, database: Database, fix: bool, full: bool, as_jso
         ctx.exit(1)
 
 
-def _found(database: Database, *, fix: bool, full: bool) -> list[Finding]:
+def _found(database: Database, progress: Progress, *, fix: bool, full: bool) -> list[Finding]:
     """A database that cannot be opened has one finding; what is no database at all is a failure of the command."""
     try:
         with database.open(read_only=True) as store:
-            findings = examine(store, full=full)
+            findings = progress.run(lambda: examine(store, full=full, progress=progress))
         if not fix or any(finding.code == "corrupt" for finding in findings):
             return findings  # nothing is written to a damaged file
         with database.open_current() as store:
-            return examine(store, fix=True, full=full)
+            return progress.run(lambda: examine(store, fix=True, full=full, progress=progress))
     except PersistError as error:
         finding = finding_of_error(error)
         if finding is None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from persist.cli.database import Database, as_json, on_database, quiet
+from persist.cli.database import Database, as_json, on_named_database, quiet
 from persist.cli.failures import Failed
 from persist.cli.output import Paint, columns, inline, say, say_json
 from persist.cli.prune import asks
@@ -13,7 +13,7 @@ from persist.maintenance import erase as erase_in
 
 
 @click.command(short_help="Erase all that belongs to a person.")
-@on_database
+@on_named_database
 @click.option("--owner", help="Who owns chats and tasks, or is the user of conversations, applications and chat platforms.")
 @click.option("--session", "session_id", metavar="ID", help="A session, conversation, thread, run or instance with this id.")
 @click.option("--user", "user_id", metavar="ID", help="The user of conversations, applications and chat platforms.")

@@ -6,8 +6,9 @@ from datetime import timedelta
 import click
 
 from persist.cli.ages import to_age
-from persist.cli.database import Database, as_json, on_database, quiet
-from persist.cli.output import Paint, columns, inline, instant, say, say_json
+from persist.cli.database import Database, as_json, on_database, on_named_database, quiet
+from persist.cli.groups import Group
+from persist.cli.output import Paint, columns, inline, instant, say, say_json, say_json_list
 from persist.events.schemas import ALL
 from persist.events.status import latest_streams, log_status
 from persist.events.trimming import streams as every_head
@@ -16,13 +17,13 @@ from persist.maintenance.snapshots import looking
 _HEAD = ("STREAM", "EVENTS", "LAST (UTC)", "TYPE")
 
 
-@click.group(short_help="Switch the log of events on and off, look at it, trim it.")
+@click.group(cls=Group, short_help="Switch the log of events on and off, look at it, trim it.")
 def events() -> None:
     """The log of events: every change of a row as an event, for `persist watch`, audits and rebuilding. It is off at first."""
 
 
 @events.command(short_help="From now on every change is an event, too.")
-@on_database
+@on_named_database
 @as_json
 @quiet("Print nothing.")
 def on(database: Database, as_json: bool, quiet: bool) -> None:
@@ -36,7 +37,7 @@ def on(database: Database, as_json: bool, quiet: bool) -> None:
 
 
 @events.command(short_help="No more events; what was written stays.")
-@on_database
+@on_named_database
 @as_json
 @quiet("Print nothing.")
 def off(database: Database, as_json: bool, quiet: bool) -> None:
@@ -55,7 +56,7 @@ def _switch(database: Database, *, on: bool, as_json: bool, quiet: bool) -> None
 
 
 @events.command(short_help="Whether the log is on, and how much is in it.")
-@on_database
+@on_named_database
 @as_json
 @quiet("Print on or off alone.")
 def status(database: Database, as_json: bool, quiet: bool) -> None:
@@ -82,19 +83,19 @@ def status(database: Database, as_json: bool, quiet: bool) -> None:
 
 
 @events.command("ls", short_help="List the streams.")
-@on_database
+@on_named_database
 @click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many.")
 @as_json
 @quiet("Print the names alone.")
 def streams(database: Database, limit: int, as_json: bool, quiet: bool) -> None:
     """List the streams in which something happened last, with how many events they have had and the newest of these.
 
-    With --json: a list of objects with `stream_id`, `seq`, `first_seq`, `position`, `type` and `at`.
+    With --json: an object with `items`, each with `stream_id`, `seq`, `first_seq`, `position`, `type` and `at`, and `cursor`.
     """
     with database.open(read_only=True) as store, looking(store, "events ls") as work:
         found = latest_streams(work, limit)
     if as_json:
-        say_json([{**asdict(stream), "at": stream.at.isoformat()} for stream in found])
+        say_json_list({**asdict(stream), "at": stream.at.isoformat()} for stream in found)
         return
     if not found:
         say("There are no events.", err=True)

@@ -5,8 +5,9 @@ from typing import Any
 
 import click
 
-from persist.cli.database import Database, as_json, on_database, quiet
-from persist.cli.output import Paint, columns, inline, instant, say, say_json, shortened
+from persist.cli.database import Database, as_json, on_database, on_named_database, quiet
+from persist.cli.groups import Group
+from persist.cli.output import Paint, columns, inline, instant, say, say_json, say_json_list, shortened
 from persist.errors import NotFound
 from persist.histories.schemas import Entry, History, HistoryRun
 from persist.store.transaction import Transaction
@@ -15,13 +16,13 @@ _AT_MOST = 300
 _UNREGISTERED = "never registered"
 
 
-@click.group(short_help="List and show conversations and runs of agent frameworks.")
+@click.group(cls=Group, short_help="List and show conversations and runs of agent frameworks.")
 def histories() -> None:
     """List and show conversations of agent frameworks, and runs of agents with their steps."""
 
 
 @histories.command(short_help="List conversations, the one written last first.")
-@on_database
+@on_named_database
 @click.option("--scope", help="Only conversations of this scope, such as a user.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many.")
 @click.option("--after", metavar="CURSOR", help="The page after the one that ended with this cursor.")
@@ -41,7 +42,7 @@ def ls(
 
 
 @histories.command(short_help="List runs, the one that took a step last first.")
-@on_database
+@on_named_database
 @click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many.")
 @click.option("--after", metavar="CURSOR", help="The page after the one that ended with this cursor.")
 @as_json
@@ -111,7 +112,7 @@ def _list(
     items: Sequence[tuple[str, Any]], cursor: str | None, head: tuple[str, ...], row: Any, what: str, as_json: bool, quiet: bool
 ) -> None:
     if as_json:
-        say_json({"items": [_plain(one) for _, one in items], "cursor": cursor})
+        say_json_list((_plain(one) for _, one in items), cursor)
     elif quiet:
         for id, _ in items:
             say(inline(id))

@@ -12,7 +12,11 @@ _SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGBREAK") 
 
 
 class Interrupted(KeyboardInterrupt):
-    """The user, or the system, wants us to stop."""
+    """The user, or the system, wants us to stop. `left`: what the command leaves behind, in a sentence."""
+
+    def __init__(self, left: str = "") -> None:
+        super().__init__(left)
+        self.left = left
 
 
 class Interrupts:

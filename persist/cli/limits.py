@@ -5,27 +5,28 @@ from datetime import timedelta
 import click
 
 from persist.cli.ages import to_age
-from persist.cli.database import Database, as_json, on_database, quiet
+from persist.cli.database import Database, as_json, on_database, on_named_database, quiet
 from persist.cli.failures import Failed
-from persist.cli.output import inline, instant, say, say_json, say_table
+from persist.cli.groups import Group
+from persist.cli.output import inline, instant, say, say_json, say_json_list, say_table
 from persist.workflows.limit_values import Limit
 
 
-@click.group("limits", short_help="List, set and lift limits of workflows and keys.")
+@click.group("limits", cls=Group, short_help="List, set and lift limits of workflows and keys.")
 def limits() -> None:
     """List, set and lift limits: how many runs of a workflow or a key run at once, and start in a period."""
 
 
 @limits.command(short_help="List limits by key.")
-@on_database
+@on_named_database
 @as_json
 @quiet("Print the keys alone.")
 def ls(database: Database, as_json: bool, quiet: bool) -> None:
-    """List limits by key. With --json: an object with `items`; `per` is a duration of ISO 8601."""
+    """List limits by key. With --json: an object with `items` and `cursor`; `per` is a duration of ISO 8601."""
     with database.open(read_only=True) as store, store.read() as tx:
         found = tx.workflows.limits.list()
     if as_json:
-        say_json({"items": [limit.model_dump(mode="json") for limit in found]})
+        say_json_list(limit.model_dump(mode="json") for limit in found)
     elif quiet:
         for limit in found:
             say(inline(limit.key))

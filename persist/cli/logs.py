@@ -7,8 +7,9 @@ from typing import Any, TypeVar
 import click
 
 from persist.cli.database import as_json, quiet
+from persist.cli.groups import Group
 from persist.cli.log_lines import message_lines
-from persist.cli.output import Paint, columns, inline, instant, say, say_json
+from persist.cli.output import Paint, columns, inline, instant, say, say_json, say_json_list
 from persist.errors import NotFound
 from persist.sessionlog import (
     LogMessage,
@@ -49,7 +50,7 @@ def in_home(command: F) -> F:
 project = click.option("--project", metavar="SLUG", help="The session's project, where several have a log of that session.")
 
 
-@click.group(short_help="List, print and follow session logs; no database.")
+@click.group(cls=Group, short_help="List, print and follow session logs; no database.")
 def logs() -> None:
     """List, print and follow the JSONL logs of agent sessions. They are files; no database is involved."""
 
@@ -64,11 +65,14 @@ def logs() -> None:
 @as_json
 @quiet("Print the session ids alone.")
 def ls(home: Path, project: str | None, scope: str, limit: int, as_json: bool, quiet: bool) -> None:
-    """List logs, the last written first. With --json: an object with `items` and `more`, how many were left out."""
+    """List logs, the last written first.
+
+    With --json: an object with `items`, `cursor` (null) and `more`, how many were left out.
+    """
     found = [info for info in list_session_logs(home, scope=scope) if project in (None, info.project_slug)]
     shown, more = found[:limit], max(0, len(found) - limit)
     if as_json:
-        say_json({"items": [_fields(info) for info in shown], "more": more})
+        say_json_list((_fields(info) for info in shown), more=more)
     elif quiet:
         for info in shown:
             say(info.session_id)

@@ -4,20 +4,21 @@ from collections.abc import Iterator
 
 import click
 
-from persist.cli.database import Database, as_json, on_database, quiet
-from persist.cli.output import Paint, columns, inline, instant, printable, say, say_json
+from persist.cli.database import Database, as_json, on_database, on_named_database, quiet
+from persist.cli.groups import Group
+from persist.cli.output import Paint, columns, inline, instant, printable, say, say_json, say_json_list
 from persist.messaging.schemas import MessagingMessage, MessagingSession
 
 _ROLES = {"user": "green", "assistant": "cyan"}
 
 
-@click.group(short_help="List and show sessions of people on chat platforms.")
+@click.group(cls=Group, short_help="List and show sessions of people on chat platforms.")
 def messaging() -> None:
     """List and show sessions of people on chat platforms."""
 
 
 @messaging.command(short_help="List sessions, the latest activity first.")
-@on_database
+@on_named_database
 @click.option("--platform", metavar="NAME", help="Only sessions on this platform.")
 @click.option("--active/--inactive", "active", default=None, help="Only sessions that are active, or that are over.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many.")
@@ -37,7 +38,7 @@ def ls(
     with database.open(read_only=True) as store, store.read() as tx:
         page = tx.messaging.sessions.list(platform=platform, active=active, limit=limit, after=after)
     if as_json:
-        say_json({"items": [session.model_dump(mode="json") for session in page.items], "cursor": page.cursor})
+        say_json_list((session.model_dump(mode="json") for session in page.items), page.cursor)
     elif quiet:
         for session in page.items:
             say(inline(session.id))

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 import click
 
-from persist.cli.database import Database, as_json, on_database, quiet
+from persist.cli.database import Database, as_json, on_database, place_of, quiet
 from persist.cli.output import Paint, columns, inline, say, say_json
-from persist.cli.table_progress import TableProgress
+from persist.cli.progress import Progress
 from persist.errors import NotFound
 from persist.maintenance import copy as copy_store
 from persist.maintenance import copy_resumably
@@ -61,20 +61,32 @@ def copy(
 ) -> None:
     """Copy every row of SRC into DST, then read DST back and compare: rows and a checksum of each table.
 
-    Both are sqlite:///FILE or postgresql://…. DST is made if it is not there, and must be without rows. It is one transaction:
-    a copy that failed or was killed left DST empty, and can be run again. Writers may go on in SRC; what they write after the
-    copy began is not in it.
+    Both are FILE, sqlite:///FILE or postgresql://…. DST is made if it is not there, and must be without rows. It is one
+    transaction: a copy that failed or was killed left DST empty, and can be run again. Writers may go on in SRC; what they write
+    after the copy began is not in it.
 
     With --resumable no transaction is long, and DST cannot be opened until the copy is complete. After an interruption the same
     command goes on. At its end DST is what SRC was when the comparison of the two began.
     """
     given = _given(scopes)
-    with Store.open(source, schema=source_schema, read_only=True) as reading, TableProgress(quiet=quiet) as progress:
+    left = (
+        "What was copied stays; the same command goes on."
+        if resumable
+        else "A copy that is not complete is undone: DST is without rows."
+    )
+    with (
+        Progress("Copying", unit="rows", left=left, quiet=quiet or as_json) as progress,
+        Store.open(place_of(source), schema=source_schema, read_only=True) as reading,
+    ):
+
+        def tell(table: str, done: int, total: int) -> None:
+            progress(table, done // 2, total // 2)  # a row is written, and read back
+
         if resumable:
-            report = copy_resumably(reading, target, schema=target_schema, progress=progress, scopes=given)
+            report = copy_resumably(reading, place_of(target), schema=target_schema, progress=tell, scopes=given)
         else:
-            with _target(target, target_schema) as writing:
-                report = copy_store(reading, writing, progress=progress, scopes=given)
+            with _target(place_of(target), target_schema) as writing:
+                report = copy_store(reading, writing, progress=tell, scopes=given)
     if as_json:
         said = {name: {"rows": rows, "checksum": report.checksums[name]} for name, rows in report.tables.items()}
         say_json({"tables": said, "left_out": list(report.left_out)})
@@ -86,7 +98,7 @@ def copy(
             say(f"Not copied, because they are not persist's: {', '.join(map(inline, report.left_out))}.")
 
 
-def _target(url: str, schema: str | None) -> Store:
+def _target(url: str | Path, schema: str | None) -> Store:
     """A database without tables gets them; one that has some is not changed before it was looked at."""
     found = None
     with suppress(NotFound):  # a new file; what else is not there fails when it is opened
@@ -124,8 +136,11 @@ def export(database: Database, file: Path, session_id: str | None, force: bool, 
     FILE gets its name when it is whole, and is readable for its owner alone. With - what is said goes to standard error.
     """
     streams = file == _STREAM
-    with database.open(read_only=True) as store:
-        report = export_store(store, sys.stdout.buffer if streams else file, session_id=session_id, overwrite=force)
+    target = sys.stdout.buffer if streams else file
+    left = "What was written is not complete." if streams else f"{inline(str(file))} was not written."
+    progress = Progress("Exporting", unit="rows", left=left, quiet=quiet or as_json)
+    with database.open(read_only=True) as store, progress:
+        report = export_store(store, target, session_id=session_id, overwrite=force, progress=progress)
     if streams:
         sys.stdout.buffer.flush()
     if as_json and not streams:
@@ -152,8 +167,10 @@ def import_(database: Database, file: Path, as_json: bool, quiet: bool, **scopes
     streams = file == _STREAM
     if not streams and not file.exists():
         raise NotFound("file", str(file))  # before a database is made for it
-    with database.open(read_only=False) as store:
-        report = import_file(store, sys.stdin.buffer if streams else file, scopes=_given(scopes))
+    source = sys.stdin.buffer if streams else file
+    progress = Progress("Importing", unit="rows", left="An import that is not complete is undone.", quiet=quiet or as_json)
+    with database.open(read_only=False) as store, progress:
+        report = import_file(store, source, scopes=_given(scopes), progress=progress)
     if as_json:
         say_json({"session_id": report.session_id, "tables": report.tables})
     elif not quiet:

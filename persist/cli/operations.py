@@ -2,9 +2,10 @@
 
 import click
 
-from persist.cli.database import Database, as_json, on_database, quiet
+from persist.cli.database import Database, as_json, on_named_database, quiet
 from persist.cli.failures import Failed
 from persist.cli.output import say, say_json
+from persist.cli.progress import Progress
 from persist.cli.sizes import size
 from persist.maintenance.operations import MODES
 from persist.maintenance.operations import checkpoint as checkpoint_store
@@ -13,7 +14,7 @@ from persist.maintenance.overview import database_facts
 
 
 @click.command(short_help="Move SQLite's write-ahead log into the file.")
-@on_database
+@on_named_database
 @click.option(
     "--mode",
     type=click.Choice(MODES, case_sensitive=False),
@@ -39,7 +40,7 @@ def checkpoint(database: Database, mode: str, as_json: bool, quiet: bool) -> Non
 
 
 @click.command(short_help="Give free space back.")
-@on_database
+@on_named_database
 @as_json
 @quiet("Print nothing.")
 def vacuum(database: Database, as_json: bool, quiet: bool) -> None:
@@ -50,7 +51,8 @@ def vacuum(database: Database, as_json: bool, quiet: bool) -> None:
     """
     with database.open_current() as store:
         before = database_facts(store)["bytes"]
-        vacuum_store(store)
+        with Progress("Vacuuming", left="No row is lost; run it again.", quiet=quiet or as_json) as progress:
+            progress.run(lambda: vacuum_store(store))
         after = database_facts(store)["bytes"]
     if as_json:
         say_json({"before": before, "after": after})

@@ -72,14 +72,19 @@ def say(text: str, *, err: bool = False) -> None:
     click.echo(text.encode(encoding, "backslashreplace").decode(encoding), err=err, color=True)
 
 
-def say_json(value: Any) -> None:
+def say_json(value: Any, *, err: bool = False) -> None:
     """Print a JSON value on one line."""
-    say_json_text(json.dumps(value, ensure_ascii=False))
+    say_json_text(json.dumps(value, ensure_ascii=False), err=err)
 
 
-def say_json_text(text: str) -> None:
+def say_json_list(items: Iterable[Any], cursor: str | None = None, **more: Any) -> None:
+    """Print a list as every command does: an object with `items` and `cursor`, null where no page follows."""
+    say_json({"items": list(items), "cursor": cursor, **more})
+
+
+def say_json_text(text: str, *, err: bool = False) -> None:
     """Print JSON text; what harms a terminal can only be inside of strings, where JSON has its own escape for it."""
-    click.echo(_RAW_IN_JSON.sub(lambda match: f"\\u{ord(match[0]):04x}", text).encode())
+    click.echo(_RAW_IN_JSON.sub(lambda match: f"\\u{ord(match[0]):04x}", text).encode(), err=err)
 
 
 def columns(rows: Iterable[Sequence[str]]) -> Iterable[str]:

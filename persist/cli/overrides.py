@@ -2,13 +2,14 @@
 
 import click
 
-from persist.cli.database import Database, as_json, on_database, quiet
+from persist.cli.database import Database, as_json, on_database, on_named_database, quiet
 from persist.cli.failures import Failed
-from persist.cli.output import inline, instant, say, say_json, say_table
+from persist.cli.groups import Group
+from persist.cli.output import inline, instant, say, say_json_list, say_table
 from persist.workflows.override_values import CronOverride, WorkflowOverride
 
 
-@click.group("overrides", short_help="Switch workflows and schedules off and on.")
+@click.group("overrides", cls=Group, short_help="Switch workflows and schedules off and on.")
 def overrides() -> None:
     """Switch workflows and schedules off and on, and give schedules other times."""
 
@@ -18,16 +19,16 @@ by_whom = click.option("--by", metavar="WHO", help="Who changes it.")
 
 
 @overrides.command(short_help="List overrides of workflows and schedules.")
-@on_database
+@on_named_database
 @as_json
 @quiet("Print the names alone.")
 def ls(database: Database, as_json: bool, quiet: bool) -> None:
-    """List overrides by name. With --json: an object with `workflows` and `schedules`."""
+    """List overrides by name. With --json: an object with `items`, whose `kind` is workflow or schedule, and `cursor`."""
     with database.open(read_only=True) as store, store.read() as tx:
         workflows, crons = tx.workflows.workflow_overrides.all(), tx.workflows.cron_overrides.all()
     if as_json:
-        of_workflows = [override.model_dump(mode="json") for override in workflows]
-        say_json({"workflows": of_workflows, "schedules": [override.model_dump(mode="json") for override in crons]})
+        kinds = (("workflow", workflows), ("schedule", crons))
+        say_json_list({"kind": kind, **one.model_dump(mode="json")} for kind, found in kinds for one in found)
     elif quiet:
         for name in (*(one.name for one in workflows), *(one.name for one in crons)):
             say(inline(name))

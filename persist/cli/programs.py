@@ -7,8 +7,9 @@ from typing import Any, TypeVar
 
 import click
 
-from persist.cli.database import as_json, quiet
-from persist.cli.output import Paint, columns, inline, instant, say, say_json, shortened
+from persist.cli.database import as_json, place_of, quiet
+from persist.cli.groups import Group
+from persist.cli.output import Paint, columns, inline, instant, say, say_json, say_json_list, shortened
 from persist.cli.program_lines import binding_row, execution_lines, header, resume_lines
 from persist.programs.schemas import ProgramRun, RunStatus
 from persist.single_owner_files.run_files import create_run_file, list_run_files, open_run_file
@@ -21,7 +22,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 class Place:
     """Where runs are: in one database, or in files below a folder."""
 
-    url: str | None
+    url: str | Path | None
     schema: str | None
     root: Path
 
@@ -43,7 +44,7 @@ def on_runs(command: F) -> F:
     """--root, --url and --schema; the command receives `place`."""
 
     def invoke(*args: Any, root: Path | None, url: str | None, schema: str | None, **rest: Any) -> Any:
-        place = Place(url if root is None else None, schema, root or Path())
+        place = Place(place_of(url) if root is None and url is not None else None, schema, root or Path())
         return command(*args, place=place, **rest)
 
     invoke.__doc__, invoke.__name__ = command.__doc__, command.__name__
@@ -51,13 +52,13 @@ def on_runs(command: F) -> F:
     folder = click.Path(exists=True, file_okay=False, path_type=Path)
     wrapped = click.option("--schema", envvar="PERSIST_SCHEMA_NAME", help="The schema on Postgres.")(invoke)
     wrapped = click.option(
-        "--url", envvar="PERSIST_DATABASE_URL", help="A database that holds runs: sqlite:///FILE or postgresql://…"
+        "--url", envvar="PERSIST_DATABASE_URL", help="A database that holds runs: FILE, sqlite:///FILE or postgresql://…"
     )(wrapped)
     root = click.option("--root", type=folder, help="The project whose run files are meant; without --url this folder.")
     return root(wrapped)  # type: ignore[return-value]  # click's options go on whatever they decorate
 
 
-@click.group(short_help="Make, list and show runs of programs.")
+@click.group(cls=Group, short_help="Make, list and show runs of programs.")
 def programs() -> None:
     """Make, list and show runs of programs.
 
@@ -89,10 +90,10 @@ def new(program: str | None, root: Path, strict: bool, as_json: bool, quiet: boo
 @as_json
 @quiet("Print the ids alone.")
 def ls(place: Place, status: str | None, limit: int, as_json: bool, quiet: bool) -> None:
-    """List runs, the last started first. With --json: an array."""
+    """List runs, the last started first. With --json: an object with `items` and `cursor`."""
     found = _in_files(place.root, status, limit) if place.url is None else _in_database(place, status, limit)
     if as_json:
-        say_json([run.model_dump(mode="json", exclude={"program_source"}) for run in found])
+        say_json_list(run.model_dump(mode="json", exclude={"program_source"}) for run in found)
     elif quiet:
         for run in found:
             say(inline(run.id))
@@ -161,7 +162,10 @@ def bindings(run: str, name: str | None, place: Place, frame: int | None, as_jso
             found = tx.programs.bindings.list(id)
     if as_json:
         rows = [binding.model_dump(mode="json") for binding in found]
-        say_json(rows if name is None else rows[0])
+        if name is None:
+            say_json_list(rows)
+        else:
+            say_json(rows[0])
     elif quiet:
         for binding in found:
             say(inline(binding.name))

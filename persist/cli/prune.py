@@ -1,21 +1,19 @@
 """`persist prune` and `persist maintain`: what goes by age, and what a job runs every night."""
 
 import sys
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import timedelta
 
 import click
 
 from persist.cli.ages import to_age
-from persist.cli.database import Database, as_json, on_database, quiet
+from persist.cli.database import Database, as_json, on_database, on_named_database, quiet
 from persist.cli.failures import Failed
 from persist.cli.output import Paint, columns, inline, instant, say, say_json
+from persist.cli.progress import Progress
 from persist.maintenance import MaintenanceReport, PruneReport, prunable
 from persist.maintenance import maintain as maintain_store
 from persist.maintenance import prune as prune_store
-
-_TELL_EVERY = 5.0  # seconds
 
 
 @click.command(short_help="Delete what is over and old.")
@@ -48,8 +46,13 @@ def prune(
             _show(trial, err=True)
             if trial.total and not click.confirm("Delete them?", err=True):
                 raise Failed("Nothing was deleted.")
-        tell = None if quiet or dry_run else _teller()
-        report = prune_store(store, what, older_than=older_than, keep=keep, dry_run=dry_run, progress=tell)
+
+        def left() -> str:
+            return "Nothing was deleted." if dry_run else f"{progress.done:,} rows are deleted; run it again to go on."
+
+        progress = Progress("Deleting", unit="rows", left=left, quiet=quiet or as_json or dry_run)
+        with progress:
+            report = prune_store(store, what, older_than=older_than, keep=keep, dry_run=dry_run, progress=progress.count)
     if as_json:
         say_json({**report.model_dump(mode="json"), "total": report.total})
     elif not quiet:
@@ -57,7 +60,7 @@ def prune(
 
 
 @click.command(short_help="Fold, trim, prune what settings say, and tidy up.")
-@on_database
+@on_named_database
 @click.option("--dry-run", is_flag=True, help="Change nothing; the counts are those of a real run.")
 @as_json
 @quiet("Print nothing but errors.")
@@ -83,19 +86,6 @@ def maintain(database: Database, dry_run: bool, as_json: bool, quiet: bool) -> N
 def asks() -> bool:
     """Whether there is somebody to ask."""
     return sys.stdin.isatty()
-
-
-def _teller() -> Callable[[int], None]:
-    """Says how many rows went, every few seconds."""
-    following = time.monotonic() + _TELL_EVERY
-
-    def tell(rows: int) -> None:
-        nonlocal following
-        if time.monotonic() >= following:
-            following = time.monotonic() + _TELL_EVERY
-            say(f"{rows:,} rows deleted so far", err=True)
-
-    return tell
 
 
 def _show(report: PruneReport, *, err: bool = False) -> None:

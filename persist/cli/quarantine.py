@@ -2,27 +2,32 @@
 
 import click
 
-from persist.cli.database import Database, as_json, on_database, quiet
-from persist.cli.output import Paint, columns, inline, instant, say, say_json, shortened
+from persist.cli.database import Database, as_json, on_database, on_named_database, quiet
+from persist.cli.groups import Group
+from persist.cli.output import Paint, columns, inline, instant, say, say_json, say_json_list, shortened
 from persist.maintenance import quarantined, quarantined_row, restore_row
 
 
-@click.group(short_help="List, show and bring back rows that were set aside.")
+@click.group(cls=Group, short_help="List, show and bring back rows that were set aside.")
 def quarantine() -> None:
     """Rows that `persist doctor --fix` set aside, since one of their values, or of a row they depend on, cannot be read."""
 
 
 @quarantine.command(short_help="List them, in the order in which they were moved.")
-@on_database
+@on_named_database
 @click.option("--after", metavar="ID", help="Those after this one.")
 @click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="At most so many.")
 @as_json
 def ls(database: Database, after: str | None, limit: int, as_json: bool) -> None:
-    """List the rows in quarantine. Those of one GROUP were moved, and come back, together."""
+    """List the rows in quarantine. Those of one GROUP were moved, and come back, together.
+
+    With --json: an object with `items` and `cursor`, null on the last page.
+    """
     with database.open(read_only=True) as store:
-        found = quarantined(store, after=after, limit=limit)
+        found = quarantined(store, after=after, limit=limit + 1)
+    found, cursor = found[:limit], found[limit - 1].id if len(found) > limit else None
     if as_json:
-        say_json([row.model_dump(mode="json", exclude={"row"}) for row in found])
+        say_json_list((row.model_dump(mode="json", exclude={"row"}) for row in found), cursor)
     elif not found:
         say("Nothing is in quarantine.")
     else:
@@ -34,6 +39,8 @@ def ls(database: Database, after: str | None, limit: int, as_json: bool) -> None
         say(Paint()(first, bold=True))
         for line in lines:
             say(line)
+        if cursor is not None:
+            say(f"There are more: add --after {cursor}", err=True)
 
 
 @quarantine.command(short_help="Print what a row held.")
@@ -63,7 +70,7 @@ def restore(id: str, database: Database, as_json: bool, quiet: bool) -> None:
     with database.open_existing() as store:
         found = restore_row(store, id)
     if as_json:
-        say_json([row.model_dump(mode="json", exclude={"row"}) for row in found])
+        say_json_list(row.model_dump(mode="json", exclude={"row"}) for row in found)
     elif not quiet:
         for row in found:
             say(inline(f"{row.table} {row.key}"))

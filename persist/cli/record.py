@@ -6,12 +6,12 @@ from typing import Any, BinaryIO, Literal
 
 import click
 
-from persist.cli.database import Database, as_json, on_database, quiet
+from persist.cli.database import Database, as_json, on_named_database, quiet
 from persist.cli.failures import Failed
 from persist.cli.frames import frames_of
 from persist.cli.interrupts import Interrupted, Interrupts
 from persist.cli.output import columns, inline, say, say_json
-from persist.cli.progress import Progress
+from persist.cli.record_progress import RecordProgress
 from persist.errors import Conflict, InvalidValue, NotFound, PersistError, SchemaOutdated, StreamProtocolError
 from persist.store.store import Store
 
@@ -65,7 +65,7 @@ def _model(ctx: click.Context, param: click.Parameter, value: str | None) -> dic
 
 
 @click.command(short_help="Record a stream from standard input, chunk by chunk.")
-@on_database
+@on_named_database
 @click.option("--session", required=True, metavar="new|ID", help="A new session, or the one to continue.")
 @click.option("--agent", help="Who answers; a new session must have one.")
 @click.option("--model", metavar="PROVIDER/ID", callback=_model, help="The model that answers.")
@@ -119,7 +119,7 @@ def record(
             say(inline(session) if quiet else f"session   {inline(session)}", err=as_json)
         report = Report(session)
         choices = Choices(takeover, save_on, _MAJORS.get(ai_sdk or ""), keep_going, new_ids)
-        with Interrupts() as interrupts, Progress(stream, terminal=terminal, quiet=quiet) as progress:
+        with Interrupts() as interrupts, RecordProgress(stream, terminal=terminal, quiet=quiet) as progress:
             _record(store, stream, report, choices, interrupts, progress, agent=agent, model=model)
         _count(store, report)
         if report.error is not None and made and not report.message_ids:
@@ -158,7 +158,7 @@ def _record(
     report: Report,
     choices: Choices,
     interrupts: Interrupts,
-    progress: Progress,
+    progress: RecordProgress,
     *,
     agent: str | None,
     model: dict[str, str] | None,

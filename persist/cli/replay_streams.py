@@ -2,20 +2,21 @@
 
 import click
 
-from persist.cli.database import Database, as_json, on_database, quiet
-from persist.cli.output import Paint, columns, inline, instant, say, say_json, say_table
+from persist.cli.database import Database, as_json, on_database, on_named_database, quiet
+from persist.cli.groups import Group
+from persist.cli.output import Paint, columns, inline, instant, say, say_json, say_json_list, say_table
 from persist.replay_streams.schemas import ReplayMessage
 
 _MESSAGE = 60
 
 
-@click.group("replay_streams", short_help="List and show sessions with messages to send again.")
+@click.group("replay_streams", cls=Group, short_help="List and show sessions with messages to send again.")
 def replay_streams() -> None:
     """List and show sessions with messages to send again."""
 
 
 @replay_streams.command(short_help="List sessions, the one written to last first.")
-@on_database
+@on_named_database
 @click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many.")
 @click.option("--after", metavar="CURSOR", help="The page after the one that ended with this cursor.")
 @as_json
@@ -25,7 +26,7 @@ def ls(database: Database, limit: int, after: str | None, as_json: bool, quiet: 
     with database.open(read_only=True) as store, store.read() as tx:
         page = tx.replay_streams.sessions.list(limit=limit, after=after)
     if as_json:
-        say_json({"items": [session.model_dump(mode="json") for session in page.items], "cursor": page.cursor})
+        say_json_list((session.model_dump(mode="json") for session in page.items), page.cursor)
     elif quiet:
         for session in page.items:
             say(inline(session.id))

@@ -7,10 +7,14 @@ from importlib import import_module
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 from pydantic import ValidationError
 
 from persist import __version__
-from persist.cli.failures import Failed, redacted
+from persist.cli.failures import FailedAsJson, failure_of, note_json, wants_json
+from persist.cli.groups import Group
+from persist.cli.interrupts import Interrupted
+from persist.cli.output import say
 from persist.errors import PersistError
 from persist.interruption import INTERRUPTED, raise_again
 
@@ -61,6 +65,7 @@ COMMANDS = {
     "current": ("persist.cli.schema", "current", "Print the revision a database is at."),
     "check": ("persist.cli.schema", "check", "Fail unless a database is up to date."),
     "grants": ("persist.cli.grants", "grants", "Print the SQL that gives a role its rights; no database."),
+    "completion": ("persist.cli.completion", "completion", "Print a script for the shell's tab key; no database."),
     "alembic-ini": ("persist.cli.schema", "alembic_ini", "Print an alembic.ini for this installation."),
 }
 """By the name of each command: its module, its function there, and what it is for."""
@@ -70,7 +75,7 @@ _KILLED_AT_ONCE = {"copy"}
 """Commands that Ctrl-C kills at once. They need no cleanup: all they do is one transaction, which the database rolls back."""
 
 
-class Root(click.Group):
+class Root(Group):
     """Imports a command's module when the command is asked for: `persist --help` reads the table above, and no more."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -90,37 +95,35 @@ class Root(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, help) for name, (_, _, help) in COMMANDS.items()])
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """From the table above, too."""
+        if not incomplete.startswith("-"):
+            return [CompletionItem(name, help=text) for name, (_, _, text) in COMMANDS.items() if name.startswith(incomplete)]
+        return super().shell_complete(ctx, incomplete)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        note_json(ctx, args)
+        return super().parse_args(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Every failure is one line on standard error and an exit code: 1, or 2 for a wrong call, or 130 for Ctrl-C."""
         try:
             return super().invoke(ctx)
-        except click.exceptions.NoArgsIsHelpError:
-            raise  # a group without a command prints its help, which repeats nothing of the call
-        except click.UsageError as error:
-            raise click.UsageError(redacted(error.format_message()), error.ctx) from None
-        except PersistError as error:
-            raise Failed(str(error)) from error
-        except ValidationError as error:
-            raise Failed(_wrong_setting(error)) from None
-        except BrokenPipeError:
-            raise  # click ends quietly: the reader closed the pipe
-        except OSError as error:
-            raise Failed(f"{error.filename or 'input or output'}: {error.strerror or error}") from error
-        except KeyboardInterrupt:
-            click.echo("Interrupted.", err=True)
+        except (click.exceptions.NoArgsIsHelpError, BrokenPipeError):
+            raise  # the help repeats nothing of the call; where the reader closed the pipe, click ends quietly
+        except (click.ClickException, PersistError, ValidationError, OSError) as error:
+            failure = failure_of(error)
+            raise (FailedAsJson(failure) if wants_json(ctx) else failure) from error
+        except KeyboardInterrupt as error:
+            left = error.left if isinstance(error, Interrupted) else ""
+            say(f"Interrupted. {left}".rstrip(), err=True)
             ctx.exit(INTERRUPTED)
-
-
-def _wrong_setting(error: ValidationError) -> str:
-    """Which PERSIST_ variable is wrong, without its value."""
-    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-    return f"PERSIST_{'_'.join(map(str, first['loc'])).upper()}: {first['msg']}."
 
 
 @click.group(
     cls=Root,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Every command says more with -h. A database is sqlite:///FILE or postgresql://…, from --url or PERSIST_DATABASE_URL.",
+    epilog="Every command says more with -h. A database is FILE or a URL, from --url or PERSIST_DATABASE_URL.",
 )
 @click.version_option(__version__, prog_name="persist")
 @click.option("--actor", metavar="WHO", help="Who acts, for the log of events; without it PERSIST_ACTOR.")

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 import click
 
-from persist.cli.database import Database, as_json, on_database, quiet
+from persist.cli.database import Database, as_json, on_named_database, quiet
 from persist.cli.output import Paint, columns, inline, say, say_json
 from persist.cli.run_lines import cost
 from persist.workflows.schemas import ExecutionStats, RunStatus, StatsBucket
@@ -13,7 +13,7 @@ _HEAD = ("DAY (UTC)", "TOTAL", "SUCCEEDED", "FAILED", "SKIPPED", "DEFERRED", "RU
 
 
 @click.command(short_help="Count runs, executions, tokens and cost.")
-@on_database
+@on_named_database
 @click.option("--days", type=click.IntRange(1, 1000), default=7, show_default=True, help="How many days, today included.")
 @as_json
 @quiet("Print the days alone.")

@@ -5,9 +5,10 @@ from typing import Any
 
 import click
 
-from persist.cli.database import Database, as_json, on_database, quiet
+from persist.cli.database import Database, as_json, on_database, on_named_database, quiet
 from persist.cli.failures import Failed
-from persist.cli.output import Paint, columns, inline, instant, say, say_json
+from persist.cli.groups import Group
+from persist.cli.output import Paint, columns, inline, instant, say, say_json, say_json_list
 from persist.cli.run_lines import cost, cut, family_lines, run_lines
 from persist.cli.run_stats import stats
 from persist.workflows.schemas import FailureKind, RunStatus, WorkflowRun, WorkflowRunSummary
@@ -25,7 +26,7 @@ def _instant(ctx: click.Context, param: click.Parameter, value: str | None) -> d
         raise click.BadParameter(f"expected an instant such as 2026-01-31 or 2026-01-31T12:00:00Z, got {value!r}.") from None
 
 
-@click.group(short_help="List, show, pause, restart and cancel workflow runs.")
+@click.group(cls=Group, short_help="List, show, pause, restart and cancel workflow runs.")
 def runs() -> None:
     """List, show, pause, restart and cancel workflow runs."""
 
@@ -34,7 +35,7 @@ runs.add_command(stats)
 
 
 @runs.command(short_help="List runs, the last started first.")
-@on_database
+@on_named_database
 @click.option(
     "--status",
     "statuses",
@@ -82,7 +83,7 @@ def ls(
             after=after,
         )
     if as_json:
-        say_json({"items": [run.model_dump(mode="json") for run in page.items], "cursor": page.cursor})
+        say_json_list((run.model_dump(mode="json") for run in page.items), page.cursor)
     elif quiet:
         for run in page.items:
             say(inline(run.id))

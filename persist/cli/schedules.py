@@ -5,27 +5,28 @@ from typing import Any
 
 import click
 
-from persist.cli.database import Database, as_json, on_database, quiet
+from persist.cli.database import Database, as_json, on_database, on_named_database, quiet
 from persist.cli.failures import Failed
-from persist.cli.output import inline, instant, say, say_json, say_table
+from persist.cli.groups import Group
+from persist.cli.output import inline, instant, say, say_json, say_json_list, say_table
 from persist.workflows.schedule_values import CatchUp, Schedule
 
 
-@click.group("schedules", short_help="List, set, switch, remove and fire schedules of runs.")
+@click.group("schedules", cls=Group, short_help="List, set, switch, remove and fire schedules of runs.")
 def schedules() -> None:
     """List, set, switch, remove and fire schedules: runs that are queued at the times of a cron expression."""
 
 
 @schedules.command(short_help="List schedules by name.")
-@on_database
+@on_named_database
 @as_json
 @quiet("Print the names alone.")
 def ls(database: Database, as_json: bool, quiet: bool) -> None:
-    """List schedules by name. With --json: an object with `items`."""
+    """List schedules by name. With --json: an object with `items` and `cursor`."""
     with database.open(read_only=True) as store, store.read() as tx:
         found = tx.workflows.schedules.list()
     if as_json:
-        say_json({"items": [schedule.model_dump(mode="json") for schedule in found]})
+        say_json_list(schedule.model_dump(mode="json") for schedule in found)
     elif quiet:
         for schedule in found:
             say(inline(schedule.name))
@@ -111,15 +112,15 @@ def rm(name: str, database: Database, quiet: bool) -> None:
 
 
 @schedules.command(short_help="Queue the runs that are due.")
-@on_database
+@on_named_database
 @as_json
 @quiet("Print the ids of the runs alone.")
 def fire(database: Database, as_json: bool, quiet: bool) -> None:
-    """Queue the runs that are due now, as workers do. With --json: an object with `items`, the runs."""
+    """Queue the runs that are due now, as workers do. With --json: an object with `items`, the runs, and `cursor`."""
     with database.open_existing() as store, store.begin() as tx:
         fired = tx.workflows.schedules.fire_due()
     if as_json:
-        say_json({"items": [run.model_dump(mode="json") for run in fired]})
+        say_json_list(run.model_dump(mode="json") for run in fired)
     elif quiet:
         for run in fired:
             say(inline(run.id))

@@ -2,7 +2,7 @@
 
 import click
 
-from persist.cli.database import Database, as_json, on_database, quiet
+from persist.cli.database import Database, as_json, on_named_database, quiet
 from persist.cli.output import say, say_json
 from persist.cli.sizes import size
 from persist.errors import NotFound
@@ -15,7 +15,7 @@ with lazy_modules(globals()):
 
 
 @click.command(short_help="Create the tables, or bring them up to date.")
-@on_database
+@on_named_database
 @click.option("--all-schemas", is_flag=True, help="Every tenant of the server, several at a time; not --schema.")
 @click.option(
     "--parallel", type=click.IntRange(1, 64), default=4, show_default=True, help="With --all-schemas: how many at a time."
@@ -70,7 +70,7 @@ def _show(plan: upgrade_plan.Plan, *, as_json: bool) -> None:
 
 
 @click.command(short_help="Print the revision a database is at.")
-@on_database
+@on_named_database
 @as_json
 @quiet("Print the revision alone.")
 def current(database: Database, as_json: bool, quiet: bool) -> None:
@@ -88,7 +88,7 @@ def current(database: Database, as_json: bool, quiet: bool) -> None:
 
 
 @click.command(short_help="Fail unless a database is up to date.")
-@on_database
+@on_named_database
 @as_json
 @quiet("Print nothing when all is well.")
 def check(database: Database, as_json: bool, quiet: bool) -> None:

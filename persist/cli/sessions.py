@@ -1,12 +1,18 @@
 """`persist ls`: the latest of what a domain has; chats have no other list."""
 
+from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from importlib import import_module
+from pathlib import Path
+from typing import Any, TypeVar
 
 import click
 
 from persist.chat.schemas import ChatSession
-from persist.cli.database import Database, as_json, on_database, quiet
-from persist.cli.output import Paint, columns, inline, instant, say, say_json
+from persist.cli.database import Database, as_json, instead, on_database, place_of, quiet
+from persist.cli.output import Paint, columns, inline, instant, say, say_json_list
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 _WORKSPACE, _TITLE = 30, 60
 _CHAT = "chat"
@@ -37,9 +43,30 @@ def command_of(domain: str, name: str) -> click.Command:
     return group.commands[name]
 
 
+def _on_domain(command: F) -> F:
+    """DATABASE and DOMAIN, either of which may be left out; the command receives `domain` and `database`."""
+    with_options = on_database(command)
+
+    def run(*args: Any, words: Sequence[str] = (), **rest: Any) -> Any:
+        domains = [word for word in words if word in (_CHAT, *_GROUPS)]
+        named = [word for word in words if word not in domains]
+        if len(domains) > 1 or len(named) > 1:
+            known = ", ".join((_CHAT, *_GROUPS))
+            raise click.UsageError(f"One DATABASE and one DOMAIN at most, and a domain is one of {known}.")
+        if named and not Path(named[0]).suffix and isinstance(place_of(named[0]), Path) and not Path(named[0]).exists():
+            close = get_close_matches(named[0], (_CHAT, *_GROUPS), 3)
+            meant = f" Did you mean {' or '.join(close)}?" if close else ""
+            raise click.UsageError(f"{inline(repr(named[0]))} is neither a domain nor a file.{meant}")
+        options = instead(named[0] if named else None, rest)
+        return with_options(*args, domain=domains[0] if domains else _CHAT, **options)
+
+    run.__doc__, run.__name__ = command.__doc__, command.__name__
+    run.__dict__.update(with_options.__dict__)
+    return click.argument("words", nargs=-1, metavar="[DATABASE] [DOMAIN]")(run)  # type: ignore[return-value]  # click's options
+
+
 @click.command(short_help="List the latest sessions or runs of a domain.")
-@click.argument("domain", type=click.Choice([_CHAT, *_GROUPS]), default=_CHAT, metavar="[DOMAIN]")
-@on_database
+@_on_domain
 @click.option("--agent", help="Only chats of this agent.")
 @click.option("--workspace", help="Only chats with this workspace root.")
 @click.option("--archived", is_flag=True, help="Archived chats too.")
@@ -62,9 +89,9 @@ def ls(
 ) -> None:
     """List the latest of a domain, of chats without DOMAIN.
 
-    DOMAIN is agent_tasks, app_sessions, blobs, chat, checkpoints, consumers (of events), conversations, events, histories,
-    messaging, programs, replay_streams, telemetry, transcripts or workflows. The groups of commands have more filters. With
-    --json: what the domain's own list prints; of chat an object with `items` and `cursor`, null on the last page.
+    DATABASE is a file or a URL, instead of --url. DOMAIN is agent_tasks, app_sessions, blobs, chat, checkpoints, consumers (of
+    events), conversations, events, histories, messaging, programs, replay_streams, telemetry, transcripts or workflows. The
+    groups of commands have more filters. With --json: an object with `items` and `cursor`, null on the last page.
     """
     if domain != _CHAT:
         if agent is not None or workspace is not None or archived:
@@ -78,7 +105,7 @@ def ls(
     with database.open(read_only=True) as store, store.read() as tx:
         page = tx.chat.sessions.list(agent=agent, workspace_root=workspace, include_archived=archived, limit=limit, after=after)
     if as_json:
-        say_json({"items": [session.model_dump(mode="json") for session in page.items], "cursor": page.cursor})
+        say_json_list((session.model_dump(mode="json") for session in page.items), page.cursor)
     elif quiet:
         for session in page.items:
             say(inline(session.id))

@@ -5,14 +5,15 @@ import json
 import click
 
 from persist.cli.database import Database, as_json, on_database, quiet
-from persist.cli.output import Paint, columns, inline, instant, say, say_json
+from persist.cli.groups import Group
+from persist.cli.output import Paint, columns, inline, instant, say, say_json, say_json_list
 from persist.cli.run_lines import cut
 from persist.workflows.schemas import Signal
 
 _PAYLOAD = 60
 
 
-@click.group(short_help="Tell runs something, and list what they were told.")
+@click.group(cls=Group, short_help="Tell runs something, and list what they were told.")
 def signals() -> None:
     """Tell workflow runs something, and list what they were told."""
 
@@ -46,11 +47,11 @@ def send(run: str, name: str, database: Database, payload: str, key: str | None,
 @as_json
 @quiet("Print the names alone.")
 def ls(run: str, database: Database, as_json: bool, quiet: bool) -> None:
-    """List what a run was told, taken or not. With --json: an object with `items`."""
+    """List what a run was told, taken or not. With --json: an object with `items` and `cursor`."""
     with database.open(read_only=True) as store, store.read() as tx:
         found = tx.workflows.signals.list(run)
     if as_json:
-        say_json({"items": [signal.model_dump(mode="json") for signal in found]})
+        say_json_list(signal.model_dump(mode="json") for signal in found)
     elif quiet:
         for signal in found:
             say(inline(signal.name))

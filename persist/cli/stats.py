@@ -5,8 +5,9 @@ from typing import Any
 
 import click
 
-from persist.cli.database import Database, as_json, on_database, quiet
+from persist.cli.database import Database, as_json, on_named_database, quiet
 from persist.cli.output import Paint, columns, inline, say, say_json
+from persist.cli.progress import Progress
 from persist.cli.sizes import size
 from persist.maintenance.overview import stats as stats_of
 
@@ -14,7 +15,7 @@ _NAMED = 5
 
 
 @click.command(short_help="Sizes, rows, statuses and settings of a database.")
-@on_database
+@on_named_database
 @click.option("--all", "everything", is_flag=True, help="Empty tables, too.")
 @as_json
 @quiet("Print the tables alone, one a line: name, rows, bytes.")
@@ -24,8 +25,8 @@ def stats(database: Database, everything: bool, as_json: bool, quiet: bool) -> N
     It reads every table once. "large values" are texts, JSON and blobs, as they are stored. With --json: an object with
     `database`, `tables`, `indexes`, `blobs`, `statuses` and `settings`; sizes are in bytes.
     """
-    with database.open(read_only=True) as store:
-        found = stats_of(store)
+    with database.open(read_only=True) as store, Progress("Reading", left="", quiet=quiet or as_json) as progress:
+        found = progress.run(lambda: stats_of(store, progress=progress))
     if as_json:
         say_json(found)
     elif quiet:

@@ -5,8 +5,9 @@ from typing import Any, TypeVar
 
 import click
 
-from persist.cli.database import Database, as_json, on_database, quiet
-from persist.cli.output import Paint, columns, inline, instant, say, say_json, shortened
+from persist.cli.database import Database, as_json, on_named_database, quiet
+from persist.cli.groups import Group
+from persist.cli.output import Paint, columns, inline, instant, say, say_json, say_json_list, shortened
 from persist.telemetry.schemas import GithubLink, StatusEntry, ToolCall, UsageTotals
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -22,22 +23,22 @@ def _limit(maximum: int) -> Callable[[F], F]:
     return click.option("--limit", type=click.IntRange(1, maximum), default=20, show_default=True, help="How many.")
 
 
-@click.group(short_help="Status, usage, tool calls and links of agent instances.")
+@click.group(cls=Group, short_help="Status, usage, tool calls and links of agent instances.")
 def telemetry() -> None:
     """Status, usage, tool calls and links of agent instances."""
 
 
 @telemetry.command(short_help="List instances and their status.")
-@on_database
+@on_named_database
 @_limit(1000)
 @as_json
 @quiet("Print the ids alone.")
 def ls(database: Database, limit: int, as_json: bool, quiet: bool) -> None:
-    """List instances and their status, those that changed last first. With --json: a list."""
+    """List instances and their status, those that changed last first. With --json: an object with `items` and `cursor`."""
     with database.open(read_only=True) as store, store.read() as tx:
         entries = tx.telemetry.status.latest(limit=limit)
     if as_json:
-        say_json([entry.model_dump(mode="json") for entry in entries])
+        say_json_list(entry.model_dump(mode="json") for entry in entries)
     elif quiet:
         for entry in entries:
             say(inline(entry.instance_id))
@@ -47,17 +48,17 @@ def ls(database: Database, limit: int, as_json: bool, quiet: bool) -> None:
 
 
 @telemetry.command(short_help="Print the last changes of an instance's status.")
-@on_database
+@on_named_database
 @_instance
 @_limit(10_000)
 @as_json
 @quiet("Print the current status alone.")
 def status(database: Database, instance: str | None, limit: int, as_json: bool, quiet: bool) -> None:
-    """Print the last changes of an instance's status, the newest last. With --json: a list."""
+    """Print the last changes of an instance's status, the newest last. With --json: an object with `items` and `cursor`."""
     with database.open(read_only=True) as store, store.read() as tx:
         entries = tx.telemetry.status.history(limit=limit, instance_id=instance)
     if as_json:
-        say_json([entry.model_dump(mode="json") for entry in entries])
+        say_json_list(entry.model_dump(mode="json") for entry in entries)
     elif quiet:
         for entry in entries[-1:]:
             say(inline(entry.new_status))
@@ -66,7 +67,7 @@ def status(database: Database, instance: str | None, limit: int, as_json: bool, 
 
 
 @telemetry.command(short_help="Sum up tokens and cost.")
-@on_database
+@on_named_database
 @_instance
 @as_json
 @quiet("Print the cost of today alone.")
@@ -87,7 +88,7 @@ def usage(database: Database, instance: str | None, as_json: bool, quiet: bool) 
 
 
 @telemetry.command(short_help="List the last tool calls.")
-@on_database
+@on_named_database
 @_instance
 @click.option("--tool", metavar="NAME", help="Only calls of this tool.")
 @click.option("--failures", is_flag=True, help="Only calls that failed.")
@@ -97,11 +98,11 @@ def usage(database: Database, instance: str | None, as_json: bool, quiet: bool) 
 def tools(
     database: Database, instance: str | None, tool: str | None, failures: bool, limit: int, as_json: bool, quiet: bool
 ) -> None:
-    """List the last tool calls, the newest first. With --json: a list."""
+    """List the last tool calls, the newest first. With --json: an object with `items` and `cursor`."""
     with database.open(read_only=True) as store, store.read() as tx:
         calls = tx.telemetry.tools.last(limit, tool_key=tool, failures_only=failures, instance_id=instance)
     if as_json:
-        say_json([call.model_dump(mode="json") for call in calls])
+        say_json_list(call.model_dump(mode="json") for call in calls)
     elif quiet:
         for call in calls:
             say(inline(call.tool_key))
@@ -110,18 +111,18 @@ def tools(
 
 
 @telemetry.command(short_help="List what is known of links.")
-@on_database
+@on_named_database
 @_instance
 @click.option("--due", is_flag=True, help="Only those to be fetched again now, the longest due first.")
 @as_json
 @quiet("Print the URLs alone.")
 def links(database: Database, instance: str | None, due: bool, as_json: bool, quiet: bool) -> None:
-    """List what is known of links to issues and pull requests. With --json: a list."""
+    """List what is known of links to issues and pull requests. With --json: an object with `items` and `cursor`."""
     with database.open(read_only=True) as store, store.read() as tx:
         known = tx.telemetry.links
         found = known.due(limit=1000, instance_id=instance) if due else known.list(instance_id=instance)
     if as_json:
-        say_json([link.model_dump(mode="json") for link in found])
+        say_json_list(link.model_dump(mode="json") for link in found)
     elif quiet:
         for link in found:
             say(inline(link.url))

@@ -2,13 +2,15 @@
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from persist.cli.database import as_json, quiet
+from persist.cli.database import as_json, place_of, quiet
 from persist.cli.failures import Failed
-from persist.cli.output import inline, say, say_json
+from persist.cli.groups import Group
+from persist.cli.output import inline, say, say_json, say_json_list
 from persist.errors import UnknownTenant
 from persist.tenants.schemas import UpgradeOutcome, UpgradeReport, UpgradeStatus
 from persist.tenants.tenants import Tenants
@@ -25,18 +27,18 @@ def _on_server(command: F) -> F:
 
     run.__doc__, run.__name__ = command.__doc__, command.__name__
     run.__dict__.update(command.__dict__)
-    help = "sqlite:///FOLDER or postgresql://…; without it PERSIST_DATABASE_URL."
+    help = "FOLDER, sqlite:///FOLDER or postgresql://…; without it PERSIST_DATABASE_URL."
     return click.option("--url", envvar="PERSIST_DATABASE_URL", help=help)(run)  # type: ignore[return-value]  # click's options
 
 
-def on_server(url: str | None) -> Tenants:
+def on_server(url: str | Path | None) -> Tenants:
     """The tenants of the server that the command was given."""
     if url is None:
-        raise click.UsageError("Which server? Give --url sqlite:///FOLDER or postgresql://…, or set PERSIST_DATABASE_URL.")
-    return Tenants(url)
+        raise click.UsageError("Which server? Give --url FOLDER or postgresql://…, or set PERSIST_DATABASE_URL.")
+    return Tenants(place_of(url))
 
 
-@click.group("tenants", short_help="List, create, drop and copy tenants.")
+@click.group("tenants", cls=Group, short_help="List, create, drop and copy tenants.")
 def tenants() -> None:
     """Tenants: a schema each in a Postgres database, or a file each in a folder."""
 
@@ -51,7 +53,7 @@ def ls(tenants: Tenants, limit: int, after: str | None, as_json: bool, quiet: bo
     """List tenants by name. With --json: an object with `items` and `cursor`."""
     page = tenants.list(limit=limit, after=after)
     if as_json:
-        say_json({"items": [{"name": tenant.name} for tenant in page.items], "cursor": page.cursor})
+        say_json_list(({"name": tenant.name} for tenant in page.items), page.cursor)
         return
     for tenant in page.items:
         say(tenant.name)
@@ -101,11 +103,11 @@ def drop(name: str, tenants: Tenants, yes: str | None, quiet: bool) -> None:
 @as_json
 @quiet("Print nothing.")
 def copy(name: str, to: str, tenants: Tenants, new_name: str | None, as_json: bool, quiet: bool) -> None:
-    """Copy the tenant NAME to the server at URL, sqlite:///FOLDER or postgresql://…, then compare every table.
+    """Copy the tenant NAME to the server at URL, FOLDER, sqlite:///FOLDER or postgresql://…, then compare every table.
 
     The copy must not be there, or be without rows. One that failed or was killed cannot be opened; run it again, or drop it.
     """
-    report = tenants.copy(name, to, new_name=new_name)
+    report = tenants.copy(name, _url_of(to), new_name=new_name)
     if as_json:
         said = {table: {"rows": rows, "checksum": report.checksums[table]} for table, rows in report.tables.items()}
         say_json({"tables": said, "left_out": list(report.left_out)})
@@ -114,7 +116,12 @@ def copy(name: str, to: str, tenants: Tenants, new_name: str | None, as_json: bo
         say(f"Copied {rows:,} {'row' if rows == 1 else 'rows'} of {name}; both hold the same.")
 
 
-def upgrade_every(url: str | None, parallel: int, *, as_json: bool, quiet: bool) -> None:
+def _url_of(given: str) -> str:
+    place = place_of(given)
+    return f"sqlite:///{place.as_posix()}" if isinstance(place, Path) else place
+
+
+def upgrade_every(url: str | Path | None, parallel: int, *, as_json: bool, quiet: bool) -> None:
     """Upgrade all tenants of a server: `persist upgrade --all-schemas`. Exit code 1 if one of them failed."""
 
     def tell(outcome: UpgradeOutcome) -> None:
@@ -126,7 +133,7 @@ def upgrade_every(url: str | None, parallel: int, *, as_json: bool, quiet: bool)
     with on_server(url) as tenants:
         report = tenants.upgrade_all(parallel=parallel, progress=tell)
     if as_json:
-        say_json({"items": [_item(outcome) for outcome in report.outcomes]})
+        say_json_list(_item(outcome) for outcome in report.outcomes)
     elif not quiet:
         say(_summary(report))
     if report.failed:

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import click
 
-from persist.cli.database import Database, as_json, on_database, quiet
+from persist.cli.database import Database, as_json, on_database, on_named_database, quiet
+from persist.cli.groups import Group
 from persist.cli.log_lines import message_lines
 from persist.cli.logs import in_home
 from persist.cli.logs import project as of_logs
-from persist.cli.output import Paint, columns, inline, instant, say, say_json
+from persist.cli.output import Paint, columns, inline, instant, say, say_json, say_json_list
 from persist.errors import NotFound
 from persist.maintenance.session_files import session_files_of, store_session_files
 from persist.sessionlog import list_session_logs, messages_of
@@ -20,13 +21,13 @@ from persist.transcripts.schemas import Transcript
 project = click.option("--project", metavar="KEY", help="The session's project, where several have a session of that id.")
 
 
-@click.group(short_help="List, show, import and write transcripts of agent sessions.")
+@click.group(cls=Group, short_help="List, show, import and write transcripts of agent sessions.")
 def transcripts() -> None:
     """List and show transcripts of agent sessions, import them from their files, and write them as files again."""
 
 
 @transcripts.command(short_help="List sessions, the one written last first.")
-@on_database
+@on_named_database
 @click.option("--project", metavar="KEY", help="Only this project's.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many.")
 @click.option("--after", metavar="CURSOR", help="The page after the one that ended with this cursor.")
@@ -37,7 +38,7 @@ def ls(database: Database, project: str | None, limit: int, after: str | None, a
     with database.open(read_only=True) as store, store.read() as tx:
         page = tx.transcripts.sessions.list(project=project, limit=limit, after=after)
     if as_json:
-        say_json({"items": [found.model_dump(mode="json") for found in page.items], "cursor": page.cursor})
+        say_json_list((found.model_dump(mode="json") for found in page.items), page.cursor)
     elif quiet:
         for found in page.items:
             say(inline(found.session_id))

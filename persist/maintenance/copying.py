@@ -1,10 +1,10 @@
 """Copies a store into an empty store of any dialect, in one transaction, and compares checksums at the end."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Column, Table, delete, func, select
+from sqlalchemy import Column, Table, delete
 
 from persist.db.changes.event_streams import logged_tables
 from persist.db.dialects.bulk import Columns, Row
@@ -14,23 +14,20 @@ from persist.db.schema.scope_columns import OWN, scope_of
 from persist.db.statements.prepared import Statement
 from persist.db.statements.schema_version import EVENTS, OWN_SCOPES, STRICT, UNFINISHED
 from persist.db.values.arguments import check_label
+from persist.db.values.progress import Progress
 from persist.errors import InvalidValue, StoreCorrupt
 from persist.events.models import LOG_TABLES
 from persist.events.switching import take_positions
 from persist.maintenance.blob_copying import copy_bodies
 from persist.maintenance.checksums import Checksum
 from persist.maintenance.empty_store import FIXED, refuse_unless_empty
-from persist.maintenance.transactions import TABLES, Session, session
+from persist.maintenance.transactions import TABLES, Session, rows_in, session
 from persist.programs.models import STRICT_TABLES
 from persist.quoting import shown
 from persist.store.store import Store
 
-Progress = Callable[[str, int, int], object]
-"""Called with a table's name, the steps done and the steps in total. Each row is two steps: written and read back."""
-
 META = table_of(Meta)
 _NO_LONGER_UNFINISHED = Statement(delete(META).where(META.c.key == UNFINISHED), silent=True)
-_COUNT = {table: Statement(select(func.count()).select_from(table)) for table in TABLES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +48,7 @@ def copy(
 ) -> CopyReport:
     """Copy every row into an empty target, in one transaction, and read it back.
 
+    `progress`: called with the table at hand and the steps of the whole copy; each row is two steps, written and read back.
     `scopes`: the run_id, instance_id or workspace_id for rows that belong to the source's file itself, if the file does not name
     it. Raises Conflict if the target has rows, InvalidValue if the target is the source, for a value that cannot be stored, or
     for rows whose scope is unknown. Raises StoreCorrupt if the rows read back differ. After an error, nothing is written.
@@ -87,6 +85,7 @@ class _Copy:
         """Whether both stores are files: stored values are then copied unchanged, even unreadable ones."""
         self.taken = dict(own) if target.bulk.one_file else {}
         self.logs = self.strict = False
+        self.done = self.steps = 0
 
     def run(self) -> tuple[dict[str, int], dict[str, str]]:
         if self.source.bulk.identity() == self.target.bulk.identity():
@@ -95,11 +94,12 @@ class _Copy:
         self.target.work.run(_NO_LONGER_UNFINISHED)
         refuse_unless_empty(self.target)
         sums: dict[Table, Checksum] = {}
-        totals = {table: self._count(table) for table in TABLES}
+        if self.progress is not None:
+            self.steps = 2 * sum(rows_in(self.source, table) for table in TABLES if table is not META)
         for table in TABLES:
             if table is not META and table.info.get("seed"):
                 self.target.bulk.clear(table)
-            sums[table] = self._table(table, totals[table])
+            sums[table] = self._table(table)
         self.target.bulk.end_loading()
         if self.logs:  # the log was copied completely, and the copy continues it
             self.target.work.whole_tables.number_events(LOG_TABLES)
@@ -112,12 +112,7 @@ class _Copy:
         copy_bodies(self.source.work, self.target.store.runtime)
         return {str(t.name): sums[t].rows for t in TABLES}, {str(t.name): str(sums[t]) for t in TABLES}
 
-    def _count(self, table: Table) -> int:
-        row = self.source.work.row(_COUNT[table])
-        assert row is not None
-        return int(row[0])
-
-    def _table(self, table: Table, total: int) -> Checksum:
+    def _table(self, table: Table) -> Checksum:
         columns = tuple(table.columns)
         checksum = Checksum(columns, self.own, raw=self.raw)
 
@@ -126,7 +121,7 @@ class _Copy:
                 rows = self._translated(table, columns, batch)
                 checksum.add(rows)
                 yield rows
-                self._tell(table, checksum.rows, total)
+                self._tell(table, len(rows))
 
         self.target.bulk.load(table, columns, batches(), raw=self.raw)
         highest = self.source.bulk.highest(table)
@@ -148,14 +143,15 @@ class _Copy:
         found = Checksum(columns, self.own, raw=self.raw)
         for batch in self.target.bulk.batches(self.target.whole(table), columns, raw=self.raw):
             found.add([row for row in batch if row[0] != FIXED] if table is META else batch)
-            self._tell(table, expected.rows + found.rows, expected.rows)
+            self._tell(table, len(batch))
         if (found.rows, str(found)) != (expected.rows, str(expected)):
             what = f"{found.rows} rows instead of {expected.rows}" if found.rows != expected.rows else "other values"
             raise StoreCorrupt(table.name, f"the target gives back {what} than were written. Nothing was kept.")
 
-    def _tell(self, table: Table, done: int, rows: int) -> None:
+    def _tell(self, table: Table, rows: int) -> None:
         if self.progress is not None and table is not META:
-            self.progress(str(table.name), done, 2 * rows)
+            self.done += rows
+            self.progress(str(table.name), self.done, self.steps)
 
 
 def with_scopes(columns: Columns, rows: list[Row], own: Mapping[str, str]) -> list[Row]:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from persist.db.dialects.backends import operations_of
 from persist.db.dialects.findings import Problem, Severity
 from persist.db.transactions.repository import Verb
+from persist.db.values.progress import Progress
 from persist.errors import (
     InvalidValue,
     PersistError,
@@ -32,18 +33,22 @@ _OF_CELLS = (InvalidValue, StoreCorrupt, TypeError, ValueError, LookupError, Att
 """Errors that a check may raise when it reads an unreadable cell."""
 
 
-def doctor(store: Store, *, fix: bool = False, full: bool = False) -> list[Finding]:
+def doctor(store: Store, *, fix: bool = False, full: bool = False, progress: Progress | None = None) -> list[Finding]:
     """Return all problems of the store, the most severe first. The list is empty for a healthy store.
 
     `full`: also compare every index with its table, if the database can do so. `fix`: repair what is safe to repair: fold text
     and progressions, correct the version mark, create missing indexes, move sequences past the highest id, delete turns
     whose process is dead, and move unreadable rows to the quarantine. No row with information is deleted. A damaged file is
-    not written to. Raises ReadOnlyTransaction if `fix` is set on a read-only store.
+    not written to. Raises ReadOnlyTransaction if `fix` is set on a read-only store. `progress`: called with the subject of each
+    check, how many are done, and how many there are.
     """
     if fix and store.runtime.read_only:
         raise ReadOnlyTransaction("doctor(fix=True)")
     store.runtime.check_process()
     store.runtime.refuse_inside_transaction("doctor()")
+    tell = progress or _tell_nobody
+    checks = 1 + len(CHECKUPS)
+    tell("the file", 0, checks)
     damage = _guarded(
         store, "the file", lambda work: operations_of(work.runtime.dialect).integrity(work.select, full=full), fix=False
     )
@@ -51,11 +56,16 @@ def doctor(store: Store, *, fix: bool = False, full: bool = False) -> list[Findi
         return told(finding_of(trouble) for trouble in damage)
     found: list[Finding] = []
     cells = False
-    for subject, checkup in CHECKUPS.items():
+    for done, (subject, checkup) in enumerate(CHECKUPS.items(), 1):
+        tell(subject, done, checks)
         for trouble in _guarded(store, subject, checkup, fix=fix, cells=cells):
             found.append(repaired(store, trouble) if fix and trouble.repair is not None else finding_of(trouble))
         cells = cells or (subject == ROWS and not all(finding.fixed for finding in found if finding.code == "unreadable"))
     return told(found)
+
+
+def _tell_nobody(what: str, done: int, total: int) -> None:
+    """For those who do not want to know how far it is."""
 
 
 def finding_of_error(error: PersistError) -> Finding | None:

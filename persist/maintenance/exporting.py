@@ -21,11 +21,12 @@ from persist.db.operations.exporting import Rows
 from persist.db.schema.base import table_of
 from persist.db.schema.meta_table import Meta
 from persist.db.values.arguments import check_label
+from persist.db.values.progress import OpenProgress
 from persist.errors import Conflict, InvalidValue, NotFound
 from persist.maintenance.empty_store import FIXED
 from persist.maintenance.exported import kind_of, values_for
 from persist.maintenance.lines import LineWriter
-from persist.maintenance.transactions import TABLES, Session, session
+from persist.maintenance.transactions import TABLES, Session, rows_in, session
 from persist.programs.exporting import FILES
 from persist.store.store import Store
 
@@ -45,13 +46,21 @@ class ExportReport:
     files: tuple[str, ...] = ()
 
 
-def export(store: Store, path: Path | str | IO[bytes], *, session_id: str | None = None, overwrite: bool = False) -> ExportReport:
+def export(
+    store: Store,
+    path: Path | str | IO[bytes],
+    *,
+    session_id: str | None = None,
+    overwrite: bool = False,
+    progress: OpenProgress | None = None,
+) -> ExportReport:
     """Write all rows, or those of one session, from one snapshot. `persist.maintenance.lines` describes the format.
 
     `session_id`: the id of a chat session, a conversation, a messaging session, a workflow run, a program's run, a checkpoint
     thread or a transcript, which its session's id names, too. Raises NotFound for an unknown id, Conflict for one of several
     transcripts. A file appears under its name only when it is complete, and only its owner may read
-    it. Raises Conflict if the file exists, unless `overwrite`.
+    it. Raises Conflict if the file exists, unless `overwrite`. `progress`: called with the table at hand, the rows written, and
+    how many there are, which of one session nobody knows.
     """
     with session(store, writable=False) as reading:
         kind, id = (None, "") if session_id is None else kind_of(reading, check_label("session_id", session_id))
@@ -64,8 +73,9 @@ def export(store: Store, path: Path | str | IO[bytes], *, session_id: str | None
                 session_id=session_id if kind is None else id,
                 scopes=reading.scopes,
             )
-            export = _Export(reading, writer)
+            export = _Export(reading, writer, progress)
             if kind is None:
+                export.count()
                 for table in TABLES:
                     export.whole(table)
                 highest = {table.name: reading.bulk.highest(table) for table in TABLES}
@@ -79,10 +89,17 @@ def export(store: Store, path: Path | str | IO[bytes], *, session_id: str | None
 
 
 class _Export:
-    def __init__(self, reading: Session, writer: LineWriter) -> None:
-        self.reading, self.writer = reading, writer
+    def __init__(self, reading: Session, writer: LineWriter, progress: OpenProgress | None) -> None:
+        self.reading, self.writer, self.progress = reading, writer, progress
+        self.done = 0
+        self.total: int | None = None
         self.folds = has_deltas(reading.work)
         self.files: set[str] = set()
+
+    def count(self) -> None:
+        """Find out how many rows a whole export has, for those who want to know how far it is."""
+        if self.progress is not None:
+            self.total = sum(rows_in(self.reading, table) for table in TABLES if table is not FOLDED)
 
     def whole(self, table: Table) -> None:
         if table is FOLDED:
@@ -104,6 +121,9 @@ class _Export:
                     self.part(following, {**values, "row_key": row[0]})
 
     def _write(self, columns: Columns, rows: list[Row]) -> None:
+        self.done += len(rows)
+        if self.progress is not None:
+            self.progress(str(columns[0].table.name), self.done, self.total)
         if columns[0].table is blobs:
             rows, moved = brought_in(self.reading.store.runtime, rows)
             self.writer.rows(columns, rows)

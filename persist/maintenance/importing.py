@@ -19,6 +19,7 @@ from persist.db.schema.meta_table import Meta
 from persist.db.schema.scope_columns import OWN, scope_of
 from persist.db.statements.prepared import CompiledStatement, Statement, param
 from persist.db.statements.schema_version import EVENTS, OWN_SCOPES, STRICT
+from persist.db.values.progress import OpenProgress
 from persist.errors import Conflict, InvalidValue
 from persist.events.snapshots import write_snapshot
 from persist.maintenance.checksums import Checksum
@@ -50,19 +51,28 @@ class ImportReport:
     session_id: str | None = None
 
 
-def import_(store: Store, path: Path | str | IO[bytes], *, scopes: Mapping[str, str] | None = None) -> ImportReport:
+def import_(
+    store: Store,
+    path: Path | str | IO[bytes],
+    *,
+    scopes: Mapping[str, str] | None = None,
+    progress: OpenProgress | None = None,
+) -> ImportReport:
     """Write the rows of an export, in one transaction.
 
     `scopes`: the run_id, instance_id or workspace_id for rows that belonged to the exported file itself, if the export does not
     name it. InvalidValue names the line that is wrong, or says that the file is incomplete. Raises Conflict if a row exists
-    already, unless it is equal and its table is shared between sessions. After an error, nothing is written.
+    already, unless it is equal and its table is shared between sessions. After an error, nothing is written. `progress`: called
+    with the table at hand, the rows read, and how many the file has, which of a stream nobody knows.
     """
+    total = None if progress is None or not isinstance(path, Path | str) else _rows_in(path)
     with _opened(path) as stream:
         lines = LineReader(stream)
         own = own_scopes(lines.header["scopes"], scopes)
         session_id = lines.header.get("session_id")
         with session(store, writable=True) as writing:
             work = _Import(writing, lines, own, whole=session_id is None)
+            work.progress, work.total = progress, total
             work.run()
         store.runtime.scopes.update(work.taken)
     return ImportReport(work.tables, session_id)
@@ -75,6 +85,9 @@ class _Import:
         self.taken: dict[str, str] = {}
         self.highest: dict[Table, int] = {}
         self.whole = whole
+        self.progress: OpenProgress | None = None
+        self.done = 0
+        self.total: int | None = None
         self.streams: set[str] = set()
         self.bodies = HeldBodies(TABLES)
 
@@ -147,6 +160,9 @@ class _Import:
 
         def batches() -> Iterator[list[Row]]:
             for batch in self._batched(rows):
+                self.done += len(batch)
+                if self.progress is not None:
+                    self.progress(str(table.name), self.done, self.total)
                 batch = self._mine(table, columns, batch)
                 if number is not None and batch:
                     self.highest[table] = max(self.highest.get(table, 0), *(row[number] for row in batch))
@@ -207,6 +223,15 @@ class _Import:
             key = ", ".join(repr(value) for value in values.values())
             raise Conflict(f"{table.name}: there is another row {key} already. Nothing was written.", constraint=table.name)
         return True
+
+
+def _rows_in(path: Path | str) -> int:
+    """The lines of an export without the first and the last one, which are no rows."""
+    lines = 0
+    with _opened(path) as stream:
+        while block := stream.read(_MAX_BYTES):
+            lines += block.count(b"\n")
+    return max(0, lines - 2)
 
 
 @contextmanager

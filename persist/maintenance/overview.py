@@ -12,6 +12,7 @@ from persist.db.dialects.operations import DatabaseOperations
 from persist.db.schema.column_types import EnumText, FreeText, Json
 from persist.db.statements.schema_version import version_table
 from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.values.progress import Progress
 from persist.maintenance.snapshots import looking
 from persist.schema.metadata import HEAD, domain_of, metadata
 from persist.store.store import Store
@@ -20,7 +21,7 @@ _LARGE = (FreeText, Json, LargeBinary)
 _STATUS = ("status", "state")
 
 
-def stats(store: Store) -> dict[str, Any]:
+def stats(store: Store, *, progress: Progress | None = None) -> dict[str, Any]:
     """Return statistics of the whole store as a JSON object, from one snapshot. Every table is scanned; sizes are in bytes.
 
     database    dialect, version, path (None in memory) or database and schema, bytes, revision, head;
@@ -31,6 +32,8 @@ def stats(store: Store) -> dict[str, Any]:
     blobs       by table and column: the bytes of the values that may be large, as they are stored
     statuses    by domain and table: by_status, and null (rows without one)
     settings    by the database's own names
+
+    `progress`: called with the name of each table, how many are done, and how many there are.
     """
     upkeep = operations_of(store.runtime.dialect)
     with looking(store, "stats()") as work:
@@ -39,7 +42,10 @@ def stats(store: Store) -> dict[str, Any]:
         database |= {"revision": work.select(select(version_table.c.version_num)).scalar(), "head": HEAD}
         found: dict[str, Any] = {"database": database, "tables": {}, "indexes": upkeep.index_facts(work.select), "blobs": {}}
         statuses: defaultdict[str, dict[str, Any]] = defaultdict(dict)
-        for table in metadata.sorted_tables:
+        tables = metadata.sorted_tables
+        for done, table in enumerate(tables):
+            if progress is not None:
+                progress(table.name, done, len(tables))
             rows, large = _contents(work, upkeep, table)
             found["tables"][table.name] = {"domain": domain_of(table), "rows": rows, "bytes": None, **sizes.get(table.name, {})}
             if large:

@@ -3,16 +3,17 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
+from pathlib import Path
 
-from sqlalchemy import Table, func, select
+from sqlalchemy import Table
 
 from persist.blobs.body_stores import Bodies
 from persist.db.changes.event_streams import logged_tables
 from persist.db.dialects.bulk import Row
 from persist.db.dialects.from_url import dialect_for
 from persist.db.schema.base import VERSION_TABLE
-from persist.db.statements.prepared import Statement
 from persist.db.statements.schema_version import COPY, EVENTS, OWN_SCOPES
+from persist.db.values.progress import Progress
 from persist.errors import Conflict, InvalidValue, NotFound
 from persist.events.models import LOG_TABLES
 from persist.events.switching import take_positions
@@ -20,11 +21,11 @@ from persist.lazy_imports import lazy_modules
 from persist.maintenance.blob_copying import copy_bodies
 from persist.maintenance.checksums import Checksum
 from persist.maintenance.copy_marks import META, Mark, begin, end, first_mark, go_on, read_mark, take_over
-from persist.maintenance.copying import CopyReport, Progress, own_scopes, with_scopes
+from persist.maintenance.copying import CopyReport, own_scopes, with_scopes
 from persist.maintenance.empty_store import FIXED, refuse_unless_empty
 from persist.maintenance.reconciling import Reconciling
 from persist.maintenance.table_keys import after, first_page, key_in, next_page, page_columns
-from persist.maintenance.transactions import TABLES, Session, session
+from persist.maintenance.transactions import TABLES, Session, rows_in, session
 from persist.settings import current_settings
 from persist.store.store import Store
 
@@ -35,12 +36,11 @@ COPIED = tuple(table for table in TABLES if table is not META)
 _ROWS = 1000
 _PAGES = 16
 """How many transactions on the target may share one snapshot of the source, which is not kept open for days."""
-_COUNT = {table: Statement(select(func.count()).select_from(table)) for table in TABLES}
 
 
 def copy_resumably(
     source: Store,
-    target_url: str,
+    target_url: str | Path,
     *,
     schema: str | None = None,
     blobs: "Bodies | None" = None,
@@ -54,10 +54,10 @@ def copy_resumably(
     copied table by table, parents first, while others may write to the source. Then the target is compared with one snapshot of
     the source, and what was added, changed or deleted since is copied too. The report is that of the snapshot.
 
-    `scopes` and `blobs` as for `copy` and `Store.open`. Raises Conflict if the target has rows and no copy is under way, if it
-    refuses a row, or if another process has gone on with this copy. Raises InvalidValue if the target is the source or in memory,
-    if the copy under way is that of another source, or for a value that cannot be stored, and StoreCorrupt if rows read back
-    differ. After an error what was copied stays, and the copy can go on.
+    `scopes`, `progress` and `blobs` as for `copy` and `Store.open`. Raises Conflict if the target has rows and no copy is under
+    way, if it refuses a row, or if another process has gone on with this copy. Raises InvalidValue if the target is the source or
+    in memory, if the copy under way is that of another source, or for a value that cannot be stored, and StoreCorrupt if rows
+    read back differ. After an error what was copied stays, and the copy can go on.
     """
     if rows < 1:
         raise InvalidValue("rows", "expected at least 1.")
@@ -68,7 +68,7 @@ def copy_resumably(
         return _ResumableCopy(source, writer, reader, own, rows, progress).run()
 
 
-def _make(url: str, schema: str | None) -> None:
+def _make(url: str | Path, schema: str | None) -> None:
     try:
         found = migrate.current(url, schema=schema)
     except NotFound:  # a new file; what else is not there fails when it is opened
@@ -77,7 +77,7 @@ def _make(url: str, schema: str | None) -> None:
         migrate.upgrade(url, schema=schema)
 
 
-def _opened(url: str, schema: str | None, blobs: "Bodies | None") -> Store:
+def _opened(url: str | Path, schema: str | None, blobs: "Bodies | None") -> Store:
     settings = current_settings()
     settings = settings if blobs is None else settings.model_copy(update={"blobs": blobs})
     dialect = dialect_for(url, settings, schema=schema)
@@ -99,6 +99,7 @@ class _ResumableCopy:
 
     def run(self) -> CopyReport:
         self.mark = self._begun()
+        self._count()
         names = [table.name for table in COPIED]
         if self.mark.table is not None:
             for table in COPIED[names.index(self.mark.table) :]:
@@ -141,7 +142,6 @@ class _ResumableCopy:
     # -- the rows, while others may write to the source
 
     def _load(self, table: Table) -> None:
-        self._count(table)
         done = 0
         if self.mark.table != table.name:
             self._move(replace(self.mark, table=table.name, after=None))
@@ -191,8 +191,7 @@ class _ResumableCopy:
         with session(self.source, writable=False) as source:
             left_out = tuple(sorted(source.work.whole_tables.names() - {table.name for table in TABLES} - {VERSION_TABLE}))
             work = Reconciling(source, self._reading, self._writing, self.own, self.rows, one_file=self.one_file)
-            for table in COPIED:
-                self._count(table)
+            self._count()
             for table in reversed(COPIED):
                 work.delete(table)
             sums = {table: work.mend(table, self._tell_compared) for table in COPIED}
@@ -227,22 +226,21 @@ class _ResumableCopy:
 
     # -- progress
 
-    def _count(self, table: Table) -> None:
+    def _count(self) -> None:
         if self.progress is not None:
-            self.totals[table] = _rows_of(self.source, table)
+            self.totals = {table: _rows_of(self.source, table) for table in COPIED}
 
-    def _tell(self, table: Table, done: int) -> None:
+    def _tell(self, table: Table, done: int, *, compared: bool = False) -> None:
         """Each row is two steps: copied and compared. Their number may have changed since they were counted."""
         if self.progress is not None:
-            total = 2 * self.totals[table]
-            self.progress(str(table.name), min(done, total), total)
+            rows, whole = self.totals[table], sum(self.totals.values())
+            before = sum(self.totals[other] for other in COPIED[: COPIED.index(table)])
+            self.progress(str(table.name), before + min(done, rows) + whole * compared, 2 * whole)
 
     def _tell_compared(self, table: Table, rows: int) -> None:
-        self._tell(table, self.totals.get(table, 0) + rows)
+        self._tell(table, rows, compared=True)
 
 
 def _rows_of(store: Store, table: Table) -> int:
     with session(store, writable=False, checked=False) as reading:
-        row = reading.work.row(_COUNT[table])
-    assert row is not None
-    return int(row[0])
+        return rows_in(reading, table)

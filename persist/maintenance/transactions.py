@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sqlalchemy import Table, select
+from sqlalchemy import Table, func, select
 
 from persist.db.dialects.backends import bulk_of
 from persist.db.dialects.bulk import Bulk
@@ -18,6 +18,7 @@ TABLES = tuple(metadata.sorted_tables)
 """Every table, parents first."""
 
 _WHOLE = {table: Statement(select(table)) for table in TABLES}
+_COUNT = {table: Statement(select(func.count()).select_from(table)) for table in TABLES}
 
 
 class Session:
@@ -34,6 +35,13 @@ class Session:
     def whole(self, table: Table) -> CompiledStatement:
         """Return the compiled SELECT of all rows of a table."""
         return self.store.runtime.prepared[_WHOLE[table]]
+
+
+def rows_in(session: Session, table: Table) -> int:
+    """How many rows a table has."""
+    row = session.work.row(_COUNT[table])
+    assert row is not None
+    return int(row[0])
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from os import PathLike
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,6 +23,7 @@ from persist.schema.revision import found_revision, verify
 from persist.settings import Settings
 
 R = TypeVar("R")
+Given = str | PathLike[str] | Engine | Connection
 
 _CONNECTIONS = 2
 """How many an upgrade needs at once: one holds the lock against other upgrades, the other one works."""
@@ -29,9 +31,12 @@ _CONNECTIONS = 2
 
 def script_dir() -> str:
     """The folder of this installation's revisions: inside the wheel, or at the top of the repository."""
-    package = Path(__file__).resolve().parents[1]
-    shipped = package / "_migrations"
-    return str(shipped if shipped.is_dir() else package.parent / "alembic")
+    shipped = _shipped()
+    return str(shipped if shipped.is_dir() else shipped.parents[1] / "alembic")
+
+
+def _shipped() -> Path:
+    return Path(__file__).resolve().parents[1] / "_migrations"
 
 
 def config() -> Config:
@@ -42,11 +47,11 @@ def config() -> Config:
     return made
 
 
-def upgrade(database: str | Engine | Connection, *, schema: str | None = None) -> None:
+def upgrade(database: Given, *, schema: str | None = None) -> None:
     """Create or upgrade the tables of a database: what `persist upgrade` and `alembic upgrade head` do.
 
-    `database`: its URL; your engine, which is not disposed; or your connection, whose transaction is used and which you commit.
-    For a connection of an AsyncEngine: `await connection.run_sync(persist.upgrade)`.
+    `database`: its URL, or the Path of a SQLite file; your engine, which is not disposed; or your connection, whose transaction
+    is used and which you commit. For a connection of an AsyncEngine: `await connection.run_sync(persist.upgrade)`.
 
     A host's own tables stay unchanged. SchemaTooNew: a newer persist upgraded the database. SchemaUnknown: the stored version is
     invalid. UnmanagedDatabase: tables have persist's names, but there is no version. MigrationFailed: nothing was changed.
@@ -55,12 +60,12 @@ def upgrade(database: str | Engine | Connection, *, schema: str | None = None) -
         upgrade_with(dialect, database if isinstance(database, Connection) else None)
 
 
-def current(database: str | Engine | Connection, *, schema: str | None = None) -> str | None:
+def current(database: Given, *, schema: str | None = None) -> str | None:
     """The revision a database is at; None where persist was never here. `database` as for `upgrade`."""
     return look(database, schema, found_revision)
 
 
-def check(database: str | Engine | Connection, *, schema: str | None = None) -> None:
+def check(database: Given, *, schema: str | None = None) -> None:
     """Raises SchemaOutdated, SchemaTooNew or UnmanagedDatabase, unless the database is at this code's revision.
 
     `database` as for `upgrade`.
@@ -69,8 +74,8 @@ def check(database: str | Engine | Connection, *, schema: str | None = None) -> 
 
 
 @contextmanager
-def _dialect(database: str | Engine | Connection, schema: str | None, *, read_only: bool = False) -> Iterator[Dialect]:
-    if not isinstance(database, str | URL):
+def _dialect(database: Given, schema: str | None, *, read_only: bool = False) -> Iterator[Dialect]:
+    if not isinstance(database, str | URL | PathLike):
         yield lent_dialect(database, Settings(), schema=schema)
         return
     dialect = dialect_for(database, Settings(), schema=schema, read_only=read_only)
@@ -80,7 +85,7 @@ def _dialect(database: str | Engine | Connection, schema: str | None, *, read_on
         dialect.connections.dispose()
 
 
-def look(database: str | Engine | Connection, schema: str | None, question: Callable[[Connection, Dialect], R]) -> R:
+def look(database: Given, schema: str | None, question: Callable[[Connection, Dialect], R]) -> R:
     """The answer to a question about a database, which is not changed."""
     with _dialect(database, schema, read_only=True) as dialect:
         try:
@@ -201,5 +206,9 @@ def _failing(settings: Config, found: str | None, applied: list[str]) -> str | N
 
 
 def ini_text() -> str:
-    """An alembic.ini for this installation, for hosts that run `alembic upgrade head` themselves."""
-    return f"[alembic]\nscript_location = {script_dir().replace('%', '%%')}\npath_separator = os\n"
+    """An alembic.ini for hosts that run `alembic upgrade head` themselves.
+
+    It names the revisions of whichever persist is installed; in a clone, where they are beside the package, their folder.
+    """
+    location = "persist:_migrations" if _shipped().is_dir() else script_dir().replace("%", "%%")
+    return f"[alembic]\nscript_location = {location}\npath_separator = os\n"

@@ -1,6 +1,7 @@
 """What an upgrade would do to a database, which stays as it is: its steps as they are done, with locks and sizes."""
 
 from dataclasses import asdict, dataclass
+from os import PathLike
 from typing import Any
 
 from alembic.script import ScriptDirectory
@@ -42,7 +43,7 @@ class Plan:
         return {"from": self.found, "revision": self.revision, "steps": [asdict(step) for step in self.steps]}
 
 
-def plan(url: str, *, schema: str | None = None) -> Plan:
+def plan(url: str | PathLike[str], *, schema: str | None = None) -> Plan:
     """The plan of `persist upgrade`."""
     return migrate.look(url, schema, _plan)
 

@@ -95,7 +95,7 @@ class AsyncStore(AsyncDomains):
     @classmethod
     def open(
         cls,
-        url: str,
+        url: str | Path,
         *,
         migrate: bool | None = None,
         adopt: bool = False,

@@ -81,7 +81,7 @@ class Store(FileOwner, Domains):
     @classmethod
     def open(
         cls,
-        url: str,
+        url: str | Path,
         *,
         migrate: bool | None = None,
         adopt: bool = False,
@@ -95,7 +95,7 @@ class Store(FileOwner, Domains):
         clock: Clock | None = None,
         sleep: Callable[[float], None] | None = None,
     ) -> "Store":
-        """Open `sqlite:///file.db`, `sqlite:///:memory:` or `postgresql://…`.
+        """Open `sqlite:///file.db`, `sqlite:///:memory:`, `postgresql://…` or, as a Path, a SQLite file.
 
         `migrate`: create and upgrade tables; by default on SQLite only. On Postgres an older schema is SchemaOutdated.
         `adopt`: first convert a file that another program made, as `persist.maintenance.adopt` does, with a backup.

@@ -27,7 +27,7 @@ class AsyncTenants:
 
     def __init__(
         self,
-        urls: str | Mapping[str, str],
+        urls: str | PathLike[str] | Mapping[str, str],
         *,
         max_open: int = 100,
         rule: Callable[[str], str] | None = None,

@@ -35,7 +35,7 @@ class Directory:
 
     def __init__(
         self,
-        urls: str | Mapping[str, str],
+        urls: str | PathLike[str] | Mapping[str, str],
         *,
         rule: Callable[[str], str] | None,
         map_url: str | None,

@@ -1,6 +1,7 @@
 """On which server a tenant is: the only one, the one that a rule names, or the one that a map says."""
 
 from collections.abc import Callable, Mapping
+from os import PathLike
 
 from persist.db.dialects.from_url import tenant_server
 from persist.db.dialects.tenant_servers import TenantServer
@@ -18,14 +19,14 @@ class Servers:
 
     def __init__(
         self,
-        urls: str | Mapping[str, str],
+        urls: str | PathLike[str] | Mapping[str, str],
         settings: Settings,
         *,
         pooler: str | None,
         rule: Callable[[str], str] | None,
         map_url: str | None,
     ) -> None:
-        given = {ONLY: urls} if isinstance(urls, str) else dict(urls)
+        given = {ONLY: urls} if isinstance(urls, str | PathLike) else dict(urls)
         if not given:
             raise InvalidValue("urls", "there is no server.")
         if rule is not None and map_url is not None:

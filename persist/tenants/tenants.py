@@ -28,7 +28,7 @@ class Tenants:
 
     def __init__(
         self,
-        urls: str | Mapping[str, str],
+        urls: str | PathLike[str] | Mapping[str, str],
         *,
         max_open: int = 100,
         rule: Callable[[str], str] | None = None,
@@ -42,7 +42,7 @@ class Tenants:
     ) -> None:
         """Nothing is connected until it is needed.
 
-        `urls`: `postgresql://…` or `sqlite:///folder`, which must exist; or several servers by keys of your choosing.
+        `urls`: `postgresql://…`, or `sqlite:///folder` or its Path, which must exist; or several servers by keys of your choice.
         `rule`: returns the key of a tenant's server; or `map_url`: the database of a table that says it, made there at its first
         use. Several servers need one of the two. `max_open`: above so many, stores that nobody uses are closed, oldest use first.
         `blobs`: a folder or URL for the bodies of blobs; each tenant gets a folder in it. The others are as in Store.open.

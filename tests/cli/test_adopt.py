@@ -100,7 +100,7 @@ FAILURES = {
         1,
         "Error: postgresql: only files are adopted; adopt the SQLite file, then copy it here.",
     ),
-    "nothing": ([], 2, "Error: Which file? Name it, give --url sqlite:///FILE, or set PERSIST_DATABASE_URL."),
+    "nothing": ([], 2, "Error: Which file? Name it, give --url FILE, or set PERSIST_DATABASE_URL."),
 }
 
 

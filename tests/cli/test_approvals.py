@@ -62,7 +62,7 @@ def test_ls_filters(command: Command, gates: dict[str, Approval]) -> None:
 
 def test_ls_json(command: Command, gates: dict[str, Approval]) -> None:
     found = json.loads(command("approvals", "ls", "--json").stdout)
-    assert found == {"items": [gates[name].model_dump(mode="json") for name in ("question", "decision")]}
+    assert found == {"items": [gates[name].model_dump(mode="json") for name in ("question", "decision")], "cursor": None}
 
 
 def test_ls_of_nothing(command: Command, database_url: str) -> None:

@@ -34,7 +34,7 @@ def test_listing(command: Command, consumed: str) -> None:
     assert rows[0][-2:] == ["run.completed,", "run.failed"]
     assert command("consumers", "ls", "-q").stdout == "mail\noutbox\n"
     assert command("ls", "consumers").stdout == command("consumers", "ls").stdout
-    found = json.loads(command("ls", "consumers", "--json", "--limit", "1").stdout)
+    found = json.loads(command("ls", "consumers", "--json", "--limit", "1").stdout)["items"]
     assert [(one["name"], one["position"], one["types"]) for one in found] == [("mail", 3, ["run.completed", "run.failed"])]
     assert command("ls", "consumers", "--after", "x").exit_code == 2
 

@@ -197,7 +197,7 @@ def test_doctor_ends_what_does_not_run(command: Command, stored: dict[str, str],
     result = command(*doctor, "--dry-run")
     assert result.stdout == "ses_new  running since 2025-12-31 03:05:05 UTC, silent since 2026-01-02 03:05:05 UTC\n"
     assert result.stderr == "1 would be aborted.\n"
-    assert json.loads(command(*doctor, "--dry-run", "--json").stdout) == {"items": ["ses_new"], "dry_run": True}
+    assert json.loads(command(*doctor, "--dry-run", "--json").stdout) == {"items": ["ses_new"], "cursor": None, "dry_run": True}
     assert listed(command("conversations", "ls", "-q", "--status", "running")) == ["ses_new"]
     result = command(*doctor, "--as", "failed", "--hours", "0.5")
     assert (result.exit_code, result.stderr) == (0, "1 are now failed.\n")

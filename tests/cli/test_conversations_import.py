@@ -1,7 +1,6 @@
 """`persist conversations import`, on both databases."""
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +8,6 @@ import pytest
 from click.testing import CliRunner, Result
 
 from persist.cli import main
-from persist.cli.import_progress import ImportProgress
 
 Command = Callable[..., Result]
 EVIL = "\x1b[2J\x9b\u202e"
@@ -50,28 +48,3 @@ def test_import_of_no_folder_makes_no_database(tmp_path: Path) -> None:
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.startswith("Error: There is no folder ")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_progress_elsewhere_is_a_line_now_and_then(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 0.0
-    monkeypatch.setattr("persist.cli.import_progress.time.monotonic", lambda: now)
-    with ImportProgress(quiet=False, terminal=False) as lines, ImportProgress(quiet=True, terminal=True) as nothing:
-        for done in range(4):
-            lines(done, 3)
-            nothing(done, 3)
-            now += 2.5
-    assert capsys.readouterr().err == "2 of 3 runs\n"
-
-
-@pytest.mark.parametrize(("rich", "shown"), [(True, "1/3"), (False, "1 of 3 runs\n")])
-def test_progress_on_a_terminal(
-    rich: bool, shown: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("persist.cli.import_progress._PATIENCE", 0.0)
-    if not rich:
-        monkeypatch.setitem(sys.modules, "rich.progress", None)
-    monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes it for a terminal then
-    monkeypatch.setenv("TERM", "xterm")
-    with ImportProgress(quiet=False, terminal=True) as progress:
-        progress(1, 3)
-    assert shown in capsys.readouterr().err

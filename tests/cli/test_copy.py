@@ -11,7 +11,6 @@ import pytest
 from click.testing import Result
 
 from persist import Store
-from persist.cli.table_progress import TableProgress
 from persist.maintenance import copy_resumably
 from persist.testing import FrozenClock
 from tests.cli.golden import assert_golden
@@ -143,20 +142,6 @@ def test_whose_the_rows_are(command: Command, sqlite_url: str, postgres_url: str
 
 def test_two_databases_are_needed(command: Command, sqlite_url: str) -> None:
     assert command("copy", sqlite_url).exit_code == 2
-
-
-@pytest.mark.parametrize("terminal", [True, False])
-def test_progress(terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    seconds = iter(range(0, 1000, 10))
-    monkeypatch.setattr("persist.cli.table_progress.time.monotonic", lambda: next(seconds))
-    with TableProgress(quiet=False, terminal=terminal) as progress:
-        progress("workflow_runs", 500, 2000)
-        progress("workflow_runs", 0, 0)
-    err = capsys.readouterr().err
-    assert ("workflow_runs: 25 %" in err) is not terminal
-    with TableProgress(quiet=True, terminal=terminal) as progress:
-        progress("workflow_runs", 500, 2000)
-    assert capsys.readouterr().err == ""
 
 
 def test_a_large_copy_between_kinds(command: Command, sqlite_url: str, postgres_url: str, clock: FrozenClock) -> None:

@@ -40,7 +40,7 @@ def test_a_healthy_store(command: Command, database_url: str) -> None:
     Store.open(database_url).close()
     result = command("doctor")
     assert (result.exit_code, result.stdout, result.stderr) == (0, "Nothing is wrong.\n", "")
-    assert json.loads(command("doctor", "--json").stdout) == []
+    assert json.loads(command("doctor", "--json").stdout) == {"items": [], "cursor": None}
     assert command("doctor", "-q").stdout == ""
 
 
@@ -57,7 +57,7 @@ def test_fixing(command: Command) -> None:
     result = command("doctor", "--fix")
     assert result.exit_code == 0
     assert_golden("doctor-fixed", result.stdout, _REPLACE)
-    (found,) = json.loads(command("doctor", "--json").stdout)
+    (found,) = json.loads(command("doctor", "--json").stdout)["items"]
     assert (found["code"], found["severity"], found["fixed"]) == ("run_stuck", "warning", False)
 
 
@@ -98,7 +98,7 @@ def test_a_broken_file_is_one_finding_and_stays_as_it_is(
     assert result.stderr == ""
     lines = result.stdout.splitlines()
     if options == ("--json",):
-        (found,) = json.loads(lines[0])
+        (found,) = json.loads(lines[0])["items"]
         assert found["severity"] == "error"
         assert str(path) in found["message"]
     else:
@@ -121,7 +121,7 @@ def test_an_older_schema_is_a_finding(command: Command, database_url: str) -> No
         f"UPDATE {place.named('persist_alembic_version')} SET version_num = '0003'",
         f"UPDATE {place.named('_meta')} SET value = '0003' WHERE key = 'schema_version'",
     )
-    (found,) = json.loads(command("doctor", "--fix", "--json").stdout)
+    (found,) = json.loads(command("doctor", "--fix", "--json").stdout)["items"]
     assert (found["code"], found["fixed"]) == ("schema_outdated", False)
     assert "persist upgrade" in found["message"]
     assert place.ask(f"SELECT version_num FROM {place.named('persist_alembic_version')}") == [("0003",)]

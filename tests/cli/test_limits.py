@@ -57,9 +57,12 @@ def test_overrides_switch_workflows_and_schedules(command: Command, database_url
     assert rows[1].split()[:8] == ["schedule", "nightly", "no", "0", "4", "*", "*", "*"]
     assert command("overrides", "enable", "nightly", "--schedule", "-q").stdout == ""
     assert command("overrides", "set", "nightly").stdout == "The schedule nightly has its own times.\n"
-    found = json.loads(command("overrides", "ls", "--json").stdout)
-    assert [(one["name"], one["enabled"]) for one in found["workflows"]] == [("deploy", False)]
-    assert [(one["name"], one["enabled"], one["schedule"]) for one in found["schedules"]] == [("nightly", True, None)]
+    found = json.loads(command("overrides", "ls", "--json").stdout)["items"]
+    assert [(one["kind"], one["name"], one["enabled"]) for one in found] == [
+        ("workflow", "deploy", False),
+        ("schedule", "nightly", True),
+    ]
+    assert found[1]["schedule"] is None
     with Store.open(database_url) as store:
         assert not store.workflows.workflow_overrides.is_enabled("deploy")
     assert command("overrides", "ls", "-q").stdout == "deploy\nnightly\n"

@@ -96,6 +96,7 @@ def test_ls_json(run: Run, home: Path) -> None:
                 "size": 0,
             }
         ],
+        "cursor": None,
         "more": 1,
     }
 
@@ -104,7 +105,7 @@ def test_ls_of_nothing(run: Run, tmp_path_factory: pytest.TempPathFactory) -> No
     empty = str(tmp_path_factory.mktemp("empty"))
     result = run("ls", "--home", empty)
     assert (result.exit_code, result.stdout, result.stderr) == (0, "", "No session logs.\n")
-    assert json.loads(run("ls", "--home", empty, "--json").stdout) == {"items": [], "more": 0}
+    assert json.loads(run("ls", "--home", empty, "--json").stdout) == {"items": [], "cursor": None, "more": 0}
 
 
 def test_show_is_a_conversation_that_cannot_harm(run: Run, home: Path) -> None:

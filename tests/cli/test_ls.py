@@ -120,5 +120,5 @@ def test_hidden_messages_are_those_of_chats(command: Command, filled: str) -> No
 
 def test_instances_are_listed_with_their_status(command: Command, filled: str) -> None:
     assert command("telemetry", "ls", "-q").stdout == "box-1\n"
-    (entry,) = json.loads(command("telemetry", "ls", "--json").stdout)
+    (entry,) = json.loads(command("telemetry", "ls", "--json").stdout)["items"]
     assert (entry["instance_id"], entry["new_status"], entry["is_oldest"]) == ("box-1", "busy", False)

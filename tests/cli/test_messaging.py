@@ -92,7 +92,7 @@ def test_show_of_nobody(command: Command, stored: list[str]) -> None:
     assert (result.exit_code, result.stdout, result.stderr) == (1, "", "Error: There is no messaging session 'mse_nobody'.\n")
 
 
-@pytest.mark.parametrize("wrong", [("ls", "--limit", "0"), ("ls", "extra"), ("show",)], ids=["limit", "extra", "nobody"])
+@pytest.mark.parametrize("wrong", [("ls", "--limit", "0"), ("ls", "extra", "more"), ("show",)], ids=["limit", "extra", "nobody"])
 def test_called_wrongly(command: Command, stored: list[str], wrong: tuple[str, ...]) -> None:
     result = command("messaging", *wrong)
     assert (result.exit_code, result.stdout) == (2, "")

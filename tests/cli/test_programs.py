@@ -58,7 +58,7 @@ def test_ls(command: Command, stored: int) -> None:
     assert [row.split()[:2] for row in rows] == [["r1", "running"], ["r2", "failed"]]
     assert SHOWN in rows[0]
     assert printed(command("programs", "ls", "-q", "--status", "failed")).split() == ["r2"]
-    listed = json.loads(printed(command("programs", "ls", "--json", "--limit", "1")))
+    listed = json.loads(printed(command("programs", "ls", "--json", "--limit", "1")))["items"]
     assert [(run["id"], "program_source" in run) for run in listed] == [("r1", False)]
     assert "No runs." in command("programs", "ls", "--status", "interrupted").stderr
 
@@ -91,7 +91,7 @@ def test_bindings(command: Command, stored: int) -> None:
     assert f"root\\n{SHOWN}yyy" in text
     assert printed(command("programs", "bindings", "r1", "x", "--frame", str(stored + 1))) == "in the frame\n"
     assert command("programs", "bindings", "r1", "x").exit_code == 1
-    assert len(json.loads(printed(command("programs", "bindings", "r1", "--json")))) == 2
+    assert len(json.loads(printed(command("programs", "bindings", "r1", "--json")))["items"]) == 2
     assert printed(command("programs", "bindings", "r1", "-q")).splitlines() == [f"x{SHOWN}", "x"]
     assert "No values." in command("programs", "bindings", "r2").stderr
 

@@ -33,7 +33,7 @@ def test_a_row_goes_and_comes_back(command: Command, database_url: str, clock: F
     )
     with Store.open(database_url, clock=clock) as store:
         (moved,) = quarantined(store)
-    (listed,) = json.loads(command("quarantine", "ls", "--json").stdout)
+    (listed,) = json.loads(command("quarantine", "ls", "--json").stdout)["items"]
     assert (listed["id"], listed["table"], listed["key"]) == (moved.id, "workflow_runs", spoilt)
     assert "row" not in listed
     line = command("quarantine", "ls").stdout.splitlines()[1]

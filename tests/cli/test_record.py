@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from persist import Conflict, Store
 from persist.chat.reducer import reduce
 from persist.cli import main
-from persist.cli.progress import Progress
+from persist.cli.record_progress import RecordProgress
 from tests.markdown import ROOT
 
 ANSWER = (ROOT / "examples" / "answer.sse").read_bytes()
@@ -244,7 +244,7 @@ def test_progress_on_a_terminal(rich: bool, monkeypatch: pytest.MonkeyPatch, cap
         monkeypatch.setitem(sys.modules, "rich.progress", None)
     monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes it for a terminal then
     monkeypatch.setenv("TERM", "xterm")
-    with Progress(io.BytesIO(), terminal=True, quiet=False) as progress:
+    with RecordProgress(io.BytesIO(), terminal=True, quiet=False) as progress:
         progress.line(30)
         progress.fed({"type": "text-delta", "id": "t", "delta": "hello"})
     assert "1 chunks, 0.0 KB, about " in capsys.readouterr().err

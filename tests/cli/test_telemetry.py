@@ -48,7 +48,7 @@ def test_status(command: Command, box: list[str]) -> None:
     assert rows[1].startswith(f"2026-01-02 03:05:05  odd{SHOWN}  ")
     assert len(lines(command("telemetry", "status", "--limit", "1", *box))) == 2
     assert lines(command("telemetry", "status", "-q", *box)) == [f"odd{SHOWN}"]
-    found = json.loads(command("telemetry", "status", "--json", *box).stdout)
+    found = json.loads(command("telemetry", "status", "--json", *box).stdout)["items"]
     assert [(entry["new_status"], entry["is_oldest"]) for entry in found] == [("busy", True), (f"odd{EVIL}", False)]
 
 
@@ -66,7 +66,7 @@ def test_tools(command: Command, box: list[str]) -> None:
     assert [row.split()[2:] for row in rows] == [[f"edit{SHOWN}", "-9", "-"], ["bash", "0", "1,200"]]
     assert lines(command("telemetry", "tools", "-q", "--failures", *box)) == [f"edit{SHOWN}"]
     assert lines(command("telemetry", "tools", "-q", "--tool", "bash", *box)) == ["bash"]
-    assert [call["exit_code"] for call in json.loads(command("telemetry", "tools", "--json", *box).stdout)] == [-9, 0]
+    assert [call["exit_code"] for call in json.loads(command("telemetry", "tools", "--json", *box).stdout)["items"]] == [-9, 0]
 
 
 def test_links(command: Command, box: list[str]) -> None:
@@ -76,7 +76,7 @@ def test_links(command: Command, box: list[str]) -> None:
     assert f"open, odd{SHOWN}, draft" in pull
     assert pull.split()[-2:] == ["2026-01-02", "03:09:05"]
     assert lines(command("telemetry", "links", "-q", "--due", *box)) == [PULL]
-    assert [link["url"] for link in json.loads(command("telemetry", "links", "--json", "--due", *box).stdout)] == [PULL]
+    assert [link["url"] for link in json.loads(command("telemetry", "links", "--json", "--due", *box).stdout)["items"]] == [PULL]
 
 
 @pytest.mark.parametrize("what", ["status", "tools", "links"])
@@ -85,7 +85,7 @@ def test_nothing_is_known(command: Command, box: list[str], what: str) -> None:
     assert (result.exit_code, result.stdout) == (0, "")
     assert result.stderr.startswith("No ")
     assert lines(command("telemetry", what, "-q", "--instance", "other")) == []
-    assert json.loads(command("telemetry", what, "--json", "--instance", "other").stdout) == []
+    assert json.loads(command("telemetry", what, "--json", "--instance", "other").stdout) == {"items": [], "cursor": None}
 
 
 @pytest.mark.parametrize("what", ["status", "usage", "tools", "links"])

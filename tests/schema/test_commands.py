@@ -82,6 +82,15 @@ def test_alembic_sees_no_difference_from_the_models(migrated: Place) -> None:
     assert "No new upgrade operations detected" in said
 
 
+def test_an_upgrade_says_what_it_does(empty_database: Callable[[], Place]) -> None:
+    url = empty_database().url
+    code, said = forked("-x", f"url={url}", "upgrade", "head")
+    first, *_, last, end = said.splitlines()
+    assert (code, end) == (0, f"Upgraded from nothing to {HEAD}.")
+    assert (first[:8], last[:8]) == ("  0001  ", f"  {HEAD}  ")
+    assert forked("-x", f"url={url}", "upgrade", "head") == (0, "No revision was missing.\n")
+
+
 def test_alembic_current(migrated: Place) -> None:
     code, said = forked("-x", f"url={migrated.url}", "current")
     assert code == 0, said
@@ -110,7 +119,7 @@ def test_alembic_prints_sql_for_postgres(empty_postgres_url: str, postgres_url: 
 def test_a_downgrade_is_refused(migrated: Place) -> None:
     code, said = forked("-x", f"url={migrated.url}", "downgrade", "base")
     assert code != 0
-    assert "only grows" in said
+    assert said == "FAILED: persist's schema only grows: restore a backup instead of downgrading.\n"
     assert persist.current(migrated.url) == HEAD
 
 

@@ -140,6 +140,7 @@ def test_upgrade_by_a_hosts_own_alembic(
 
 def test_upgrade_by_the_ini_that_persist_prints(run: Callable[..., str], elsewhere: Path, empty_file: Place) -> None:
     ini = run("python", "-c", "from persist.schema.migrate import ini_text; print(ini_text())")
+    assert "script_location = persist:_migrations\n" in ini
     (elsewhere / "alembic.ini").write_text(ini)
     run("python", "-m", "alembic", "-x", f"url={empty_file.url}", "upgrade", "head")
     assert empty_file.ask(f"SELECT * FROM {VERSION_TABLE}") == [(HEAD,)]

@@ -1,5 +1,7 @@
 """Creates the dialect of a store from a URL, a file path or a host's own engine."""
 
+import os
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,9 +29,14 @@ _POSTGRES = {"postgres", "postgresql", "postgresql+psycopg"}
 
 
 def dialect_for(
-    url: str, settings: "Settings", *, schema: str | None = None, pooler: str | None = None, read_only: bool = False
+    url: str | PathLike[str],
+    settings: "Settings",
+    *,
+    schema: str | None = None,
+    pooler: str | None = None,
+    read_only: bool = False,
 ) -> Dialect:
-    """Create the dialect for `sqlite:///file`, `sqlite:///:memory:` or `postgresql://…`, without connecting."""
+    """Create the dialect for `sqlite:///file`, `sqlite:///:memory:`, `postgresql://…` or a file's path, without connecting."""
     parsed = _parsed(url)
     if parsed is None:  # the text itself may hold a password, so it is not repeated, nor is the error about it kept
         raise InvalidValue("url", "expected sqlite:///path/to/file.db or postgresql://host/database.")
@@ -56,7 +63,14 @@ def _check_host(name: str, url: URL) -> None:
         raise InvalidValue(name, "an @ in a password must be percent-encoded, as %40.")
 
 
-def _parsed(url: str) -> URL | None:
+def _parsed(url: str | PathLike[str]) -> URL | None:
+    if isinstance(url, PathLike):
+        name = os.fsdecode(url)
+        return _parsed_url(URL.create("sqlite", database=os.path.join(os.curdir, name) if name == ":memory:" else name))
+    return _parsed_url(url)
+
+
+def _parsed_url(url: str | URL) -> URL | None:
     if "\0" in str(url) or "%00" in str(url):  # drivers in C ignore everything after a NUL
         return None
     try:
@@ -81,8 +95,8 @@ def _file(url: URL) -> Path | None:
     return path
 
 
-def tenant_server(url: str, settings: "Settings", *, pooler: str | None = None) -> TenantServer:
-    """Create the server of many tenants for `sqlite:///folder`, which must exist, or `postgresql://…`, without connecting."""
+def tenant_server(url: str | PathLike[str], settings: "Settings", *, pooler: str | None = None) -> TenantServer:
+    """Create the server of many tenants for `sqlite:///folder` or a path, which must exist, or `postgresql://…`."""
     parsed = _parsed(url)
     if parsed is not None and parsed.drivername in _POSTGRES:
         _check_host("url", parsed)

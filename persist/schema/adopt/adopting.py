@@ -16,8 +16,9 @@ from persist.db.operations.adopting import file_to_adopt
 from persist.db.schema.base import VERSION_TABLE
 from persist.db.statements.schema_version import read_version
 from persist.db.values.clock import Clock, system_clock
+from persist.db.values.progress import Progress
 from persist.errors import InvalidValue, PersistError
-from persist.schema.adopt.changes import Changes
+from persist.schema.adopt.changes import STEPS, Changes
 from persist.schema.adopt.report import AdoptReport
 from persist.schema.metadata import HEAD, domain_of, metadata
 from persist.schema.opening import prepare
@@ -30,7 +31,13 @@ _OURS = {table.name for table in metadata.sorted_tables if domain_of(table) != "
 
 
 def adopt(
-    url: str, *, backup: bool = True, dry_run: bool = False, settings: Settings | None = None, clock: Clock | None = None
+    url: str | Path,
+    *,
+    backup: bool = True,
+    dry_run: bool = False,
+    settings: Settings | None = None,
+    clock: Clock | None = None,
+    progress: Progress | None = None,
 ) -> AdoptReport:
     """Make a file that another program wrote one that a store opens: what is missing is added, nothing unknown is touched.
 
@@ -39,15 +46,15 @@ def adopt(
 
     Raises NotFound if there is no such file, UnmanagedDatabase if tables with persist's names have other keys or columns,
     InvalidValue if persist knows none of its tables, UnsupportedEngine if it is not a file, and as opening does StoreCorrupt,
-    SchemaTooNew, SchemaUnknown or StoreBusy.
+    SchemaTooNew, SchemaUnknown or StoreBusy. `progress`: called with what is being done, the steps done, and how many there are.
     """
     settings = settings or Settings()
     dialect = dialect_for(url, settings)
     try:
         path = file_to_adopt(dialect)
         if dry_run:
-            return _on_a_copy(dialect, path, settings)
-        return _known(_adopt(dialect, backup=backup, clock=clock or system_clock), path)
+            return _on_a_copy(dialect, path, settings, progress)
+        return _known(_adopt(dialect, backup=backup, clock=clock or system_clock, progress=progress), path)
     finally:
         dialect.connections.dispose()
 
@@ -64,13 +71,13 @@ def adopt_if_foreign(dialect: Dialect, clock: Clock) -> None:
             raise
 
 
-def _on_a_copy(dialect: Dialect, path: Path, settings: Settings) -> AdoptReport:
+def _on_a_copy(dialect: Dialect, path: Path, settings: Settings, progress: Progress | None) -> AdoptReport:
     with tempfile.TemporaryDirectory(prefix="persist-") as folder:
         copy = Path(folder) / path.name
         _with_file(dialect, lambda file: file.copy_to(copy))
         copied = file_dialect(copy, settings)
         try:
-            report = _adopt(copied, backup=False, clock=system_clock)
+            report = _adopt(copied, backup=False, clock=system_clock, progress=progress)
         finally:
             copied.connections.dispose()
     return replace(_known(report, path), path=path)
@@ -82,9 +89,13 @@ def _known(report: AdoptReport | None, path: Path) -> AdoptReport:
     return report
 
 
-def _adopt(dialect: Dialect, *, backup: bool, clock: Clock) -> AdoptReport | None:
+def _adopt(dialect: Dialect, *, backup: bool, clock: Clock, progress: Progress | None = None) -> AdoptReport | None:
     """Adopt the file; None if it has no table with one of persist's names."""
     path = file_to_adopt(dialect)
+
+    def tell(done: int) -> None:
+        if progress is not None:
+            progress(STEPS[done], done, len(STEPS))
 
     def work(file: ForeignFile) -> AdoptReport | None:
         for enforcing in (True, False):
@@ -95,13 +106,15 @@ def _adopt(dialect: Dialect, *, backup: bool, clock: Clock) -> AdoptReport | Non
             if not _OURS & file.catalog().tables.keys():
                 file.rollback()
                 return None
+            tell(0)
             file.check(full=True)
             changes = Changes(dialect, file)
             if enforcing and changes.rebuilds:
                 file.rollback()  # PRAGMA foreign_keys has no effect inside a transaction
                 continue
+            tell(1)
             kept = file.back_up(clock()) if backup else None
-            report = changes.make()
+            report = changes.make(tell)
             file.commit()
             return replace(report, backup_path=kept)
         raise AssertionError("unreachable: the second pass returns or raises")

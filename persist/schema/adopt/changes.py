@@ -1,6 +1,6 @@
 """The changes to an adopted file, in order, inside one transaction."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 from sqlalchemy import Table, and_, insert, select, update
@@ -24,6 +24,16 @@ from persist.schema.opening import ddl, table_ddl
 
 _meta = table_of(Meta)
 _VERSION = "schema_version"
+STEPS = (
+    "checking the file",
+    "copying the file",
+    "adding tables and columns",
+    "settling rows",
+    "adding indexes",
+    "reading rows",
+    "checking the result",
+)
+"""What is done to an adopted file, for those who want to know how far it is."""
 
 
 class Changes:
@@ -40,24 +50,29 @@ class Changes:
         brought = {name: table.columns for name, table in self._found.tables.items()}
         self._takeover = Takeover(file, brought)
 
-    def make(self) -> AdoptReport:
-        """Make all changes; the caller commits, or rolls back after an error."""
+    def make(self, tell: Callable[[int], object]) -> AdoptReport:
+        """Make all changes; the caller commits, or rolls back after an error. `tell`: called with the number of each step."""
+        tell(2)
         file, takeover = self._file, self._takeover
         orphans = file.orphans()
         for model, unique in self._plan.rebuilds:
             file.rebuild_without_unique(model.name, unique)
         tables = list(self._add_tables())
         columns = list(self._add_columns())
+        tell(3)
         for rules in ALL.values():
             for step in rules.settle:
                 step(takeover)
         self._seed()
+        tell(4)
         indexes = list(self._add_indexes())
         for rules in ALL.values():
             for step in rules.fill:
                 step(takeover)
         self._add_row_guards()
+        tell(5)
         look_through(takeover, self._dialect, [model for model in metadata.sorted_tables if takeover.brought(model)])
+        tell(6)
         self._check_references(orphans)
         self._stamp()
         file.check(full=False)
