@@ -97,9 +97,20 @@ with lazy_names(globals()):
     from persist.programs.schemas import BindingKind as ProgramBindingKind
     from persist.programs.schemas import ExecutionStatus as ProgramExecutionStatus
     from persist.programs.schemas import Import as ProgramImport
+    from persist.programs.schemas import (
+        Isolation,
+        ProgramExecution,
+        ProgramRun,
+        RefusedRow,
+        ResumePoint,
+        ServerAccess,
+        StartedSubagent,
+        Subagent,
+        TakenIn,
+        TakenRow,
+    )
     from persist.programs.schemas import Loop as ProgramLoop
     from persist.programs.schemas import ParallelBlock as ProgramParallelBlock
-    from persist.programs.schemas import ProgramExecution, ProgramRun, ResumePoint
     from persist.programs.schemas import RunStatus as ProgramRunStatus
     from persist.replay_streams.schemas import Missed as MissedMessages
     from persist.replay_streams.schemas import ReplayMessage, ReplaySession
@@ -125,6 +136,8 @@ with lazy_names(globals()):
     from persist.tenants.schemas import Tenant, UpgradeOutcome, UpgradeReport, UpgradeStatus
     from persist.tenants.tenants import Tenants
     from persist.transcripts.schemas import Transcript
+    from persist.usage.schemas import Budget, BudgetStanding, UsageCall, UsageSum
+    from persist.usage.schemas import Period as BudgetPeriod
     from persist.workflows.family_values import Children as RunChildren
     from persist.workflows.family_values import FamilyTotals, JoinUntil, OnExpiry
     from persist.workflows.limit_values import Limit as RunLimit
@@ -183,7 +196,10 @@ __all__ = [
     "BlobStore",
     "BlobUnreadable",
     "Branch",
+    "Budget",
     "BudgetExceeded",
+    "BudgetPeriod",
+    "BudgetStanding",
     "CatchUp",
     "ChannelHistory",
     "ChatMessage",
@@ -224,6 +240,7 @@ __all__ = [
     "HistoryRun",
     "InvalidValue",
     "InvocationKind",
+    "Isolation",
     "JoinUntil",
     "Lease",
     "LeaseLost",
@@ -269,6 +286,7 @@ __all__ = [
     "RecordOptions",
     "Recorder",
     "RecursionLimitExceeded",
+    "RefusedRow",
     "ReplayMessage",
     "ReplaySession",
     "ResumePoint",
@@ -283,10 +301,12 @@ __all__ = [
     "SchemaOutdated",
     "SchemaTooNew",
     "SchemaUnknown",
+    "ServerAccess",
     "Settings",
     "Signal",
     "SnapshotState",
     "SourceKind",
+    "StartedSubagent",
     "StatsBucket",
     "StatusEntry",
     "StatusTransition",
@@ -298,8 +318,11 @@ __all__ = [
     "StoreFull",
     "StoreInUse",
     "StreamProtocolError",
+    "Subagent",
     "SyncedMessages",
     "TagKind",
+    "TakenIn",
+    "TakenRow",
     "TaskState",
     "TelemetryTask",
     "Tenant",
@@ -321,7 +344,9 @@ __all__ = [
     "UpgradeOutcome",
     "UpgradeReport",
     "UpgradeStatus",
+    "UsageCall",
     "UsageSample",
+    "UsageSum",
     "UsageTotals",
     "WorkflowOverride",
     "WorkflowRun",

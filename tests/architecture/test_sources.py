@@ -17,7 +17,7 @@ PACKAGE = sources("persist")
 EVERYTHING = sources("persist", "tests", "alembic", "examples")
 
 MAX_LINES = 350
-LONGER: dict[str, str] = {}
+LONGER: dict[str, str] = {"persist/__init__.py": "it is one list of names"}
 """A module over the soft cap, and why it is not split."""
 
 DIALECT_WORDS = re.compile(r"sqlite|postgres|psycopg|jsonb|pragma", re.IGNORECASE)

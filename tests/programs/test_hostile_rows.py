@@ -105,7 +105,7 @@ def test_a_file_goes_when_its_last_row_goes(run_file: Store, run: str, file: Pat
     bind(run_file, run, "last", "small")
     assert not (file.parent / path).exists()
     assert [resolve(run_file, run, name) for name in ("x", "copy")] == ["two" * LARGE, "three" * LARGE]
-    assert audit(run_file, run) == []
+    assert {one.code for one in audit(run_file, run)} == {"raw_write"}
 
 
 def test_no_file_is_written_twice(run_file: Store, run: str, file: Path) -> None:
