@@ -63,5 +63,13 @@ def is_cluster(connection: psycopg.Connection[Any]) -> bool:
     return found is not None and bool(found[0])
 
 
+def takes_triggers(url: str) -> bool:
+    """Whether the tables of the database may have triggers: those of a cluster may not."""
+    if url.startswith("sqlite"):
+        return True
+    with psycopg.connect(url) as connection:
+        return not is_cluster(connection)
+
+
 def _in(url: str, database: str) -> str:
     return urlunsplit(urlsplit(url)._replace(path=f"/{database}"))

@@ -30,7 +30,10 @@ class PostgresTables(Tables):
             for column in table.columns:
                 if column.identity is not None:
                     named = f'"{self._schema}"."{table.name}"'
-                    query = f'SELECT setval(pg_get_serial_sequence(%s, %s), (SELECT max("{column.name}") FROM {named}))'
+                    # on a node of a cluster the sequence begins at a number of that node, which older ids may be below
+                    query = f"""SELECT setval(q.seqrelid, m.highest)
+                        FROM pg_catalog.pg_sequence q, (SELECT max("{column.name}") AS highest FROM {named}) m
+                        WHERE q.seqrelid = CAST(pg_get_serial_sequence(%s, %s) AS regclass) AND m.highest >= q.seqmin"""
                     connection.exec_driver_sql(query, (named, column.name))
 
     def suspend_references(self, connection: Connection, tables: Sequence[Table]) -> Sequence[str]:
