@@ -31,6 +31,7 @@ class Part:
 PARTS = (
     Part("recording", "Recording"),
     Part("streaming", "Many streams at once"),
+    Part("usage", "Usage of models"),
     Part("observing", "Traces and metrics", postgres=False),
     Part("policies", "Save policies"),
     Part("scaling", "Length and processes", quick=False),
