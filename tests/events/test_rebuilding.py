@@ -22,6 +22,7 @@ from tests.schema.filling_histories import fill_histories
 from tests.schema.filling_machines import fill_programs, fill_telemetry
 from tests.schema.filling_replay_streams import fill_replay_streams
 from tests.schema.filling_transcripts import fill_transcripts
+from tests.schema.filling_usage import fill_usage
 from tests.schema.filling_workflows import fill_messaging, fill_workflows
 from tests.seeded_databases import fill_once
 
@@ -43,7 +44,7 @@ def filled(url: str, clock: FrozenClock, since: str) -> None:
                 say(store, unseen, "unseen")
             if since != "the end":
                 store.switch_events(True)
-            for fill in (fill_workflows, fill_conversations, fill_telemetry, fill_programs, fill_messaging):
+            for fill in (fill_workflows, fill_conversations, fill_telemetry, fill_programs, fill_messaging, fill_usage):
                 fill(store, clock)
             fill_checkpoints(store)
             fill_histories(store)

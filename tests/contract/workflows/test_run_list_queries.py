@@ -16,7 +16,8 @@ BLOBS = ("context", "scratch", "node_statuses")
 
 
 def selects(statements: list[str]) -> list[str]:
-    return [statement for statement in statements if statement.lstrip().upper().startswith(("SELECT", "WITH"))]
+    queries = (one for one in statements if one.lstrip().upper().startswith(("SELECT", "WITH")))
+    return [one for one in queries if "sqlite_source_id" not in one]  # which a new connection is asked for
 
 
 LISTS: list[tuple[str, dict[str, Any]]] = [
@@ -131,7 +132,7 @@ def test_looking_for_work_passes_no_run_that_is_over_on_sqlite(
     raw = open_raw(sqlite_url)
     for asked in selects(statements):
         plan = [str(row[3]) for row in raw.rows(f"EXPLAIN QUERY PLAN {asked}")]
-        reads = [step for step in plan if "INDEX" in step and "autoindex" not in step]
+        reads = [step for step in plan if "INDEX" in step and "workflow_runs" in step]
         assert all(re.search(r"ix_workflow_runs_(leased|delayed|(workflow_name_)?ready)", step) for step in reads), plan
 
 
