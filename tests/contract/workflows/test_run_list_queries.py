@@ -132,8 +132,10 @@ def test_looking_for_work_passes_no_run_that_is_over_on_sqlite(
     raw = open_raw(sqlite_url)
     for asked in selects(statements):
         plan = [str(row[3]) for row in raw.rows(f"EXPLAIN QUERY PLAN {asked}")]
-        reads = [step for step in plan if "INDEX" in step and "workflow_runs" in step]
-        assert all(re.search(r"ix_workflow_runs_(leased|delayed|(workflow_name_)?ready)", step) for step in reads), plan
+        reads = [step for step in plan if "INDEX" in step and "autoindex" not in step and "usage_" not in step]
+        assert all(re.search(r"ix_workflow_runs_(leased|delayed|(workflow_name_)?ready)", step) for step in reads), "\n".join(
+            plan
+        )
 
 
 def test_the_unfinished_are_found_without_looking_at_what_ended_on_sqlite(
