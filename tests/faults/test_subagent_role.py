@@ -346,6 +346,16 @@ def test_another_session_of_the_role_does_not_see_what_is_run(scene: Scene) -> N
         )
 
 
+def test_a_superuser_can_take_large_objects_away(scene: Scene) -> None:
+    """As docs/programs.md says."""
+    with psycopg.connect(scene.url, autocommit=True) as raw:
+        raw.execute("REVOKE EXECUTE ON FUNCTION lo_from_bytea(oid, bytea), lo_create(oid), lo_creat(integer) FROM PUBLIC")
+    with scene.connected() as raw:
+        for made in ("lo_from_bytea(0, 'x')", "lo_create(0)", "lo_creat(-1)", "lo_import('/etc/passwd')"):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                raw.execute(f"SELECT {made}")
+
+
 def test_secrets_are_not_shown(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
     made = scene.subagent()
     started = scene.store.programs.subagents.start(RUN, isolation="role", role=scene.role)
