@@ -22,10 +22,13 @@ class _Runs(ErasableRows):
     def find(self, work: UnitOfWork, selector: str, values: Values) -> list[Key]:
         if selector != SESSION:
             return []
-        named = [select(table.c.run_id.label("id")).where(table.c.run_id.in_(values)) for table in _OF_RUNS]
-        query = union(select(runs.c.id).where(runs.c.id.in_(values)), *named)
-        found = {id for (id,) in work.found(query, unreadable=OnUnreadable.LEAVE_OUT)}
-        return [(id,) for id in sorted(found | {work.runtime.scopes.get("run_id")} & {*values})]
+        named = [select(table.c.run_id).where(table.c.run_id.in_(values)) for table in _OF_RUNS]
+        query = select(union(select(runs.c.id).where(runs.c.id.in_(values)), *named).subquery().c.id)
+        found = {str(id) for (id,) in work.found(query, unreadable=OnUnreadable.LEAVE_OUT)}
+        own = work.runtime.scopes.get("run_id")
+        if own is not None and own in values:
+            found.add(own)
+        return [(id,) for id in sorted(found)]
 
     def erase(self, work: UnitOfWork, keys: Sequence[Key]) -> Erased:
         own = work.runtime.scopes.get("run_id")
