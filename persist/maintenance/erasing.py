@@ -18,13 +18,12 @@ from persist.errors import InvalidValue, PersistError
 from persist.events import erasing as log
 from persist.maintenance import erasure_marks as progress
 from persist.maintenance.erase_reports import EraseReport, sign_key_of, signed
+from persist.maintenance.erasure_logs import LogFolder, erase_logs, log_folder, with_folder
 from persist.maintenance.erasure_marks import Mark, Part
 from persist.maintenance.erasure_plans import TABLES, Plan, kinds, quarantined_cells
 from persist.maintenance.operations import checkpoint, vacuum
 from persist.maintenance.setting_aside import quarantine
 from persist.maintenance.steps import Run, running
-from persist.sessionlog.erasing import erase_session_logs
-from persist.sessionlog.paths import check_home
 from persist.store.store import Store
 
 T = TypeVar("T")
@@ -33,6 +32,11 @@ _NAMES = ("owner", "user_id")
 """The selectors whose words name a person, and so may be the actor of events."""
 _BUSY = "the write-ahead log: a reader keeps older pages of it, run `persist checkpoint` when it is gone"
 _NOT_REWRITTEN = "the file: erased bytes were overwritten, but it could not be rewritten, run `persist vacuum`"
+
+_LOGS = (
+    "the folders of session logs: not reached, or a log could not be deleted; until it is, the erasure stays unfinished,"
+    " and `persist maintain` tries again"
+)
 
 
 def erase(
@@ -51,31 +55,32 @@ def erase(
     Several selectors add up. What was written before the call is erased; what is written under another name or later stays. First
     it is written down what goes; a killed erasure is finished by the next call, or by `maintain`. On a file the bytes are
     overwritten, and the file is rewritten. `dry_run`: the same counts, and nothing is changed. `session_logs`: the folder above
-    `projects`, whose logs of erased sessions are deleted, too. `sign_key`: what the report is signed with, by default
-    PERSIST_REPORT_KEY. Unknown names give a report of zeros. Raises InvalidValue without a selector.
+    `projects`, whose logs of erased sessions are deleted, too; where that fails, `kept` says so and the erasure stays unfinished.
+    `sign_key`: what the report is signed with, by default PERSIST_REPORT_KEY. Unknown names give a report of zeros. Raises
+    InvalidValue without a selector, and NotFound if `session_logs` is no folder.
     """
     given = {"owner": owner, "session_id": session_id, "user_id": user_id, "namespace": namespace}
     selectors = {name: required_label(name, given[name]) for name in SELECTORS if given[name] is not None}
     if not selectors:
         raise InvalidValue("owner", "say who is to be erased: owner, session_id, user_id or namespace.")
-    trial, home = check_flag("dry_run", dry_run), None if session_logs is None else check_home(session_logs)
+    trial, folder = check_flag("dry_run", dry_run), None if session_logs is None else log_folder(session_logs)
     key = sign_key_of(sign_key)
     if key is None and store.runtime.settings.report_key is not None:
         key = store.runtime.settings.report_key.get_secret_value().encode()
     if not trial:
         for mark in unfinished(store):
             if mark.selectors != selectors:
-                Erasure(store, mark, trial=False, home=None).finish()
+                Erasure(store, mark, trial=False).finish()
     with running(store, trial=trial) as run:
         plan = run(partial(Plan, selectors=selectors, trial=trial), writes=False)
-        mark = run(partial(_begin, selectors=selectors, plan=plan))
-        done = Erasure(store, mark, trial=trial, home=home).run(run)
+        mark = run(partial(_begin, selectors=selectors, plan=plan, folder=folder))
+        done = Erasure(store, mark, trial=trial).run(run)
     return _report(store, done, trial, key)
 
 
 def continue_erasures(store: Store) -> list[Mark]:
-    """Finish erasures that were interrupted; what each of them has done in all."""
-    return [Erasure(store, mark, trial=False, home=None).finish() for mark in unfinished(store)]
+    """Finish erasures that were interrupted, but for session logs out of reach; what each of them has done in all."""
+    return [Erasure(store, mark, trial=False).finish() for mark in unfinished(store)]
 
 
 def unfinished(store: Store) -> list[Mark]:
@@ -84,10 +89,11 @@ def unfinished(store: Store) -> list[Mark]:
         return run(progress.marks, writes=False)
 
 
-def _begin(work: UnitOfWork, *, selectors: Mapping[str, str], plan: Plan) -> Mark:
+def _begin(work: UnitOfWork, *, selectors: Mapping[str, str], plan: Plan, folder: LogFolder | None) -> Mark:
     """Write down what goes: in the mark of an interrupted erasure by the same selectors, or in a new one."""
     same = [mark for mark in progress.marks(work) if mark.selectors == selectors]
     mark = same[0] if same else Mark(work.runtime.ids.mint("ers"), dict(selectors), work.now().isoformat())
+    mark.logs, mark.only_logs = with_folder(mark.logs, folder), False
     known = {(part.kind, key) for one in same[:1] for part in _parts(work, one.id) for key in part.things}
     sizes = {**{name: kind.batch for name, kind in kinds(trial=False).items()}, progress.SESSIONS: _STREAMS}
     things = {**plan.things, progress.SESSIONS: [(id,) for id in plan.sessions]}
@@ -125,7 +131,6 @@ class Erasure:
     store: Store
     mark: Mark
     trial: bool
-    home: Path | None
 
     def finish(self) -> Mark:
         """Carry out the erasure outside of a trial."""
@@ -134,30 +139,53 @@ class Erasure:
 
     def run(self, run: Run) -> Mark:
         """Carry out every step; what has been done in all."""
-        for key in run(partial(progress.part_keys, id=self.mark.id), writes=False):
+        kept: dict[str, int] = {}
+        more, only_logs = True, self.mark.only_logs
+        while more:
+            keys = run(partial(progress.part_keys, id=self.mark.id), writes=False)
+            if not only_logs:
+                self._erase(run, keys)
+                kept = {} if self.trial else self._sweep()
+            emptied, left = self._delete_logs(run)
+            finish = partial(progress.finish, id=self.mark.id, parts=keys, logs=emptied, rest=not kept)
+            # None: another process, such as one that maintains, was faster
+            done, more = self.step(run, finish)
+            only_logs = False
+        done = done or self.mark
+        done.add(kept=kept)
+        if left:
+            done.add(kept={_LOGS: left})
+        if not self.trial:
+            self._checkpoint()
+        return done
+
+    def _erase(self, run: Run, keys: Sequence[str]) -> None:
+        for key in keys:
             at: int | None = 0
             while at is not None:
                 at = self.step(run, partial(self._erase_some, key=key, at=at))
             self.step(run, partial(self._erase_part, key=key))
-        found = run(partial(_parts, id=self.mark.id), writes=False)
-        parts = [part for part in found if part.kind != progress.SESSIONS]
+        parts = [part for part in run(partial(_parts, id=self.mark.id), writes=False) if part.kind != progress.SESSIONS]
         self._out_of_log(run, parts)
         names = sorted({name for by, name in self.mark.selectors.items() if by in _NAMES})
         if names:
             while self.step(run, partial(self._blank_actors, names=names)):
                 pass
         self.step(run, partial(self._out_of_quarantine, parts=parts))
-        if self.home is not None:
-            sessions = [id for part in found if part.kind == progress.SESSIONS for (id,) in part.things]
-            files = erase_session_logs(self.home, sessions, dry_run=self.trial)
-            self.step(run, lambda work: self._count(work, files=files))
-        kept = {} if self.trial else self._sweep()
-        # None: another process, such as one that maintains, was faster
-        done = self.step(run, partial(progress.finish, id=self.mark.id)) or self.mark
-        done.add(kept=kept)
-        if not self.trial:
-            self._checkpoint()
-        return done
+
+    def _delete_logs(self, run: Run) -> tuple[list[LogFolder], int]:
+        """Delete the logs of erased sessions: in which folders that was done, and in how many it was not."""
+        mark = run(partial(progress.mark_of, id=self.mark.id), writes=False)
+        folders = [] if mark is None else mark.logs
+        if not folders:
+            return [], 0
+        parts = run(partial(_parts, id=self.mark.id), writes=False)
+        sessions = [id for part in parts if part.kind == progress.SESSIONS for (id,) in part.things]
+        counts = {folder: erase_logs(folder, sessions, dry_run=self.trial) for folder in folders}
+        emptied = {folder: count for folder, count in counts.items() if count is not None}
+        if sum(emptied.values()):
+            self.step(run, lambda work: self._count(work, files=sum(emptied.values())))
+        return list(emptied), len(folders) - len(emptied)
 
     def step(self, run: Run, step: Callable[[UnitOfWork], T]) -> T:
         def overwriting(work: UnitOfWork) -> T:

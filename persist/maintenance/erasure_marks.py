@@ -5,7 +5,7 @@ All of them are gone when the erasure is done.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from json import dumps, loads
@@ -20,6 +20,8 @@ from persist.db.schema.column_types import Label
 from persist.db.schema.meta_table import Meta
 from persist.db.statements.prepared import Row, Statement
 from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.maintenance.erasure_logs import LogFolder
+from persist.quoting import named
 
 _M = table_of(Meta).c
 SESSIONS = "session ids"
@@ -40,7 +42,11 @@ _REMOVE = Statement(delete(table_of(Meta)).where(_M.key == _key))
 
 @dataclass(slots=True)
 class Mark:
-    """An erasure that has begun: what was asked for, and what it has done so far."""
+    """An erasure that has begun: what was asked for, and what it has done so far.
+
+    logs       the folders in which the logs of erased sessions are to be deleted
+    only_logs  whether nothing else is left to do
+    """
 
     id: str
     selectors: dict[str, str]
@@ -49,6 +55,8 @@ class Mark:
     events: int = 0
     files: int = 0
     kept: dict[str, int] = field(default_factory=dict)
+    logs: list[LogFolder] = field(default_factory=list)
+    only_logs: bool = False
 
     def add(
         self, *, rows: Mapping[str, int] = Counter(), kept: Mapping[str, int] = Counter(), events: int = 0, files: int = 0
@@ -93,7 +101,10 @@ def marks(work: UnitOfWork) -> list[Mark]:
 def mark_of(work: UnitOfWork, id: str) -> Mark | None:
     """The erasure with this id; None if it is done."""
     row = _read(work, f"{_PREFIX}{id}")
-    return None if row is None else Mark(**loads(row[0]))
+    if row is None:
+        return None
+    found: dict[str, Any] = loads(row[0])
+    return Mark(**{**found, "logs": [LogFolder(*folder) for folder in found.get("logs", ())]})
 
 
 def keep(work: UnitOfWork, mark: Mark) -> None:
@@ -125,21 +136,37 @@ def deleted(work: UnitOfWork, part: Part, erased: Erased, upto: int) -> None:
     work.run(_SET, mark=part.key, content=_text(part))
 
 
-def finish(work: UnitOfWork, id: str) -> Mark | None:
-    """Remove an erasure that is done, with its parts; None if somebody else did."""
+def finish(
+    work: UnitOfWork, id: str, *, parts: Sequence[str], logs: Collection[LogFolder], rest: bool
+) -> tuple[Mark | None, bool]:
+    """Remove an erasure of which these parts are done and the logs in these folders; or note that the `rest` is done.
+
+    Returns the erasure, None if somebody else removed it, and whether another call has meanwhile added to it.
+    """
     mark = mark_of(work, id)
-    for key in part_keys(work, id):
+    if mark is None:
+        return None, False
+    keys = part_keys(work, id)
+    if set(keys) - set(parts):
+        return mark, True
+    if set(mark.logs) - set(logs):
+        mark.only_logs = rest
+        keep(work, mark)
+        return mark, False
+    for key in keys:
         work.run(_REMOVE, mark=key)
     work.run(_REMOVE, mark=f"{_PREFIX}{id}")
-    return mark
+    return mark, False
 
 
 def checkup(work: UnitOfWork) -> Iterator[Problem]:
     """Find erasures that were interrupted."""
     for mark in marks(work):
-        message = (
-            f"it began at {datetime.fromisoformat(mark.begun_at):%Y-%m-%d %H:%M} UTC and is not done; run `persist maintain`."
-        )
+        left = "is not done; run `persist maintain`."
+        if mark.only_logs:
+            folders = " and ".join(named(folder.path) for folder in mark.logs)
+            left = f"session logs are left in {folders}; run `persist maintain` where that folder is reached."
+        message = f"it began at {datetime.fromisoformat(mark.begun_at):%Y-%m-%d %H:%M} UTC and {left}"
         yield Problem("erasure_unfinished", Severity.WARNING, f"erasure {mark.id}", message)
 
 

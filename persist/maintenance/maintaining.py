@@ -12,7 +12,7 @@ from persist.db.dialects.backends import operations_of
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_flag
 from persist.db.values.frozen import Value
-from persist.errors import PersistError, ReadOnlyTransaction
+from persist.errors import NotPermitted, PersistError, ReadOnlyTransaction
 from persist.maintenance.erasing import continue_erasures, unfinished
 from persist.maintenance.pruning import collect_blobs, prune
 from persist.maintenance.retention import Policy, policies
@@ -101,8 +101,13 @@ def _until_done(store: Store, by_table: dict[str, Chore], trial: bool, done: Cou
 
 
 def _finish_erasures(store: Store, done: Counter[str]) -> None:
+    told = {mark.id for mark in unfinished(store) if mark.only_logs}
     for mark in continue_erasures(store):
-        done.update(mark.rows)
+        if mark.id not in told:
+            done.update(mark.rows)
+    left = [mark for mark in unfinished(store) if mark.only_logs]
+    if left:
+        raise NotPermitted(f"{len(left)} erasures have session logs left to delete: `persist doctor` says in which folders.")
 
 
 def _prune(store: Store, policy: Policy, trial: bool, done: Counter[str]) -> None:

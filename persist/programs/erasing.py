@@ -1,18 +1,34 @@
-"""Erasing programs: runs that have the id of a session. Files of their attachments belong to the folder of the run."""
+"""Erasing programs: runs that have the id of a session, with or without a row of their own, which a shell may have deleted.
+
+Files of their attachments belong to the folder of the run.
+"""
 
 from collections.abc import Sequence
 
-from sqlalchemy import Table, func, select
+from sqlalchemy import Table, func, select, union
 
-from persist.db.operations.erasing import SESSION, Dependent, Erasable, ErasableRows, Erased, Key, equal
+from persist.db.operations.erasing import SESSION, Dependent, Erasable, ErasableRows, Erased, Key, Values, equal
 from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.unreadable.cells import OnUnreadable
 from persist.programs.models import agents, bindings, executions, imports, raw_writes, runs, segments, subagents
 
 _B = bindings.c
+_OF_RUNS = (bindings, segments, agents, imports, subagents, executions, raw_writes)
 
 
 class _Runs(ErasableRows):
     batch = 10
+
+    def find(self, work: UnitOfWork, selector: str, values: Values) -> list[Key]:
+        if selector != SESSION:
+            return []
+        named = [select(table.c.run_id).where(table.c.run_id.in_(values)) for table in _OF_RUNS]
+        query = select(union(select(runs.c.id).where(runs.c.id.in_(values)), *named).subquery().c.id)
+        found = {str(id) for (id,) in work.found(query, unreadable=OnUnreadable.LEAVE_OUT)}
+        own = work.runtime.scopes.get("run_id")
+        if own is not None and own in values:
+            found.add(own)
+        return [(id,) for id in sorted(found)]
 
     def erase(self, work: UnitOfWork, keys: Sequence[Key]) -> Erased:
         own = work.runtime.scopes.get("run_id")
@@ -37,6 +53,6 @@ ERASABLES: tuple[Erasable, ...] = (
         runs,
         ("id",),
         {SESSION: equal(runs.c.id)},
-        [_of_run(table) for table in (bindings, segments, agents, imports, subagents, executions, raw_writes)],
+        [_of_run(table) for table in _OF_RUNS],
     ),
 )

@@ -1,6 +1,6 @@
-"""Pruning of programs: runs that ended long ago, with all of their rows."""
+"""Pruning of programs: runs that ended long ago, with all of their rows, and notes of raw writes of which no run is there."""
 
-from sqlalchemy import select
+from sqlalchemy import exists, select
 
 from persist.db.operations.bounded_deletion import Below, Ids
 from persist.db.operations.pruning import AgedRows, Pruning
@@ -10,7 +10,7 @@ from persist.db.unreadable.cells import OnUnreadable
 from persist.programs.models import agents, bindings, executions, imports, raw_writes, runs, segments, subagents
 from persist.programs.schemas import RunStatus
 
-_R, _B, _E = runs.c, bindings.c, executions.c
+_R, _B, _E, _W = runs.c, bindings.c, executions.c, raw_writes.c
 
 
 def _own(work: UnitOfWork, ids: Ids) -> set[str]:
@@ -45,4 +45,15 @@ RUNS = AgedRows(
     ),
 )
 
-PRUNINGS: tuple[Pruning, ...] = (RUNS,)
+
+def _of_own(work: UnitOfWork, ids: Ids) -> list[int]:
+    """Notes of the run whose own file this is, in whose rows its id is empty."""
+    own = work.runtime.scopes.get("run_id")
+    query = select(_W.id).where(_W.id.in_(ids), _W.run_id.in_(("", own)))
+    return [] if own is None else [id for (id,) in work.found(query)]
+
+
+NOTES = AgedRows(raw_writes, _W.at, _W.id, only=~exists().where(_R.id == _W.run_id), spared=_of_own)
+"""A shell deleted the run, or named one that never was; other notes go with their run."""
+
+PRUNINGS: tuple[Pruning, ...] = (RUNS, NOTES)

@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -289,6 +289,44 @@ def test_a_token_ends(scene: Scene) -> None:
     assert not sees(rooted)
 
 
+@pytest.mark.parametrize("level", ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"])
+@pytest.mark.parametrize("how", ["end", "complete", "finish", "expire"])
+def test_a_transaction_that_began_before_the_end_writes_nothing_after_it(scene: Scene, level: str, how: str) -> None:
+    """And one that wrote before and stays open keeps nobody from ending the token, the frame or the run."""
+    programs = scene.store.programs
+    mine = scene.subagent()
+    bound = "INSERT INTO bindings (run_id, name, execution_id, kind, value) VALUES (%s, %s, %s, 'let', 'x')"
+    statements: list[tuple[str, Any]] = [
+        (bound, (RUN, "late", scene.frame)),
+        ("UPDATE bindings SET value = 'late' WHERE name = 'open'", None),
+        ("UPDATE agents SET memory = 'late'", None),
+        ("INSERT INTO agent_segments (run_id, agent_name, segment_number) VALUES (%s, 'captain', 7)", (RUN,)),
+    ]
+    with scene.connected(mine.dsn) as raw, scene.connected(mine.dsn) as open_one:
+        for one in (raw, open_one):
+            one.execute(f"BEGIN ISOLATION LEVEL {level}")
+        assert raw.execute("SELECT count(*) FROM bindings").fetchone() == (2,)
+        open_one.execute(bound, (RUN, "early", scene.frame))
+        if how == "end":
+            programs.subagents.end(RUN, mine.subagent.id)
+        elif how == "complete":
+            programs.executions.complete(RUN, scene.frame)
+        elif how == "finish":
+            programs.runs.finish(RUN, "failed")
+        else:
+            with psycopg.connect(scene.url) as owner:
+                owner.execute("UPDATE persist.program_subagents SET expires_at = now() - interval '1 minute'")
+        before = everything(scene.url)
+        for statement, values in statements:
+            raw.execute("SAVEPOINT again")
+            with suppress(psycopg.Error):
+                assert raw.execute(statement, values).rowcount == 0, statement
+            raw.execute("ROLLBACK TO again")
+        raw.execute("COMMIT")
+        open_one.execute("ROLLBACK")
+    assert everything(scene.url) == before
+
+
 def test_a_role_that_may_not_yet_and_a_log_that_is_on(scene: Scene) -> None:
     with pytest.raises(Conflict, match="persist grants --role subagent"):
         subagent(scene.store, RUN, isolation="role", role="nobody")
@@ -306,6 +344,16 @@ def test_another_session_of_the_role_does_not_see_what_is_run(scene: Scene) -> N
         assert "a secret of" not in str(
             rival.execute("SELECT query FROM pg_stat_activity WHERE pid <> pg_backend_pid()").fetchall()
         )
+
+
+def test_a_superuser_can_take_large_objects_away(scene: Scene) -> None:
+    """As docs/programs.md says."""
+    with psycopg.connect(scene.url, autocommit=True) as raw:
+        raw.execute("REVOKE EXECUTE ON FUNCTION lo_from_bytea(oid, bytea), lo_create(oid), lo_creat(integer) FROM PUBLIC")
+    with scene.connected() as raw:
+        for made in ("lo_from_bytea(0, 'x')", "lo_create(0)", "lo_creat(-1)", "lo_import('/etc/passwd')"):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                raw.execute(f"SELECT {made}")
 
 
 def test_secrets_are_not_shown(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,6 +1,7 @@
-"""A process that erases a person: `python -m tests.maintenance.erasing_worker URL STEP before|within`. It says "done" at the end.
+"""A process that erases a person: `python -m tests.maintenance.erasing_worker URL STEP before|within [HOME]`.
 
-It kills itself in the given step of the erasure, counted from 0: before its transaction, or within it when all is written.
+It says "done" at the end. It kills itself in the given step of the erasure, counted from 0: before its transaction, or within it
+when all is written.
 """
 
 import os
@@ -14,7 +15,7 @@ from persist.maintenance.erasing import Erasure
 from tests.maintenance.erasing_scenes import selectors
 
 
-def main(url: str, step: str, when: str) -> None:
+def main(url: str, step: str, when: str, home: str | None = None) -> None:
     """In parts of few rows, so that there are many steps."""
     steps, begun = Erasure.step, iter(range(1_000_000))
 
@@ -33,7 +34,7 @@ def main(url: str, step: str, when: str) -> None:
 
     Erasure.step = dying  # type: ignore[method-assign, assignment]  # it dies in the middle of it
     with Store.open(url) as store:
-        erase(store, **selectors("maria"))
+        erase(store, **selectors("maria"), session_logs=home)
     print("done", flush=True)
 
 

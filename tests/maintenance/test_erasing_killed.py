@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from persist import Store
-from persist.errors import StoreBusy
+from persist.errors import NotFound, NotPermitted, StoreBusy
 from persist.maintenance import copy, doctor, erase, maintain, rebuild
 from tests.maintenance.erasing_scenes import events, files_of, person, places_of, rows, secret_of, selectors
 from tests.maintenance.pruning_scenes import gone
@@ -18,9 +18,9 @@ from tests.subprocesses import Worker
 MARIA = selectors("maria")
 
 
-def die(url: str, step: int, when: str) -> bool:
+def die(url: str, step: int, when: str, *home: Path) -> bool:
     """Erase in a process that dies in a step; whether it had that many."""
-    with closing(Worker("tests.maintenance.erasing_worker", url, step, when)) as worker:
+    with closing(Worker("tests.maintenance.erasing_worker", url, step, when, *map(str, home))) as worker:
         said = worker.stdout.read()
         return worker.wait(120) == -signal.SIGKILL and said == ""
 
@@ -46,7 +46,11 @@ def test_killed_again_and_again_it_still_goes_on(database_url: str, new_database
         assert doctor(store) == []
         of_peter = [row for of in rows(database_url).values() for row in of if "peter" in row]
         assert sorted(of_peter) == sorted(row for of in before.values() for row in of if "peter" in row)
-        assert [event.position for event in events(store)] == list(range(1, len(events(store)) + 1))
+        told = events(store)
+        assert [event.position for event in told] == sorted({event.position for event in told})
+        for stream in {event.stream for event in told}:
+            seqs = [event.seq for event in told if event.stream == stream]
+            assert seqs == list(range(1, len(seqs) + 1)), stream
         url = new_database()
         with Store.open(url) as target:
             rebuild(store, target)
@@ -75,6 +79,63 @@ def test_an_erasure_of_somebody_else_finishes_it(database_url: str) -> None:
         assert erase(store, owner="nobody").tables == {}
         assert doctor(store) == []
     assert places_of(database_url, secret_of("maria")) == set()
+
+
+def test_whoever_goes_on_deletes_session_logs_in_the_same_folder_alone(database_url: str, tmp_path: Path) -> None:
+    """The mark keeps the folder. While it is not there, or another one is in its place, the rest is done and the mark stays."""
+    two_people(database_url)
+    home, away = tmp_path / "home", tmp_path / "away"
+    for folder in (home, tmp_path / "other"):
+        (folder / "projects" / "-work").mkdir(parents=True)
+    log, peters = (home / "projects" / "-work" / f"{name}-session.jsonl" for name in ("maria", "peter"))
+    for path in (log, peters):
+        path.write_text(secret_of("maria"))
+    before = rows(database_url)
+    assert die(database_url, 12, "within", home)
+    home.rename(away)
+    with Store.open(database_url) as store:
+        for begun in (True, False):
+            (step,) = [step for step in maintain(store).steps if step.name == "finish erasures"]
+            assert "session logs left" in str(step.error)
+            assert step.tables == (gone(before, rows(database_url)) if begun else {})
+            (problem,) = doctor(store)
+            assert (problem.code, str(home) in problem.message) == ("erasure_unfinished", True)
+            assert places_of(database_url, secret_of("maria")) == set()
+            if begun:
+                (tmp_path / "other").rename(home)
+        report = erase(store, **MARIA)
+        assert report.files == 0
+        assert [count for reason, count in report.kept.items() if "session logs" in reason] == [1]
+        home.rename(tmp_path / "other")
+        away.rename(home)
+        report = erase(store, **MARIA)
+        assert (report.files, report.tables) == (1, gone(before, rows(database_url)))
+        assert not [reason for reason in report.kept if "session logs" in reason]
+        assert doctor(store) == []
+    assert (log.exists(), peters.exists()) == (False, True)
+
+
+def test_a_folder_named_anew_takes_the_place_of_one_that_is_gone(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "home" / "projects" / "-work" / "maria-session.jsonl"
+    log.parent.mkdir(parents=True)
+    log.write_text(secret_of("maria"))
+
+    def refuses(*_: Any, **__: Any) -> None:
+        raise NotPermitted("a disk that is mounted to be read only")
+
+    with Store.open(database_url) as store:
+        with pytest.raises(NotFound):
+            erase(store, **MARIA, session_logs=tmp_path / "away")
+        assert doctor(store) == []
+        with monkeypatch.context() as patch:
+            patch.setattr("persist.maintenance.erasure_logs.erase_session_logs", refuses)
+            assert len(erase(store, **MARIA, session_logs=tmp_path / "home").kept) == 1
+        (tmp_path / "home").rename(tmp_path / "moved")
+        report = erase(store, **MARIA, session_logs=tmp_path / "moved")
+        assert (report.files, report.kept) == (1, {})
+        assert doctor(store) == []
 
 
 def test_one_that_fails_before_it_is_written_down_has_done_nothing(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:

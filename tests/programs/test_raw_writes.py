@@ -4,6 +4,7 @@ import shutil
 import sqlite3
 import threading
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 from persist import Store
 from persist.db.dialects.sqlite.row_guards import strict_guard_ddl
-from persist.maintenance import adopt, backup, doctor, erase
+from persist.maintenance import adopt, backup, doctor, erase, prune
 from persist.programs import agents_file, audit, create_run_file, open_run_file
 from persist.programs.models import STRICT_TABLES
 from persist.programs.schemas import AuditFinding
@@ -130,6 +131,20 @@ def test_an_erased_runs_notes_leave_no_byte(tmp_path: Path, sqlite3_shell: Sqlit
         assert sqlite3_shell.run(path, "UPDATE bindings SET value = 'nothing'").returncode == 0
         assert erase(store, session_id="theirs").tables["raw_writes"] == 1
     assert all(b"a secret that" not in found.read_bytes() for found in tmp_path.glob("many.db*"))
+
+
+def test_the_notes_of_a_file_of_its_own_stay_whatever_a_shell_did_to_the_run(tmp_path: Path) -> None:
+    with create_run_file(tmp_path, clock=lambda: datetime.now(UTC) + timedelta(hours=1)) as store:
+        assert store.path is not None
+        with closing(sqlite3.connect(store.path, isolation_level=None)) as raw:
+            raw.execute("UPDATE run SET state_mode = 'other'")
+            raw.execute("DELETE FROM run")
+            raw.execute("INSERT INTO imports (alias) VALUES ('of its own')")
+            raw.execute("INSERT INTO imports (run_id, alias) VALUES ('nobody', 'x')")
+            assert prune(store, "programs", older_than=timedelta(0)).tables == {"raw_writes": 1}
+            report = erase(store, session_id=store.run_id)
+            assert (report.tables, len(report.kept)) == ({}, 1)
+            assert raw.execute("SELECT count(*) FROM raw_writes").fetchall() == [(3,)]
 
 
 def test_a_strict_file_of_revision_0028_is_written_as_ever(tmp_path: Path, clock: FrozenClock, sqlite3_shell: Sqlite3) -> None:

@@ -12,9 +12,19 @@ SETTING = "persist.subagent_token"
 """The setting of a session that holds its token."""
 PERMIT = "persist_subagent_permit"
 """The function that returns the run, the frame and the agent of the session's token."""
+LASTING = "persist_subagent_lasts"
+"""The function that says of each row that is written whether the token is still good for it, whatever the transaction sees."""
 _TABLES = ("bindings", "agents", "agent_segments")
+_LASTING_ARGUMENTS = "(text, bigint, text)"
 _WORDS = "'input', 'output', 'let', 'const'"
 _LABEL_BYTES = 600
+_GOOD = (
+    "s.token_hash = pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to("
+    f"pg_catalog.current_setting('{SETTING}', true), 'UTF8')), 'hex')"
+    " AND s.isolation = 'role' AND s.ended_at IS NULL AND s.expires_at > pg_catalog.clock_timestamp() AND r.status = 'running'"
+)
+_AT_WORK = "e.status IN ('pending', 'executing')"
+_GIVES_UP = "PS001"
 _CHANGED = "kind, value, source_statement, attachment_path, updated_at"
 
 
@@ -36,8 +46,9 @@ def subagent_grants(role: str, schema: str, *, made: str, max_text_bytes: int) -
         ("agents", None, "memory, updated_at"),
         ("agent_segments", "run_id, agent_name, segment_number, prompt, summary", None),
     )
-    statements = [made, _refuse_tenants(schema), _permit(where), f"REVOKE ALL ON FUNCTION {where}.{PERMIT}() FROM PUBLIC;"]
-    statements += [f"GRANT USAGE ON SCHEMA {where} TO {to};", f"GRANT EXECUTE ON FUNCTION {where}.{PERMIT}() TO {to};"]
+    statements = [made, _refuse_tenants(schema), _permit(where), _lasting(where), f"GRANT USAGE ON SCHEMA {where} TO {to};"]
+    for function in (f"{where}.{PERMIT}()", f"{where}.{LASTING}{_LASTING_ARGUMENTS}"):
+        statements += [f"REVOKE ALL ON FUNCTION {function} FROM PUBLIC;", f"GRANT EXECUTE ON FUNCTION {function} TO {to};"]
     for table, inserted, updated in rights:
         statements.append(f"GRANT SELECT ON {name[table]} TO {to};")
         if inserted is not None:
@@ -72,10 +83,29 @@ def _permit(where: str) -> str:
         " SELECT s.run_id, s.execution_id, s.agent_name"
         f" FROM {where}.program_subagents s JOIN {where}.run r ON r.id = s.run_id"
         f" LEFT JOIN {where}.execution e ON e.run_id = s.run_id AND e.id = s.execution_id"
-        " WHERE s.token_hash = pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to("
-        f"pg_catalog.current_setting('{SETTING}', true), 'UTF8')), 'hex')"
-        " AND s.isolation = 'role' AND s.ended_at IS NULL AND s.expires_at > pg_catalog.clock_timestamp()"
-        " AND r.status = 'running' AND (s.execution_id IS NULL OR e.status IN ('pending', 'executing')) $$;"
+        f" WHERE {_GOOD} AND (s.execution_id IS NULL OR {_AT_WORK}) $$;"
+    )
+
+
+def _lasting(where: str) -> str:
+    """The policies' other function reads with the snapshot of the statement, which in REPEATABLE READ is that of the transaction.
+
+    A lock finds the rows as they are, or fails where the snapshot is older. A subtransaction that is rolled back gives it up at
+    once: otherwise a subagent that leaves its transaction open would keep everybody from ending its token, its frame and its run.
+    """
+    return (
+        f"CREATE OR REPLACE FUNCTION {where}.{LASTING}(of_run text, of_frame bigint, of_agent text) RETURNS boolean"
+        " LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$"
+        " DECLARE frame bigint; lasts boolean; BEGIN BEGIN"
+        f" SELECT s.execution_id INTO frame FROM {where}.program_subagents s JOIN {where}.run r ON r.id = s.run_id"
+        f" WHERE {_GOOD} AND s.run_id = of_run"
+        " AND CASE WHEN of_agent IS NULL THEN s.execution_id IS NOT DISTINCT FROM of_frame ELSE s.agent_name = of_agent END"
+        " FOR SHARE OF s, r; lasts := FOUND;"
+        " IF lasts AND frame IS NOT NULL THEN"
+        f" PERFORM 1 FROM {where}.execution e WHERE e.run_id = of_run AND e.id = frame AND {_AT_WORK} FOR SHARE;"
+        " lasts := FOUND; END IF;"
+        f" RAISE EXCEPTION SQLSTATE '{_GIVES_UP}';"
+        f" EXCEPTION WHEN SQLSTATE '{_GIVES_UP}' THEN NULL; END; RETURN lasts; END $$;"
     )
 
 
@@ -90,16 +120,23 @@ def _rules(where: str, table: str, max_text_bytes: int) -> tuple[str, str]:
 
     now = "updated_at BETWEEN now() - interval '1 day' AND now() + interval '1 day'"
     run = f"run_id = {permit('run_id')}"
+
+    def lasts(frame: str, agent: str) -> str:
+        return f"{where}.{LASTING}(run_id, {frame}, {agent})"  # of columns, so that it runs anew for each row
+
     if table == "bindings":
         return (
             f"{run} AND execution_id IS NOT DISTINCT FROM {permit('execution_id')}",
             f"attachment_path IS NULL AND kind IN ({_WORDS}) AND name ~ '^\\w[\\w.-]*$' AND octet_length(name) <= {_LABEL_BYTES}"
-            f" AND {now} AND {short('value', 'source_statement')}",
+            f" AND {now} AND {short('value', 'source_statement')} AND {lasts('execution_id', 'NULL')}",
         )
     if table == "agents":
-        return f"{run} AND name = {permit('agent_name')}", f"{now} AND {short('memory')}"
+        return f"{run} AND name = {permit('agent_name')}", f"{now} AND {short('memory')} AND {lasts('NULL', 'name')}"
     numbers = "segment_number BETWEEN 1 AND 1000000000"
-    return f"{run} AND agent_name = {permit('agent_name')}", f"{numbers} AND {short('prompt', 'summary')}"
+    return (
+        f"{run} AND agent_name = {permit('agent_name')}",
+        f"{numbers} AND {short('prompt', 'summary')} AND {lasts('NULL', 'agent_name')}",
+    )
 
 
 def _refuse_tenants(schema: str) -> str:

@@ -69,7 +69,7 @@ class LentFolder:
     """The folder of one subagent, which it may have changed in any way. No method follows a link or opens what is no file."""
 
     def __init__(self, home: Path, subagent: Subagent, limit: int) -> None:
-        self._home, self._limit = home, limit
+        self._home, self._limit, self._left = home, limit, limit
         self._name = folder_name(subagent)
 
     def rows(self) -> dict[str, list[tuple[Any, ...]]]:
@@ -81,16 +81,25 @@ class LentFolder:
         return read_lent_file(content, _DDL, COLUMNS, max_rows=MAX_ROWS, max_value_bytes=self._limit)
 
     def attachment(self, path: str) -> bytes:
-        """The content of an attachment. Raises InvalidValue unless it is a regular file in attachments/, not too large."""
+        """The content of an attachment. Raises InvalidValue unless it is a regular file in attachments/, not too large.
+
+        What is returned in all is limited, too: many rows may name one file, and a large file may take no room on the disk.
+        """
         parts = names.attachment_parts(path)
         if len(parts) != 2 or "\\" in path or path != f"{parts[0]}/{parts[1]}":
             raise InvalidValue("attachment_path", f"it names no file directly in {names.ATTACHMENTS}.")
         with self._opened(names.ATTACHMENTS) as folder:
-            return self._content(folder, parts[1])
+            content = self._content(folder, parts[1], self._left)
+        self._left -= len(content)
+        return content
 
-    def _content(self, folder: attachment_files.Folder, name: str) -> bytes:
+    def _content(self, folder: attachment_files.Folder, name: str, left: int | None = None) -> bytes:
         with folder.open(name, identities_in_use) as file:
             before = os.fstat(file.fileno())
+            if left is not None and left < before.st_size <= self._limit:
+                raise InvalidValue(
+                    "attachment_path", f"the attachments that rows name are together larger than {self._limit} bytes."
+                )
             content = file.read(self._limit + 1) if before.st_size <= self._limit else b""
             after = os.fstat(file.fileno())
         if max(before.st_size, len(content)) > self._limit:

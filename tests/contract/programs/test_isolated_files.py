@@ -153,6 +153,26 @@ def test_rows_that_are_refused_one_by_one(store: Any, folder: Path) -> None:
     assert limit > 0
 
 
+def test_attachments_have_a_limit_in_all(open_store: Any, store: Any, folder: Path) -> None:
+    """Many rows name one file, which takes no room where the subagent made it; a smaller one after it still fits."""
+    file = lend(store, folder)
+    attached = file.path.parent / "attachments"
+    attached.mkdir()
+    for name, size in (("sparse.md", 60_000), ("small.md", 10_000)):
+        with open(attached / name, "wb") as sparse:
+            sparse.truncate(size)
+    insert = "INSERT INTO bindings (name, kind, attachment_path) VALUES "
+    named = [*(("sparse", number) for number in range(5)), ("small", 5), ("small", 6), ("small", 7)]
+    written(file, insert + ", ".join(f"('v{number}', 'let', 'attachments/{name}.md')" for name, number in named))
+    small = open_store(settings=Settings(max_text_bytes=200_000))
+    found = taken(small, folder)
+    assert [one.name for one in found.taken] == ["v0", "v1", "v2", "v5", "v6"]
+    assert [one.name for one in found.refused] == ["v3", "v4", "v7"]
+    assert all("together larger than 200000 bytes" in one.reason for one in found.refused)
+    assert resolve(store, "v6") == "\0" * 10_000
+    assert taken(store, folder) == found
+
+
 def test_large_values_and_attachments(store: Any, folder: Path) -> None:
     file = lend(store, folder)
     (file.path.parent / "attachments").mkdir()

@@ -1,7 +1,7 @@
 """What a program that is not persist writes is noted by triggers, on either database; what persist writes is not."""
 
 from contextlib import suppress
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -143,3 +143,24 @@ def test_notes_are_copied_and_go_with_their_run(database_url: str, open_raw: Any
         assert prune(store, "programs", older_than=timedelta(0)).tables["raw_writes"] == 1
         assert raw.count("raw_writes") == 0
         assert [one.before for one in noted(target, OTHER)] == [{"value": f"the secret of {OTHER}"}]
+
+
+def test_what_is_left_of_runs_that_a_shell_deleted_or_made_up_goes_too(database_url: str, open_raw: Any) -> None:
+    with Store.open(database_url, clock=lambda: datetime.now(UTC) + timedelta(hours=1)) as store:
+        raw = open_raw(database_url)
+        for run in (RUN, OTHER):
+            make(store, run)
+            bind(store, "draft", f"the secret of {run}", run=run)
+        for table in ("bindings", "run"):
+            raw.rows(f"DELETE FROM {table}")
+        raw.rows("INSERT INTO bindings (run_id, name, kind, value) VALUES ('ghost', 'n', 'let', 'a secret')")
+        raw.rows("INSERT INTO imports (run_id, alias) VALUES ('', 'of no run')")
+        assert erase(store, session_id=RUN).tables == {"raw_writes": 2}
+        assert erase(store, session_id="ghost").tables == {"bindings": 1, "raw_writes": 1}
+        make(store, "alive")
+        raw.rows("UPDATE run SET state_mode = 'other'")
+        assert sorted(raw.rows("SELECT run_id FROM raw_writes")) == [("",), (OTHER,), (OTHER,), ("alive",)]
+        assert prune(store, "programs", older_than=2 * timedelta(hours=1)).tables == {}
+        for trial in (True, False):
+            assert prune(store, "programs", older_than=timedelta(0), dry_run=trial).tables == {"raw_writes": 3}
+        assert raw.rows("SELECT run_id FROM raw_writes") == [("alive",)]
