@@ -40,8 +40,31 @@ def row_guard_ddl(table: Table, schema: str | None = None) -> list[str]:
     return [
         _trigger(table.name, "insert", "INSERT", [(_inserted(table.name, guard), said(table.name, guard)) for guard in guards]),
         _trigger(table.name, "update", f"UPDATE OF {changed}", [(_changed(guard), said(table.name, guard)) for guard in guards]),
+        *kept_place_ddl(table),
         *raw_write_ddl(table),
     ]
+
+
+def kept_place_ddl(table: Table) -> list[str]:
+    """The triggers that refuse INSERT OR REPLACE and UPDATE OR REPLACE of another row in the place of one that is bound once.
+
+    A place is a rowid or a key. NEW.rowid is -1 before an INSERT that names none.
+    """
+    found = []
+    for guard in table.info.get(GUARDS, ()):
+        if isinstance(guard, BoundOnce):
+            key = _same_key(guard)
+            other = " OR ".join(f"bound.{name} IS NOT NEW.{name}" for name in (*guard.key, guard.column, *guard.fixed))
+            of = f"SELECT 1 FROM {table.name} AS bound WHERE bound.{guard.column} IN ({_words(guard)})"
+            inserted = f"NEW.rowid <> -1 AND EXISTS ({of} AND bound.rowid = NEW.rowid AND ({other}))"
+            same = "(" + ", ".join(f"OLD.{name}" for name in ("rowid", *guard.key)) + ")"
+            changed = (
+                f"{same} IS NOT {same.replace('OLD.', 'NEW.')}"
+                f" AND EXISTS ({of} AND bound.rowid <> OLD.rowid AND (bound.rowid = NEW.rowid OR {key}))"
+            )
+            found.append(_trigger(table.name, "place_insert", "INSERT", [(inserted, said(table.name, guard))]))
+            found.append(_trigger(table.name, "place_update", "UPDATE", [(changed, said(table.name, guard))]))
+    return found
 
 
 def strict_guard_ddl(tables: Sequence[Table], *, marked_rows: bool = False) -> list[str]:
@@ -70,11 +93,14 @@ def _trigger(table: str, suffix: str, event: str, refused: Sequence[tuple[str, s
 def _inserted(table: str, guard: Guard) -> str:
     if not isinstance(guard, BoundOnce):
         return _bad(guard)
-    keys = [name for name in guard.key if name != guard.frame]
-    same = [f"bound.{name} = NEW.{name}" for name in keys]
-    same += [f"coalesce(bound.{guard.frame}, -1) = coalesce(NEW.{guard.frame}, -1)", f"bound.{guard.column} IN ({_words(guard)})"]
+    same = f"{_same_key(guard)} AND bound.{guard.column} IN ({_words(guard)})"
     other = " OR ".join(f"bound.{name} IS NOT NEW.{name}" for name in (guard.column, *guard.fixed))
-    return f"EXISTS (SELECT 1 FROM {table} AS bound WHERE {' AND '.join(same)} AND ({other}))"
+    return f"EXISTS (SELECT 1 FROM {table} AS bound WHERE {same} AND ({other}))"
+
+
+def _same_key(guard: BoundOnce) -> str:
+    same = [f"bound.{name} = NEW.{name}" for name in guard.key if name != guard.frame]
+    return " AND ".join([*same, f"coalesce(bound.{guard.frame}, -1) = coalesce(NEW.{guard.frame}, -1)"])
 
 
 def _changed(guard: Guard) -> str:
