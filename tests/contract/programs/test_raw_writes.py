@@ -106,6 +106,43 @@ def test_a_shell_does_not_change_the_notes_and_does_not_fill_the_disk(store: Any
     assert len(noted(store, OTHER)) == 1
 
 
+def test_triggers_that_others_changed_or_made_are_told(store: Any, raw: Any) -> None:
+    make(store)
+    assert given(store, audit, RUN) == []
+    if raw.is_sqlite:
+        raw.rows("CREATE TRIGGER theirs AFTER INSERT ON raw_writes BEGIN SELECT 1; END")
+        raw.rows("DROP TRIGGER persist_row_guard_log_agents_updated")
+        raw.rows("CREATE TRIGGER persist_row_guard_log_agents_updated AFTER UPDATE ON agents BEGIN SELECT 1; END")
+        changed = ["persist_row_guard_log_agents_updated"]
+    else:
+        made = "FOR EACH ROW WHEN (false) EXECUTE FUNCTION"
+        raw.rows("CREATE FUNCTION theirs() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'")
+        raw.rows("CREATE TRIGGER theirs AFTER INSERT ON raw_writes FOR EACH ROW EXECUTE FUNCTION theirs()")
+        raw.rows("DROP TRIGGER persist_row_guard_log_agents_rows ON agents")
+        rows = "persist_row_guard_log_agents_rows AFTER INSERT OR UPDATE OR DELETE ON agents"
+        raw.rows(f"CREATE TRIGGER {rows} {made} persist_row_guard_log_agents('run_id', 'run_id,name')")
+        same = "CREATE OR REPLACE FUNCTION persist_row_guard_log_raw_writes() RETURNS trigger LANGUAGE plpgsql"
+        raw.rows(f"{same} AS 'BEGIN RETURN NEW; END'")
+        changed = [f"persist_row_guard_log_{name}" for name in ("agents_rows", "raw_writes", "raw_writes_made")]
+    assert [(one.code, one.subject) for one in given(store, audit, RUN)] == [
+        *(("guard_missing", f"trigger {name}") for name in changed),
+        ("trigger_unknown", "trigger theirs"),
+    ]
+
+
+def test_emptied_tables_have_their_own_room(store: Any, raw: Any) -> None:
+    make(store)
+    bind(store, "draft", "as it was")
+    if raw.is_sqlite:
+        return  # it has no TRUNCATE
+    raw.rows("DO $$ BEGIN FOR n IN 1..102 LOOP TRUNCATE agent_segments; END LOOP; END $$")
+    raw.rows("UPDATE bindings SET value = 'other'")
+    found = noted(store)
+    assert len(found) == 102
+    assert "what is of no run has room for 100" in found[-1].message
+    assert found[-2].before == {"value": "as it was"}
+
+
 def test_no_verb_of_the_library_leaves_a_note(database_url: str, open_raw: Any) -> None:
     """Every verb of programs, in a transaction, outside of one, and in a transaction of a host."""
     with Store.open(database_url) as store:

@@ -49,8 +49,8 @@ IF notes < room THEN
 EXECUTE 'INSERT INTO ' || home || '.{LOGGED}
 (run_id, at, table_name, operation, row_key_json, before_json, writer_json) VALUES ($1, $2, $3, $4, $5, $6, $7)'
 USING coalesce(this ->> TG_ARGV[0], ''), CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint), TG_TABLE_NAME,
-CASE WHEN moved THEN '{INSERT}' ELSE lower(TG_OP) END, (SELECT jsonb_object_agg(name, this -> name) FROM unnest(string_to_array(TG_ARGV[1], ',')) AS name
-WHERE TG_OP <> 'TRUNCATE'), CASE WHEN NOT moved THEN said END,
+CASE WHEN moved THEN '{INSERT}' ELSE lower(TG_OP) END, (SELECT jsonb_object_agg(name, this -> name)
+FROM unnest(string_to_array(TG_ARGV[1], ',')) AS name WHERE TG_OP <> 'TRUNCATE'), CASE WHEN NOT moved THEN said END,
 jsonb_build_object('role', {OUTER_ROLE}, 'application', current_setting('application_name'), 'pid', pg_backend_pid(),
 'address', host(inet_client_addr()));
 END IF;

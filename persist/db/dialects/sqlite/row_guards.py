@@ -6,6 +6,8 @@ from typing import Any
 
 from sqlalchemy import Table, Text, literal_column, select, text
 
+from persist.db.dialects.event_guards import CHANGES
+from persist.db.dialects.event_guards import PREFIX as EVENT_PREFIX
 from persist.db.dialects.sqlite.raw_writes import UNMARKED as NOT_OURS
 from persist.db.dialects.sqlite.raw_writes import raw_write_ddl
 from persist.db.schema.row_guards import (
@@ -23,11 +25,11 @@ from persist.db.statements.prepared import Row, Statement
 from persist.db.statements.schema_version import STRICT
 
 FOUND = Statement(
-    select(literal_column("name", Text()), literal_column("sql", Text()))
+    select(literal_column("name", Text()), literal_column("sql", Text()), literal_column("tbl_name", Text()))
     .select_from(text("sqlite_master"))
-    .where(text(f"type = 'trigger' AND substr(name, 1, {len(PREFIX)}) = '{PREFIX}'"))
+    .where(text("type = 'trigger'"))
 )
-"""The triggers of row guards that are there: name and statement."""
+"""All triggers that are there: name, statement and table."""
 _TRIGGERS = "SELECT name, sql FROM sqlite_master WHERE type = 'trigger' AND substr(name, 1, ?) = ? ORDER BY name"
 
 
@@ -139,9 +141,22 @@ def missing_row_guards(
     `strict`: the tables that only persist writes. `marked_rows`: as for `strict_guard_ddl`.
     """
     found = {row[0]: row[1] for row in rows}
-    expected = [statement for table in tables for statement in row_guard_ddl(table)]
-    expected += strict_guard_ddl(strict, marked_rows=marked_rows) if strict else []
-    return [name for name, statement in ((one.split()[2], one) for one in expected) if found.get(name) != statement]
+    expected = _expected(tables, strict, marked_rows=marked_rows)
+    return [name for name, statement in expected.items() if found.get(name) != statement]
+
+
+def unknown_triggers(rows: Iterable[Row], tables: Sequence[Table], strict: Sequence[Table]) -> list[str]:
+    """The names of the triggers of these tables, among the rows of FOUND, that persist did not make."""
+    ours = {table.name.lower() for table in tables}
+    known = set(_expected(tables, strict, marked_rows=False))
+    known |= {f"{EVENT_PREFIX}_{table}_{change.lower()}" for table in ours for change in CHANGES}
+    return [name for name, _, table in rows if table.lower() in ours and name not in known]
+
+
+def _expected(tables: Sequence[Table], strict: Sequence[Table], *, marked_rows: bool) -> dict[str, str]:
+    statements = [statement for table in tables for statement in row_guard_ddl(table)]
+    statements += strict_guard_ddl(strict, marked_rows=marked_rows) if strict else []
+    return {statement.split()[2]: statement for statement in statements}
 
 
 def lift_row_guards(driver: Any) -> Callable[[], None]:
