@@ -1,7 +1,8 @@
 """The triggers that note raw writes on SQLite, and the mark of persist's connections, which they look for.
 
-SQLite reads the text of every trigger when a connection is opened. So those of the tables only insert an unfinished note, with
-the instant 0 and the old and the new row, and the triggers of the table of notes do what is the same for all.
+SQLite reads the text of every trigger when a connection is opened. So the triggers of the table of notes do what is the same for
+all notes: they give them their instant, which is 1 until then, and take back those that are too many. While a trigger notes, the
+table of notes has a row 0, without which nobody but persist changes it.
 """
 
 import sqlite3
