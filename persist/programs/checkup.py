@@ -14,6 +14,7 @@ _SEVERITY = {
     "orphan": Severity.WARNING,
     "circle": Severity.WARNING,
     "guard_missing": Severity.WARNING,
+    "trigger_unknown": Severity.WARNING,
 }
 """The codes that doctor reports. Others tell what a raw writer did, which may be right."""
 

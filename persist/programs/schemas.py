@@ -261,7 +261,7 @@ class AuditFinding(Value):
 
     code: str
     """orphan, circle, unknown_word, status_not_ours, attachment_(missing, escapes, unused), unexpected_table, unreadable,
-    guard_missing, raw_write."""
+    guard_missing, trigger_unknown, raw_write."""
     subject: str
     message: str
     at: datetime | None = None

@@ -16,7 +16,7 @@ import persist
 from persist import Store
 from persist.db.dialects.roles import RoleKind
 from persist.errors import Conflict, InvalidValue
-from persist.programs import subagent
+from persist.programs import audit, subagent
 from persist.programs.subagents.isolation import SubagentRole
 from persist.schema.grants import grant_script
 
@@ -234,6 +234,61 @@ def test_tricks(scene: Scene, trick: str) -> None:
         assert raw.execute("UPDATE persist.bindings SET value = 'hurt' WHERE kind = 'const'").rowcount == 0
         assert raw.execute("SELECT * FROM persist.persist_subagent_permit()").fetchall() in ([(RUN, scene.frame, "captain")], [])
     assert everything(scene.url) == before
+
+
+def test_nobody_runs_the_functions_that_note_raw_writes(scene: Scene) -> None:
+    """They run as the owner of the tables: neither attached to a table of one's own, nor with tables that are found first."""
+    reader = f"persist-reader-{secrets.token_hex(4)}"
+    with psycopg.connect(scene.url, autocommit=True) as raw:
+        raw.execute(grant_script(RoleKind.READ_ONLY, role=reader, owner=str(make_url(scene.url).username)))
+        named = raw.execute(
+            "SELECT proname FROM pg_proc WHERE pronamespace = 'persist'::regnamespace AND prosecdef"
+            " AND prorettype = 'trigger'::regtype"
+        ).fetchall()
+    assert len(named) == 6
+    before = everything(scene.url)
+    forged = (
+        "CREATE TEMP TABLE raw_writes (run_id text, at bigint, table_name text, operation text, row_key_json jsonb,"
+        " before_json jsonb, writer_json jsonb)",
+        "GRANT ALL ON raw_writes TO PUBLIC",
+        "CREATE FUNCTION pg_temp.evil() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN UPDATE persist.bindings SET value = 'hurt'; RETURN NEW; END $$",
+        "CREATE TRIGGER evil BEFORE INSERT ON raw_writes FOR EACH ROW EXECUTE FUNCTION pg_temp.evil()",
+    )
+    url = make_url(scene.url).set(username=reader).render_as_string(hide_password=False)
+    for dsn in (scene.subagent().dsn, url):
+        with scene.connected(dsn) as raw:
+            for statement in forged:
+                raw.execute(statement)
+            for (function,) in named:
+                table = function.removeprefix("persist_row_guard_log_")
+                raw.execute(f"CREATE TEMP TABLE IF NOT EXISTS {table} (run_id text, id text, name text)")
+                with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                    raw.execute(
+                        f"CREATE TRIGGER v AFTER INSERT ON pg_temp.{table} FOR EACH ROW"
+                        f" EXECUTE FUNCTION persist.{function}('run_id', 'name')"
+                    )
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                raw.execute("INSERT INTO persist.raw_writes (run_id, at, table_name, operation) VALUES ('x', 1, 'run', 'insert')")
+    with psycopg.connect(scene.url) as raw:  # who may call them is refused as well, for any table but theirs
+        raw.execute("CREATE TEMP TABLE bindings (run_id text, name text)")
+        call = "FOR EACH ROW EXECUTE FUNCTION persist.persist_row_guard_log_bindings('run_id', 'name')"
+        raw.execute(f"CREATE TRIGGER v AFTER INSERT ON pg_temp.bindings {call}")
+        with pytest.raises(psycopg.errors.InsufficientPrivilege, match="the tables of its schema"):
+            raw.execute("INSERT INTO pg_temp.bindings VALUES ('a', 'b')")
+    assert everything(scene.url) == before
+    with psycopg.connect(scene.url) as raw:
+        assert raw.execute("SELECT count(*) FROM persist.raw_writes").fetchall() == [(0,)]
+        raw.execute(sql.SQL("DROP OWNED BY {role}; DROP ROLE {role}").format(role=sql.Identifier(reader)))
+    with scene.connected() as raw:
+        raw.execute("UPDATE agents SET memory = 'learnt'")
+    (found,) = [one for one in audit(scene.store, RUN) if one.code == "raw_write"]
+    assert found.writer is not None
+    assert (found.subject, found.before, found.writer["role"]) == (
+        "agents name='captain'",
+        {"memory": "memory of captain"},
+        scene.role,
+    )
 
 
 def test_functions_in_a_query_see_no_other_row(scene: Scene) -> None:

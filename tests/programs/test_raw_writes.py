@@ -50,6 +50,15 @@ def noted(store: Store, run: str) -> list[AuditFinding]:
             [("changed", "as it was"), ("deleted", "it's\n")],
         ),
         ("BEGIN; DELETE FROM bindings; ROLLBACK", []),
+        ("UPDATE bindings SET value = value || char(0) || 'more'", [("changed", "as it was")]),
+        ("UPDATE bindings SET value = char(0) || 'x'; DELETE FROM bindings", [("changed", "as it was"), ("deleted", "X'0078'")]),
+        ("INSERT OR REPLACE INTO bindings (rowid, name) SELECT rowid, 'x' FROM bindings", [("replaced", "as it was"), "x"]),
+        (
+            "UPDATE bindings SET value = CAST(x'ff41' AS TEXT); DELETE FROM bindings",
+            [("changed", "as it was"), ("deleted", "X'FF41'")],
+        ),
+        ("INSERT INTO bindings (name, value) VALUES (x'00', 9e999)", ["X'00'"]),
+        ("PRAGMA recursive_triggers = ON; REPLACE INTO bindings (name) VALUES ('draft')", [("deleted", "as it was"), "draft"]),
     ],
 )
 def test_the_command_line_is_told_on(
@@ -73,6 +82,41 @@ def test_the_command_line_is_told_on(
     with run_file.begin() as tx:
         tx.programs.bindings.bind(run, "draft", "by the library")
     assert noted(run_file, run) == found
+
+
+def test_an_execution_that_is_replaced_from_another_run(run_file: Store, run: str, raw: sqlite3.Connection) -> None:
+    """And a row of the number -1, which SQLite says before an INSERT that names no number, hides nothing."""
+    with run_file.begin() as tx:
+        frame = tx.programs.executions.begin(run, statement_index=1, statement_text="x").id
+    raw.execute("INSERT OR REPLACE INTO execution (id, run_id) VALUES (?, 'other')", (frame,))
+    raw.execute("INSERT INTO execution (id) VALUES (-1)")
+    raw.execute("INSERT INTO execution (statement_text) VALUES ('hidden')")
+    raw.commit()
+    assert [(one.subject, one.message.split()[2]) for one in noted(run_file, run)] == [
+        (f"execution id={frame}", "replaced"),
+        ("execution id=-1", "inserted"),
+        (f"execution id={frame + 1}", "inserted"),
+    ]
+    assert raw.execute("SELECT operation FROM raw_writes WHERE run_id = 'other'").fetchall() == [("insert",)]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "INSERT OR REPLACE INTO bindings (rowid, name) SELECT rowid, 'x' FROM bindings WHERE name = 'rules'",
+        "UPDATE OR REPLACE bindings SET name = 'rules' WHERE name = 'draft'",
+        "UPDATE OR REPLACE bindings SET rowid = (SELECT rowid FROM bindings WHERE name = 'rules') WHERE name = 'draft'",
+    ],
+)
+def test_nothing_takes_the_place_of_a_const(run_file: Store, run: str, raw: sqlite3.Connection, sql: str) -> None:
+    with run_file.begin() as tx:
+        tx.programs.bindings.bind(run, "rules", "be brief", kind="const")
+        tx.programs.bindings.bind(run, "draft", "x")
+    with pytest.raises(sqlite3.IntegrityError, match="bound once"):
+        raw.execute(sql)
+    raw.rollback()
+    with run_file.read() as tx:
+        assert [(one.name, one.kind) for one in tx.programs.bindings.list(run)] == [("draft", "let"), ("rules", "const")]
 
 
 def test_beside_a_library_that_writes(sqlite3_shell: Sqlite3, run_file: Store, run: str, file: Path) -> None:

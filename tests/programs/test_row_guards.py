@@ -203,7 +203,7 @@ def test_copies_and_backups_keep_the_guards_and_older_rows(
     for place in (tmp_path / "copy.db", tmp_path / "backup.db"):
         assert values(place) == rows
         assert triggers(place) == triggers(file)
-        assert len(triggers(place)) == 33
+        assert len(triggers(place)) == 36
         assert sqlite3_shell.run(place, "UPDATE bindings SET value = 'other' WHERE name = 'topic'").returncode != 0
         with open_run_file(place) as store:
             assert "attachment_escapes" in [one.code for one in audit(store, run)]
@@ -216,7 +216,7 @@ def test_guards_and_the_event_log_stand_side_by_side(
     with run_file.begin() as tx:
         tx.programs.bindings.bind(run, "draft", "next")
     run_file.switch_events(False)
-    assert len(triggers(file)) == 33
+    assert len(triggers(file)) == 36
     told = sqlite3_shell.run(file, "UPDATE bindings SET value = 'other' WHERE name = 'topic'")
     assert BOUND_ONCE in told.stderr
 
@@ -230,7 +230,7 @@ def test_what_was_set_aside_is_put_back_as_it_was(run_file: Store, raw: sqlite3.
     (kept,) = quarantined(run_file)
     restore_row(run_file, kept.id)
     assert raw.execute("SELECT metadata FROM execution").fetchall() == [("not json",)]
-    assert len(triggers(file)) == 33
+    assert len(triggers(file)) == 36
 
 
 def test_a_rebuilt_run_has_its_consts_and_guards(

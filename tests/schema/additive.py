@@ -55,8 +55,8 @@ _TRIGGER_TAKES_AWAY = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 _CHANGED_ROWS = re.compile(r"\b(?:UPDATE|DELETE\s+FROM)\s+(\S+)", re.IGNORECASE)
-_DYNAMIC = re.compile(r"\bEXECUTE\s+'([^']*)' \|\| quote_ident\(TG_TABLE_SCHEMA\) \|\| '\.([^']*)'", re.IGNORECASE)
-"""A statement of a function on a table of the trigger's own schema, which is judged like any other."""
+_DYNAMIC = re.compile(r"\bEXECUTE\s+'([^']*)' \|\| home \|\| '\.([^']*)'", re.IGNORECASE)
+"""A statement of a function on a table of the function's own schema, which is judged like any other."""
 _WRITES = re.compile(r"\bINSERT\s+(OR\s+\w+\s+)?INTO\s+(\S+)", re.IGNORECASE)
 
 

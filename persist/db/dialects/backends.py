@@ -90,6 +90,13 @@ def missing_row_guards(
     return postgres_row_guards.missing_row_guards(found, tables)
 
 
+def unknown_triggers(dialect: Dialect, found: Sequence[Row], tables: Sequence[Table], strict: Sequence[Table] = ()) -> list[str]:
+    """The names of the triggers of these tables that were found and that persist did not make; `strict` as above."""
+    if dialect.schema is None:
+        return sqlite_row_guards.unknown_triggers(found, tables, strict)
+    return postgres_row_guards.unknown_triggers(found, tables)
+
+
 def lift_row_guards(dialect: Dialect, driver: Any) -> Callable[[], None]:
     """Let the open transaction carry or repair rows that break the rules of row guards, until the returned function is called."""
     if dialect.schema is None:

@@ -12,6 +12,8 @@ LOGGED = "raw_writes"
 """The key of a table's `info` for its declaration, and the name of the table of notes."""
 MAX_NOTES = 1000
 """Notes of one run; what follows is not noted, so that nobody fills a disk, or pushes the first notes out."""
+MAX_EMPTIED = 100
+"""Notes of emptied tables, which are of no run: of the schema, or of the rows of a SQLite file that name no run."""
 MAX_CHARACTERS = 10_000
 """Characters that a note keeps of one value."""
 WRITER = "writer"
@@ -22,8 +24,8 @@ SETTING = "persist.writes"
 """The setting that is 'on' in persist's transactions on Postgres."""
 INSERT, REPLACE, UPDATE, DELETE, TRUNCATE = "insert", "replace", "update", "delete", "truncate"
 """What a raw write did. `replace`: an INSERT OR REPLACE took this row away. A note whose instant is 0 is unfinished."""
-KEPT = "raw_writes: notes of raw writes are only deleted by persist, with their run"
-"""What the database says of a raw writer that changes the notes."""
+KEPT = "raw_writes: notes of raw writes are only deleted by persist, with their run, and only made by its triggers"
+"""What the database says to a raw writer that changes the notes, or forges one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from typing import Any
 from sqlalchemy import literal_column, select
 
 from persist.db.changes.batch import Batch, Pending
-from persist.db.dialects.backends import ask_row_guards, missing_row_guards
-from persist.db.schema.raw_writes import DELETE, INSERT, MAX_NOTES, REPLACE, TRUNCATE, UPDATE
+from persist.db.dialects.backends import ask_row_guards, missing_row_guards, unknown_triggers
+from persist.db.schema.raw_writes import DELETE, INSERT, MAX_EMPTIED, MAX_NOTES, REPLACE, TRUNCATE, UPDATE
 from persist.db.schema.row_guards import GUARDS
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.own_scope import stored_scope
@@ -37,11 +37,14 @@ _R, _E, _S, _W = runs.c, executions.c, segments.c, raw_writes.c
 _RUN = Statement(select(_R.status, _R.written_status).where(_R.id == param("run")))
 _TREE = Statement(select(_E.id, _E.parent_id, _E.status, _E.written_status).where(_E.run_id == param("run")).order_by(_E.id))
 _SEGMENTS = Statement(select(_S.id, _S.agent_name).where(_S.run_id == param("run")).order_by(_S.id))
-_RAW = Statement(
+_NOTES = (
     select(_W.at, _W.table_name, _W.operation, _W.row_key_json, _W.writer_json, _W.before_json)
-    .where((_W.run_id == param("run")) | (_W.run_id == literal_column("''")), _W.at != literal_column("0"))
+    .where(_W.at != literal_column("0"))
     .order_by(_W.id)
-    .limit(literal_column(str(MAX_NOTES + 1)))
+)
+_RAW = Statement(_NOTES.where(_W.run_id == param("run")).limit(literal_column(str(MAX_NOTES + 1))))
+_OF_NO_RUN = Statement(
+    _NOTES.where(_W.run_id == literal_column("''"), _W.run_id != param("run")).limit(literal_column(str(MAX_EMPTIED)))
 )
 RAW_WRITE = "raw_write"
 """The code of what a program that is not persist wrote."""
@@ -58,6 +61,7 @@ class Audited:
         self.guards: Pending[list[Row]] = ask_row_guards(work.runtime.dialect, batch)
         self.left: Pending[Row | None] = batch.row(LEFT)
         self.raw_writes: Pending[list[Row]] = batch.rows(_RAW, run=stored)
+        self.of_no_run: Pending[list[Row]] = batch.rows(_OF_NO_RUN, run=stored)
         self.segments: Pending[list[Row]] = batch.rows(_SEGMENTS, run=stored)
 
 
@@ -134,18 +138,22 @@ def audit_tables(work: UnitOfWork, run_id: str, ours: set[str]) -> Iterator[Audi
             yield AuditFinding.of("unexpected_table", f"table {name}", "extensions are named x_…")
 
 
-def audit_raw_writes(rows: Sequence[Row]) -> Iterator[AuditFinding]:
-    """Tell what programs that are not persist wrote, from the notes that triggers made of it."""
-    for at, table, operation, key, writer, before in rows[:MAX_NOTES]:
-        if any(map(is_unreadable, (at, table, operation, key, writer, before))):
+def audit_raw_writes(rows: Sequence[Row], of_no_run: Sequence[Row]) -> Iterator[AuditFinding]:
+    """Tell what programs that are not persist wrote, from the notes that triggers made of it.
+
+    of_no_run   notes of no run, such as those of emptied tables: whoever fills their room leaves the run its own
+    """
+    for at, table, operation, key, writer, before in (*of_no_run, *rows[:MAX_NOTES]):
+        if any(map(is_unreadable, (at, table, operation))):
             continue  # `audit_cells` reports it
         subject = f"{table} {_named(key)}" if isinstance(key, dict) else f"table {table}"
         noted = {"before": before if isinstance(before, dict) else None, "writer": writer if isinstance(writer, dict) else None}
         role = "" if noted["writer"] is None else f" of the role {shown(noted['writer'].get('role'))}"
         message = f"it was {_DONE.get(operation, shown(operation))} by a raw writer{role} at {at:%Y-%m-%d %H:%M:%S} UTC."
         yield AuditFinding.of(RAW_WRITE, subject, message, at=at, **noted)
-    if len(rows) >= MAX_NOTES:
-        yield AuditFinding.of(RAW_WRITE, "notes", f"a run has room for {MAX_NOTES:,}: what was written later has none.")
+    for found, room, whose in ((rows, MAX_NOTES, "a run"), (of_no_run, MAX_EMPTIED, "what is of no run")):
+        if len(found) >= room:
+            yield AuditFinding.of(RAW_WRITE, "notes", f"{whose} has room for {room:,}: what was written later has none.")
 
 
 def _named(key: dict[str, Any]) -> str:
@@ -154,13 +162,15 @@ def _named(key: dict[str, Any]) -> str:
 
 
 def audit_guards(work: UnitOfWork, found: Sequence[Row], left: Row | None) -> Iterator[AuditFinding]:
-    """Find row guards that somebody took away, after which a raw writer may have changed a const, or anything else."""
+    """Find row guards that somebody took away or changed, and triggers that others made: anything may have been written then."""
     runtime = work.runtime
     strict = STRICT_TABLES if runtime.strict else ()
     if left is not None and not work.writable:
         yield AuditFinding.of("guard_missing", f"_meta {left[0]}", "somebody left persist's mark there: nobody is refused.")
     for name in missing_row_guards(runtime.dialect, found, GUARDED, strict, marked_rows=runtime.marks_writes):
         yield AuditFinding.of("guard_missing", f"trigger {name}", "it is not there as it was made: nothing checked raw writers.")
+    for name in unknown_triggers(runtime.dialect, found, GUARDED, strict):
+        yield AuditFinding.of("trigger_unknown", f"trigger {name}", "persist did not make it: it writes in persist's name, too.")
 
 
 def _status(

@@ -208,7 +208,7 @@ class ProgramRuns(Repository):
             *audits.audit_bindings(work, id, bound, frames, unused=has_folder),
             *audits.audit_agents(audited.segments.result, dict(known)),
             *audits.audit_guards(work, audited.guards.result, audited.left.result),
-            *audits.audit_raw_writes(audited.raw_writes.result),
+            *audits.audit_raw_writes(audited.raw_writes.result, audited.of_no_run.result),
             *audits.audit_tables(work, id, {VERSION_TABLE, *(table.name for table in work.runtime.tables())}),
         ]
         return [*found, *audits.audit_cells(work)]

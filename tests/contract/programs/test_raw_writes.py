@@ -15,6 +15,7 @@ from persist.programs import audit
 from persist.programs.models import raw_writes
 from persist.programs.schemas import AuditFinding
 from persist.store.transaction import work_of
+from persist.testing import FrozenClock
 from tests.contract.programs.scenes import OTHER, RUN, begin, bind, do, given, make
 from tests.statemachines.scene import arguments, verbs
 from tests.statemachines.scene import make as make_one_of_everything
@@ -57,6 +58,17 @@ def test_a_shells_changes_are_told_with_what_was_there_before(store: Any, raw: A
             assert {"role", "application", "pid", "address"} == set(one.writer)
 
 
+def test_a_row_that_moves_between_runs_is_told_in_both(store: Any, raw: Any) -> None:
+    make(store)
+    make(store, OTHER)
+    bind(store, "planted", "x", run=OTHER)
+    raw.rows("UPDATE bindings SET run_id = ?, value = 'y' WHERE name = 'planted'", RUN)
+    (left,), (came,) = noted(store, OTHER), noted(store)
+    assert (left.subject, left.before) == ("bindings name='planted'", {"run_id": OTHER, "value": "x"})
+    assert (came.subject, came.before) == ("bindings name='planted'", None)
+    assert "it was inserted by a raw writer" in came.message
+
+
 def test_what_is_undone_and_what_changes_nothing_is_not_told(store: Any, raw: Any) -> None:
     make(store)
     bind(store, "draft", "as it was")
@@ -71,7 +83,16 @@ def test_a_shell_does_not_change_the_notes_and_does_not_fill_the_disk(store: Any
     make(store, OTHER)
     bind(store, "draft", "as it was")
     raw.rows("UPDATE bindings SET value = 'the first'")
-    for statement in ("DELETE FROM raw_writes", "UPDATE raw_writes SET before_json = NULL"):
+    forged = "INSERT INTO raw_writes (id, run_id, at, table_name, operation) VALUES"
+    for statement in (
+        "DELETE FROM raw_writes",
+        "UPDATE raw_writes SET before_json = NULL",
+        "UPDATE raw_writes SET at = 0",
+        "UPDATE raw_writes SET id = 0",
+        f"{forged} (77, '{RUN}', 1, 'bindings', 'insert')",
+        f"{forged} (77, '{RUN}', 0, 'bindings', 'insert')",
+        f"{forged} (1, '{RUN}', 1, 'bindings', 'insert')".replace("INSERT", "INSERT OR REPLACE" if raw.is_sqlite else "INSERT"),
+    ):
         with pytest.raises(Exception, match="notes of raw writes are only deleted by persist"):
             raw.rows(statement)
     many = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1100)"
@@ -83,6 +104,43 @@ def test_a_shell_does_not_change_the_notes_and_does_not_fill_the_disk(store: Any
     assert "a run has room for 1,000" in found[-1].message
     raw.rows("INSERT INTO imports (run_id, alias) VALUES (?, 'x')", OTHER)
     assert len(noted(store, OTHER)) == 1
+
+
+def test_triggers_that_others_changed_or_made_are_told(store: Any, raw: Any) -> None:
+    make(store)
+    assert given(store, audit, RUN) == []
+    if raw.is_sqlite:
+        raw.rows("CREATE TRIGGER theirs AFTER INSERT ON raw_writes BEGIN SELECT 1; END")
+        raw.rows("DROP TRIGGER persist_row_guard_log_agents_updated")
+        raw.rows("CREATE TRIGGER persist_row_guard_log_agents_updated AFTER UPDATE ON agents BEGIN SELECT 1; END")
+        changed = ["persist_row_guard_log_agents_updated"]
+    else:
+        made = "FOR EACH ROW WHEN (false) EXECUTE FUNCTION"
+        raw.rows("CREATE FUNCTION theirs() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'")
+        raw.rows("CREATE TRIGGER theirs AFTER INSERT ON raw_writes FOR EACH ROW EXECUTE FUNCTION theirs()")
+        raw.rows("DROP TRIGGER persist_row_guard_log_agents_rows ON agents")
+        rows = "persist_row_guard_log_agents_rows AFTER INSERT OR UPDATE OR DELETE ON agents"
+        raw.rows(f"CREATE TRIGGER {rows} {made} persist_row_guard_log_agents('run_id', 'run_id,name')")
+        same = "CREATE OR REPLACE FUNCTION persist_row_guard_log_raw_writes() RETURNS trigger LANGUAGE plpgsql"
+        raw.rows(f"{same} AS 'BEGIN RETURN NEW; END'")
+        changed = [f"persist_row_guard_log_{name}" for name in ("agents_rows", "raw_writes", "raw_writes_made")]
+    assert [(one.code, one.subject) for one in given(store, audit, RUN)] == [
+        *(("guard_missing", f"trigger {name}") for name in changed),
+        ("trigger_unknown", "trigger theirs"),
+    ]
+
+
+def test_emptied_tables_have_their_own_room(store: Any, raw: Any) -> None:
+    make(store)
+    bind(store, "draft", "as it was")
+    if raw.is_sqlite:
+        return  # it has no TRUNCATE
+    raw.rows("DO $$ BEGIN FOR n IN 1..102 LOOP TRUNCATE agent_segments; END LOOP; END $$")
+    raw.rows("UPDATE bindings SET value = 'other'")
+    found = noted(store)
+    assert len(found) == 102
+    assert "what is of no run has room for 100" in found[-1].message
+    assert found[-2].before == {"value": "as it was"}
 
 
 def test_no_verb_of_the_library_leaves_a_note(database_url: str, open_raw: Any) -> None:
@@ -129,7 +187,8 @@ def test_a_hosts_transaction_is_marked_while_a_verb_runs_and_no_longer(database_
 
 
 def test_notes_are_copied_and_go_with_their_run(database_url: str, open_raw: Any, tmp_path: Path) -> None:
-    with Store.open(database_url) as store, Store.open(f"sqlite:///{(tmp_path / 'copy.db').as_posix()}") as target:
+    clock = FrozenClock()
+    with Store.open(database_url, clock=clock) as store, Store.open(f"sqlite:///{(tmp_path / 'copy.db').as_posix()}") as target:
         raw = open_raw(database_url)
         for run in (RUN, OTHER):
             make(store, run)
@@ -140,6 +199,7 @@ def test_notes_are_copied_and_go_with_their_run(database_url: str, open_raw: Any
         assert [one.before for one in noted(target)] == [{"value": f"the secret of {RUN}"}]
         assert erase(store, session_id=RUN).tables["raw_writes"] == 1
         assert raw.rows("SELECT run_id FROM raw_writes") == [(OTHER,)]
+        clock.advance(seconds=2)
         assert prune(store, "programs", older_than=timedelta(0)).tables["raw_writes"] == 1
         assert raw.count("raw_writes") == 0
         assert [one.before for one in noted(target, OTHER)] == [{"value": f"the secret of {OTHER}"}]

@@ -1,7 +1,8 @@
 """The triggers that note raw writes on SQLite, and the mark of persist's connections, which they look for.
 
-SQLite reads the text of every trigger when a connection is opened. So those of the tables only insert an unfinished note, with
-the instant 0 and the old and the new row, and the triggers of the table of notes do what is the same for all.
+SQLite reads the text of every trigger when a connection is opened. So the triggers of the table of notes do what is the same for
+all notes: they give them their instant, which is 1 until then, and take back those that are too many. While a trigger notes, the
+table of notes has a row 0, without which nobody but persist changes it.
 """
 
 import sqlite3
@@ -36,23 +37,23 @@ _FUNCTION = "sqlite_source_id"
 _MARKED: set[int] = set()
 """The ids of those connections of hosts that a transaction of persist uses now."""
 _KNOWN = "persist_mark"
-_FORGET = f"DELETE FROM {LOGGED} WHERE at = 0"
 _NOW = "CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)"
+_NOTING = f"INSERT OR IGNORE INTO {LOGGED} (id, at, table_name, operation) VALUES (0, 0, '', '')"
+"""The first statement of a trigger that notes: while that row is there, notes are changed."""
+_FORGET = f"DELETE FROM {LOGGED} WHERE at = 0"
 _COLUMNS = f"{LOGGED} (run_id, at, table_name, operation, row_key_json, before_json)"
-_TEXT = "replace(substr(o.value, 2, length(o.value) - 2), '''''', '''')"
-_VALUE = (
-    f"CASE WHEN o.value = 'NULL' THEN NULL WHEN o.value NOT GLOB '*[^0-9-]*' THEN CAST(o.value AS INTEGER)"
-    f" WHEN substr(o.value, 1, 1) <> '''' THEN substr(o.value, 1, {MAX_CHARACTERS})"
-    f" WHEN length({_TEXT}) <= {MAX_CHARACTERS} THEN {_TEXT}"
-    f" ELSE substr({_TEXT}, 1, {MAX_CHARACTERS}) || ' ... (' || length({_TEXT}) || ' characters)' END"
+_KEY = "json_group_object(c, v) FILTER (WHERE k)"
+_BEFORE = "json_group_object(c, v) FILTER (WHERE d)"
+_BY_HAND = f"{UNMARKED} AND NOT EXISTS (SELECT 1 FROM {LOGGED} WHERE id = 0)"
+
+
+_TOLD = (
+    "CASE WHEN typeof(x) = 'blob' OR instr(x, char(0)) OR x GLOB '*' || char(65533) || '*'"
+    f" THEN quote(substr(CAST(x AS BLOB), 1, {MAX_CHARACTERS // 2})) WHEN typeof(x) = 'real' THEN quote(x)"
+    f" WHEN length(x) > {MAX_CHARACTERS} THEN substr(x, 1, {MAX_CHARACTERS}) || ' ... (' || length(x) || ' characters)'"
+    " ELSE x END"
 )
-"""A value from the SQL literal that `quote` made of it, which JSON can hold whatever it is."""
-_BEFORE = (
-    f"CASE WHEN before_json IS NOT NULL THEN (SELECT json_group_object(o.key, {_VALUE})"
-    " FROM json_each(before_json, '$[0]') AS o WHERE CASE"
-    " WHEN json_array_length(before_json) = 1 THEN o.value <> 'NULL'"
-    " ELSE o.value IS NOT json_extract(before_json, '$[1].' || o.key) END) END"
-)
+"""A value as JSON can hold it, cut: bytes, and text that is none, as a literal of SQL."""
 
 
 def mark_connection(driver: sqlite3.Connection) -> None:
@@ -94,52 +95,91 @@ def raw_write_ddl(table: Table) -> list[str]:
     if rule is None:
         return _finishing()
     name, columns = table.name, [column.name for column in table.columns]
-    met = " OR ".join(f"({_same(rule, key)})" for key in rule.keys)
 
     def trigger(suffix: str, event: str, *statements: str) -> str:
-        return _trigger(name, suffix, f"{event} ON {name} WHEN {NOT_A_CONNECTION}", *statements)
+        return _trigger(name, suffix, f"{event} ON {name} WHEN {NOT_A_CONNECTION}", _NOTING, *statements)
 
-    def note(row: str, operation: str, rows: str) -> str:
-        key = ", ".join(f"'{column}', {row}.{column}" for column in rule.keys[0])
-        scope = f"{row}.{rule.scope}"
+    def scope(row: str) -> str:
+        of = f"{row}.{rule.scope}"
         if rule.scope == "id":  # the row of the run itself; the others of its own file have the scope ''
-            scope = f"CASE WHEN {scope} IS (SELECT value FROM _meta WHERE key = 'run_id') THEN '' ELSE {scope} END"
-        return f"INSERT INTO {_COLUMNS} SELECT {scope}, 0, '{name}', '{operation}', json_object({key}), {rows}"
+            return f"CASE WHEN {of} IS (SELECT value FROM _meta WHERE key = 'run_id') THEN '' ELSE {of} END"
+        return of
 
-    old, new, was = (_row(columns, row) for row in ("OLD", "NEW", "was"))
+    def told(row: str, other: str | None = None) -> str:
+        """Rows of a column each: its name `c`, what it said `v`, whether it is of the key `k` and to be told `d`."""
+        rows = ", ".join(f"('{one}', {row}.{one}, {int(one in rule.keys[0])}, {_of(other, one)})" for one in columns)
+        return (
+            f"FROM (SELECT c, {_TOLD} AS v, k, x IS NOT y AS d FROM (SELECT 0 AS c, 0 AS x, 0 AS k, 0 AS y UNION ALL"
+            f" VALUES {rows}) WHERE k OR x IS NOT y)"
+        )
+
+    def note(row: str, operation: str, before: str, rows: str) -> str:
+        return f"INSERT INTO {_COLUMNS} SELECT {scope(row)}, 1, '{name}', '{operation}', {_KEY}, {before} {rows}"
+
+    def inserted(condition: str) -> str:
+        rows = ", ".join(f"('{one}', NEW.{one})" for one in rule.keys[0])
+        found = (
+            f"SELECT c, {_TOLD} AS v, 1 AS k FROM (SELECT 0 AS c, 0 AS x UNION ALL VALUES {rows}) WHERE c <> 0 AND {condition}"
+        )
+        return note("NEW", INSERT, "NULL", f"FROM ({found}) GROUP BY k")
+
+    same = " OR ".join(f"({_same(rule, key)})" for key in rule.keys)
+    there = (
+        f"CAST(writer_json AS INTEGER) <> NEW.rowid AND EXISTS (SELECT 1 FROM {name} AS is_now WHERE is_now.rowid = writer_json)"
+    )
+    moved = f"NEW.{rule.scope} IS NOT OLD.{rule.scope}"
+    old, new = (", ".join(f"{row}.{one}" for one in columns) for row in ("OLD", "NEW"))
     return [
+        # a note of a row that may be replaced: whether it has the key of the new one, its rowid, and [its key, what it said]
         trigger(
-            "meets", "BEFORE INSERT", _FORGET, f"{note('was', REPLACE, f'json_array({was})')} FROM {name} AS was WHERE {met}"
+            "meets",
+            "BEFORE INSERT",
+            f"{_FORGET} AND id <> 0",
+            f"INSERT INTO {_COLUMNS[:-1]}, writer_json) SELECT {scope('was')}, 0, '{name}', '{REPLACE}',"
+            f" ({same}) AND was.{rule.scope} IS NEW.{rule.scope}, (SELECT json_array({_KEY}, {_BEFORE}) {told('was')}), was.rowid"
+            f" FROM {name} AS was WHERE was.rowid = NEW.rowid OR {same}",
+            f"{_FORGET} AND id = 0",
         ),
-        trigger("inserted", "AFTER INSERT", note("NEW", INSERT, "NULL")),
-        trigger("updated", "AFTER UPDATE", note("OLD", UPDATE, f"json_array({old}, {new})")),
-        trigger("deleted", "AFTER DELETE", note("OLD", DELETE, f"json_array({old})")),
+        trigger(
+            "inserted",
+            "AFTER INSERT",
+            f"{_FORGET} AND id <> 0 AND {there}",
+            f"UPDATE {LOGGED} SET at = 2 WHERE at = 0 AND id <> 0",
+            inserted(f"NOT EXISTS (SELECT 1 FROM {LOGGED} WHERE at = 2 AND row_key_json = '1')"),
+            f"UPDATE {LOGGED} SET at = {_NOW}, row_key_json = json_extract(before_json, '$[0]'),"
+            " before_json = json_extract(before_json, '$[1]'), writer_json = NULL WHERE at = 2",
+            _FORGET,
+        ),
+        trigger("updated", "AFTER UPDATE", note("OLD", UPDATE, _BEFORE, told("OLD", "NEW")), inserted(moved), _FORGET).replace(
+            f"{NOT_A_CONNECTION} BEGIN", f"{NOT_A_CONNECTION} AND ({old}) IS NOT ({new}) BEGIN"
+        ),
+        trigger("deleted", "AFTER DELETE", note("OLD", DELETE, _BEFORE, told("OLD")), _FORGET),
     ]
 
 
-def _finishing() -> list[str]:
-    """The triggers of the table of notes: they finish a note, or take it back, and refuse to change a finished one.
+def _of(row: str | None, column: str) -> str:
+    return "NULL" if row is None else f"{row}.{column}"
 
-    A note of an INSERT that met a row is finished when the row was inserted. If the statement did something else, such as
-    nothing, or an UPDATE, it is taken back with the next note.
+
+def _finishing() -> list[str]:
+    """The triggers of the table of notes: they give a note its instant, take back one too many, and refuse other writers.
+
+    A note of an INSERT that met a row has the instant 0 until the row is inserted. If the statement did something else, such
+    as nothing, or an UPDATE, it is taken back with the next note.
     """
-    unfinished = f"FROM {LOGGED} WHERE run_id = NEW.run_id AND at = 0 AND id"
-    no_change = "json_extract(NEW.before_json, '$[0]') = json_extract(NEW.before_json, '$[1]')"
-    full = f"(SELECT count(*) FROM {LOGGED} WHERE run_id = NEW.run_id) > {MAX_NOTES}"
+    full = f"(SELECT count(*) FROM {LOGGED} WHERE run_id = NEW.run_id AND id > 0) > {MAX_NOTES}"
     refuse = f"SELECT RAISE(ABORT, '{KEPT}')"
     return [
         _trigger(
             LOGGED,
             "finished",
-            f"AFTER INSERT ON {LOGGED} WHEN NEW.at = 0 AND {NOT_A_CONNECTION}",
-            f"DELETE {unfinished} < NEW.id AND NEW.operation NOT IN ('{INSERT}', '{REPLACE}')",
-            f"DELETE {unfinished} <= NEW.id AND ({_IN_VERB} OR {no_change} OR {full})",
-            f"DELETE {unfinished} = NEW.id AND NEW.operation = '{INSERT}' AND EXISTS (SELECT 1 {unfinished} < NEW.id)",
-            f"UPDATE {LOGGED} SET at = {_NOW}, before_json = {_BEFORE}"
-            f" WHERE run_id = NEW.run_id AND at = 0 AND id <= NEW.id AND NEW.operation <> '{REPLACE}'",
+            f"AFTER INSERT ON {LOGGED} WHEN NEW.id <> 0 AND NEW.at IN (0, 1) AND {NOT_A_CONNECTION}",
+            f"UPDATE {LOGGED} SET at = {_NOW} WHERE id = NEW.id AND at = 1",
+            f"DELETE FROM {LOGGED} WHERE id = NEW.id AND ({_IN_VERB} OR {full})",
         ),
-        _trigger(LOGGED, "kept_update", f"BEFORE UPDATE ON {LOGGED} WHEN OLD.at <> 0 AND {UNMARKED}", refuse),
-        _trigger(LOGGED, "kept_delete", f"BEFORE DELETE ON {LOGGED} WHEN OLD.at <> 0 AND {UNMARKED}", refuse),
+        _trigger(LOGGED, "made", f"BEFORE INSERT ON {LOGGED} WHEN NEW.id <> 0 AND {_BY_HAND}", refuse),
+        _trigger(LOGGED, "kept_update", f"BEFORE UPDATE ON {LOGGED} WHEN {_BY_HAND}", refuse),
+        _trigger(LOGGED, "kept_delete", f"BEFORE DELETE ON {LOGGED} WHEN OLD.at <> 0 AND {_BY_HAND}", refuse),
     ]
 
 
@@ -154,9 +194,3 @@ def _same(rule: LoggedWrites, key: Sequence[str]) -> str:
         f"coalesce(was.{name}, -1) = coalesce(NEW.{name}, -1)" if name == rule.frame else f"was.{name} = NEW.{name}"
         for name in key
     )
-
-
-def _row(columns: Sequence[str], row: str) -> str:
-    """A JSON object of SQL literals, one for each column."""
-    named = ", ".join(f"'{name}', quote({row}.{name})" for name in columns)
-    return f"json_object({named})"

@@ -6,6 +6,8 @@ from typing import Any
 
 from sqlalchemy import Table, Text, literal_column, select, text
 
+from persist.db.dialects.event_guards import CHANGES
+from persist.db.dialects.event_guards import PREFIX as EVENT_PREFIX
 from persist.db.dialects.sqlite.raw_writes import UNMARKED as NOT_OURS
 from persist.db.dialects.sqlite.raw_writes import raw_write_ddl
 from persist.db.schema.row_guards import (
@@ -23,11 +25,11 @@ from persist.db.statements.prepared import Row, Statement
 from persist.db.statements.schema_version import STRICT
 
 FOUND = Statement(
-    select(literal_column("name", Text()), literal_column("sql", Text()))
+    select(literal_column("name", Text()), literal_column("sql", Text()), literal_column("tbl_name", Text()))
     .select_from(text("sqlite_master"))
-    .where(text(f"type = 'trigger' AND substr(name, 1, {len(PREFIX)}) = '{PREFIX}'"))
+    .where(text("type = 'trigger'"))
 )
-"""The triggers of row guards that are there: name and statement."""
+"""All triggers that are there: name, statement and table."""
 _TRIGGERS = "SELECT name, sql FROM sqlite_master WHERE type = 'trigger' AND substr(name, 1, ?) = ? ORDER BY name"
 
 
@@ -40,8 +42,31 @@ def row_guard_ddl(table: Table, schema: str | None = None) -> list[str]:
     return [
         _trigger(table.name, "insert", "INSERT", [(_inserted(table.name, guard), said(table.name, guard)) for guard in guards]),
         _trigger(table.name, "update", f"UPDATE OF {changed}", [(_changed(guard), said(table.name, guard)) for guard in guards]),
+        *kept_place_ddl(table),
         *raw_write_ddl(table),
     ]
+
+
+def kept_place_ddl(table: Table) -> list[str]:
+    """The triggers that refuse INSERT OR REPLACE and UPDATE OR REPLACE of another row in the place of one that is bound once.
+
+    A place is a rowid or a key. NEW.rowid is -1 before an INSERT that names none.
+    """
+    found = []
+    for guard in table.info.get(GUARDS, ()):
+        if isinstance(guard, BoundOnce):
+            key = _same_key(guard)
+            other = " OR ".join(f"bound.{name} IS NOT NEW.{name}" for name in (*guard.key, guard.column, *guard.fixed))
+            of = f"SELECT 1 FROM {table.name} AS bound WHERE bound.{guard.column} IN ({_words(guard)})"
+            inserted = f"NEW.rowid <> -1 AND EXISTS ({of} AND bound.rowid = NEW.rowid AND ({other}))"
+            same = "(" + ", ".join(f"OLD.{name}" for name in ("rowid", *guard.key)) + ")"
+            changed = (
+                f"{same} IS NOT {same.replace('OLD.', 'NEW.')}"
+                f" AND EXISTS ({of} AND bound.rowid <> OLD.rowid AND (bound.rowid = NEW.rowid OR {key}))"
+            )
+            found.append(_trigger(table.name, "place_insert", "INSERT", [(inserted, said(table.name, guard))]))
+            found.append(_trigger(table.name, "place_update", "UPDATE", [(changed, said(table.name, guard))]))
+    return found
 
 
 def strict_guard_ddl(tables: Sequence[Table], *, marked_rows: bool = False) -> list[str]:
@@ -70,11 +95,14 @@ def _trigger(table: str, suffix: str, event: str, refused: Sequence[tuple[str, s
 def _inserted(table: str, guard: Guard) -> str:
     if not isinstance(guard, BoundOnce):
         return _bad(guard)
-    keys = [name for name in guard.key if name != guard.frame]
-    same = [f"bound.{name} = NEW.{name}" for name in keys]
-    same += [f"coalesce(bound.{guard.frame}, -1) = coalesce(NEW.{guard.frame}, -1)", f"bound.{guard.column} IN ({_words(guard)})"]
+    same = f"{_same_key(guard)} AND bound.{guard.column} IN ({_words(guard)})"
     other = " OR ".join(f"bound.{name} IS NOT NEW.{name}" for name in (guard.column, *guard.fixed))
-    return f"EXISTS (SELECT 1 FROM {table} AS bound WHERE {' AND '.join(same)} AND ({other}))"
+    return f"EXISTS (SELECT 1 FROM {table} AS bound WHERE {same} AND ({other}))"
+
+
+def _same_key(guard: BoundOnce) -> str:
+    same = [f"bound.{name} = NEW.{name}" for name in guard.key if name != guard.frame]
+    return " AND ".join([*same, f"coalesce(bound.{guard.frame}, -1) = coalesce(NEW.{guard.frame}, -1)"])
 
 
 def _changed(guard: Guard) -> str:
@@ -113,9 +141,22 @@ def missing_row_guards(
     `strict`: the tables that only persist writes. `marked_rows`: as for `strict_guard_ddl`.
     """
     found = {row[0]: row[1] for row in rows}
-    expected = [statement for table in tables for statement in row_guard_ddl(table)]
-    expected += strict_guard_ddl(strict, marked_rows=marked_rows) if strict else []
-    return [name for name, statement in ((one.split()[2], one) for one in expected) if found.get(name) != statement]
+    expected = _expected(tables, strict, marked_rows=marked_rows)
+    return [name for name, statement in expected.items() if found.get(name) != statement]
+
+
+def unknown_triggers(rows: Iterable[Row], tables: Sequence[Table], strict: Sequence[Table]) -> list[str]:
+    """The names of the triggers of these tables, among the rows of FOUND, that persist did not make."""
+    ours = {table.name.lower() for table in tables}
+    known = set(_expected(tables, strict, marked_rows=False))
+    known |= {f"{EVENT_PREFIX}_{table}_{change.lower()}" for table in ours for change in CHANGES}
+    return [name for name, _, table in rows if table.lower() in ours and name not in known]
+
+
+def _expected(tables: Sequence[Table], strict: Sequence[Table], *, marked_rows: bool) -> dict[str, str]:
+    statements = [statement for table in tables for statement in row_guard_ddl(table)]
+    statements += strict_guard_ddl(strict, marked_rows=marked_rows) if strict else []
+    return {statement.split()[2]: statement for statement in statements}
 
 
 def lift_row_guards(driver: Any) -> Callable[[], None]:
