@@ -1,4 +1,4 @@
-"""The folders of session logs that an erasure empties, as its mark keeps them: whoever goes on must reach the same folder."""
+"""The folders of session logs that an erasure empties, as its mark keeps them: who goes on must reach the same one."""
 
 import os
 from collections.abc import Sequence

@@ -141,7 +141,7 @@ def finish(
 ) -> tuple[Mark | None, bool]:
     """Remove an erasure of which these parts are done and the logs in these folders; or note that the `rest` is done.
 
-    Returns the erasure, None if somebody else removed it, and whether another call has meanwhile added to it.
+    Returns the erasure, None if somebody else removed it, and whether another call has added to it since then.
     """
     mark = mark_of(work, id)
     if mark is None:
