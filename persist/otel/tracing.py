@@ -1,5 +1,6 @@
 """Spans of transactions, verbs, statements and recorders' turns. Of what is stored they name sessions, agents and models."""
 
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -15,6 +16,7 @@ from persist.db.observation.tracing import TurnTrace
 from persist.otel.quiet import is_quiet
 from persist.otel.verb_names import verb_name
 
+log = logging.getLogger("persist")
 _SECOND = 1_000_000_000
 
 
@@ -56,7 +58,11 @@ class StoreTracer:
     def start(self, name: str, kind: SpanKind, context: Context | None, start: int | None = None, **given: Any) -> Span:
         """Begin a span of the store. `start`: nanoseconds since 1970, now if None."""
         attributes = {**self.attributes, **given.pop("attributes")}
-        return self.tracer.start_span(name, context, kind, attributes, start_time=start, record_exception=False, **given)
+        try:
+            return self.tracer.start_span(name, context, kind, attributes, start_time=start, record_exception=False, **given)
+        except Exception as error:  # a sampler's or a processor's: the transaction holds a lock, and goes on
+            _tell(error)
+            return trace.INVALID_SPAN
 
     def fail(self, span: Span, error: BaseException | None) -> None:
         """Mark the span as failed. Neither the error's message nor its traceback, which may quote content."""
@@ -83,7 +89,19 @@ class StoreTracer:
         if rows >= 0:
             span.set_attribute("persist.rows", rows)
         self.fail(span, error)
-        span.end(end)
+        _end(span, end)
+
+
+def _end(span: Span, at: int | None = None) -> None:
+    """End a span. What a processor raises must not look like the end of the transaction, which may have committed."""
+    try:
+        span.end(at)
+    except Exception as error:
+        _tell(error)
+
+
+def _tell(error: Exception) -> None:
+    log.warning("a span was not made or not exported: its tracer raised %s", type(error).__name__)
 
 
 class Transaction:
@@ -160,7 +178,7 @@ class Transaction:
             self._store.commits.record(committing, self._store.attributes)
         elif outcome != "read" or error is not None:
             self._store.fail(span, error or self._error)
-        span.end()
+        _end(span)
 
 
 class Verb:
@@ -193,7 +211,7 @@ class Verb:
             span.set_attribute("db.response.returned_rows", returned)
         self._store.fail(span, error)
         self._transaction.verb_ended(error)
-        span.end()
+        _end(span)
         attributes = {**self._store.attributes, "db.operation.name": self._name}
         if error is not None:
             attributes["error.type"] = type(error).__name__
@@ -249,7 +267,7 @@ class Turn:
         counts = {"persist.chunks": tally.chunks, "persist.bytes": tally.bytes, "persist.folds": tally.folds}
         self._span.set_attributes(counts)
         self._store.fail(self._span, error)
-        self._span.end()
+        _end(self._span)
 
 
 class RecorderWrite:
@@ -277,4 +295,4 @@ class RecorderWrite:
         if self._store.statements:
             self._span.set_attributes({"persist.rows": self._rows, "persist.bytes": self._sent})
         self._store.fail(self._span, error)
-        self._span.end()
+        _end(self._span)

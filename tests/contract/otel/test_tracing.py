@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.trace import SpanKind, StatusCode
 
 from persist import AsyncStore, Store, otel
@@ -247,3 +248,30 @@ def test_a_second_call_replaces_the_first(store: Any) -> None:
         assert "persist.transactions" not in first.metrics()
     with pytest.raises(InvalidValue):
         otel.instrument(object())  # type: ignore[arg-type]  # on purpose
+
+
+class Raising(SpanProcessor):
+    """Raises where a span begins, and where one ends."""
+
+    def on_start(self, span: Any, parent_context: Any = None) -> None:
+        raise ValueError
+
+    def on_end(self, span: Any) -> None:
+        raise ValueError
+
+
+@pytest.mark.parametrize("raises", ["on_start", "on_end"])
+def test_a_tracer_that_raises_costs_no_transaction(store: Any, raises: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    quiet = "on_end" if raises == "on_start" else "on_start"
+    monkeypatch.setattr(Raising, quiet, getattr(SpanProcessor, quiet))
+    tracers = TracerProvider(shutdown_on_exit=False)
+    tracers.add_span_processor(Raising())
+    end = otel.instrument(real(store), tracer_provider=tracers, statements=True)
+    try:
+        session = create(store)
+        assert store.chat.sessions.get(session).id == session
+    finally:
+        end()
+    create(store)
+    assert len(store.chat.sessions.list().items) == 2
+    assert (store.metrics().writing, store.metrics().reading) == (0, 0)
