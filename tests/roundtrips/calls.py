@@ -25,6 +25,8 @@ _NEEDED = {
     "events.trim": ("older_than", "stream_id"),
     "histories.records.put": ("entries",),
     "programs.subagents.take_in": ("folder",),
+    "telemetry.usage.sample": ("model",),
+    "usage.budgets.set": ("max_cost_usd_micros",),
     "workflows.limits.set": ("concurrency",),
 }
 """Arguments of which a call needs one, or which go with others."""
