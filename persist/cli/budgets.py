@@ -22,11 +22,11 @@ def budgets() -> None:
 @as_json
 @quiet("Print the keys alone.")
 def ls(database: Database, as_json: bool, quiet: bool) -> None:
-    """List budgets by key and period, and what is used of them now. With --json: an object with `items`."""
+    """List budgets by key and period, and what is used of them now. With --json: an object with `items` and `cursor`."""
     with database.open(read_only=True) as store, store.read() as tx:
         found = tx.usage.budgets.standings()
     if as_json:
-        say_json({"items": [standing.model_dump(mode="json") for standing in found]})
+        say_json({"items": [standing.model_dump(mode="json") for standing in found], "cursor": None})
     elif quiet:
         for standing in found:
             say(inline(standing.budget.key))

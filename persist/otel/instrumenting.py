@@ -13,7 +13,7 @@ try:
 except ModuleNotFoundError as error:
     raise ImportError("persist.otel.instrument needs OpenTelemetry: pip install 'agent-persist[otel]'.") from error
 
-from persist.otel.instruments import Instruments
+from persist.otel.instruments import GLOBAL, Instruments
 from persist.otel.tracing import StoreTracer
 
 if TYPE_CHECKING:
@@ -43,7 +43,8 @@ def instrument(
     """
     runtime = _runtime(store)
     attributes = {"db.system.name": runtime.dialect.name, "persist.store": name or _name(runtime)}
-    instruments = Instruments(metrics.get_meter(SCOPE, meter_provider=meter_provider), runtime, attributes)
+    meter = metrics.get_meter(SCOPE, meter_provider=meter_provider)
+    instruments = Instruments(meter, GLOBAL if meter_provider is None else meter_provider, runtime, attributes)
     tracer = StoreTracer(
         trace.get_tracer(SCOPE, tracer_provider=tracer_provider),
         attributes,

@@ -5,7 +5,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from opentelemetry.metrics import CallbackOptions, Meter, Observation
 
@@ -57,10 +57,51 @@ GAUGES: dict[str, tuple[str, str, Read, str]] = {
 }
 
 
+class Observed:
+    """The stores that one meter observes: of an instrument's name the SDK knows the callback alone that came first."""
+
+    _of_providers: ClassVar["weakref.WeakKeyDictionary[object, Observed]"] = weakref.WeakKeyDictionary()
+    _mutex = threading.Lock()
+
+    def __init__(self, meter: Meter) -> None:
+        self._stores: list[Instruments] = []
+        for name, (unit, what, read, by) in COUNTERS.items():
+            meter.create_observable_counter(name, [self._observer(read, by)], unit, what)
+        for name, (unit, what, read, by) in GAUGES.items():
+            meter.create_observable_gauge(name, [self._observer(read, by)], unit, what)
+
+    @classmethod
+    def of(cls, provider: object, meter: Meter) -> "Observed":
+        """That of the provider, whose meter is given."""
+        with cls._mutex:
+            found = cls._of_providers.get(provider)
+            if found is None:
+                found = cls._of_providers[provider] = cls(meter)
+            return found
+
+    def add(self, store: "Instruments") -> None:
+        """Observe a store, too."""
+        with self._mutex:
+            self._stores = [one for one in self._stores if one.is_open] + [store]
+
+    def _observer(self, read: Read, by: str) -> Callable[[CallbackOptions], Iterable[Observation]]:
+        def observe(_: CallbackOptions) -> list[Observation]:
+            return [found for store in self._stores for found in store.observe(read, by)]
+
+        return observe
+
+
+class _Global:
+    """Stands for the global provider, whichever that is or becomes."""
+
+
+GLOBAL = _Global()
+
+
 class Instruments:
     """The instruments of one store. They hold it weakly, and observe nothing once it is closed."""
 
-    def __init__(self, meter: Meter, runtime: Runtime, attributes: Mapping[str, str]) -> None:
+    def __init__(self, meter: Meter, provider: object, runtime: Runtime, attributes: Mapping[str, str]) -> None:
         self._runtime = weakref.ref(runtime)
         self._attributes = dict(attributes)
         self._mutex = threading.Lock()
@@ -70,30 +111,31 @@ class Instruments:
         self.duration = meter.create_histogram("db.client.operation.duration", "s", "Duration of verbs.")
         self.waits = meter.create_histogram("persist.transaction.wait", "s", "Waiting of a write transaction to begin.")
         self.commits = meter.create_histogram("persist.transaction.commit", "s", "Duration of a COMMIT.")
-        for name, (unit, what, read, by) in COUNTERS.items():
-            meter.create_observable_counter(name, [self._observer(read, by)], unit, what)
-        for name, (unit, what, read, by) in GAUGES.items():
-            meter.create_observable_gauge(name, [self._observer(read, by)], unit, what)
+        Observed.of(provider, meter).add(self)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a store to observe."""
+        runtime = self._runtime()
+        return not (runtime is None or runtime.closed or runtime.forked or self._ended)
 
     def end(self) -> None:
         """Observe nothing any more."""
         self._ended = True
 
-    def _observer(self, read: Read, by: str) -> Callable[[CallbackOptions], Iterable[Observation]]:
-        def observe(_: CallbackOptions) -> list[Observation]:
-            metrics = self._reading()
-            found: Any = None if metrics is None else read(metrics)
-            if found is None:
-                return []
-            if isinstance(found, dict):
-                return [Observation(number, {**self._attributes, by: key}) for key, number in found.items()]
-            return [Observation(found, self._attributes)]
-
-        return observe
+    def observe(self, read: Read, by: str) -> list[Observation]:
+        """What there is to observe of one instrument."""
+        metrics = self._reading()
+        found: Any = None if metrics is None else read(metrics)
+        if found is None:
+            return []
+        if isinstance(found, dict):
+            return [Observation(number, {**self._attributes, by: key}) for key, number in found.items()]
+        return [Observation(found, self._attributes)]
 
     def _reading(self) -> Metrics | None:
         runtime = self._runtime()
-        if runtime is None or runtime.closed or runtime.forked or self._ended:
+        if runtime is None or not self.is_open:
             return None
         with self._mutex:
             if time.monotonic() - self._read_at > _FRESH:

@@ -96,6 +96,10 @@ class UsageBudgets(Repository):
             for span, (cost, tokens) in used.items():
                 counts = {"cost_usd_micros": cost, "tokens": tokens, "passed": 0}
                 batch.run(_COUNTED, key=key, period=cycle, starts_at=span.starts_at, ends_at=span.ends_at, **counts)
+            always = span_of(Period.TOTAL, zone, now)
+            if 0 in most.values() and always not in used:  # used up in every period, also before anything is used in it
+                nothing = {"cost_usd_micros": 0, "tokens": 0, "passed": spending.USED_UP}
+                batch.run(_COUNTED, key=key, period=cycle, starts_at=always.starts_at, ends_at=always.ends_at, **nothing)
         for span, (cost, tokens) in used.items():
             passed = spending.passed_by(cost, tokens, most["max_cost_usd_micros"], most["max_tokens"])
             spending.note(work, key, cycle, span.starts_at, 0, passed)
@@ -171,6 +175,6 @@ def _standing(work: UnitOfWork, budget: Budget) -> BudgetStanding:
     else:
         span = span_of(budget.period, budget.timezone, work.now())
     row = work.row(_USED, of_key=budget.key, of_period=budget.period, of_start=span.starts_at)
-    cost, tokens, passed = row or (0, 0, 0)
+    cost, tokens, passed = row or (0, 0, spending.USED_UP if 0 in (budget.max_cost_usd_micros, budget.max_tokens) else 0)
     used = {"cost_usd_micros": cost, "tokens": tokens, "passed": passed}
     return construct(BudgetStanding, {"budget": budget, "starts_at": span.starts_at, "ends_at": span.ends_at, **used})

@@ -264,3 +264,15 @@ def test_a_message_that_just_came_may_still_be_named(store: Store, clock: Frozen
     age(clock, 2)
     assert prune(store, "conversations", older_than=3 * DAY).tables == {}
     assert prune(store, "conversations", older_than=timedelta(0)).tables == {"messages": 1}
+
+
+def test_a_sum_of_usage_goes_when_its_last_instant_is_old(database_url: str, clock: FrozenClock) -> None:
+    """Until then it may be of calls that stay: those of the hour and of the day in which the age ends."""
+    noon = clock().replace(hour=12, minute=0, second=0, microsecond=0)
+    with Store.open(database_url, clock=clock) as store:
+        for hours in (-30, -9, 2, 3, 8):
+            store.usage.calls.record(model="m", instance_id="box", at=noon + timedelta(hours=hours, minutes=45), token_input=1)
+        clock.advance(delta=noon + timedelta(days=7, hours=2, minutes=30) - clock())
+        prune(store, "usage", older_than=timedelta(days=7))
+        assert [one.calls for one in store.usage.by_hour().items] == [1, 1, 1]
+        assert [one.calls for one in store.usage.by_day().items] == [4]

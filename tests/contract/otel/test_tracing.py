@@ -1,9 +1,12 @@
 """Spans and metrics of a store, in the exporters of the real SDK."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.trace import SpanKind, StatusCode
 
@@ -275,3 +278,29 @@ def test_a_tracer_that_raises_costs_no_transaction(store: Any, raises: str, monk
     create(store)
     assert len(store.chat.sessions.list().items) == 2
     assert (store.metrics().writing, store.metrics().reading) == (0, 0)
+
+
+def test_stores_of_one_provider_are_observed_each(tmp_path: Path) -> None:
+    reader = InMemoryMetricReader()
+    meters = MeterProvider([reader], shutdown_on_exit=False)
+
+    def observed() -> set[str]:
+        found = reader.get_metrics_data()
+        every = (
+            [] if found is None else [one for of in found.resource_metrics for scope in of.scope_metrics for one in scope.metrics]
+        )
+        points = [point for one in every if one.name == "persist.transactions" for point in one.data.data_points]
+        return {str(point.attributes["persist.store"]) for point in points if point.attributes}
+
+    with Store.open(tmp_path / "a.db") as first, Store.open(tmp_path / "b.db") as second:
+        end = otel.instrument(first, meter_provider=meters)
+        otel.instrument(second, meter_provider=meters)
+        assert observed() == {"a.db", "b.db"}
+        end()
+        assert observed() == {"b.db"}
+        otel.instrument(second, meter_provider=meters)
+        assert observed() == {"b.db"}
+    with Store.open(tmp_path / "a.db") as again:
+        otel.instrument(again, meter_provider=meters)
+        assert observed() == {"a.db"}
+    meters.shutdown()

@@ -204,3 +204,18 @@ def test_a_call_over_budget_happened_and_is_recorded_unless_it_asks(store: Any) 
             tx.usage.budgets.check(["owner:maria", "agent:build"])
         tx.usage.budgets.check(["owner:maria"])
     assert (used(store, "agent:build"), sums(store, "by_day")[0].calls) == ([(0, 20, 100)], 2)
+
+
+def test_a_budget_of_nothing_is_used_up_in_every_period(store: Any, clock: Any) -> None:
+    made = queue(store, concurrency_key="owner:maria")
+    budget(store, "owner:maria", max_tokens=0)
+    for _ in range(2):
+        assert claim(store) is None
+        assert used(store, "owner:maria") == [(0, 0, 100)]
+        with store.read() as tx, pytest.raises(BudgetExceeded):
+            tx.usage.budgets.check(["owner:maria"])
+        clock.advance(delta=2 * DAY)
+    budget(store, "owner:maria", max_tokens=1)
+    found = claim(store)
+    assert found is not None
+    assert found.run_id == made
