@@ -25,6 +25,7 @@ DOMAINS = {
     "conversations": "conversations.md",
     "programs": "programs.md",
     "telemetry": "telemetry.md",
+    "usage": "usage.md",
     "checkpoints": "integrations.md",
     "histories": "integrations.md",
     "transcripts": "integrations.md",
@@ -56,7 +57,17 @@ PACKAGES = (
 )
 """Packages of domains that offer names beside their verbs."""
 
-_FACES = ("Store", "AsyncStore", "Transaction", "Recorder", "Tenants", "AsyncTenants", "Page")
+_FACES = (
+    "Store",
+    "AsyncStore",
+    "Transaction",
+    "AsyncTransaction",
+    "Recorder",
+    "AsyncRecorder",
+    "Tenants",
+    "AsyncTenants",
+    "Page",
+)
 _ERRORS = "errors.md"
 
 

@@ -16,8 +16,8 @@ from persist.store.store import Store
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_SCHEME = re.compile(r"[A-Za-z][\w+.-]+:")
-"""How a URL begins. A path on Windows begins with one letter and a colon."""
+_SCHEME = re.compile(r"[A-Za-z][\w+.-]+:|:|.*:[^/\\]*@")
+"""How a URL begins, or what has a user and a password. A path on Windows begins with one letter and a colon."""
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
 

@@ -72,7 +72,7 @@ class Observed:
 
     @classmethod
     def of(cls, provider: object, meter: Meter) -> "Observed":
-        """That of the provider, whose meter is given."""
+        """The stores that the meter of a provider observes."""
         with cls._mutex:
             found = cls._of_providers.get(provider)
             if found is None:

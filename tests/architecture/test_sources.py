@@ -17,7 +17,11 @@ PACKAGE = sources("persist")
 EVERYTHING = sources("persist", "tests", "alembic", "examples")
 
 MAX_LINES = 350
-LONGER: dict[str, str] = {"persist/__init__.py": "it is one list of names"}
+LONGER: dict[str, str] = {
+    "persist/__init__.py": "it is one list of names",
+    "alembic/versions/0030_raw_writes_and_actors.py": "it spells out every trigger on both databases",
+    "tests/faults/test_subagent_role.py": "it is all that one role may not, on one server",
+}
 """A module over the soft cap, and why it is not split."""
 
 DIALECT_WORDS = re.compile(r"sqlite|postgres|psycopg|jsonb|pragma", re.IGNORECASE)

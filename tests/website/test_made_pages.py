@@ -1,7 +1,8 @@
 """What the site adds to docs/: files beside it as pages, flowcharts as boxes. `make docs-build` proves the rest."""
 
+from persist.schema.metadata import domain_of, metadata
 from tests.markdown import DOCS, ROOT
-from website import elsewhere, floors
+from website import elsewhere, floors, reference
 
 
 def test_links_that_leave_docs_lead_to_pages_of_those_files() -> None:
@@ -24,3 +25,7 @@ def test_flowcharts_become_boxes() -> None:
     assert "```mermaid" not in made
     assert made.count("<div") == made.count("</div>")
     assert "errors" in made
+
+
+def test_the_reference_has_every_domain_with_tables() -> None:
+    assert set(reference.DOMAINS) == {domain_of(table) for table in metadata.tables.values()} - {"db"}
