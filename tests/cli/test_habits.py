@@ -22,7 +22,10 @@ from tests.markdown import ROOT
 LISTS: list[tuple[str, ...]] = [
     *(("ls", domain) for domain in ("chat", "workflows")),
     *((group, "ls") for group in ("agent_tasks", "app_sessions", "approvals", "blobs", "checkpoints", "consumers")),
-    *((group, "ls") for group in ("conversations", "events", "histories", "limits", "messaging", "overrides", "programs")),
+    *(
+        (group, "ls")
+        for group in ("budgets", "conversations", "events", "histories", "limits", "messaging", "overrides", "programs")
+    ),
     *((group, "ls") for group in ("quarantine", "replay_streams", "runs", "schedules", "telemetry", "transcripts")),
     ("histories", "runs"),
     ("signals", "ls", "run_nobody"),
