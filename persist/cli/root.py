@@ -26,7 +26,7 @@ COMMANDS = {
     "approvals": ("persist.cli.approvals", "approvals", "List and answer what waits for a person."),
     "signals": ("persist.cli.signals", "signals", "Tell runs something, and list what they were told."),
     "limits": ("persist.cli.limits", "limits", "List, set and lift limits of workflows and keys."),
-    "usage": ("persist.cli.usage", "usage", "What models were used for how much, by day or by who used them."),
+    "usage": ("persist.cli.usage", "usage", "Usage of models and its cost, by day or by group."),
     "budgets": ("persist.cli.budgets", "budgets", "List, set and lift budgets of owners, agents and more."),
     "overrides": ("persist.cli.overrides", "overrides", "Switch workflows and schedules off and on."),
     "schedules": ("persist.cli.schedules", "schedules", "List, set, switch, remove and fire schedules of runs."),

@@ -24,7 +24,7 @@ def _filters(command: Any) -> Any:
     return command
 
 
-@click.command("usage", short_help="What models were used for how much, by day or by who used them.")
+@click.command("usage", short_help="Usage of models and its cost, by day or by group.")
 @on_database
 @click.option("--by", type=_LINES, default=str(Bucket.DAY), show_default=True, help="A line for each.")
 @click.option("--since", callback=to_age, metavar="AGE", help="Only the time since so long ago: 12h, 30d.")
