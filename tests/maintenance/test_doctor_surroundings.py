@@ -84,6 +84,7 @@ def test_what_a_raw_writer_left_in_a_run(tmp_path: Path, clock: FrozenClock) -> 
         ("program_circle", "warning"),
         ("program_guard_missing", "warning"),
         ("program_orphan", "warning"),
+        ("program_raw_write", "info"),
     }
 
 
