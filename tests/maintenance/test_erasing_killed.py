@@ -48,8 +48,8 @@ def test_killed_again_and_again_it_still_goes_on(database_url: str, new_database
         assert sorted(of_peter) == sorted(row for of in before.values() for row in of if "peter" in row)
         told = events(store)
         assert [event.position for event in told] == sorted({event.position for event in told})
-        for stream in {event.stream for event in told}:
-            seqs = [event.seq for event in told if event.stream == stream]
+        for stream in {event.stream_id for event in told}:
+            seqs = [event.seq for event in told if event.stream_id == stream]
             assert seqs == list(range(1, len(seqs) + 1)), stream
         url = new_database()
         with Store.open(url) as target:
