@@ -11,9 +11,6 @@ from persist.db.dialects.postgres.pipelining import PipelinedConnection
 _PING = ";"
 """What the pool asks of a connection that has rested: on a slow machine now and then one more."""
 
-_MARK = "SELECT sqlite_source_id()"
-"""What a new connection of a file asks, which pools make when they need one."""
-
 
 def seen_statements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A list that grows by every statement of every connection that is opened from now on, on whatever thread it runs."""
@@ -22,7 +19,7 @@ def seen_statements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def traced(*args: Any, **options: Any) -> sqlite3.Connection:
         connection: sqlite3.Connection = connect(*args, **options)
-        connection.set_trace_callback(lambda statement: None if statement == _MARK else seen.append(statement))
+        connection.set_trace_callback(seen.append)
         return connection
 
     def told(cursor: Any, query: Any, *args: Any, **options: Any) -> Any:

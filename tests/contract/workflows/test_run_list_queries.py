@@ -16,8 +16,7 @@ BLOBS = ("context", "scratch", "node_statuses")
 
 
 def selects(statements: list[str]) -> list[str]:
-    queries = (one for one in statements if one.lstrip().upper().startswith(("SELECT", "WITH")))
-    return [one for one in queries if "sqlite_source_id" not in one]  # which a new connection is asked for
+    return [statement for statement in statements if statement.lstrip().upper().startswith(("SELECT", "WITH"))]
 
 
 LISTS: list[tuple[str, dict[str, Any]]] = [

@@ -7,6 +7,9 @@ table of notes has a row 0, without which nobody but persist changes it.
 
 import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
+from functools import cache
+from sqlite3 import connect
 from typing import Any
 
 from sqlalchemy import Table
@@ -59,14 +62,16 @@ _TOLD = (
 def mark_connection(driver: sqlite3.Connection) -> None:
     """Mark a connection of persist's own for as long as it is open."""
     driver.execute("PRAGMA trusted_schema=ON")  # or triggers would call no function of a connection, where a build says so
-    marked = _source_id(driver) + SUFFIX
+    marked = _source_id() + SUFFIX
     driver.create_function(_FUNCTION, 0, lambda: marked, deterministic=True)
 
 
-def _source_id(driver: sqlite3.Connection) -> str:
-    """What SQLite's own function says, without the mark."""
-    (found,) = driver.execute(f"SELECT {_FUNCTION}()").fetchone()
-    return str(found).removesuffix(SUFFIX)
+@cache
+def _source_id() -> str:
+    """What SQLite's own function says, on every connection of this process that has no mark."""
+    with closing(connect(":memory:")) as unmarked:
+        (found,) = unmarked.execute(f"SELECT {_FUNCTION}()").fetchone()
+    return str(found)
 
 
 def mark_lent(driver: Any, info: dict[Any, Any]) -> None:
@@ -76,7 +81,7 @@ def mark_lent(driver: Any, info: dict[Any, Any]) -> None:
     """
     key = id(driver)
     if _KNOWN not in info and driver.execute("PRAGMA trusted_schema").fetchone() != (0,):
-        unmarked = _source_id(driver)
+        unmarked = _source_id()
         driver.create_function(_FUNCTION, 0, lambda: unmarked + (SUFFIX if key in _MARKED else ""))
         info[_KNOWN] = True
     _MARKED.add(key)
