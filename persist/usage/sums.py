@@ -11,7 +11,7 @@ from sqlalchemy.sql.elements import ColumnElement
 from persist.db.expressions.saturating_sum import whole_total
 from persist.db.statements.prepared import LIMIT, Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.db.values.arguments import check_choice, optional_label
+from persist.db.values.arguments import check_choice, optional_label, required_label
 from persist.db.values.clock import EPOCH, as_utc, epoch_ms, from_epoch_ms
 from persist.db.values.frozen import construct
 from persist.db.values.pages import Page, check_limit, decode_cursor
@@ -71,7 +71,7 @@ def by_bucket(
     filters, values = _filters(given), _range(bucket, since, until)
     name, bound = f"usage by {bucket}", {**filters, "group": kind, **_bound(values)}
     if after is not None:
-        at, last = decode_cursor(_label(after), name, bound, (int, str))
+        at, last = decode_cursor(required_label("after", after), name, bound, (int, str))
         values |= {"after_at": from_epoch_ms(at)} | ({} if kind is None else {"after_name": last})
     rows = work.rows(
         _by_bucket(bucket, kind, tuple(filters), after is not None), **values, **_in(filters), limit=check_limit(limit) + 1
@@ -98,19 +98,13 @@ def by_group(
     filters, values = _filters(given), _range(Bucket.HOUR, since, until)
     name, bound = f"usage by {kind}", {**filters, **_bound(values)}
     if after is not None:
-        cost, last = decode_cursor(_label(after), name, bound, (int, str))
+        cost, last = decode_cursor(required_label("after", after), name, bound, (int, str))
         values |= {"after_cost": cost, "after_name": last}
     rows = work.rows(_by_group(kind, tuple(filters), after is not None), **values, **_in(filters), limit=check_limit(limit) + 1)
     cost_at = SUMS.index("cost_usd_micros") + 1
     return Page.of(
         rows, limit, lambda row: _sum(None, row[0], row[1:]), name=name, filters=bound, key=lambda row, _: [row[cost_at], row[0]]
     )
-
-
-def _label(after: object) -> str:
-    from_caller = optional_label("after", after)
-    assert from_caller is not None
-    return from_caller
 
 
 def _filters(given: Mapping[str, str | None]) -> dict[str, str]:

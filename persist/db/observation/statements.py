@@ -87,25 +87,21 @@ class WatchedDriver:
 
     def execute(self, sql: str, args: Any = ()) -> Any:
         """Execute one statement."""
+        return self._timed(self._watched.execute, sql, args)
+
+    def executemany(self, sql: str, rows: Sequence[Any]) -> Any:
+        """Execute one statement for many rows."""
+        return self._timed(self._watched.executemany, sql, rows)
+
+    def _timed(self, execute: Callable[..., Any], sql: str, args: Any) -> Any:
         started = time.perf_counter()
         try:
-            cursor = self._watched.execute(sql, args)
+            cursor = execute(sql, args)
         except BaseException as error:
             self._watch.ran(sql, started, -1, args, error)
             raise
         # where rows are still to be fetched, their number is not known
         self._watch.ran(sql, started, -1 if getattr(cursor, "description", None) else cursor.rowcount, args)
-        return cursor
-
-    def executemany(self, sql: str, rows: Sequence[Any]) -> Any:
-        """Execute one statement for many rows."""
-        started = time.perf_counter()
-        try:
-            cursor = self._watched.executemany(sql, rows)
-        except BaseException as error:
-            self._watch.ran(sql, started, -1, rows, error)
-            raise
-        self._watch.ran(sql, started, cursor.rowcount, rows)
         return cursor
 
     def queue(self, sql: str, args: Any = ()) -> Any:
