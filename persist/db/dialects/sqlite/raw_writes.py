@@ -101,8 +101,8 @@ def raw_write_ddl(table: Table) -> list[str]:
         return _finishing()
     name, columns = table.name, [column.name for column in table.columns]
 
-    def trigger(suffix: str, event: str, *statements: str) -> str:
-        return _trigger(name, suffix, f"{event} ON {name} WHEN {NOT_A_CONNECTION}", _NOTING, *statements)
+    def trigger(suffix: str, event: str, *statements: str, also: str = "") -> str:
+        return _trigger(name, suffix, f"{event} ON {name} WHEN {NOT_A_CONNECTION}{also}", _NOTING, *statements)
 
     def scope(row: str) -> str:
         of = f"{row}.{rule.scope}"
@@ -155,8 +155,13 @@ def raw_write_ddl(table: Table) -> list[str]:
             " before_json = json_extract(before_json, '$[1]'), writer_json = NULL WHERE at = 2",
             _FORGET,
         ),
-        trigger("updated", "AFTER UPDATE", note("OLD", UPDATE, _BEFORE, told("OLD", "NEW")), inserted(moved), _FORGET).replace(
-            f"{NOT_A_CONNECTION} BEGIN", f"{NOT_A_CONNECTION} AND ({old}) IS NOT ({new}) BEGIN"
+        trigger(
+            "updated",
+            "AFTER UPDATE",
+            note("OLD", UPDATE, _BEFORE, told("OLD", "NEW")),
+            inserted(moved),
+            _FORGET,
+            also=f" AND ({old}) IS NOT ({new})",
         ),
         trigger("deleted", "AFTER DELETE", note("OLD", DELETE, _BEFORE, told("OLD")), _FORGET),
     ]
