@@ -85,6 +85,11 @@ class WatchedDriver:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._watched, name)
 
+    @property
+    def connection(self) -> Any:
+        """The driver's own connection: what is set on a wrapper would not reach it."""
+        return getattr(self._watched, "connection", self._watched)
+
     def execute(self, sql: str, args: Any = ()) -> Any:
         """Execute one statement."""
         return self._timed(self._watched.execute, sql, args)
