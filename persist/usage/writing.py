@@ -1,7 +1,7 @@
 """Writing a call: into the window of its scope, into the sums of its hour and day, and to the budgets that it is under.
 
-All in the transaction of what reports it, and always in this order: call, sums, budgets by key. Writers of one scope wait for
-each other, and those of other scopes do not wait for them, unless a budget is on what they have in common.
+All in the transaction of what reports it, and always in this order: lock of the scope, call, sums, budgets by key. Writers of one
+scope wait for each other, and those of other scopes do not wait for them, unless a budget is on what they have in common.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,6 +14,7 @@ from sqlalchemy import Text, bindparam, delete, func, insert, select
 
 from persist.db.changes.batch import Batch, Pending
 from persist.db.changes.driver_statements import StatementRunner
+from persist.db.expressions.locking import advisory_lock
 from persist.db.expressions.upsert import Rule, merge, merging
 from persist.db.schema.column_types import LABEL_BYTES, Label
 from persist.db.statements.prepared import Row, Statement, param
@@ -39,6 +40,7 @@ _TRIES = 8
 _C = calls.c
 _VALUES = tuple(column.name for column in calls.columns if column.name != "seq")
 _NAMES = tuple(name for name in _VALUES if name != "occurred_at")
+_LOCK_SCOPE = Statement(select(advisory_lock()))
 _last = func.coalesce(func.max(_C.seq), 0)
 _ADD = Statement(
     merging(
@@ -50,7 +52,7 @@ _ADD = Statement(
         )
     ).returning(_C.seq)
 )
-"""ON CONFLICT of any key: another call has taken the number since, or the source was counted."""
+"""ON CONFLICT of any key: the source was counted, or a writer that the lock of the scope does not stop has taken the number."""
 _COUNTED = Statement(select(_C.seq).where(_C.scope == param("of_scope"), _C.source == param("of_source")))
 _TRIM = Statement(delete(calls).where(_C.scope == param("of_scope"), _C.seq <= param("until_seq")))
 _RULES: dict[str, Rule] = dict.fromkeys(SUMS, "capped_sum")
@@ -177,7 +179,7 @@ class Begun(NamedTuple):
 
 def begin(batch: Batch, call: Call) -> Begun:
     """Begin to write a call in a batch of its verb, which knows that it is not counted yet; `end` follows when that was sent."""
-    added = batch.returned(_ADD, **_values(call))
+    added = _ask_add(batch, call)
     _roll_up(batch, call)
     return Begun(added, spending.ask(batch, call.budget_keys()))
 
@@ -218,11 +220,18 @@ def _settle(db: StatementRunner, window: Window, call: Call, number: int, limits
     spending.count(db, limits, call.at, cost=call.figures.get("cost_usd_micros") or 0, tokens=call.tokens)
 
 
+def _ask_add(batch: Batch, call: Call) -> Pending[Row | None]:
+    # Who waited for another's number with sums of its own locked would wait for one who waits for those sums.
+    batch.lock(_LOCK_SCOPE, lock_key=f"persist calls of {call.scope}")
+    return batch.returned(_ADD, **_values(call))
+
+
 def _add(db: StatementRunner, call: Call) -> int | None:
     for _ in range(_TRIES):
-        row = db.returned(_ADD, **_values(call))
-        if row is not None:
-            number: int = row[0]
+        with db.batch() as batch:
+            added = _ask_add(batch, call)
+        if added.result is not None:
+            number: int = added.result[0]
             return number
         if call.source is not None and db.row(_COUNTED, of_scope=call.scope, of_source=call.source) is not None:
             return None
