@@ -1,5 +1,6 @@
 """Every Python block of docs/ runs, page by page, in a folder of its own; every link leads somewhere; nothing is left unread."""
 
+import logging
 import re
 from pathlib import Path
 
@@ -17,8 +18,11 @@ _FENCE = re.compile(r"^```(\w*)\n.*?^```$", re.MULTILINE | re.DOTALL)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_blocks_of_docs_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_of_docs_run(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.chdir(tmp_path)
+    caplog.set_level(logging.NOTSET, "persist.statements")  # a page switches it on: the fixture sets it back
     assert run_blocks(page, {}) > 0
 
 

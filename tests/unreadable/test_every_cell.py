@@ -148,6 +148,17 @@ def test_no_cell_stops_more_than_its_row(
         assert list(_problems(store, ids, domain, lite=True)) == []
 
 
+def test_no_cell_stops_more_while_statements_are_watched(
+    scene: tuple[Path, Mapping[str, Any]], tmp_path: Path, clock: FrozenClock, caplog: pytest.LogCaptureFixture, quiet: None
+) -> None:
+    caplog.set_level(logging.DEBUG, logger="persist.statements")
+    path, ids = tmp_path / "state.db", scene[1]
+    shutil.copyfile(scene[0], path)
+    with Store.open(f"sqlite:///{path.as_posix()}", clock=clock) as store:
+        assert list(_problems(store, ids, "usage", lite=True)) == []
+    assert any(record.name == "persist.statements" for record in caplog.records)
+
+
 def test_no_cell_of_a_server_stops_more_than_its_row(postgres_url: str, clock: FrozenClock, quiet: None) -> None:
     store, ids = _scene(postgres_url, clock)
     with store:
