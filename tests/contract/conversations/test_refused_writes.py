@@ -41,7 +41,7 @@ REFUSED: dict[str, tuple[type[Exception], Callable[[Any], Any]]] = {
 
 
 @pytest.fixture(autouse=True)
-def filled(store: Any) -> None:
+def scene(store: Any) -> None:
     with store.begin() as tx:
         c = tx.conversations
         for id in ("s", "other"):
