@@ -387,23 +387,25 @@ ON_SQLITE = (
     "('run_id', OLD.run_id, 1, NULL), ('alias', OLD.alias, 1, NULL), ('source_url', OLD.source_url, 0, NULL), "
     "('fetched_at', OLD.fetched_at, 0, NULL), ('inputs_schema', OLD.inputs_schema, 0, NULL), ('outputs_schema', "
     "OLD.outputs_schema, 0, NULL)) WHERE k OR x IS NOT y); DELETE FROM raw_writes WHERE at = 0; END",
-    "CREATE TRIGGER persist_row_guard_log_raw_writes_finished AFTER INSERT ON raw_writes WHEN NEW.id <> 0 AND NEW.at IN (0,"
-    " 1) AND substr(sqlite_source_id(), -8) <> ' persist' BEGIN UPDATE raw_writes SET at = CAST(round((julianday('now') - "
-    "2440587.5) * 86400000) AS INTEGER) WHERE id = NEW.id AND at = 1; DELETE FROM raw_writes WHERE id = NEW.id AND (EXISTS "
-    "(SELECT 1 FROM _meta WHERE key = 'writer') OR (SELECT count(*) FROM raw_writes WHERE run_id = NEW.run_id AND id > 0) >"
-    " 1000); END",
-    "CREATE TRIGGER persist_row_guard_log_raw_writes_made BEFORE INSERT ON raw_writes WHEN NEW.id <> 0 AND "
-    "substr(sqlite_source_id(), -8) <> ' persist' AND NOT EXISTS (SELECT 1 FROM _meta WHERE key = 'writer') AND NOT EXISTS "
-    "(SELECT 1 FROM raw_writes WHERE id = 0) BEGIN SELECT RAISE(ABORT, 'raw_writes: notes of raw writes are only deleted by"
-    " persist, with their run, and only made by its triggers'); END",
-    "CREATE TRIGGER persist_row_guard_log_raw_writes_kept_update BEFORE UPDATE ON raw_writes WHEN "
-    "substr(sqlite_source_id(), -8) <> ' persist' AND NOT EXISTS (SELECT 1 FROM _meta WHERE key = 'writer') AND NOT EXISTS "
-    "(SELECT 1 FROM raw_writes WHERE id = 0) BEGIN SELECT RAISE(ABORT, 'raw_writes: notes of raw writes are only deleted by"
-    " persist, with their run, and only made by its triggers'); END",
-    "CREATE TRIGGER persist_row_guard_log_raw_writes_kept_delete BEFORE DELETE ON raw_writes WHEN OLD.at <> 0 AND "
-    "substr(sqlite_source_id(), -8) <> ' persist' AND NOT EXISTS (SELECT 1 FROM _meta WHERE key = 'writer') AND NOT EXISTS "
-    "(SELECT 1 FROM raw_writes WHERE id = 0) BEGIN SELECT RAISE(ABORT, 'raw_writes: notes of raw writes are only deleted by"
-    " persist, with their run, and only made by its triggers'); END",
+    "CREATE TRIGGER persist_row_guard_log_raw_writes_finished AFTER INSERT ON raw_writes WHEN NEW.id <> 0 AND NEW.at IN (0, "
+    "1) AND substr(sqlite_source_id(), -8) <> ' persist' BEGIN DELETE FROM raw_writes WHERE id = NEW.id AND (EXISTS (SELECT "
+    "1 FROM _meta WHERE key = 'writer') OR (SELECT count(*) FROM raw_writes WHERE id > 0 AND run_id = NEW.run_id) > 1000 OR "
+    "NEW.run_id NOT IN (SELECT '' UNION ALL SELECT id FROM run) AND (SELECT count(*) FROM raw_writes WHERE id > 0 AND "
+    "run_id NOT IN (SELECT '' UNION ALL SELECT id FROM run)) > 1000); UPDATE raw_writes SET at = "
+    "CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) WHERE id = NEW.id AND at = 1; END",
+    "CREATE TRIGGER persist_row_guard_log_raw_writes_made BEFORE INSERT ON raw_writes WHEN (NEW.id <> 0 AND NOT EXISTS "
+    "(SELECT 1 FROM raw_writes WHERE id = 0) OR NEW.at NOT IN (0, 1) OR EXISTS (SELECT 1 FROM raw_writes WHERE id = NEW.id "
+    "AND at NOT IN (0, 1, 2))) AND substr(sqlite_source_id(), -8) <> ' persist' AND NOT EXISTS (SELECT 1 FROM _meta WHERE "
+    "key = 'writer') BEGIN SELECT RAISE(ABORT, 'raw_writes: notes of raw writes are only deleted by persist, with their "
+    "run, and only made by its triggers'); END",
+    "CREATE TRIGGER persist_row_guard_log_raw_writes_kept_update BEFORE UPDATE ON raw_writes WHEN (NOT EXISTS (SELECT 1 "
+    "FROM raw_writes WHERE id = 0) OR OLD.at NOT IN (0, 1, 2) OR NEW.id IS NOT OLD.id) AND substr(sqlite_source_id(), -8) "
+    "<> ' persist' AND NOT EXISTS (SELECT 1 FROM _meta WHERE key = 'writer') BEGIN SELECT RAISE(ABORT, 'raw_writes: notes "
+    "of raw writes are only deleted by persist, with their run, and only made by its triggers'); END",
+    "CREATE TRIGGER persist_row_guard_log_raw_writes_kept_delete BEFORE DELETE ON raw_writes WHEN (OLD.at NOT IN (0, 1, 2) "
+    "OR OLD.at <> 0 AND NOT EXISTS (SELECT 1 FROM raw_writes WHERE id = 0)) AND substr(sqlite_source_id(), -8) <> ' "
+    "persist' AND NOT EXISTS (SELECT 1 FROM _meta WHERE key = 'writer') BEGIN SELECT RAISE(ABORT, 'raw_writes: notes of raw "
+    "writes are only deleted by persist, with their run, and only made by its triggers'); END",
 )
 UNMARKED = "current_setting('persist.writes', true) IS DISTINCT FROM 'on'"
 NOTE = (

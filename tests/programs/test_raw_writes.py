@@ -12,6 +12,7 @@ import pytest
 
 from persist import Store
 from persist.db.dialects.sqlite.row_guards import strict_guard_ddl
+from persist.db.schema.raw_writes import MAX_NOTES
 from persist.maintenance import adopt, backup, doctor, erase, prune
 from persist.programs import agents_file, audit, create_run_file, open_run_file
 from persist.programs.models import STRICT_TABLES
@@ -117,6 +118,52 @@ def test_nothing_takes_the_place_of_a_const(run_file: Store, run: str, raw: sqli
     raw.rollback()
     with run_file.read() as tx:
         assert [(one.name, one.kind) for one in tx.programs.bindings.list(run)] == [("draft", "let"), ("rules", "const")]
+
+
+@pytest.mark.parametrize("opened", [False, True], ids=["plainly", "with the row of a trigger that notes"])
+def test_what_was_noted_stays_whatever_a_shell_writes(
+    run_file: Store, run: str, raw: sqlite3.Connection, opened: bool
+) -> None:
+    """Nor does a note get another instant than that at which it was made."""
+    with run_file.begin() as tx:
+        tx.programs.bindings.bind(run, "draft", "as it was")
+    raw.execute("UPDATE bindings SET value = 'evil'")
+    raw.commit()
+    (said,) = noted(run_file, run)
+    (note,) = raw.execute("SELECT id FROM raw_writes").fetchone()
+    if opened:
+        raw.execute("INSERT INTO raw_writes (id, at, table_name, operation) VALUES (0, 0, '', '')")
+    columns = "INTO raw_writes (id, run_id, at, table_name, operation)"
+    for statement in (
+        "DELETE FROM raw_writes WHERE id <> 0",
+        "UPDATE raw_writes SET before_json = NULL WHERE id <> 0",
+        "UPDATE raw_writes SET at = 0 WHERE id <> 0",
+        f"UPDATE OR REPLACE raw_writes SET id = {note} WHERE id = 0",
+        f"INSERT OR REPLACE {columns} VALUES ({note}, '', 1, 'bindings', 'insert')",
+        f"INSERT {columns} VALUES ({note}, '', 1, 'bindings', 'insert') ON CONFLICT (id) DO UPDATE SET before_json = NULL",
+        f"INSERT {columns} VALUES (77, '', 1700000000000, 'bindings', 'delete')",
+        f"INSERT {columns} VALUES (77, '', '1.5', 'bindings', 'delete')",
+        f"INSERT {columns} VALUES (77, '', x'00', 'bindings', 'delete')",
+    ):
+        if "id = 0" in statement and not opened:
+            continue
+        with pytest.raises(sqlite3.IntegrityError, match="only made by its triggers"):
+            raw.execute(statement)
+    raw.commit()
+    assert noted(run_file, run) == [said]
+    raw.execute("UPDATE bindings SET value = 'more'")
+    raw.commit()
+    assert [one.before for one in noted(run_file, run)] == [{"value": "as it was"}, {"value": "evil"}]
+
+
+def test_runs_that_nobody_made_share_their_room(run_file: Store, run: str, raw: sqlite3.Connection) -> None:
+    for number in range(600):
+        raw.execute("INSERT INTO bindings (run_id, name) VALUES (?, 'n')", (f"invented {number}",))
+        raw.execute("DELETE FROM bindings WHERE name = 'n'")
+    raw.execute("INSERT INTO bindings (name) VALUES ('draft')")
+    raw.commit()
+    assert raw.execute("SELECT count(*) FROM raw_writes WHERE run_id <> ''").fetchone() == (MAX_NOTES,)
+    assert [one.subject for one in noted(run_file, run)] == ["bindings name='draft'"]
 
 
 def test_beside_a_library_that_writes(sqlite3_shell: Sqlite3, run_file: Store, run: str, file: Path) -> None:

@@ -47,7 +47,9 @@ _FORGET = f"DELETE FROM {LOGGED} WHERE at = 0"
 _COLUMNS = f"{LOGGED} (run_id, at, table_name, operation, row_key_json, before_json)"
 _KEY = "json_group_object(c, v) FILTER (WHERE k)"
 _BEFORE = "json_group_object(c, v) FILTER (WHERE d)"
-_BY_HAND = f"{UNMARKED} AND NOT EXISTS (SELECT 1 FROM {LOGGED} WHERE id = 0)"
+_NOT_NOTING = f"NOT EXISTS (SELECT 1 FROM {LOGGED} WHERE id = 0)"
+_FINISHED = "at NOT IN (0, 1, 2)"
+"""The condition that a note is finished: it has its instant. Whatever a raw writer does, it stays as it is then."""
 
 
 _TOLD = (
@@ -177,19 +179,37 @@ def _finishing() -> list[str]:
     A note of an INSERT that met a row has the instant 0 until the row is inserted. If the statement did something else, such
     as nothing, or an UPDATE, it is taken back with the next note.
     """
-    full = f"(SELECT count(*) FROM {LOGGED} WHERE run_id = NEW.run_id AND id > 0) > {MAX_NOTES}"
+    notes = f"SELECT count(*) FROM {LOGGED} WHERE id > 0 AND run_id"
+    no_run = "NOT IN (SELECT '' UNION ALL SELECT id FROM run)"  # anybody invents such a run: all of them share one room
+    full = f"({notes} = NEW.run_id) > {MAX_NOTES} OR NEW.run_id {no_run} AND ({notes} {no_run}) > {MAX_NOTES}"
     refuse = f"SELECT RAISE(ABORT, '{KEPT}')"
+    replaced = f"EXISTS (SELECT 1 FROM {LOGGED} WHERE id = NEW.id AND {_FINISHED})"
     return [
         _trigger(
             LOGGED,
             "finished",
             f"AFTER INSERT ON {LOGGED} WHEN NEW.id <> 0 AND NEW.at IN (0, 1) AND {NOT_A_CONNECTION}",
-            f"UPDATE {LOGGED} SET at = {_NOW} WHERE id = NEW.id AND at = 1",
             f"DELETE FROM {LOGGED} WHERE id = NEW.id AND ({_IN_VERB} OR {full})",
+            f"UPDATE {LOGGED} SET at = {_NOW} WHERE id = NEW.id AND at = 1",
         ),
-        _trigger(LOGGED, "made", f"BEFORE INSERT ON {LOGGED} WHEN NEW.id <> 0 AND {_BY_HAND}", refuse),
-        _trigger(LOGGED, "kept_update", f"BEFORE UPDATE ON {LOGGED} WHEN {_BY_HAND}", refuse),
-        _trigger(LOGGED, "kept_delete", f"BEFORE DELETE ON {LOGGED} WHEN OLD.at <> 0 AND {_BY_HAND}", refuse),
+        _trigger(
+            LOGGED,
+            "made",
+            f"BEFORE INSERT ON {LOGGED} WHEN (NEW.id <> 0 AND {_NOT_NOTING} OR NEW.at NOT IN (0, 1) OR {replaced}) AND {UNMARKED}",
+            refuse,
+        ),
+        _trigger(
+            LOGGED,
+            "kept_update",
+            f"BEFORE UPDATE ON {LOGGED} WHEN ({_NOT_NOTING} OR OLD.{_FINISHED} OR NEW.id IS NOT OLD.id) AND {UNMARKED}",
+            refuse,
+        ),
+        _trigger(
+            LOGGED,
+            "kept_delete",
+            f"BEFORE DELETE ON {LOGGED} WHEN (OLD.{_FINISHED} OR OLD.at <> 0 AND {_NOT_NOTING}) AND {UNMARKED}",
+            refuse,
+        ),
     ]
 
 
