@@ -165,6 +165,7 @@ _REFUSES_AT_COMMIT = """
 """
 
 
+@pytest.mark.one_server
 @pytest.mark.parametrize("backend", ["postgres"])
 def test_a_commit_that_the_server_refuses_is_a_typed_error(store: Any, database_url: str) -> None:
     session = create(store)
@@ -210,6 +211,7 @@ def _recorded(store: Any) -> None:
         recorder.feed_many([{"type": "start"}, {"type": "text-start", "id": "t"}])
 
 
+@pytest.mark.one_server
 @pytest.mark.parametrize("backend", ["postgres"])
 @pytest.mark.parametrize("write", [_alone, _in_a_block, _recorded])
 def test_a_commit_that_is_cancelled_is_known_to_be_rolled_back(
@@ -257,7 +259,7 @@ def test_an_idle_connection_that_was_lost_is_replaced_whatever_executes_the_firs
     def lost(self: PipelinedConnection, commands: Any) -> None:
         monkeypatch.setattr(PipelinedConnection, "_run", run)
         with psycopg.connect(database_url, autocommit=True) as raw:
-            found = raw.execute("SELECT pg_terminate_backend(%s, 10000)", (self.driver.info.backend_pid,)).fetchone()
+            found = raw.execute("SELECT pg_terminate_backend(CAST(%s AS int), 10000)", (self.driver.info.backend_pid,)).fetchone()
         assert found == (True,)
         run(self, commands)
 

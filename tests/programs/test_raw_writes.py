@@ -121,9 +121,7 @@ def test_nothing_takes_the_place_of_a_const(run_file: Store, run: str, raw: sqli
 
 
 @pytest.mark.parametrize("opened", [False, True], ids=["plainly", "with the row of a trigger that notes"])
-def test_what_was_noted_stays_whatever_a_shell_writes(
-    run_file: Store, run: str, raw: sqlite3.Connection, opened: bool
-) -> None:
+def test_what_was_noted_stays_whatever_a_shell_writes(run_file: Store, run: str, raw: sqlite3.Connection, opened: bool) -> None:
     """Nor does a note get another instant than that at which it was made."""
     with run_file.begin() as tx:
         tx.programs.bindings.bind(run, "draft", "as it was")

@@ -5,6 +5,8 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from persist import Store
 from persist.settings import Settings
 from tests.contract.chat.scenes import create, shown, words
@@ -48,6 +50,7 @@ def cost(url: str, raw: Raw, statements: list[str], deltas: int) -> tuple[int, i
     return spent
 
 
+@pytest.mark.one_server
 def test_twice_the_deltas_cost_twice_the_bytes_and_statements(statements: list[str], database_url: str, open_raw: Any) -> None:
     """(c) 25"""
     with Store.open(database_url) as store:

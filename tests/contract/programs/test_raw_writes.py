@@ -20,6 +20,8 @@ from tests.contract.programs.scenes import OTHER, RUN, begin, bind, do, given, m
 from tests.statemachines.scene import arguments, verbs
 from tests.statemachines.scene import make as make_one_of_everything
 
+pytestmark = pytest.mark.one_server
+
 
 def noted(store: Any, run: str = RUN) -> list[AuditFinding]:
     return [one for one in given(store, audit, run) if one.code == "raw_write"]

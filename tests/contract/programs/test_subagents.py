@@ -143,6 +143,7 @@ def test_what_the_library_did_is_clean(store: Any) -> None:
     assert given(store, audit, RUN) == []
 
 
+@pytest.mark.one_server
 @pytest.mark.parametrize(
     ("statement", "code", "subject"),
     [
@@ -165,6 +166,7 @@ def test_what_a_raw_writer_did_is_found(store: Any, raw: Any, statement: str, co
     assert (first.code, first.subject, noted.code) == (code, subject.format(frame=frame, segment=segment), "raw_write")
 
 
+@pytest.mark.one_server
 def test_a_raw_execution_is_found(store: Any, raw: Any) -> None:
     scope = "" if raw.is_sqlite else RUN
     run = make(store, "own") if raw.is_sqlite else RUN

@@ -58,12 +58,12 @@ class PostgresConnections(Connections):
         if found.status != self._psycopg.pq.ExecStatus.TUPLES_OK:
             raise self._psycopg.errors.error_from_result(found)
         pooled = self._pooled or int(found.get_value(0, 1)) != driver.info.backend_pid
-        self._names[driver] = pipelining.PreparedNames(enabled=not pooled)
+        self._names[driver] = pipelining.PreparedNames(enabled=not pooled, one_server=found.get_value(0, 2) != b"t")
         driver.prepare_threshold = None  # psycopg would deallocate all prepared statements, also ours, after a ROLLBACK
 
     def names(self, driver: Any) -> "pipelining.PreparedNames":
         """The prepared statements of a psycopg connection; a caller's has none of persist's."""
-        return self._names[driver] if self.owned else pipelining.PreparedNames(enabled=False)
+        return self._names[driver] if self.owned else pipelining.PreparedNames(enabled=False, one_server=False)
 
     def check_server(self, driver: Any) -> None:
         refuse_other_servers(driver)

@@ -74,13 +74,14 @@ class Total(NamedTuple):
 class PreparedNames:
     """The statements that are prepared on one server connection. `enabled` is False behind a pooler.
 
-    A pooler may run a statement on another server connection than the one where it was prepared.
+    A pooler may run a statement on another server connection than the one where it was prepared. `one_server` is False for a
+    cluster: its coordinator commits each statement on the node of its table, unless a BEGIN came before.
     """
 
-    __slots__ = ("_left_out", "_names", "_numbers", "_uses", "enabled")
+    __slots__ = ("_left_out", "_names", "_numbers", "_uses", "enabled", "one_server")
 
-    def __init__(self, *, enabled: bool) -> None:
-        self.enabled = enabled
+    def __init__(self, *, enabled: bool, one_server: bool = True) -> None:
+        self.enabled, self.one_server = enabled, one_server
         self._numbers = count()
         self._names: dict[bytes, bytes] = {}
         self._uses: dict[bytes, int] = {}
@@ -197,14 +198,16 @@ class PipelinedConnection:
     def flush(self, *, commit: bool = False) -> None:
         """Execute the statements that wait, in one round trip. An error is that of the first statement that failed.
 
-        `commit`: commit in the same round trip. A transaction that has not begun then consists of these statements.
+        `commit`: commit in the same round trip. A transaction that has not begun then consists of these statements, which one
+        server commits together without BEGIN and COMMIT.
         """
         queued, self._queue = self._queue, []
         begin, settings, self._begin, self._settings = self._begin, self._settings, None, None
         opening: list[_Command] = [] if settings is None or begin is None else [(settings, (), None)]
-        if begin is not None and not commit:
+        spelled = not (commit and self._names.one_server)
+        if begin is not None and spelled:
             opening.insert(0, (begin, (), None))
-        closing: list[_Command] = [(_COMMIT, (), None)] if commit and begin is None else []
+        closing: list[_Command] = [(_COMMIT, (), None)] if commit and (begin is None or spelled) else []
         commands = [*opening, *queued, *closing]
         try:
             self._run(commands)

@@ -5,7 +5,10 @@ import time
 from datetime import UTC, datetime
 from typing import Any
 
-_ASK = b"SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT), pg_backend_pid()"
+_ASK = (
+    b"SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT), pg_backend_pid(),"
+    b" EXISTS (SELECT 1 FROM pg_catalog.pg_extension WHERE extname = 'citus')"
+)
 _GOOD_FOR_NS = 600 * 1_000_000_000
 
 
@@ -50,7 +53,10 @@ class ServerClock:
         return self._ahead_ns is None or steady_ns() - self._asked_ns > _GOOD_FOR_NS
 
     def ask(self, pgconn: Any) -> Any:
-        """Ask the server over an idle libpq connection; the answer has its time, and the process id of the session."""
+        """Ask the server over an idle libpq connection.
+
+        The answer has its time, the process id of the session, and whether nodes of a cluster hold the database ("t").
+        """
         sent, steady = wall_ns(), steady_ns()
         answer = pgconn.exec_(_ASK)
         if answer.ntuples == 1:

@@ -183,6 +183,7 @@ def _finishing() -> list[str]:
     no_run = "NOT IN (SELECT '' UNION ALL SELECT id FROM run)"  # anybody invents such a run: all of them share one room
     full = f"({notes} = NEW.run_id) > {MAX_NOTES} OR NEW.run_id {no_run} AND ({notes} {no_run}) > {MAX_NOTES}"
     refuse = f"SELECT RAISE(ABORT, '{KEPT}')"
+    forged = f"NEW.id <> 0 AND {_NOT_NOTING} OR NEW.at NOT IN (0, 1)"
     replaced = f"EXISTS (SELECT 1 FROM {LOGGED} WHERE id = NEW.id AND {_FINISHED})"
     return [
         _trigger(
@@ -195,7 +196,7 @@ def _finishing() -> list[str]:
         _trigger(
             LOGGED,
             "made",
-            f"BEFORE INSERT ON {LOGGED} WHEN (NEW.id <> 0 AND {_NOT_NOTING} OR NEW.at NOT IN (0, 1) OR {replaced}) AND {UNMARKED}",
+            f"BEFORE INSERT ON {LOGGED} WHEN ({forged} OR {replaced}) AND {UNMARKED}",
             refuse,
         ),
         _trigger(
