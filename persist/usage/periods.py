@@ -4,11 +4,12 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
-from persist.db.values.clock import EPOCH
 from persist.errors import InvalidValue
 from persist.quoting import shown
 from persist.usage.schemas import Bucket, Period
 
+FIRST = datetime(1, 1, 1, tzinfo=UTC)
+"""The begin of a period that holds every instant, those before 1970 too."""
 LAST = datetime(9999, 12, 31, tzinfo=UTC)
 """The end of a period that never ends, and of those that would end later."""
 _HOUR, _DAY, _LONGER_THAN_A_MONTH = timedelta(hours=1), timedelta(days=1), timedelta(days=32)
@@ -43,7 +44,7 @@ def span_of(period: Period, timezone: str, at: datetime) -> Span:
     Days and months are those of the zone, and may be longer or shorter where its clocks change. An hour is one of UTC.
     """
     if period == Period.TOTAL:
-        return Span(EPOCH, LAST)
+        return Span(FIRST, LAST)
     if period == Period.HOUR:
         start = bucket_start(Bucket.HOUR, at)
         return Span(start, _sum(start, _HOUR))
