@@ -41,7 +41,7 @@ def check_timezone(path: str, name: str) -> str:
 def span_of(period: Period, timezone: str, at: datetime) -> Span:
     """The period that an instant is in. A zone that this machine does not know counts as UTC.
 
-    Days and months are those of the zone, and may be longer or shorter where its clocks change. An hour is one of UTC.
+    Days, weeks and months are those of the zone, and may be longer or shorter where its clocks change. An hour is one of UTC.
     """
     if period == Period.TOTAL:
         return Span(FIRST, LAST)
@@ -51,8 +51,14 @@ def span_of(period: Period, timezone: str, at: datetime) -> Span:
     zone = _zone(timezone)
     try:
         day = at.astimezone(zone).replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=None, fold=0)
-        first = day if period == Period.DAY else day.replace(day=1)
-        after = first + _DAY if period == Period.DAY else (first + _LONGER_THAN_A_MONTH).replace(day=1)
+        if period == Period.DAY:
+            first, after = day, day + _DAY
+        elif period == Period.WEEK:
+            first = day - day.weekday() * _DAY
+            after = first + 7 * _DAY
+        else:
+            first = day.replace(day=1)
+            after = (first + _LONGER_THAN_A_MONTH).replace(day=1)
         return Span(_utc(first, zone), min(LAST, _utc(after, zone)))
     except OverflowError:  # at an end of the calendar
         return Span(bucket_start(Bucket.DAY, at), LAST)
