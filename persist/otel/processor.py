@@ -160,7 +160,7 @@ class SpanProcessor(_SdkSpanProcessor):
             self.failed += len(self._waiting)
             self._waiting.clear()
             work = self._transaction
-        if work is not None:  # apart, since a server that does not answer keeps whoever cancels waiting
+        if work is not None:  # in a thread of its own: a server that does not answer keeps it waiting
             threading.Thread(target=work.interrupt, name="persist-spans-end", daemon=True).start()
         thread.join(_GRACE)
 
