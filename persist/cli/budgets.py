@@ -14,7 +14,7 @@ _MILLION = 1_000_000
 
 @click.group("budgets", short_help="List, set and lift budgets of owners, agents and more.")
 def budgets() -> None:
-    """List, set and lift budgets: what an owner, agent or workflow may use in an hour, day or month, or in all."""
+    """List, set and lift budgets: what an owner, agent or workflow may use in an hour, day, week or month, or in all."""
 
 
 @budgets.command(short_help="List budgets and what is used of them.")

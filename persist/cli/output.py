@@ -90,17 +90,35 @@ def say_json_text(text: str, *, err: bool = False) -> None:
 def columns(rows: Iterable[Sequence[str]]) -> Iterable[str]:
     """Rows with their cells one below the other; the last cell of a row is not padded."""
     rows = list(rows)
-    widths = [max(map(_width, cells)) for cells in zip(*rows, strict=True)]
+    widths = [max(map(cells, column)) for column in zip(*rows, strict=True)]
     for row in rows:
-        padded = [cell + " " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True)]
+        padded = [cell + " " * (width - cells(cell)) for cell, width in zip(row, widths, strict=True)]
         yield "  ".join(padded).rstrip()
 
 
-def _width(text: str) -> int:
+def cells(text: str) -> int:
     """How many columns a terminal needs for it."""
     if text.isascii():
         return len(text)
     return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def fitted(text: str, width: int) -> str:
+    """Printable text on one line, in at most so many columns of a terminal: of longer text the middle is left out."""
+    if cells(text) <= width:
+        return text
+    head, tail = _first(text, (width - 1) - (width - 1) // 2), _first(text[::-1], (width - 1) // 2)[::-1]
+    return f"{head}…{tail}"
+
+
+def _first(text: str, width: int) -> str:
+    """The longest beginning that takes so many columns."""
+    taken = 0
+    for place, character in enumerate(text):
+        taken += cells(character)
+        if taken > width:
+            return text[:place]
+    return text
 
 
 def say_table(rows: Sequence[Sequence[str]]) -> None:

@@ -8,11 +8,12 @@ import click
 
 from persist.cli.ages import to_age
 from persist.cli.database import Database, as_json, on_database, quiet
-from persist.cli.output import columns, inline, say, say_json, say_table
+from persist.cli.output import cells, columns, fitted, inline, say, say_json, say_table
 from persist.usage.schemas import Bucket, Group, UsageSum
 
 _MILLION = 1_000_000
 _LEAST_BAR, _MOST_BAR = 8, 40
+_LEAST_NAME, _MOST_NAME = 12, 60
 _LINES = click.Choice([str(kind) for kind in (*Bucket, *Group)])
 _FILTERS = tuple(str(group) for group in Group)
 
@@ -47,8 +48,9 @@ def usage(
 ) -> None:
     """Sum up tokens and cost of calls of models, in UTC days or hours, or for each model, agent, owner and so on.
 
-    Days and hours come newest first, the others by cost. A bar shows the cost, or the tokens where no cost is known. With --json:
-    an object with `items` and `cursor`, null on the last page; cost is in millionths of a US dollar.
+    Days and hours come newest first, the others by cost. A bar shows the cost, or the tokens where no cost is known. Long names
+    are cut in the middle. With --json: an object with `items` and `cursor`, null on the last page, with whole names; cost is in
+    millionths of a US dollar.
     """
     now = datetime.now(UTC)
     begins, ends = (None if age is None else now - age for age in (since, until))
@@ -72,9 +74,16 @@ def usage(
 
 
 def with_bars(rows: list[tuple[str, ...]], sums: list[UsageSum], width: int | None = None) -> list[tuple[str, ...]]:
-    """The rows, of which the first is the head, with a bar at the end of each, in what is left of the terminal's width."""
-    taken = max(len(line) for line in columns([(*row, "") for row in rows])) + 2
-    size = max(_LEAST_BAR, min(_MOST_BAR, (shutil.get_terminal_size().columns if width is None else width) - taken))
+    """The rows, of which the first is the head, with a bar at the end of each, in what is left of the terminal's width.
+
+    The first cells are names of any length, which are cut if there would be no place for the bars.
+    """
+    width = shutil.get_terminal_size().columns if width is None else width
+    figures_take = max(len(line) for line in columns([("", *row[1:], "") for row in rows])) + 2
+    name = max(_LEAST_NAME, min(_MOST_NAME, width - figures_take - _LEAST_BAR))
+    rows = [(fitted(row[0], name), *row[1:]) for row in rows]
+    taken = max(map(cells, columns([(*row, "") for row in rows]))) + 2
+    size = max(_LEAST_BAR, min(_MOST_BAR, width - taken))
     costs = [one.cost_usd_micros for one in sums]
     figures = costs if any(costs) else [one.token_input + one.token_output for one in sums]
     most = max(figures, default=0) or 1

@@ -1,10 +1,9 @@
 """A chat session as a trace."""
 
+import json
 from collections import defaultdict
 from datetime import datetime
 from typing import Any
-
-import orjson
 
 from persist.chat.schemas import ChatMessage, ChatSession, Role, ToolState
 from persist.chat.storage import transcript
@@ -92,7 +91,7 @@ def _tool(call: ToolCallPart, trace: str, answer: str, shared: dict[str, Any]) -
     }
     for key, attribute in (("input", gen_ai.TOOL_ARGUMENTS), ("output", gen_ai.TOOL_RESULT)):
         if key in data:
-            attributes[attribute] = orjson.dumps(data[key]).decode()
+            attributes[attribute] = _json(data[key])
     failed = call.tool_state if call.tool_state in (ToolState.OUTPUT_ERROR, ToolState.OUTPUT_DENIED) else None
     return StoredSpan(
         trace,
@@ -105,3 +104,8 @@ def _tool(call: ToolCallPart, trace: str, answer: str, shared: dict[str, Any]) -
         attributes,
         failed,
     )
+
+
+def _json(value: Any) -> str:
+    """The JSON text of a stored value, which may hold lone halves of characters and integers of any length."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

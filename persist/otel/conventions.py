@@ -5,6 +5,8 @@ The conventions count tokens that were read from or written to a provider's cach
 
 from typing import Any, NamedTuple
 
+from persist.usage.writing import MOST
+
 OPERATION = "gen_ai.operation.name"
 PROVIDER = "gen_ai.provider.name"
 SYSTEM = "gen_ai.system"
@@ -32,6 +34,9 @@ CHAT, INVOKE_AGENT, INVOKE_WORKFLOW, EXECUTE_TOOL = "chat", "invoke_agent", "inv
 MODEL_CALLS = frozenset((CHAT, "generate_content", "text_completion", "embeddings"))
 """Operations that use tokens themselves. Those of agents may repeat the tokens of the calls inside them."""
 
+_MAX = 2**63 - 1
+"""What an attribute can hold."""
+
 
 class Tokens(NamedTuple):
     """Tokens as they are stored: `input` excludes those of the cache. None: unknown."""
@@ -45,12 +50,12 @@ class Tokens(NamedTuple):
 
 
 def attributes_of(tokens: Tokens) -> dict[str, int]:
-    """The attributes of usage: input with the tokens of the cache, output with those of reasoning."""
+    """The attributes of usage: input with the tokens of the cache, output with those of reasoning. Sums end at 2**63 - 1."""
     found: dict[str, int] = {}
     if tokens.input is not None or tokens.cache_read is not None or tokens.cache_write is not None:
-        found[INPUT] = (tokens.input or 0) + (tokens.cache_read or 0) + (tokens.cache_write or 0)
+        found[INPUT] = min(_MAX, (tokens.input or 0) + (tokens.cache_read or 0) + (tokens.cache_write or 0))
     if tokens.output is not None or tokens.reasoning is not None:
-        found[OUTPUT] = (tokens.output or 0) + (tokens.reasoning or 0)
+        found[OUTPUT] = min(_MAX, (tokens.output or 0) + (tokens.reasoning or 0))
     apart = {CACHE_READ: tokens.cache_read, CACHE_WRITE: tokens.cache_write, REASONING: tokens.reasoning}
     return found | {name: number for name, number in apart.items() if number}
 
@@ -66,5 +71,6 @@ def tokens_of(attributes: Any) -> Tokens | None:
 
 
 def _count(attributes: Any, name: str) -> int | None:
+    """A count of tokens; None if there is none, also where it is more than is stored of one call."""
     value = attributes.get(name)
-    return value if type(value) is int and 0 <= value < 2**63 else None
+    return value if type(value) is int and 0 <= value <= MOST else None

@@ -3,15 +3,18 @@
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from persist.db.values.clock import EPOCH, epoch_us
 from persist.otel import conventions as gen_ai
 from persist.otel.conventions import Tokens, tokens_of
 from persist.store.transaction import Transaction
+from persist.usage.writing import MOST
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
 
-_NANOS, _MICROS = 1_000_000_000, 1_000_000
-_MAX = 2**63 - 1
+_MICROS = 1_000_000
+_LAST = datetime(9999, 12, 31, tzinfo=UTC)
+_LAST_US = epoch_us(_LAST)
 
 
 class ObservedCall(NamedTuple):
@@ -117,7 +120,8 @@ def _with(output: int | None, reasoning: int | None) -> int | None:
 
 
 def _instant(nanos: int) -> datetime:
-    return datetime.fromtimestamp(nanos // _NANOS, UTC) + timedelta(microseconds=nanos % _NANOS // 1000)
+    """The instant of nanoseconds since 1970; one outside of the years 1970 to 9999 becomes their begin or end."""
+    return EPOCH + timedelta(microseconds=min(max(0, nanos // 1000), _LAST_US))
 
 
 def _text(value: object) -> str | None:
@@ -125,6 +129,6 @@ def _text(value: object) -> str | None:
 
 
 def _micros(cost: object) -> int | None:
-    if isinstance(cost, bool) or not isinstance(cost, int | float) or not 0 <= cost <= _MAX / _MICROS:
-        return None
-    return round(cost * _MICROS)
+    if isinstance(cost, bool) or not isinstance(cost, int | float) or not 0 <= cost <= MOST / _MICROS:
+        return None  # so is an infinite one, and one that is no number
+    return min(MOST, round(cost * _MICROS))

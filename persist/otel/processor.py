@@ -6,12 +6,14 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from persist.db.concurrency.writer_lock import Cancelled
 from persist.db.transactions.runtime import Runtime
+from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.errors import InvalidValue, PersistError, StoreBusy, Unavailable
 from persist.otel.intake import ObservedCall, observed, record_call
 from persist.store.async_store import AsyncStore
 from persist.store.store import Store
-from persist.store.transaction import Transaction
+from persist.store.transaction import Transaction, TransactionBlock, transact_with_retries, work_of
 
 try:
     from opentelemetry.sdk.trace import SpanProcessor as _SdkSpanProcessor
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("persist")
 
 _OWN = "persist"
+_GRACE = 1.0
+"""Seconds that a statement which `shutdown` has cancelled may take to end."""
 _KNOWN = 10_000
 """The calls of so many spans are remembered, so that a span that is told twice is stored once."""
 
@@ -40,7 +44,7 @@ class SpanProcessor(_SdkSpanProcessor):
     there. A span is stored once, however often this processor is told of it.
 
     dropped   calls that found the buffer full, or came after `shutdown`
-    failed    calls that the database refused; each is logged
+    failed    calls that the database refused, or that could not be written before `shutdown` ended; they are logged
     stored    calls that are stored
     """
 
@@ -62,8 +66,7 @@ class SpanProcessor(_SdkSpanProcessor):
                 raise InvalidValue(name, "expected a whole number, 1 or more.")
         if not 0 < interval <= 3600:
             raise InvalidValue("interval", "expected seconds, more than 0 and at most 3600.")
-        self._store = store._store if isinstance(store, AsyncStore) else store
-        self._runtime: Runtime = self._store.runtime
+        self._runtime: Runtime = store._runtime if isinstance(store, AsyncStore) else store.runtime
         if instance_id is None and not self._runtime.dialect.one_file:
             raise InvalidValue("instance_id", "this database holds those of many; say which.")
         self._instance_id = instance_id
@@ -74,7 +77,13 @@ class SpanProcessor(_SdkSpanProcessor):
         self._known: dict[tuple[str, str], None] = {}
         self._thread: threading.Thread | None = None
         self._writing = self._stopping = False
-        self._flushes = 0
+        self._flushes = self._in_hand = 0
+        self._late = False
+        """Whether `shutdown` has waited long enough: what is not written then is given up."""
+        self._transaction: UnitOfWork | None = None
+        """The transaction of the batch that is being written."""
+        self._told: object = None
+        """Why the last calls were not stored, where `shutdown` is to say so of all of them at once."""
         self.dropped = self.failed = self.stored = 0
 
     def on_start(self, span: "Span", parent_context: "Context | None" = None) -> None:
@@ -124,13 +133,39 @@ class SpanProcessor(_SdkSpanProcessor):
     def _is_idle(self) -> bool:
         return not self._waiting and not self._writing
 
-    def shutdown(self) -> None:
-        """Store what waits, then take nothing more. A second call does nothing."""
+    def shutdown(self, timeout_millis: int = 5_000) -> None:
+        """Store what waits, then take nothing more. A second call does nothing.
+
+        What is not stored after that time, as while another program holds the lock of a file, is given up: it counts as failed,
+        and one record of the logger `persist` says how much it is.
+        """
         with self._changed:
-            thread, already, self._stopping = self._thread, self._stopping, True
+            thread, already, self._stopping, failed = self._thread, self._stopping, True, self.failed
             self._changed.notify_all()
-        if thread is not None and not already and thread is not threading.current_thread():
-            thread.join()
+        if thread is None or already or thread is threading.current_thread():
+            return
+        thread.join(max(0.0, timeout_millis / 1000))
+        if thread.is_alive():
+            self._give_up(thread)
+        with self._changed:
+            lost, told = self.failed - failed + self._in_hand, self._told
+        if lost:
+            log.warning(
+                "%d calls that spans told of are not stored: %s", lost, told or "shutdown did not wait for them any longer"
+            )
+
+    def _give_up(self, thread: threading.Thread) -> None:
+        with self._changed:
+            self._late = True
+            self.failed += len(self._waiting)
+            self._waiting.clear()
+            work = self._transaction
+        if work is not None:  # in a thread of its own: a server that does not answer keeps it waiting
+            threading.Thread(target=work.interrupt, name="persist-spans-end", daemon=True).start()
+        thread.join(_GRACE)
+
+    def _is_late(self, error: PersistError | None = None) -> bool:
+        return self._late
 
     def _run(self) -> None:
         with quiet():
@@ -142,13 +177,13 @@ class SpanProcessor(_SdkSpanProcessor):
                 self._changed.wait_for(lambda: self._waiting or self._stopping)
                 self._changed.wait_for(self._is_due, self._interval)
                 calls = [self._waiting.popleft() for _ in range(min(self._batch, len(self._waiting)))]
-                self._writing = bool(calls)
+                self._writing, self._in_hand = bool(calls), len(calls)
                 if not calls and self._stopping:
                     return
             if calls:
                 self._write(calls)
                 with self._changed:
-                    self._writing = False
+                    self._writing, self._in_hand = False, 0
                     self._changed.notify_all()
 
     def _is_due(self) -> bool:
@@ -157,22 +192,36 @@ class SpanProcessor(_SdkSpanProcessor):
     def _write(self, calls: list[ObservedCall]) -> None:
         """Store the calls together; if one of them is refused, each by itself."""
         try:
-            self._store.transact(lambda tx: self._record(tx, calls))
+            transact_with_retries(self._runtime, self._block, lambda tx: self._record(tx, calls), over=self._is_late)
             self.stored += len(calls)
-        except (StoreBusy, Unavailable) as error:
+            self._in_hand -= len(calls)
+        except (StoreBusy, Unavailable, Cancelled) as error:
             self._refused(calls, error)
         except Exception as error:
-            if len(calls) == 1:
+            if len(calls) == 1 or self._late:
                 self._refused(calls, error)
                 return
             for call in calls:
                 self._write([call])
+        finally:
+            self._transaction = None
+
+    def _block(self) -> TransactionBlock:
+        return TransactionBlock(self._runtime, writable=True, cancelled=self._is_late)
 
     def _record(self, tx: Transaction, calls: list[ObservedCall]) -> None:
+        self._transaction = work_of(tx)
         for call in calls:
+            if self._late:
+                raise Cancelled
             record_call(tx, call, self._instance_id)
 
-    def _refused(self, calls: list[ObservedCall], error: Exception) -> None:
-        self.failed += len(calls)
+    def _refused(self, calls: list[ObservedCall], error: BaseException) -> None:
         told: Any = error if isinstance(error, PersistError) else type(error).__name__
+        with self._changed:
+            self.failed += len(calls)
+            self._in_hand -= len(calls)
+            if self._stopping:
+                self._told = None if self._late else told
+                return
         log.warning("%d calls that spans told of are not stored: %s", len(calls), told)

@@ -9,6 +9,8 @@ from persist.db.values.clock import epoch_ms
 
 _KINDS = {"internal": 1, "client": 3}
 _STATUS_ERROR = 2
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+_MAX_NANOS = INT64_MAX // 1_000_000 * 1_000_000
 
 
 def trace_id(kind: str, id: str) -> str:
@@ -65,16 +67,17 @@ def request(spans: list[StoredSpan]) -> dict[str, Any]:
 
 
 def _nanos(at: datetime) -> str:
-    return str(epoch_ms(at) * 1_000_000)
+    """Nanoseconds since 1970, in the range that collectors take: an instant before 1970 or after 2262 is told as that year."""
+    return str(min(max(0, epoch_ms(at) * 1_000_000), _MAX_NANOS))
 
 
 def _value(value: Any) -> dict[str, Any]:
     if isinstance(value, bool):
         return {"boolValue": value}
     if isinstance(value, int):
-        return {"intValue": str(value)}
+        return {"intValue": str(min(max(INT64_MIN, value), INT64_MAX))}
     if isinstance(value, float):
         return {"doubleValue": value}
     if isinstance(value, list | tuple):
         return {"arrayValue": {"values": [_value(one) for one in value]}}
-    return {"stringValue": str(value)}
+    return {"stringValue": str(value).encode("utf-8", "replace").decode()}  # without lone halves, which no UTF-8 has

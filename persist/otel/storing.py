@@ -38,7 +38,8 @@ def spans(
     since    only sessions and runs that changed then or later, and telemetry of then or later
     content  also the arguments and results of tools
 
-    It reads in several short snapshots. With an AsyncStore iterate in a thread, since it blocks.
+    It reads in several short snapshots. With an AsyncStore iterate in a thread, since it blocks. Rows that cannot be read are
+    left out, with a warning of the logger `persist`.
     """
     chosen = tuple(domains)
     for domain in chosen:
@@ -64,7 +65,10 @@ def _chat(store: Store, since: datetime | None, content: bool) -> Iterator[Store
             if since is not None and session.updated_at < since:
                 continue
             with store.read() as tx:
-                found = session_spans(work_of(tx), session, content=content)
+                try:
+                    found = session_spans(work_of(tx), session, content=content)
+                except NotFound:  # deleted since the list was read
+                    continue
             yield from found
         if (after := page.cursor) is None:
             return

@@ -1,7 +1,7 @@
 """The usage and the tool calls of one instance as a trace."""
 
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from persist.otel import conventions as gen_ai
@@ -14,6 +14,9 @@ from persist.telemetry.samples import samples
 _PAGE = 1000
 _SECOND = timedelta(seconds=1)
 _MICROS = 1_000_000
+_FIRST, _LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
+_LONGEST_MS = (_LAST - _FIRST) // timedelta(milliseconds=1)
+"""The longest duration that a calendar holds. Stored ones are up to 64 bits."""
 
 
 def instance_spans(store: Store, instance_id: str, since: datetime | None) -> Iterator[StoredSpan]:
@@ -28,7 +31,7 @@ def instance_spans(store: Store, instance_id: str, since: datetime | None) -> It
 def _usage(
     store: Store, stored: str, known: str, trace: str, shared: dict[str, Any], since: datetime | None
 ) -> Iterator[StoredSpan]:
-    after = None if since is None else since - _SECOND
+    after = None if since is None else _shifted(since, -_SECOND)
     while True:
         with store.read() as tx:
             found = samples(work_of(tx), stored, after=after, limit=_PAGE)
@@ -38,7 +41,9 @@ def _usage(
             if one.cost_usd_micros is not None:
                 attributes[gen_ai.COST] = one.cost_usd_micros / _MICROS
             id = span_id("usage sample", f"{known} {one.occurred_at.isoformat()}")
-            yield StoredSpan(trace, id, None, gen_ai.CHAT, "client", one.occurred_at, one.occurred_at + _SECOND, attributes)
+            yield StoredSpan(
+                trace, id, None, gen_ai.CHAT, "client", one.occurred_at, _shifted(one.occurred_at, _SECOND), attributes
+            )
         if len(found) < _PAGE:
             return
         after = found[-1].occurred_at
@@ -57,7 +62,8 @@ def _tools(
             attributes = {gen_ai.OPERATION: gen_ai.EXECUTE_TOOL, **shared, gen_ai.TOOL: call.tool_key}
             if call.exit_code is not None:
                 attributes["persist.exit_code"] = call.exit_code
-            end = call.occurred_at + timedelta(milliseconds=call.duration_ms or 0)
+            lasted = min(max(0, call.duration_ms or 0), _LONGEST_MS)
+            end = _shifted(call.occurred_at, timedelta(milliseconds=lasted))
             failed = f"exit {call.exit_code}" if call.exit_code else None
             name = f"{gen_ai.EXECUTE_TOOL} {call.tool_key}"
             id = span_id("tool call", f"{known} {call.id}")
@@ -65,3 +71,11 @@ def _tools(
         if len(calls) < _PAGE:
             return
         before = calls[-1].id
+
+
+def _shifted(at: datetime, by: timedelta) -> datetime:
+    """The instant after that time, or the end of the calendar that it would pass."""
+    try:
+        return at + by
+    except OverflowError:
+        return _FIRST if by < timedelta(0) else _LAST

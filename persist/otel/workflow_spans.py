@@ -1,6 +1,7 @@
 """A workflow run as a trace, and executions that belong to none."""
 
 from collections.abc import Sequence
+from math import isfinite
 from typing import Any
 
 from persist.otel import conventions as gen_ai
@@ -41,7 +42,7 @@ def _execution(one: Execution, trace: str, parent: str | None) -> StoredSpan:
     }
     if one.session_id is not None:
         attributes[gen_ai.CONVERSATION] = one.session_id
-    if one.cost_usd is not None:
+    if one.cost_usd is not None and isfinite(one.cost_usd):
         attributes[gen_ai.COST] = one.cost_usd
     failed = (one.stop_reason or "failed") if one.outcome == Outcome.FAILED else None
     end = max(one.started_at, one.finished_at or one.started_at)

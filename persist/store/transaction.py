@@ -85,10 +85,12 @@ def new_work(runtime: Runtime, *, writable: bool, actor: str | None = None) -> U
 class TransactionBlock:
     """`with store.begin() as tx`: a transaction that commits at the end of the block, and rolls back on an error."""
 
-    __slots__ = ("_actor", "_runtime", "_work", "_writable", "retries")
+    __slots__ = ("_actor", "_cancelled", "_runtime", "_work", "_writable", "retries")
 
-    def __init__(self, runtime: Runtime, *, writable: bool, actor: str | None = None) -> None:
-        self._runtime, self._writable, self._actor = runtime, writable, actor
+    def __init__(
+        self, runtime: Runtime, *, writable: bool, actor: str | None = None, cancelled: Callable[[], bool] | None = None
+    ) -> None:
+        self._runtime, self._writable, self._actor, self._cancelled = runtime, writable, actor, cancelled
         self._work: UnitOfWork | None = None
         self.retries = 0
         """How many attempts came before this one."""
@@ -99,7 +101,7 @@ class TransactionBlock:
         work = new_work(self._runtime, writable=self._writable, actor=self._actor)
         if self.retries and work.transaction.trace is not None:
             work.transaction.trace.within(None, self.retries)
-        work.begin()
+        work.begin(self._cancelled)
         if work.marks:
             work.owner.set_holder(sys._getframe(1))
         self._work = work
@@ -150,7 +152,11 @@ def with_retries(
 
 
 def transact_with_retries(
-    runtime: Runtime, block: Callable[[], TransactionBlock], fn: Callable[[Transaction], T], attempts: int = 5
+    runtime: Runtime,
+    block: Callable[[], TransactionBlock],
+    fn: Callable[[Transaction], T],
+    attempts: int = 5,
+    over: Callable[[PersistError], bool] | None = None,
 ) -> T:
     """Run `fn` in a transaction, and again as `with_retries` says; its result."""
     calls = count()
@@ -161,7 +167,7 @@ def transact_with_retries(
         with attempt as tx:
             return fn(tx)
 
-    return with_retries(runtime, once, attempts)
+    return with_retries(runtime, once, attempts, over)
 
 
 class VerbRun:

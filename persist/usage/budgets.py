@@ -68,7 +68,7 @@ class UsageBudgets(Repository):
         *,
         timezone: str = "UTC",
     ) -> Budget:
-        """Limit what the key uses in each hour, day or month of a time zone, or in all (`total`).
+        """Limit what the key uses in each hour, day, week or month of a time zone, or in all (`total`).
 
         Replaces what was set for the key and period; None limits nothing. What was used in the period before counts, as far as
         sums are kept by hour, from the first full UTC hour of the period on. Raises InvalidValue.

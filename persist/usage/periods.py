@@ -4,11 +4,12 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
-from persist.db.values.clock import EPOCH
 from persist.errors import InvalidValue
 from persist.quoting import shown
 from persist.usage.schemas import Bucket, Period
 
+FIRST = datetime(1, 1, 1, tzinfo=UTC)
+"""The begin of a period that holds every instant, those before 1970 too."""
 LAST = datetime(9999, 12, 31, tzinfo=UTC)
 """The end of a period that never ends, and of those that would end later."""
 _HOUR, _DAY, _LONGER_THAN_A_MONTH = timedelta(hours=1), timedelta(days=1), timedelta(days=32)
@@ -40,18 +41,24 @@ def check_timezone(path: str, name: str) -> str:
 def span_of(period: Period, timezone: str, at: datetime) -> Span:
     """The period that an instant is in. A zone that this machine does not know counts as UTC.
 
-    Days and months are those of the zone, and may be longer or shorter where its clocks change. An hour is one of UTC.
+    Days, weeks and months are those of the zone, and may be longer or shorter where its clocks change. An hour is one of UTC.
     """
     if period == Period.TOTAL:
-        return Span(EPOCH, LAST)
+        return Span(FIRST, LAST)
     if period == Period.HOUR:
         start = bucket_start(Bucket.HOUR, at)
         return Span(start, _sum(start, _HOUR))
     zone = _zone(timezone)
     try:
         day = at.astimezone(zone).replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=None, fold=0)
-        first = day if period == Period.DAY else day.replace(day=1)
-        after = first + _DAY if period == Period.DAY else (first + _LONGER_THAN_A_MONTH).replace(day=1)
+        if period == Period.DAY:
+            first, after = day, day + _DAY
+        elif period == Period.WEEK:
+            first = day - day.weekday() * _DAY
+            after = first + 7 * _DAY
+        else:
+            first = day.replace(day=1)
+            after = (first + _LONGER_THAN_A_MONTH).replace(day=1)
         return Span(_utc(first, zone), min(LAST, _utc(after, zone)))
     except OverflowError:  # at an end of the calendar
         return Span(bucket_start(Bucket.DAY, at), LAST)

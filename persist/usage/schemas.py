@@ -14,10 +14,11 @@ class Bucket(StrEnum):
 
 
 class Period(StrEnum):
-    """How often a budget begins anew, in its time zone; a total never does."""
+    """How often a budget begins anew, in its time zone: weeks on Mondays, as those of ISO 8601; a total never does."""
 
     HOUR = "hour"
     DAY = "day"
+    WEEK = "week"
     MONTH = "month"
     TOTAL = "total"
 

@@ -54,6 +54,10 @@ _ONE_USED_UP = Statement(
 )
 
 
+ANY_BUDGET = exists(select(_B.key))
+"""Whether there is any budget."""
+
+
 def ask(batch: Batch, keys: Sequence[str]) -> Pending[list[Row]]:
     """The budgets of the keys, at most MOST_KEYS, for `count`.
 

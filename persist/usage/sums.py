@@ -12,11 +12,11 @@ from persist.db.expressions.saturating_sum import whole_total
 from persist.db.statements.prepared import LIMIT, Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_choice, optional_label, required_label
-from persist.db.values.clock import EPOCH, as_utc, epoch_ms, from_epoch_ms
+from persist.db.values.clock import as_utc, epoch_ms, from_epoch_ms
 from persist.db.values.frozen import construct
 from persist.db.values.pages import Page, check_limit, decode_cursor
 from persist.usage.models import rollups
-from persist.usage.periods import LAST, bucket_start
+from persist.usage.periods import FIRST, LAST, bucket_start
 from persist.usage.schemas import Bucket, Group, UsageSum
 from persist.usage.writing import SUMS
 
@@ -118,7 +118,7 @@ def _in(filters: Mapping[str, str]) -> dict[str, str]:
 
 
 def _range(bucket: Bucket, since: datetime | None, until: datetime | None) -> dict[str, Any]:
-    start = EPOCH.replace(year=1) if since is None else bucket_start(bucket, as_utc("since", since))
+    start = FIRST if since is None else bucket_start(bucket, as_utc("since", since))
     return {"since": start, "until": LAST if until is None else as_utc("until", until)}
 
 

@@ -7,16 +7,17 @@ scope wait for each other, and those of other scopes do not wait for them, unles
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, NamedTuple, Self
 
-from sqlalchemy import Text, bindparam, delete, func, insert, select
+from sqlalchemy import Text, bindparam, delete, func, insert, literal, select, type_coerce
 
-from persist.db.changes.batch import Batch, Pending
+from persist.db.changes.batch import Batch, Pending, known
 from persist.db.changes.driver_statements import StatementRunner
 from persist.db.expressions.locking import advisory_lock
-from persist.db.expressions.upsert import Rule, merge, merging
-from persist.db.schema.column_types import LABEL_BYTES, Label
+from persist.db.expressions.upsert import Rule, merging
+from persist.db.schema.column_types import LABEL_BYTES, Int64, Label
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_count, optional_label
@@ -39,30 +40,48 @@ Window = tuple[int, int]
 _TRIES = 8
 _C = calls.c
 _VALUES = tuple(column.name for column in calls.columns if column.name != "seq")
-_NAMES = tuple(name for name in _VALUES if name != "occurred_at")
+_NEW = tuple((name, f"new_{name}") for name in _VALUES if name != "occurred_at" and name not in FIGURES)
+_NEW_FIGURES = tuple((name, f"new_{name}") for name in FIGURES)
+_OF_DIMENSIONS = tuple((name, f"of_{name}") for name in DIMENSIONS)
+_OF_FIGURES = tuple((name, f"of_{name}") for name in FIGURES)
 _LOCK_SCOPE = Statement(select(advisory_lock()))
 _last = func.coalesce(func.max(_C.seq), 0)
-_ADD = Statement(
-    merging(
-        insert(calls).from_select(
-            ["seq", *_VALUES],
-            select(_last + 1, *(bindparam(f"new_{name}", type_=_C[name].type) for name in _VALUES)).where(
-                _C.scope == param("of_scope")
-            ),
-        )
-    ).returning(_C.seq)
+_new = merging(
+    insert(calls).from_select(
+        ["seq", *_VALUES],
+        select(_last + 1, *(bindparam(f"new_{name}", type_=_C[name].type) for name in _VALUES)).where(
+            _C.scope == param("of_scope")
+        ),
+    )
 )
+_ADD = Statement(_new.returning(_C.seq))
 """ON CONFLICT of any key: the source was counted, or a writer that the lock of the scope does not stop has taken the number."""
+_ADD_AND_LOOK = Statement(_new.returning(_C.seq, type_coerce(spending.ANY_BUDGET, Int64())))
+"""Also whether there is any budget, for the writer of a file, whom nobody can set one behind his back."""
 _COUNTED = Statement(select(_C.seq).where(_C.scope == param("of_scope"), _C.source == param("of_source")))
 _TRIM = Statement(delete(calls).where(_C.scope == param("of_scope"), _C.seq <= param("until_seq")))
 _RULES: dict[str, Rule] = dict.fromkeys(SUMS, "capped_sum")
-# Dimensions were checked when they were bound to the call: as plain Text they skip the checks of the Label type.
+
+
+def _sums_of(bucket: Bucket) -> dict[str, Any]:
+    """The row of the sums of that hour or day. Its instant is the parameter of that name; both rows share the others."""
+    # Dimensions were checked when they were bound to the call: as plain Text they skip the checks of the Label type.
+    row: dict[str, Any] = {
+        column.name: bindparam(f"of_{column.name}", type_=Text() if isinstance(column.type, Label) else column.type)
+        for column in rollups.columns
+    }
+    about = {"bucket": literal(bucket, rollups.c.bucket.type), "starts_at": bindparam(bucket, type_=rollups.c.starts_at.type)}
+    return row | about
+
+
+# Both in one statement: its parameters are the same, and a tenth of what it costs is to send it.
 _ROLL_UP = Statement(
-    merge(rollups, "group_key", "bucket", "starts_at", **_RULES).values(
-        {
-            column.name: bindparam(f"of_{column.name}", type_=Text() if isinstance(column.type, Label) else column.type)
-            for column in rollups.columns
-        }
+    merging(
+        insert(rollups).values([_sums_of(bucket) for bucket in (Bucket.DAY, Bucket.HOUR)]),
+        "group_key",
+        "bucket",
+        "starts_at",
+        **_RULES,
     )
 )
 
@@ -108,9 +127,9 @@ class Call:
     @classmethod
     def of(cls, work: UnitOfWork, kind: Source, id: str, at: object, model: object, **given: Any) -> Self:
         """A call of checked arguments. Raises InvalidValue, and PayloadTooLarge for a long error."""
-        figures = {name: _figure(name, given.pop(name, None)) for name in FIGURES}
+        figures = {name: None if (value := given.pop(name, None)) is None else _figure(name, value) for name in FIGURES}
         error = given.pop("error", None)
-        labels = {name: optional_label(name, value) for name, value in given.items()}
+        labels = {name: None if value is None else optional_label(name, value) for name, value in given.items()}
         for name in ("agent", "owner", "workspace", "workflow"):
             labels[name] = labels.get(name) or ""
         return cls(
@@ -157,12 +176,10 @@ def keyed(concurrency_key: str | None) -> dict[str, str]:
     return {of: value} if value and of in (Of.OWNER, Of.WORKSPACE, Of.AGENT) else {}
 
 
-def _figure(name: str, value: object) -> int | None:
-    if value is None:
-        return None
-    if check_count(name, value) > MOST:
+def _figure(name: str, value: object) -> int:
+    if (figure := check_count(name, value)) > MOST:
         raise InvalidValue(name, "so much cannot be of one call.")
-    return value  # type: ignore[return-value]  # a checked count
+    return figure
 
 
 def window_of(settings: Settings) -> Window:
@@ -181,16 +198,16 @@ def begin(batch: Batch, call: Call) -> Begun:
     """Begin to write a call in a batch of its verb, which knows that it is not counted yet; `end` follows when that was sent."""
     added = _ask_add(batch, call)
     _roll_up(batch, call)
-    return Begun(added, spending.ask(batch, call.budget_keys()))
+    return Begun(added, _ask_limits(batch, call, added.result if batch.one_writer else None))
 
 
 def end(db: StatementRunner, window: Window, call: Call, begun: Begun) -> None:
     """End what `begin` began. Raises Conflict if others keep writing calls of the scope."""
-    number = _add(db, call) if begun.added.result is None else begun.added.result[0]
-    if number is None:  # another one had the same source: a step of a message that was deleted and is recorded again
-        number = _add(db, replace(call, source=None))
-    assert number is not None, "without a source it is written, or the error was raised"
-    _settle(db, window, call, number, begun.limits.result)
+    added = begun.added.result or _add(db, call)
+    if added is None:  # another one had the same source: a step of a message that was deleted and is recorded again
+        added = _add(db, replace(call, source=None))
+    assert added is not None, "without a source it is written, or the error was raised"
+    _settle(db, window, call, added[0], begun.limits.result)
 
 
 def write(db: StatementRunner, window: Window, call: Call) -> bool:
@@ -203,13 +220,13 @@ def write(db: StatementRunner, window: Window, call: Call) -> bool:
             begun = begin(batch, call)
         end(db, window, call, begun)
         return True
-    number = _add(db, call)
-    if number is None:
+    added = _add(db, call)
+    if added is None:
         return False
     with db.batch() as batch:
         _roll_up(batch, call)
-        limits = spending.ask(batch, call.budget_keys())
-    _settle(db, window, call, number, limits.result)
+        limits = _ask_limits(batch, call, added)
+    _settle(db, window, call, added[0], limits.result)
     return True
 
 
@@ -223,16 +240,22 @@ def _settle(db: StatementRunner, window: Window, call: Call, number: int, limits
 def _ask_add(batch: Batch, call: Call) -> Pending[Row | None]:
     # Who waited for another's number with sums of its own locked would wait for one who waits for those sums.
     batch.lock(_LOCK_SCOPE, lock_key=f"persist calls of {call.scope}")
-    return batch.returned(_ADD, **_values(call))
+    return batch.returned(_ADD_AND_LOOK if batch.one_writer else _ADD, **_values(call))
 
 
-def _add(db: StatementRunner, call: Call) -> int | None:
+def _ask_limits(batch: Batch, call: Call, added: Row | None) -> Pending[list[Row]]:
+    """The budgets of the call, after its sums were written. `added`: what the statement returned that wrote the call."""
+    if batch.one_writer and added is not None and not added[1]:
+        return known([])
+    return spending.ask(batch, call.budget_keys())
+
+
+def _add(db: StatementRunner, call: Call) -> Row | None:
     for _ in range(_TRIES):
         with db.batch() as batch:
             added = _ask_add(batch, call)
         if added.result is not None:
-            number: int = added.result[0]
-            return number
+            return added.result
         if call.source is not None and db.row(_COUNTED, of_scope=call.scope, of_source=call.source) is not None:
             return None
     raise Conflict("Others kept writing calls of the same scope; try again.")
@@ -240,22 +263,28 @@ def _add(db: StatementRunner, call: Call) -> int | None:
 
 def _roll_up(batch: Batch, call: Call) -> None:
     figures, dimensions = call.figures, {name: getattr(call, name) for name in DIMENSIONS}
-    given: dict[str, Any] = {f"of_{name}": value for name, value in dimensions.items()}
-    for name in FIGURES:
-        given[f"of_{name}"] = figures.get(name) or 0
+    given: dict[str, Any] = {of: dimensions[name] for name, of in _OF_DIMENSIONS}
+    for name, of in _OF_FIGURES:
+        given[of] = figures.get(name) or 0
     given["of_group_key"], given["of_calls"] = group_key(dimensions), 1
     given["of_errors"], given["of_unpriced"] = int(call.error is not None), int(figures.get("cost_usd_micros") is None)
-    for bucket in (Bucket.DAY, Bucket.HOUR):
-        batch.run(_ROLL_UP, of_bucket=bucket, of_starts_at=bucket_start(bucket, call.at), **given)
+    batch.run(_ROLL_UP, day=bucket_start(Bucket.DAY, call.at), hour=bucket_start(Bucket.HOUR, call.at), **given)
 
 
 def group_key(dimensions: Mapping[str, str]) -> str:
     """The digest of what sums are kept apart by."""
-    text = "".join(f"{len(value)}:{value}" for value in (dimensions[name] for name in DIMENSIONS))
+    return _digest(tuple(dimensions[name] for name in DIMENSIONS))
+
+
+@lru_cache(maxsize=1024)
+def _digest(values: tuple[str, ...]) -> str:
+    text = "".join(f"{len(value)}:{value}" for value in values)
     return blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def _values(call: Call) -> dict[str, Any]:
-    figures = call.figures
-    values = {f"new_{name}": figures.get(name) if name in FIGURES else getattr(call, name) for name in _NAMES}
-    return {"of_scope": call.scope, "new_occurred_at": call.at, **values}
+    values: dict[str, Any] = {new: getattr(call, name) for name, new in _NEW}
+    for name, new in _NEW_FIGURES:
+        values[new] = call.figures.get(name)
+    values["of_scope"], values["new_occurred_at"] = values["new_scope"], call.at
+    return values

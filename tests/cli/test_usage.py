@@ -8,6 +8,7 @@ import pytest
 from click.testing import Result
 
 from persist import Store
+from persist.cli.output import cells
 from persist.cli.usage import bar
 
 Command = Callable[..., Result]
@@ -44,6 +45,23 @@ def test_usage_is_summed_up_with_bars(command: Command, database_url: str) -> No
     assert ([item["group"] for item in rest["items"]], rest["cursor"]) == (["模型", "small"], None)
 
 
+def test_long_names_are_cut_to_the_terminal(command: Command, database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the middle, so that their versions stay to be seen; the whole ones are in the JSON."""
+    names = ["x" * 300 + "-1", "x" * 300 + "-2", "模" * 150, "short"]
+    with Store.open(database_url) as store, store.begin() as tx:
+        for cost, model in enumerate(names, 1):
+            tx.usage.calls.record(model=model, run_id="r", cost_usd_micros=cost * 1_000_000, token_input=1234)
+    for width in (80, 100, 200):
+        monkeypatch.setenv("COLUMNS", str(width))
+        lines = command("usage", "--by", "model").stdout.splitlines()
+        assert len(lines) == 5
+        assert max(map(cells, lines)) <= width
+        assert len({cells(line[: line.index("$")]) for line in lines[1:]}) == 1, "the columns are below each other"
+        assert [line.split()[0][-2:] for line in lines[1:]] == ["rt", "模模", "-2", "-1"]
+    found = json.loads(command("usage", "--by", "model", "--json").stdout)["items"]
+    assert [item["group"] for item in found] == names[::-1]
+
+
 def test_bars() -> None:
     assert [bar(figure, 100, 10) for figure in (0, 1, 55, 100)] == ["", "#", "#####", "##########"]
 
@@ -67,7 +85,7 @@ def test_budgets_are_set_listed_and_lifted(command: Command, database_url: str) 
 
 
 @pytest.mark.parametrize(
-    "options", [["maria", "--cost", "1"], ["owner:m"], ["owner:m", "--cost", "-1"], ["owner:m", "--per", "week"]]
+    "options", [["maria", "--cost", "1"], ["owner:m"], ["owner:m", "--cost", "-1"], ["owner:m", "--per", "fortnight"]]
 )
 def test_a_budget_of_bad_values_is_refused(command: Command, options: list[str]) -> None:
     refused = command("budgets", "set", *options)

@@ -5,6 +5,7 @@ import re
 import tempfile
 import traceback
 from collections.abc import Mapping
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ from persist.cli import main
 from persist.db.schema.column_types import FreeText, Json
 from persist.errors import PersistError
 from persist.schema.metadata import metadata
+from persist.settings import Settings
 from persist.testing import FrozenClock
 from tests.contract.otel.scenes import instrumented
 from tests.seeded_databases import with_file
@@ -104,6 +106,47 @@ def test_whatever_is_called(spoilt: Spoilt, caplog: pytest.LogCaptureFixture) ->
         assert SECRET not in str(collector.reader.get_metrics_data())
         assert SECRET not in repr(store) + repr(store.runtime)
     assert refused > 20
+
+
+@pytest.mark.parametrize("asked", [False, True], ids=["without values", "with values"])
+def test_the_log_of_statements_has_no_value_of_any_argument_unless_asked(database_url: str, asked: bool) -> None:
+    """Keys, names, ids and the actor too, in one argument of every verb after the other, also of those that fail."""
+    logger, kept = logging.getLogger("persist.statements"), _Kept()
+    settings = Settings(log_statement_values=asked)
+    with Store.open(database_url, clock=FrozenClock(), settings=settings) as store, ExitStack() as stack:
+        ids = make(store)
+        store.switch_events(True)
+        stack.callback(logger.setLevel, logger.level)
+        stack.callback(logger.removeHandler, kept)
+        logger.setLevel(logging.DEBUG)
+        logger.addHandler(kept)
+        for verb in verbs():
+            given = arguments(verb, ids)
+            for name in verb.parameters:
+                if type(given.get(name)) in (int, float, bool):
+                    continue
+                with suppress(Undo, PersistError, TypeError, ValueError), store.begin(actor=SECRET) as tx:
+                    verb.call(tx, {**given, name: SECRET})
+                    raise Undo
+        session = store.chat.sessions.create(agent=SECRET, model={"model_id": SECRET})
+        with store.record(session.id) as recorder:
+            recorder.feed({"type": "text-start", "id": SECRET})
+            recorder.feed({"type": "text-delta", "id": SECRET, "delta": SECRET})
+    assert kept.records > 1000
+    assert bool(kept.telling) == asked, kept.telling[:3]
+
+
+class _Kept(logging.Handler):
+    """Counts records, and keeps those that tell of the secret in their text or in one of their attributes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.records, self.telling = 0, list[str]()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records += 1
+        if SECRET in record.getMessage() + str(vars(record)):
+            self.telling.append(record.getMessage())
 
 
 def _bodies(parameters: Mapping[str, Any]) -> list[str]:

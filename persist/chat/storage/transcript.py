@@ -51,17 +51,17 @@ _POSITION = Statement(_position)
 class _NewestFirst:
     """Statements that select the head and the instant of each message, and further columns, the newest first, up to a limit."""
 
-    def __init__(self, *columns: ColumnElement[Any]) -> None:
+    def __init__(self, *columns: ColumnElement[Any], unreadable: OnUnreadable | None = None) -> None:
         query = select(*_HEAD, _M.created_at, *columns).where(_M.session_id == _session)
         query = query.order_by(_M.created_at.desc(), _M.id.desc()).limit(LIMIT)
-        self.latest = Statement(query)
-        self.earlier = Statement(query.where(tuple_(_M.created_at, _M.id) < _last))
-        self.before = Statement(query.where(tuple_(_M.created_at, _M.id) < _position.scalar_subquery()))
+        self.latest = Statement(query, unreadable=unreadable)
+        self.earlier = Statement(query.where(tuple_(_M.created_at, _M.id) < _last), unreadable=unreadable)
+        self.before = Statement(query.where(tuple_(_M.created_at, _M.id) < _position.scalar_subquery()), unreadable=unreadable)
 
 
 _HEADS = _NewestFirst()
 _JOINED = _NewestFirst(json_array_text(_OWN_PARTS))
-_ROWS = _NewestFirst(_M.updated_at)
+_ROWS = _NewestFirst(_M.updated_at, unreadable=OnUnreadable.LEAVE_OUT)
 _MAX = 2**62
 _any = [exists(select(table.c.part_id).select_from(table)) for table in (deltas, part_blobs)]
 _PROBE = Statement(select(*(type_coerce(case((one, 1), else_=0), Int64()) for one in _any)))

@@ -57,6 +57,8 @@ class Batch(ABC):
     """The statements of one block. See the module."""
 
     __slots__ = ()
+    one_writer: bool
+    """Whether its writer has locked the whole database, so that what a statement found stays true until the transaction ends."""
 
     def __enter__(self) -> Self:
         return self
@@ -104,16 +106,16 @@ class Batch(ABC):
 class ImmediateBatch(Batch):
     """Executes each statement when it is added. `runner` is a unit of work or the statements of a pinned connection."""
 
-    __slots__ = ("_one_writer", "_runner")
+    __slots__ = ("_runner", "one_writer")
 
     def __init__(self, runner: Any, *, one_writer: bool) -> None:
-        self._runner, self._one_writer = runner, one_writer
+        self._runner, self.one_writer = runner, one_writer
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """Do nothing: every statement was executed."""
 
     def lock(self, prepared: Statement, /, **values: Any) -> None:
-        if not self._one_writer:
+        if not self.one_writer:
             self._runner.row(prepared, **values)
 
     def require(self, requirement: Requirement, /, **values: Any) -> None:
@@ -128,22 +130,23 @@ class ImmediateBatch(Batch):
             self._runner.run_many(prepared, values)
 
     def run(self, prepared: Statement, /, **values: Any) -> Pending[int]:
-        return _known(self._runner.run(prepared, **values))
+        return known(self._runner.run(prepared, **values))
 
     def returned(self, prepared: Statement, /, **values: Any) -> Pending[Row | None]:
-        return _known(self._runner.returned(prepared, **values))
+        return known(self._runner.returned(prepared, **values))
 
     def returned_rows(self, prepared: Statement, /, **values: Any) -> Pending[list[Row]]:
-        return _known(self._runner.returned_rows(prepared, **values))
+        return known(self._runner.returned_rows(prepared, **values))
 
     def rows(self, prepared: Statement, /, **values: Any) -> Pending[list[Row]]:
-        return _known(self._runner.rows(prepared, **values))
+        return known(self._runner.rows(prepared, **values))
 
     def row(self, prepared: Statement, /, **values: Any) -> Pending[Row | None]:
-        return _known(self._runner.row(prepared, **values))
+        return known(self._runner.row(prepared, **values))
 
 
-def _known(result: R) -> Pending[R]:
+def known(result: R) -> Pending[R]:
+    """A result that is there already."""
     pending: Pending[R] = Pending()
     pending.result = result
     return pending
@@ -159,6 +162,7 @@ class PipelinedBatch(Batch):
     sent     is called once the answers are there, with whether a row was written
     """
 
+    one_writer = False
     __slots__ = ("_by", "_compiled", "_driver", "_flush", "_journal", "_sent", "_waiting")
 
     def __init__(

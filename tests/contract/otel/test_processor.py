@@ -1,6 +1,6 @@
 """`SpanProcessor`: what instrumented SDKs say of their calls becomes usage and tool calls, and harms nobody."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -9,6 +9,7 @@ from opentelemetry.trace import Status, StatusCode
 
 from persist import Store, otel
 from persist.errors import InvalidValue, StoreBusy
+from persist.otel import processor as processor_module
 from tests.contract.otel.scenes import instrumented, real
 
 CALL: dict[str, Any] = {
@@ -83,7 +84,7 @@ def test_a_full_buffer_drops_and_counts(store: Any, box: str | None, monkeypatch
         def busy(*args: Any, **options: Any) -> None:
             raise StoreBusy(5.0)
 
-        patch.setattr(processor._store, "transact", busy)
+        patch.setattr(processor_module, "transact_with_retries", busy)
         tracer.start_span("chat", attributes=CALL).end()
         assert not processor.force_flush()
     assert processor.failed == 1
@@ -95,14 +96,60 @@ def test_a_call_that_is_refused_does_not_take_others_with_it(store: Any, box: st
     provider = TracerProvider()
     provider.add_span_processor(processor)
     tracer = provider.get_tracer("some.instrumentation")
-    for tokens in (50, 2**63 - 1):  # so much is not of one call
-        tracer.start_span("chat", attributes={**CALL, "gen_ai.usage.output_tokens": tokens}, start_time=NOON).end(NOON)
+    for model in ("claude", "a\x00b"):  # no database keeps a NUL
+        tracer.start_span("chat", attributes={**CALL, "gen_ai.request.model": model}, start_time=NOON).end(NOON)
     tracer.start_span("x", attributes={"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "good"}).end()
     assert not processor.force_flush()
     assert [one.tool_key for one in store.telemetry.tools.last(instance_id=box)] == ["good"]
     assert store.telemetry.usage.totals(instance_id=box).token_output == 50
     assert (processor.stored, processor.failed) == (2, 1)
     provider.shutdown()
+
+
+def test_what_no_call_can_have_used_counts_as_unknown(store: Any, box: str | None) -> None:
+    processor = otel.SpanProcessor(real(store), instance_id=box)
+    provider = TracerProvider()
+    provider.add_span_processor(processor)
+    tracer = provider.get_tracer("some.instrumentation")
+    costs = (float("inf"), float("nan"), -1.0, 1e300, 2.0**53 / 1_000_000)
+    for tokens, cost in zip((2**53 + 1, 2**63, 2**200, -1, 2**53), costs, strict=True):
+        told = {"gen_ai.usage.output_tokens": tokens, "gen_ai.usage.input_tokens": 1, "persist.cost_usd": cost}
+        tracer.start_span("chat", attributes={**CALL, **told}, start_time=NOON).end(NOON)
+    for start, end in ((-(2**80), 2**80), (2**62, 2**63), (5, 3)):
+        tracer.start_span("x", attributes={"gen_ai.operation.name": "execute_tool"}, start_time=start).end(end)
+    assert processor.force_flush()
+    assert (processor.stored, processor.failed, processor.dropped) == (8, 0, 0)
+    outputs = [(call.token_output, call.cost_usd_micros) for call in store.usage.calls.list(instance_id=box).items]
+    assert sorted(outputs, key=str) == [(2**53, 2**53), *[(None, None)] * 4]
+    lasted = [(one.occurred_at.year, one.duration_ms) for one in store.telemetry.tools.last(instance_id=box)]
+    calendar = (datetime(9999, 12, 31, tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+    assert sorted(lasted) == [(1970, 0), (1970, calendar), (2116, 2**62 // 1_000_000)]
+    provider.shutdown()
+
+
+def test_shutdown_waits_for_a_lock_only_as_long_as_it_is_told(
+    store: Any, box: str | None, raw: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    processor = otel.SpanProcessor(real(store), instance_id=box, batch=2, interval=3600)
+    provider = TracerProvider()
+    provider.add_span_processor(processor)
+    tracer = provider.get_tracer("some.instrumentation")
+    raw.rows("BEGIN IMMEDIATE" if raw.is_sqlite else "BEGIN")  # held for as long as the test likes
+    raw.is_sqlite or raw.rows("LOCK TABLE usage_samples")
+    for _ in range(5):
+        tracer.start_span("chat", attributes=CALL).end()
+    assert not processor.force_flush(1)
+    processor.shutdown(1)
+    thread = processor._thread
+    assert thread is not None
+    thread.join()
+    tracer.start_span("chat", attributes=CALL).end()
+    assert (processor.stored, processor.failed, processor.dropped) == (0, 5, 1)
+    raw.rows("ROLLBACK")
+    provider.shutdown()
+    told = [record.getMessage() for record in caplog.records if "spans told of" in record.getMessage()]
+    assert told == ["5 calls that spans told of are not stored: shutdown did not wait for them any longer"]
+    assert store.telemetry.usage.totals(instance_id=box).samples == 0
 
 
 def test_spans_of_persist_are_none_of_its_business(store: Any, box: str | None) -> None:

@@ -1,6 +1,9 @@
 """What is stored, as spans: what they say by the conventions, the same ids each time, no content unless asked."""
 
 import json
+import math
+import sqlite3
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -8,13 +11,17 @@ import pytest
 from click.testing import CliRunner
 from opentelemetry.semconv._incubating.attributes import gen_ai_attributes as semconv
 
-from persist import otel
+from persist import Store, otel
 from persist.cli import main
+from persist.db.dialects.sqlite.row_guards import lift_row_guards
+from persist.db.schema.base import SCHEMA_TOKEN
 from persist.errors import InvalidValue
 from persist.otel import conventions
 from persist.otel.conventions import Tokens, attributes_of, tokens_of
+from persist.schema.metadata import metadata
 from tests.contract.chat.scenes import MODEL, call, create, output, text, turn
 from tests.contract.otel.scenes import real
+from tests.unreadable.cells import lite_values
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -90,6 +97,60 @@ def test_what_is_stored_as_spans(store: Any, backend: str) -> None:
         otel.spans(real(store), domains=["blobs"])  # type: ignore[list-item]  # on purpose
 
 
+EXPORTED = ["chat_sessions", "chat_messages", "chat_parts", "workflow_runs", "executions", "usage_samples", "tool_history"]
+
+
+@pytest.mark.parametrize("table", EXPORTED)
+def test_a_hostile_cell_ends_no_export(sqlite_url: str, table: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Each cell of the first row of the table holds what no program of ours writes, and then what it held."""
+    of = metadata.tables[f"{SCHEMA_TOKEN}.{table}"]
+    columns, key = (
+        [column for column in of.columns if not (column.primary_key or column.foreign_keys)],
+        ", ".join(f'"{one.name}"' for one in of.primary_key),
+    )
+    first = f'({key}) = (SELECT {key} FROM "{table}" ORDER BY {key} LIMIT 1)'
+    with Store.open(sqlite_url) as store, closing(sqlite3.connect(store.path or "", isolation_level=None)) as raw:
+        filled(store, None)
+        whole = [span.json() for span in otel.spans(store, content=True)]
+        raw.execute("PRAGMA ignore_check_constraints=ON")
+        lift_row_guards(raw)
+        wide = ("9223372036854775807", "-9223372036854775808", "1e999", "-1")
+        values = {one: [*lite_values(one), *(wide if "'soon'" in lite_values(one) else ())] for one in columns}
+        for column, value in [(one, value) for one in columns for value in values[one]]:
+            cell = f'"{column.name}" = {value}'
+            (old,) = raw.execute(f'SELECT quote("{column.name}") FROM "{table}" WHERE {first}').fetchone()
+            try:
+                raw.execute(f'UPDATE "{table}" SET {cell} WHERE {first}')
+            except sqlite3.IntegrityError:
+                continue
+            caplog.clear()
+            found = [span.json() for span in otel.spans(store, content=True)]
+            assert len(found) >= len(whole) - 5, cell
+            assert len(found) == len(whole) or "left out" in caplog.text, cell
+            json.dumps(found, allow_nan=False)
+            for span in found:
+                assert 0 <= int(span["startTimeUnixNano"]) <= int(span["endTimeUnixNano"]) < 2**63, cell
+                numbers = [int(one["value"]["intValue"]) for one in span["attributes"] if "intValue" in one["value"]]
+                assert all(-(2**63) <= number < 2**63 for number in numbers), cell
+            raw.execute(f'UPDATE "{table}" SET "{column.name}" = {old} WHERE {first}')
+        assert [span.json() for span in otel.spans(store, content=True)] == whole
+
+
+def test_what_is_stored_of_hostile_values_is_told_as_far_as_it_can_be(store: Any, backend: str, raw: Any) -> None:
+    filled(store, None if backend == "sqlite" else "box")
+    raw.rows("UPDATE tool_history SET duration_ms = ?", 2**62)
+    raw.rows("UPDATE usage_samples SET token_input = ?, token_cache_read = ?", 2**63 - 1, 2**63 - 1)
+    raw.rows("UPDATE executions SET cost_usd = ?", math.inf)
+    raw.rows("UPDATE chat_messages SET created_at = ?", -(10**12))
+    found = {span.name: span for span in otel.spans(real(store))}
+    bash, usage, execution = (found[name] for name in ("execute_tool bash", "chat", "invoke_agent triage:plan"))
+    assert (bash.start, bash.end.year) == (AT, 9999)
+    assert bash.json()["endTimeUnixNano"] == str((2**63 - 1) // 1_000_000 * 1_000_000)
+    assert usage.attributes["gen_ai.usage.input_tokens"] == 2**63 - 1
+    assert "persist.cost_usd" not in execution.attributes
+    assert found["chat claude"].json()["startTimeUnixNano"] == "0"
+
+
 NAMES = """
     agent.id agent.name conversation.id operation.name output.messages provider.name request.model response.model system
     tool.call.arguments tool.call.id tool.call.result tool.name workflow.name usage.cache_creation.input_tokens
@@ -130,8 +191,6 @@ def test_input_includes_what_the_cache_took(stored: Tokens, told: dict[str, int]
 
 
 def test_the_command_writes_what_a_collector_takes(sqlite_url: str, tmp_path: Any) -> None:
-    from persist import Store
-
     with Store.open(sqlite_url) as store:
         filled(store, None)
         expected = [span.json() for span in otel.spans(store)]

@@ -43,7 +43,7 @@ def test_a_budget_is_set_read_replaced_and_deleted(store: Any, clock: Any) -> No
         ("key", {"key": "maria", "max_tokens": 1}),
         ("key", {"key": "town:x", "max_tokens": 1}),
         ("key", {"key": "owner:", "max_tokens": 1}),
-        ("period", {"key": "owner:m", "max_tokens": 1, "period": "week"}),
+        ("period", {"key": "owner:m", "max_tokens": 1, "period": "fortnight"}),
         ("max_cost_usd_micros", {"key": "owner:m"}),
         ("max_cost_usd_micros", {"key": "owner:m", "max_cost_usd_micros": 0.5}),
         ("max_tokens", {"key": "owner:m", "max_tokens": -1}),
@@ -65,10 +65,14 @@ def test_a_budget_of_bad_values_is_refused(store: Any, path: str, given: dict[st
         ("day", "UTC", "2026-03-10T12:34+00:00", "2026-03-10T00:00+00:00", "2026-03-11T00:00+00:00"),
         ("day", "Europe/Berlin", "2026-03-29T12:00+00:00", "2026-03-28T23:00+00:00", "2026-03-29T22:00+00:00"),
         ("day", "America/New_York", "2026-03-10T02:00+00:00", "2026-03-09T04:00+00:00", "2026-03-10T04:00+00:00"),
+        ("week", "Europe/Berlin", "2026-03-29T21:59+00:00", "2026-03-22T23:00+00:00", "2026-03-29T22:00+00:00"),
+        ("week", "America/New_York", "2024-12-30T04:59+00:00", "2024-12-23T05:00+00:00", "2024-12-30T05:00+00:00"),
+        ("week", "UTC", "2024-12-30T00:00+00:00", "2024-12-30T00:00+00:00", "2025-01-06T00:00+00:00"),
+        ("week", "UTC", "0001-01-01T00:00+00:00", "0001-01-01T00:00+00:00", "0001-01-08T00:00+00:00"),
         ("month", "Europe/Berlin", "2026-12-31T23:30+00:00", "2026-12-31T23:00+00:00", "2027-01-31T23:00+00:00"),
         ("month", "UTC", "2024-02-29T23:59+00:00", "2024-02-01T00:00+00:00", "2024-03-01T00:00+00:00"),
         ("day", "Mars/Phobos", "2026-03-10T12:34+00:00", "2026-03-10T00:00+00:00", "2026-03-11T00:00+00:00"),
-        ("total", "UTC", "2026-03-10T12:34+00:00", "1970-01-01T00:00+00:00", "9999-12-31T00:00+00:00"),
+        ("total", "UTC", "2026-03-10T12:34+00:00", "0001-01-01T00:00+00:00", "9999-12-31T00:00+00:00"),
         ("day", "UTC", "9999-12-31T12:00+00:00", "9999-12-31T00:00+00:00", "9999-12-31T00:00+00:00"),
     ],
 )
@@ -92,6 +96,22 @@ def test_what_counts_on_a_budget(store: Any, clock: Any) -> None:
     assert used(store, "instance:box") == [(97, 8, 0)]
     clock.advance(seconds=86_400)
     assert used(store, "owner:maria") == [(11, 0, 0), (11, 0, 0), (55, 8, 0)]
+
+
+def test_calls_from_before_1970_count_on_a_total(store: Any, clock: Any) -> None:
+    """Also those from before it was set; and it stops calls and claims of that time."""
+    then = NOON - timedelta(days=30_000)
+    record(store, 5, owner="maria", at=then)
+    budget(store, "owner:maria", "total", 10)
+    budget(store, "owner:tom", "total", 0)
+    record(store, 5, owner="maria", at=then)
+    assert used(store, "owner:maria") == [(10, 0, 100)]
+    for owner in ("maria", "tom"):
+        with pytest.raises(BudgetExceeded):
+            record(store, 1, owner=owner, at=then, within_budget=True)
+        queue(store, concurrency_key=f"owner:{owner}")
+    clock.advance(seconds=-30_000 * 86_400)
+    assert claim(store) is None
 
 
 @pytest.mark.parametrize("limit", [{"max_cost_usd_micros": 100}, {"max_tokens": 100}])

@@ -144,3 +144,38 @@ def test_a_claim_of_several_workflows_passes_no_run_of_another(database_url: str
             assert steps(database_url, statement) < FINISHED
         else:
             assert rows_read(database_url, statement) <= 60, plan(database_url, statement)
+
+
+@pytest.mark.parametrize("analyzed", [True, False], ids=["analyzed", "statistics of an empty table"])
+def test_a_claim_looks_up_each_used_up_budget_once(database_url: str, asked: list[Asked], analyzed: bool) -> None:
+    """What is read grows with the keys of the queue: no key is looked for in the budgets of all others.
+
+    Of a few hundred keys Postgres reads the few pages with their budgets from end to end, which costs less than an index.
+    """
+    keys = 1000
+    with Store.open(database_url) as store:
+        plant(database_url, "queued", keys, analyze=False)
+        with closing(Raw(database_url)) as raw:
+            raw.rows("ANALYZE usage_spending")
+            raw.rows("UPDATE workflow_runs SET concurrency_key = 'owner:' || id, priority = 1")
+            about = "INSERT INTO usage_budgets (key, period, max_tokens, timezone, updated_at)"
+            raw.rows(f"{about} SELECT concurrency_key, 'day', 1, 'UTC', updated_at FROM workflow_runs")
+            about = "INSERT INTO usage_spending (key, period, starts_at, ends_at, tokens, passed)"
+            raw.rows(f"{about} SELECT key, period, 0, 99999999999999, 1, 100 FROM usage_budgets")
+            if analyzed:
+                raw.rows("ANALYZE")
+        behind = queue(store, concurrency_key="owner:tom")
+        assert store.workflows.runs.claim("w", lease=timedelta(hours=1), workflow_name="nobody") is None
+        asked.clear()
+        lease = store.workflows.runs.claim("w", lease=timedelta(hours=1))
+        assert lease is not None
+        assert lease.run_id == behind
+    statements = [statement for statement in asked if "workflow_runs" in statement[0]]
+    assert len(statements) <= 9
+    for statement in statements:
+        if database_url.startswith("sqlite"):
+            lookups = {step for step in plan(database_url, statement) if "used_up" in step and "key=?" in step}
+            assert lookups <= {"SEARCH used_up USING COVERING INDEX ix_usage_spending_used_up (passed=? AND key=? AND ends_at>?)"}
+            assert steps(database_url, statement) < keys * 100
+        else:
+            assert rows_read(database_url, statement) <= keys * 4, plan(database_url, statement)
