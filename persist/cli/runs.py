@@ -8,8 +8,8 @@ import click
 from persist.cli.database import Database, as_json, on_database, on_named_database, quiet
 from persist.cli.failures import Failed
 from persist.cli.groups import Group
-from persist.cli.output import Paint, columns, inline, instant, say, say_json, say_json_list
-from persist.cli.run_lines import cost, cut, family_lines, run_lines
+from persist.cli.output import Paint, columns, cost, inline, instant, say, say_json, say_json_list, tokens
+from persist.cli.run_lines import cut, family_lines, run_lines
 from persist.cli.run_stats import stats
 from persist.workflows.schemas import FailureKind, RunStatus, WorkflowRun, WorkflowRunSummary
 
@@ -229,6 +229,6 @@ def _row(run: WorkflowRunSummary) -> tuple[str, ...]:
         inline(run.status),
         inline(run.current_phase),
         instant(run.started_at),
-        f"{run.total_tokens:,}",
+        tokens(run.total_tokens),
         cost(run.cost_usd),
     )
