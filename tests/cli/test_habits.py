@@ -106,6 +106,15 @@ def test_a_database_is_named_once(file: Path) -> None:
     assert sorted(path.name for path in file.parent.glob("*.db")) == ["state.db"]
 
 
+@pytest.mark.parametrize("url", ["sqlite:///", "sqlite:///:memory:"])
+def test_a_database_in_memory_is_none_for_a_command(url: str) -> None:
+    """As a URL is whose file comes from a variable that is not set: what is written would be gone at once."""
+    for words in (("ls",), ("upgrade",), ("show", "ses_nobody")):
+        result = run(*words, "--url", url)
+        assert (result.exit_code, result.stdout) == (2, ""), words
+        assert f"{url} is a database in memory" in result.stderr
+
+
 def test_what_is_a_path() -> None:
     windows = str(PureWindowsPath("C:/Users/me/state.db"))
     assert place_of(windows) == Path(windows)
