@@ -62,9 +62,7 @@ def on_database(command: F) -> F:
         if url is None:
             raise click.UsageError("Which database? Give --url FILE or postgresql://…, or set PERSIST_DATABASE_URL.")
         if url in _IN_MEMORY:
-            raise click.UsageError(
-                f"Which file? {url} is a database in memory, gone when the command ends."
-            )
+            raise click.UsageError(f"Which file? {url} is a database in memory, gone when the command ends.")
         return command(*args, database=Database(place_of(url), schema), **rest)
 
     run.__doc__, run.__name__ = command.__doc__, command.__name__

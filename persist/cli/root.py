@@ -103,7 +103,12 @@ class Root(Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         note_json(ctx, args)
-        return super().parse_args(ctx, args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.exceptions.NoArgsIsHelpError:
+            raise
+        except click.UsageError as error:
+            raise (FailedAsJson(error) if wants_json(ctx) else error) from None
 
     def invoke(self, ctx: click.Context) -> Any:
         """Every failure is one line on standard error and an exit code: 1, or 2 for a wrong call, or 130 for Ctrl-C."""

@@ -198,19 +198,17 @@ def retry(run: str, database: Database, as_json: bool, quiet: bool) -> None:
 
     Exit code 1 if it is neither.
     """
-    with database.open_existing() as store, store.begin() as tx:
-        if not tx.workflows.runs.restart(run):
-            raise Failed(f"The workflow run {run!r} is neither failed nor cancelled: it is {tx.workflows.runs.get(run).status}.")
-        tx.workflows.runs.requeue(run)
-        queued = tx.workflows.runs.get(run)
-    _say_changed(queued, "Queued", as_json=as_json, quiet=quiet)
+    changed = _changed(database, run, "restart", "is neither failed nor cancelled", then="requeue")
+    _say_changed(changed, "Queued", as_json=as_json, quiet=quiet)
 
 
-def _changed(database: Database, run: str, verb: str, refusal: str, **options: Any) -> WorkflowRun:
-    """The run after a verb has changed it. Raises Failed with the refusal if the verb returns False."""
+def _changed(database: Database, run: str, verb: str, refusal: str, *, then: str | None = None, **options: Any) -> WorkflowRun:
+    """The run after a verb, and the one `then`, changed it. Raises Failed with the refusal if the first returns False."""
     with database.open_existing() as store, store.begin() as tx:
         if not getattr(tx.workflows.runs, verb)(run, **options):
             raise Failed(f"The workflow run {run!r} {refusal}: it is {tx.workflows.runs.get(run).status}.")
+        if then is not None:
+            getattr(tx.workflows.runs, then)(run)
         return tx.workflows.runs.get(run)
 
 

@@ -156,6 +156,17 @@ def test_a_word_that_was_meant(file: Path) -> None:
     assert "--limit" in run("ls", "--limt", "3").stderr
 
 
+def test_an_option_before_its_command() -> None:
+    """It belongs behind it: the whole line is said, without a password that is in it."""
+    early = run("--json", "ls", "state.db")
+    assert (early.exit_code, early.stdout) == (2, "")
+    assert "Did you mean `main ls state.db --json`?" in json.loads(early.stderr)["error"]["message"]
+    wrong = run("--actor", "me", "--url", "postgresql://me:geheim@x/y", "runs", "ls").stderr
+    assert "Did you mean `main --actor me runs ls --url postgresql://me:***@x/y`?" in wrong
+    assert "Did you mean `main runs ls -q`?" in run("runs", "-q", "ls").stderr
+    assert "Did you mean `" not in run("--jsn", "nothing").stderr
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion(shell: str) -> None:
     script = run("completion", shell)
