@@ -67,6 +67,8 @@ def interrupted(instant: float, calls: int, source: str, new_target: Callable[[]
             )
             return target
         ended_after = int(said.split()[-1])
+        if instant == COPYING[-1] and copied(target) == ROWS:
+            return target  # a signal after the work changes nothing
         assert ended_after < at(instant, calls), "the signal came, and nobody heard it"
         calls = ended_after
 
