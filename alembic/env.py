@@ -6,6 +6,7 @@ Who gives a connection, with a transaction of its own, has everything done in th
 import os
 import sys
 import warnings
+from pathlib import Path
 
 from alembic import context
 from alembic.runtime.migration import MigrationInfo
@@ -238,13 +239,31 @@ def offline(url: str) -> None:
         context.run_migrations()
 
 
+def is_of_a_host() -> bool:
+    """Whether the ini is one that `persist alembic-ini` printed, or the revisions are those inside the wheel."""
+    return config.get_main_option("revision_environment") is not None or Path(__file__).parent.name == "_migrations"
+
+
+def lists_all() -> bool:
+    """Whether the command is a `history` that asks for nothing of a database."""
+    asked = config.cmd_opts
+    return command_name() == "history" and not (asked.indicate_current or "current" in (asked.rev_range or ""))
+
+
 if command_name() == "downgrade":
     raise CommandError("persist's schema only grows: restore a backup instead of downgrading.")
+if command_name() in ("revision", "merge") and is_of_a_host():
+    raise CommandError(
+        "persist's history is its own, and its upgrades bring revisions along: keep yours in a history of your own,"
+        " which `alembic init migrations` begins."
+    )
 given, engine = config.attributes.get("connection"), config.attributes.get("engine")
 if given is not None:
     run(given)
 elif engine is not None:
     in_phases(engine)
+elif lists_all():
+    connect("sqlite://")
 else:
     url = (
         config.attributes.get("url")

@@ -1,13 +1,11 @@
-"""The start of the `persist` command: Ctrl-C ends it in one line from here on, before anything large is imported."""
+"""The start of the `persist` command: Ctrl-C and SIGTERM end it in one line from here on, before anything large is imported."""
 
-import signal
-
-from persist.interruption import leave
+from persist.interruption import listen
 
 
 def main() -> None:
     """Run the command line."""
-    signal.signal(signal.SIGINT, leave)
+    listen()
     from persist.cli.root import main as command  # importing takes long enough to be interrupted
 
     command(prog_name="persist")

@@ -11,16 +11,18 @@ import signal
 import subprocess
 import sys
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import hatch_build
 from tests.markdown import ROOT
-from tests.walking import script, steps, told
+from tests.walking import Step, script, steps, told
 from tests.walks.newcomer import newcomer_folder, run, told_in
 
 CLONE = ("examples", "pyproject.toml", "Makefile", "README.md")
+CRASH = "python examples/harness.py start --crash after-plan"
 _STAND_INS = """
 python3() { if [ "$1 $2" = "-m venv" ]; then test -d .venv; else command python3 "$@"; fi; }
 make() { if [ "$1" = test ]; then command make --dry-run test > test.plan; else command make "$@"; fi; }
@@ -49,8 +51,7 @@ def test_every_line_works_in_order(folder: Path) -> None:
     done = run(script(walk, _STAND_INS), folder)
     said = done.stdout + done.stderr
     walked = told(walk, done.stdout, told_in(folder))
-    crash = "python examples/harness.py start --crash after-plan"
-    expected = {crash: 128 + signal.SIGKILL}
+    expected = {CRASH: 128 + signal.SIGKILL}
     assert {line: status for status, line in walked.statuses if status != expected.get(line, 0)} == {}, said
     assert walked.differences == [], said
     assert len(walked.statuses) >= 20
@@ -60,6 +61,25 @@ def test_every_line_works_in_order(folder: Path) -> None:
     assert "pytest" in (folder / "persist" / "test.plan").read_text(encoding="utf-8")
     assert "Approved review; run " in said
     assert not any((folder.parent / "home").iterdir())
+    once_more(folder, walk)
+
+
+def once_more(folder: Path, walk: list[Step]) -> None:
+    """A reader who comes back to the same folder, and runs the block of commands a third time; the demo need not run again."""
+    told_in(folder).unlink()
+    again = [
+        replace(
+            step,
+            text=re.sub("^make .*\n", "", step.text, flags=re.MULTILINE),
+            printed=[] if "make" in step.text else step.printed,
+        )
+        for step in walk
+    ]
+    assert "persist record" in again[-1].text
+    done = run(script([*again, again[-1]], _STAND_INS), folder)
+    walked = told(again, done.stdout, told_in(folder))
+    assert {line for status, line in walked.statuses if status} == {CRASH}, done.stdout + done.stderr
+    assert walked.differences == [], done.stdout + done.stderr
 
 
 def test_a_walk_finds_what_a_page_says_wrongly(tmp_path: Path) -> None:

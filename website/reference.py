@@ -95,7 +95,7 @@ def store() -> str:
     for name in sorted(persist.__all__, key=lambda name: (_FACES.index(name) if name in _FACES else len(_FACES), name)):
         found = getattr(persist, name)
         if not (inspect.isclass(found) and issubclass(found, persist.PersistError)) and found is not Settings:
-            lines += _documented(found, inherited=name.startswith("Async"))
+            lines += _documented(found, inherited=name.startswith("Async"), named=name)
     return "\n".join(lines)
 
 
@@ -126,7 +126,7 @@ def domain(name: str) -> str:
     lines += ["", "## Values", ""]
     for value, found in vars(schemas).items():
         if inspect.isclass(found) and found.__module__ == schemas.__name__ and not value.startswith("_"):
-            lines += _documented(found)
+            lines += _documented(found, named=_within(value, found))
     package = import_module(f"persist.{name}")
     if offered := getattr(package, "__all__", ()):
         lines += ["", f"## persist.{name}", ""]
@@ -269,14 +269,22 @@ def _public(thing: object) -> Iterator[tuple[str, Any]]:
     yield from ((name, getattr(thing, name)) for name in dict.fromkeys(names))
 
 
-def _documented(found: Any, *, heading: bool = True, inherited: bool = False) -> list[str]:
-    return _directive(
-        f"{found.__module__}.{found.__qualname__}" if hasattr(found, "__qualname__") else "", heading=heading, inherited=inherited
-    )
+def _within(value: str, found: type) -> str:
+    """What a value of a domain is called on its page; where `persist` has it by another name, by that, too."""
+    outside = [name for name in persist.__all__ if getattr(persist, name) is found and name != value]
+    return f"{value}, in persist {outside[0]}" if outside else value
 
 
-def _directive(path: str, *, heading: bool = True, inherited: bool = False) -> list[str]:
+def _documented(found: Any, *, heading: bool = True, inherited: bool = False, named: str = "") -> list[str]:
+    own = getattr(found, "__qualname__", "")
+    path = f"{found.__module__}.{own}" if own else ""
+    return _directive(path, heading=heading, inherited=inherited, named=named if named != own else "")
+
+
+def _directive(path: str, *, heading: bool = True, inherited: bool = False, named: str = "") -> list[str]:
+    """`named`: what the heading says in the place of the object's own name, as of one that is imported by another."""
     options = [] if heading else ["      show_root_heading: false", "      show_root_toc_entry: false"]
+    options += [f"      heading: {named}", f"      toc_label: {named}"] if named else []
     options += ["      inherited_members: true"] if inherited else []
     return [f"::: {path}", *(["    options:", *options] if options else []), ""] if path else []
 

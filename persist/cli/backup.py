@@ -25,8 +25,9 @@ def backup(file: Path, database: Database, force: bool, as_json: bool, quiet: bo
     """
     left = f"{inline(str(file))} was not written."
     progress = Progress("Copying", unit="pages", left=left, quiet=quiet or as_json)
-    with database.open(read_only=True) as store, progress:
+    with progress, database.open(read_only=True) as store:
         report = copy_file(store, file, progress=progress.count, overwrite=force)
+        progress.finish()
     if as_json:
         say_json({"path": str(report.path), "pages": report.pages, "bytes": report.bytes})
     elif not quiet:

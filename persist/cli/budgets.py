@@ -4,12 +4,14 @@ import click
 
 from persist.cli.database import Database, as_json, on_database, quiet
 from persist.cli.failures import Failed
-from persist.cli.output import inline, instant, say, say_json, say_table
+from persist.cli.listing import by_name, say_named
+from persist.cli.output import inline, instant, say, say_json
 from persist.cli.usage import cost
 from persist.usage.schemas import Budget, BudgetStanding, Period
 
 _PERIODS = click.Choice([str(period) for period in Period])
 _MILLION = 1_000_000
+_HEAD = ("KEY", "PERIOD", "COST", "TOKENS", "USED", "UNTIL (UTC)")
 
 
 @click.group("budgets", short_help="List, set and lift budgets of owners, agents and more.")
@@ -18,22 +20,12 @@ def budgets() -> None:
 
 
 @budgets.command(short_help="List budgets and what is used of them.")
-@on_database
-@as_json
-@quiet("Print the keys alone.")
+@by_name("keys")
 def ls(database: Database, as_json: bool, quiet: bool) -> None:
     """List budgets by key and period, and what is used of them now. With --json: an object with `items` and `cursor`."""
     with database.open(read_only=True) as store, store.read() as tx:
         found = tx.usage.budgets.standings()
-    if as_json:
-        say_json({"items": [standing.model_dump(mode="json") for standing in found], "cursor": None})
-    elif quiet:
-        for standing in found:
-            say(inline(standing.budget.key))
-    elif not found:
-        say("No budgets.", err=True)
-    else:
-        say_table([("KEY", "PERIOD", "COST", "TOKENS", "USED", "UNTIL (UTC)"), *map(_row, found)])
+    say_named(found, "No budgets.", _HEAD, _row, lambda standing: standing.budget.key, as_json=as_json, quiet=quiet)
 
 
 @budgets.command("set", short_help="Set a budget.")

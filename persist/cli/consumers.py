@@ -2,10 +2,13 @@
 
 import click
 
-from persist.cli.database import Database, as_json, on_database, on_named_database, quiet
+from persist.cli.database import Database, on_database, quiet
 from persist.cli.groups import Group
-from persist.cli.output import inline, instant, say, say_json_list, say_table
+from persist.cli.listing import by_name, say_named
+from persist.cli.output import inline, instant, say
 from persist.events.schemas import Consumer
+
+_HEAD = ("CONSUMER", "POSITION", "BEHIND", "ACKNOWLEDGED (UTC)", "LEASED UNTIL (UTC)", "TYPES")
 
 
 @click.group("consumers", cls=Group, short_help="List and remove durable readers of the log of events.")
@@ -14,10 +17,8 @@ def consumers() -> None:
 
 
 @consumers.command(short_help="List consumers and how far they are.")
-@on_named_database
+@by_name("names")
 @click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many.")
-@as_json
-@quiet("Print the names alone.")
 def ls(database: Database, limit: int, as_json: bool, quiet: bool) -> None:
     """List consumers by name: how far each has acknowledged, how many events are behind that, what is handed out until when.
 
@@ -25,15 +26,7 @@ def ls(database: Database, limit: int, as_json: bool, quiet: bool) -> None:
     """
     with database.open(read_only=True) as store, store.read() as tx:
         found = tx.events.consumers.list(limit=limit)
-    if as_json:
-        say_json_list(consumer.model_dump(mode="json") for consumer in found)
-    elif quiet:
-        for consumer in found:
-            say(inline(consumer.name))
-    elif not found:
-        say("No consumers.", err=True)
-    else:
-        say_table([("CONSUMER", "POSITION", "BEHIND", "ACKNOWLEDGED (UTC)", "LEASED UNTIL (UTC)", "TYPES"), *map(_row, found)])
+    say_named(found, "No consumers.", _HEAD, _row, lambda consumer: consumer.name, as_json=as_json, quiet=quiet)
 
 
 @consumers.command(short_help="Forget a consumer.")

@@ -19,6 +19,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 _SCHEME = re.compile(r"[A-Za-z][\w+.-]+:|:|.*:[^/\\]*@")
 """How a URL begins, or what has a user and a password. A path on Windows begins with one letter and a colon."""
 
+_IN_MEMORY = ("sqlite://", "sqlite:///", "sqlite:///:memory:")
+
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
 
 
@@ -59,6 +61,8 @@ def on_database(command: F) -> F:
     def run(*args: Any, url: str | Path | None, schema: str | None, **rest: Any) -> Any:
         if url is None:
             raise click.UsageError("Which database? Give --url FILE or postgresql://…, or set PERSIST_DATABASE_URL.")
+        if url in _IN_MEMORY:
+            raise click.UsageError(f"Which file? {url} is a database in memory, gone when the command ends.")
         return command(*args, database=Database(place_of(url), schema), **rest)
 
     run.__doc__, run.__name__ = command.__doc__, command.__name__

@@ -53,10 +53,14 @@ def _found(database: Database, progress: Progress, *, fix: bool, full: bool) -> 
     try:
         with database.open(read_only=True) as store:
             findings = progress.run(lambda: examine(store, full=full, progress=progress))
+            if not fix:
+                progress.finish()
         if not fix or any(finding.code == "corrupt" for finding in findings):
             return findings  # nothing is written to a damaged file
         with database.open_current() as store:
-            return progress.run(lambda: examine(store, fix=True, full=full, progress=progress))
+            findings = progress.run(lambda: examine(store, fix=True, full=full, progress=progress))
+            progress.finish()
+            return findings
     except PersistError as error:
         finding = finding_of_error(error)
         if finding is None:

@@ -1,5 +1,6 @@
 """`persist erase`: everything of a person goes, and a report says what."""
 
+from functools import partial
 from pathlib import Path
 
 import click
@@ -7,6 +8,7 @@ import click
 from persist.cli.database import Database, as_json, on_named_database, quiet
 from persist.cli.failures import Failed
 from persist.cli.output import Paint, columns, inline, say, say_json
+from persist.cli.progress import Progress
 from persist.cli.prune import asks
 from persist.maintenance import EraseReport
 from persist.maintenance import erase as erase_in
@@ -45,18 +47,24 @@ def erase(
     Several options add up. An erasure that was interrupted goes on when this command or `persist maintain` runs. The report is
     signed with PERSIST_REPORT_KEY; keep the JSON of it. On a terminal it asks first; without one it needs --yes.
     """
-    given = {"owner": owner, "session_id": session_id, "user_id": user_id, "namespace": namespace}
-    if all(value is None for value in given.values()):
+    if all(value is None for value in (owner, session_id, user_id, namespace)):
         raise click.UsageError("Who is to be erased? Give --owner, --session, --user or --namespace.")
     if not (yes or dry_run or asks()):
         raise click.UsageError("There is no terminal to ask on: give --yes to erase, or --dry-run.")
-    with database.open_existing() as store:
+    unfinished = "What was erased stays erased; this command, or once it has begun `persist maintain`, goes on with the rest."
+    left = "Nothing was erased." if dry_run else unfinished
+    progress = Progress("Erasing:", left=left, quiet=quiet or as_json)
+    of_whom = partial(
+        erase_in, owner=owner, session_id=session_id, user_id=user_id, namespace=namespace, session_logs=session_logs
+    )
+    with progress, database.open_existing() as store:
         if not (yes or dry_run):
-            trial = erase_in(store, **given, session_logs=session_logs, dry_run=True)
+            trial = of_whom(store, dry_run=True)
             _show(trial, err=True)
             if not click.confirm("Erase them? Nothing brings them back.", err=True):
                 raise Failed("Nothing was erased.")
-        report = erase_in(store, **given, session_logs=session_logs, dry_run=dry_run)
+        report = of_whom(store, dry_run=dry_run, progress=progress)
+        progress.finish()
     if as_json:
         say_json({**report.model_dump(mode="json"), "total": report.total})
     elif not quiet:

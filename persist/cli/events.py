@@ -9,6 +9,7 @@ from persist.cli.ages import to_age
 from persist.cli.database import Database, as_json, on_database, on_named_database, quiet
 from persist.cli.groups import Group
 from persist.cli.output import Paint, columns, inline, instant, say, say_json, say_json_list
+from persist.cli.progress import Progress
 from persist.events.schemas import ALL
 from persist.events.status import latest_streams, log_status
 from persist.events.trimming import streams as every_head
@@ -46,8 +47,11 @@ def off(database: Database, as_json: bool, quiet: bool) -> None:
 
 
 def _switch(database: Database, *, on: bool, as_json: bool, quiet: bool) -> None:
-    with database.open_existing() as store:
-        changed = store.switch_events(on)
+    left = "Run it again: it goes on from what is committed, and `persist events status` says how far the log is."
+    progress = Progress("Writing snapshots", unit="streams", left=left, quiet=quiet or as_json)
+    with progress, database.open_existing() as store:
+        changed = store.switch_events(on, progress=progress.count)
+        progress.finish()
     word = "on" if on else "off"
     if as_json:
         say_json({"on": on, "changed": changed})

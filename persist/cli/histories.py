@@ -7,7 +7,7 @@ import click
 
 from persist.cli.database import Database, as_json, on_database, on_named_database, quiet
 from persist.cli.groups import Group
-from persist.cli.output import Paint, columns, inline, instant, say, say_json, say_json_list, shortened
+from persist.cli.output import Paint, columns, inline, instant, say, say_json, say_json_list, shortened, tokens
 from persist.errors import NotFound
 from persist.histories.schemas import Entry, History, HistoryRun
 from persist.store.transaction import Transaction
@@ -129,7 +129,7 @@ def _history_row(found: History) -> tuple[str, ...]:
         inline(found.id),
         inline(found.scope or "-"),
         instant(found.updated_at),
-        f"{_tokens(found):,}",
+        tokens(_tokens(found)),
         f"{len(found.branches):,}",
         inline(found.forked_from or "-"),
     )
@@ -157,7 +157,7 @@ def _known_of_history(found: History, count: int) -> Iterator[tuple[str, str]]:
     for branch in found.branches:
         yield "branch", inline(branch)
     yield "messages", f"{count:,}"
-    yield "tokens", f"{_tokens(found):,}"
+    yield "tokens", tokens(_tokens(found))
     if found.deferred is not None:
         yield "waits for", shortened(found.deferred, _AT_MOST)
     yield "created", f"{instant(found.created_at)} UTC"

@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-# The last one is Ctrl-Break, which only Windows has.
-_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGBREAK") if hasattr(signal, name)]
+from persist.interruption import SIGNALS
 
 
 class Interrupted(KeyboardInterrupt):
@@ -50,7 +49,7 @@ class Interrupts:
     def __enter__(self) -> "Interrupts":
         if threading.current_thread() is threading.main_thread():  # only there signals can be handled
             handler: Callable[[int, FrameType | None], None] = self._arrived
-            self._before = {number: signal.signal(number, handler) for number in _SIGNALS}
+            self._before = {number: signal.signal(number, handler) for number in SIGNALS}
         return self
 
     def __exit__(self, *_: object) -> None:

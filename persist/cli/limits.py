@@ -5,11 +5,14 @@ from datetime import timedelta
 import click
 
 from persist.cli.ages import to_age
-from persist.cli.database import Database, as_json, on_database, on_named_database, quiet
+from persist.cli.database import Database, as_json, on_database, quiet
 from persist.cli.failures import Failed
 from persist.cli.groups import Group
-from persist.cli.output import inline, instant, say, say_json, say_json_list, say_table
+from persist.cli.listing import by_name, say_named
+from persist.cli.output import inline, instant, say, say_json
 from persist.workflows.limit_values import Limit
+
+_HEAD = ("KEY", "AT ONCE", "RATE", "SET (UTC)")
 
 
 @click.group("limits", cls=Group, short_help="List, set and lift limits of workflows and keys.")
@@ -18,22 +21,12 @@ def limits() -> None:
 
 
 @limits.command(short_help="List limits by key.")
-@on_named_database
-@as_json
-@quiet("Print the keys alone.")
+@by_name("keys")
 def ls(database: Database, as_json: bool, quiet: bool) -> None:
     """List limits by key. With --json: an object with `items` and `cursor`; `per` is a duration of ISO 8601."""
     with database.open(read_only=True) as store, store.read() as tx:
         found = tx.workflows.limits.list()
-    if as_json:
-        say_json_list(limit.model_dump(mode="json") for limit in found)
-    elif quiet:
-        for limit in found:
-            say(inline(limit.key))
-    elif not found:
-        say("No limits.", err=True)
-    else:
-        say_table([("KEY", "AT ONCE", "RATE", "SET (UTC)"), *map(_row, found)])
+    say_named(found, "No limits.", _HEAD, _row, lambda limit: limit.key, as_json=as_json, quiet=quiet)
 
 
 @limits.command("set", short_help="Limit a workflow or a key.")

@@ -78,15 +78,13 @@ def copy(
         Progress("Copying", unit="rows", left=left, quiet=quiet or as_json) as progress,
         Store.open(place_of(source), schema=source_schema, read_only=True) as reading,
     ):
-
-        def tell(table: str, done: int, total: int) -> None:
-            progress(table, done // 2, total // 2)  # a row is written, and read back
-
         if resumable:
-            report = copy_resumably(reading, place_of(target), schema=target_schema, progress=tell, scopes=given)
+            report = copy_resumably(reading, place_of(target), schema=target_schema, progress=progress.of_rows, scopes=given)
+            progress.finish()
         else:
             with _target(place_of(target), target_schema) as writing:
-                report = copy_store(reading, writing, progress=tell, scopes=given)
+                report = copy_store(reading, writing, progress=progress.of_rows, scopes=given)
+                progress.finish()
     if as_json:
         said = {name: {"rows": rows, "checksum": report.checksums[name]} for name, rows in report.tables.items()}
         say_json({"tables": said, "left_out": list(report.left_out)})
@@ -139,8 +137,9 @@ def export(database: Database, file: Path, session_id: str | None, force: bool, 
     target = sys.stdout.buffer if streams else file
     left = "What was written is not complete." if streams else f"{inline(str(file))} was not written."
     progress = Progress("Exporting", unit="rows", left=left, quiet=quiet or as_json)
-    with database.open(read_only=True) as store, progress:
+    with progress, database.open(read_only=True) as store:
         report = export_store(store, target, session_id=session_id, overwrite=force, progress=progress)
+        progress.finish()
     if streams:
         sys.stdout.buffer.flush()
     if as_json and not streams:
@@ -169,8 +168,9 @@ def import_(database: Database, file: Path, as_json: bool, quiet: bool, **scopes
         raise NotFound("file", str(file))  # before a database is made for it
     source = sys.stdin.buffer if streams else file
     progress = Progress("Importing", unit="rows", left="An import that is not complete is undone.", quiet=quiet or as_json)
-    with database.open(read_only=False) as store, progress:
+    with progress, database.open(read_only=False) as store:
         report = import_file(store, source, scopes=_given(scopes), progress=progress)
+        progress.finish()
     if as_json:
         say_json({"session_id": report.session_id, "tables": report.tables})
     elif not quiet:

@@ -49,10 +49,11 @@ def vacuum(database: Database, as_json: bool, quiet: bool) -> None:
     A SQLite file is locked while it is rewritten, and needs its own size again on the disk. With --json: an object with
     `before` and `after`, in bytes.
     """
-    with database.open_current() as store:
+    left = "No row is lost; run it again."
+    with Progress("Vacuuming", left=left, quiet=quiet or as_json) as progress, database.open_current() as store:
         before = database_facts(store)["bytes"]
-        with Progress("Vacuuming", left="No row is lost; run it again.", quiet=quiet or as_json) as progress:
-            progress.run(lambda: vacuum_store(store))
+        progress.run(lambda: vacuum_store(store))
+        progress.finish()
         after = database_facts(store)["bytes"]
     if as_json:
         say_json({"before": before, "after": after})

@@ -46,6 +46,16 @@ def model_name(model: Any) -> str:
     return shortened(model, 60) if model else "-"
 
 
+def tokens(count: int) -> str:
+    """How many tokens; a dash for none, which says that nobody told."""
+    return f"{count:,}" if count else "-"
+
+
+def cost(dollars: float | None) -> str:
+    """US dollars; a dash where nobody told, which is stored as nothing or as zero."""
+    return f"${dollars:,.4f}" if dollars else "-"
+
+
 def shortened(value: Any, maximum: int = 300) -> str:
     """A JSON value on one line, cut when it is long."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -2,9 +2,10 @@
 
 import click
 
-from persist.cli.database import Database, as_json, on_database, on_named_database, quiet
+from persist.cli.database import Database, on_database, quiet
 from persist.cli.failures import Failed
 from persist.cli.groups import Group
+from persist.cli.listing import by_name
 from persist.cli.output import inline, instant, say, say_json_list, say_table
 from persist.workflows.override_values import CronOverride, WorkflowOverride
 
@@ -19,9 +20,7 @@ by_whom = click.option("--by", metavar="WHO", help="Who changes it.")
 
 
 @overrides.command(short_help="List overrides of workflows and schedules.")
-@on_named_database
-@as_json
-@quiet("Print the names alone.")
+@by_name("names")
 def ls(database: Database, as_json: bool, quiet: bool) -> None:
     """List overrides by name. With --json: an object with `items`, whose `kind` is workflow or schedule, and `cursor`."""
     with database.open(read_only=True) as store, store.read() as tx:

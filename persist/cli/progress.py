@@ -1,4 +1,4 @@
-"""How far a long command is, and what it says when Ctrl-C ends it.
+"""How far a long command is, and what it says when Ctrl-C or SIGTERM ends it.
 
 There is one bar for the whole work on a terminal, and a plain line every few seconds elsewhere.
 """
@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from persist.cli.interrupts import Interrupted
 from persist.cli.output import inline, say
-from persist.interruption import leave, say_when_left
+from persist.interruption import exit_code, hold, leave, say_when_left
 
 T = TypeVar("T")
 
@@ -76,9 +76,9 @@ class Display:
 class Progress:
     """`progress(what, done, total)` tells how far the work is: what is being done, its steps, and how many the whole has.
 
-    While it is entered, warnings of the logger `persist` are lines on standard error, and Ctrl-C ends the command with a line
-    that says what is left behind. `doing`: a word such as Copying. `unit`: what the steps are; without it steps are not counted
-    in lines. `left`: a sentence about what an interrupt leaves, or a function that returns it.
+    While it is entered, warnings of the logger `persist` are lines on standard error, and Ctrl-C and SIGTERM end the command with
+    a line that says what is left behind. `doing`: a word such as Copying. `unit`: what the steps are; without it steps are not
+    counted in lines. `left`: a sentence about what an interrupt leaves, or a function that returns it.
     """
 
     def __init__(
@@ -107,6 +107,14 @@ class Progress:
         """Tell how far work is that is not divided into parts."""
         self("", done, total)
 
+    def of_rows(self, table: str, done: int, total: int) -> None:
+        """Tell how far a copy is, of which each row is two steps: it is written, and read back."""
+        self(table, done // 2, total // 2)
+
+    def finish(self) -> None:
+        """The work is done: from now on one signal changes nothing, for what is left is closing and telling."""
+        hold()
+
     def run(self, work: Callable[[], T]) -> T:
         """The result of the work, which is done on another thread: Ctrl-C is heard during a long statement, too.
 
@@ -130,9 +138,10 @@ class Progress:
                 if self._display.due:
                     self._show()
         except KeyboardInterrupt:
-            self._display.stop()
-            say_when_left(self._line())
-            leave()
+            if not results:
+                self._display.stop()
+                say_when_left(self._line())
+                leave(exit_code() - 128)
         if errors:
             raise errors[0]
         return results[0]
@@ -147,6 +156,8 @@ class Progress:
         logging.getLogger("persist").removeHandler(self._warnings)
         self._display.stop()
         say_when_left()
+        if error is None:
+            self.finish()
         if isinstance(error, KeyboardInterrupt):
             raise Interrupted(self._left if isinstance(self._left, str) else self._left()) from error
 

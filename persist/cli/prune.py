@@ -40,19 +40,21 @@ def prune(
     telemetry, transcripts, usage or workflows, or one table of these, such as status_log. Nothing goes that still runs, waits for
     somebody or is active. An interrupted prune is simply run again.
     """
-    with database.open_existing() as store:
+
+    def left() -> str:
+        if dry_run or not progress.done:
+            return "Nothing was deleted."
+        return f"{progress.done:,} rows are deleted; run it again to go on."
+
+    progress = Progress("Deleting", unit="rows", left=left, quiet=quiet or as_json or dry_run)
+    with progress, database.open_existing() as store:
         if asks() and not (yes or dry_run):
             trial = prune_store(store, what, older_than=older_than, keep=keep, dry_run=True)
             _show(trial, err=True)
             if trial.total and not click.confirm("Delete them?", err=True):
                 raise Failed("Nothing was deleted.")
-
-        def left() -> str:
-            return "Nothing was deleted." if dry_run else f"{progress.done:,} rows are deleted; run it again to go on."
-
-        progress = Progress("Deleting", unit="rows", left=left, quiet=quiet or as_json or dry_run)
-        with progress:
-            report = prune_store(store, what, older_than=older_than, keep=keep, dry_run=dry_run, progress=progress.count)
+        report = prune_store(store, what, older_than=older_than, keep=keep, dry_run=dry_run, progress=progress.count)
+        progress.finish()
     if as_json:
         say_json({**report.model_dump(mode="json"), "total": report.total})
     elif not quiet:
@@ -71,8 +73,10 @@ def maintain(database: Database, dry_run: bool, as_json: bool, quiet: bool) -> N
     the domains for which a setting says how long to keep: PERSIST_CHAT_KEEP_DAYS, PERSIST_CHAT_KEEP_LAST and so on. Without
     such a setting it deletes nothing else. Exit code 1 if a step failed; the others are done all the same.
     """
-    with database.open_existing() as store:
-        report = maintain_store(store, dry_run=dry_run)
+    left = "Nothing was changed." if dry_run else "Steps that are done stay done; run it again for the rest."
+    with Progress("Maintaining:", left=left, quiet=quiet or as_json) as progress, database.open_existing() as store:
+        report = maintain_store(store, dry_run=dry_run, progress=progress)
+        progress.finish()
     if as_json:
         say_json({**report.model_dump(mode="json"), "failed": report.failed})
     elif not quiet:

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 from click.shell_completion import CompletionItem
@@ -16,7 +16,7 @@ from persist.cli.groups import Group
 from persist.cli.interrupts import Interrupted
 from persist.cli.output import say
 from persist.errors import PersistError
-from persist.interruption import INTERRUPTED, raise_again
+from persist.interruption import came, exit_code, hold, raise_again, say_when_left
 
 COMMANDS = {
     "record": ("persist.cli.record", "record", "Record a stream from standard input, chunk by chunk."),
@@ -84,12 +84,18 @@ class Root(Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        if cmd_name not in _KILLED_AT_ONCE:
-            raise_again()
         module, name, _ = COMMANDS[cmd_name]
         command = getattr(import_module(module), name)
         assert isinstance(command, click.Command)
         return command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        """Until here nothing was done that a signal could interrupt."""
+        found = super().resolve_command(ctx, args)
+        if found[0] not in _KILLED_AT_ONCE:
+            raise_again()
+            say_when_left()
+        return found
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -103,21 +109,39 @@ class Root(Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         note_json(ctx, args)
-        return super().parse_args(ctx, args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.exceptions.NoArgsIsHelpError:
+            raise
+        except click.UsageError as error:
+            raise (FailedAsJson(error) if wants_json(ctx) else error) from None
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Every failure is one line on standard error and an exit code: 1, or 2 for a wrong call, or 130 for Ctrl-C."""
+        """Every failure is one line on standard error and an exit code: 1; 2 for a wrong call, 130 for Ctrl-C, 143 for SIGTERM.
+
+        One signal after the command has done its work changes nothing.
+        """
         try:
-            return super().invoke(ctx)
+            result = super().invoke(ctx)
+            hold()
+            return result
         except (click.exceptions.NoArgsIsHelpError, BrokenPipeError):
             raise  # the help repeats nothing of the call; where the reader closed the pipe, click ends quietly
         except (click.ClickException, PersistError, ValidationError, OSError) as error:
             failure = failure_of(error)
             raise (FailedAsJson(failure) if wants_json(ctx) else failure) from error
+        except click.Abort:
+            if not came():
+                raise  # the end of standard input where a question was asked
+            say("", err=True)  # the question has no end of its line
+            _end(ctx, "Nothing was done.")
         except KeyboardInterrupt as error:
-            left = error.left if isinstance(error, Interrupted) else ""
-            say(f"Interrupted. {left}".rstrip(), err=True)
-            ctx.exit(INTERRUPTED)
+            _end(ctx, error.left if isinstance(error, Interrupted) else "")
+
+
+def _end(ctx: click.Context, left: str) -> NoReturn:
+    say(f"Interrupted. {left}".rstrip(), err=True)
+    ctx.exit(exit_code())
 
 
 @click.group(

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from persist.cli.output import Paint, columns, inline, instant, shortened
+from persist.cli.output import Paint, columns, cost, inline, instant, shortened, tokens
 from persist.workflows.family_values import FamilyTotals, JoinUntil, OnExpiry
 from persist.workflows.schemas import Approval, ApprovalStatus, Execution, Outcome, RunStatus, WorkflowRun, WorkflowRunSummary
 
@@ -18,11 +18,6 @@ _COLOURS: dict[str, str] = {
     "paused": "yellow",
 }
 _ITEM = ("phase", "timestamp")
-
-
-def cost(amount: float | None) -> str:
-    """US dollars."""
-    return "-" if amount is None else f"${amount:,.4f}"
 
 
 def cut(text: str, maximum: int) -> str:
@@ -65,7 +60,7 @@ def family_lines(children: Sequence[WorkflowRunSummary], family: FamilyTotals, p
     counts = ", ".join(f"{count:,} {inline(status)}" for status, count in sorted(family.by_status.items()))
     yield from ("", paint("family", bold=True))
     yield f"  {family.runs:,} runs: {counts}"
-    yield f"  {family.executions:,} executions, {family.total_tokens:,} tokens, {cost(family.cost_usd)}"
+    yield f"  {family.executions:,} executions, {tokens(family.total_tokens)} tokens, {cost(family.cost_usd)}"
 
 
 def _header(run: WorkflowRun, executions: Sequence[Execution]) -> Iterator[tuple[str, str]]:
@@ -86,7 +81,7 @@ def _header(run: WorkflowRun, executions: Sequence[Execution]) -> Iterator[tuple
         yield "waits for", "its children" + (", or the first that fails" if run.join_until == JoinUntil.FIRST_FAILURE else "")
     if run.lease_owner is not None and run.lease_expires_at is not None:
         yield "worker", f"{inline(run.lease_owner)} until {instant(run.lease_expires_at)} UTC"
-    yield "tokens", f"{sum(_tokens(execution) for execution in executions):,}"
+    yield "tokens", tokens(sum(_tokens(execution) for execution in executions))
     yield "cost", cost(sum(execution.cost_usd or 0.0 for execution in executions))
     yield "started", f"{instant(run.started_at)} UTC"
     yield "updated", f"{instant(run.updated_at)} UTC"
@@ -110,7 +105,7 @@ def _phase(item: Any) -> str:
 
 def _execution(execution: Execution, paint: Paint) -> Iterator[str]:
     outcome = paint(execution.outcome, fg=_COLOURS.get(execution.outcome))
-    used = f"{_tokens(execution):,} tokens, {cost(execution.cost_usd or 0.0)}"
+    used = f"{tokens(_tokens(execution))} tokens, {cost(execution.cost_usd)}"
     id = paint(inline(execution.id), dim=True)
     yield f"  {instant(execution.started_at)}  {inline(execution.skill)}  {outcome}  {used}  {id}"
     if execution.session_id is not None:

@@ -5,8 +5,7 @@ from collections.abc import Iterator, Mapping
 import click
 
 from persist.cli.database import Database, as_json, on_named_database, quiet
-from persist.cli.output import Paint, columns, inline, say, say_json
-from persist.cli.run_lines import cost
+from persist.cli.output import Paint, columns, cost, inline, say, say_json, tokens
 from persist.workflows.schemas import ExecutionStats, RunStatus, StatsBucket
 
 _HEAD = ("DAY (UTC)", "TOTAL", "SUCCEEDED", "FAILED", "SKIPPED", "DEFERRED", "RUNNING", "TOKENS", "COST")
@@ -60,6 +59,5 @@ def _day(bucket: StatsBucket) -> tuple[str, ...]:
         bucket.skipped,
         bucket.deferred,
         bucket.running,
-        bucket.total_tokens,
     )
-    return (bucket.bucket, *(f"{count:,}" for count in counts), cost(bucket.cost_usd))
+    return (bucket.bucket, *(f"{count:,}" for count in counts), tokens(bucket.total_tokens), cost(bucket.cost_usd))

@@ -8,8 +8,8 @@ import click
 from persist.cli.database import Database, as_json, on_database, on_named_database, quiet
 from persist.cli.failures import Failed
 from persist.cli.groups import Group
-from persist.cli.output import Paint, columns, inline, instant, say, say_json, say_json_list
-from persist.cli.run_lines import cost, cut, family_lines, run_lines
+from persist.cli.output import Paint, columns, cost, inline, instant, say, say_json, say_json_list, tokens
+from persist.cli.run_lines import cut, family_lines, run_lines
 from persist.cli.run_stats import stats
 from persist.workflows.schemas import FailureKind, RunStatus, WorkflowRun, WorkflowRunSummary
 
@@ -198,19 +198,17 @@ def retry(run: str, database: Database, as_json: bool, quiet: bool) -> None:
 
     Exit code 1 if it is neither.
     """
-    with database.open_existing() as store, store.begin() as tx:
-        if not tx.workflows.runs.restart(run):
-            raise Failed(f"The workflow run {run!r} is neither failed nor cancelled: it is {tx.workflows.runs.get(run).status}.")
-        tx.workflows.runs.requeue(run)
-        queued = tx.workflows.runs.get(run)
-    _say_changed(queued, "Queued", as_json=as_json, quiet=quiet)
+    changed = _changed(database, run, "restart", "is neither failed nor cancelled", then="requeue")
+    _say_changed(changed, "Queued", as_json=as_json, quiet=quiet)
 
 
-def _changed(database: Database, run: str, verb: str, refusal: str, **options: Any) -> WorkflowRun:
-    """The run after a verb has changed it. Raises Failed with the refusal if the verb returns False."""
+def _changed(database: Database, run: str, verb: str, refusal: str, *, then: str | None = None, **options: Any) -> WorkflowRun:
+    """The run after a verb, and the one `then`, changed it. Raises Failed with the refusal if the first returns False."""
     with database.open_existing() as store, store.begin() as tx:
         if not getattr(tx.workflows.runs, verb)(run, **options):
             raise Failed(f"The workflow run {run!r} {refusal}: it is {tx.workflows.runs.get(run).status}.")
+        if then is not None:
+            getattr(tx.workflows.runs, then)(run)
         return tx.workflows.runs.get(run)
 
 
@@ -229,6 +227,6 @@ def _row(run: WorkflowRunSummary) -> tuple[str, ...]:
         inline(run.status),
         inline(run.current_phase),
         instant(run.started_at),
-        f"{run.total_tokens:,}",
+        tokens(run.total_tokens),
         cost(run.cost_usd),
     )

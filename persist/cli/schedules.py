@@ -8,8 +8,11 @@ import click
 from persist.cli.database import Database, as_json, on_database, on_named_database, quiet
 from persist.cli.failures import Failed
 from persist.cli.groups import Group
+from persist.cli.listing import by_name, say_named
 from persist.cli.output import inline, instant, say, say_json, say_json_list, say_table
 from persist.workflows.schedule_values import CatchUp, Schedule
+
+_HEAD = ("SCHEDULE", "WORKFLOW", "CRON", "TIME ZONE", "ENABLED", "NEXT (UTC)", "LAST (UTC)")
 
 
 @click.group("schedules", cls=Group, short_help="List, set, switch, remove and fire schedules of runs.")
@@ -18,22 +21,12 @@ def schedules() -> None:
 
 
 @schedules.command(short_help="List schedules by name.")
-@on_named_database
-@as_json
-@quiet("Print the names alone.")
+@by_name("names")
 def ls(database: Database, as_json: bool, quiet: bool) -> None:
     """List schedules by name. With --json: an object with `items` and `cursor`."""
     with database.open(read_only=True) as store, store.read() as tx:
         found = tx.workflows.schedules.list()
-    if as_json:
-        say_json_list(schedule.model_dump(mode="json") for schedule in found)
-    elif quiet:
-        for schedule in found:
-            say(inline(schedule.name))
-    elif not found:
-        say("No schedules.", err=True)
-    else:
-        say_table([("SCHEDULE", "WORKFLOW", "CRON", "TIME ZONE", "ENABLED", "NEXT (UTC)", "LAST (UTC)"), *map(_row, found)])
+    say_named(found, "No schedules.", _HEAD, _row, lambda schedule: schedule.name, as_json=as_json, quiet=quiet)
 
 
 @schedules.command("set", short_help="Queue runs of a workflow at the times of a cron expression.")

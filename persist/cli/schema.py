@@ -4,6 +4,7 @@ import click
 
 from persist.cli.database import Database, as_json, on_named_database, quiet
 from persist.cli.output import say, say_json
+from persist.cli.progress import Progress
 from persist.cli.sizes import size
 from persist.errors import NotFound
 from persist.lazy_imports import lazy_modules
@@ -39,11 +40,13 @@ def upgrade(database: Database, all_schemas: bool, parallel: int, as_json: bool,
     if plan:
         _show(upgrade_plan.plan(database.url, schema=database.schema), as_json=as_json)
         return
-    try:
-        before = migrate.current(database.url, schema=database.schema)
-    except NotFound:
-        before = None  # a new SQLite file; a Postgres database that does not exist fails below
-    migrate.upgrade(database.url, schema=database.schema)
+    with Progress("Upgrading", left="Run it again: it goes on from what is committed.", quiet=quiet or as_json) as progress:
+        try:
+            before = migrate.current(database.url, schema=database.schema)
+        except NotFound:
+            before = None  # a new SQLite file; a Postgres database that does not exist fails below
+        migrate.upgrade(database.url, schema=database.schema)
+        progress.finish()
     if as_json:
         say_json({"from": before, "revision": HEAD})
     elif not quiet:

@@ -10,7 +10,7 @@ import click
 
 from persist.chat.schemas import ChatSession
 from persist.cli.database import Database, as_json, instead, on_database, place_of, quiet
-from persist.cli.output import Paint, columns, inline, instant, say, say_json_list
+from persist.cli.output import Paint, columns, inline, instant, say, say_json_list, tokens
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -130,7 +130,7 @@ def _row(session: ChatSession) -> tuple[str, ...]:
         inline(session.agent),
         _last(inline(session.workspace_root or "-")),
         instant(session.updated_at),
-        f"{session.total_tokens:,}",
+        tokens(session.total_tokens),
         shown if len(shown) <= _TITLE else shown[: _TITLE - 1] + "…",
     )
 

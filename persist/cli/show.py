@@ -8,7 +8,7 @@ from persist.chat.schemas import ChatSession
 from persist.cli.app_sessions import find_app_session
 from persist.cli.blobs import found_in
 from persist.cli.database import Database, as_json, on_database, quiet
-from persist.cli.output import Paint, columns, inline, instant, model_name, say, say_json_text
+from persist.cli.output import Paint, columns, cost, inline, instant, model_name, say, say_json_text, tokens
 from persist.cli.sessions import command_of
 from persist.cli.transcript import message_lines
 from persist.cli.transcripts import find_transcript
@@ -118,7 +118,7 @@ def _header(session: ChatSession, count: int) -> Iterator[tuple[str, str]]:
         yield "forked", f"from {inline(session.parent_id)} at {inline(session.parent_message_id or '?')}"
     yield "messages", f"{count:,}"
     yield "tokens", _tokens(session)
-    yield "cost", f"${session.cost_usd:,.4f}"
+    yield "cost", cost(session.cost_usd)
     yield "created", f"{instant(session.created_at)} UTC"
     yield "updated", f"{instant(session.updated_at)} UTC"
     if session.archived_at is not None:
@@ -134,4 +134,4 @@ def _tokens(session: ChatSession) -> str:
         "cache write": session.cache_write,
     }
     of = ", ".join(f"{name} {count:,}" for name, count in counts.items() if count)
-    return f"{session.total_tokens:,}" + (f" ({of})" if of else "")
+    return tokens(session.total_tokens) + (f" ({of})" if of else "")

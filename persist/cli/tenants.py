@@ -11,6 +11,7 @@ from persist.cli.database import as_json, place_of, quiet
 from persist.cli.failures import Failed
 from persist.cli.groups import Group
 from persist.cli.output import inline, say, say_json, say_json_list
+from persist.cli.progress import Progress
 from persist.errors import UnknownTenant
 from persist.tenants.schemas import UpgradeOutcome, UpgradeReport, UpgradeStatus
 from persist.tenants.tenants import Tenants
@@ -107,7 +108,9 @@ def copy(name: str, to: str, tenants: Tenants, new_name: str | None, as_json: bo
 
     The copy must not be there, or be without rows. One that failed or was killed cannot be opened; run it again, or drop it.
     """
-    report = tenants.copy(name, _url_of(to), new_name=new_name)
+    left = f"A copy that is not complete cannot be opened: run this again, or drop {inline(new_name or name)} there."
+    with Progress("Copying", unit="rows", left=left, quiet=quiet or as_json) as progress:
+        report = tenants.copy(name, _url_of(to), new_name=new_name, progress=progress.of_rows)
     if as_json:
         said = {table: {"rows": rows, "checksum": report.checksums[table]} for table, rows in report.tables.items()}
         say_json({"tables": said, "left_out": list(report.left_out)})
@@ -130,8 +133,10 @@ def upgrade_every(url: str | Path | None, parallel: int, *, as_json: bool, quiet
         elif not as_json and outcome.status is UpgradeStatus.FAILED:
             say(f"{outcome.tenant}: {inline(outcome.error or '')}", err=True)
 
-    with on_server(url) as tenants:
+    left = "Tenants that are upgraded stay so; run it again for the rest."
+    with Progress("Upgrading", left=left, quiet=quiet or as_json) as progress, on_server(url) as tenants:
         report = tenants.upgrade_all(parallel=parallel, progress=tell)
+        progress.finish()
     if as_json:
         say_json_list(_item(outcome) for outcome in report.outcomes)
     elif not quiet:

@@ -38,6 +38,8 @@ R = TypeVar("R")
 Run = Callable[[Callable[[UnitOfWork], Any]], Any]
 """Runs a step in a transaction of its own, and returns what it returns."""
 
+Tell = Callable[[int, int], object]
+
 SNAPSHOTS = "events_snapshots"
 """The key of `_meta` that says how far the snapshots are; see Progress."""
 _TOGETHER = 8
@@ -88,10 +90,11 @@ def is_unfinished(work: UnitOfWork) -> bool:
     return _noted(work)[0] == GUARDING or (progress is not None and progress.upto is None)
 
 
-def switch_on(run: Run, work_tables: Sequence[Table], logs: Callable[[], None]) -> bool:
+def switch_on(run: Run, work_tables: Sequence[Table], logs: Callable[[], None], tell: Tell | None = None) -> bool:
     """Switch the log on for every writer. False if it was on, and nothing was left to do.
 
     Existing rows are logged as one snapshot of each stream. `logs` is called once this store has to log.
+    `tell` is called with the number of snapshots so far, and that of all.
     """
     tables = logged_tables(work_tables)
     noted, revision = run(_noted)
@@ -108,7 +111,7 @@ def switch_on(run: Run, work_tables: Sequence[Table], logs: Callable[[], None]) 
     progress = run(progress_of)
     if progress is None or progress.upto is not None:
         return noted is None
-    _write_snapshots(run, tables)
+    _write_snapshots(run, tables, tell)
     return True
 
 
@@ -186,7 +189,7 @@ def _guarded(work: UnitOfWork) -> None:
         work.run(_NOTE, key=EVENTS, value=revision)
 
 
-def _write_snapshots(run: Run, tables: Sequence[Table]) -> None:
+def _write_snapshots(run: Run, tables: Sequence[Table], tell: Tell | None) -> None:
     """Write the snapshots that are missing, one stream after the other. Several processes may do so at once."""
     if run(progress_of).since == 0:
         last = run(lambda work: work.row(_LAST))[0]
@@ -196,7 +199,10 @@ def _write_snapshots(run: Run, tables: Sequence[Table]) -> None:
                 raise StoreBusy(PATIENCE, "another transaction has written events and goes on")
             time.sleep(0.01)
         run(lambda work: _locked_note(work, lambda old: Progress(since=last, after=old.after, streams=old.streams)))
-    for place, stream in every_stream_in_order(run, tables):
+    left, before = every_stream_in_order(run, tables), run(progress_of)
+    for number, (place, stream) in enumerate(left, 0 if before is None else before.streams):
+        if tell is not None:
+            tell(number, len(left) + (0 if before is None else before.streams))
         if not run(partial(_write_one, place=place, stream=stream, tables=tables)):
             return
     run(_finish)

@@ -14,9 +14,10 @@ from persist.db.operations.erasing import SELECTORS, Erasable, Key, in_parts, un
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_flag, required_label
 from persist.db.values.clock import as_utc
+from persist.db.values.progress import Progress
 from persist.errors import InvalidValue, PersistError
 from persist.events import erasing as log
-from persist.maintenance import erasure_marks as progress
+from persist.maintenance import erasure_marks as marks
 from persist.maintenance.erase_reports import EraseReport, sign_key_of, signed
 from persist.maintenance.erasure_logs import LogFolder, erase_logs, log_folder, with_folder
 from persist.maintenance.erasure_marks import Mark, Part
@@ -49,6 +50,7 @@ def erase(
     dry_run: bool = False,
     session_logs: str | Path | None = None,
     sign_key: str | bytes | None = None,
+    progress: Progress | None = None,
 ) -> EraseReport:
     """Erase all that belongs to a person, in every domain, with its events; docs/erasing.md says what each selector finds.
 
@@ -56,8 +58,9 @@ def erase(
     it is written down what goes; a killed erasure is finished by the next call, or by `maintain`. On a file the bytes are
     overwritten, and the file is rewritten. `dry_run`: the same counts, and nothing is changed. `session_logs`: the folder above
     `projects`, whose logs of erased sessions are deleted, too; where that fails, `kept` says so and the erasure stays unfinished.
-    `sign_key`: what the report is signed with, by default PERSIST_REPORT_KEY. Unknown names give a report of zeros. Raises
-    InvalidValue without a selector, and NotFound if `session_logs` is no folder.
+    `sign_key`: what the report is signed with, by default PERSIST_REPORT_KEY. `progress`: called with what is being erased, how
+    many steps are done, and how many there are. Unknown names give a report of zeros. Raises InvalidValue without a selector, and
+    NotFound if `session_logs` is no folder.
     """
     given = {"owner": owner, "session_id": session_id, "user_id": user_id, "namespace": namespace}
     selectors = {name: required_label(name, given[name]) for name in SELECTORS if given[name] is not None}
@@ -74,7 +77,7 @@ def erase(
     with running(store, trial=trial) as run:
         plan = run(partial(Plan, selectors=selectors, trial=trial), writes=False)
         mark = run(partial(_begin, selectors=selectors, plan=plan, folder=folder))
-        done = Erasure(store, mark, trial=trial).run(run)
+        done = Erasure(store, mark, trial=trial, tell=progress).run(run)
     return _report(store, done, trial, key)
 
 
@@ -86,27 +89,27 @@ def continue_erasures(store: Store) -> list[Mark]:
 def unfinished(store: Store) -> list[Mark]:
     """The erasures that were interrupted."""
     with running(store, trial=False) as run:
-        return run(progress.marks, writes=False)
+        return run(marks.marks, writes=False)
 
 
 def _begin(work: UnitOfWork, *, selectors: Mapping[str, str], plan: Plan, folder: LogFolder | None) -> Mark:
     """Write down what goes: in the mark of an interrupted erasure by the same selectors, or in a new one."""
-    same = [mark for mark in progress.marks(work) if mark.selectors == selectors]
+    same = [mark for mark in marks.marks(work) if mark.selectors == selectors]
     mark = same[0] if same else Mark(work.runtime.ids.mint("ers"), dict(selectors), work.now().isoformat())
     mark.logs, mark.only_logs = with_folder(mark.logs, folder), False
     known = {(part.kind, key) for one in same[:1] for part in _parts(work, one.id) for key in part.things}
-    sizes = {**{name: kind.batch for name, kind in kinds(trial=False).items()}, progress.SESSIONS: _STREAMS}
-    things = {**plan.things, progress.SESSIONS: [(id,) for id in plan.sessions]}
+    sizes = {**{name: kind.batch for name, kind in kinds(trial=False).items()}, marks.SESSIONS: _STREAMS}
+    things = {**plan.things, marks.SESSIONS: [(id,) for id in plan.sessions]}
     parts: list[tuple[str, Sequence[Key]]] = []
     for name, size in sizes.items():
         new = [key for key in things[name] if (name, key) not in known]
         parts += [(name, part) for part in in_parts(new, size)]
-    progress.begin(work, mark, parts)
+    marks.begin(work, mark, parts)
     return mark
 
 
 def _parts(work: UnitOfWork, id: str) -> list[Part]:
-    return [part for key in progress.part_keys(work, id) if (part := progress.part_of(work, key)) is not None]
+    return [part for key in marks.part_keys(work, id) if (part := marks.part_of(work, key)) is not None]
 
 
 def _report(store: Store, done: Mark, trial: bool, key: bytes | None) -> EraseReport:
@@ -131,6 +134,7 @@ class Erasure:
     store: Store
     mark: Mark
     trial: bool
+    tell: Progress | None = None
 
     def finish(self) -> Mark:
         """Carry out the erasure outside of a trial."""
@@ -142,12 +146,13 @@ class Erasure:
         kept: dict[str, int] = {}
         more, only_logs = True, self.mark.only_logs
         while more:
-            keys = run(partial(progress.part_keys, id=self.mark.id), writes=False)
+            keys = run(partial(marks.part_keys, id=self.mark.id), writes=False)
             if not only_logs:
                 self._erase(run, keys)
+                self._tell("what the database has freed", len(keys) + 1, keys)
                 kept = {} if self.trial else self._sweep()
             emptied, left = self._delete_logs(run)
-            finish = partial(progress.finish, id=self.mark.id, parts=keys, logs=emptied, rest=not kept)
+            finish = partial(marks.finish, id=self.mark.id, parts=keys, logs=emptied, rest=not kept)
             # None: another process, such as one that maintains, was faster
             done, more = self.step(run, finish)
             only_logs = False
@@ -159,13 +164,20 @@ class Erasure:
             self._checkpoint()
         return done
 
+    def _tell(self, what: str, done: int, keys: Sequence[str]) -> None:
+        """A step for each part, then the log and the freed pages."""
+        if self.tell is not None:
+            self.tell(what, done, len(keys) + 2)
+
     def _erase(self, run: Run, keys: Sequence[str]) -> None:
-        for key in keys:
+        for number, key in enumerate(keys):
+            self._tell("rows", number, keys)
             at: int | None = 0
             while at is not None:
                 at = self.step(run, partial(self._erase_some, key=key, at=at))
             self.step(run, partial(self._erase_part, key=key))
-        parts = [part for part in run(partial(_parts, id=self.mark.id), writes=False) if part.kind != progress.SESSIONS]
+        parts = [part for part in run(partial(_parts, id=self.mark.id), writes=False) if part.kind != marks.SESSIONS]
+        self._tell("the log of events", len(keys), keys)
         self._out_of_log(run, parts)
         names = sorted({name for by, name in self.mark.selectors.items() if by in _NAMES})
         if names:
@@ -175,12 +187,12 @@ class Erasure:
 
     def _delete_logs(self, run: Run) -> tuple[list[LogFolder], int]:
         """Delete the logs of erased sessions: in which folders that was done, and in how many it was not."""
-        mark = run(partial(progress.mark_of, id=self.mark.id), writes=False)
+        mark = run(partial(marks.mark_of, id=self.mark.id), writes=False)
         folders = [] if mark is None else mark.logs
         if not folders:
             return [], 0
         parts = run(partial(_parts, id=self.mark.id), writes=False)
-        sessions = [id for part in parts if part.kind == progress.SESSIONS for (id,) in part.things]
+        sessions = [id for part in parts if part.kind == marks.SESSIONS for (id,) in part.things]
         counts = {folder: erase_logs(folder, sessions, dry_run=self.trial) for folder in folders}
         emptied = {folder: count for folder, count in counts.items() if count is not None}
         if sum(emptied.values()):
@@ -198,18 +210,18 @@ class Erasure:
         return run(overwriting)
 
     def _count(self, work: UnitOfWork, **counts: Any) -> None:
-        mark = progress.mark_of(work, self.mark.id)
+        mark = marks.mark_of(work, self.mark.id)
         if mark is not None:
             mark.add(**counts)
-            progress.keep(work, mark)
+            marks.keep(work, mark)
             self.mark = mark
 
     def _kind(self, part: Part) -> Erasable:
         return kinds(trial=self.trial)[part.kind]
 
     def _erase_some(self, work: UnitOfWork, *, key: str, at: int) -> int | None:
-        part = progress.part_of(work, key)
-        if part is None or part.upto is not None or part.kind == progress.SESSIONS:
+        part = marks.part_of(work, key)
+        if part is None or part.upto is not None or part.kind == marks.SESSIONS:
             return None
         with unlogged(work):
             gone, following = self._kind(part).erase_some(work, part.things, at)
@@ -218,8 +230,8 @@ class Erasure:
         return following
 
     def _erase_part(self, work: UnitOfWork, *, key: str) -> None:
-        part = progress.part_of(work, key)
-        if part is None or part.upto is not None or part.kind == progress.SESSIONS:
+        part = marks.part_of(work, key)
+        if part is None or part.upto is not None or part.kind == marks.SESSIONS:
             return
         kind = self._kind(part)
         with unlogged(work):
@@ -229,7 +241,7 @@ class Erasure:
             work.store_events()
         if erased.rows.total() and not self.trial:  # on a server other writers would wait for the end of the trial
             log.say_erased(work, kind.streams(part.things))
-        progress.deleted(work, part, erased, log.last_position(work))
+        marks.deleted(work, part, erased, log.last_position(work))
         self._count(work, rows=erased.rows, kept=erased.kept)
 
     # -- the event log

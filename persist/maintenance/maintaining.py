@@ -12,6 +12,7 @@ from persist.db.dialects.backends import operations_of
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_flag
 from persist.db.values.frozen import Value
+from persist.db.values.progress import Progress
 from persist.errors import NotPermitted, PersistError, ReadOnlyTransaction
 from persist.maintenance.erasing import continue_erasures, unfinished
 from persist.maintenance.pruning import collect_blobs, prune
@@ -45,23 +46,32 @@ class MaintenanceReport(Value):
         return any(step.error is not None for step in self.steps)
 
 
-def maintain(store: Store, *, dry_run: bool = False) -> MaintenanceReport:
+def maintain(store: Store, *, dry_run: bool = False, progress: Progress | None = None) -> MaintenanceReport:
     """Fold text of dead writers, remove their turns, trim windowed tables, prune by the settings, optimize the database.
 
     Safe to run beside writers and beside another maintain(). Apart from dead turns, and files that no message names any more, it
     deletes only rows beyond the windows' sizes, unless `<domain>_keep_days` is set or an erasure was interrupted, which it
     finishes. A failed step does not stop the others. With `dry_run`, each step runs on a copy of the file, or on a server in a
-    transaction that is rolled back.
+    transaction that is rolled back. `progress`: called before each step with its name, how many are done, and how many there are.
     """
     check_flag("dry_run", dry_run)
     if store.runtime.read_only:
         raise ReadOnlyTransaction("maintain()")
     store.runtime.check_process()
     with tried_on(store) if dry_run else nullcontext(store) as stage:
-        return MaintenanceReport(dry_run=dry_run, steps=list(_steps(stage, dry_run)))
+        return MaintenanceReport(dry_run=dry_run, steps=list(_steps(stage, dry_run, progress)))
 
 
-def _steps(store: Store, trial: bool) -> Iterator[MaintenanceStep]:
+def _steps(store: Store, trial: bool, progress: Progress | None) -> Iterator[MaintenanceStep]:
+    works = _works(store, trial)
+    for number, (name, do) in enumerate(works):
+        if progress is not None:
+            progress(name, number, len(works))
+        yield _step(store, name, do)
+
+
+def _works(store: Store, trial: bool) -> list[tuple[str, Callable[[Counter[str]], None]]]:
+    """The steps, by name, in their order."""
     before = old_before(store.runtime.clock())
     chores: dict[str, dict[str, Chore]] = {
         "fold tails": {"chat_parts": Sweep(before).fold_batch},
@@ -69,15 +79,15 @@ def _steps(store: Store, trial: bool) -> Iterator[MaintenanceStep]:
         "fold progressions": {"progressions": fold_some_progressions},
         "trim windows": {window.name: window.trim_some for window in (STATUS_LOG, USAGE_SAMPLES, TOOL_HISTORY)},
     }
-    for name, by_table in chores.items():
-        yield _step(store, name, partial(_until_done, store, by_table, trial))
-    yield _step(store, "collect blobs", lambda done: done.update(collect_blobs(store, dry_run=trial).rows))
-    for policy in policies(store.runtime.settings):
-        yield _step(store, f"prune {policy.domain}", partial(_prune, store, policy, trial))
+    works: list[tuple[str, Callable[[Counter[str]], None]]]
+    works = [(name, partial(_until_done, store, by_table, trial)) for name, by_table in chores.items()]
+    works.append(("collect blobs", lambda done: done.update(collect_blobs(store, dry_run=trial).rows)))
+    works += [(f"prune {policy.domain}", partial(_prune, store, policy, trial)) for policy in policies(store.runtime.settings)]
     if not trial:
         if unfinished(store):
-            yield _step(store, "finish erasures", partial(_finish_erasures, store))
-        yield _step(store, "tidy the database", lambda _: operations_of(store.runtime.dialect).tidy())
+            works.append(("finish erasures", partial(_finish_erasures, store)))
+        works.append(("tidy the database", lambda _: operations_of(store.runtime.dialect).tidy()))
+    return works
 
 
 def _step(store: Store, name: str, do: Callable[[Counter[str]], None]) -> MaintenanceStep:

@@ -209,6 +209,7 @@ def ini_text() -> str:
     """An alembic.ini for hosts that run `alembic upgrade head` themselves.
 
     It names the revisions of whichever persist is installed; in a clone, where they are beside the package, their folder.
+    `alembic revision` runs env.py first, which refuses it: a revision of the host's would be written into the package.
     """
     location = "persist:_migrations" if _shipped().is_dir() else script_dir().replace("%", "%%")
-    return f"[alembic]\nscript_location = {location}\npath_separator = os\n"
+    return f"[alembic]\nscript_location = {location}\npath_separator = os\nrevision_environment = true\n"

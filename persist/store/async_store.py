@@ -203,10 +203,10 @@ class AsyncStore(AsyncDomains):
         """See Store.logs_events."""
         return self._store.logs_events
 
-    async def switch_events(self, on: bool) -> bool:
-        """See Store.switch_events."""
+    async def switch_events(self, on: bool, *, progress: Callable[[int, int], object] | None = None) -> bool:
+        """See Store.switch_events. `progress` is called on another thread than the loop's."""
         self._runtime.refuse_inside_transaction("switch_events()")
-        return await asyncio.to_thread(self._store.switch_events, on)
+        return await asyncio.to_thread(self._store.switch_events, on, progress=progress)
 
     def watch(self, stream_id: str, *, after: int = 0, timeout: float | None = None) -> "AsyncIterator[Event]":
         """See Store.watch. The next events are read only after the last ones were consumed."""

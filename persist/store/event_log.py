@@ -59,7 +59,7 @@ class StoreEventLog:
         """Whether the event log is on, as far as this store knows."""
         return self._runtime.log is not None
 
-    def switch(self, on: bool) -> bool:
+    def switch(self, on: bool, progress: Callable[[int, int], object] | None = None) -> bool:
         """Switch the event log on or off in short transactions; whether that changed anything."""
         runtime = self._runtime
         runtime.refuse_inside_transaction("switch_events()")
@@ -67,7 +67,7 @@ class StoreEventLog:
             raise ReadOnlyTransaction("switch_events")
         tables = runtime.tables()
         if check_flag("on", on):
-            changed = switching.switch_on(self._step, tables, lambda: runtime.keep_log(True))
+            changed = switching.switch_on(self._step, tables, lambda: runtime.keep_log(True), progress)
         else:
             changed = switching.switch_off(self._step, tables)
         runtime.keep_log(on)

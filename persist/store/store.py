@@ -254,13 +254,14 @@ class Store(FileOwner, Domains):
         """Whether the log of events is on, as far as this store knows; only its next transaction knows for certain."""
         return self._event_log.on
 
-    def switch_events(self, on: bool) -> bool:
+    def switch_events(self, on: bool, *, progress: Callable[[int, int], object] | None = None) -> bool:
         """Switch the log of events on or off for every user of the database. False: nothing changed.
 
         Switching it on writes the rows of the database as one snapshot event per stream, each in a transaction of its own, while
         others write. On Postgres the role needs the rights to create functions and triggers: NotPermitted names the missing ones.
+        `progress`: called with the number of snapshots that are written, and that of all.
         """
-        return self._event_log.switch(on)
+        return self._event_log.switch(on, progress)
 
     def watch(self, stream_id: str, *, after: int = 0, timeout: float | None = None) -> "Iterator[Event]":
         """Follow a stream after its event number `after`, or all streams (`*`) after that log position.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from persist.db.transactions.async_transactions import WorkerPool
 from persist.db.values.clock import Clock
 from persist.db.values.pages import Page, check_limit
+from persist.db.values.progress import Progress as CopyProgress
 from persist.maintenance.copying import CopyReport
 from persist.store.async_store import AsyncStore
 from persist.store.store import Store
@@ -98,9 +99,9 @@ class AsyncTenants:
         """See Tenants.upgrade_all. `progress` is called on other threads than the loop's."""
         return await asyncio.to_thread(self._directory.upgrade_all, parallel, progress)
 
-    async def copy(self, name: str, to: str, *, new_name: str | None = None) -> CopyReport:
-        """See Tenants.copy."""
-        return await asyncio.to_thread(self._directory.copy, name, to, new_name)
+    async def copy(self, name: str, to: str, *, new_name: str | None = None, progress: CopyProgress | None = None) -> CopyReport:
+        """See Tenants.copy. `progress` is called on another thread than the loop's."""
+        return await asyncio.to_thread(self._directory.copy, name, to, new_name, progress)
 
     async def assign(self, name: str, server: str) -> None:
         """See Tenants.assign."""

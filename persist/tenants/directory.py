@@ -11,6 +11,7 @@ from persist.db.values.arguments import check_label
 from persist.db.values.clock import Clock
 from persist.db.values.ids import IdMinter
 from persist.db.values.pages import Page, check_limit, decode_cursor, encode_cursor
+from persist.db.values.progress import Progress as CopyProgress
 from persist.errors import Conflict, InvalidValue, NotFound, SchemaOutdated, UnknownTenant
 from persist.maintenance.copying import CopyReport
 from persist.maintenance.copying import copy as copy_store
@@ -225,7 +226,7 @@ class Directory:
         """See Tenants.upgrade_all."""
         return upgrade_all(self.servers, parallel=parallel, progress=progress)
 
-    def copy(self, name: str, to: str, new_name: str | None) -> CopyReport:
+    def copy(self, name: str, to: str, new_name: str | None, progress: CopyProgress | None) -> CopyReport:
         """See Tenants.copy."""
         source, _ = self.open(name)
         named_so = check_tenant(name if new_name is None else new_name)
@@ -234,7 +235,7 @@ class Directory:
             try:
                 self._create(target, named_so, unfinished=True)
                 with self._for_copy(target, named_so) as store:
-                    return copy_store(source, store)
+                    return copy_store(source, store, progress=progress)
             finally:
                 if target not in self.servers.by_key.values():
                     target.close()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from persist.db.values.clock import Clock
 from persist.db.values.pages import Page, check_limit
+from persist.db.values.progress import Progress as CopyProgress
 from persist.maintenance.copying import CopyReport
 from persist.store.store import Store
 from persist.tenants.directory import Directory
@@ -111,13 +112,14 @@ class Tenants:
         """
         return self._directory.upgrade_all(parallel, progress)
 
-    def copy(self, name: str, to: str, *, new_name: str | None = None) -> CopyReport:
+    def copy(self, name: str, to: str, *, new_name: str | None = None, progress: CopyProgress | None = None) -> CopyReport:
         """Copy a tenant to another server, or under another name, and compare row counts and checksums.
 
         `to`: the key of a server, or a URL. What is there must be empty, else Conflict. A copy that was cut short cannot be
         opened until `copy` was called again. What is written to the source during the copy is not in it; the source stays.
+        `progress`: called as that of `persist.maintenance.copy` is.
         """
-        return self._directory.copy(name, to, new_name)
+        return self._directory.copy(name, to, new_name, progress)
 
     def assign(self, name: str, server: str) -> None:
         """Say in the map that a tenant is on another server from now on, to which it was copied.

@@ -106,6 +106,15 @@ def test_a_database_is_named_once(file: Path) -> None:
     assert sorted(path.name for path in file.parent.glob("*.db")) == ["state.db"]
 
 
+@pytest.mark.parametrize("url", ["sqlite:///", "sqlite:///:memory:"])
+def test_a_database_in_memory_is_none_for_a_command(url: str) -> None:
+    """As a URL is whose file comes from a variable that is not set: what is written would be gone at once."""
+    for words in (("ls",), ("upgrade",), ("show", "ses_nobody")):
+        result = run(*words, "--url", url)
+        assert (result.exit_code, result.stdout) == (2, ""), words
+        assert f"{url} is a database in memory" in result.stderr
+
+
 def test_what_is_a_path() -> None:
     windows = str(PureWindowsPath("C:/Users/me/state.db"))
     assert place_of(windows) == Path(windows)
@@ -145,6 +154,17 @@ def test_a_word_that_was_meant(file: Path) -> None:
     assert run("xyzzy").stderr.endswith("Error: No such command 'xyzzy'.\n")
     assert "Did you mean workflows?" in run("ls", "workflow").stderr
     assert "--limit" in run("ls", "--limt", "3").stderr
+
+
+def test_an_option_before_its_command() -> None:
+    """It belongs behind it: the whole line is said, without a password that is in it."""
+    early = run("--json", "ls", "state.db")
+    assert (early.exit_code, early.stdout) == (2, "")
+    assert "Did you mean `main ls state.db --json`?" in json.loads(early.stderr)["error"]["message"]
+    wrong = run("--actor", "me", "--url", "postgresql://me:geheim@x/y", "runs", "ls").stderr
+    assert "Did you mean `main --actor me runs ls --url postgresql://me:***@x/y`?" in wrong
+    assert "Did you mean `main runs ls -q`?" in run("runs", "-q", "ls").stderr
+    assert "Did you mean `" not in run("--jsn", "nothing").stderr
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

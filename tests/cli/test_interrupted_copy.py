@@ -60,9 +60,15 @@ def interrupted(instant: float, calls: int, source: str, new_target: Callable[[]
         code, said = forked(at(instant, calls), source, target)
         if code != 0:
             assert (code, said.count("\n")) == (130, 1), said
-            assert said in ("Interrupted.\n", "Interrupted. A copy that is not complete is undone: DST is without rows.\n")
+            assert said in (
+                "Interrupted before anything was done.\n",
+                "Interrupted. A copy that is not complete is undone: DST is without rows.\n",
+                "Interrupted.\n",
+            )
             return target
         ended_after = int(said.split()[-1])
+        if instant == COPYING[-1] and copied(target) == ROWS:
+            return target  # a signal after the work changes nothing
         assert ended_after < at(instant, calls), "the signal came, and nobody heard it"
         calls = ended_after
 
@@ -109,5 +115,5 @@ def test_while_it_starts(sqlite_url: str, tmp_path: Path) -> None:
     calls = calls_of(fresh, *urls)
     target.unlink()
     for instant in STARTING:
-        assert fresh(at(instant, calls), *urls) == (130, "Interrupted.\n"), instant
+        assert fresh(at(instant, calls), *urls) == (130, "Interrupted before anything was done.\n"), instant
         assert not target.exists()

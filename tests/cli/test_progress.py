@@ -2,6 +2,7 @@
 
 import io
 import os
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -9,14 +10,13 @@ import threading
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from persist import Store
 from persist.cli.interrupts import Interrupted
 from persist.cli.progress import Progress
-from persist.maintenance import doctor, export, import_, stats
+from persist.maintenance import doctor, erase, export, import_, maintain, stats
 from persist.schema.adopt import adopt
 from tests.cli.conftest import Command
 from tests.markdown import ROOT
@@ -73,7 +73,7 @@ def test_the_library_tells_how_far_the_whole_work_is(sqlite_url: str, tmp_path: 
         for _ in range(3):
             store.chat.sessions.create(agent="build", model={})
         told: dict[str, list[tuple[str, int, int | None]]]
-        told = {name: [] for name in ("export", "import", "stats", "doctor", "adopt")}
+        told = {name: [] for name in ("export", "import", "stats", "doctor", "adopt", "maintain", "erase", "events")}
 
         def teller(name: str) -> Callable[[str, int, int | None], None]:
             return lambda what, done, total: told[name].append((what, done, total))
@@ -81,6 +81,9 @@ def test_the_library_tells_how_far_the_whole_work_is(sqlite_url: str, tmp_path: 
         export(store, tmp_path / "all.jsonl", progress=teller("export"))
         stats(store, progress=teller("stats"))
         doctor(store, progress=teller("doctor"))
+        maintain(store, progress=teller("maintain"))
+        erase(store, owner="nobody", progress=teller("erase"))
+        store.switch_events(True, progress=lambda done, total: told["events"].append(("", done, total)))
         export(store, io.BytesIO(), session_id=store.chat.sessions.list().items[0].id, progress=teller("import"))
         assert {total for _, _, total in told["import"]} == {None}
     told["import"].clear()
@@ -89,7 +92,9 @@ def test_the_library_tells_how_far_the_whole_work_is(sqlite_url: str, tmp_path: 
     assert ("chat_sessions", told["import"][-1][2]) in {(what, total) for what, _, total in told["import"]}
     for name in ("export", "import"):
         assert told[name][-1][1] <= (told[name][-1][2] or 0)
-    for name in ("stats", "doctor"):
+    for name in ("erase", "events"):
+        assert [done for _, done, total in told[name] if total == told[name][0][2]] == list(range(told[name][0][2] or 0))
+    for name in ("stats", "doctor", "maintain"):
         counts = [done for _, done, _ in told[name]]
         assert counts == list(range(told[name][0][2] or 0))
     with closing(sqlite3.connect(tmp_path / "foreign.db")) as raw:
@@ -99,53 +104,135 @@ def test_the_library_tells_how_far_the_whole_work_is(sqlite_url: str, tmp_path: 
 
 
 INTERRUPT = """
-import os, signal, sys
+import os, threading
 from persist.command import main
 from persist.{module} import {owner} as owner
 before = owner.{name}
 def interrupted(*args, **named):
     result = before(*args, **named)
-    os.kill(os.getpid(), signal.SIGINT)
+    os.kill(os.getpid(), {number})
+    if threading.current_thread() is not threading.main_thread():
+        threading.Event().wait(60)  # the process ends in the meantime
     return result
 owner.{name} = interrupted
 main()
 """
-INTERRUPTED: dict[str, tuple[tuple[str, ...], tuple[str, str, str], str]] = {
-    "export": (("export", "out.jsonl"), ("maintenance.exporting", "LineWriter", "rows"), "out.jsonl was not written."),
+Place = tuple[str, str, str]
+_AT_A_STEP: Place = ("cli.progress", "Progress", "__call__")
+_INT, _TERM = signal.SIGINT, signal.SIGTERM
+INTERRUPTED: dict[str, tuple[str, Place, signal.Signals, str]] = {
+    "export": (
+        "export out.jsonl --url state.db",
+        ("maintenance.exporting", "LineWriter", "rows"),
+        _INT,
+        "out.jsonl was not written.",
+    ),
     "import": (
-        ("import", "in.jsonl"),
+        "import in.jsonl --url new.db",
         ("maintenance.importing", "_Import", "_mine"),
+        _TERM,
         "An import that is not complete is undone.",
     ),
-    "doctor": (("doctor",), ("db.dialects.sqlite.operations", "SqliteOperations", "integrity"), "Nothing was changed."),
-    "vacuum": (("vacuum",), ("db.dialects.sqlite.operations", "SqliteOperations", "vacuum"), "No row is lost; run it again."),
-    "prune": (
-        ("prune", "chat", "--older-than", "0s"),
-        ("cli.progress", "Progress", "count"),
-        "1 rows are deleted; run it again to go on.",
+    "doctor": (
+        "doctor state.db",
+        ("db.dialects.sqlite.operations", "SqliteOperations", "integrity"),
+        _TERM,
+        "Nothing was changed.",
+    ),
+    "vacuum": (
+        "vacuum state.db",
+        ("db.dialects.sqlite.operations", "SqliteOperations", "vacuum"),
+        _INT,
+        "No row is lost; run it again.",
+    ),
+    "prune": ("prune chat --older-than 0s --url state.db", _AT_A_STEP, _TERM, "1 rows are deleted; run it again to go on."),
+    "copy": ("copy state.db new.db", _AT_A_STEP, _TERM, "A copy that is not complete is undone: DST is without rows."),
+    "backup": ("backup out.jsonl --url state.db", _AT_A_STEP, _TERM, "out.jsonl was not written."),
+    "adopt": (
+        "adopt foreign.db",
+        _AT_A_STEP,
+        _TERM,
+        "The file is adopted wholly or not at all; the same command can be run again.",
+    ),
+    "upgrade": (
+        "upgrade state.db",
+        ("schema", "migrate", "current"),
+        _TERM,
+        "Run it again: it goes on from what is committed.",
+    ),
+    "maintain": ("maintain state.db", _AT_A_STEP, _TERM, "Steps that are done stay done; run it again for the rest."),
+    "erase": (
+        "erase --owner ada --yes --url state.db",
+        _AT_A_STEP,
+        _TERM,
+        "What was erased stays erased; this command, or once it has begun `persist maintain`, goes on with the rest.",
+    ),
+    "events": (
+        "events on state.db",
+        _AT_A_STEP,
+        _INT,
+        "Run it again: it goes on from what is committed, and `persist events status` says how far the log is.",
+    ),
+    "tenants": (
+        "tenants copy state other --url .",
+        _AT_A_STEP,
+        _TERM,
+        "A copy that is not complete cannot be opened: run this again, or drop state there.",
     ),
 }
 
 
-@pytest.mark.parametrize("name", INTERRUPTED)
-def test_ctrl_c_ends_each_with_a_line_and_130(name: str, tmp_path: Path) -> None:
-    """The signal comes in the middle of the work, on whichever thread that is."""
-    arguments, (module, owner, function), left = INTERRUPTED[name]
+def interrupted(place: Path, words: str, at: Place, number: int) -> tuple[int, str, str]:
+    """How the command ends that gets the signal once it has been there: its exit code, its output and its standard error."""
+    module, owner, name = at
+    code = INTERRUPT.format(module=module, owner=owner, name=name, number=int(number))
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PERSIST_")}
+    line = [sys.executable, "-c", code, *words.split()]
+    done = subprocess.run(
+        line, cwd=place, env={**kept, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=120, check=False
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A store of one session, its export, a file of another program, and a folder for tenants."""
     with Store.open(tmp_path / "state.db") as store:
         store.chat.sessions.create(agent="build", model={})
         export(store, tmp_path / "in.jsonl")
-        rows = stats(store)["tables"]["chat_sessions"]["rows"]
-    code = INTERRUPT.format(module=module, owner=owner, name=function)
-    environment: dict[str, Any] = {**os.environ, "PYTHONPATH": str(ROOT)}
-    target = "new.db" if name == "import" else "state.db"
-    line = [sys.executable, "-c", code, *arguments, "--url", target]
-    done = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", f"Interrupted. {left}\n")
-    assert not (tmp_path / "out.jsonl").exists()
-    assert not list(tmp_path.glob("*.part"))
-    with Store.open(tmp_path / target) as store:
-        found = stats(store)["tables"]["chat_sessions"]["rows"]
-    assert found == (0 if name in ("import", "prune") else rows)
+    with closing(sqlite3.connect(tmp_path / "foreign.db")) as raw:
+        raw.execute("CREATE TABLE status_log (id INTEGER PRIMARY KEY, occurred_at INTEGER, new_status TEXT)")
+    (tmp_path / "other").mkdir()
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", INTERRUPTED)
+def test_a_signal_ends_each_with_a_line_and_an_exit_code(name: str, folder: Path) -> None:
+    """It comes in the middle of the work, on whichever thread that is: 130 after Ctrl-C, 143 after SIGTERM."""
+    words, at, number, left = INTERRUPTED[name]
+    assert interrupted(folder, words, at, number) == (128 + number, "", f"Interrupted. {left}\n")
+    assert not (folder / "out.jsonl").exists()
+    assert not list(folder.glob("*.part"))
+    with Store.open(folder / "state.db") as store:
+        assert len(store.chat.sessions.list().items) == (0 if name == "prune" else 1)
+    if (folder / "new.db").exists():
+        with Store.open(folder / "new.db") as store:
+            assert store.chat.sessions.list().items == []
+
+
+@pytest.mark.parametrize("number", [_INT, _TERM])
+def test_a_signal_before_the_work_or_after_it(number: signal.Signals, folder: Path) -> None:
+    """Before: nothing was done, and that is said. After: the work is done, which the exit code says, and what it prints."""
+    words = "export out.jsonl --url state.db"
+    early = interrupted(folder, words, ("cli", "root", "note_json"), number)
+    assert early == (128 + number, "", "Interrupted before anything was done.\n")
+    assert not (folder / "out.jsonl").exists()
+    late: list[Place] = [("store.store", "Store", "close"), ("cli", "moving", "_rows")]
+    for at in late:
+        code, said, errors = interrupted(folder, f"{words} --force", at, number)
+        assert (code, errors) == (0, ""), at
+        assert said.startswith("Exported ")
+    assert (folder / "out.jsonl").exists()
 
 
 def test_a_copy_shows_one_count_of_the_whole(

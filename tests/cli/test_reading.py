@@ -101,10 +101,20 @@ def test_show_is_a_transcript_that_cannot_harm(run: Run, session_id: str) -> Non
     assert header["agent"] == "build"
     assert header["model"] == "p/m"
     assert header["cost"] == "$0.2500"
-    assert header["tokens"].startswith("0")  # the answer is hidden
+    assert header["tokens"].startswith("-")  # the answer is hidden
     assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", header["created"])
     assert "updated" in header
     assert "old" not in result.stdout
+
+
+def test_what_nobody_told_is_a_dash(run: Run, database_url: str) -> None:
+    """Not a zero, which would say that the answer was free."""
+    with Store.open(database_url) as store:
+        id = store.chat.sessions.create(agent="quiet", model={}).id
+    shown = run("show", id).stdout.splitlines()
+    assert [line.split() for line in shown if line.startswith(("tokens", "cost"))] == [["tokens", "-"], ["cost", "-"]]
+    (row,) = [line for line in run("ls").stdout.splitlines() if line.startswith(id)]
+    assert row.split()[-1] == "-"
 
 
 def test_show_hidden(run: Run, session_id: str) -> None:

@@ -47,7 +47,7 @@ def test_stats_count_runs_and_executions(command: Command, today: str) -> None:
     assert len(days) == 7
     assert days[-1].split() == [today, "3", "1", "1", "0", "0", "1", "2,046", "$0.5000"]
     assert days[-3].split()[1:] == ["1", "1", "0", "0", "0", "0", "1,023", "$0.2500"]
-    assert days[0].split()[1:] == ["0", "0", "0", "0", "0", "0", "0", "$0.0000"]
+    assert days[0].split()[1:] == ["0", "0", "0", "0", "0", "0", "-", "-"]
 
 
 def test_stats_of_some_days(command: Command, today: str) -> None:

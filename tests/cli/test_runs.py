@@ -62,7 +62,7 @@ def test_ls_shows_the_last_started_first(command: Command, stored: list[str]) ->
     head, *rows = result.stdout.splitlines()
     assert head.split() == ["RUN", "WORKFLOW", "TRIGGER", "STATUS", "PHASE", "STARTED", "(UTC)", "TOKENS", "COST"]
     assert [row.split()[0] for row in rows] == stored[::-1]
-    assert rows[0].split()[1:] == ["build", "cron/1", "succeeded", "go", "2026-01-02", "03:07:05", "0", "$0.0000"]
+    assert rows[0].split()[1:] == ["build", "cron/1", "succeeded", "go", "2026-01-02", "03:07:05", "-", "-"]
     assert rows[-1].split()[1:4] == [f"triage{SHOWN}", f"issue/42{SHOWN}", "paused"]
     assert rows[-1].split()[-2:] == ["1,234", "$0.2500"]
 

@@ -68,11 +68,12 @@ def test_other_databases_and_drivers_are_refused(url: str) -> None:
         Store.open(url)
 
 
-@pytest.mark.parametrize("url", ["", "nonsense", "user:secret@host"])
+@pytest.mark.parametrize("url", ["", "state.db", "user:secret@host"])
 def test_what_is_no_url_is_refused_without_repeating_it(url: str) -> None:
     with pytest.raises(InvalidValue) as refused:
         Store.open(url)
     assert "secret" not in str(refused.value)
+    assert 'Store.open(Path("state.db"))' in str(refused.value)
 
 
 def test_the_path_is_that_of_the_sqlite_file(sqlite_url: str, postgres_url: str) -> None:

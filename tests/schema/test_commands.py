@@ -5,12 +5,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
 import persist
 from persist import Store
 from persist.schema.metadata import HEAD
+from persist.schema.migrate import ini_text
 from tests.schema.places import ROOT, TABLES, Place
 from tests.subprocesses import Worker
 
@@ -121,6 +123,29 @@ def test_a_downgrade_is_refused(migrated: Place) -> None:
     assert code != 0
     assert said == "FAILED: persist's schema only grows: restore a backup instead of downgrading.\n"
     assert persist.current(migrated.url) == HEAD
+
+
+def test_a_host_has_a_history_of_its_own(tmp_path: Path) -> None:
+    """By the ini that persist prints, `revision` and `merge` would write into the package; `history` needs no database."""
+    ini = tmp_path / "persist.ini"
+    ini.write_text(ini_text(), encoding="utf-8")
+    revisions = sorted((ROOT / "alembic" / "versions").iterdir())
+    for words in (("revision", "-m", "tickets"), ("revision", "--autogenerate"), ("merge", "heads")):
+        code, said = forked("-c", str(ini), *words)
+        assert code != 0
+        assert said.startswith("FAILED: persist's history is its own, "), said
+        assert said.count("\n") == 1
+    assert sorted((ROOT / "alembic" / "versions").iterdir()) == revisions
+    shown = subprocess.run(
+        [sys.executable, "-m", "alembic", "-c", str(ini), "history"],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert f" -> {HEAD} " in shown.stdout.splitlines()[0]
+    assert list(tmp_path.iterdir()) == [ini]
 
 
 @pytest.mark.parametrize("given", ["-x schema=", "PERSIST_SCHEMA_NAME"])

@@ -210,6 +210,16 @@ def test_a_new_file_is_not_made_when_told_so(sqlite_url: str) -> None:
     assert not Place(sqlite_url).path.exists()
 
 
+def test_what_a_database_in_memory_needs() -> None:
+    """No command of a shell could do it, and none is named."""
+    for url in ("sqlite:///", "sqlite:///:memory:"):
+        with pytest.raises(persist.SchemaOutdated) as caught:
+            Store.open(url, migrate=False)
+        assert "persist.upgrade(engine)" in caught.value.command
+        assert "sqlite:///state.db" in caught.value.command
+        assert "None" not in str(caught.value)
+
+
 def test_a_file_without_tables_is_outdated_when_told_so(sqlite_url: str) -> None:
     place = Place(sqlite_url)
     place.path.touch()

@@ -1,5 +1,8 @@
 """What the site adds to docs/: files beside it as pages, flowcharts as boxes. `make docs-build` proves the rest."""
 
+import re
+
+import persist
 from persist.schema.metadata import domain_of, metadata
 from tests.markdown import DOCS, ROOT
 from website import elsewhere, floors, reference
@@ -25,6 +28,16 @@ def test_flowcharts_become_boxes() -> None:
     assert "```mermaid" not in made
     assert made.count("<div") == made.count("</div>")
     assert "errors" in made
+
+
+def test_the_reference_has_every_name_that_is_imported() -> None:
+    """By that name, also where the class has another one in its domain: a search finds headings."""
+    classes = {name for name in persist.__all__ if isinstance(getattr(persist, name), type)}
+    errors = {name for name in classes if issubclass(getattr(persist, name), persist.PersistError)}
+    shown = set(re.findall(r"^(?:::: .*\.|      heading: )(\w+)$", reference.store(), re.MULTILINE))
+    assert classes - errors - {"Settings"} <= shown
+    assert "heading: TelemetryTask\n" in reference.store()
+    assert "heading: Task, in persist TelemetryTask\n" in reference.domain("telemetry")
 
 
 def test_the_reference_has_every_domain_with_tables() -> None:

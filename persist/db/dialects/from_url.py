@@ -24,6 +24,7 @@ with lazy_modules(globals()):
     from persist.db.dialects.sqlite import dialect as sqlite
     from persist.db.dialects.sqlite import tenant_folder as sqlite_tenants
 
+_EXPECTED = 'expected sqlite:///path/to/file.db or postgresql://host/database, or a Path, as in Store.open(Path("state.db")).'
 _SQLITE = {"sqlite", "sqlite+pysqlite"}
 _POSTGRES = {"postgres", "postgresql", "postgresql+psycopg"}
 
@@ -39,7 +40,7 @@ def dialect_for(
     """Create the dialect for `sqlite:///file`, `sqlite:///:memory:`, `postgresql://…` or a file's path, without connecting."""
     parsed = _parsed(url)
     if parsed is None:  # the text itself may hold a password, so it is not repeated, nor is the error about it kept
-        raise InvalidValue("url", "expected sqlite:///path/to/file.db or postgresql://host/database.")
+        raise InvalidValue("url", _EXPECTED)
     if parsed.drivername in _SQLITE:
         return sqlite.sqlite_dialect(_file(parsed), settings, read_only=read_only)
     if parsed.drivername in _POSTGRES:
@@ -102,7 +103,7 @@ def tenant_server(url: str | PathLike[str], settings: "Settings", *, pooler: str
         _check_host("url", parsed)
         return postgres_tenants.PostgresTenants(parsed, pooler=pooler or settings.pooler)
     if parsed is None or parsed.drivername not in _SQLITE:
-        raise InvalidValue("url", "expected sqlite:///path/to/folder or postgresql://host/database.")
+        raise InvalidValue("url", "expected sqlite:///path/to/folder, its Path or postgresql://host/database.")
     if parsed.host or parsed.username or parsed.query or parsed.database in (None, "", ":memory:"):
         raise InvalidValue("url", "the URL of tenants in files is sqlite:///FOLDER, without host and options.")
     folder = check_path("url", parsed.database)

@@ -30,5 +30,11 @@ class SqliteTables(Tables):
     def expected_rows(self, driver: Any, sql: str, args: Sequence[Any]) -> int | None:
         """None: SQLite's planner knows proportions, and these only as they were at the last ANALYZE."""
 
+    def upgrade_command(self) -> str:
+        """What upgrades the file; another process sees nothing of a database in memory."""
+        if self._path is None:
+            return "persist.upgrade(engine). It is a database in memory: to keep its rows, name a file, as in sqlite:///state.db"
+        return super().upgrade_command()
+
     def arguments(self, schema_option: str) -> str:
-        return command_word(f"sqlite:///{self._path}")
+        return command_word("sqlite:///:memory:" if self._path is None else f"sqlite:///{self._path}")
