@@ -79,6 +79,9 @@ class Plan:
             for part in in_parts([*self.things[name]], _PART):
                 self._add_all(kind.also(work, part))
             self._mentioned(name, kind)
+        for name, kind in self._kinds.items():
+            for part in in_parts([*self.things[name]], _PART):
+                kind.check(work, part)
 
     def _mentioned(self, name: str, kind: Erasable) -> None:
         """Add what rows name that are in the log or in the quarantine alone."""

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from persist import Store
-from persist.errors import NotFound
+from persist.errors import InvalidValue, NotFound
 from persist.histories.schemas import Message, NewEntry
 from persist.maintenance import doctor, erase, rebuild
+from persist.programs import subagent
 from persist.testing import START, FrozenClock
 from tests.contract.conftest import Raw
 from tests.maintenance.erasing_scenes import (
@@ -105,6 +106,48 @@ def test_files_of_two_people_stay_until_the_second_is_erased(store: Store, datab
     first = erase(store, owner="eve")
     assert ("blobs" in first.tables, first.kept) == (False, {"blobs: rows of others name them": 1})
     assert erase(store, owner="adam").tables["blobs"] == 1
+
+
+def test_bodies_that_cannot_be_reached_are_not_left_behind(database_url: str, tmp_path: Path) -> None:
+    url = f"data:image/png;base64,{'QUJD' * 30_000}"
+    with Store.open(database_url, blobs=tmp_path / "bodies") as store, store.begin() as tx:
+        session = tx.chat.sessions.create(agent="a", model={}, owner="maria")
+        tx.chat.messages.append(session.id, role="user", parts=[{"type": "file", "mediaType": "image/png", "url": url}])
+    before = rows(database_url)
+    with Store.open(database_url) as store:
+        for trial in (True, False):
+            with pytest.raises(InvalidValue, match="PERSIST_BLOBS"):
+                erase(store, owner="maria", dry_run=trial)
+        assert rows(database_url) == before
+        assert doctor(store)[0].code == "blobs_outside"
+    with Store.open(database_url, blobs=tmp_path / "bodies") as store:
+        assert erase(store, owner="maria").tables["blobs"] == 1
+    assert [path for path in (tmp_path / "bodies").rglob("*") if path.is_file()] == []
+
+
+def test_files_lent_to_subagents_are_reported(database_url: str, tmp_path: Path) -> None:
+    with Store.open(database_url) as store:
+        with store.begin() as tx:
+            tx.programs.runs.create(id="maria-run")
+            frame = tx.programs.executions.begin("maria-run", statement_index=1, statement_text="x").id
+            tx.programs.bindings.bind("maria-run", "goal", "x", execution_id=frame)
+        subagent(store, "maria-run", frame, isolation="file", folder=tmp_path)
+        (reason,) = erase(store, session_id="maria-run").kept.items()
+    assert ("below subagents" in reason[0], reason[1]) == (True, 1)
+
+
+def test_budgets_and_spending_of_an_instance_go(database_url: str) -> None:
+    with Store.open(database_url) as store:
+        with store.begin() as tx:
+            for name in ("maria-laptop", "peter-laptop"):
+                tx.usage.budgets.set(f"instance:{name}", "day", 1)
+                tx.usage.calls.record(model="m", cost_usd_micros=5, instance_id=name)
+        before = rows(database_url)
+        tables = erase(store, session_id="maria-laptop").tables
+        assert (tables["usage_budgets"], tables["usage_spending"]) == (1, 1)
+        assert gone(before, rows(database_url)) == tables
+    assert places_of(database_url, "maria-laptop") == set()
+    assert {table for table, _ in places_of(database_url, "peter-laptop")} >= {"usage_budgets", "usage_spending"}
 
 
 def of_peter(url: str) -> list[Any]:

@@ -122,6 +122,10 @@ class Erasable(ABC):
         """Things as those of `also` that a logged change of such a thing names, be it of a row that was deleted since."""
         return {}
 
+    def check(self, work: UnitOfWork, keys: Sequence[Key]) -> None:
+        """Raise a PersistError if these things cannot be erased as things are, before anything is."""
+        return
+
     def streams(self, keys: Sequence[Key]) -> list[str]:
         """The streams of events that these things have alone."""
         rule = place_of(self.table)
