@@ -47,15 +47,14 @@ def _of_messages(table: Table) -> Dependent:
 
 
 class _Sessions(ErasableRows):
+    derived_from = _S.parent_id
+
     def mentioned(self, change: Mapping[str, Any]) -> dict[str, list[Key]]:
         text = str(change) if change["table"] in (messages.name, parts.name) else ""
         return {name: [(digest,) for digest in found.findall(text)] for name, found in _MENTIONED.items()}
 
     def leads(self, work: UnitOfWork, keys: Sequence[Key]) -> dict[str, list[str]]:
         return followed((id for (id,) in keys), LINK)
-
-    def more(self, work: UnitOfWork, keys: Sequence[Key]) -> list[Key]:
-        return self.keys(work, _S.parent_id.in_([id for (id,) in keys]))
 
     def also(self, work: UnitOfWork, keys: Sequence[Key]) -> dict[str, list[Key]]:
         ids = [id for (id,) in keys]

@@ -88,6 +88,51 @@ def test_an_id_that_a_host_chose_for_two_things_is_not_followed(store: Store) ->
         assert tx.checkpoints.threads.get("peter-session").id == "peter-session"
 
 
+def test_what_was_deleted_before_leaves_the_log_with_what_it_led_to(database_url: str) -> None:
+    """Forks and followed ids that only the log still names: of a chat, a history, a conversation and a run."""
+    entries = [NewEntry("e1", None, Message({"t": "x"}, extra={})), NewEntry("e2", "e1", Message({"t": "SECRET"}, extra={}))]
+    about: dict[str, Any] = {"revision": "1", "expected_revision": None, "updated_at": START}
+    with Store.open(database_url, events=True) as store:
+        with store.begin() as tx:
+            session = tx.chat.sessions.create(agent="a", model={}, owner="eve")
+            asked = tx.chat.messages.append(session.id, role="user", parts=[{"type": "text", "text": "SECRET"}])
+            fork = tx.chat.sessions.fork(session.id, asked.id)
+            again = tx.chat.sessions.fork(fork.id, tx.chat.messages.list(fork.id)[-1]["id"])
+            tx.replay_streams.messages.append(session.id, "1", "SECRET")
+            tx.transcripts.entries.append("-w", session.id, [{"type": "user", "uuid": "u", "x": "SECRET"}], fold=lambda *_: {})
+            records = tx.histories.records
+            records.put("h1", head_id="e1", entries=entries[:1], scope="eve", **about)
+            records.put("h2", head_id="e2", entries=entries, forked_from="h1", forked_at="e1", **about)
+        with store.begin() as tx:
+            for gone_before in (again.id, fork.id):
+                tx.chat.sessions.delete(gone_before)
+            tx.replay_streams.sessions.delete(session.id)
+            tx.transcripts.sessions.delete("-w", session.id)
+            tx.histories.records.delete("h2")
+            tx.events.append("audit", "noted", {"changes": [{"table": "chat_sessions", "op": "put", "row": {"id": [1]}}]})
+        assert places_of(database_url, "SECRET")
+        erase(store, owner="eve", namespace="eve")
+        assert places_of(database_url, "SECRET") == set()
+
+
+def test_forks_of_what_is_gone_are_found(database_url: str) -> None:
+    entries = [NewEntry("e1", None, Message({"t": "SECRET"}, extra={})), NewEntry("e2", "e1", Message({"t": "x"}, extra={}))]
+    about: dict[str, Any] = {"revision": "1", "expected_revision": None, "updated_at": START}
+    with Store.open(database_url) as store:
+        with store.begin() as tx:
+            session = tx.chat.sessions.create(agent="a", model={}, owner="eve")
+            asked = tx.chat.messages.append(session.id, role="user", parts=[{"type": "text", "text": "SECRET"}])
+            tx.chat.sessions.fork(session.id, asked.id)
+            tx.histories.records.put("h1", head_id="e1", entries=entries[:1], **about)
+            tx.histories.records.put("h2", head_id="e2", entries=entries, forked_from="h1", forked_at="e1", **about)
+        with store.begin() as tx:
+            tx.chat.sessions.delete(session.id)
+            tx.histories.records.delete("h1")
+        assert erase(store, session_id=session.id).tables["chat_sessions"] == 1
+        assert erase(store, session_id="h1").tables["history_records"] == 1
+    assert places_of(database_url, "SECRET") == set()
+
+
 def test_a_minted_id_is_followed_everywhere(store: Store) -> None:
     with store.begin() as tx:
         session = tx.chat.sessions.create(agent="a", model={}, owner="eve")
