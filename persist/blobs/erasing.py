@@ -6,7 +6,7 @@ from datetime import timedelta
 from sqlalchemy import Table, select, true
 
 from persist.blobs.models import blobs
-from persist.blobs.pruning import prunings
+from persist.blobs.pruning import UnnamedBlobs
 from persist.db.operations.erasing import Erasable, Erased, Key
 from persist.db.operations.pruning import Cut
 from persist.db.transactions.unit_of_work import UnitOfWork
@@ -24,7 +24,7 @@ class ErasableBlobs(Erasable):
     own_streams = False
 
     def __init__(self, tables: Sequence[Table], *, trial: bool) -> None:
-        (self._unnamed,) = prunings(tables)
+        self._unnamed = UnnamedBlobs(tables)
         self._trial = trial
 
     def check(self, work: UnitOfWork, keys: Sequence[Key]) -> None:
@@ -42,5 +42,6 @@ class ErasableBlobs(Erasable):
         erased.rows = self._unnamed.remove(work, cut, [(None, digest) for digest in digests]).rows
         left = len(work.found(select(_B.sha256).where(_B.sha256.in_(digests)), unreadable=OnUnreadable.LEAVE_OUT))
         if left:
-            erased.kept["blobs: rows of others name them"] = left
+            hidden = self._unnamed.unsure(work)
+            erased.kept[f"blobs: {'row security may hide rows that name them' if hidden else 'rows of others name them'}"] = left
         return erased

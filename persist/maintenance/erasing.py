@@ -109,7 +109,7 @@ def unfinished(store: Store) -> progress.Unfinished:
 def _begin(work: UnitOfWork, *, selectors: Mapping[str, str], plan: Plan, logs: bool) -> Mark:
     """Write down what goes: in the mark of an interrupted erasure by the same selectors, or in a new one."""
     same = [mark for mark in progress.unfinished(work).marks if mark.selectors == selectors]
-    mark = same[0] if same else Mark(work.runtime.ids.mint("ers"), dict(selectors), work.now())
+    mark = same[0] if same else Mark(work.runtime.ids.mint("ers"), dict(selectors), work.now(), role=progress.role(work))
     mark.logs, mark.only_logs = mark.logs or logs, False
     known = {(part.kind, key) for one in same[:1] for part in _parts(work, one.id) for key in part.things}
     sizes = {**{name: kind.batch for name, kind in kinds(trial=False).items()}, progress.SESSIONS: _STREAMS}

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 from pydantic import AwareDatetime, Field, TypeAdapter
 from sqlalchemy import bindparam, delete, or_, select, update
 
+from persist.db.dialects.backends import operations_of
 from persist.db.dialects.findings import Problem, Severity
 from persist.db.operations.erasing import SELECTORS, Erased, Key
 from persist.db.schema.base import table_of
@@ -49,6 +50,7 @@ class Mark:
 
     logs       whether the logs of erased sessions are to be deleted, too, in the folder that a caller of `erase` names
     only_logs  whether nothing else is left to do
+    role       the database role that began it, if row security shows it some rows alone; else None. Others leave it to that role.
     """
 
     id: Annotated[str, Field(min_length=1, pattern="^[^:;]+$")]
@@ -60,6 +62,7 @@ class Mark:
     kept: _Counts = field(default_factory=dict)
     logs: bool = False
     only_logs: bool = False
+    role: str | None = None
 
     def __post_init__(self) -> None:
         if not self.selectors or not self.selectors.keys() <= {*SELECTORS}:
@@ -118,17 +121,23 @@ def begin(work: UnitOfWork, mark: Mark, parts: Sequence[tuple[str, Sequence[Key]
 
 
 def unfinished(work: UnitOfWork) -> Unfinished:
-    """The erasures that were interrupted. One of which any row is damaged is left alone, and stops no other."""
-    found = Unfinished()
+    """The interrupted erasures that this role may go on with. One with a damaged row is left alone, and stops no other."""
+    found, mine = Unfinished(), role(work)
     for id in dict.fromkeys(key.removeprefix(PREFIX).partition(":")[0] for key in _keys(work, PREFIX, _END)):
         try:
             mark = mark_of(work, id)
             if mark is None or not all(part_of(work, key) for key in part_keys(work, id)):
                 raise StoreCorrupt("_meta", DAMAGED)
-            found.marks.append(mark)
+            if mine in (None, mark.role):  # to others the rows may be hidden, and what they do not see they would call erased
+                found.marks.append(mark)
         except StoreCorrupt:
             found.damaged.append(id)
     return found
+
+
+def role(work: UnitOfWork) -> str | None:
+    """The database role of this process if row security shows it some rows alone; None if it sees all."""
+    return operations_of(work.runtime.dialect).role_seeing_some(work.select, [TABLES["chat_messages"]])
 
 
 def mark_of(work: UnitOfWork, id: str) -> Mark | None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from persist import Store
-from persist.errors import Conflict, NotFound
+from persist.errors import Conflict, NotFound, StoreFull
 from persist.maintenance import doctor, erase, export, rebuild
 from persist.schema.metadata import metadata
 from persist.settings import Settings
@@ -170,6 +170,21 @@ def test_no_byte_of_it_is_in_the_file(sqlite_url: str, tmp_path: Path) -> None:
         assert secret not in (tmp_path / "all.jsonl").read_bytes()
         assert secret_of("peter").encode() in (tmp_path / "all.jsonl").read_bytes()
     assert [path for path in tmp_path.iterdir() if path.is_file() and secret in path.read_bytes()] == []
+
+
+def test_bytes_are_overwritten_where_the_file_cannot_be_rewritten(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rewrite of the file would hide that nothing was overwritten."""
+
+    def fails(*_: Any) -> None:
+        raise StoreFull("state.db")
+
+    monkeypatch.setattr("persist.maintenance.erasing.vacuum", fails)
+    secret = secret_of("maria").encode()
+    with Store.open(sqlite_url, events=True) as store:
+        person(store, "maria")
+        assert any(secret in path.read_bytes() for path in files_of(sqlite_url))
+        assert [reason for reason in erase(store, **MARIA).kept if "persist vacuum" in reason]
+        assert [path for path in files_of(sqlite_url) if secret in path.read_bytes()] == []
 
 
 def test_a_reader_that_keeps_the_log_is_reported(sqlite_url: str) -> None:
