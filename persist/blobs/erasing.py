@@ -3,14 +3,15 @@
 from collections.abc import Sequence
 from datetime import timedelta
 
-from sqlalchemy import Table, select
+from sqlalchemy import Table, select, true
 
 from persist.blobs.models import blobs
-from persist.blobs.pruning import prunings
+from persist.blobs.pruning import UnnamedBlobs
 from persist.db.operations.erasing import Erasable, Erased, Key
 from persist.db.operations.pruning import Cut
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
+from persist.errors import InvalidValue
 
 _B = blobs.c
 
@@ -23,14 +24,24 @@ class ErasableBlobs(Erasable):
     own_streams = False
 
     def __init__(self, tables: Sequence[Table], *, trial: bool) -> None:
-        (self._unnamed,) = prunings(tables)
+        self._unnamed = UnnamedBlobs(tables)
         self._trial = trial
 
+    def check(self, work: UnitOfWork, keys: Sequence[Key]) -> None:
+        if work.runtime.blob_store is not None:
+            return
+        outside = select(_B.sha256).where(_B.sha256.in_([digest for (digest,) in keys]), _B.outside.is_(true())).limit(1)
+        if work.found(outside, unreadable=OnUnreadable.LEAVE_OUT):
+            reason = "files of what is erased are outside of the database: say where, by PERSIST_BLOBS or Store.open(blobs=…)."
+            raise InvalidValue("blobs", reason)
+
     def erase(self, work: UnitOfWork, keys: Sequence[Key]) -> Erased:
+        self.check(work, keys)
         erased, digests = Erased(), [digest for (digest,) in keys]
         cut = Cut(work.now() + timedelta(milliseconds=1), trial=self._trial)
         erased.rows = self._unnamed.remove(work, cut, [(None, digest) for digest in digests]).rows
         left = len(work.found(select(_B.sha256).where(_B.sha256.in_(digests)), unreadable=OnUnreadable.LEAVE_OUT))
         if left:
-            erased.kept["blobs: rows of others name them"] = left
+            hidden = self._unnamed.unsure(work)
+            erased.kept[f"blobs: {'row security may hide rows that name them' if hidden else 'rows of others name them'}"] = left
         return erased

@@ -8,7 +8,8 @@ from sqlalchemy import Table, false, or_, select, true, update
 from persist.blobs.bodies import row_of
 from persist.blobs.body_stores import BlobStore
 from persist.blobs.models import blobs, pieces
-from persist.blobs.repository import is_named
+from persist.blobs.repository import is_named, naming
+from persist.db.dialects.backends import operations_of
 from persist.db.expressions.upsert import insert_missing
 from persist.db.operations.bounded_deletion import Below, Condition
 from persist.db.operations.pruning import AgedRows, Cut, Pruning, Removed
@@ -31,9 +32,22 @@ class UnnamedBlobs(AgedRows):
         # what is left of a large one is the beginning of a put that was not completed, with which a later put continues
         below = (Below(pieces, lambda ids: pieces.c.sha256.in_(ids), order=(pieces.c.position.desc(),)),)
         mark = update(blobs).values(complete=False)
+        self._naming = naming(tables)
         super().__init__(blobs, _B.put_at, _B.sha256, only=only, may_go=~is_named(tables), below=below, mark=mark)
 
+    def unsure(self, work: UnitOfWork) -> bool:
+        """Whether row security may hide rows that name a blob, so that none is known to be unnamed."""
+        return operations_of(work.runtime.dialect).role_seeing_some(work.select, self._naming) is not None
+
+    def look(self, work: UnitOfWork, cut: Cut, after: Row | None) -> list[Row]:
+        return [] if self.unsure(work) else super().look(work, cut, after)
+
+    def tally(self, work: UnitOfWork, cut: Cut, earlier: Sequence[Pruning]) -> Removed | None:
+        return Removed() if self.unsure(work) else super().tally(work, cut, earlier)
+
     def remove(self, work: UnitOfWork, cut: Cut, found: Sequence[Row]) -> Removed:
+        if self.unsure(work):
+            return Removed()
         store: BlobStore | None = None if cut.trial else work.runtime.blob_store
         digests = [row[1] for row in found]
         outside = select(_B.sha256).where(_B.sha256.in_(digests), _B.outside.is_(true()))

@@ -51,8 +51,13 @@ def _listing(after: bool) -> Statement:
 
 def is_named(tables: Sequence[Table]) -> ColumnElement[bool]:
     """Whether a row of any of the tables names the blob: those that have a foreign key to blobs, but for its pieces."""
-    links = [key.parent for table in tables if table is not pieces for key in table.foreign_keys if key.column is _B.sha256]
+    links = [key.parent for table in naming(tables) for key in table.foreign_keys if key.column is _B.sha256]
     return or_(*(exists().where(link == _B.sha256) for link in links))
+
+
+def naming(tables: Sequence[Table]) -> list[Table]:
+    """Those of the tables whose rows may name a blob."""
+    return [table for table in tables if table is not pieces and any(key.column is _B.sha256 for key in table.foreign_keys)]
 
 
 @cache

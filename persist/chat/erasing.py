@@ -7,6 +7,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Table, select
 
 from persist.chat.models import deltas, messages, part_blobs, parts, prompts, sessions, step_usage, turns
+from persist.db.dialects.backends import operations_of
 from persist.db.expressions.locking import lock_table
 from persist.db.operations.bounded_deletion import delete_rows
 from persist.db.operations.erasing import (
@@ -47,15 +48,14 @@ def _of_messages(table: Table) -> Dependent:
 
 
 class _Sessions(ErasableRows):
+    derived_from = _S.parent_id
+
     def mentioned(self, change: Mapping[str, Any]) -> dict[str, list[Key]]:
         text = str(change) if change["table"] in (messages.name, parts.name) else ""
         return {name: [(digest,) for digest in found.findall(text)] for name, found in _MENTIONED.items()}
 
     def leads(self, work: UnitOfWork, keys: Sequence[Key]) -> dict[str, list[str]]:
         return followed((id for (id,) in keys), LINK)
-
-    def more(self, work: UnitOfWork, keys: Sequence[Key]) -> list[Key]:
-        return self.keys(work, _S.parent_id.in_([id for (id,) in keys]))
 
     def also(self, work: UnitOfWork, keys: Sequence[Key]) -> dict[str, list[Key]]:
         ids = [id for (id,) in keys]
@@ -77,6 +77,10 @@ class _Prompts(Erasable):
     def erase(self, work: UnitOfWork, keys: Sequence[Key]) -> Erased:
         work.select(lock_table(prompts))  # waits for transactions that refer to a prompt in a message not committed yet
         erased, digests = Erased(), {digest for (digest,) in keys}
+        if operations_of(work.runtime.dialect).role_seeing_some(work.select, [messages]) is not None:
+            there = work.found(select(prompts.c.digest).where(prompts.c.digest.in_(digests)), unreadable=OnUnreadable.LEAVE_OUT)
+            erased.kept["system_prompts: row security may hide messages that name them"] = len(there)
+            return erased
         query = select(_DIGEST).where(_NAMES_PROMPT, _DIGEST.in_(digests)).distinct()
         named = {digest for (digest,) in work.found(query, unreadable=OnUnreadable.LEAVE_OUT)}
         going = sorted(digests - named)

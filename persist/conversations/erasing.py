@@ -1,6 +1,6 @@
 """Erasing conversations: sessions of a user, those with forks of their branches, their letters, and all their messages."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -48,6 +48,13 @@ class _Sessions(Erasable):
     def more(self, work: UnitOfWork, keys: Sequence[Key]) -> list[Key]:
         theirs = select(_B.id).where(_B.session_id.in_([id for (id,) in keys]))
         return self.keys(work, _S.id.in_(select(_B.session_id).where(_B.parent_branch_id.in_(theirs))))
+
+    def told(self, table: str, cells: Mapping[str, Any], found: Container[Key], notes: dict[str, str]) -> list[Key]:
+        if table != branches.name or not isinstance(cells.get("session_id"), str):
+            return []
+        session, parent = str(cells["session_id"]), notes.get(str(cells.get("parent_branch_id")))
+        notes[str(cells.get("id"))] = session
+        return [] if parent is None or (parent,) not in found else [(session,)]
 
     def erase(self, work: UnitOfWork, keys: Sequence[Key]) -> Erased:
         return _erase(work, [id for (id,) in keys])

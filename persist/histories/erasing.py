@@ -29,10 +29,7 @@ class _Whole(Erasable):
         erase: Callable[[UnitOfWork, str], Mapping[str, int] | None],
     ) -> None:
         self.table, self.by = table, by
-        self._derived_from, self._erase = derived_from, erase
-
-    def more(self, work: UnitOfWork, keys: Sequence[Key]) -> list[Key]:
-        return self.keys(work, self._derived_from.in_([id for (id,) in keys]))
+        self.derived_from, self._erase = derived_from, erase
 
     def leads(self, work: UnitOfWork, keys: Sequence[Key]) -> dict[str, list[str]]:
         ids = [id for (id,) in keys]

@@ -4,10 +4,12 @@ import hmac
 import json
 from collections.abc import Mapping
 from datetime import datetime
+from functools import partial
 from hashlib import sha256
 from typing import Any
 
 from pydantic import ValidationError
+from pydantic_core import to_jsonable_python
 
 from persist.db.values.frozen import Value
 from persist.errors import InvalidValue
@@ -56,11 +58,12 @@ def verify_report(report: EraseReport | Mapping[str, Any] | str | bytes, key: st
     """Whether a report is as it was signed. `report`: the value, its fields, or its JSON. `key`: the one that it was signed with.
 
     Without a key only the digest of a report that has no other signature is compared, which anybody can make anew. A report with
-    a signature is not verified without its key, nor one with a digest alone by a key. Raises InvalidValue for what is no report.
+    a signature is not verified without its key, nor one with a digest alone by a key. Nor is one with a wrong `total`, with a
+    name twice, or with a value of another type than it was signed with. Raises InvalidValue for what is no report.
     """
     checked = sign_key_of(key)
-    found = _report_of(report)
-    if found.algorithm != (DIGEST if checked is None else HMAC):
+    found, exact = _report_of(report)
+    if not exact or found.algorithm != (DIGEST if checked is None else HMAC):
         return False
     return hmac.compare_digest(found.signature.encode(), _signature(found, checked).encode())
 
@@ -78,16 +81,27 @@ def sign_key_of(key: object) -> bytes | None:
     return key
 
 
-def _report_of(report: object) -> EraseReport:
+def _report_of(report: object) -> tuple[EraseReport, bool]:
+    """The report, and whether what was given says this and nothing else."""
     if isinstance(report, EraseReport):
-        return report
+        return report, True
+    names: list[list[str]] = []
     try:
-        fields: Any = json.loads(report) if isinstance(report, str | bytes) else report
+        fields: Any = json.loads(report, object_pairs_hook=partial(_noted, names)) if isinstance(report, str | bytes) else report
         if not isinstance(fields, Mapping):
             raise InvalidValue("report", "expected the report of an erasure.")
-        return EraseReport(**{name: value for name, value in fields.items() if name != "total"})
+        found = EraseReport(**{name: value for name, value in fields.items() if name != "total"})
+        given = json.dumps(dict(fields), sort_keys=True, default=to_jsonable_python)
     except (ValidationError, ValueError, TypeError) as error:
         raise InvalidValue("report", "expected the report of an erasure.") from error
+    total = {"total": found.total} if "total" in fields else {}
+    same = given == json.dumps({**found.model_dump(mode="json"), **total}, sort_keys=True)
+    return found, same and all(len(set(of)) == len(of) for of in names)
+
+
+def _noted(names: list[list[str]], pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    names.append([name for name, _ in pairs])
+    return dict(pairs)
 
 
 def _signature(report: EraseReport, key: bytes | None) -> str:

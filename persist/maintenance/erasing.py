@@ -1,8 +1,9 @@
 """Erases what belongs to a person: written down first, then in bounded transactions, so that a kill leaves nothing undone."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,29 +16,24 @@ from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_flag, required_label
 from persist.db.values.clock import as_utc
 from persist.db.values.progress import Progress
-from persist.errors import InvalidValue, PersistError
+from persist.errors import InvalidValue, NotPermitted, PersistError, StoreCorrupt
 from persist.events import erasing as log
 from persist.maintenance import erasure_marks as marks
 from persist.maintenance.erase_reports import EraseReport, sign_key_of, signed
-from persist.maintenance.erasure_logs import LogFolder, erase_logs, log_folder, with_folder
 from persist.maintenance.erasure_marks import Mark, Part
 from persist.maintenance.erasure_plans import TABLES, Plan, kinds, quarantined_cells
-from persist.maintenance.operations import checkpoint, vacuum
+from persist.maintenance.rewriting import empty_log, rewrite
 from persist.maintenance.setting_aside import quarantine
 from persist.maintenance.steps import Run, running
+from persist.sessionlog.erasing import ErasedLogs, check_log_folder, erase_session_logs
 from persist.store.store import Store
 
 T = TypeVar("T")
 _STREAMS = 200
 _NAMES = ("owner", "user_id")
 """The selectors whose words name a person, and so may be the actor of events."""
-_BUSY = "the write-ahead log: a reader keeps older pages of it, run `persist checkpoint` when it is gone"
-_NOT_REWRITTEN = "the file: erased bytes were overwritten, but it could not be rewritten, run `persist vacuum`"
-
-_LOGS = (
-    "the folders of session logs: not reached, or a log could not be deleted; until it is, the erasure stays unfinished,"
-    " and `persist maintain` tries again"
-)
+_LOGS = f"erasures with session logs: {marks.NAME_FOLDER}; until they are deleted, the erasure stays unfinished"
+_BESIDE = "entries beside session logs: links, or files that are no logs, look at them below HOME/projects"
 
 
 def erase(
@@ -57,46 +53,64 @@ def erase(
     Several selectors add up. What was written before the call is erased; what is written under another name or later stays. First
     it is written down what goes; a killed erasure is finished by the next call, or by `maintain`. On a file the bytes are
     overwritten, and the file is rewritten. `dry_run`: the same counts, and nothing is changed. `session_logs`: the folder above
-    `projects`, whose logs of erased sessions are deleted, too; where that fails, `kept` says so and the erasure stays unfinished.
-    `sign_key`: what the report is signed with, by default PERSIST_REPORT_KEY. `progress`: called with what is being erased, how
-    many steps are done, and how many there are. Unknown names give a report of zeros. Raises InvalidValue without a selector, and
-    NotFound if `session_logs` is no folder.
+    `projects`, whose logs of erased sessions are deleted, too, also those of interrupted erasures; where that fails, `kept` says
+    so and the erasure stays unfinished. `sign_key`: what the report is signed with, by default PERSIST_REPORT_KEY. `progress`:
+    called with what is being erased, how many steps are done, and how many there are. Unknown names give a report of zeros.
+    Raises InvalidValue without a selector, and NotFound if `session_logs` is no folder.
     """
     given = {"owner": owner, "session_id": session_id, "user_id": user_id, "namespace": namespace}
     selectors = {name: required_label(name, given[name]) for name in SELECTORS if given[name] is not None}
     if not selectors:
         raise InvalidValue("owner", "say who is to be erased: owner, session_id, user_id or namespace.")
-    trial, folder = check_flag("dry_run", dry_run), None if session_logs is None else log_folder(session_logs)
+    trial, folder = check_flag("dry_run", dry_run), None if session_logs is None else check_log_folder(session_logs)
     key = sign_key_of(sign_key)
     if key is None and store.runtime.settings.report_key is not None:
         key = store.runtime.settings.report_key.get_secret_value().encode()
     if not trial:
-        for mark in unfinished(store):
-            if mark.selectors != selectors:
-                Erasure(store, mark, trial=False).finish()
+        for mark in unfinished(store).marks:
+            if mark.selectors != selectors and not (mark.only_logs and folder is None):
+                with suppress(PersistError):  # it stays unfinished, which `doctor` says
+                    Erasure(store, mark, folder=folder).finish()
     with running(store, trial=trial) as run:
         plan = run(partial(Plan, selectors=selectors, trial=trial), writes=False)
-        mark = run(partial(_begin, selectors=selectors, plan=plan, folder=folder))
-        done = Erasure(store, mark, trial=trial, tell=progress).run(run)
+        mark = run(partial(_begin, selectors=selectors, plan=plan, logs=folder is not None))
+        done = Erasure(store, mark, trial=trial, folder=folder, tell=progress).run(run)
     return _report(store, done, trial, key)
 
 
-def continue_erasures(store: Store) -> list[Mark]:
-    """Finish erasures that were interrupted, but for session logs out of reach; what each of them has done in all."""
-    return [Erasure(store, mark, trial=False).finish() for mark in unfinished(store)]
+def continue_erasures(store: Store) -> tuple[Counter[str], list[PersistError]]:
+    """Finish erasures that were interrupted, but for session logs, whose folder a caller of `erase` names.
+
+    Returns how many rows they have erased in all, by table, and for each that is not done the reason.
+    """
+    rows: Counter[str] = Counter()
+    failed: list[PersistError] = []
+    for mark in unfinished(store).marks:
+        if not mark.only_logs:
+            try:
+                rows.update(Erasure(store, mark).finish().rows)
+            except PersistError as error:
+                failed.append(error)
+    left = unfinished(store)
+    waiting = sum(mark.only_logs for mark in left.marks)
+    if waiting:
+        failed.append(NotPermitted(f"{waiting} erasures have session logs left to delete: {marks.NAME_FOLDER}."))
+    if left.damaged:
+        failed.append(StoreCorrupt("_meta", marks.DAMAGED))
+    return rows, failed
 
 
-def unfinished(store: Store) -> list[Mark]:
+def unfinished(store: Store) -> marks.Unfinished:
     """The erasures that were interrupted."""
     with running(store, trial=False) as run:
-        return run(marks.marks, writes=False)
+        return run(marks.unfinished, writes=False)
 
 
-def _begin(work: UnitOfWork, *, selectors: Mapping[str, str], plan: Plan, folder: LogFolder | None) -> Mark:
+def _begin(work: UnitOfWork, *, selectors: Mapping[str, str], plan: Plan, logs: bool) -> Mark:
     """Write down what goes: in the mark of an interrupted erasure by the same selectors, or in a new one."""
-    same = [mark for mark in marks.marks(work) if mark.selectors == selectors]
-    mark = same[0] if same else Mark(work.runtime.ids.mint("ers"), dict(selectors), work.now().isoformat())
-    mark.logs, mark.only_logs = with_folder(mark.logs, folder), False
+    same = [mark for mark in marks.unfinished(work).marks if mark.selectors == selectors]
+    mark = same[0] if same else Mark(work.runtime.ids.mint("ers"), dict(selectors), work.now(), role=marks.role(work))
+    mark.logs, mark.only_logs = mark.logs or logs, False
     known = {(part.kind, key) for one in same[:1] for part in _parts(work, one.id) for key in part.things}
     sizes = {**{name: kind.batch for name, kind in kinds(trial=False).items()}, marks.SESSIONS: _STREAMS}
     things = {**plan.things, marks.SESSIONS: [(id,) for id in plan.sessions]}
@@ -116,7 +130,7 @@ def _report(store: Store, done: Mark, trial: bool, key: bytes | None) -> EraseRe
     fields = {
         "id": done.id,
         "selectors": done.selectors,
-        "begun_at": datetime.fromisoformat(done.begun_at),
+        "begun_at": done.begun_at,
         "finished_at": as_utc("clock", store.runtime.clock()),
         "dry_run": trial,
         "tables": {name: count for name, count in sorted(done.rows.items()) if count},
@@ -133,7 +147,9 @@ class Erasure:
 
     store: Store
     mark: Mark
-    trial: bool
+    trial: bool = False
+    folder: Path | None = None
+    """The folder above `projects` that the caller names; None: session logs wait until somebody names it."""
     tell: Progress | None = None
 
     def finish(self) -> Mark:
@@ -150,18 +166,20 @@ class Erasure:
             if not only_logs:
                 self._erase(run, keys)
                 self._tell("what the database has freed", len(keys) + 1, keys)
-                kept = {} if self.trial else self._sweep()
-            emptied, left = self._delete_logs(run)
-            finish = partial(marks.finish, id=self.mark.id, parts=keys, logs=emptied, rest=not kept)
+                kept = {} if self.trial else rewrite(self.store)
+            logs = self._delete_logs(run)
+            finish = partial(marks.finish, id=self.mark.id, parts=keys, logs=logs is not None, rest=not kept)
             # None: another process, such as one that maintains, was faster
             done, more = self.step(run, finish)
             only_logs = False
         done = done or self.mark
         done.add(kept=kept)
-        if left:
-            done.add(kept={_LOGS: left})
+        if logs is None and done.logs:
+            done.add(kept={_LOGS: 1})
+        elif logs is not None and logs.left:
+            done.add(kept={_BESIDE: logs.left})
         if not self.trial:
-            self._checkpoint()
+            empty_log(self.store)
         return done
 
     def _tell(self, what: str, done: int, keys: Sequence[str]) -> None:
@@ -185,19 +203,19 @@ class Erasure:
                 pass
         self.step(run, partial(self._out_of_quarantine, parts=parts))
 
-    def _delete_logs(self, run: Run) -> tuple[list[LogFolder], int]:
-        """Delete the logs of erased sessions: in which folders that was done, and in how many it was not."""
-        mark = run(partial(marks.mark_of, id=self.mark.id), writes=False)
-        folders = [] if mark is None else mark.logs
-        if not folders:
-            return [], 0
+    def _delete_logs(self, run: Run) -> ErasedLogs | None:
+        """Delete the logs of erased sessions in the folder that the caller names; None if that was not done."""
+        if self.folder is None:
+            return None
         parts = run(partial(_parts, id=self.mark.id), writes=False)
         sessions = [id for part in parts if part.kind == marks.SESSIONS for (id,) in part.things]
-        counts = {folder: erase_logs(folder, sessions, dry_run=self.trial) for folder in folders}
-        emptied = {folder: count for folder, count in counts.items() if count is not None}
-        if sum(emptied.values()):
-            self.step(run, lambda work: self._count(work, files=sum(emptied.values())))
-        return list(emptied), len(folders) - len(emptied)
+        try:
+            erased = erase_session_logs(self.folder, sessions, dry_run=self.trial)
+        except PersistError:
+            return None
+        if erased.files:
+            self.step(run, lambda work: self._count(work, files=erased.files))
+        return erased
 
     def step(self, run: Run, step: Callable[[UnitOfWork], T]) -> T:
         def overwriting(work: UnitOfWork) -> T:
@@ -307,25 +325,6 @@ class Erasure:
         for part in parts:
             found.setdefault(part.kind, (self._kind(part).key, set()))[1].update(part.things)
         return found
-
-    def _sweep(self) -> dict[str, int]:
-        """Rewrite a file, so that its free pages and its log hold nothing of what was erased; what could not be done."""
-        if not operations_of(self.store.runtime.dialect).rewrites:
-            return {}
-        try:
-            vacuum(self.store)
-        except PersistError:
-            return {_NOT_REWRITTEN: 1, **self._checkpoint()}
-        return self._checkpoint()
-
-    def _checkpoint(self) -> dict[str, int]:
-        if not operations_of(self.store.runtime.dialect).rewrites:
-            return {}
-        try:
-            busy, _, _ = checkpoint(self.store, "TRUNCATE")
-        except PersistError:
-            busy = 1
-        return {_BUSY: 1} if busy else {}
 
 
 def _elsewhere(parts: Sequence[Part]) -> dict[str, tuple[tuple[str, ...], set[Key]]]:

@@ -1,32 +1,35 @@
 """Unfinished erasures, in rows of `_meta`: what is going to be erased, and how far that is.
 
 `erasure:<id>` has the selectors and the counts so far, `erasure:<id>:<number>` some of the things and how far their erasure is.
-All of them are gone when the erasure is done.
+All of them are gone when the erasure is done. Whoever may write to the database may write such rows. So what they say is checked
+whenever it is read, and they decide what goes in the database only: no row names a folder or a file.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from datetime import datetime
-from json import dumps, loads
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, partial
+from typing import Annotated, Any
 
-from sqlalchemy import bindparam, delete, select, update
+from pydantic import AwareDatetime, Field, TypeAdapter
+from sqlalchemy import bindparam, delete, or_, select, update
 
+from persist.db.dialects.backends import operations_of
 from persist.db.dialects.findings import Problem, Severity
-from persist.db.operations.erasing import Erased, Key
+from persist.db.operations.erasing import SELECTORS, Erased, Key
 from persist.db.schema.base import table_of
 from persist.db.schema.column_types import Label
 from persist.db.schema.meta_table import Meta
 from persist.db.statements.prepared import Row, Statement
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.maintenance.erasure_logs import LogFolder
-from persist.quoting import named
+from persist.db.unreadable.cells import OnUnreadable
+from persist.errors import StoreCorrupt
+from persist.maintenance.erasure_plans import TABLES, kinds
 
 _M = table_of(Meta).c
 SESSIONS = "session ids"
 """The kind of parts that hold the ids of all sessions that are erased, for their logs on the disk."""
-_PREFIX = "erasure:"
+PREFIX = "erasure:"
 _END = "erasure;"
 """What sorts behind every key that begins with the prefix."""
 _key = bindparam("mark", type_=Label())
@@ -34,29 +37,36 @@ _ADD = Statement(table_of(Meta).insert())
 _GET = Statement(select(_M.value).where(_M.key == _key))
 _HOLD = Statement(select(_M.value).where(_M.key == _key).with_for_update())
 _SET = Statement(update(table_of(Meta)).where(_M.key == _key).values(value=bindparam("content", type_=Label())))
-_KEYS = Statement(
-    select(_M.key).where(_M.key > bindparam("low", type_=Label()), _M.key < bindparam("high", type_=Label())).order_by(_M.key)
-)
-_REMOVE = Statement(delete(table_of(Meta)).where(_M.key == _key))
+NAME_FOLDER = "name their folder: `persist erase --session-logs HOME` for this person, or for any other"
+"""How an erasure goes on of which nothing but session logs is left."""
+DAMAGED = "the note of an unfinished erasure is damaged; `persist doctor --fix` removes it, then erase the person again."
+_Count = Annotated[int, Field(ge=0, lt=2**63)]
+_Counts = dict[str, _Count]
 
 
 @dataclass(slots=True)
 class Mark:
     """An erasure that has begun: what was asked for, and what it has done so far.
 
-    logs       the folders in which the logs of erased sessions are to be deleted
+    logs       whether the logs of erased sessions are to be deleted, too, in the folder that a caller of `erase` names
     only_logs  whether nothing else is left to do
+    role       the database role that began it, if row security shows it some rows alone; else None. Others leave it to that role.
     """
 
-    id: str
+    id: Annotated[str, Field(min_length=1, pattern="^[^:;]+$")]
     selectors: dict[str, str]
-    begun_at: str
-    rows: dict[str, int] = field(default_factory=dict)
-    events: int = 0
-    files: int = 0
-    kept: dict[str, int] = field(default_factory=dict)
-    logs: list[LogFolder] = field(default_factory=list)
+    begun_at: AwareDatetime
+    rows: _Counts = field(default_factory=dict)
+    events: _Count = 0
+    files: _Count = 0
+    kept: _Counts = field(default_factory=dict)
+    logs: bool = False
     only_logs: bool = False
+    role: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.selectors or not self.selectors.keys() <= {*SELECTORS}:
+            raise ValueError("selectors")
 
     def add(
         self, *, rows: Mapping[str, int] = Counter(), kept: Mapping[str, int] = Counter(), events: int = 0, files: int = 0
@@ -75,99 +85,135 @@ class Part:
     key: str
     kind: str
     things: list[Key]
-    upto: int | None = None
-    elsewhere: dict[str, tuple[tuple[str, ...], list[Key]]] = field(default_factory=dict)
+    upto: _Count | None = None
+    elsewhere: dict[str, tuple[tuple[str, ...], list[tuple[Any, ...]]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        known = kinds(trial=False)
+        width = 1 if self.kind == SESSIONS else len(known[self.kind].key) if self.kind in known else None
+        if any(len(key) != width for key in self.things):
+            raise ValueError("things")
+        for table, (columns, keys) in self.elsewhere.items():
+            cells = {type(cell) for key in keys for cell in key}
+            if table not in TABLES or any(len(key) != len(columns) for key in keys) or not cells <= {str, int, float, type(None)}:
+                raise ValueError("elsewhere")
+
+
+@dataclass(slots=True)
+class Unfinished:
+    """The erasures that were interrupted, in the order in which they began, and the ids of those whose rows are damaged."""
+
+    marks: list[Mark] = field(default_factory=list)
+    damaged: list[str] = field(default_factory=list)
 
 
 def begin(work: UnitOfWork, mark: Mark, parts: Sequence[tuple[str, Sequence[Key]]]) -> None:
     """Write down what is going to be erased. A mark that is there already gets the further parts."""
-    key = f"{_PREFIX}{mark.id}"
+    key = f"{PREFIX}{mark.id}"
     if _read(work, key) is None:
         work.run(_ADD, key=key, value=_text(mark))
     else:
         work.run(_SET, mark=key, content=_text(mark))
-    first = len(work.rows(_KEYS, low=f"{key}:", high=f"{key};"))
+    first = len(part_keys(work, mark.id))
     for number, (kind, things) in enumerate(parts, first):
         part = Part(f"{key}:{number:09}", kind, list(things))
         work.run(_ADD, key=part.key, value=_text(part))
 
 
-def marks(work: UnitOfWork) -> list[Mark]:
-    """The unfinished erasures, in the order in which they began."""
-    keys = [key for (key,) in work.rows(_KEYS, low=_PREFIX, high=_END) if ":" not in key.removeprefix(_PREFIX)]
-    return [mark for key in keys if (mark := mark_of(work, key.removeprefix(_PREFIX))) is not None]
+def unfinished(work: UnitOfWork) -> Unfinished:
+    """The interrupted erasures that this role may go on with. One with a damaged row is left alone, and stops no other."""
+    found, mine = Unfinished(), role(work)
+    for id in dict.fromkeys(key.removeprefix(PREFIX).partition(":")[0] for key in _keys(work, PREFIX, _END)):
+        try:
+            mark = mark_of(work, id)
+            if mark is None or not all(part_of(work, key) for key in part_keys(work, id)):
+                raise StoreCorrupt("_meta", DAMAGED)
+            if mine in (None, mark.role):  # to others the rows may be hidden, and what they do not see they would call erased
+                found.marks.append(mark)
+        except StoreCorrupt:
+            found.damaged.append(id)
+    return found
+
+
+def role(work: UnitOfWork) -> str | None:
+    """The database role of this process if row security shows it some rows alone; None if it sees all."""
+    return operations_of(work.runtime.dialect).role_seeing_some(work.select, [TABLES["chat_messages"]])
 
 
 def mark_of(work: UnitOfWork, id: str) -> Mark | None:
-    """The erasure with this id; None if it is done."""
-    row = _read(work, f"{_PREFIX}{id}")
-    if row is None:
-        return None
-    found: dict[str, Any] = loads(row[0])
-    return Mark(**{**found, "logs": [LogFolder(*folder) for folder in found.get("logs", ())]})
+    """The erasure with this id; None if it is done. Raises StoreCorrupt if it is damaged."""
+    row = _read(work, f"{PREFIX}{id}")
+    mark: Mark | None = None if row is None else _parsed(Mark, row[0])
+    if mark is not None and mark.id != id:
+        raise StoreCorrupt("_meta", DAMAGED)
+    return mark
 
 
 def keep(work: UnitOfWork, mark: Mark) -> None:
     """Store how far the erasure is."""
-    work.run(_SET, mark=f"{_PREFIX}{mark.id}", content=_text(mark))
+    work.run(_SET, mark=f"{PREFIX}{mark.id}", content=_text(mark))
 
 
 def part_keys(work: UnitOfWork, id: str) -> list[str]:
     """The keys of an erasure's parts, in the order in which they are erased."""
-    return [key for (key,) in work.rows(_KEYS, low=f"{_PREFIX}{id}:", high=f"{_PREFIX}{id};")]
+    return _keys(work, f"{PREFIX}{id}:", f"{PREFIX}{id};")
 
 
 def part_of(work: UnitOfWork, key: str) -> Part | None:
-    """A part of an erasure; None if the erasure is done."""
+    """A part of an erasure; None if the erasure is done. Raises StoreCorrupt if it is damaged."""
     row = _read(work, key)
-    if row is None:
-        return None
-    found: dict[str, Any] = loads(row[0])
-    found["things"] = [tuple(key) for key in found["things"]]
-    found["elsewhere"] = {
-        table: (tuple(columns), [tuple(key) for key in keys]) for table, (columns, keys) in found["elsewhere"].items()
-    }
-    return Part(**found)
+    part: Part | None = None if row is None else _parsed(Part, row[0])
+    if part is not None and part.key != key:
+        raise StoreCorrupt("_meta", DAMAGED)
+    return part
 
 
 def deleted(work: UnitOfWork, part: Part, erased: Erased, upto: int) -> None:
     """Note that the rows of a part are deleted."""
-    part.upto, part.elsewhere = upto, erased.elsewhere
+    part.upto, part.elsewhere = upto, {**erased.elsewhere}
     work.run(_SET, mark=part.key, content=_text(part))
 
 
-def finish(
-    work: UnitOfWork, id: str, *, parts: Sequence[str], logs: Collection[LogFolder], rest: bool
-) -> tuple[Mark | None, bool]:
-    """Remove an erasure of which these parts are done and the logs in these folders; or note that the `rest` is done.
+def finish(work: UnitOfWork, id: str, *, parts: Sequence[str], logs: bool, rest: bool) -> tuple[Mark | None, bool]:
+    """Remove an erasure of which these parts are done, and the `logs` if they are to go; or note that the `rest` is done.
 
     Returns the erasure, None if somebody else removed it, and whether another call has added to it since then.
     """
     mark = mark_of(work, id)
     if mark is None:
         return None, False
-    keys = part_keys(work, id)
-    if set(keys) - set(parts):
+    if set(part_keys(work, id)) - set(parts):
         return mark, True
-    if set(mark.logs) - set(logs):
+    if mark.logs and not logs:
         mark.only_logs = rest
         keep(work, mark)
         return mark, False
-    for key in keys:
-        work.run(_REMOVE, mark=key)
-    work.run(_REMOVE, mark=f"{_PREFIX}{id}")
+    remove(work, id)
     return mark, False
 
 
+def remove(work: UnitOfWork, id: str) -> None:
+    """Remove whatever is written down of an erasure."""
+    key = f"{PREFIX}{id}"
+    work.change(delete(table_of(Meta)).where(or_(_M.key == key, (_M.key > f"{key}:") & (_M.key < f"{key};"))))
+
+
 def checkup(work: UnitOfWork) -> Iterator[Problem]:
-    """Find erasures that were interrupted."""
-    for mark in marks(work):
+    """Find erasures that were interrupted, and damaged notes of such."""
+    found = unfinished(work)
+    for mark in found.marks:
         left = "is not done; run `persist maintain`."
         if mark.only_logs:
-            folders = " and ".join(named(folder.path) for folder in mark.logs)
-            left = f"session logs are left in {folders}; run `persist maintain` where that folder is reached."
-        message = f"it began at {datetime.fromisoformat(mark.begun_at):%Y-%m-%d %H:%M} UTC and {left}"
+            left = f"session logs are left; {NAME_FOLDER}."
+        message = f"it began at {mark.begun_at:%Y-%m-%d %H:%M} UTC and {left}"
         yield Problem("erasure_unfinished", Severity.WARNING, f"erasure {mark.id}", message)
+    for id in found.damaged:
+        yield Problem("erasure_damaged", Severity.WARNING, "_meta", DAMAGED, partial(remove, id=id))
+
+
+def _keys(work: UnitOfWork, low: str, high: str) -> list[str]:
+    query = select(_M.key).where(_M.key > low, _M.key < high).order_by(_M.key)
+    return [key for (key,) in work.found(query, unreadable=OnUnreadable.LEAVE_OUT)]
 
 
 def _read(work: UnitOfWork, key: str) -> Row | None:
@@ -175,5 +221,18 @@ def _read(work: UnitOfWork, key: str) -> Row | None:
     return work.row(_HOLD if work.writable else _GET, mark=key)
 
 
+@cache
+def _form(of: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(of)
+
+
+def _parsed(of: Any, text: Any) -> Any:
+    try:
+        return _form(of).validate_json(text, strict=True)
+    except (ValueError, TypeError):
+        raise StoreCorrupt("_meta", DAMAGED) from None
+
+
 def _text(content: Mark | Part) -> str:
-    return dumps(asdict(content))
+    of: Any = type(content)
+    return _form(of).dump_json(content).decode()

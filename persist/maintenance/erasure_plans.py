@@ -1,6 +1,6 @@
 """What an erasure is going to erase: found in rows, in the quarantine and in the event log, before anything is deleted."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from json import loads
 from typing import Any
@@ -24,7 +24,7 @@ from persist.blobs.erasing import ErasableBlobs
 from persist.db.operations.erasing import SESSION, Erasable, Key, in_parts
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
-from persist.events.erasing import changes_in, in_streams, stream_named
+from persist.events.erasing import changes_in, in_streams, stream_named, values_of
 from persist.maintenance.setting_aside import quarantine, text_of
 from persist.schema.metadata import metadata
 
@@ -68,17 +68,22 @@ class Plan:
         self._new: list[tuple[str, list[Key]]] = []
         if SESSION in selectors:
             self.sessions[selectors[SESSION]] = None
+        self._named = {selector: {value} for selector, value in selectors.items()}
+        self._going = {name: _Going(things, self._named.setdefault(SESSION, set())) for name, things in self.things.items()}
+        self._notes: dict[str, dict[str, str]] = {name: {} for name in self._kinds}
         for name, kind in self._kinds.items():
             for selector, value in selectors.items():
-                self._add(name, kind.find(work, selector, [value]))
-        for rows in (_logged(work), _quarantined(work)):
-            for table, cells in rows:
-                self._look(table, cells, selectors)
+                self._add(name, self._found(kind, selector, [value]))
         self._follow()
+        while self._looked():
+            self._follow()
         for name, kind in self._kinds.items():
             for part in in_parts([*self.things[name]], _PART):
                 self._add_all(kind.also(work, part))
             self._mentioned(name, kind)
+        for name, kind in self._kinds.items():
+            for part in in_parts([*self.things[name]], _PART):
+                kind.check(work, part)
 
     def _mentioned(self, name: str, kind: Erasable) -> None:
         """Add what rows name that are in the log or in the quarantine alone."""
@@ -104,41 +109,73 @@ class Plan:
         if new:
             self._new.append((name, new))
 
-    def _look(self, table: str, cells: Cells, selectors: Mapping[str, str]) -> None:
+    def _looked(self) -> bool:
+        """Look once through the log and the quarantine; whether they name anything new."""
+        known = self._size()
+        for rows in (_logged(self._work), _quarantined(self._work)):
+            for table, cells in rows:
+                self._look(table, cells)
+        return self._size() > known
+
+    def _size(self) -> int:
+        return sum(map(len, (*self.things.values(), *self._named.values()))) + sum(map(len, self._notes.values()))
+
+    def _look(self, table: str, cells: Cells) -> None:
         kind = self._kinds.get(table)
-        if kind is None:
-            return
-        key = tuple(cells.get(name) for name in kind.key)
-        if not all(isinstance(part, str) for part in key):
-            return
-        for selector, value in selectors.items():
-            if selector in kind.by and kind.by[selector].matches(cells, {value}):
-                self._add(table, [key])  # type: ignore[list-item]  # all of it is text
+        if kind is not None:
+            key = tuple(cell for name in kind.key if isinstance(cell := cells.get(name), str))
+            named = any(kind.by[by].matches(cells, values) for by, values in self._named.items() if by in kind.by)
+            if named and len(key) == len(kind.key):
+                self._add(table, [key])
+        for name, other in self._kinds.items():
+            told = other.told(table, cells, self._going[name], self._notes[name])
+            self._add(name, [key for key in told if len(key) == len(other.key)])
+            self._lead(other.told_leads(table, cells, self.things[name]))
 
     def _follow(self) -> None:
         """Add what belongs to the things that were found, until nothing is new."""
-        followed: set[tuple[str, str]] = set()
         while self._new:
             name, keys = self._new.pop()
             kind = self._kinds[name]
             for part in in_parts(keys, _PART):
                 self._add(name, kind.more(self._work, part))
-                for selector, values in kind.leads(self._work, part).items():
-                    self._find(selector, [value for value in dict.fromkeys(values) if (selector, value) not in followed])
-                    followed |= {(selector, value) for value in values}
+                self._lead(kind.leads(self._work, part))
+
+    def _lead(self, leads: Mapping[str, Sequence[str]]) -> None:
+        for selector, values in leads.items():
+            known = self._named.setdefault(selector, set())
+            new = [value for value in dict.fromkeys(values) if value not in known]
+            known.update(new)
+            if new:
+                self._find(selector, new)
 
     def _find(self, selector: str, values: Sequence[str]) -> None:
         self.sessions.update(dict.fromkeys(values))
         for part in in_parts(values, _PART):
             for name, kind in self._kinds.items():
-                self._add(name, kind.find(self._work, selector, part))
+                self._add(name, self._found(kind, selector, part))
+
+    def _found(self, kind: Erasable, selector: str, values: Sequence[str]) -> list[Key]:
+        """What is found; and what was taken from sessions with these ids, which may be there although they are gone."""
+        taken = kind.more(self._work, [(value,) for value in values]) if selector == SESSION and len(kind.key) == 1 else []
+        return [*kind.find(self._work, selector, values), *taken]
+
+
+class _Going:
+    """The keys of what goes of one kind, and the ids of sessions, of which the things themselves may be gone."""
+
+    def __init__(self, things: Container[Key], sessions: Container[str]) -> None:
+        self._things, self._sessions = things, sessions
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._things or (isinstance(key, tuple) and len(key) == 1 and key[0] in self._sessions)
 
 
 def _logged(work: UnitOfWork) -> Iterator[tuple[str, Cells]]:
     """Rows as the event log has them: those too that were deleted since."""
     for change in changes_in(work):
         if change.get("op") == "put" and isinstance(change.get("row"), dict):
-            yield str(change["table"]), change["row"]
+            yield str(change["table"]), {name: cell for name, cell in values_of(change).items() if isinstance(cell, str)}
 
 
 def _quarantined(work: UnitOfWork) -> Iterator[tuple[str, Cells]]:

@@ -18,13 +18,14 @@ from persist.db.schema.base import table_of
 from persist.db.schema.meta_table import Meta
 from persist.db.schema.scope_columns import OWN, scope_of
 from persist.db.statements.prepared import CompiledStatement, Statement, param
-from persist.db.statements.schema_version import EVENTS, OWN_SCOPES, STRICT
+from persist.db.statements.schema_version import COPY, EVENTS, OWN_SCOPES, STRICT, UNFINISHED
 from persist.db.values.progress import OpenProgress
 from persist.errors import Conflict, InvalidValue
 from persist.events.snapshots import write_snapshot
 from persist.maintenance.checksums import Checksum
 from persist.maintenance.copying import own_scopes, with_scopes
 from persist.maintenance.empty_store import FIXED, first_with_rows
+from persist.maintenance.erasure_marks import PREFIX as ERASURES
 from persist.maintenance.exported import SHARED
 from persist.maintenance.lines import LineReader, value_of
 from persist.maintenance.transactions import TABLES, Session, session
@@ -192,7 +193,8 @@ class _Import:
             skipped = {FIXED, EVENTS, STRICT}  # what the file is by its triggers, which no export contains
             if not (self.fresh and self.target.bulk.one_file):
                 skipped |= {*OWN_SCOPES}
-            return [row for row in rows if row[0] not in skipped]
+            skipped |= {COPY, UNFINISHED}  # what was under way in the exported database is not under way here
+            return [row for row in rows if row[0] not in skipped and not row[0].startswith(ERASURES)]
         if place_of(table) is None and not table.info.get("unlogged") and not self.fresh:
             return []  # the event log belongs to the exported database
         self._note_streams(table, columns, rows)

@@ -13,7 +13,7 @@ from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_flag
 from persist.db.values.frozen import Value
 from persist.db.values.progress import Progress
-from persist.errors import NotPermitted, PersistError, ReadOnlyTransaction
+from persist.errors import PersistError, ReadOnlyTransaction
 from persist.maintenance.erasing import continue_erasures, unfinished
 from persist.maintenance.pruning import collect_blobs, prune
 from persist.maintenance.retention import Policy, policies
@@ -84,7 +84,8 @@ def _works(store: Store, trial: bool) -> list[tuple[str, Callable[[Counter[str]]
     works.append(("collect blobs", lambda done: done.update(collect_blobs(store, dry_run=trial).rows)))
     works += [(f"prune {policy.domain}", partial(_prune, store, policy, trial)) for policy in policies(store.runtime.settings)]
     if not trial:
-        if unfinished(store):
+        found = unfinished(store)
+        if found.marks or found.damaged:
             works.append(("finish erasures", partial(_finish_erasures, store)))
         works.append(("tidy the database", lambda _: operations_of(store.runtime.dialect).tidy()))
     return works
@@ -111,13 +112,10 @@ def _until_done(store: Store, by_table: dict[str, Chore], trial: bool, done: Cou
 
 
 def _finish_erasures(store: Store, done: Counter[str]) -> None:
-    told = {mark.id for mark in unfinished(store) if mark.only_logs}
-    for mark in continue_erasures(store):
-        if mark.id not in told:
-            done.update(mark.rows)
-    left = [mark for mark in unfinished(store) if mark.only_logs]
-    if left:
-        raise NotPermitted(f"{len(left)} erasures have session logs left to delete: `persist doctor` says in which folders.")
+    rows, failed = continue_erasures(store)
+    done.update(rows)
+    if failed:
+        raise failed[0]
 
 
 def _prune(store: Store, policy: Policy, trial: bool, done: Counter[str]) -> None:

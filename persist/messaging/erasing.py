@@ -1,6 +1,7 @@
 """Erasing messaging: sessions of a user, with their messages."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
+from typing import Any
 
 from sqlalchemy import select
 
@@ -29,6 +30,10 @@ class _Sessions(ErasableRows):
         query = select(_S.agent_session_id).where(_S.id.in_([id for (id,) in keys]), _S.agent_session_id.is_not(None))
         named = [id for (id,) in work.found(query.distinct(), unreadable=OnUnreadable.LEAVE_OUT)]
         return followed([*(id for (id,) in keys), *named], NAMED)
+
+    def told_leads(self, table: str, cells: Mapping[str, Any], found: Container[Key]) -> dict[str, list[str]]:
+        agents = cells.get("agent_session_id")
+        return followed([agents], NAMED) if table == sessions.name and (cells.get("id"),) in found and agents else {}
 
 
 ERASABLES: tuple[Erasable, ...] = (

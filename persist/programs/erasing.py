@@ -1,6 +1,6 @@
 """Erasing programs: runs that have the id of a session, with or without a row of their own, which a shell may have deleted.
 
-Files of their attachments belong to the folder of the run.
+Files of their attachments and of their subagents belong to the folder of the run.
 """
 
 from collections.abc import Sequence
@@ -11,8 +11,9 @@ from persist.db.operations.erasing import SESSION, Dependent, Erasable, Erasable
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
 from persist.programs.models import agents, bindings, executions, imports, raw_writes, runs, segments, subagents
+from persist.programs.schemas import Isolation
 
-_B = bindings.c
+_B, _S = bindings.c, subagents.c
 _OF_RUNS = (bindings, segments, agents, imports, subagents, executions, raw_writes)
 
 
@@ -35,9 +36,13 @@ class _Runs(ErasableRows):
         going = [key for key in keys if key != (own,)]
         named = select(func.count()).where(_B.run_id.in_([id for (id,) in going]), _B.attachment_path.is_not(None))
         files = work.select(named).scalar_one()
+        apart = select(func.count()).where(_S.run_id.in_([id for (id,) in going]), _S.isolation == Isolation.FILE)
+        lent = work.select(apart).scalar_one()
         erased = super().erase(work, going)
         if files:
             erased.kept["files of attachments: they are in the folders of the runs, delete these"] = files
+        if lent:
+            erased.kept["files of subagents: they are in the folders of the runs, below subagents, delete these"] = lent
         if len(going) < len(keys):
             erased.kept["run: the file is this run's own, delete it with its folder"] = 1
         return erased

@@ -1,4 +1,4 @@
-"""Erasing usage: calls and sums of an owner or a session, and budgets on an owner. Sums of the others stay as they are."""
+"""Erasing usage: calls and sums of an owner or a session, and budgets on an owner or an instance. Sums of others stay."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -42,7 +42,12 @@ ERASABLES: tuple[Erasable, ...] = (
     ),
     # what is used of budgets before these, and by itself: the log has rows of both
     *(
-        ErasableRows(table, ("key",), {OWNER: _Prefixed((table.c.key,), (Of.OWNER,))}, own_streams=False)
+        ErasableRows(
+            table,
+            ("key",),
+            {OWNER: _Prefixed((table.c.key,), (Of.OWNER,)), SESSION: _Prefixed((table.c.key,), (Of.INSTANCE,))},
+            own_streams=False,
+        )
         for table in (spending, budgets)
     ),
 )

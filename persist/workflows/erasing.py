@@ -1,6 +1,7 @@
 """Erasing workflows: runs with an execution of an erased session, the runs they started, and executions without a run."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
+from typing import Any
 
 from sqlalchemy import Table, select
 
@@ -13,6 +14,8 @@ _R, _E = runs.c, executions.c
 
 
 class _Runs(ErasableRows):
+    derived_from = _R.parent_run_id
+
     def find(self, work: UnitOfWork, selector: str, values: Values) -> list[Key]:
         found = super().find(work, selector, values)
         if selector in (SESSION, LINK):
@@ -20,13 +23,15 @@ class _Runs(ErasableRows):
             found += self.keys(work, _R.id.in_(of_session))
         return found
 
-    def more(self, work: UnitOfWork, keys: Sequence[Key]) -> list[Key]:
-        return self.keys(work, _R.parent_run_id.in_([id for (id,) in keys]))
-
     def leads(self, work: UnitOfWork, keys: Sequence[Key]) -> dict[str, list[str]]:
         query = select(_E.session_id).where(_E.workflow_run_id.in_([id for (id,) in keys]), _E.session_id.is_not(None))
         # of the run's other phases only the logs: the session itself may be of somebody else
         return {LOGS: [id for (id,) in work.found(query.distinct(), unreadable=OnUnreadable.LEAVE_OUT)]}
+
+    def told_leads(self, table: str, cells: Mapping[str, Any], found: Container[Key]) -> dict[str, list[str]]:
+        session = cells.get("session_id")
+        of_run = table == executions.name and (cells.get("workflow_run_id"),) in found
+        return {LOGS: [session]} if of_run and isinstance(session, str) else {}
 
 
 def _of_run(table: Table, column: str = "run_id") -> Dependent:

@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 
 from persist import Store
-from persist.errors import Conflict, NotFound
+from persist.errors import Conflict, NotFound, StoreFull
 from persist.maintenance import doctor, erase, export, rebuild
 from persist.schema.metadata import metadata
 from persist.settings import Settings
+from persist.store.transaction import work_of
 from persist.testing import FrozenClock
 from tests.maintenance.erasing_scenes import (
     MARIA,
@@ -164,12 +166,29 @@ def test_no_byte_of_it_is_in_the_file(sqlite_url: str, tmp_path: Path) -> None:
         person(store, "peter")
         assert any(secret in path.read_bytes() for path in files_of(sqlite_url))
         report = erase(store, **MARIA)
-        assert report.kept == {"system_prompts: messages of others name them": 1}
+        assert sorted(reason.partition(":")[0] for reason in report.kept) == ["files of subagents", "system_prompts"]
         assert [path for path in files_of(sqlite_url) if secret in path.read_bytes()] == []
         export(store, tmp_path / "all.jsonl")
         assert secret not in (tmp_path / "all.jsonl").read_bytes()
         assert secret_of("peter").encode() in (tmp_path / "all.jsonl").read_bytes()
     assert [path for path in tmp_path.iterdir() if path.is_file() and secret in path.read_bytes()] == []
+
+
+def test_bytes_are_overwritten_where_the_file_cannot_be_rewritten(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rewrite of the file would hide that nothing was overwritten, and so would a SQLite that always overwrites."""
+
+    def fails(*_: Any) -> None:
+        raise StoreFull("state.db")
+
+    monkeypatch.setattr("persist.maintenance.rewriting.vacuum", fails)
+    secret = secret_of("maria").encode()
+    with Store.open(sqlite_url, events=True) as store:
+        with store.begin() as tx:
+            work_of(tx).select(text("PRAGMA secure_delete=OFF"))
+            tx.transcripts.entries.append("-w", MARIA["session_id"], [{"type": "user", "x": secret_of("maria")}])
+        assert any(secret in path.read_bytes() for path in files_of(sqlite_url))
+        assert [reason for reason in erase(store, **MARIA).kept if "persist vacuum" in reason]
+        assert [path for path in files_of(sqlite_url) if secret in path.read_bytes()] == []
 
 
 def test_a_reader_that_keeps_the_log_is_reported(sqlite_url: str) -> None:

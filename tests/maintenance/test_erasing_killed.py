@@ -81,43 +81,35 @@ def test_an_erasure_of_somebody_else_finishes_it(database_url: str) -> None:
     assert places_of(database_url, secret_of("maria")) == set()
 
 
-def test_whoever_goes_on_deletes_session_logs_in_the_same_folder_alone(database_url: str, tmp_path: Path) -> None:
-    """The mark keeps the folder. While it is not there, or another one is in its place, the rest is done and the mark stays."""
+def test_session_logs_wait_until_somebody_names_their_folder(database_url: str, tmp_path: Path) -> None:
+    """Whoever goes on finishes what is in the database. No folder is written down, so the logs wait for a caller who names it."""
     two_people(database_url)
-    home, away = tmp_path / "home", tmp_path / "away"
-    for folder in (home, tmp_path / "other"):
-        (folder / "projects" / "-work").mkdir(parents=True)
+    home = tmp_path / "home"
+    (home / "projects" / "-work").mkdir(parents=True)
     log, peters = (home / "projects" / "-work" / f"{name}-session.jsonl" for name in ("maria", "peter"))
     for path in (log, peters):
         path.write_text(secret_of("maria"))
     before = rows(database_url)
     assert die(database_url, 12, "within", home)
-    home.rename(away)
+    assert places_of(database_url, str(home)) == set()
     with Store.open(database_url) as store:
         for begun in (True, False):
             (step,) = [step for step in maintain(store).steps if step.name == "finish erasures"]
-            assert "session logs left" in str(step.error)
+            assert "persist erase --session-logs" in str(step.error)
             assert step.tables == (gone(before, rows(database_url)) if begun else {})
             (problem,) = doctor(store)
-            assert (problem.code, str(home) in problem.message) == ("erasure_unfinished", True)
+            assert (problem.code, "persist erase --session-logs" in problem.message) == ("erasure_unfinished", True)
             assert places_of(database_url, secret_of("maria")) == set()
-            if begun:
-                (tmp_path / "other").rename(home)
         report = erase(store, **MARIA)
         assert report.files == 0
         assert [count for reason, count in report.kept.items() if "session logs" in reason] == [1]
-        home.rename(tmp_path / "other")
-        away.rename(home)
-        report = erase(store, **MARIA)
-        assert (report.files, report.tables) == (1, gone(before, rows(database_url)))
-        assert not [reason for reason in report.kept if "session logs" in reason]
+        assert log.exists()
+        erase(store, owner="nobody", session_logs=home)
         assert doctor(store) == []
     assert (log.exists(), peters.exists()) == (False, True)
 
 
-def test_a_folder_named_anew_takes_the_place_of_one_that_is_gone(
-    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_logs_that_cannot_be_deleted_wait(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = tmp_path / "home" / "projects" / "-work" / "maria-session.jsonl"
     log.parent.mkdir(parents=True)
     log.write_text(secret_of("maria"))
@@ -130,10 +122,9 @@ def test_a_folder_named_anew_takes_the_place_of_one_that_is_gone(
             erase(store, **MARIA, session_logs=tmp_path / "away")
         assert doctor(store) == []
         with monkeypatch.context() as patch:
-            patch.setattr("persist.maintenance.erasure_logs.erase_session_logs", refuses)
+            patch.setattr("persist.maintenance.erasing.erase_session_logs", refuses)
             assert len(erase(store, **MARIA, session_logs=tmp_path / "home").kept) == 1
-        (tmp_path / "home").rename(tmp_path / "moved")
-        report = erase(store, **MARIA, session_logs=tmp_path / "moved")
+        report = erase(store, **MARIA, session_logs=tmp_path / "home")
         assert (report.files, report.kept) == (1, {})
         assert doctor(store) == []
 
@@ -145,7 +136,7 @@ def test_one_that_fails_before_it_is_written_down_has_done_nothing(database_url:
     def fails(*_: Any) -> None:
         raise StoreBusy(5.0)
 
-    monkeypatch.setattr("persist.maintenance.erasing.progress.begin", fails)
+    monkeypatch.setattr("persist.maintenance.erasing.marks.begin", fails)
     with Store.open(database_url, sleep=lambda _: None) as store:
         with pytest.raises(StoreBusy):
             erase(store, **MARIA)

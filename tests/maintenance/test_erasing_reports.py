@@ -39,6 +39,25 @@ def test_a_report_is_signed_and_says_nothing_of_the_person_but_the_selectors(sto
         report.events = 0  # type: ignore[misc]  # that is what is tried
 
 
+def test_a_report_says_what_was_signed_and_nothing_else(store: Store) -> None:
+    report = erase(store, **MARIA, sign_key="key")
+    fields = json.loads(report.model_dump_json())
+    text, sessions = json.dumps({**fields, "total": report.total}), fields["tables"]["chat_sessions"]
+    assert verify_report(report.model_dump(), "key")
+    assert verify_report(text, "key")
+    for changed in (
+        {**fields, "total": 99},
+        {**fields, "total": float(report.total)},
+        {**fields, "tables": {**fields["tables"], "chat_sessions": float(sessions)}},
+        {**fields, "events": str(report.events)},
+        {**fields, "dry_run": 0},
+        '{"selectors": {"owner": "peter"}, ' + text[1:],
+        text[:-1] + ', "events": ' + str(report.events) + "}",
+        text.replace('"tables": {', '"tables": {"chat_sessions": 99, '),
+    ):
+        assert not verify_report(changed, "key"), changed
+
+
 def test_without_a_key_a_report_has_a_digest(store: Store) -> None:
     report = erase(store, owner="nobody")
     assert report.algorithm == "sha256"

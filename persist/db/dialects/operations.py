@@ -73,6 +73,10 @@ class DatabaseOperations(ABC):
     def integrity(self, ask: Ask, *, full: bool) -> Iterator[Problem]:
         """Find damage of the database file; `full` also compares indexes with their tables."""
 
+    def role_seeing_some(self, ask: Ask, tables: Sequence[Table]) -> str | None:
+        """The database role of the caller if it sees some rows of one of these tables alone; None if it sees all."""
+        return None
+
     @abstractmethod
     def references(self, ask: Ask, tables: Iterable[Table]) -> Iterator[Problem]:
         """Find rows whose foreign key refers to a missing row."""

@@ -6,7 +6,7 @@
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -90,6 +90,8 @@ class Erasable(ABC):
     by: By = MappingProxyType({})
     own_streams = True
     """Whether a thing has a stream of events of its own."""
+    derived_from: ColumnElement[Any] | None = None
+    """The column that names another thing of this kind, with which this one goes, such as what a fork was taken from."""
     survivors: frozenset[str] = frozenset()
     """Tables of which rows may stay although events of them are in the streams of erased things, because others show them."""
     batch = 100
@@ -111,8 +113,21 @@ class Erasable(ABC):
         return {}
 
     def more(self, work: UnitOfWork, keys: Sequence[Key]) -> list[Key]:
-        """Further things of this kind that go with these, such as forks."""
-        return []
+        """Further things of this kind that go with these, such as forks. The things themselves may be gone."""
+        return [] if self.derived_from is None else self.keys(work, self.derived_from.in_([key[0] for key in keys]))
+
+    def told(self, table: str, cells: Mapping[str, Any], found: Container[Key], notes: dict[str, str]) -> list[Key]:
+        """Things of this kind of which a row of a table, in the log or in the quarantine, says that they go with those found.
+
+        `notes`: what this kind keeps of earlier rows.
+        """
+        if self.derived_from is None or table != self.table.name or (cells.get(str(self.derived_from.key)),) not in found:
+            return []
+        return [tuple(str(cells[name]) for name in self.key if isinstance(cells.get(name), str))]
+
+    def told_leads(self, table: str, cells: Mapping[str, Any], found: Container[Key]) -> dict[str, list[str]]:
+        """What such a row says that `leads` would."""
+        return {}
 
     def also(self, work: UnitOfWork, keys: Sequence[Key]) -> dict[str, list[Key]]:
         """Things of other kinds that go if nothing else names them afterwards, by the name of their kind."""
@@ -121,6 +136,10 @@ class Erasable(ABC):
     def mentioned(self, change: Mapping[str, Any]) -> dict[str, list[Key]]:
         """Things as those of `also` that a logged change of such a thing names, be it of a row that was deleted since."""
         return {}
+
+    def check(self, work: UnitOfWork, keys: Sequence[Key]) -> None:
+        """Raise a PersistError if these things cannot be erased as things are, before anything is."""
+        return
 
     def streams(self, keys: Sequence[Key]) -> list[str]:
         """The streams of events that these things have alone."""

@@ -50,6 +50,10 @@ _NO_IDENTITY = """
         WHEN 'i' THEN EXISTS (SELECT 1 FROM pg_catalog.pg_index i WHERE i.indrelid = c.oid AND i.indisreplident)
         ELSE false END
     ORDER BY c.relname"""
+_ROW_SECURITY = """
+    SELECT current_user::text
+    FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+    WHERE n.nspname = :schema AND c.relname = ANY(:names) AND row_security_active(c.oid) LIMIT 1"""
 _SEQUENCES = """
     SELECT t.relname, a.attname, s.oid::regclass::text,
            CASE WHEN has_sequence_privilege(s.oid, 'USAGE, SELECT') THEN coalesce(pg_sequence_last_value(s.oid), 0) END
@@ -105,6 +109,11 @@ class PostgresOperations(DatabaseOperations):
 
     def _of_schema(self, ask: Ask, sql: str) -> Any:
         return ask(text(sql).bindparams(schema=self._dialect.schema))
+
+    def role_seeing_some(self, ask: Ask, tables: Sequence[Table]) -> str | None:
+        query = text(_ROW_SECURITY).bindparams(schema=self._dialect.schema, names=[table.name for table in tables])
+        role: str | None = ask(query).scalar()
+        return role
 
     # -- problems
 

@@ -1,0 +1,143 @@
+"""Rows that others wrote in the place of an interrupted erasure's: they delete no file, block nobody, and are not repeated."""
+
+import json
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from persist import Store
+from persist.errors import NotPermitted
+from persist.maintenance import doctor, erase, export, import_, maintain
+from tests.contract.conftest import Raw
+from tests.maintenance.erasing_scenes import places_of
+
+MARK = {"id": "ers_x", "selectors": {"owner": "x"}, "begun_at": "2026-01-01T00:00:00+00:00", "logs": True, "only_logs": True}
+IDS = ("Documents", "../op", "../../op/Documents", "/", "", "..", "a" * 300, "linked", "session")
+
+
+def forge(url: str, mark: Any, *parts: Any) -> None:
+    """Write what a raw shell would."""
+    rows = {"erasure:ers_x": mark, **{f"erasure:ers_x:{number:09}": part for number, part in enumerate(parts)}}
+    with closing(Raw(url)) as raw:
+        for key, value in rows.items():
+            text = value if isinstance(value, str) else json.dumps(value)
+            raw.rows(f"INSERT INTO _meta (key, value) VALUES ('{key}', '{text}')")
+
+
+def ids(*of: str) -> dict[str, Any]:
+    return {"key": "erasure:ers_x:000000000", "kind": "session ids", "things": [[id] for id in of], "elsewhere": {}}
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A folder that an operator may name: with logs, with files that are none, and with links to what is precious."""
+    for folder in ("op/Documents/deep", "home/projects/-work/Documents/subagents", "home/projects/-work/session"):
+        (tmp_path / folder).mkdir(parents=True)
+    work = tmp_path / "home" / "projects" / "-work"
+    for path in (
+        tmp_path / "op" / "Documents" / "deep" / "thesis.jsonl",
+        tmp_path / "op" / "Documents.jsonl",
+        work / "Documents" / "letter.txt",
+        work / "Documents" / "subagents" / "agent-1.jsonl",
+        work / "Documents" / "subagents" / "agent-1.meta.json",
+        work / "Documents.jsonl",
+        work / "session.jsonl",
+        work / "others.jsonl",
+    ):
+        path.write_text("precious")
+    (tmp_path / "home" / "projects" / "-linked").symlink_to(tmp_path / "op")
+    (work / "linked").symlink_to(tmp_path / "op" / "Documents")
+    (work / "linked.jsonl").symlink_to(tmp_path / "op" / "Documents.jsonl")
+    (work / "session" / "subagents").symlink_to(tmp_path / "op" / "Documents" / "deep")
+    return tmp_path / "home"
+
+
+def names(folder: Path) -> set[str]:
+    """What is there, without what is behind links."""
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*")}
+
+
+def test_what_is_deleted_on_the_disk_is_decided_by_who_names_a_folder(
+    database_url: str, new_database: Callable[[], str], home: Path, tmp_path: Path
+) -> None:
+    folders = [[str(home), home.stat().st_ino, None]]
+    before, url = names(tmp_path), new_database()
+    with Store.open(database_url) as store, Store.open(url) as target:
+        forge(database_url, MARK, ids(*IDS))
+        export(store, tmp_path / "all.jsonl")
+        import_(target, tmp_path / "all.jsonl")
+        assert places_of(url, "ers_x") == set()
+        forge(url, {**MARK, "logs": folders}, ids(*IDS))
+        for one in (store, target):
+            assert [step.name for step in maintain(one).steps if step.error] == ["finish erasures"]
+            erase(one, owner="nobody")
+        assert {*before} <= names(tmp_path)
+        assert [finding.code for finding in doctor(target, fix=True)] == ["erasure_damaged"]
+        assert doctor(target) == []
+        linked = tmp_path / "linked home"
+        linked.mkdir()
+        (linked / "projects").symlink_to(home / "projects")
+        with pytest.raises(NotPermitted):
+            erase(store, owner="nobody", session_logs=linked)
+        assert erase(store, session_id="linked", session_logs=home).kept.popitem()[1] == 2
+        assert doctor(store) == []
+    below = ("", "/subagents", "/subagents/agent-1.jsonl", "/subagents/agent-1.meta.json")
+    deleted = {f"home/projects/-work/Documents{name or '.jsonl'}" for name in below}
+    assert before - names(tmp_path) == deleted | {"home/projects/-work/session.jsonl"}
+    assert (tmp_path / "op" / "Documents" / "deep" / "thesis.jsonl").read_text() == "precious"
+
+
+PART = {"key": "erasure:ers_x:000000000", "kind": "chat_sessions", "things": [["SECRET"]], "elsewhere": {}}
+DAMAGED: tuple[tuple[Any, ...], ...] = (
+    ("{}",),
+    ("no JSON SECRET",),
+    ("[1]",),
+    ("null",),
+    ({**MARK, "begun_at": "SECRET"},),
+    ({**MARK, "begun_at": "2026-01-01T00:00:00"},),
+    ({**MARK, "id": "SECRET"},),
+    ({**MARK, "selectors": {"SECRET": "x"}},),
+    ({**MARK, "events": -1},),
+    ({**MARK, "events": 2**70},),
+    ({**MARK, "rows": {"chat_sessions": "SECRET"}},),
+    (MARK, {**PART, "kind": "SECRET"}),
+    (MARK, {**PART, "things": [["SECRET", "SECRET"]]}),
+    (MARK, {**PART, "things": [[1]]}),
+    (MARK, {**PART, "upto": 2**70}),
+    (MARK, {**PART, "elsewhere": {"SECRET": [["id"], [["SECRET"]]]}}),
+    (MARK, {**PART, "elsewhere": {"messages": [["id"], [[["SECRET"]]]]}}),
+    (MARK, {name: value for name, value in PART.items() if name != "things"}),
+)
+
+
+def test_damaged_rows_are_found_and_removed_and_stop_nothing(database_url: str) -> None:
+    with Store.open(database_url) as store:
+        for damaged in DAMAGED:
+            forge(database_url, *damaged)
+            with store.begin() as tx:
+                tx.chat.sessions.create(agent="a", model={}, owner="maria")
+            assert erase(store, owner="maria").tables == {"chat_sessions": 1}, damaged
+            report = maintain(store)
+            assert [step.name for step in report.steps if step.error] == ["finish erasures"], damaged
+            assert report.steps[-1].name == "tidy the database"
+            (found,) = doctor(store, fix=True)
+            assert (found.code, found.fixed) == ("erasure_damaged", True), damaged
+            assert "SECRET" not in f"{report}{found}"
+            assert doctor(store) == []
+            assert places_of(database_url, "ers_x") == set()
+
+
+def test_rows_of_other_types_stop_nothing(sqlite_url: str) -> None:
+    with Store.open(sqlite_url) as store:
+        with closing(sqlite3.connect(sqlite_url.removeprefix("sqlite:///"))) as raw:
+            raw.execute("INSERT INTO _meta VALUES ('erasure:ers_x', x'ff'), (x'65ff', 'x')")
+            raw.execute("INSERT INTO _meta VALUES (CAST(x'657261737572653aff' AS TEXT), 'x')")
+            raw.commit()
+        assert erase(store, owner="maria").tables == {}
+        assert [step.name for step in maintain(store).steps if step.error] == ["finish erasures"]
+        assert "erasure_damaged" in {finding.code for finding in doctor(store, fix=True)}
+        assert [step.name for step in maintain(store).steps if step.error] == []
