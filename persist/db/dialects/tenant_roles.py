@@ -6,6 +6,7 @@ changes and deletes nothing of it. Rows of other tables are those of the role th
 
 from collections.abc import Sequence
 
+from persist.db.dialects.planner_statistics import unmeasured
 from persist.db.dialects.roles import OPEN_POLICY, OUTER_ROLE, TENANT_COLUMN, TENANT_POLICY, quoted
 
 PROMPTS, BLOBS, PIECES = "system_prompts", "blobs", "blob_pieces"
@@ -80,7 +81,7 @@ def tenants_apart(
         statements += _policies(f"{where}.{quoted(table)}", {"SELECT": f"USING ({_TOLD if table == '_meta' else 'true'})"})
     for table, rules in _by_digest(where).items():
         statements += _policies(f"{where}.{quoted(table)}", {"SELECT": "USING (true)", **rules})
-    return [*statements, *_keepers(where, shared)]
+    return [*statements, *_keepers(where, shared), unmeasured(schema, apart)]
 
 
 def _policies(name: str, rules: Rules) -> list[str]:
