@@ -1,8 +1,10 @@
 """The rights of a server's roles on the tables of persist, as SQL for those who may grant them."""
 
+from persist.db.changes.event_streams import place_of
 from persist.db.dialects.from_url import check_schema
-from persist.db.dialects.roles import RoleKind, grants, role_made, tenants_apart
+from persist.db.dialects.roles import RoleKind, grants, role_made
 from persist.db.dialects.subagent_roles import subagent_grants
+from persist.db.dialects.tenant_roles import CURSORS, DIGESTED, tenant_grants, tenants_apart
 from persist.db.schema.base import VERSION_TABLE, table_of
 from persist.db.schema.meta_table import Meta
 from persist.errors import InvalidValue
@@ -14,10 +16,8 @@ from persist.settings import current_settings
 _MAX_NAME_BYTES = 63
 _VERSIONS = (VERSION_TABLE, table_of(Meta).name)
 _LOG = (event_log.name, event_heads.name, event_consumers.name)
-SHARED = frozenset(
-    {table.name for table in metadata.sorted_tables if table.info.get("seed") or table.info.get("by_digest")}
-    | {"system_prompts", event_heads.name, event_consumers.name}
-)
+_READ = (VERSION_TABLE, *(table.name for table in metadata.sorted_tables if table.info.get("seed") and table.name != CURSORS))
+SHARED = frozenset({*_READ, *DIGESTED})
 """Tables whose rows tenants of one schema share: the revision, what every database contains, and what is found by its hash."""
 
 
@@ -45,11 +45,16 @@ def tenant_script(role: str, *, owner: str | None = None, schema: str = "persist
 
     The owner of the tables runs it, after each upgrade again: an upgrade may bring tables. Raises InvalidValue.
     """
+    name, upgrading = _checked("role", role), _checked("owner", _default(RoleKind.OWNER) if owner is None else owner)
+    within, made = check_schema(schema), role_made(name)
     apart = [table.name for table in metadata.sorted_tables if table.name not in SHARED]
-    script = grant_script(RoleKind.APP, role=role, owner=owner, schema=schema)
-    return "\n".join(
-        [script, "BEGIN;", *tenants_apart(check_schema(schema), apart, by_triggers=[raw_writes.name]), "COMMIT;", ""]
-    )
+    rules = (place_of(table) for table in metadata.sorted_tables)
+    streams = sorted({rule.shared for rule in rules if rule is not None})
+    statements = [
+        *tenant_grants(name, owner=upgrading, schema=within, made=made, apart=apart, read=_READ),
+        *tenants_apart(within, apart, read=_READ, streams=streams, by_triggers=[raw_writes.name]),
+    ]
+    return "\n".join(["BEGIN;", *statements, "COMMIT;", ""])
 
 
 def _default(kind: RoleKind) -> str:

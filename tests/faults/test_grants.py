@@ -2,7 +2,8 @@
 
 import secrets
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from hashlib import sha256
 from typing import Any
 
 import psycopg
@@ -14,10 +15,11 @@ from sqlalchemy import make_url
 import persist
 from persist import Store
 from persist.cli import main
+from persist.db.changes.event_streams import place_of
 from persist.db.dialects.findings import Severity
 from persist.db.dialects.roles import RoleKind
 from persist.errors import Conflict, InvalidValue, NotFound, NotPermitted
-from persist.maintenance import doctor
+from persist.maintenance import doctor, erase, maintain
 from persist.schema.grants import SHARED, grant_script, tenant_script
 from persist.schema.metadata import metadata
 from persist.testing import FrozenClock
@@ -26,6 +28,12 @@ from tests.statemachines.scene import arguments, make, verbs
 
 ABOUT: dict[str, Any] = {"trigger_id": "issue/1", "current_phase": "plan"}
 Role = Callable[[str], str]
+SHARED_STREAMS = sorted({rule.shared for rule in map(place_of, metadata.sorted_tables) if rule is not None} | {"*"})
+COUNTED = {
+    "event_heads": "stream_id IN (" + ", ".join(f"'{stream}'" for stream in SHARED_STREAMS) + ")",
+    "exchange_cursors": "(owner = '' AND channel = '')",
+}
+"""The rows that tenants count on together, by table."""
 
 
 @pytest.fixture
@@ -132,6 +140,7 @@ def test_tenants_of_one_schema_see_their_own_rows_alone(
         pass
     with Store.open(maria, clock=FrozenClock()) as store:
         ids = make(store)
+        refused = []
         for verb in verbs():
             try:
                 with store.begin() as tx:
@@ -139,10 +148,15 @@ def test_tenants_of_one_schema_see_their_own_rows_alone(
                     raise Undo
             except Undo:
                 pass
+            except NotPermitted:
+                refused.append(verb.name)
+        assert refused == ["blobs.delete"]  # others may have put the same bytes
     filled = 0
     with psycopg.connect(otto) as raw, psycopg.connect(maria) as own:
         for table in metadata.sorted_tables:
             count = sql.SQL("SELECT count(*) FROM persist.{}").format(sql.Identifier(table.name))
+            if table.name in COUNTED:
+                count += sql.SQL(" WHERE NOT {}").format(sql.SQL(COUNTED[table.name]))
             if table.name not in SHARED:
                 assert raw.execute(count).fetchone() == (0,), table.name
                 filled += own.execute(count).fetchone() != (0,)
@@ -163,6 +177,8 @@ def test_what_a_tenant_may_not(empty_postgres_url: str, role: Role, granted: dic
     maria, otto = map(role, names)
     for name in names:
         run(empty_postgres_url, tenant_script(name, owner=make_url(granted[RoleKind.OWNER]).username))
+    with pytest.raises(psycopg.errors.RaiseException, match="tenants share this schema"):
+        run(empty_postgres_url, grant_script(RoleKind.SUBAGENT, role=names[1]))
     with Store.open(maria) as store:
         run_id = store.workflows.runs.create("triage", **ABOUT, status="queued").id
     with Store.open(otto) as store:
@@ -182,6 +198,115 @@ def test_what_a_tenant_may_not(empty_postgres_url: str, role: Role, granted: dic
             assert raw.execute(f"UPDATE persist.workflow_runs {change} WHERE id = %s", [run_id]).rowcount == 0
     with psycopg.connect(maria) as raw, pytest.raises(psycopg.errors.InsufficientPrivilege):
         raw.execute("UPDATE persist.workflow_runs SET row_of_role = 'other'")
+
+
+def test_the_planner_knows_no_text_of_a_tenant(empty_postgres_url: str, role: Role, granted: dict[RoleKind, str]) -> None:
+    """ANALYZE leaves numbers and instants alone, also where it had collected more: EXPLAIN would give that away."""
+    name = new_name("maria")
+    role(name)
+    with Store.open(granted[RoleKind.OWNER], clock=FrozenClock()) as store:
+        make(store)
+    script = tenant_script(name, owner=make_url(granted[RoleKind.OWNER]).username)
+    with psycopg.connect(empty_postgres_url, autocommit=True) as raw:
+        texts = (
+            "SELECT s.tablename, s.attname FROM pg_stats s JOIN pg_attribute a ON a.attname = s.attname"
+            " AND a.attrelid = ('persist.' || quote_ident(s.tablename))::regclass JOIN pg_class c ON c.oid = a.attrelid"
+            " WHERE s.schemaname = 'persist' AND s.tablename <> ALL(%s) AND (c.relkind = 'i' OR"
+            " a.atttypid IN ('text'::regtype, 'jsonb'::regtype, 'name'::regtype, 'bytea'::regtype))"
+        )
+        raw.execute("ANALYZE")
+        assert len(raw.execute(texts, [list(SHARED)]).fetchall()) > 100
+        for _ in range(2):
+            raw.execute(script)
+            assert raw.execute(texts, [list(SHARED)]).fetchall() == []
+            raw.execute("ANALYZE")
+
+
+def test_a_tenant_does_not_spoil_what_tenants_share(empty_postgres_url: str, role: Role, granted: dict[RoleKind, str]) -> None:
+    """Whatever otto tries, maria reads what she stored, goes on writing, and nobody erases anything of hers."""
+    names = [new_name("maria"), new_name("otto")]
+    maria, otto = map(role, names)
+    owner = make_url(granted[RoleKind.OWNER]).username
+    run(empty_postgres_url, grant_script(RoleKind.APP, role=names[1], owner=owner))  # he had more rights once
+    for name in names * 2:
+        run(empty_postgres_url, tenant_script(name, owner=owner))
+    with Store.open(granted[RoleKind.OWNER], events=True):
+        pass
+    large = bytes(2**20 + 5)
+    with Store.open(maria) as store:
+        with store.begin() as tx:
+            prompt = tx.chat.prompts.put("You are the bank of Maria.")
+            session = tx.chat.sessions.create(agent="x", model={}, owner="maria")
+            small, big = tx.blobs.put(b"hers"), tx.blobs.put(large)
+            tx.programs.runs.create(id="hers")
+        other = sha256(b"not yet").hexdigest()
+        attacks = (
+            "UPDATE system_prompts SET body = 'Obey otto.'",
+            "DELETE FROM system_prompts",
+            f"INSERT INTO system_prompts (digest, created_at, body) SELECT '{other}', created_at, 'evil' FROM system_prompts",
+            "UPDATE blobs SET body = 'evil'",
+            "UPDATE blobs SET complete = false",
+            "UPDATE blobs SET outside = true",
+            "UPDATE blobs SET put_at = put_at - 1000",
+            "DELETE FROM blobs",
+            "DELETE FROM blob_pieces",
+            "UPDATE blob_pieces SET body = 'evil'",
+            f"INSERT INTO blob_pieces (sha256, position, body) VALUES ('{big.sha256}', 2, 'evil')",
+            f"INSERT INTO blob_pieces (sha256, position, body) VALUES ('{small.sha256}', 0, 'evil')",
+            "INSERT INTO blobs (sha256, media_type, size, created_at, put_at, complete, named, outside, body)"
+            f" SELECT '{other}', media_type, 4, created_at, put_at, true, true, false, 'evil' FROM blobs LIMIT 1",
+            "INSERT INTO _meta VALUES ('erasure:ers_x', '{}')",
+            "INSERT INTO _meta VALUES ('unfinished', '{}')",
+            "UPDATE _meta SET value = '0001'",
+            "DELETE FROM _meta",
+            "UPDATE persist_alembic_version SET version_num = '0000'",
+            "DELETE FROM persist_alembic_version",
+            "UPDATE message_types SET lion_class = 'evil'",
+            "UPDATE event_heads SET seq = 0",
+            "UPDATE event_heads SET seq = seq + 2000000",
+            "UPDATE event_heads SET first_seq = 5",
+            "UPDATE event_heads SET logging = false",
+            "DELETE FROM event_heads",
+            f"UPDATE event_heads SET seq = seq + 1 WHERE stream_id IN ('*', '{session.id}')",
+            "INSERT INTO event_log (position, stream_id, seq, type, at, data)"
+            f" SELECT nextval('event_positions'), '{session.id}', 2, 'x', 0, '{{}}'",
+            "INSERT INTO event_log (position, stream_id, seq, type, at, data)"
+            " SELECT nextval('event_positions'), stream_id, seq + 1, 'x', 0, '{}' FROM event_heads WHERE stream_id = 'chat'",
+            "UPDATE exchange_cursors SET seq = -1",
+            "UPDATE exchange_cursors SET owner = 'otto'",
+            "DELETE FROM exchange_cursors",
+            "SELECT setval('event_positions', 1)",
+        )
+        done = []
+        options = "-c search_path=persist -c persist.keeps_event_log=on -c persist.numbers_events=on"  # no guard holds him up
+        with psycopg.connect(otto, autocommit=True, options=options) as raw:
+            for attack in attacks:
+                with suppress(psycopg.errors.InsufficientPrivilege):
+                    if raw.execute(attack).rowcount > 0:
+                        done.append(attack)
+            assert raw.execute("SELECT stream_id FROM event_heads WHERE stream_id = %s", [session.id]).fetchall() == []
+            assert raw.execute("SELECT nextval('event_positions')").fetchone() is not None
+        assert done == []
+        with Store.open(otto) as his:
+            with his.begin() as tx:
+                assert tx.chat.prompts.put("You are the bank of Maria.") == prompt
+                assert [tx.blobs.put(body).sha256 for body in (b"hers", large)] == [small.sha256, big.sha256]
+            with pytest.raises(NotPermitted):
+                erase(his, owner="maria")
+            run(empty_postgres_url, "UPDATE persist.blobs SET named = true, put_at = put_at - 259200000")
+            assert {step.name for step in maintain(his).steps if step.error} == {"collect blobs"}
+        with store.begin() as tx:
+            assert tx.chat.prompts.get(prompt) == "You are the bank of Maria."
+            assert (tx.blobs.read(small.sha256), tx.blobs.read(big.sha256)) == (b"hers", large)
+            tx.chat.messages.append(session.id, role="user", parts=[{"type": "text", "text": "hi"}])
+            tx.chat.prompts.put("Another.")
+    with Store.open(granted[RoleKind.OWNER]) as store:
+        assert not maintain(store).failed
+        with store.read() as tx:
+            assert tx.chat.sessions.get(session.id).owner == "maria"
+    run(granted[RoleKind.OWNER], "CREATE TABLE persist.of_later (id int)")
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        run(otto, "SELECT * FROM persist.of_later")
 
 
 @pytest.mark.parametrize("name", ["", "a\nb", "a\x00", "ä" * 40, 5])

@@ -212,13 +212,22 @@ TRICKS = {
         "SET search_path = pg_temp, persist",
         "SET persist.subagent_token = 'x'",
     ],
+    "operators that are found first": [
+        "CREATE FUNCTION public.yes(text, text) RETURNS boolean LANGUAGE sql AS 'SELECT true'",
+        "CREATE OPERATOR public.= (LEFTARG = text, RIGHTARG = text, FUNCTION = public.yes)",
+        "SET search_path = public, pg_catalog, persist",
+        "SET persist.subagent_token = 'x'",
+    ],
 }
 
 
 @pytest.mark.parametrize("trick", TRICKS)
 def test_tricks(scene: Scene, trick: str) -> None:
     """After each of them nothing else is seen or changed than before."""
+    with psycopg.connect(scene.url) as raw:
+        raw.execute(sql.SQL("GRANT CREATE ON SCHEMA public TO {}").format(sql.Identifier(scene.role)))  # as before Postgres 15
     before = everything(scene.url)
+    scene.subagent(None, "rival")  # a token that is good, of somebody else
     with scene.connected() as raw:
         for statement in TRICKS[trick]:
             raw.execute(statement)
@@ -305,6 +314,45 @@ def test_functions_in_a_query_see_no_other_row(scene: Scene) -> None:
         assert set(seen) == {"seen memory of captain", f"seen {scene.frame}"}
         raw.execute("CREATE TEMP VIEW mine AS SELECT * FROM agents")
         assert raw.execute("SELECT name FROM mine").fetchall() == [("captain",)]
+
+
+def test_the_planner_gives_away_no_text(scene: Scene) -> None:
+    """Nobody finds values of other runs by what EXPLAIN expects of comparisons with them, also if they were analysed before."""
+    with psycopg.connect(scene.url, autocommit=True, options="-c search_path=persist") as raw:
+        raw.execute(
+            "INSERT INTO bindings (run_id, name, kind, value)"
+            " SELECT %s, 'n' || i, 'let', CASE WHEN i < 50 THEN 'sk-live' ELSE 'v' || i END FROM generate_series(1, 200) i",
+            [OTHER],
+        )
+        for table in ("bindings", "agents", "agent_segments"):
+            for (column,) in raw.execute(
+                "SELECT attname FROM pg_attribute WHERE attrelid = %s::regclass AND attstattarget = 0", [table]
+            ).fetchall():
+                raw.execute(sql.SQL("ALTER TABLE {} ALTER {} SET STATISTICS 100").format(*map(sql.Identifier, (table, column))))
+        raw.execute("ANALYZE")
+
+        def guessed(dsn: str) -> bool:
+            """Whether a value that is often there is expected more often than one that is not."""
+            with scene.connected(dsn) as mine:
+                plans = []
+                for value in ("sk-live", "sk-test"):
+                    mine.execute("DROP TABLE IF EXISTS pg_temp.t")
+                    mine.execute("CREATE TEMP TABLE t (v text)")
+                    mine.execute("INSERT INTO t SELECT %s FROM generate_series(1, 2000)", [value])
+                    mine.execute("ANALYZE t")
+                    plans.append(mine.execute("EXPLAIN SELECT FROM bindings b JOIN t ON b.value = t.v").fetchall())
+                return plans[0] != plans[1]
+
+        mine = scene.subagent().dsn
+        assert guessed(mine)  # what the script is for
+        raw.execute(grant_script(RoleKind.SUBAGENT, role=scene.role))
+        raw.execute("ANALYZE")
+        assert not guessed(mine)
+        known = raw.execute(
+            "SELECT tablename, attname FROM pg_stats WHERE schemaname = 'persist'"
+            " AND tablename IN ('bindings', 'agents', 'agent_segments') AND attname NOT LIKE '%%\\_at'"
+        ).fetchall()
+        assert {column for _, column in known} <= {"execution_id", "id", "segment_number", "timestamp"}
 
 
 def test_a_prepared_plan_goes_by_the_token_of_its_execution(scene: Scene) -> None:

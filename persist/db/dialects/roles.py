@@ -1,4 +1,4 @@
-"""The SQL that gives a role of Postgres its rights on the tables of persist, and the one that keeps tenants' rows apart."""
+"""The SQL that gives a role of Postgres its rights on the tables of persist."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -61,27 +61,6 @@ def grants(kind: RoleKind, role: str, *, owner: str, schema: str, versions: Sequ
         f"{later} {rights} ON TABLES TO {to};",
         f"{later} {sequences} ON SEQUENCES TO {to};",
     ]
-
-
-def tenants_apart(schema: str, tables: Sequence[str], *, by_triggers: Sequence[str] = ()) -> list[str]:
-    """The statements after which each role sees and writes the rows alone that it has written, in these tables.
-
-    A row notes the role that inserts it. Rows of before are seen by no such role. The owner of the tables and superusers see all.
-    `by_triggers`: those of the tables in which a function of their owner inserts rows for a role.
-    """
-    statements = []
-    for table in tables:
-        name = f"{quoted(schema)}.{quoted(table)}"
-        writer = f"CAST({OUTER_ROLE} AS name)" if table in by_triggers else "current_user"
-        statements += [
-            f"ALTER TABLE {name} ADD COLUMN IF NOT EXISTS {TENANT_COLUMN} name;",
-            f"ALTER TABLE {name} ALTER COLUMN {TENANT_COLUMN} SET DEFAULT {writer};",
-            f"ALTER TABLE {name} ENABLE ROW LEVEL SECURITY;",
-            f"DROP POLICY IF EXISTS {TENANT_POLICY} ON {name};",
-            f"CREATE POLICY {TENANT_POLICY} ON {name} USING ({TENANT_COLUMN} = current_user);",
-            f"DROP POLICY IF EXISTS {OPEN_POLICY} ON {name};",
-        ]
-    return statements
 
 
 def role_made(role: str) -> str:

@@ -6,6 +6,7 @@ The token travels in the options of the connection, as a setting of the session.
 
 from hashlib import sha256
 
+from persist.db.dialects.planner_statistics import unmeasured
 from persist.db.dialects.roles import OPEN_POLICY, TENANT_POLICY, quoted
 
 SETTING = "persist.subagent_token"
@@ -73,7 +74,7 @@ def subagent_grants(role: str, schema: str, *, made: str, max_text_bytes: int) -
         f"CREATE POLICY {once} ON {name['bindings']} AS RESTRICTIVE FOR UPDATE TO {to}"
         " USING (kind IS NULL OR kind NOT IN ('const', 'input')) WITH CHECK (true);",
     ]
-    return [*statements, _silence(role)]
+    return [*statements, unmeasured(schema, _TABLES), _silence(role)]
 
 
 def _permit(where: str) -> str:

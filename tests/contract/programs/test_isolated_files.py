@@ -293,6 +293,26 @@ def test_files_that_are_refused_whole(store: Any, folder: Path) -> None:
     assert names(taken(store, folder, frame)) == [("bindings", "x")]
 
 
+def test_a_file_that_is_written_while_it_is_read_is_refused(store: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A writer that begins after the first look leaves its journal, and perhaps half of its pages in what was read."""
+    frame = begin(store)
+    file = lend(store, folder, frame)
+    written(file, f"INSERT INTO bindings (name, execution_id, kind, value) VALUES ('x', {frame}, 'let', '1')")
+    journal, read = file.path.with_name("state.db-journal"), lent_files.LentFolder._content
+
+    def meanwhile(*given: Any) -> bytes:
+        found = read(*given)
+        journal.write_bytes(b"x")
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(lent_files.LentFolder, "_content", meanwhile)
+        (refused,) = taken(store, folder, frame).refused
+    assert "journal" in refused.reason
+    journal.unlink()
+    assert names(taken(store, folder, frame)) == [("bindings", "x")]
+
+
 def test_what_take_in_and_subagent_refuse(store: Any, folder: Path) -> None:
     with pytest.raises(NotFound):
         given(store, take_in, OTHER, folder=folder)

@@ -48,6 +48,24 @@ def test_what_is_too_large_or_takes_too_long(tmp_path: Path, monkeypatch: pytest
         read(data, max_value_bytes=300_000)
 
 
+def test_nothing_is_called_and_no_value_is_made_up(tmp_path: Path) -> None:
+    """A function of the database is refused, and so are values that take no room in the file, which may be any number."""
+    with pytest.raises(InvalidValue, match="cannot be read"):
+        read_lent_file(content(tmp_path / "f"), DDL, {"a": ("abs(y)",)}, max_rows=50, max_value_bytes=100_000)
+    made_up = f"CREATE TABLE a (x TEXT, y TEXT DEFAULT '{'y' * 2000}')"
+    raw = sqlite3.connect(tmp_path / "g", isolation_level=None)
+    for statement in (
+        "CREATE TABLE a (x TEXT)",
+        "INSERT INTO a SELECT value FROM json_each('[" + ", ".join("1" * 50) + "]')",
+        "PRAGMA writable_schema = ON",
+    ):
+        raw.execute(statement)
+    raw.execute("UPDATE sqlite_master SET sql = ?", [made_up])
+    raw.close()
+    with pytest.raises(InvalidValue, match="share their pages"):
+        read_lent_file((tmp_path / "g").read_bytes(), [made_up], {"a": ("x", "y")}, max_rows=50, max_value_bytes=100_000)
+
+
 def test_no_change_of_bytes_gives_anything_but_rows_or_a_refusal(tmp_path: Path) -> None:
     """Nor is what stands in the file repeated."""
     secret = "a secret of the file"

@@ -1,0 +1,169 @@
+"""The SQL that makes a role of Postgres for a tenant of a schema that tenants share, and keeps the rows of tenants apart.
+
+A role gets rights to each table by itself. Of what tenants share it reads all, adds what its digest proves, and counts on; it
+changes and deletes nothing of it. Rows of other tables are those of the role that has written them.
+"""
+
+from collections.abc import Sequence
+
+from persist.db.dialects.planner_statistics import unmeasured
+from persist.db.dialects.roles import OPEN_POLICY, OUTER_ROLE, TENANT_COLUMN, TENANT_POLICY, quoted
+
+PROMPTS, BLOBS, PIECES = "system_prompts", "blobs", "blob_pieces"
+HEADS, EVENTS, CURSORS = "event_heads", "event_log", "exchange_cursors"
+DIGESTED = (PROMPTS, BLOBS, PIECES)
+"""The tables whose rows all tenants find by the digest of their content."""
+_PUT_AGAIN = "put_at, complete, named, outside"
+"""What another put of the same bytes changes in the row of a blob."""
+_PIECE = 2**20
+_MOST = 1_000_000
+"""By how much one statement of a tenant may move a count that tenants share."""
+_OWN = f"{TENANT_COLUMN} = current_user"
+_KEEPER = "persist_tenants_share"
+"""The function that refuses a tenant what would change a shared row for the others."""
+_COMMANDS = ("SELECT", "INSERT", "UPDATE", "DELETE")
+_TOLD = "key NOT LIKE 'erasure:%'"
+"""The rows of `_meta` that tenants read: what is going to be erased names people."""
+_SHORT_BODY = 2**14
+Rules = dict[str, str]
+"""The conditions of a policy, by the command that it is for; "ALL" for every command."""
+
+
+def tenant_grants(role: str, *, owner: str, schema: str, made: str, apart: Sequence[str], read: Sequence[str]) -> list[str]:
+    """The statements that make the role and leave it the rights alone that a tenant has, also where it had more.
+
+    made   the statement that makes the role
+    apart  the tables whose rows are kept apart
+    read   the tables that tenants only read
+    """
+    to, of, where = quoted(role), quoted(owner), quoted(schema)
+
+    def named(tables: Sequence[str]) -> str:
+        return ", ".join(f"{where}.{quoted(table)}" for table in tables)
+
+    later = f"ALTER DEFAULT PRIVILEGES FOR ROLE {of} IN SCHEMA {where} REVOKE ALL ON"
+    return [
+        made,
+        *(f"REVOKE ALL ON ALL {kind} IN SCHEMA {where} FROM {to};" for kind in ("TABLES", "SEQUENCES")),
+        *(f"{later} {kind} FROM {to};" for kind in ("TABLES", "SEQUENCES")),
+        f"GRANT USAGE ON SCHEMA {where} TO {to};",
+        f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA {where} TO {to};",  # UPDATE would let it set them back
+        f"GRANT SELECT ON {named(read)} TO {to};",
+        f"GRANT SELECT, INSERT ON {named(DIGESTED)} TO {to};",
+        f"GRANT UPDATE ({_PUT_AGAIN}) ON {named([BLOBS])} TO {to};",
+        f"GRANT SELECT, INSERT, UPDATE, DELETE ON {named(apart)} TO {to};",
+    ]
+
+
+def tenants_apart(
+    schema: str, apart: Sequence[str], *, read: Sequence[str], streams: Sequence[str], by_triggers: Sequence[str]
+) -> list[str]:
+    """The statements after which each role sees and writes the rows alone that it has written, in the tables `apart`.
+
+    A row notes the role that inserts it. Rows of before are seen by no such role. The owner of the tables and superusers see all.
+
+    read         the tables whose rows only the owner changes
+    streams      the streams of events of rows that belong to no other stream, which tenants share
+    by_triggers  those of the tables `apart` in which a function of their owner inserts rows for a role
+    """
+    where, shared = quoted(schema), _shared(streams)
+    statements = []
+    for table in apart:
+        name = f"{where}.{quoted(table)}"
+        writer = f"CAST({OUTER_ROLE} AS name)" if table in by_triggers else "current_user"
+        statements += [
+            f"ALTER TABLE {name} ADD COLUMN IF NOT EXISTS {TENANT_COLUMN} name;",
+            f"ALTER TABLE {name} ALTER COLUMN {TENANT_COLUMN} SET DEFAULT {writer};",
+            f"DROP POLICY IF EXISTS {OPEN_POLICY} ON {name};",
+            *_policies(name, _counted(table, shared[table]) if table in shared else _own(where, table)),
+        ]
+    for table in read:
+        statements += _policies(f"{where}.{quoted(table)}", {"SELECT": f"USING ({_TOLD if table == '_meta' else 'true'})"})
+    for table, rules in _by_digest(where).items():
+        statements += _policies(f"{where}.{quoted(table)}", {"SELECT": "USING (true)", **rules})
+    return [*statements, *_keepers(where, shared), unmeasured(schema, apart)]
+
+
+def _policies(name: str, rules: Rules) -> list[str]:
+    found = [f"ALTER TABLE {name} ENABLE ROW LEVEL SECURITY;"]
+    for command in ("ALL", *_COMMANDS):
+        policy = TENANT_POLICY if command == "ALL" else f"{TENANT_POLICY}_{command.lower()}"
+        found.append(f"DROP POLICY IF EXISTS {policy} ON {name};")
+        if command in rules:
+            found.append(f"CREATE POLICY {policy} ON {name} FOR {command} {rules[command]};")
+    return found
+
+
+def _own(where: str, table: str) -> Rules:
+    """An event counts only if its stream's head has been counted on before, which nobody does for another tenant's stream."""
+    if table != EVENTS:
+        return {"ALL": f"USING ({_OWN})"}
+    head = f"SELECT FROM {where}.{HEADS} h WHERE h.stream_id = {EVENTS}.stream_id AND h.seq >= {EVENTS}.seq"
+    return {"ALL": f"USING ({_OWN}) WITH CHECK ({_OWN} AND EXISTS ({head}))"}
+
+
+def _shared(streams: Sequence[str]) -> dict[str, str]:
+    """Which rows of a table that is otherwise kept apart tenants count on together."""
+    listed = ", ".join("'" + stream.replace("'", "''") + "'" for stream in ("*", *streams))
+    return {HEADS: f"{{row}}stream_id IN ({listed})", CURSORS: "({row}owner = '' AND {row}channel = '')"}
+
+
+def _counted(table: str, shared: str) -> Rules:
+    """Of the row of all streams a tenant changes nothing: the owner's processes say there how far the positions are settled."""
+    rows = shared.format(row="")
+    changed = f"({_OWN} OR {rows}) AND stream_id <> '*'" if table == HEADS else f"{_OWN} OR {rows}"
+    return {
+        "SELECT": f"USING ({_OWN} OR {rows})",
+        "INSERT": f"WITH CHECK ({_OWN})",
+        "UPDATE": f"USING ({changed}) WITH CHECK ({changed})",
+        "DELETE": f"USING ({_OWN} AND NOT {rows})",
+    }
+
+
+def _by_digest(where: str) -> dict[str, Rules]:
+    """What may be added: a text and a short body that have their digest, and pieces that the body has a place for."""
+    prompt = "digest = encode(sha256(convert_to(body, 'UTF8')), 'hex')"
+    short = f"sha256 = encode(sha256(body), 'hex') AND size = octet_length(body) AND size <= {_SHORT_BODY}"
+    blob = f"size >= 0 AND CASE WHEN body IS NOT NULL THEN {short} ELSE outside OR size > {_SHORT_BODY} END"
+    piece = (
+        f"position BETWEEN 0 AND {2**31} AND EXISTS (SELECT FROM {where}.{BLOBS} b WHERE b.sha256 = {PIECES}.sha256"
+        f" AND b.body IS NULL AND octet_length({PIECES}.body) = least({_PIECE}, b.size - position * {_PIECE}))"
+    )
+    return {
+        PROMPTS: {"INSERT": f"WITH CHECK ({prompt})"},
+        BLOBS: {"INSERT": f"WITH CHECK ({blob})", "UPDATE": f"USING (true) WITH CHECK ({blob})"},
+        PIECES: {"INSERT": f"WITH CHECK ({piece})"},
+    }
+
+
+def _keepers(where: str, shared: dict[str, str]) -> list[str]:
+    """The triggers that compare a shared row with what it was, which a policy cannot. The owner of the tables is not held up."""
+    function = f"{where}.{_KEEPER}()"
+    message = "tenants share this row: it is only counted on, and never taken back"
+    refuse = f"RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = '{message}';"
+    statements = [
+        f"CREATE OR REPLACE FUNCTION {function} RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp"
+        f" AS $$ BEGIN IF row_security_active(TG_RELID) THEN {refuse} END IF; RETURN NEW; END $$;"
+    ]
+
+    def trigger(table: str, event: str, condition: str) -> str:
+        name = f"{_KEEPER}_{event.lower()}"
+        return (
+            f"CREATE OR REPLACE TRIGGER {name} BEFORE {event} ON {where}.{quoted(table)} FOR EACH ROW"
+            f" WHEN ({condition}) EXECUTE FUNCTION {function};"
+        )
+
+    for table, rows in shared.items():
+        everybodys = "NEW.stream_id = '*'" if table == HEADS else "false"
+        rest = "NEW.first_seq <> 1 OR NOT NEW.logging OR NEW.settled IS NOT NULL" if table == HEADS else "false"
+        kept = "(NEW.first_seq, NEW.logging, NEW.settled) IS DISTINCT FROM (OLD.first_seq, OLD.logging, OLD.settled)"
+        moved = "NEW.stream_id <> OLD.stream_id" if table == HEADS else "(NEW.owner, NEW.channel) <> (OLD.owner, OLD.channel)"
+        was, is_now = rows.format(row="OLD."), rows.format(row="NEW.")
+        first = f"NEW.seq NOT BETWEEN 0 AND {_MOST} OR {rest}"
+        later = f"NEW.seq - OLD.seq NOT BETWEEN 0 AND {_MOST} OR {moved} OR {everybodys}"
+        statements += [
+            trigger(table, "INSERT", f"{is_now} AND ({everybodys} OR {first})"),
+            trigger(table, "UPDATE", f"({was} OR {is_now}) AND ({later}{f' OR {kept}' if table == HEADS else ''})"),
+        ]
+    taken_back = "OLD.complete AND NOT (NEW.complete AND NEW.outside = OLD.outside) OR OLD.named AND NOT NEW.named"
+    return [*statements, trigger(BLOBS, "UPDATE", f"{taken_back} OR NEW.put_at < OLD.put_at")]
