@@ -109,7 +109,7 @@ def _shared(streams: Sequence[str]) -> dict[str, str]:
 
 
 def _counted(table: str, shared: str) -> Rules:
-    """Of the row of all streams a tenant changes nothing: the owner's processes say there how far the positions are settled."""
+    """A tenant changes nothing in the row of all streams, where the owner says how far the positions are settled."""
     rows = shared.format(row="")
     changed = f"({_OWN} OR {rows}) AND stream_id <> '*'" if table == HEADS else f"{_OWN} OR {rows}"
     return {
