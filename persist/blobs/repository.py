@@ -56,7 +56,7 @@ def is_named(tables: Sequence[Table]) -> ColumnElement[bool]:
 
 
 def naming(tables: Sequence[Table]) -> list[Table]:
-    """Those of the tables whose rows may name a blob."""
+    """The tables, among these, whose rows may name a blob."""
     return [table for table in tables if table is not pieces and any(key.column is _B.sha256 for key in table.foreign_keys)]
 
 

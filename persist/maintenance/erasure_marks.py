@@ -1,8 +1,8 @@
 """Unfinished erasures, in rows of `_meta`: what is going to be erased, and how far that is.
 
 `erasure:<id>` has the selectors and the counts so far, `erasure:<id>:<number>` some of the things and how far their erasure is.
-All of them are gone when the erasure is done. Whoever may write to the database may write such rows. So what they say is checked
-whenever it is read, and they decide what goes in the database only: no row names a folder or a file.
+All of them are gone when the erasure is done. Any program that may write to the database may write such rows. So what they say
+is checked whenever it is read, and they decide what goes in the database only: no row names a folder or a file.
 """
 
 from collections import Counter
