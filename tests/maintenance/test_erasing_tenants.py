@@ -12,6 +12,7 @@ from psycopg import sql
 from sqlalchemy import make_url
 
 from persist import Store, upgrade
+from persist.errors import NotPermitted
 from persist.maintenance import doctor, erase, maintain, prune
 from persist.schema.grants import tenant_script
 from persist.testing import FrozenClock
@@ -21,7 +22,7 @@ FILE = {"type": "file", "mediaType": "text/plain", "url": f"data:text/plain;base
 
 @pytest.fixture
 def tenants(empty_postgres_url: str) -> Iterator[list[str]]:
-    """The URLs of two tenants of one schema."""
+    """The URLs of two tenants of one schema, whose owner lets them write down what they erase."""
     upgrade(empty_postgres_url)
     with psycopg.connect(empty_postgres_url, autocommit=True) as raw, ExitStack() as stack:
         urls = []
@@ -30,8 +31,24 @@ def tenants(empty_postgres_url: str) -> Iterator[list[str]]:
             raw.execute(tenant_script(name, owner=str(make_url(empty_postgres_url).username)))
             for script in ("DROP ROLE {}", "DROP OWNED BY {} CASCADE"):
                 stack.callback(raw.execute, sql.SQL(script).format(sql.Identifier(name)))
+            raw.execute("ALTER TABLE persist._meta DISABLE ROW LEVEL SECURITY")
+            for table in ("_meta", "system_prompts", "blobs", "blob_pieces"):
+                grant = sql.SQL("GRANT INSERT, UPDATE, DELETE ON persist.{} TO {}")
+                raw.execute(grant.format(sql.Identifier(table), sql.Identifier(name)))
             urls.append(make_url(empty_postgres_url).set(username=name).render_as_string(hide_password=False))
         yield urls
+
+
+def test_a_tenant_by_the_script_erases_nothing(tenants: list[str], empty_postgres_url: str, clock: FrozenClock) -> None:
+    maria, _ = tenants
+    role = sql.Identifier(str(make_url(maria).username))
+    with psycopg.connect(empty_postgres_url, autocommit=True) as raw:
+        raw.execute(sql.SQL("REVOKE INSERT, UPDATE, DELETE ON persist._meta FROM {}").format(role))
+    with Store.open(maria, clock=clock) as store:
+        _, session = fill(store, "anna")
+        with pytest.raises(NotPermitted):
+            erase(store, owner="anna")
+        assert store.chat.sessions.get(session).owner == "anna"
 
 
 def fill(store: Store, owner: str) -> tuple[str, str]:
