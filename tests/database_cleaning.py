@@ -12,9 +12,12 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
+from persist.schema.metadata import metadata
 from tests.distributed_server import is_cluster
 
 SCHEMA = "persist"
+_ORDER = {str(table.name): number for number, table in enumerate(metadata.sorted_tables)}
+"""Rows come after those that they refer to."""
 MARK = "persist-tests-kept"
 """How a server's list of connections calls those that are kept for the next test."""
 
@@ -75,7 +78,8 @@ class Clean:
     def __init__(self, fresh: psycopg.Connection[Any]) -> None:
         self._structure = fresh.execute(_STRUCTURE).fetchone()
         query = "SELECT tablename FROM pg_tables WHERE schemaname = %s ORDER BY tablename"
-        self._tables = [name for (name,) in fresh.execute(query, (SCHEMA,))]
+        found = [name for (name,) in fresh.execute(query, (SCHEMA,))]
+        self._tables = sorted(found, key=lambda name: _ORDER.get(name, -1))
         probe = sql.SQL("SELECT {}, pg_total_relation_size({}) WHERE EXISTS (SELECT FROM {})")
         probes = [probe.format(name, _table(name).as_string(fresh), _table(name)) for name in self._tables]
         self._probes = sql.SQL(" UNION ALL ").join(probes).as_string(fresh)
@@ -121,7 +125,9 @@ class Clean:
                 for name in filled:
                     if name not in whole:
                         connection.execute(sql.SQL("DELETE FROM {}").format(_table(name)))
-            for name in self._seeds.keys() - whole:
+            for name in self._seeds:
+                if name in whole:
+                    continue
                 with connection.cursor().copy(sql.SQL("COPY {} FROM STDIN").format(_table(name))) as copy:
                     copy.write(self._seeds[name])
             for name, last in _sequences(connection).items():

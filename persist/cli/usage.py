@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from persist.cli.ages import to_age
-from persist.cli.database import Database, as_json, on_database, quiet
+from persist.cli.database import Database, as_json, on_named_database, quiet
 from persist.cli.output import cells, columns, fitted, inline, say, say_json, say_table
 from persist.usage.schemas import Bucket, Group, UsageSum
 
@@ -26,7 +26,7 @@ def _filters(command: Any) -> Any:
 
 
 @click.command("usage", short_help="Usage of models and its cost, by day or by group.")
-@on_database
+@on_named_database
 @click.option("--by", type=_LINES, default=str(Bucket.DAY), show_default=True, help="A line for each.")
 @click.option("--since", callback=to_age, metavar="AGE", help="Only the time since so long ago: 12h, 30d.")
 @click.option("--until", callback=to_age, metavar="AGE", help="Only the time until so long ago.")

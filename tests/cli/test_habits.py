@@ -188,3 +188,24 @@ def test_completion_in_a_process_and_python_minus_m(file: Path) -> None:
 
 def test_every_command_of_the_table_is_there() -> None:
     assert {names[0] for names, _ in every_command(main)} == set(COMMANDS)
+
+
+def test_a_command_without_an_argument_takes_the_database_as_one() -> None:
+    """But for those that name a folder of runs, or servers."""
+    assert [path for path, command in _commands(main) if _only_by_option(command)] == ["programs ls", "tenants ls"]
+
+
+def _commands(group: click.Command, *path: str) -> Iterator[tuple[str, click.Command]]:
+    if not isinstance(group, click.Group):
+        yield " ".join(path), group
+        return
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        yield from _commands(command, *path, name)
+
+
+def _only_by_option(command: click.Command) -> bool:
+    named = {name for parameter in command.params for name in parameter.opts}
+    return "--url" in named and not any(isinstance(parameter, click.Argument) for parameter in command.params)
