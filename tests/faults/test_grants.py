@@ -294,7 +294,7 @@ def test_a_tenant_does_not_spoil_what_tenants_share(empty_postgres_url: str, rol
             with pytest.raises(NotPermitted):
                 erase(his, owner="maria")
             run(empty_postgres_url, "UPDATE persist.blobs SET named = true, put_at = put_at - 259200000")
-            assert {step.name for step in maintain(his).steps if step.error} == {"collect blobs"}
+            assert [step.name for step in maintain(his).steps if step.error] == []
         with store.begin() as tx:
             assert tx.chat.prompts.get(prompt) == "You are the bank of Maria."
             assert (tx.blobs.read(small.sha256), tx.blobs.read(big.sha256)) == (b"hers", large)
