@@ -9,9 +9,9 @@ from persist.blobs.bodies import row_of
 from persist.blobs.body_stores import BlobStore
 from persist.blobs.models import blobs, pieces
 from persist.blobs.repository import is_named, naming
-from persist.db.dialects.backends import operations_of
 from persist.db.expressions.upsert import insert_missing
 from persist.db.operations.bounded_deletion import Below, Condition
+from persist.db.operations.hidden_rows import may_be_hidden
 from persist.db.operations.pruning import AgedRows, Cut, Pruning, Removed
 from persist.db.statements.prepared import Row, Statement
 from persist.db.transactions.unit_of_work import UnitOfWork
@@ -37,7 +37,7 @@ class UnnamedBlobs(AgedRows):
 
     def unsure(self, work: UnitOfWork) -> bool:
         """Whether row security may hide rows that name a blob, so that none is known to be unnamed."""
-        return operations_of(work.runtime.dialect).role_seeing_some(work.select, self._naming) is not None
+        return may_be_hidden(work, self._naming)
 
     def look(self, work: UnitOfWork, cut: Cut, after: Row | None) -> list[Row]:
         return [] if self.unsure(work) else super().look(work, cut, after)

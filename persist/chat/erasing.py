@@ -7,7 +7,6 @@ from typing import Any
 from sqlalchemy import ColumnElement, Table, select
 
 from persist.chat.models import deltas, messages, part_blobs, parts, prompts, sessions, step_usage, turns
-from persist.db.dialects.backends import operations_of
 from persist.db.expressions.locking import lock_table
 from persist.db.operations.bounded_deletion import delete_rows
 from persist.db.operations.erasing import (
@@ -23,6 +22,7 @@ from persist.db.operations.erasing import (
     equal,
     followed,
 )
+from persist.db.operations.hidden_rows import may_be_hidden
 from persist.db.schema.base import json_key_set
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
@@ -77,7 +77,7 @@ class _Prompts(Erasable):
     def erase(self, work: UnitOfWork, keys: Sequence[Key]) -> Erased:
         work.select(lock_table(prompts))  # waits for transactions that refer to a prompt in a message not committed yet
         erased, digests = Erased(), {digest for (digest,) in keys}
-        if operations_of(work.runtime.dialect).role_seeing_some(work.select, [messages]) is not None:
+        if may_be_hidden(work, [messages]):
             there = work.found(select(prompts.c.digest).where(prompts.c.digest.in_(digests)), unreadable=OnUnreadable.LEAVE_OUT)
             erased.kept["system_prompts: row security may hide messages that name them"] = len(there)
             return erased

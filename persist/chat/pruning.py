@@ -7,9 +7,9 @@ from sqlalchemy import Table, func, or_, select, true
 
 from persist.chat.models import deltas, messages, part_blobs, parts, prompts, sessions, step_usage, turns
 from persist.chat.storage.turns import TURN, running_sessions
-from persist.db.dialects.backends import operations_of
 from persist.db.expressions.locking import lock_table
 from persist.db.operations.bounded_deletion import Below, Condition, Ids, Units, delete_rows
+from persist.db.operations.hidden_rows import may_be_hidden
 from persist.db.operations.pruning import LOOK, AgedRows, Cut, Pruning, Removed
 from persist.db.schema.base import json_key_set
 from persist.db.statements.prepared import Row
@@ -69,7 +69,7 @@ class _Prompts(Pruning):
     batch = LOOK
 
     def look(self, work: UnitOfWork, cut: Cut, after: Row | None) -> list[Row]:
-        if self._unsure(work):
+        if may_be_hidden(work, [messages]):
             return []
         query = select(prompts.c.digest).where(self._unnamed(cut)).order_by(prompts.c.digest).limit(LOOK)
         if after is not None:
@@ -84,7 +84,7 @@ class _Prompts(Pruning):
         return removed
 
     def tally(self, work: UnitOfWork, cut: Cut, earlier: Sequence[Pruning]) -> Removed | None:
-        if self._unsure(work):
+        if may_be_hidden(work, [messages]):
             return Removed()
         staying: Condition = true()
         if SESSIONS in earlier:
@@ -94,10 +94,6 @@ class _Prompts(Pruning):
         found: Sequence[Row] = work.found(select(func.count()).select_from(prompts).where(self._unnamed(cut, staying)))
         counted.rows[prompts.name] += int(found[0][0])
         return counted
-
-    def _unsure(self, work: UnitOfWork) -> bool:
-        """Whether row security may hide messages that name a prompt, so that none is known to be unnamed."""
-        return operations_of(work.runtime.dialect).role_seeing_some(work.select, [messages]) is not None
 
     def _unnamed(self, cut: Cut, among: Condition | None = None) -> Condition:
         """Old prompts that no message names, or none of those `among` the messages."""

@@ -14,9 +14,9 @@ from typing import Annotated, Any
 from pydantic import AwareDatetime, Field, TypeAdapter
 from sqlalchemy import bindparam, delete, or_, select, update
 
-from persist.db.dialects.backends import operations_of
 from persist.db.dialects.findings import Problem, Severity
 from persist.db.operations.erasing import SELECTORS, Erased, Key
+from persist.db.operations.hidden_rows import role_seeing_some
 from persist.db.schema.base import table_of
 from persist.db.schema.column_types import Label
 from persist.db.schema.meta_table import Meta
@@ -137,7 +137,7 @@ def unfinished(work: UnitOfWork) -> Unfinished:
 
 def role(work: UnitOfWork) -> str | None:
     """The database role of this process if row security shows it some rows alone; None if it sees all."""
-    return operations_of(work.runtime.dialect).role_seeing_some(work.select, [TABLES["chat_messages"]])
+    return role_seeing_some(work, [TABLES["chat_messages"]])
 
 
 def mark_of(work: UnitOfWork, id: str) -> Mark | None:
