@@ -1,5 +1,7 @@
 """One row that cannot be read: what lists, gets, claims and ends make of it, on both databases and both faces."""
 
+import sqlite3
+from contextlib import closing
 from datetime import timedelta
 from typing import Any
 
@@ -29,6 +31,23 @@ def test_a_get_names_table_key_and_column(runs: Any) -> None:
     assert "persist doctor --fix" in str(error)
     with runs.read() as tx:
         assert tx.workflows.runs.get("good").context == {"a": 1}
+
+
+def test_an_error_that_is_kept_keeps_no_lock(sqlite_store: Any) -> None:
+    """A cursor that was left half read, in the traceback of the error, would keep the lock of its connection on the file."""
+    with sqlite_store.begin() as tx:
+        session = tx.chat.sessions.create(agent="a", model="m").id
+        tx.chat.messages.append(session, role="assistant", parts=[{"type": "text", "text": "hello"}], id="m")
+        run = tx.workflows.runs.create("triage", **ABOUT).id
+    with closing(sqlite3.connect(sqlite_store.runtime.dialect.path, isolation_level=None, timeout=0)) as raw:
+        raw.execute("UPDATE chat_messages SET session_id = CAST(x'fffe' AS TEXT)")
+        with pytest.raises(UnreadableRow) as caught, sqlite_store.begin() as tx:
+            tx.chat.messages.cursor(session, "m")
+        for phase in ("build", "ship"):
+            raw.execute("UPDATE workflow_runs SET current_phase = ?", (phase,))
+            with sqlite_store.begin() as tx:
+                assert tx.workflows.runs.append_phase(run, phase).current_phase == phase
+    assert caught.value.key == ("m",)
 
 
 def test_a_claim_passes_it_by(runs: Any) -> None:

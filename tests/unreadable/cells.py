@@ -5,7 +5,7 @@ All of it happens in one transaction that is undone, so that the next cell finds
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,6 @@ from sqlalchemy import Boolean, Column, Float, Integer, LargeBinary, Table, Type
 from persist.db.dialects.sqlite.row_guards import lift_row_guards
 from persist.db.schema.column_types import EnumText, Json
 from persist.db.schema.instants import Instant
-from persist.db.schema.row_guards import GUARDS
 from persist.errors import PersistError
 from persist.schema.metadata import domain_of, metadata
 from tests.statemachines.both_databases import Undo
@@ -88,7 +87,6 @@ def spoil(tx: Any, cell: Cell) -> bool:
     if work.runtime.dialect.schema is None:
         driver.execute("PRAGMA ignore_check_constraints=ON")
         driver.execute("PRAGMA defer_foreign_keys=ON")
-        restore = lift_row_guards(driver) if GUARDS in cell.table.info else bool
         try:
             return bool(
                 driver.execute(_statement(cell.table, f'"{cell.table.name}"', cell.column, cell.value, cell.place)).rowcount
@@ -96,7 +94,6 @@ def spoil(tx: Any, cell: Cell) -> bool:
         except sqlite3.Error:
             return False
         finally:
-            restore()
             driver.execute("PRAGMA ignore_check_constraints=OFF")
     try:
         with driver.transaction():
@@ -104,6 +101,37 @@ def spoil(tx: Any, cell: Cell) -> bool:
             return bool(driver.execute(_statement(cell.table, name, cell.column, cell.value, cell.place)).rowcount)
     except psycopg.Error:
         return False
+
+
+@contextmanager
+def spoilt_beforehand(path: Path, cell: Cell) -> Iterator[bool]:
+    """A cell of a table with row guards, spoilt by another connection in the block; False as for `spoil`.
+
+    Every connection reads the schema again after the guards were taken away and brought back, which takes longer than the verbs:
+    once per cell is enough.
+    """
+    name, column = cell.table.name, cell.column
+    with closing(sqlite3.connect(path, isolation_level=None)) as raw:
+        raw.execute("PRAGMA synchronous=OFF")
+        raw.execute("PRAGMA ignore_check_constraints=ON")
+        found = raw.execute(f'SELECT rowid, "{column}" FROM {name} ORDER BY rowid LIMIT 1 OFFSET {cell.place}').fetchall()
+        spoilt = bool(found) and _written(raw, f'UPDATE {name} SET "{column}" = {cell.value} WHERE rowid = ?', found[0][0])
+        yield spoilt
+        if spoilt:
+            assert _written(raw, f'UPDATE {name} SET "{column}" = ? WHERE rowid = ?', found[0][1], found[0][0])
+
+
+def _written(raw: sqlite3.Connection, statement: str, *values: Any) -> bool:
+    """Whether the statement changed a row, in a transaction of its own that no row guard sees."""
+    raw.execute("BEGIN IMMEDIATE")
+    restore = lift_row_guards(raw)
+    try:
+        return bool(raw.execute(statement, values).rowcount)
+    except sqlite3.Error:
+        return False
+    finally:
+        restore()
+        raw.execute("COMMIT")
 
 
 def _driver(tx: Any) -> Any:

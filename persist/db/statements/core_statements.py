@@ -31,6 +31,7 @@ def fetched(
         if not rows or _fit(rows, kinds):
             return rows
     except Exception as error:
+        result.close()  # the traceback of an error that somebody keeps would keep it open, and on SQLite its snapshot of the file
         if not isinstance(statement, Select):
             raise
         return _cell_by_cell(connection, execute, reader, statement, values, by, error)

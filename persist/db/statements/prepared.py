@@ -156,7 +156,7 @@ class CompiledStatement:
             rows = cursor.fetchall()
             return self._decoded(rows)
         except Exception as error:
-            return self._reread(driver, values, rows, error, by, getattr(cursor, "reloaded", None))
+            return self._reread(driver, values, rows, error, by, cursor)
 
     def one(self, driver: Driver, values: Mapping[str, Any], by: By = RAISING) -> Row | None:
         """Execute; the first row, decoded, or None."""
@@ -169,8 +169,7 @@ class CompiledStatement:
                 self._check_types(types)
             return row if self._decoders is None else _decode(row, self._decoders)
         except Exception as error:
-            reload = getattr(cursor, "reloaded", None)
-            rows = self._reread(driver, values, None if row is None else [row], error, by, reload)
+            rows = self._reread(driver, values, None if row is None else [row], error, by, cursor)
             return rows[0] if rows else None
 
     def chunks(self, cursor: Any, values: Mapping[str, Any], rows: int, by: By = RAISING) -> Iterator[list[Row]]:
@@ -190,13 +189,17 @@ class CompiledStatement:
         rows: list[Row] | None,
         error: Exception,
         by: By,
-        reload: Callable[[Any], list[Row]] | None = None,
+        cursor: Any = None,
     ) -> list[Row]:
         """Decode the rows cell by cell, after an error of the driver or of a decoder.
 
-        `rows` is None if the driver failed to fetch them. `reload` then fetches them from the same answer. Without it a query is
-        executed again; a writing statement is not, and raises.
+        `rows` is None if the driver failed to fetch them. A cursor of a pipeline then fetches them from the same answer
+        (`reloaded`). Without one a query is executed again; a writing statement is not, and raises. Another cursor is closed: the
+        traceback of an error that somebody keeps would keep it open, and on SQLite the connection its snapshot of the file.
         """
+        reload: Callable[[Any], list[Row]] | None = getattr(cursor, "reloaded", None)
+        if cursor is not None and reload is None:
+            cursor.close()
         if rows is None:
             if not self._reader.refused(error):
                 raise error
