@@ -12,6 +12,7 @@ from sqlalchemy import make_url
 
 from persist import Store
 from persist.testing import FrozenClock
+from tests.maintenance.moving import CROSSING, PAIRS, Pair, new_url
 from tests.schema.filling import fill
 
 
@@ -22,6 +23,21 @@ def filled_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with Store.open(f"sqlite:///{path}", clock=clock) as store, ExitStack() as stack:
         fill(store, clock, stack)
     return path
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Tests that move rows do so from either database to the other; those of `every_way` to another of its own kind, too."""
+    if "pair" in metafunc.fixturenames:
+        marked = metafunc.definition.get_closest_marker("every_way") is not None
+        every = marked or metafunc.config.getoption("--every-way")
+        metafunc.parametrize("pair", PAIRS if every else CROSSING, indirect=True)
+
+
+@pytest.fixture
+def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Pair:
+    """The URLs of two databases: the source and the target."""
+    source, target = str(request.param).split("-")
+    return new_url(request, source, tmp_path, "source.db"), new_url(request, target, tmp_path, "target.db")
 
 
 @pytest.fixture

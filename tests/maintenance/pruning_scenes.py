@@ -62,8 +62,11 @@ def everything(url: str) -> None:
 
 @contextmanager
 def forty_days_later(url: str) -> Iterator[Store]:
-    """A store over what `everything` made, forty days after all of it happened, and less than forty-one."""
+    """A store over what `everything` made, forty days after all of it happened, and less than forty-one.
+
+    Nobody waits for its lock, so it need not pause between two transactions.
+    """
     clock = FrozenClock()
     clock.advance(delta=40 * DAY + timedelta(hours=1))
-    with Store.open(url, clock=clock) as store:
+    with Store.open(url, clock=clock, sleep=lambda seconds: None) as store:
         yield store

@@ -17,18 +17,13 @@ from persist.maintenance import copy, quarantined
 from persist.maintenance.setting_aside import quarantine
 from persist.schema.metadata import metadata
 from persist.testing import FrozenClock
+from tests.contract.faces import every_way
 from tests.maintenance.filled import filled
-from tests.maintenance.moving import PAIRS, Pair, checksums, new_url, opened
+from tests.maintenance.moving import Pair, checksums, new_url, opened
 from tests.schema.filling import LONG, fill, transcript
 from tests.schema.places import Place
 
 SEEDED = {"_meta", "message_types", "exchange_cursors"}
-
-
-@pytest.fixture(params=PAIRS)
-def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Pair:
-    source, target = str(request.param).split("-")
-    return new_url(request, source, tmp_path, "source.db"), new_url(request, target, tmp_path, "target.db")
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -50,6 +45,7 @@ def _set_aside(store: Store, clock: FrozenClock) -> None:
         tx._work.change(insert(quarantine).values(id="qua_1", group_id="qua_1", position=0, contents=contents, **row))
 
 
+@every_way
 def test_everything_arrives(pair: Pair, clock: FrozenClock) -> None:
     with Store.open(pair[0], clock=clock, settings=LONG) as source, Store.open(pair[1]) as target, ExitStack() as stack:
         fill(source, clock, stack)  # a turn runs, and its text is not folded yet

@@ -16,16 +16,10 @@ from persist.single_owner_files.instances import open_instance, open_workspace
 from persist.single_owner_files.run_files import create_run_file
 from persist.testing import FrozenClock
 from tests.maintenance.filled import filled
-from tests.maintenance.moving import PAIRS, Pair, many, new_url, opened
+from tests.maintenance.moving import Pair, many, new_url, opened
 from tests.schema.filling import transcript
 from tests.schema.places import Place
 from tests.subprocesses import Worker
-
-
-@pytest.fixture(params=PAIRS)
-def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Pair:
-    source, target = str(request.param).split("-")
-    return new_url(request, source, tmp_path, "source.db"), new_url(request, target, tmp_path, "target.db")
 
 
 @pytest.mark.parametrize("table", ["chat_sessions", "branches"])

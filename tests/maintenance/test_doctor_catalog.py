@@ -7,6 +7,7 @@ import pytest
 from sqlalchemy import Column, Integer, MetaData, Table
 
 from persist import Store
+from persist.db.dialects.postgres import catalog
 from persist.db.dialects.sqlite.catalog import expected_catalog
 from persist.maintenance import doctor
 from persist.schema.metadata import HEAD
@@ -189,8 +190,9 @@ def test_tables_of_a_host_are_no_finding(own_database_url: str, clock: FrozenClo
 
 
 def test_without_the_right_to_make_a_schema_names_are_compared(
-    own_postgres_url: str, clock: FrozenClock, new_role: Callable[[str], str]
+    own_postgres_url: str, clock: FrozenClock, new_role: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(catalog, "_expected", {})  # what this process has compared before
     place = filled(own_postgres_url, clock)
     reader = new_role(own_postgres_url)
     with Store.open(reader, clock=clock, read_only=True) as store:
@@ -198,6 +200,15 @@ def test_without_the_right_to_make_a_schema_names_are_compared(
     place.run(f"DROP INDEX persist.{LEASED}")
     with Store.open(reader, clock=clock, read_only=True) as store:
         assert codes(doctor(store)) == ["catalog_by_name", "index_missing"]
+
+
+def test_a_process_creates_a_schema_to_compare_with_once(
+    own_postgres_url: str, clock: FrozenClock, new_role: Callable[[str], str]
+) -> None:
+    with opened(filled(own_postgres_url, clock), clock) as store:
+        assert doctor(store) == []
+    with Store.open(new_role(own_postgres_url), clock=clock, read_only=True) as reader:
+        assert doctor(reader) == []  # a role that may not create one
 
 
 def test_a_newer_schema_is_no_drift(own_database_url: str, clock: FrozenClock) -> None:

@@ -15,16 +15,11 @@ from persist.schema.metadata import HEAD
 from persist.single_owner_files.instances import open_instance
 from persist.single_owner_files.run_files import create_run_file
 from persist.testing import FrozenClock
+from tests.contract.faces import every_way
 from tests.maintenance.filled import filled
-from tests.maintenance.moving import PAIRS, Pair, checksums, new_url, opened
+from tests.maintenance.moving import Pair, checksums, opened
 from tests.schema.filling import LONG, PROMPT, fill, transcript
 from tests.schema.places import Place
-
-
-@pytest.fixture(params=PAIRS)
-def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Pair:
-    source, target = str(request.param).split("-")
-    return new_url(request, source, tmp_path, "source.db"), new_url(request, target, tmp_path, "target.db")
 
 
 @pytest.fixture
@@ -36,6 +31,7 @@ def lines(file: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
 
 
+@every_way
 def test_a_whole_store_comes_back(pair: Pair, clock: FrozenClock, file: Path) -> None:
     filled(pair[0], clock)
     with opened(*pair) as (source, target):

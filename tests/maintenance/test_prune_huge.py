@@ -60,8 +60,11 @@ def errors(store: Store) -> list[str]:
     return [f"{one.code}: {one.message}" for one in doctor(store) if one.severity == Severity.ERROR]
 
 
-@pytest.mark.parametrize("rows", [1], indirect=True)
-@pytest.mark.parametrize("what", DOMAINS)
+IN_PARTS = [(what, 10 if what == "conversations" else 1) for what in DOMAINS]
+"""Domains, and rows of a transaction: one at a time a conversation of 143 places would be looked at in 300 transactions."""
+
+
+@pytest.mark.parametrize(("what", "rows"), IN_PARTS, indirect=["rows"])
 def test_parts_delete_what_a_whole_deletes(database_url: str, monkeypatch: pytest.MonkeyPatch, rows: int, what: str) -> None:
     everything(database_url)
     with forty_days_later(database_url) as store:

@@ -10,19 +10,15 @@ from persist.errors import CopyUnfinished
 from persist.maintenance import copy, copy_resumably
 from persist.schema import migrate
 from persist.testing import FrozenClock
+from tests.contract.faces import every_way
 from tests.maintenance.filled import filled
-from tests.maintenance.moving import PAIRS, Pair, many, new_url, opened
+from tests.maintenance.moving import Pair, many, new_url, opened
 from tests.maintenance.resuming import StoppedError, interrupted, resumed, resumed_checksums, stopping_at
 from tests.schema.filling import LONG, fill, transcript
 from tests.schema.places import Place
 
 
-@pytest.fixture(params=PAIRS)
-def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Pair:
-    source, target = str(request.param).split("-")
-    return new_url(request, source, tmp_path, "source.db"), new_url(request, target, tmp_path, "target.db")
-
-
+@every_way
 def test_it_copies_what_a_copy_copies(pair: Pair, clock: FrozenClock, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     other = new_url(request, "postgres" if "postgres" in pair[1] else "sqlite", tmp_path, "other.db")
     with Store.open(pair[0], clock=clock, settings=LONG) as source, ExitStack() as stack:

@@ -10,18 +10,12 @@ from persist import CopyUnfinished, Store, Unavailable
 from persist.maintenance import copy_resumably
 from persist.testing import FrozenClock
 from tests.maintenance.filled import filled
-from tests.maintenance.moving import PAIRS, Pair, checksums, many, new_url, opened
+from tests.maintenance.moving import Pair, checksums, many, new_url, opened
 from tests.schema.filling import transcript
 from tests.schema.places import Place
 from tests.subprocesses import Worker
 
 WORKER = "tests.maintenance.resumable_worker"
-
-
-@pytest.fixture(params=PAIRS)
-def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Pair:
-    source, target = str(request.param).split("-")
-    return new_url(request, source, tmp_path, "source.db"), new_url(request, target, tmp_path, "target.db")
 
 
 def killed_after(pair: Pair, steps: int) -> bool:

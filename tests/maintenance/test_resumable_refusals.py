@@ -11,15 +11,9 @@ from persist.errors import Conflict, CopyUnfinished, InvalidValue, StoreCorrupt
 from persist.maintenance import copy_resumably
 from persist.testing import FrozenClock
 from tests.maintenance.filled import filled
-from tests.maintenance.moving import PAIRS, Pair, checksums, many, new_url, opened
+from tests.maintenance.moving import Pair, checksums, many, new_url, opened
 from tests.maintenance.resuming import interrupted, resumed, resumed_checksums, stopping_at
 from tests.schema.places import Place
-
-
-@pytest.fixture(params=PAIRS)
-def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Pair:
-    source, target = str(request.param).split("-")
-    return new_url(request, source, tmp_path, "source.db"), new_url(request, target, tmp_path, "target.db")
 
 
 def test_a_target_with_rows_is_refused_and_stays_as_it_is(pair: Pair, clock: FrozenClock) -> None:

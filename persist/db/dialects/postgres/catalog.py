@@ -1,6 +1,7 @@
 """Compares a Postgres schema with a temporary one that is created from the models and rolled back."""
 
 import secrets
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, MetaData, text
@@ -36,6 +37,12 @@ _INDEXES = """
     WHERE c.relnamespace = :schema ::regnamespace
       AND NOT EXISTS (SELECT 1 FROM pg_catalog.pg_constraint n WHERE n.conindid = i.indexrelid AND n.contype <> 'f')"""
 
+_SERVER = text("SELECT version(), current_setting('quote_all_identifiers')")
+"""What the text of a definition depends on beside the models."""
+_expected: dict[tuple[Any, ...], Catalog] = {}
+"""The catalogs that the models define, by server and tables: a schema of all tables is created once and not for each tenant."""
+_MAX_EXPECTED = 4
+
 
 def compare(dialect: "Dialect", ask: Ask, metadata: MetaData) -> Catalogs:
     """Compare definitions if the role may create a schema for comparison, else only names."""
@@ -54,10 +61,18 @@ def compare(dialect: "Dialect", ask: Ask, metadata: MetaData) -> Catalogs:
 
 def _definitions(connection: Connection, schema: str, metadata: MetaData) -> Catalogs:
     found = _read(connection.execute, schema)
-    beside = f"persist_doctor_{secrets.token_hex(8)}"
-    connection.execute(CreateSchema(beside))
-    metadata.create_all(connection.execution_options(schema_translate_map={SCHEMA_TOKEN: beside}), checkfirst=False)
-    return Catalogs(_read(connection.execute, beside), found)
+    server = connection.execute(_SERVER).one()
+    key = (*server, metadata, frozenset(metadata.tables))
+    expected = _expected.get(key)
+    if expected is None:
+        beside = f"persist_doctor_{secrets.token_hex(8)}"
+        connection.execute(CreateSchema(beside))
+        metadata.create_all(connection.execution_options(schema_translate_map={SCHEMA_TOKEN: beside}), checkfirst=False)
+        expected = MappingProxyType(_read(connection.execute, beside))
+        if len(_expected) == _MAX_EXPECTED:
+            _expected.clear()
+        _expected[key] = expected
+    return Catalogs(expected, found)
 
 
 def _read(ask: Any, schema: str) -> Catalog:
