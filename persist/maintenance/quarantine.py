@@ -88,17 +88,23 @@ def restore_row(store: Store, id: str) -> list[Quarantined]:
         rows = work.rows(_GROUP, group=group)
         entries = [_value(row) for row in rows]
         contents = [loads(row[-1]) for row in rows]
-        with work.whole_tables.without_row_guards(), work.whole_tables.raw_rows() as raw:
+        let_go = [one for content in contents for one in content.get("let_go", ())]
+        changed = [_table(name) for name in {*(entry.table for entry in entries), *(one["table"] for one in let_go)}]
+        with work.whole_tables.without_row_guards(changed), work.whole_tables.raw_rows() as raw:
             restoring = _Restoring(work, raw)
             for entry, content in zip(entries, contents, strict=True):
                 restoring.row(entry, content)
             restoring.check_parents()
             restoring.tell()
-            for one in (one for content in contents for one in content.get("let_go", ())):
+            for one in let_go:
                 restoring.hold_again(one)
         work.run(_LEAVE, group=group)
         settle(work, restoring.rows)
     return entries
+
+
+def _table(name: str) -> Table:
+    return metadata.tables[f"{SCHEMA_TOKEN}.{name}"]
 
 
 class _Restoring:
@@ -112,7 +118,7 @@ class _Restoring:
         name = f"{entry.table} {entry.key}"
         if content["database"] != self._raw.word:
             raise Conflict(f"{name} was kept by {content['database']}, in forms that this database does not have.")
-        table, cells = metadata.tables[f"{SCHEMA_TOKEN}.{entry.table}"], content["row"]
+        table, cells = _table(entry.table), content["row"]
         if unknown := cells.keys() - {*self._raw.names(table)}:
             raise Conflict(f"{entry.table} has no column {sorted(unknown)[0]} any more, which {name} had.")
         if "replaced" in content:
@@ -152,7 +158,7 @@ class _Restoring:
 
     def hold_again(self, let_go: Mapping[str, Any]) -> None:
         """Restore a reference that was set to NULL, unless its row is gone or refers to another row now."""
-        table, was = metadata.tables[f"{SCHEMA_TOKEN}.{let_go['table']}"], let_go["was"]
+        table, was = _table(let_go["table"]), let_go["was"]
         found = self._raw.find(table, let_go["key"])
         if found and all(self._raw.cells(table, found[0])[name] is None for name in was):
             if self._told:

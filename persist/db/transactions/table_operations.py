@@ -1,6 +1,6 @@
 """Operations of a transaction on whole tables, for the event log and for maintenance."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -9,6 +9,8 @@ from sqlalchemy import Connection, Table
 from persist.db.changes.event_streams import LogTables
 from persist.db.dialects.backends import event_guards_of, lift_row_guards, raw_rows_of, strict_guard_ddl
 from persist.db.dialects.interface import Dialect
+from persist.db.schema.raw_writes import LOGGED
+from persist.db.schema.row_guards import GUARDS
 
 if TYPE_CHECKING:
     from persist.db.dialects.raw_rows import RawRows
@@ -82,8 +84,14 @@ class TableOperations:
             self._connection.exec_driver_sql(statement)
 
     @contextmanager
-    def without_row_guards(self) -> Iterator[None]:
-        """Inside the block the transaction may carry or repair rows that break rules. After an error, roll it back."""
+    def without_row_guards(self, tables: Iterable[Table] | None = None) -> Iterator[None]:
+        """Inside the block the transaction may carry or repair rows that break rules. After an error, roll it back.
+
+        `tables`: all whose rows change; nothing is lifted where none of them has triggers. None: any may.
+        """
+        if tables is not None and not any(GUARDS in table.info or LOGGED in table.info for table in tables):
+            yield
+            return
         restore = lift_row_guards(self._dialect, self._dialect.transactions.driver_of(self._connection))
         yield
         restore()
