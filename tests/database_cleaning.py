@@ -43,8 +43,8 @@ SELECT (SELECT array_agg((n.nspname, c.relname, c.relkind, c.reloptions, c.relac
        (SELECT count(*) FROM pg_proc),
        (SELECT array_agg(n.nspname || coalesce(n.nspacl::text, '') ORDER BY n.nspname)::text FROM pg_namespace n
             WHERE n.nspname !~ '^pg_(temp|toast_temp)'),
-       (SELECT count(*) FROM pg_db_role_setting s JOIN pg_database d ON d.oid = s.setdatabase
-            WHERE d.datname = current_database()),
+       (SELECT array_agg(s.setconfig::text ORDER BY s.setrole)::text FROM pg_db_role_setting s
+            JOIN pg_database d ON d.oid = s.setdatabase WHERE d.datname = current_database()),
        (SELECT count(*) FROM pg_publication), (SELECT count(*) FROM pg_event_trigger), (SELECT count(*) FROM pg_policy)
 """
 
