@@ -17,7 +17,6 @@ from tests.distributed_server import is_cluster
 
 SCHEMA = "persist"
 _ORDER = {str(table.name): number for number, table in enumerate(metadata.sorted_tables)}
-"""Rows come after those that they refer to."""
 MARK = "persist-tests-kept"
 """How a server's list of connections calls those that are kept for the next test."""
 
@@ -44,8 +43,8 @@ SELECT (SELECT array_agg((n.nspname, c.relname, c.relkind, c.reloptions, c.relac
        (SELECT count(*) FROM pg_proc),
        (SELECT array_agg(n.nspname || coalesce(n.nspacl::text, '') ORDER BY n.nspname)::text FROM pg_namespace n
             WHERE n.nspname !~ '^pg_(temp|toast_temp)'),
-       (SELECT count(*) FROM pg_db_role_setting s JOIN pg_database d ON d.oid = s.setdatabase
-            WHERE d.datname = current_database()),
+       (SELECT array_agg(s.setconfig::text ORDER BY s.setrole)::text FROM pg_db_role_setting s
+            JOIN pg_database d ON d.oid = s.setdatabase WHERE d.datname = current_database()),
        (SELECT count(*) FROM pg_publication), (SELECT count(*) FROM pg_event_trigger), (SELECT count(*) FROM pg_policy)
 """
 
@@ -64,6 +63,11 @@ SELECT sum(pg_stat_get_tuples_inserted(c) + pg_stat_get_tuples_updated(c) + pg_s
 _SUM = sql.SQL("SELECT {}, count(*), sum(hashtextextended(t::text, 0)) FROM {} t")
 
 
+def order(name: str) -> int:
+    """A key to sort tables by, so that rows come after those that they refer to: a cluster checks this whatever it is told."""
+    return _ORDER.get(name, -1)
+
+
 def cleaner(url: str) -> psycopg.Connection[Any]:
     """A connection to clean the database by: its deletes go in any order, and fire no trigger, except on a cluster."""
     connection = psycopg.connect(url, autocommit=True)
@@ -79,7 +83,7 @@ class Clean:
         self._structure = fresh.execute(_STRUCTURE).fetchone()
         query = "SELECT tablename FROM pg_tables WHERE schemaname = %s ORDER BY tablename"
         found = [name for (name,) in fresh.execute(query, (SCHEMA,))]
-        self._tables = sorted(found, key=lambda name: _ORDER.get(name, -1))
+        self._tables = sorted(found, key=order)
         probe = sql.SQL("SELECT {}, pg_total_relation_size({}) WHERE EXISTS (SELECT FROM {})")
         probes = [probe.format(name, _table(name).as_string(fresh), _table(name)) for name in self._tables]
         self._probes = sql.SQL(" UNION ALL ").join(probes).as_string(fresh)

@@ -18,7 +18,7 @@ from psycopg import sql
 
 from persist import Store
 from persist.testing import FrozenClock
-from tests.database_cleaning import SCHEMA, cleaner
+from tests.database_cleaning import SCHEMA, cleaner, order
 from tests.database_pool import Databases
 
 Fill = Callable[[str], object]
@@ -107,10 +107,12 @@ class Rows:
     def put(self, url: str) -> None:
         """Replace by them what a migrated database has."""
         with cleaner(url) as connection, connection.transaction():
-            for name, content in self._tables.items():
+            names = sorted(self._tables, key=order)
+            for name in reversed(names):
                 connection.execute(sql.SQL("DELETE FROM {}").format(_table(name)))
+            for name in names:
                 with connection.cursor().copy(sql.SQL("COPY {} FROM STDIN (FORMAT binary)").format(_table(name))) as copied:
-                    copied.write(content)
+                    copied.write(self._tables[name])
             for name, last in self._sequences:
                 connection.execute("SELECT setval(%s::regclass, %s)", (_table(name).as_string(connection), last))
 

@@ -102,8 +102,7 @@ class _Copy:
             sums[table] = self._table(table)
         self.target.bulk.end_loading()
         if self.logs:  # the log was copied completely, and the copy continues it
-            self.target.work.whole_tables.number_events(LOG_TABLES)
-            self.target.work.whole_tables.guard(logged_tables(TABLES), LOG_TABLES)
+            self.target.work.whole_tables.guard_log(logged_tables(TABLES), LOG_TABLES)
         if self.strict:
             self.target.work.whole_tables.guard_strictly(STRICT_TABLES)
         for table in TABLES:

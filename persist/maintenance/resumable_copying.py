@@ -214,8 +214,7 @@ class _ResumableCopy:
                 if highest is not None:
                     target.bulk.go_on_after(table, highest)
             if any(row[0] == EVENTS for row in rows):  # the log was copied completely, and the copy continues it
-                target.work.whole_tables.number_events(LOG_TABLES)
-                target.work.whole_tables.guard(logged_tables(TABLES), LOG_TABLES)
+                target.work.whole_tables.guard_log(logged_tables(TABLES), LOG_TABLES)
             take_positions(target.work)
         return checksum
 

@@ -68,12 +68,14 @@ _CURRENT = Statement(select(_S.id, _S.new_status, _S.metadata).where(_of_owner).
 _GIVEN = (_S.instance_id, _S.occurred_at, _S.new_status, _S.metadata)
 _newest = select(func.max(_every_entry.c.id)).where(_every_entry.c.instance_id == param("new_instance_id")).scalar_subquery()
 # inserted only if no other entry came after the one that was read: compare-and-swap between concurrent writers
+# FROM the mark that was just counted: without a table, Citus would number the entry on the tenant's node, whose numbers lie
+# apart from those of others, and would be lower on the node to which the tenant moves
 _ADD = Statement(
     insert(status_log)
     .from_select(
         _GIVEN,
         select(*(bindparam(f"new_{column.name}", type_=column.type) for column in _GIVEN)).where(
-            func.coalesce(_newest, 0) == bindparam("seen", type_=Int64())
+            STATUS_LOG.is_mark_of("new_instance_id"), func.coalesce(_newest, 0) == bindparam("seen", type_=Int64())
         ),
     )
     .returning(_S.id)

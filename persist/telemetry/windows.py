@@ -8,7 +8,7 @@ instance's window: writers proceed in the order in which they count.
 
 from typing import Any, Protocol, TypeVar
 
-from sqlalchemy import BigInteger, Table, Text, bindparam, delete, func, select, tuple_
+from sqlalchemy import BigInteger, ColumnElement, Table, Text, and_, bindparam, delete, func, literal, select, tuple_
 
 from persist.db.changes.batch import Batch, Pending
 from persist.db.expressions.upsert import insert_missing, merge
@@ -64,6 +64,10 @@ class Window:
         self._full = Statement(select(owner).group_by(owner).having(too_many).order_by(owner).limit(_INSTANCES_PER_BATCH))
         self._cut = Statement(cut)
         self._cut_if_due = Statement(cut.where(_is_nth.scalar_subquery()))
+
+    def is_mark_of(self, owner: str) -> ColumnElement[bool]:
+        """The condition of the row of `window_marks` that counts the inserts of the instance in the parameter `owner`."""
+        return and_(_W.instance_id == bindparam(owner, type_=_TEXT), _W.window == literal(self.name, _TEXT))
 
     def count(self, batch: Batch, owner: str) -> Pending[Row | None]:
         """Count an insert of the instance; the number of inserts so far, which `number_of` reads."""

@@ -1,4 +1,5 @@
-"""A tenant moves between the nodes of a Citus cluster while recorders and workers write to it, and nothing is lost.
+"""A tenant moves between the nodes of a Citus cluster while recorders, workers and an agent's status log write to it, and nothing
+is lost.
 
 Collected only where `PERSIST_TEST_POSTGRES_URL` names a cluster's coordinator: see tests/distributed_server.py.
 """
@@ -33,8 +34,10 @@ def test_nothing_is_lost_while_a_tenant_moves(new_postgres_database: Callable[..
             sessions = [create(store) for _ in range(3)]
             said: dict[str, list[str]] = {session: [] for session in sessions}
             done: list[str] = []
+            statuses: list[int] = []
             loops = [threading.Thread(target=_record, args=(store, session, said[session], over)) for session in sessions]
             loops += [threading.Thread(target=_work, args=(store, f"w{number}", done, over)) for number in range(2)]
+            loops.append(threading.Thread(target=_tell, args=(store, statuses, over)))
             for loop in loops:
                 loop.start()
             places = []
@@ -55,6 +58,11 @@ def test_nothing_is_lost_while_a_tenant_moves(new_postgres_database: Callable[..
             assert len(done) > MOVES
             for run in done:
                 assert store.workflows.runs.get(run).status == "succeeded"
+            assert len(statuses) > MOVES
+            assert statuses == sorted(statuses)  # the order of the log, whichever node had the tenant
+            current = store.telemetry.status.current(instance_id="box")
+            assert current is not None
+            assert current.id >= statuses[-1]
         tenants.drop("acme", confirm="acme")
 
 
@@ -85,3 +93,16 @@ def _work(store: Store, name: str, done: list[str], over: threading.Event) -> No
                 done.append(runs.complete(lease).id)
         except PersistError:
             continue
+
+
+def _tell(store: Store, statuses: list[int], over: threading.Event) -> None:
+    """Record one status after the other; `statuses` has the ids of the entries that were acknowledged."""
+    number = 0
+    while not over.is_set():
+        number += 1
+        try:
+            entry = store.telemetry.status.record(str(number), instance_id="box")
+        except PersistError:
+            continue
+        assert entry is not None
+        statuses.append(entry.id)

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from persist import errors
+from persist.db.dialects.postgres.errors import DriverError, translate_error
 from persist.db.files.paths import check_path
 from persist.errors import PersistError
 from persist.quoting import shown
@@ -94,3 +95,20 @@ def test_a_long_value_is_cut_in_the_middle(value: str | bytes) -> None:
 
 def test_a_value_that_cannot_be_shown_is_named_by_its_type() -> None:
     assert shown(10**5000) == "a value of type int"
+
+
+@pytest.mark.parametrize(
+    ("text", "constraint"),
+    [
+        ('duplicate key value violates unique constraint "pk_chat_sessions_102010"', "pk_chat_sessions"),
+        ('insert or update on table "a_1" violates foreign key constraint "fk_a_b_1"', "fk_a_b"),
+        ('new row for relation "a_1" violates check constraint "ck_a_1"', "ck_a"),
+    ],
+)
+def test_what_a_node_of_a_cluster_refuses_in_a_copy_is_a_conflict(text: str, constraint: str) -> None:
+    """The coordinator calls it an internal error, as it calls others, which are no conflicts."""
+    refused = translate_error(DriverError("XX000", text, None, False, False), "app")
+    assert isinstance(refused, errors.Conflict)
+    assert (refused.constraint, text in str(refused)) == (constraint, True)
+    other = translate_error(DriverError("XX000", "cache lookup failed", None, False, False), "app")
+    assert type(other) is errors.StoreError

@@ -63,6 +63,11 @@ class TableOperations:
         self._wrote(True)
         event_guards_of(self._dialect).create(self._connection, tables, log)
 
+    def guard_log(self, tables: Sequence[Table], log: LogTables) -> None:
+        """Number the events of older releases and guard the tables, unless the database takes no triggers."""
+        if self.number_events(log):
+            self.guard(tables, log)
+
     def unguarded(self, tables: Sequence[Table]) -> int:
         """How many of the tables have no guard."""
         return event_guards_of(self._dialect).missing(self._connection, tables)

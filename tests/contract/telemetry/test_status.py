@@ -73,6 +73,12 @@ def test_metadata_comes_back_as_it_was(store: Any, me: dict[str, str]) -> None:
         tx.telemetry.status.record("question", metadata={"x": float("nan")}, **me)
 
 
+def test_entries_are_numbered_by_one_sequence(store: Any) -> None:
+    """Order is by these numbers: a later entry has a greater one, wherever the database keeps the table."""
+    made = [write(store, "status", "record", word, instance_id=box) for box in "ab" for word in ("busy", "idle")]
+    assert [entry.id for entry in made] == [1, 2, 3, 4]
+
+
 @on_one_face
 @pytest.mark.parametrize("status", [*AgentStatus, "a word of tomorrow"])
 def test_every_word_is_a_status(store: Any, me: dict[str, str], status: str) -> None:

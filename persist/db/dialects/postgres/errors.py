@@ -1,5 +1,6 @@
 """Translates errors of Postgres and its drivers into PersistErrors."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +29,10 @@ _ENDS_CONNECTION = frozenset(("25P03", "25P04"))
 
 _ROLLED_BACK = _ENDS_CONNECTION | {"57014"}
 """SQLSTATEs that a transaction has no more once it is committed; the last one is that of a cancelled statement."""
+
+_OF_A_NODE = re.compile(r'violates (?:unique|foreign key|check|not-null|exclusion) constraint "(?P<name>[^"]*?)(?:_\d+)?"$')
+"""What a node of Citus says in the middle of a COPY. The coordinator passes it on, with the name of the node's own constraint,
+as an internal error, XX000. In another language than English it stays one."""
 
 
 def translation(psycopg: Any, database: str) -> Callable[[BaseException], PersistError | None]:
@@ -89,6 +94,8 @@ def translate_error(error: DriverError, database: str) -> PersistError:
     state, text = error.state, error.text.rstrip(".")
     if state == SQLSTATE:
         return EventLogSwitched()
+    if state == "XX000" and (refused := _OF_A_NODE.search(text)):
+        return Conflict(f"The database refuses the write: {text}.", constraint=refused["name"])
     if state.startswith("23"):
         return Conflict(f"The database refuses the write: {text}.", constraint=error.constraint)
     if state in ("40001", "40P01", "55P03"):

@@ -221,7 +221,8 @@ def perform(connection: Connection, schema: str, step: Step, *, writers_go_on: b
     here = {"schema_translate_map": {None: schema}}
     if connection.execute(text(_INDEX), {"schema": schema, "name": step.name}).first() is not None:
         # to be dropped, or what a killed upgrade has left, which serves no query and costs every writer
-        connection.execute(DropIndex(index), execution_options=here)
+        # IF EXISTS: Citus shows such an index on the coordinator where the tenant's node has none
+        connection.execute(DropIndex(index, if_exists=True), execution_options=here)
     if step.kind == StepKind.CREATE_INDEX:
         connection.execute(CreateIndex(index), execution_options=here)
 
