@@ -36,7 +36,7 @@ def test_sums_agree_with_calls_after_kills(store: Store, database_url: str) -> N
         ]
         days = tx.usage.by_day(owner="pruned").items
         hours = {one.starts_at: (one.calls, one.token_input) for one in tx.usage.by_hour(owner="pruned").items}
-        scopes = {one.group: one for one in tx.usage.by_group("scope", owner="trimmed").items}
+        scopes = {str(one.group): one for one in tx.usage.by_group("scope", owner="trimmed").items}
         (standing,) = tx.usage.budgets.standings()
         newest = {scope: _newest(tx, scope) for scope in scopes}
         stored = [tx.chat.sessions.get(id).total_tokens for id in sessions]

@@ -3,6 +3,7 @@
 import sys
 from datetime import UTC, datetime, timedelta
 from random import Random
+from typing import Any
 
 from persist import Store
 from persist.errors import StoreBusy
@@ -20,7 +21,7 @@ def main(url: str, name: str, session: str) -> None:
         while True:
             number += 1
             at = CUT + timedelta(minutes=random.randrange(-100, 100))
-            call = {"model": random.choice("ab"), "token_input": 3, "cost_usd_micros": 2}
+            call: dict[str, Any] = {"model": random.choice("ab"), "token_input": 3, "cost_usd_micros": 2}
             try:
                 store.telemetry.usage.sample(at=at, owner="pruned", instance_id="kept", key=f"{name}-{number}", **call)
                 store.usage.calls.record(at=at, owner="pruned", run_id="kept", **call)
