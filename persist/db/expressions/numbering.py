@@ -6,7 +6,7 @@ from sqlalchemy import BigInteger, cast, func, literal_column
 from sqlalchemy.sql.elements import ColumnElement
 
 MOST = 2**62
-"""Numbers from here on are not counted on from: they are nobody's, and the highest one has no successor."""
+"""Numbers from here on are not counted on from: no sequence gets there, and the highest of all has no successor."""
 
 
 def next_number(column: ColumnElement[Any]) -> ColumnElement[int]:
