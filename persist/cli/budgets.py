@@ -5,6 +5,7 @@ import click
 from persist.cli.database import Database, as_json, on_database, quiet
 from persist.cli.failures import Failed
 from persist.cli.listing import by_name, say_named
+from persist.cli.numbers import FloatRange
 from persist.cli.output import inline, instant, say, say_json
 from persist.cli.usage import cost
 from persist.usage.schemas import Budget, BudgetStanding, Period
@@ -32,7 +33,7 @@ def ls(database: Database, as_json: bool, quiet: bool) -> None:
 @click.argument("key")
 @on_database
 @click.option("--per", type=_PERIODS, default=str(Period.DAY), show_default=True, help="How often it begins anew.")
-@click.option("--cost", "dollars", type=click.FloatRange(0, 1e12), metavar="USD", help="How many US dollars.")
+@click.option("--cost", "dollars", type=FloatRange(0, 1e12), metavar="USD", help="How many US dollars.")
 @click.option("--tokens", type=click.IntRange(0), metavar="N", help="How many tokens: input, output and cached.")
 @click.option("--timezone", default="UTC", show_default=True, help="In which a day or month begins.")
 @as_json

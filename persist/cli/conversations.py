@@ -11,6 +11,7 @@ from persist.cli.conversation_lines import HEAD, SessionRow, message_lines, sess
 from persist.cli.database import Database, as_json, on_database, on_named_database, quiet
 from persist.cli.failures import Failed
 from persist.cli.groups import Group
+from persist.cli.numbers import FloatRange
 from persist.cli.output import Paint, columns, inline, instant, say, say_json, say_json_list
 from persist.cli.progress import Progress
 from persist.conversations import end_stale, import_runs, stale_sessions
@@ -169,7 +170,7 @@ def prune(database: Database, keep_days: int, keep_n: int, dry_run: bool, as_jso
 
 @conversations.command(short_help="End sessions that say they run and do not.")
 @on_named_database
-@click.option("--hours", type=click.FloatRange(min=0), default=24, show_default=True, help="For how long a session may run.")
+@click.option("--hours", type=FloatRange(min=0), default=24, show_default=True, help="For how long a session may run.")
 @click.option("--as", "status", type=click.Choice(_ENDS), default=_ENDS[0], show_default=True, help="What they become.")
 @click.option("--dry-run", is_flag=True, help="Change nothing.")
 @as_json

@@ -9,6 +9,7 @@ import click
 from persist.cli.database import as_json, quiet
 from persist.cli.groups import Group
 from persist.cli.log_lines import message_lines
+from persist.cli.numbers import FloatRange
 from persist.cli.output import Paint, columns, inline, instant, say, say_json, say_json_list
 from persist.errors import NotFound
 from persist.sessionlog import (
@@ -117,7 +118,7 @@ def show(session: str, home: Path, project: str | None, as_json: bool, quiet: bo
 @in_home
 @project
 @click.option("--since", type=click.IntRange(min=0), default=0, help="The index of the first line to print; 0 is the first.")
-@click.option("--poll", type=click.FloatRange(min=0.01), default=0.5, show_default=True, help="Seconds between two looks.")
+@click.option("--poll", type=FloatRange(min=0.01), default=0.5, show_default=True, help="Seconds between two looks.")
 @click.option("--until-result", is_flag=True, help="End after the line with the result of the run.")
 @as_json
 def tail(session: str, home: Path, project: str | None, since: int, poll: float, until_result: bool, as_json: bool) -> None:

@@ -9,6 +9,7 @@ import click
 from persist.cli.database import Database, as_json, on_database, quiet
 from persist.cli.event_lines import event_fields, summary
 from persist.cli.interrupts import Interrupted, Interrupts
+from persist.cli.numbers import FloatRange
 from persist.cli.output import Paint, inline, say, say_json
 from persist.events.schemas import ALL, Event
 from persist.events.watching import Watcher
@@ -18,7 +19,7 @@ from persist.events.watching import Watcher
 @click.argument("stream", default=ALL)
 @on_database
 @click.option("--after", type=click.IntRange(min=0), default=0, help="Begin after this number; 0 is before the first event.")
-@click.option("--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="End after so many seconds without an event.")
+@click.option("--timeout", type=FloatRange(min=0), metavar="SECONDS", help="End after so many seconds without an event.")
 @as_json
 @quiet("Print the events alone, and not which was the last.")
 def watch(database: Database, stream: str, after: int, timeout: float | None, as_json: bool, quiet: bool) -> None:

@@ -29,6 +29,7 @@ from persist.replay_streams.checkup import checkup as of_replay_streams
 from persist.schema.metadata import HEAD, metadata
 from persist.telemetry.checkup import checkup as of_telemetry
 from persist.transcripts.checkup import checkup as of_transcripts
+from persist.usage.checkup import checkup as of_usage
 from persist.workflows.checkup import checkup as of_workflows
 
 Checkup = Callable[[UnitOfWork], Iterator[Problem]]
@@ -97,6 +98,7 @@ CHECKUPS: dict[str, Checkup] = {
     "replay streams": of_replay_streams,
     "telemetry": of_telemetry,
     "transcripts": of_transcripts,
+    "usage": of_usage,
     "workflows": of_workflows,
 }
 """Every check by its subject, in the order in which the checks run. A domain with rules of its own has an entry."""

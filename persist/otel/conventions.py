@@ -61,13 +61,16 @@ def attributes_of(tokens: Tokens) -> dict[str, int]:
 
 
 def tokens_of(attributes: Any) -> Tokens | None:
-    """The tokens of a span's attributes, the cache's not in the input; None if it has none. Reasoning stays in the output."""
+    """The tokens of a span's attributes: the cache's not in the input, and reasoning not in the output. None if it has none."""
     total, output = _count(attributes, INPUT), _count(attributes, OUTPUT)
-    read, write = _count(attributes, CACHE_READ), _count(attributes, CACHE_WRITE)
-    if total is None and output is None and read is None and write is None:
+    read, write, reasoning = _count(attributes, CACHE_READ), _count(attributes, CACHE_WRITE), _count(attributes, REASONING)
+    if total is output is read is write is reasoning is None:
         return None
-    plain = None if total is None else max(0, total - (read or 0) - (write or 0))
-    return Tokens(plain, output, read, write)
+    return Tokens(_without(total, read, write), _without(output, reasoning), read, write, reasoning)
+
+
+def _without(total: int | None, *parts: int | None) -> int | None:
+    return None if total is None else max(0, total - sum(part or 0 for part in parts))
 
 
 def _count(attributes: Any, name: str) -> int | None:

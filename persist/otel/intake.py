@@ -115,7 +115,7 @@ def _of_model(call: ObservedCall) -> dict[str, Any]:
 
 
 def _with(output: int | None, reasoning: int | None) -> int | None:
-    """Stored usage counts reasoning as output."""
+    """The output of a stored call, of which reasoning is a part."""
     return output if reasoning is None else (output or 0) + reasoning
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from sqlalchemy import bindparam, case, func, insert, literal, or_, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
+from persist.db.expressions.numbering import has_next, next_number
 from persist.db.expressions.saturating_sum import whole_total
 from persist.db.expressions.upsert import merging
 from persist.db.statements.prepared import Statement, param
@@ -21,8 +22,7 @@ from persist.telemetry.models import usage_samples, window_marks
 from persist.telemetry.schemas import UsageSample, UsageTotals
 from persist.telemetry.windows import USAGE_SAMPLES, number_of
 from persist.usage.schemas import Source
-from persist.usage.spending import refuse
-from persist.usage.writing import Call, begin, end, window_of, write
+from persist.usage.writing import Call, begin, end, refuse_unless_counted, window_of, write
 
 FIGURES = ("token_input", "token_output", "token_cache_read", "token_cache_write", "cost_usd_micros")
 
@@ -33,8 +33,8 @@ _of_owner = _U.instance_id == param("owner")
 _this_second = (_of_owner, _U.occurred_at == param("second"))
 _every_sample = usage_samples.alias("every_sample")
 _next = (
-    select(func.coalesce(func.max(_every_sample.c.seq), 0) + 1)
-    .where(_every_sample.c.instance_id == param("owner"))
+    select(next_number(_every_sample.c.seq))
+    .where(_every_sample.c.instance_id == param("owner"), has_next(_every_sample.c.seq))
     .scalar_subquery()
 )
 # ON CONFLICT of any key: in files made by another program the key is the second alone, so naming columns would find no index
@@ -46,9 +46,9 @@ _ADD = Statement(
             select(
                 bindparam("owner", type_=_U.instance_id.type),
                 bindparam("second", type_=_U.occurred_at.type),
-                func.coalesce(func.max(_every_sample.c.seq), 0) + 1,
+                next_number(_every_sample.c.seq),
                 *(bindparam(f"set_{name}", type_=_U[name].type) for name in FIGURES),
-            ).where(_every_sample.c.instance_id == param("owner")),
+            ).where(_every_sample.c.instance_id == param("owner"), has_next(_every_sample.c.seq)),
         )
     )
 )
@@ -145,7 +145,7 @@ class UsageSamples(Repository):
             "operation": operation,
             "agent": agent,
             "owner": owner,
-            "workspace": workspace_id,
+            "workspace_id": workspace_id,
             "workflow": workflow,
             "task_id": task_id,
             "run_id": run_id,
@@ -153,7 +153,7 @@ class UsageSamples(Repository):
             "span_id": span_id,
             "duration_ms": duration_ms,
             "error": error,
-            "source": key,
+            "key": key,
         }
         used = {
             "token_input": optional_count("token_input", token_input),
@@ -169,7 +169,7 @@ class UsageSamples(Repository):
             return _add(work, scope, occurred_at, used)
         call = Call.of(work, Source.INSTANCE, public_scope(work, "instance_id", scope), at, model, **used, **told)
         if guarded:
-            refuse(work, call.budget_keys(), call.at)
+            refuse_unless_counted(work, call)
         if call.source is None:
             return _add(work, scope, occurred_at, used, call)
         USAGE_SAMPLES.lock(work, scope)

@@ -16,8 +16,7 @@ from persist.db.values.pages import Page, check_limit, decode_cursor
 from persist.errors import InvalidValue
 from persist.usage.models import calls
 from persist.usage.schemas import Source, UsageCall
-from persist.usage.spending import refuse
-from persist.usage.writing import Call, window_of, write
+from persist.usage.writing import Call, refuse_unless_counted, window_of, write
 
 List = builtins.list
 _C = calls.c
@@ -70,7 +69,8 @@ class UsageCalls(Repository):
         A call is of the instance or session that is named, else of the run; `run_id` may be given beside them. `key`: the call is
         recorded once by it, as long as the window keeps it; the result is False where it was there. Tokens by kind: input without
         cached ones, and reasoning as a part of output. Cost is in millionths of a US dollar. `within_budget`: record nothing and
-        raise BudgetExceeded where a budget of the call was used up before it. Raises InvalidValue.
+        raise BudgetExceeded where a budget of the call was used up before it, unless the window has a call of the `key`. Raises
+        InvalidValue.
         """
         work = self._work
         kind, id = scope_of(work, instance_id, session_id, run_id)
@@ -98,10 +98,10 @@ class UsageCalls(Repository):
             cost_usd_micros=cost_usd_micros,
             duration_ms=duration_ms,
             error=error,
-            source=key,
+            key=key,
         )
         if check_flag("within_budget", within_budget):
-            refuse(work, call.budget_keys(), call.at)
+            refuse_unless_counted(work, call)
         return write(work, window_of(work.runtime.settings), call)
 
     @reads

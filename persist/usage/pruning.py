@@ -13,10 +13,10 @@ from persist.usage.schemas import Bucket
 _C, _R, _S = calls.c, rollups.c, spending.c
 
 CALLS = AgedRows(calls, _C.occurred_at, _C.scope, _C.seq, per=_C.scope, order=(_C.seq,))
-# a sum is as old as its end: until then it may be of calls that stay
-_length = case((_R.bucket == Bucket.DAY, 86_400_000), else_=3_600_000)
-_ends_at = type_coerce(type_coerce(_R.starts_at, Int64()) + _length, EpochMs())
-ROLLUPS = AgedRows(rollups, _ends_at, _R.group_key, _R.bucket, _R.starts_at, per=_R.scope)
+# a sum is as old as its last millisecond: until then it may be of calls that stay
+_to_last = case((_R.bucket == Bucket.DAY, 86_399_999), else_=3_599_999)
+_last_at = type_coerce(type_coerce(_R.starts_at, Int64()) + _to_last, EpochMs())
+ROLLUPS = AgedRows(rollups, _last_at, _R.group_key, _R.bucket, _R.starts_at, per=_R.scope)
 SPENDING = AgedRows(spending, _S.ends_at, _S.key, _S.period, _S.starts_at, per=_S.key)
 
 PRUNINGS: tuple[Pruning, ...] = (CALLS, ROLLUPS, SPENDING)

@@ -131,9 +131,15 @@ ANY_USED_UP = exists(select(_S.key).where(IS_USED_UP))
 
 def refuse(db: StatementRunner, keys: Sequence[str], at: datetime) -> None:
     """Raise BudgetExceeded if a budget of one of the keys is used up at that instant."""
+    error = exceeded(db, keys, at)
+    if error is not None:
+        raise error
+
+
+def exceeded(db: StatementRunner, keys: Sequence[str], at: datetime) -> BudgetExceeded | None:
+    """The error that tells of the first budget of the keys that is used up at that instant; None if there is none."""
     found = db.row(_ONE_USED_UP, **_padded(keys), at=at) if keys else None
-    if found is not None:
-        raise BudgetExceeded(*found)
+    return None if found is None else BudgetExceeded(*found)
 
 
 def ask_used_up(batch: Batch, keys: Sequence[str], at: datetime) -> Pending[Row | None]:

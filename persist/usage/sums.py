@@ -1,7 +1,7 @@
 """Sums of usage, added up from the stored ones of hours and days."""
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
@@ -16,11 +16,12 @@ from persist.db.values.clock import as_utc, epoch_ms, from_epoch_ms
 from persist.db.values.frozen import construct
 from persist.db.values.pages import Page, check_limit, decode_cursor
 from persist.usage.models import rollups
-from persist.usage.periods import FIRST, LAST, bucket_start
+from persist.usage.periods import FIRST, bucket_start
 from persist.usage.schemas import Bucket, Group, UsageSum
 from persist.usage.writing import SUMS
 
 _R = rollups.c
+_END = datetime.max.replace(tzinfo=UTC)
 _SUMS = tuple(whole_total(_R[name]).label(name) for name in SUMS)
 
 
@@ -119,7 +120,7 @@ def _in(filters: Mapping[str, str]) -> dict[str, str]:
 
 def _range(bucket: Bucket, since: datetime | None, until: datetime | None) -> dict[str, Any]:
     start = FIRST if since is None else bucket_start(bucket, as_utc("since", since))
-    return {"since": start, "until": LAST if until is None else as_utc("until", until)}
+    return {"since": start, "until": _END if until is None else as_utc("until", until)}
 
 
 def _bound(values: Mapping[str, datetime]) -> dict[str, int]:

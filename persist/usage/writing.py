@@ -11,11 +11,12 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, NamedTuple, Self
 
-from sqlalchemy import Text, bindparam, delete, func, insert, literal, select, type_coerce
+from sqlalchemy import Text, bindparam, delete, insert, literal, select, type_coerce
 
 from persist.db.changes.batch import Batch, Pending, known
 from persist.db.changes.driver_statements import StatementRunner
 from persist.db.expressions.locking import advisory_lock
+from persist.db.expressions.numbering import has_next, next_number
 from persist.db.expressions.upsert import Rule, merging
 from persist.db.schema.column_types import LABEL_BYTES, Int64, Label
 from persist.db.statements.prepared import Row, Statement, param
@@ -38,6 +39,8 @@ MOST = 2**53
 """The highest figure of one call."""
 Window = tuple[int, int]
 _TRIES = 8
+_FIELD_OF = {"key": "source", "workspace_id": "workspace"}
+"""The fields of a call whose arguments have other names."""
 _C = calls.c
 _VALUES = tuple(column.name for column in calls.columns if column.name != "seq")
 _NEW = tuple((name, f"new_{name}") for name in _VALUES if name != "occurred_at" and name not in FIGURES)
@@ -45,12 +48,11 @@ _NEW_FIGURES = tuple((name, f"new_{name}") for name in FIGURES)
 _OF_DIMENSIONS = tuple((name, f"of_{name}") for name in DIMENSIONS)
 _OF_FIGURES = tuple((name, f"of_{name}") for name in FIGURES)
 _LOCK_SCOPE = Statement(select(advisory_lock()))
-_last = func.coalesce(func.max(_C.seq), 0)
 _new = merging(
     insert(calls).from_select(
         ["seq", *_VALUES],
-        select(_last + 1, *(bindparam(f"new_{name}", type_=_C[name].type) for name in _VALUES)).where(
-            _C.scope == param("of_scope")
+        select(next_number(_C.seq), *(bindparam(f"new_{name}", type_=_C[name].type) for name in _VALUES)).where(
+            _C.scope == param("of_scope"), has_next(_C.seq)
         ),
     )
 )
@@ -129,7 +131,9 @@ class Call:
         """A call of checked arguments. Raises InvalidValue, and PayloadTooLarge for a long error."""
         figures = {name: None if (value := given.pop(name, None)) is None else _figure(name, value) for name in FIGURES}
         error = given.pop("error", None)
-        labels = {name: None if value is None else optional_label(name, value) for name, value in given.items()}
+        labels = {
+            _FIELD_OF.get(name, name): None if value is None else optional_label(name, value) for name, value in given.items()
+        }
         for name in ("agent", "owner", "workspace", "workflow"):
             labels[name] = labels.get(name) or ""
         return cls(
@@ -210,6 +214,13 @@ def end(db: StatementRunner, window: Window, call: Call, begun: Begun) -> None:
     _settle(db, window, call, added[0], begun.limits.result)
 
 
+def refuse_unless_counted(db: StatementRunner, call: Call) -> None:
+    """Raise BudgetExceeded if a budget of the call is used up, unless the window has the call: a retry uses nothing."""
+    exceeded = spending.exceeded(db, call.budget_keys(), call.at)
+    if exceeded is not None and (call.source is None or not _counted(db, call)):
+        raise exceeded
+
+
 def write(db: StatementRunner, window: Window, call: Call) -> bool:
     """Write a call. False, and nothing changes, if the window has one of its source already.
 
@@ -256,9 +267,13 @@ def _add(db: StatementRunner, call: Call) -> Row | None:
             added = _ask_add(batch, call)
         if added.result is not None:
             return added.result
-        if call.source is not None and db.row(_COUNTED, of_scope=call.scope, of_source=call.source) is not None:
+        if call.source is not None and _counted(db, call):
             return None
     raise Conflict("Others kept writing calls of the same scope; try again.")
+
+
+def _counted(db: StatementRunner, call: Call) -> bool:
+    return db.row(_COUNTED, of_scope=call.scope, of_source=call.source) is not None
 
 
 def _roll_up(batch: Batch, call: Call) -> None:

@@ -85,7 +85,14 @@ def test_budgets_are_set_listed_and_lifted(command: Command, database_url: str) 
 
 
 @pytest.mark.parametrize(
-    "options", [["maria", "--cost", "1"], ["owner:m"], ["owner:m", "--cost", "-1"], ["owner:m", "--per", "fortnight"]]
+    "options",
+    [
+        ["maria", "--cost", "1"],
+        ["owner:m"],
+        ["owner:m", "--cost", "-1"],
+        ["owner:m", "--cost", "nan"],
+        ["owner:m", "--per", "fortnight"],
+    ],
 )
 def test_a_budget_of_bad_values_is_refused(command: Command, options: list[str]) -> None:
     refused = command("budgets", "set", *options)

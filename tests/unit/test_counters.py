@@ -2,7 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
-from persist.db.observation.counters import Counters
+from persist.db.observation.counters import Counters, RecorderTally
 
 
 def test_nothing_is_lost_between_threads() -> None:
@@ -23,12 +23,17 @@ def test_nothing_is_lost_between_threads() -> None:
 def test_ended_recorders_are_kept_as_sums_alone() -> None:
     counters = Counters()
     for number in range(100):
-        tally = counters.recorder()
+        tally = RecorderTally()
         tally.chunks, tally.bytes = 2, 10
+        counters.recorder_began(tally)
         counters.recorder_ended(tally)
         if number % 2:
             counters.recorder_ended(tally)  # closed, then collected
-    running = counters.recorder()
+    refused, withdrawn, running = RecorderTally(), RecorderTally(), RecorderTally()
+    counters.recorder_ended(refused)  # it never began
+    counters.recorder_began(withdrawn)
+    counters.recorder_withdrawn(withdrawn)
+    counters.recorder_began(running)
     running.chunks = 1
     recorders, ended, total = counters.recorders()
     assert (recorders, ended, total.chunks, total.bytes) == (1, 100, 201, 1000)

@@ -143,7 +143,13 @@ class AsyncRecorder:
     async def __aenter__(self) -> "AsyncRecorder":
         self._runtime.check_outside("record()")
         async with self._lease():
-            await self._open()
+            opened = self._recording.opened
+            try:
+                await self._open()
+            except asyncio.CancelledError:
+                if not opened and not self._recording.closed:
+                    self._recording.reset()
+                raise
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

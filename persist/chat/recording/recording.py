@@ -54,7 +54,7 @@ class Recording:
         self._owner = process_owners.new_owner()
         self._announce = announce
         self.stop_requests = StopRequests(runtime, session_id, self._owner)
-        self._tally = runtime.counters.recorder()
+        self._tally = RecorderTally()
         self._turn = None if runtime.tracer is None else runtime.tracer.turn(session_id, options.traced)
         retire = partial(_retire, runtime.counters, self._tally, self._turn, self._owner)
         weakref.finalize(self, retire)  # one dropped without close() leaves no turn
@@ -115,6 +115,12 @@ class Recording:
         if options.system_prompt is not None:
             self._owned["system_prompt_digest"] = digest_of(options.system_prompt)
         self.opened = True
+        self._runtime.counters.recorder_began(self._tally)
+
+    def reset(self) -> None:
+        """Be as before `opening`: its caller was cancelled, and will not close what it does not know to be open."""
+        self.opened = False
+        self._runtime.counters.recorder_withdrawn(self._tally)
 
     def delta_insert(self, chunk: Mapping[str, Any]) -> DeltaInsert | None:
         """Fast path for a chunk that only adds text to a growing part, as nearly every chunk does: one delta row to insert.
@@ -196,16 +202,16 @@ class Recording:
                 yield from self._write_plan(plan)
             except (StoreBusy, StoreFull, Unavailable) as error:
                 if isinstance(error, Unavailable) and not plan.has_writes():
-                    self._end()  # everything had been written
+                    self.abandon()  # everything had been written
                 raise  # still open: another close() can write what is pending
             except (Conflict, NotFound):
-                self._end()
+                self.abandon()
                 if plan.has_writes():
                     raise  # else everything was written, and the turn's new owner continues from there
             except BaseException:
-                self._end()
+                self.abandon()
                 raise
-        self._end()
+        self.abandon()
 
     def timed(self, now: float) -> DatabaseSteps:
         """Do what is due: flush the buffer after buffer_ms, fold deltas, write a heartbeat."""
@@ -319,17 +325,14 @@ class Recording:
         lost = isinstance(error, Conflict) and error.constraint == "chat_turns"
         deleted = isinstance(error, NotFound) and error.kind == "session"
         if (self._running and (lost or deleted)) or (isinstance(error, Unavailable) and error.outcome == "unknown"):
-            self._end(error)
+            self.abandon(error)
 
     def postpone(self) -> None:
         """A timed flush failed: retry it in one second."""
         self._due.postpone()
 
-    def abandon(self) -> None:
+    def abandon(self, error: BaseException | None = None) -> None:
         """Close without writing anything."""
-        self._end()
-
-    def _end(self, error: BaseException | None = None) -> None:
         self.closed = True
         self.stop_requests.close()
         self._due.clear()

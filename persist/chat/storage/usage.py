@@ -178,7 +178,7 @@ def _call(
         provider=provider,
         figures={
             "token_input": usage.input,
-            "token_output": usage.output,
+            "token_output": usage.output + usage.reasoning,  # a call has reasoning as a part of its output
             "token_cache_read": usage.cache_read,
             "token_cache_write": usage.cache_write,
             "token_reasoning": usage.reasoning,

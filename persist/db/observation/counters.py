@@ -112,16 +112,19 @@ class Counters:
             self._connections.append(tally)
         return tally
 
-    def recorder(self) -> RecorderTally:
-        """Return the numbers of a new recorder."""
-        tally = RecorderTally()
+    def recorder_began(self, tally: RecorderTally) -> None:
+        """Count a recorder that has begun: its session was found, and nothing refused it."""
         with self._mutex:
             self._settle()
             self._recorders.add(tally)
-        return tally
+
+    def recorder_withdrawn(self, tally: RecorderTally) -> None:
+        """Count a recorder no more whose caller was cancelled while it began."""
+        with self._mutex:
+            self._recorders.discard(tally)
 
     def recorder_ended(self, tally: RecorderTally) -> None:
-        """Keep the numbers of a recorder that has ended. A second call does nothing.
+        """Keep the numbers of a recorder that has ended. A second call does nothing, nor one for a recorder that never began.
 
         No lock is taken: the garbage collector may call this in a thread that holds it.
         """

@@ -1,5 +1,6 @@
 """What a store counts: `metrics` on both faces, and the logger of statements."""
 
+import asyncio
 import json
 import logging
 from datetime import timedelta
@@ -7,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from persist.errors import LeaseLost, StoreBusy
+from persist import AsyncStore
+from persist.errors import BudgetExceeded, LeaseLost, NotFound, StoreBusy
 from persist.settings import Settings
 from persist.workflows import Worker
 from persist.workflows.schemas import WorkflowRun
@@ -48,6 +50,57 @@ def test_recorders_are_counted(store: Any) -> None:
     assert done.recorder_commits >= len(chunks) - 3
     assert (done.groups > 0) == (done.largest_group > 0) == hasattr(store, "_target"), "an AsyncStore commits in groups"
     assert done.grouped >= done.groups
+
+
+@every_way
+def test_a_recorder_counts_from_when_it_is_entered(open_store: Any) -> None:
+    store = open_store(settings=Settings(record_within_budget=True))
+    session, made = create(store), []
+    made.append(store.record(session))
+    made.append(store.record("ses_unknown"))
+    with pytest.raises(NotFound), made[1]:
+        pass
+    with store.begin() as tx:
+        tx.usage.budgets.set("agent:build", "total", max_tokens=0)
+    made.append(store.record(session))
+    with pytest.raises(BudgetExceeded), made[2]:
+        pass
+    found = store.metrics(database=False)
+    assert (found.recorders, found.recorders_ended) == (0, 0)
+    with store.begin() as tx:
+        tx.usage.budgets.delete("agent:build", "total")
+    with made[2]:
+        assert store.metrics(database=False).recorders == 1
+    found = store.metrics(database=False)
+    assert (found.recorders, found.recorders_ended) == (0, 1)
+
+
+def test_a_recorder_whose_entering_is_cancelled_is_not_open(database_url: str) -> None:
+    """It may be entered again, as after any other failure to enter."""
+
+    async def main() -> None:
+        async with await AsyncStore.open(database_url) as store:
+            session = (await store.chat.sessions.create(agent="build", model=MODEL)).id
+            cancelled = 0
+            for steps in range(8):
+                recorder = store.record(session)
+                task = asyncio.ensure_future(recorder.__aenter__())
+                for _ in range(steps):
+                    await asyncio.sleep(0)
+                task.cancel()
+                ended = await asyncio.gather(task, return_exceptions=True)
+                cancelled += isinstance(ended[0], asyncio.CancelledError)
+                if ended[0] is recorder:
+                    await recorder.close()
+                assert (await store.metrics(database=False)).recorders == 0
+                if ended[0] is not recorder:
+                    async with recorder:
+                        await recorder.feed({"type": "start"})
+                        assert (await store.metrics(database=False)).recorders == 1
+            found = await store.metrics(database=False)
+            assert (found.recorders, found.recorders_ended, cancelled > 0) == (0, 8, True)
+
+    asyncio.run(main())
 
 
 def test_what_waits_in_the_database_is_asked_for(store: Any, clock: Any) -> None:

@@ -106,6 +106,24 @@ def test_a_call_that_is_refused_does_not_take_others_with_it(store: Any, box: st
     provider.shutdown()
 
 
+@pytest.mark.parametrize(("output", "reasoning", "stored"), [(50, 30, 50), (None, 30, 30), (20, 30, 30), (50, None, 50)])
+def test_reasoning_is_a_part_of_the_output(
+    store: Any, box: str | None, output: int | None, reasoning: int | None, stored: int
+) -> None:
+    attributes = {**CALL, "gen_ai.usage.output_tokens": output, "gen_ai.usage.reasoning.output_tokens": reasoning}
+    processor, provider = otel.SpanProcessor(real(store), instance_id=box), TracerProvider()
+    provider.add_span_processor(processor)
+    told = {name: value for name, value in attributes.items() if value is not None}
+    provider.get_tracer("some.instrumentation").start_span("chat", attributes=told).end()
+    assert processor.force_flush()
+    provider.shutdown()
+    (call,) = store.usage.calls.list(instance_id=box).items
+    (day,) = store.usage.by_day().items
+    sample = store.telemetry.usage.totals(instance_id=box)
+    assert call.token_output == day.token_output == sample.token_output == stored
+    assert call.token_reasoning == reasoning
+
+
 def test_what_no_call_can_have_used_counts_as_unknown(store: Any, box: str | None) -> None:
     processor = otel.SpanProcessor(real(store), instance_id=box)
     provider = TracerProvider()

@@ -226,6 +226,22 @@ def test_a_call_over_budget_happened_and_is_recorded_unless_it_asks(store: Any) 
     assert (used(store, "agent:build"), sums(store, "by_day")[0].calls) == ([(0, 20, 100)], 2)
 
 
+@every_way
+def test_the_retry_of_a_call_that_used_the_budget_up_is_no_call_over_budget(store: Any) -> None:
+    budget(store, "owner:maria", "day", max_tokens=10)
+    given = {"at": NOON, "model": "large", "owner": "maria", "token_input": 20, "within_budget": True, **BOX}
+    with store.begin() as tx:
+        for _ in range(2):
+            assert tx.telemetry.usage.sample(key="k", **given).token_input == 20
+        assert tx.usage.calls.record(key="k", **given) is False
+        for other in ({"key": "other"}, {}):
+            with pytest.raises(BudgetExceeded):
+                tx.usage.calls.record(**given, **other)
+            with pytest.raises(BudgetExceeded):
+                tx.telemetry.usage.sample(**given, **other)
+    assert (used(store, "owner:maria"), sums(store, "by_day")[0].calls) == ([(0, 20, 100)], 1)
+
+
 def test_a_budget_of_nothing_is_used_up_in_every_period(store: Any, clock: Any) -> None:
     made = queue(store, concurrency_key="owner:maria")
     budget(store, "owner:maria", max_tokens=0)

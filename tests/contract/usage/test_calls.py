@@ -1,15 +1,19 @@
 """Calls of models: what is kept of each, who writes them, and that none is counted twice."""
 
 import re
+from contextlib import closing
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from persist import Store
+from persist import Store, otel
 from persist.errors import InvalidValue
+from persist.maintenance import doctor
 from persist.settings import Settings
+from tests.contract.conftest import Raw
 from tests.contract.faces import every_way, in_one_way
+from tests.contract.otel.scenes import real
 from tests.contract.usage.scenes import BOX, NOON, record, sums
 from tests.statement_log import seen_statements
 
@@ -90,6 +94,8 @@ def test_a_sample_with_a_model_is_a_call_too(store: Any) -> None:
         ("token_reasoning", {"model": "m", "token_reasoning": -1}),
         ("token_input", {"model": "m", "token_input": 2**60}),
         ("error", {"model": "m", "error": 503}),
+        ("key", {"model": "m", "key": ""}),
+        ("workspace_id", {"model": "m", "workspace_id": ""}),
     ],
 )
 def test_a_sample_of_bad_values_writes_nothing(store: Any, path: str, given: dict[str, Any]) -> None:
@@ -117,10 +123,41 @@ def test_steps_of_a_recorded_turn_are_calls_of_the_session(store: Any) -> None:
         tx.chat.messages.record_step_usage(message["id"], 1, input_tokens=1, output_tokens=1)
     last, first = listed(store, session_id=session)
     assert (first.model, first.provider, first.agent, first.owner) == ("large", "example", "build", "maria")
-    assert (first.token_input, first.token_cache_read, first.token_reasoning, first.cost_usd_micros) == (6, 4, 2, 250_000)
+    assert (first.token_input, first.token_cache_read, first.cost_usd_micros) == (6, 4, 250_000)
+    assert (first.token_output, first.token_reasoning) == (7, 2), "a recorder counts reasoning apart, a call as output"
     assert (last.source, last.cost_usd_micros) == (f"step:{message['id']}:1", None)
     (day,) = sums(store, "by_day", group="owner")
-    assert (day.group, day.calls, day.unpriced, day.token_output) == ("maria", 2, 1, 6)
+    assert (day.group, day.calls, day.unpriced, day.token_output) == ("maria", 2, 1, 8)
+    with store.begin() as tx:
+        tx.usage.budgets.set("owner:maria", "total", max_tokens=100)
+        tx.chat.messages.record_step_usage(message["id"], 2, input_tokens=10, output_tokens=5, reasoning_tokens=3)
+        (standing,), counted = tx.usage.budgets.standings("owner:maria"), tx.chat.sessions.get(session)
+    (_, answer) = otel.spans(real(store))
+    spent = sum(answer.attributes[f"gen_ai.usage.{kind}_tokens"] for kind in ("input", "output"))
+    assert standing.tokens == counted.total_tokens == spent == 6 + 4 + 5 + 2 + 1 + 1 + 10 + 5 + 3
+
+
+def test_a_number_without_a_successor_stops_no_writer(database_url: str) -> None:
+    """Another program may write any number; calls and samples go on from the highest that has a successor."""
+    with Store.open(database_url) as store, closing(Raw(database_url)) as raw:
+        for number in range(2):
+            record(store, 1, key=f"k{number}")
+            store.telemetry.usage.sample(at=NOON + number * SECOND, token_input=1, **BOX)
+        for table in ("usage_calls", "usage_samples"):
+            raw.rows(f"UPDATE {table} SET seq = ? WHERE seq = 2", 2**63 - 1)
+        assert (record(store, 1, key="k2"), record(store, 1, key="k1")) == (True, False)
+        for second in (5, 5, 1):
+            store.telemetry.usage.sample(at=NOON + second * SECOND, token_input=1, model="large", **BOX)
+        assert [call.seq for call in listed(store)] == [2**63 - 1, 5, 4, 3, 2, 1]
+        assert sorted(raw.rows("SELECT seq FROM usage_samples")) == [(1,), (3,), (4,)]
+        (finding,) = doctor(store, fix=True)
+        assert (finding.code, finding.subject, finding.fixed) == ("call_number", "a call of instance:box", True)
+        assert [call.source for call in listed(store)] == ["k1", None, None, None, "k2", "k0"]
+        assert doctor(store) == []
+        if raw.is_sqlite:
+            for odd in (1e300, "zz", b"zz"):
+                raw.rows("UPDATE usage_calls SET seq = ? WHERE seq = (SELECT max(seq) FROM usage_calls)", odd)
+                assert record(store, 1)
 
 
 def test_executions_that_name_a_model_are_calls_of_their_run(store: Any) -> None:

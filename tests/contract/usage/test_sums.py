@@ -1,7 +1,7 @@
 """Sums of calls: equal to what adding up all calls gives, however they come."""
 
 from collections import Counter, defaultdict
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -97,6 +97,11 @@ def test_ranges_filters_and_pages(store: Any) -> None:
                 if after is None:
                     break
             assert pages == whole
+
+
+def test_the_last_day_of_the_calendar_has_a_sum(store: Any) -> None:
+    record(store, 1, at=datetime.max.replace(tzinfo=UTC))
+    assert [one.calls for verb in ("by_hour", "by_day", "by_model") for one in sums(store, verb)] == [1, 1, 1]
 
 
 def test_a_sum_stops_at_what_64_bits_hold(store: Any) -> None:
