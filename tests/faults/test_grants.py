@@ -18,7 +18,7 @@ from persist.cli import main
 from persist.db.changes.event_streams import place_of
 from persist.db.dialects.findings import Severity
 from persist.db.dialects.roles import RoleKind
-from persist.errors import Conflict, InvalidValue, NotFound, NotPermitted
+from persist.errors import Conflict, InvalidValue, NotFound, NotPermitted, PersistError
 from persist.maintenance import doctor, erase, maintain
 from persist.schema.grants import SHARED, grant_script, tenant_script
 from persist.schema.metadata import metadata
@@ -170,6 +170,42 @@ def test_tenants_of_one_schema_see_their_own_rows_alone(
         assert own.execute(roles).fetchall() == [(names[0],)]
         assert raw.execute(roles).fetchall() == []
     assert filled > 50
+
+
+def test_a_tenant_holds_up_no_verb_of_another_one(empty_postgres_url: str, role: Role, granted: dict[RoleKind, str]) -> None:
+    """Every verb ends with the ids and names of another tenant, whose rows it does not see, and raises typed errors alone."""
+    names = [new_name("maria"), new_name("otto")]
+    maria, otto = map(role, names)
+    for name in names:
+        run(empty_postgres_url, tenant_script(name, owner=make_url(granted[RoleKind.OWNER]).username))
+    with Store.open(otto, clock=FrozenClock()) as store:
+        ids = make(store)
+        for set_up in BY_NAME.values():
+            set_up(store)
+    with Store.open(maria, clock=FrozenClock()) as store:
+        for verb in verbs():
+            with suppress(Undo, PersistError), store.begin() as tx:
+                verb.call(tx, arguments(verb, ids))
+                raise Undo
+        run_id = store.programs.runs.create().id
+        for name, set_up in BY_NAME.items():
+            with pytest.raises(Conflict, match="does not see"):
+                set_up(store)
+                pytest.fail(name)
+    with psycopg.connect(otto) as raw:  # the check of a foreign key asks no row security
+        raw.execute("INSERT INTO persist.bindings (run_id, name, kind) VALUES (%s, 'taken', 'let')", [run_id])
+    with Store.open(maria) as store, pytest.raises(Conflict, match="does not see"):
+        store.programs.bindings.bind(run_id, "taken", "hers")
+
+
+BY_NAME: dict[str, Callable[[Store], Any]] = {
+    "consumer": lambda store: store.events.consumers.create("index"),
+    "consumer that is made by its first use": lambda store: store.events.consumers.next("index"),
+    "cron override": lambda store: store.workflows.cron_overrides.set("nightly", enabled=False),
+    "workflow override": lambda store: store.workflows.workflow_overrides.set("triage", enabled=False),
+    "schedule": lambda store: store.workflows.schedules.set("nightly", "triage", cron="0 0 * * *"),
+}
+"""What takes a name."""
 
 
 def test_what_a_tenant_may_not(empty_postgres_url: str, role: Role, granted: dict[RoleKind, str]) -> None:
