@@ -12,7 +12,7 @@ from functools import cache
 from sqlite3 import connect
 from typing import Any
 
-from sqlalchemy import DefaultClause, Table
+from sqlalchemy import DefaultClause, Table, TextClause
 from sqlalchemy.dialects import sqlite
 
 from persist.db.schema.raw_writes import (
@@ -235,7 +235,7 @@ def new_value(table: Table, name: str) -> str:
     There a NULL is still a NULL for which REPLACE later puts the column's default, if the column takes no NULL.
     """
     column = table.c[name]
-    if column.nullable or not isinstance(column.server_default, DefaultClause):
+    default = column.server_default.arg if isinstance(column.server_default, DefaultClause) else None
+    if column.nullable or not isinstance(default, TextClause):
         return f"NEW.{name}"
-    default = str(column.server_default.arg.compile(dialect=sqlite.dialect()))
-    return f"coalesce(NEW.{name}, {default})"
+    return f"coalesce(NEW.{name}, {default.compile(dialect=sqlite.dialect())})"
