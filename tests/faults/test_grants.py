@@ -8,17 +8,15 @@ from typing import Any
 
 import psycopg
 import pytest
-from click.testing import CliRunner
 from psycopg import sql
 from sqlalchemy import make_url
 
 import persist
 from persist import Store
-from persist.cli import main
 from persist.db.changes.event_streams import place_of
 from persist.db.dialects.findings import Severity
 from persist.db.dialects.roles import RoleKind
-from persist.errors import Conflict, InvalidValue, NotFound, NotPermitted, PersistError
+from persist.errors import Conflict, NotFound, NotPermitted, PersistError
 from persist.maintenance import doctor, erase, maintain
 from persist.schema.grants import SHARED, grant_script, tenant_script
 from persist.schema.metadata import metadata
@@ -346,21 +344,3 @@ def test_a_tenant_does_not_spoil_what_tenants_share(empty_postgres_url: str, rol
     run(granted[RoleKind.OWNER], "CREATE TABLE persist.of_later (id int)")
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
         run(otto, "SELECT * FROM persist.of_later")
-
-
-@pytest.mark.parametrize("name", ["", "a\nb", "a\x00", "ä" * 40, 5])
-def test_names_that_no_role_has(name: Any) -> None:
-    with pytest.raises(InvalidValue):
-        tenant_script(name)
-    with pytest.raises(InvalidValue):
-        grant_script(RoleKind.APP, owner=name)
-
-
-def test_the_command_prints_the_script() -> None:
-    shown = CliRunner().invoke(main, ["grants", "--role", "app", "--name", "mine"])
-    assert shown.output == grant_script(RoleKind.APP, role="mine")
-    every = CliRunner().invoke(main, ["grants"]).output
-    assert [f'"persist_{kind}"' in every for kind in ("owner", "app", "read_only", "watcher")] == [True] * 4
-    assert CliRunner().invoke(main, ["grants", "--tenant", "acme"]).output == tenant_script("acme")
-    assert CliRunner().invoke(main, ["grants", "--tenant", "acme", "--role", "app"]).exit_code == 2
-    assert CliRunner().invoke(main, ["grants", "--name", "acme"]).exit_code == 2
