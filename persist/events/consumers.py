@@ -10,7 +10,7 @@ from typing import Literal
 
 from sqlalchemy import bindparam, delete, null, or_, select, update
 
-from persist.db.expressions.upsert import insert_missing
+from persist.db.expressions.upsert import insert_missing, seen
 from persist.db.schema.column_types import Int64
 from persist.db.statements.prepared import LIMIT, Row, Statement, param
 from persist.db.transactions.repository import Repository, reads, writes
@@ -102,8 +102,7 @@ class Consumers(Repository):
         with work.batch(last=True) as batch:
             batch.run(_ADD, **added)
             found, last = batch.row(_GET, row_name=consumer), Look(batch, given=True)
-        assert found.result is not None
-        made = _value(found.result, last)
+        made = _value(seen(found.result, _ADD, "consumer", name), last)
         if made.types != wanted:
             raise Conflict(
                 f"The consumer {named(name)} gets events of other types; remove it first.", constraint="event_consumers"
@@ -131,8 +130,7 @@ class Consumers(Repository):
         row = place.result
         if row is None:
             self.create(consumer)
-            row = work.row(_PLACE, row_name=consumer)
-            assert row is not None
+            row = seen(work.row(_PLACE, row_name=consumer), _ADD, "consumer", name)
         position, token, lease_position, expires_at, types = row
         if lease_position is not None and expires_at is not None and expires_at > now:
             return _batch(consumer, [], max(position, lease_position), token, None)

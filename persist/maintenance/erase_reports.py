@@ -65,7 +65,7 @@ def verify_report(report: EraseReport | Mapping[str, Any] | str | bytes, key: st
     found, exact = _report_of(report)
     if not exact or found.algorithm != (DIGEST if checked is None else HMAC):
         return False
-    return hmac.compare_digest(found.signature.encode(), _signature(found, checked).encode())
+    return hmac.compare_digest(found.signature.encode("utf-8", "surrogatepass"), _signature(found, checked).encode())
 
 
 def sign_key_of(key: object) -> bytes | None:
@@ -92,7 +92,7 @@ def _report_of(report: object) -> tuple[EraseReport, bool]:
             raise InvalidValue("report", "expected the report of an erasure.")
         found = EraseReport(**{name: value for name, value in fields.items() if name != "total"})
         given = json.dumps(dict(fields), sort_keys=True, default=to_jsonable_python)
-    except (ValidationError, ValueError, TypeError) as error:
+    except (ValidationError, ValueError, TypeError, RecursionError) as error:
         raise InvalidValue("report", "expected the report of an erasure.") from error
     total = {"total": found.total} if "total" in fields else {}
     same = given == json.dumps({**found.model_dump(mode="json"), **total}, sort_keys=True)

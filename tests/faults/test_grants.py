@@ -8,17 +8,15 @@ from typing import Any
 
 import psycopg
 import pytest
-from click.testing import CliRunner
 from psycopg import sql
 from sqlalchemy import make_url
 
 import persist
 from persist import Store
-from persist.cli import main
 from persist.db.changes.event_streams import place_of
 from persist.db.dialects.findings import Severity
 from persist.db.dialects.roles import RoleKind
-from persist.errors import Conflict, InvalidValue, NotFound, NotPermitted
+from persist.errors import Conflict, NotFound, NotPermitted, PersistError
 from persist.maintenance import doctor, erase, maintain
 from persist.schema.grants import SHARED, grant_script, tenant_script
 from persist.schema.metadata import metadata
@@ -172,6 +170,45 @@ def test_tenants_of_one_schema_see_their_own_rows_alone(
     assert filled > 50
 
 
+def test_a_tenant_holds_up_no_verb_of_another_one(empty_postgres_url: str, role: Role, granted: dict[RoleKind, str]) -> None:
+    """Every verb ends with the ids and names of another tenant, whose rows it does not see, and raises typed errors alone."""
+    names = [new_name("maria"), new_name("otto")]
+    maria, otto = map(role, names)
+    for name in names:
+        run(empty_postgres_url, tenant_script(name, owner=make_url(granted[RoleKind.OWNER]).username))
+    with Store.open(granted[RoleKind.OWNER], events=True):
+        pass
+    with Store.open(otto, clock=FrozenClock()) as store:
+        ids = make(store)
+        for set_up in BY_NAME.values():
+            set_up(store)
+    with Store.open(maria, clock=FrozenClock()) as store:
+        for verb in verbs():
+            with suppress(Undo, PersistError), store.begin() as tx:
+                verb.call(tx, arguments(verb, ids))
+                raise Undo
+        run_id = store.programs.runs.create().id
+        for set_up in BY_NAME.values():
+            with pytest.raises(Conflict, match="does not see"):
+                set_up(store)
+    with Store.open(granted[RoleKind.OWNER]) as store:
+        store.switch_events(False)  # with the log on, raw writers are refused
+    with psycopg.connect(otto) as raw:  # the check of a foreign key asks no row security
+        raw.execute("INSERT INTO persist.bindings (run_id, name, kind) VALUES (%s, 'taken', 'let')", [run_id])
+    with Store.open(maria) as store, pytest.raises(Conflict, match="does not see"):
+        store.programs.bindings.bind(run_id, "taken", "hers")
+
+
+BY_NAME: dict[str, Callable[[Store], Any]] = {
+    "consumer": lambda store: store.events.consumers.create("index"),
+    "consumer that is made by its first use": lambda store: store.events.consumers.next("index"),
+    "cron override": lambda store: store.workflows.cron_overrides.set("nightly", enabled=False),
+    "workflow override": lambda store: store.workflows.workflow_overrides.set("triage", enabled=False),
+    "schedule": lambda store: store.workflows.schedules.set("nightly", workflow_name="triage", cron="0 0 * * *"),
+}
+"""What takes a name."""
+
+
 def test_what_a_tenant_may_not(empty_postgres_url: str, role: Role, granted: dict[RoleKind, str]) -> None:
     names = [new_name("maria"), new_name("otto")]
     maria, otto = map(role, names)
@@ -307,21 +344,3 @@ def test_a_tenant_does_not_spoil_what_tenants_share(empty_postgres_url: str, rol
     run(granted[RoleKind.OWNER], "CREATE TABLE persist.of_later (id int)")
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
         run(otto, "SELECT * FROM persist.of_later")
-
-
-@pytest.mark.parametrize("name", ["", "a\nb", "a\x00", "ä" * 40, 5])
-def test_names_that_no_role_has(name: Any) -> None:
-    with pytest.raises(InvalidValue):
-        tenant_script(name)
-    with pytest.raises(InvalidValue):
-        grant_script(RoleKind.APP, owner=name)
-
-
-def test_the_command_prints_the_script() -> None:
-    shown = CliRunner().invoke(main, ["grants", "--role", "app", "--name", "mine"])
-    assert shown.output == grant_script(RoleKind.APP, role="mine")
-    every = CliRunner().invoke(main, ["grants"]).output
-    assert [f'"persist_{kind}"' in every for kind in ("owner", "app", "read_only", "watcher")] == [True] * 4
-    assert CliRunner().invoke(main, ["grants", "--tenant", "acme"]).output == tenant_script("acme")
-    assert CliRunner().invoke(main, ["grants", "--tenant", "acme", "--role", "app"]).exit_code == 2
-    assert CliRunner().invoke(main, ["grants", "--name", "acme"]).exit_code == 2

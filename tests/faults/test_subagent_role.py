@@ -254,6 +254,11 @@ def test_nobody_runs_the_functions_that_note_raw_writes(scene: Scene) -> None:
             "SELECT proname FROM pg_proc WHERE pronamespace = 'persist'::regnamespace AND prosecdef"
             " AND prorettype = 'trigger'::regtype"
         ).fetchall()
+        unsafe = raw.execute(
+            "SELECT proname FROM pg_proc WHERE pronamespace = 'persist'::regnamespace AND prosecdef"
+            " AND NOT coalesce(proconfig @> ARRAY['search_path=pg_catalog, pg_temp'], false)"
+        ).fetchall()
+    assert unsafe == []  # of all functions that run as the owner, those that the policies ask among them
     assert len(named) == 6
     before = everything(scene.url)
     forged = (

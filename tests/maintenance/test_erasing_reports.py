@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -56,6 +57,18 @@ def test_a_report_says_what_was_signed_and_nothing_else(store: Store) -> None:
         text.replace('"tables": {', '"tables": {"chat_sessions": 99, '),
     ):
         assert not verify_report(changed, "key"), changed
+
+
+def test_a_hostile_report_is_refused_by_a_typed_error_or_not_verified(store: Store) -> None:
+    fields = json.loads(erase(store, **MARIA, sign_key="key").model_dump_json())
+    for surrogate in ({**fields, "signature": "\ud800"}, json.dumps({**fields, "signature": "\ud800"})):
+        assert not verify_report(surrogate, "key")
+    nested: Any = []
+    for _ in range(100_000):
+        nested = [nested]
+    for deep in ("[" * 100_000, {**fields, "tables": nested}, {**fields, "id": "\ud800"}):
+        with suppress(InvalidValue):
+            assert not verify_report(deep, "key")
 
 
 def test_without_a_key_a_report_has_a_digest(store: Store) -> None:

@@ -107,9 +107,12 @@ def test_an_execution_that_is_replaced_from_another_run(run_file: Store, run: st
         "INSERT OR REPLACE INTO bindings (rowid, name) SELECT rowid, 'x' FROM bindings WHERE name = 'rules'",
         "UPDATE OR REPLACE bindings SET name = 'rules' WHERE name = 'draft'",
         "UPDATE OR REPLACE bindings SET rowid = (SELECT rowid FROM bindings WHERE name = 'rules') WHERE name = 'draft'",
+        "INSERT OR REPLACE INTO bindings (run_id, name, kind, value) VALUES (NULL, 'rules', 'let', 'evil')",
+        "UPDATE OR REPLACE bindings SET run_id = NULL, name = 'rules', value = 'evil' WHERE name = 'draft'",
     ],
 )
 def test_nothing_takes_the_place_of_a_const(run_file: Store, run: str, raw: sqlite3.Connection, sql: str) -> None:
+    """Nor does a NULL, for which REPLACE puts the default of the column, the file's own run, once the triggers were asked."""
     with run_file.begin() as tx:
         tx.programs.bindings.bind(run, "rules", "be brief", kind="const")
         tx.programs.bindings.bind(run, "draft", "x")
@@ -118,6 +121,36 @@ def test_nothing_takes_the_place_of_a_const(run_file: Store, run: str, raw: sqli
     raw.rollback()
     with run_file.read() as tx:
         assert [(one.name, one.kind) for one in tx.programs.bindings.list(run)] == [("draft", "let"), ("rules", "const")]
+
+
+def test_nothing_takes_the_place_of_a_const_at_the_rowid_that_stands_for_none(
+    run_file: Store, run: str, raw: sqlite3.Connection
+) -> None:
+    with run_file.begin() as tx:
+        tx.programs.bindings.bind(run, "rules", "be brief", kind="const")
+    raw.execute("UPDATE bindings SET rowid = -1")
+    for verb in ("INSERT", "INSERT OR REPLACE"):
+        with pytest.raises(sqlite3.IntegrityError, match=r"bindings\.rowid|UNIQUE"):
+            raw.execute(f"{verb} INTO bindings (rowid, name, value) VALUES (-1, 'other', 'x')")
+    raw.execute("INSERT INTO bindings (name, value) VALUES ('draft', 'x')")
+    raw.commit()
+    with run_file.read() as tx:
+        assert {one.name: one.value for one in tx.programs.bindings.list(run)} == {"draft": "x", "rules": "be brief"}
+
+
+def test_a_row_that_is_replaced_by_one_without_a_run_is_told(run_file: Store, run: str, raw: sqlite3.Connection) -> None:
+    """REPLACE puts the default of the column for a NULL, which is the file's own run."""
+    with run_file.begin() as tx:
+        tx.programs.bindings.bind(run, "draft", "as it was")
+        tx.programs.agents.start(run, "captain", resume=False)
+        tx.programs.agents.remember(run, "captain", "what it knew")
+    raw.execute("INSERT OR REPLACE INTO bindings (run_id, name, kind, value) VALUES (NULL, 'draft', 'let', 'evil')")
+    raw.execute("INSERT OR REPLACE INTO agents (run_id, name, scope) VALUES (NULL, 'captain', 'execution')")
+    raw.commit()
+    draft, captain = noted(run_file, run)
+    for one, column, said in ((draft, "value", "as it was"), (captain, "memory", "what it knew")):
+        assert one.before is not None
+        assert (one.before[column], one.message.split()[2]) == (said, "replaced")
 
 
 @pytest.mark.parametrize("opened", [False, True], ids=["plainly", "with the row of a trigger that notes"])

@@ -9,7 +9,7 @@ from sqlalchemy.sql.compiler import SQLCompiler
 
 from persist.db.changes.driver_statements import StatementRunner
 from persist.db.sqlalchemy_private import end_with
-from persist.db.statements.prepared import Statement
+from persist.db.statements.prepared import Row, Statement
 from persist.errors import Conflict
 from persist.quoting import named
 
@@ -54,6 +54,17 @@ def taken(statement: Statement, kind: str, id: str) -> Conflict:
     """The error for an INSERT that did nothing because its `id` is taken. The transaction stays usable after it."""
     table = statement.statement.table.name  # type: ignore[attr-defined]  # an Insert has one
     return Conflict(f"The id {named(id)} is taken by another {kind}.", constraint=f"pk_{table}")
+
+
+def seen(row: Row | None, statement: Statement, kind: str, name: str) -> Row:
+    """The row of that key, read after an INSERT that leaves the row that is there.
+
+    Raises Conflict if there is none: row security of Postgres hides a row of another role, whose key is taken all the same.
+    """
+    if row is None:
+        table = statement.statement.table.name  # type: ignore[attr-defined]  # an Insert has one
+        raise Conflict(f"The name {named(name)} is taken by a {kind} that this role does not see.", constraint=f"pk_{table}")
+    return row
 
 
 def upsert(table: Table, *keys: str, keep: Sequence[str] = (), where: str = "") -> Insert:

@@ -69,6 +69,11 @@ def said(table: str, guard: Guard) -> str:
     return f"{table}.{guard.column}: {guard.message}"
 
 
+def no_place(table: str) -> str:
+    """What SQLite says of a row at the rowid -1, where a trigger cannot tell whether it takes the place of another."""
+    return f"{table}.rowid: a row is not inserted at the rowid -1"
+
+
 STRICTLY = "this run is strict, and nobody but persist writes to run, execution and imports"
 """What the database says of a table that only persist may write."""
 

@@ -10,7 +10,7 @@ from persist.db.schema.meta_table import Meta
 from persist.db.statements.distribution import is_distributed
 from persist.db.statements.prepared import Row, Statement
 
-HEAD = "0031"
+HEAD = "0032"
 """The newest revision in alembic/versions."""
 
 REVISIONS = tuple(f"{number:04d}" for number in range(1, int(HEAD) + 1))

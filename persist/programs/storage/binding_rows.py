@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import select, update
 
 from persist.db.changes.batch import Batch, Pending
-from persist.db.expressions.upsert import insert_missing
+from persist.db.expressions.upsert import insert_missing, seen
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.own_scope import public_scope, stored_scope
 from persist.db.transactions.unit_of_work import UnitOfWork
@@ -24,6 +24,8 @@ from persist.programs.storage.scopes import COLUMNS, FIELDS
 
 _B, _frame = bindings.c, FRAME
 _ROOT = -1
+_TRIES = 10
+"""How often a name that was taken and is gone again is bound anew. It is taken for good by a row that row security hides."""
 _THIS = (_B.run_id == param("row_run")) & (_B.name == param("row_name")) & (_frame == param("row_frame"))
 _GET = Statement(select(*COLUMNS).where(_THIS))
 OF_FRAME = Statement(select(*COLUMNS).where(_B.run_id == param("row_run"), _frame == param("row_frame")).order_by(_B.name))
@@ -103,12 +105,15 @@ def _put(
     row: Row | None,
     folder: RunFolder | None,
 ) -> Binding:
-    while row is None:
+    for _ in range(_TRIES):
+        if row is not None:
+            break
         written = _added(work, run_id, name, execution_id, fields)
         if written is not None:
             return binding_value(work, written)
         row = find_row(work, run_id, name, execution_id, lock=True)  # another writer was faster
         _check_rebinding(name, row)
+    row = seen(row, _ADD, "binding", name)
     return binding_value(work, _replaced(work, run_id, binding_value(work, row), fields, folder))
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import delete, select, update
 
-from persist.db.expressions.upsert import insert_missing
+from persist.db.expressions.upsert import insert_missing, seen
 from persist.db.statements.prepared import Statement, param
 from persist.db.transactions.repository import Repository, reads, writes
 from persist.db.values.arguments import check_flag, optional_label
@@ -76,8 +76,8 @@ class CronOverrides(Repository):
             batch.run(_ADD_CRON, name=row_name, enabled=True, schedule=None, updated_at=now, updated_by=changed_by)
             batch.run(_set_cron(*given), row_name=row_name, at=now, by=changed_by, **values)
             written = batch.row(_CRON, row_name=row_name)
-        assert written.result is not None
-        return construct(CronOverride, dict(zip(_CRON_FIELDS, written.result, strict=True)))
+        row = seen(written.result, _ADD_CRON, "cron override", name)
+        return construct(CronOverride, dict(zip(_CRON_FIELDS, row, strict=True)))
 
     @reads
     def get(self, name: str) -> CronOverride | None:
@@ -115,8 +115,8 @@ class WorkflowOverrides(Repository):
             batch.run(_ADD_WORKFLOW, name=row_name, enabled=on, updated_at=now, updated_by=changed_by)
             batch.run(_SET_WORKFLOW, row_name=row_name, on=on, at=now, by=changed_by)
             written = batch.row(_WORKFLOW, row_name=row_name)
-        assert written.result is not None
-        return construct(WorkflowOverride, dict(zip(_WORKFLOW_FIELDS, written.result, strict=True)))
+        row = seen(written.result, _ADD_WORKFLOW, "workflow override", name)
+        return construct(WorkflowOverride, dict(zip(_WORKFLOW_FIELDS, row, strict=True)))
 
     @reads
     def is_enabled(self, name: str) -> bool:

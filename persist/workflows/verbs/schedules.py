@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 from sqlalchemy import delete, func, or_, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
-from persist.db.expressions.upsert import insert_missing
+from persist.db.expressions.upsert import insert_missing, seen
 from persist.db.schema.base import flag_set
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.repository import NothingToDo, Repository, reads, writes, writes_if_needed
@@ -118,8 +118,7 @@ class Schedules(Repository):
             batch.run(_ADD, name=row_name, last_fire_at=None, **wanted)
             batch.run(_SET, row_name=row_name, **{f"new_{field}": value for field, value in wanted.items()})
             written = batch.row(_GET, row_name=row_name)
-        assert written.result is not None
-        return _value(written.result)
+        return _value(seen(written.result, _ADD, "schedule", name))
 
     @reads
     def get(self, name: str) -> Schedule | None:

@@ -71,7 +71,10 @@ def test_a_store_has_an_actor_for_what_says_none(database_url: str) -> None:
             Settings(actor=actor)
 
 
-def test_an_actor_goes_with_the_person_and_is_copied_otherwise(database_url: str, tmp_path: Path) -> None:
+def test_an_actor_goes_with_the_person_and_is_copied_otherwise(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("persist.events.erasing.SOME", 1)  # so that several steps are needed
     with Store.open(database_url, events=True) as store, Store.open(f"sqlite:///{(tmp_path / 'c.db').as_posix()}") as target:
         with store.begin(actor=MARIA) as tx:
             mine = tx.chat.sessions.create(agent="build", model={}, owner=MARIA).id

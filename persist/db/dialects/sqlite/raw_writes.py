@@ -12,7 +12,8 @@ from functools import cache
 from sqlite3 import connect
 from typing import Any
 
-from sqlalchemy import Table
+from sqlalchemy import DefaultClause, Table, TextClause
+from sqlalchemy.dialects import sqlite
 
 from persist.db.schema.raw_writes import (
     DELETE,
@@ -130,7 +131,8 @@ def raw_write_ddl(table: Table) -> list[str]:
         )
         return note("NEW", INSERT, "NULL", f"FROM ({found}) GROUP BY k")
 
-    same = " OR ".join(f"({_same(rule, key)})" for key in rule.keys)
+    same = " OR ".join(f"({_same(table, rule, key)})" for key in rule.keys)
+    home = new_value(table, rule.scope)
     there = (
         f"CAST(writer_json AS INTEGER) <> NEW.rowid AND EXISTS (SELECT 1 FROM {name} AS is_now WHERE is_now.rowid = writer_json)"
     )
@@ -143,7 +145,7 @@ def raw_write_ddl(table: Table) -> list[str]:
             "BEFORE INSERT",
             f"{_FORGET} AND id <> 0",
             f"INSERT INTO {_COLUMNS[:-1]}, writer_json) SELECT {scope('was')}, 0, '{name}', '{REPLACE}',"
-            f" ({same}) AND was.{rule.scope} IS NEW.{rule.scope}, (SELECT json_array({_KEY}, {_BEFORE}) {told('was')}), was.rowid"
+            f" ({same}) AND was.{rule.scope} IS {home}, (SELECT json_array({_KEY}, {_BEFORE}) {told('was')}), was.rowid"
             f" FROM {name} AS was WHERE was.rowid = NEW.rowid OR {same}",
             f"{_FORGET} AND id = 0",
         ),
@@ -219,9 +221,21 @@ def _trigger(table: str, suffix: str, head: str, *statements: str) -> str:
     return f"CREATE TRIGGER {PREFIX}_log_{table}_{suffix} {head} BEGIN {body} END"
 
 
-def _same(rule: LoggedWrites, key: Sequence[str]) -> str:
+def _same(table: Table, rule: LoggedWrites, key: Sequence[str]) -> str:
     """The condition that an old row has the key of the new one."""
     return " AND ".join(
-        f"coalesce(was.{name}, -1) = coalesce(NEW.{name}, -1)" if name == rule.frame else f"was.{name} = NEW.{name}"
+        f"coalesce(was.{name}, -1) = coalesce(NEW.{name}, -1)" if name == rule.frame else f"was.{name} = {new_value(table, name)}"
         for name in key
     )
+
+
+def new_value(table: Table, name: str) -> str:
+    """What a key column of the new row is going to say, in a BEFORE trigger.
+
+    There a NULL is still a NULL for which REPLACE later puts the column's default, if the column takes no NULL.
+    """
+    column = table.c[name]
+    default = column.server_default.arg if isinstance(column.server_default, DefaultClause) else None
+    if column.nullable or not isinstance(default, TextClause):
+        return f"NEW.{name}"
+    return f"coalesce(NEW.{name}, {default.compile(dialect=sqlite.dialect())})"

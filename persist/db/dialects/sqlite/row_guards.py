@@ -9,7 +9,7 @@ from sqlalchemy import Table, Text, literal_column, select, text
 from persist.db.dialects.event_guards import CHANGES
 from persist.db.dialects.event_guards import PREFIX as EVENT_PREFIX
 from persist.db.dialects.sqlite.raw_writes import UNMARKED as NOT_OURS
-from persist.db.dialects.sqlite.raw_writes import raw_write_ddl
+from persist.db.dialects.sqlite.raw_writes import new_value, raw_write_ddl
 from persist.db.schema.row_guards import (
     GUARDS,
     MARKED,
@@ -19,6 +19,7 @@ from persist.db.schema.row_guards import (
     Guard,
     PlainName,
     guarded_columns,
+    no_place,
     said,
 )
 from persist.db.statements.prepared import Row, Statement
@@ -40,7 +41,7 @@ def row_guard_ddl(table: Table, schema: str | None = None) -> list[str]:
         return raw_write_ddl(table)
     changed = ", ".join(guarded_columns(guards))
     return [
-        _trigger(table.name, "insert", "INSERT", [(_inserted(table.name, guard), said(table.name, guard)) for guard in guards]),
+        _trigger(table.name, "insert", "INSERT", [(_inserted(table, guard), said(table.name, guard)) for guard in guards]),
         _trigger(table.name, "update", f"UPDATE OF {changed}", [(_changed(guard), said(table.name, guard)) for guard in guards]),
         *kept_place_ddl(table),
         *raw_write_ddl(table),
@@ -50,12 +51,12 @@ def row_guard_ddl(table: Table, schema: str | None = None) -> list[str]:
 def kept_place_ddl(table: Table) -> list[str]:
     """The triggers that refuse INSERT OR REPLACE and UPDATE OR REPLACE of another row in the place of one that is bound once.
 
-    A place is a rowid or a key. NEW.rowid is -1 before an INSERT that names none.
+    A place is a rowid or a key. NEW.rowid is -1 before an INSERT that names none, so that no row is inserted at -1.
     """
     found = []
     for guard in table.info.get(GUARDS, ()):
         if isinstance(guard, BoundOnce):
-            key = _same_key(guard)
+            key = _same_key(table, guard)
             other = " OR ".join(f"bound.{name} IS NOT NEW.{name}" for name in (*guard.key, guard.column, *guard.fixed))
             of = f"SELECT 1 FROM {table.name} AS bound WHERE bound.{guard.column} IN ({_words(guard)})"
             inserted = f"NEW.rowid <> -1 AND EXISTS ({of} AND bound.rowid = NEW.rowid AND ({other}))"
@@ -65,6 +66,9 @@ def kept_place_ddl(table: Table) -> list[str]:
                 f" AND EXISTS ({of} AND bound.rowid <> OLD.rowid AND (bound.rowid = NEW.rowid OR {key}))"
             )
             found.append(_trigger(table.name, "place_insert", "INSERT", [(inserted, said(table.name, guard))]))
+            found.append(
+                _trigger(table.name, "place_inserted", "INSERT", [("NEW.rowid = -1", no_place(table.name))], when="AFTER")
+            )
             found.append(_trigger(table.name, "place_update", "UPDATE", [(changed, said(table.name, guard))]))
     return found
 
@@ -87,21 +91,21 @@ def strict_guard_ddl(tables: Sequence[Table], *, marked_rows: bool = False) -> l
     return found
 
 
-def _trigger(table: str, suffix: str, event: str, refused: Sequence[tuple[str, str]]) -> str:
+def _trigger(table: str, suffix: str, event: str, refused: Sequence[tuple[str, str]], *, when: str = "BEFORE") -> str:
     cases = " ".join(f"WHEN {condition} THEN RAISE(ABORT, {_text(message)})" for condition, message in refused)
-    return f"CREATE TRIGGER {PREFIX}_{table}_{suffix} BEFORE {event} ON {table} BEGIN SELECT CASE {cases} END; END"
+    return f"CREATE TRIGGER {PREFIX}_{table}_{suffix} {when} {event} ON {table} BEGIN SELECT CASE {cases} END; END"
 
 
-def _inserted(table: str, guard: Guard) -> str:
+def _inserted(table: Table, guard: Guard) -> str:
     if not isinstance(guard, BoundOnce):
         return _bad(guard)
-    same = f"{_same_key(guard)} AND bound.{guard.column} IN ({_words(guard)})"
+    same = f"{_same_key(table, guard)} AND bound.{guard.column} IN ({_words(guard)})"
     other = " OR ".join(f"bound.{name} IS NOT NEW.{name}" for name in (guard.column, *guard.fixed))
-    return f"EXISTS (SELECT 1 FROM {table} AS bound WHERE {same} AND ({other}))"
+    return f"EXISTS (SELECT 1 FROM {table.name} AS bound WHERE {same} AND ({other}))"
 
 
-def _same_key(guard: BoundOnce) -> str:
-    same = [f"bound.{name} = NEW.{name}" for name in guard.key if name != guard.frame]
+def _same_key(table: Table, guard: BoundOnce) -> str:
+    same = [f"bound.{name} = {new_value(table, name)}" for name in guard.key if name != guard.frame]
     return " AND ".join([*same, f"coalesce(bound.{guard.frame}, -1) = coalesce(NEW.{guard.frame}, -1)"])
 
 
