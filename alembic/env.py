@@ -92,9 +92,11 @@ def configure(connection: Connection, schema: str | None, stamps: list[bool]) ->
         told.append((", ".join(step.down_revision_ids) or "nothing", step.up_revision_id))
         tell(f"  {step.up_revision_id}  {step.up_revision.doc}")
 
+    # only what compares with the models needs them here; what runs revisions needs the names of their constraints
+    named = MetaData(naming_convention=metadata.naming_convention) if moves() else unqualified(connection.dialect.name)
     context.configure(
         connection=connection,
-        target_metadata=unqualified(connection.dialect.name),
+        target_metadata=named,
         version_table=VERSION_TABLE,
         version_table_schema=schema,
         include_name=include_name,
