@@ -16,7 +16,7 @@ from persist.single_owner_files.instances import open_instance, open_workspace
 from persist.single_owner_files.run_files import create_run_file
 from persist.testing import FrozenClock
 from tests.maintenance.filled import filled
-from tests.maintenance.moving import Pair, many, new_url, opened
+from tests.maintenance.moving import CROSSING, Pair, many, new_url, opened
 from tests.schema.filling import transcript
 from tests.schema.places import Place
 from tests.subprocesses import Worker
@@ -48,7 +48,7 @@ def peak(source_url: str, target_url: str, rows: int) -> int:
             tracemalloc.stop()
 
 
-@pytest.mark.parametrize("kinds", ["sqlite-postgres", "postgres-sqlite"])
+@pytest.mark.parametrize("kinds", CROSSING)
 def test_memory_does_not_grow_with_the_rows(request: pytest.FixtureRequest, tmp_path: Path, kinds: str) -> None:
     peaks = []
     for rows in (1_000, 4_000, 16_000):  # the first one pays for what is made once

@@ -10,7 +10,7 @@ from persist import CopyUnfinished, Store, Unavailable
 from persist.maintenance import copy_resumably
 from persist.testing import FrozenClock
 from tests.maintenance.filled import filled
-from tests.maintenance.moving import Pair, checksums, many, new_url, opened
+from tests.maintenance.moving import CROSSING, Pair, checksums, many, new_url, opened
 from tests.schema.filling import transcript
 from tests.schema.places import Place
 from tests.subprocesses import Worker
@@ -66,7 +66,7 @@ def test_killed_at_any_moment(pair: Pair, clock: FrozenClock) -> None:
         assert transcript(target) == transcript(source)
 
 
-@pytest.mark.parametrize("kinds", ["sqlite-postgres", "postgres-sqlite"])
+@pytest.mark.parametrize("kinds", CROSSING)
 @pytest.mark.parametrize("half", ["copied", "compared"])
 def test_lost_connections(request: pytest.FixtureRequest, tmp_path: Path, kinds: str, half: str) -> None:
     pair = tuple(new_url(request, kind, tmp_path, f"{number}.db") for number, kind in enumerate(kinds.split("-")))

@@ -58,8 +58,8 @@ _CHANGED_ROWS = re.compile(r"\b(?:UPDATE|DELETE\s+FROM)\s+(\S+)", re.IGNORECASE)
 _DYNAMIC = re.compile(r"\bEXECUTE\s+'([^']*)' \|\| home \|\| '\.([^']*)'", re.IGNORECASE)
 """A statement of a function on a table of the function's own schema, which is judged like any other."""
 _WRITES = re.compile(r"\bINSERT\s+(OR\s+\w+\s+)?INTO\s+(\S+)", re.IGNORECASE)
-_MADE = re.compile(r"\bCREATE\s+TRIGGER\s+(persist_row_guard_\w+)")
-"""The triggers of persist that a revision makes: it may drop one of the same name first, which it makes anew."""
+_MADE_ANEW = re.compile(r"\bDROP TRIGGER IF EXISTS (persist_row_guard_\w+);\s*(?=CREATE TRIGGER \1 )")
+"""A trigger of persist that a revision drops and makes anew at once, which touches no row."""
 _NOTES = {"raw_writes"}
 """The table of notes, into which only persist and its triggers write."""
 
@@ -171,8 +171,7 @@ def _in_sql(text: str, recorder: _Recorder) -> list[str]:
     """What the rendered statements say, those of op.execute() included; words inside of literals do not count."""
     found = []
     text = _LITERALS.sub("''", _DYNAMIC.sub(r"\1\2", text))
-    for name in _MADE.findall(text):
-        text = text.replace(f"DROP TRIGGER IF EXISTS {name};", "")  # made anew, which touches no row
+    text = _MADE_ANEW.sub("", text)
     for pattern in (_FUNCTION, _TRIGGER):
         found += [offence for head, body in pattern.findall(text) for offence in _in_trigger(head, body, recorder)]
         text = pattern.sub("", text)

@@ -13,11 +13,11 @@ from typing import Any
 import psycopg
 from sqlalchemy import Boolean, Column, Float, Integer, LargeBinary, Table, TypeDecorator
 
-from persist.db.dialects.sqlite.row_guards import lift_row_guards
 from persist.db.schema.column_types import EnumText, Json
 from persist.db.schema.instants import Instant
 from persist.errors import PersistError
 from persist.schema.metadata import domain_of, metadata
+from tests.programs.raw_rows import before_guards
 from tests.statemachines.both_databases import Undo
 from tests.statemachines.scene import Verb, arguments
 from tests.statemachines.single_call import work_of
@@ -104,8 +104,8 @@ def spoil(tx: Any, cell: Cell) -> bool:
 
 
 @contextmanager
-def spoilt_beforehand(path: Path, cell: Cell) -> Iterator[bool]:
-    """A cell of a table with row guards, spoilt by another connection in the block; False as for `spoil`.
+def spoilt_beforehand(path: Path, cell: Cell) -> Iterator[Cell | None]:
+    """A cell of a table with row guards, spoilt by another connection in the block. Yields what each attempt has yet to spoil.
 
     Every connection reads the schema again after the guards were taken away and brought back, which takes longer than the verbs:
     once per cell is enough.
@@ -116,22 +116,20 @@ def spoilt_beforehand(path: Path, cell: Cell) -> Iterator[bool]:
         raw.execute("PRAGMA ignore_check_constraints=ON")
         found = raw.execute(f'SELECT rowid, "{column}" FROM {name} ORDER BY rowid LIMIT 1 OFFSET {cell.place}').fetchall()
         spoilt = bool(found) and _written(raw, f'UPDATE {name} SET "{column}" = {cell.value} WHERE rowid = ?', found[0][0])
-        yield spoilt
+        yield None if spoilt else cell
         if spoilt:
             assert _written(raw, f'UPDATE {name} SET "{column}" = ? WHERE rowid = ?', found[0][1], found[0][0])
 
 
 def _written(raw: sqlite3.Connection, statement: str, *values: Any) -> bool:
     """Whether the statement changed a row, in a transaction of its own that no row guard sees."""
-    raw.execute("BEGIN IMMEDIATE")
-    restore = lift_row_guards(raw)
     try:
-        return bool(raw.execute(statement, values).rowcount)
+        with raw:
+            raw.execute("BEGIN IMMEDIATE")
+            with before_guards(raw):
+                return bool(raw.execute(statement, values).rowcount)
     except sqlite3.Error:
         return False
-    finally:
-        restore()
-        raw.execute("COMMIT")
 
 
 def _driver(tx: Any) -> Any:
@@ -150,11 +148,10 @@ def spoil_row(path: Path, table: Table) -> None:
     columns = [column for column in table.columns if not column.primary_key and not column.foreign_keys]
     with closing(sqlite3.connect(path, isolation_level=None)) as raw:
         raw.execute("PRAGMA ignore_check_constraints=ON")
-        restore = lift_row_guards(raw)
-        for column in columns:
-            with suppress(sqlite3.IntegrityError):
-                raw.execute(_statement(table, f'"{table.name}"', column.name, NOT_UTF8))
-        restore()
+        with before_guards(raw):
+            for column in columns:
+                with suppress(sqlite3.IntegrityError):
+                    raw.execute(_statement(table, f'"{table.name}"', column.name, NOT_UTF8))
 
 
 class Attempt:

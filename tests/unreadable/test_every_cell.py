@@ -124,19 +124,19 @@ def _problems(store: Store, ids: Mapping[str, Any], domain: str, *, lite: bool) 
         # No cell of a table that a verb never names matters to it; only what it deletes may take rows along by their keys.
         near = [verb for verb in of_domain if not lite or verb.name in SWEEPS or valid[verb.name].asks(table)]
         for cell in cells(table, lite=lite):
-            with _spoilt_for_all(store, cell, lite=lite) as beforehand:
-                for verb in near if beforehand is not False else ():
-                    attempt = Attempt(store, verb, ids, None if beforehand else cell)
+            with _spoilt_for_all(store, cell, lite=lite) as left:
+                for verb in near:
+                    attempt = Attempt(store, verb, ids, left)
                     if not attempt.applies:
                         break
                     if wrong := _wrong(verb, cell, attempt, valid[verb.name]):
                         yield f"{verb.name} over {cell}: {wrong}"
 
 
-def _spoilt_for_all(store: Store, cell: Cell, *, lite: bool) -> AbstractContextManager[bool | None]:
-    """Whether the cell is spoilt for all verbs of the block; None where each spoils it in its own transaction."""
+def _spoilt_for_all(store: Store, cell: Cell, *, lite: bool) -> AbstractContextManager[Cell | None]:
+    """The cell that each verb of the block spoils in its own transaction; None where it is spoilt for all of them."""
     if not lite or GUARDS not in cell.table.info:
-        return nullcontext()
+        return nullcontext(cell)
     path = store.runtime.dialect.path
     assert path is not None
     return spoilt_beforehand(path, cell)
