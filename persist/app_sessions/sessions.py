@@ -36,6 +36,7 @@ from persist.db.statements.prepared import LIMIT, Row, Statement, param
 from persist.db.transactions.repository import Repository, reads, writes
 from persist.db.values.arguments import optional_count
 from persist.db.values.clock import epoch_ms
+from persist.db.values.counts import UNBOUNDED
 from persist.db.values.frozen import construct
 from persist.db.values.pages import Page, check_limit, values_after
 from persist.errors import Conflict, NotFound
@@ -45,7 +46,6 @@ List = list
 _S, _E, _T, _U, _A, _V, _M = sessions.c, events.c, session_state.c, user_state.c, artifacts.c, artifact_versions.c, memories.c
 _LIST = "app_sessions.sessions"
 _EVENT_FIELDS = tuple(AppSessionEvent.model_fields)
-_MOST = 2**62
 
 _GET = Statement(select(*COLUMNS).where(_S.id == param("row_id")))
 _NAMED = Statement(select(*COLUMNS).where(*OF_NAMES))
@@ -176,7 +176,7 @@ class AppSessions(Repository):
             found = batch.row(_NAMED, **key)
             listed = None
             if limit != 0:
-                listed = batch.rows(_events(bool(window)), **key, **window, limit=_MOST if limit is None else limit)
+                listed = batch.rows(_events(bool(window)), **key, **window, limit=UNBOUNDED if limit is None else limit)
             own = batch.rows(_OF_SESSION, **key)
             app = batch.rows(OF_APP, app_name=app_name)
             user = batch.rows(OF_USER, app_name=app_name, user_id=user_id)

@@ -16,6 +16,7 @@ from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.repository import Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_count, check_list, optional_amount
+from persist.db.values.counts import UNBOUNDED
 from persist.db.values.frozen import construct
 from persist.errors import InvalidValue
 from persist.quoting import shown
@@ -26,7 +27,6 @@ Namespace = tuple[str, ...]
 _M, _X = memories.c, vectors.c
 _FIELDS = tuple(Memory.model_fields)
 _COLUMNS = (_M.namespace, _M.key, _M.value_json, _M.created_at, _M.updated_at, _M.expires_at, _M.ttl_minutes)
-_MAX = 2**62
 
 _alive = or_(_M.expires_at.is_(None), _M.expires_at > param("now"))
 _this_memory = and_(_M.namespace == param("namespace"), _M.key == param("row_key"))
@@ -129,7 +129,7 @@ class Memories(Repository):
     def list(self, prefix: Namespace = (), *, limit: int | None = None, offset: int = 0) -> List[Memory]:
         """Memories of a namespace and all below it, most recently updated first. `limit` None: all."""
         work = self._work
-        maximum = _MAX if limit is None else check_count("limit", limit)
+        maximum = UNBOUNDED if limit is None else check_count("limit", limit)
         paging = {"maximum": maximum, "skip": check_count("offset", offset)}
         rows = work.rows(_listing(not prefix), **_prefix(work, prefix), **paging, now=work.now())
         return [_value(row) for row in rows]

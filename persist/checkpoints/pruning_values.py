@@ -13,11 +13,11 @@ from persist.db.changes.batch import Batch
 from persist.db.schema.column_types import Int64
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.values.counts import UNBOUNDED
 from persist.errors import StoreCorrupt
 from persist.quoting import named
 
 _S, _V, _P, _W = states.c, values.c, pieces.c, pending.c
-_MAX_POSITION = 2**62
 
 _LOCK = Statement(select(threads.c.id).where(threads.c.id == param("thread_id")).with_for_update())
 _STEPS = Statement(
@@ -149,10 +149,10 @@ def _drop_values(batch: Batch, thread_id: str, kept: StepsById, stored: dict[Any
 
 
 def _gaps(spans: list[list[int]]) -> Iterable[tuple[int, int]]:
-    """The ranges of positions that no given range contains; the last one ends at _MAX_POSITION."""
+    """The ranges of positions that no given range contains; the last one ends at UNBOUNDED."""
     free = 0
     for low, high in sorted(spans):
         if low > free:
             yield free, low
         free = max(free, high)
-    yield free, _MAX_POSITION
+    yield free, UNBOUNDED

@@ -11,6 +11,7 @@ from persist.db.schema.column_types import Int64
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
+from persist.db.values.counts import UNBOUNDED
 from persist.db.values.frozen import construct
 from persist.errors import NotFound, StoreCorrupt, UnreadableRow
 from persist.histories.models import entries
@@ -20,7 +21,6 @@ from persist.quoting import named
 _E = entries.c
 _FIELDS = tuple(Entry.model_fields)
 COLUMNS = (_E.id, _E.parent_id, _E.kind, _E.message_json, _E.extra_json, _E.created_at)
-NO_END = 2**62
 
 
 def lines_to(ends: ColumnElement[bool], name: str = "walked") -> CTE:
@@ -52,7 +52,7 @@ class AskedHistory:
     """The last `limit` entries up to a head that are being read with a batch, until `entries` or `readable` returns them."""
 
     def __init__(self, batch: Batch, head_id: str | None, limit: int | None = None) -> None:
-        self._head_id, self._limit = head_id, NO_END if limit is None else min(limit, NO_END)
+        self._head_id, self._limit = head_id, UNBOUNDED if limit is None else min(limit, UNBOUNDED)
         self._rows: Pending[list[Row]] | None = None
         if head_id is not None and self._limit > 0:
             self._rows = batch.rows(_READABLE, head_id=head_id, maximum=self._limit)
@@ -77,7 +77,7 @@ class AskedHistory:
             raise
 
 
-def chain(head_id: str, rows: Sequence[Row], limit: int = NO_END) -> list[Entry]:
+def chain(head_id: str, rows: Sequence[Row], limit: int = UNBOUNDED) -> list[Entry]:
     """The last `limit` entries up to a head, from their rows. Raises NotFound without any, StoreCorrupt if they are no chain."""
     if not rows:
         raise NotFound("history entry", head_id)

@@ -16,6 +16,7 @@ from persist.db.transactions.repository import Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_label, check_list, optional_label
 from persist.db.values.clock import EPOCH, as_utc, epoch_us
+from persist.db.values.counts import UNBOUNDED
 from persist.db.values.frozen import construct
 from persist.db.values.pages import Page, check_limit, decode_cursor
 from persist.errors import Conflict, InvalidValue, NotFound
@@ -30,7 +31,6 @@ List = list
 _H, _B = histories.c, branches.c
 _FIELDS = tuple(History.model_fields)
 _LIST = "histories.records"
-_MAX = 2**62
 # written as text: SQLAlchemy relates no subquery of a FROM clause to the row around it
 _of_row = literal_column(f"{histories.name}.id", _H.id.type)
 _left = labels_array(select(_B.entry_id, _B.position).where(_B.history_id == _of_row)).label("branches")
@@ -110,7 +110,7 @@ class HistoryRecords(Repository):
     def latest(self, *, scope: str | None = None, limit: int | None = None) -> List[History]:
         """The conversations, the one written last first; at most `limit` of them."""
         filters = _scoped(self._work, scope)
-        maximum = _MAX if limit is None else min(whole_number("limit", limit, minimum=0), _MAX)
+        maximum = UNBOUNDED if limit is None else min(whole_number("limit", limit, minimum=0), UNBOUNDED)
         return [_value(row) for row in self._work.rows(_listing(False, bool(filters)), **filters, limit=maximum)]
 
     @writes

@@ -20,6 +20,7 @@ from persist.db.statements.prepared import LIMIT, Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
 from persist.db.values.arguments import optional_count
+from persist.db.values.counts import UNBOUNDED
 from persist.db.values.frozen import construct
 from persist.db.values.json import encode
 from persist.errors import NotFound, StoreCorrupt, UnreadableRow
@@ -62,7 +63,6 @@ class _NewestFirst:
 _HEADS = _NewestFirst()
 _JOINED = _NewestFirst(json_array_text(_OWN_PARTS))
 _ROWS = _NewestFirst(_M.updated_at, unreadable=OnUnreadable.LEAVE_OUT)
-_MAX = 2**62
 _any = [exists(select(table.c.part_id).select_from(table)) for table in (deltas, part_blobs)]
 _PROBE = Statement(select(*(type_coerce(case((one, 1), else_=0), Int64()) for one in _any)))
 """Whether any text is unfolded, and whether any file is a blob."""
@@ -220,7 +220,7 @@ def _newest(
 ) -> list[Row]:
     """The newest visible messages, oldest first, read in growing windows: databases estimate filters on metadata badly."""
     visible: list[Row] = []
-    window = _MAX if limit is None else min(limit, _MAX)
+    window = UNBOUNDED if limit is None else min(limit, UNBOUNDED)
     if before is None:
         rows = work.rows(read.latest, session_id=session_id, limit=window)
         if not rows:
@@ -234,7 +234,7 @@ def _newest(
         visible += _visible(rows, include_hidden)
         if len(rows) < window or limit is None or len(visible) >= limit:
             return visible[:limit][::-1]
-        at, last, window = rows[-1][3], rows[-1][0], min(2 * window, _MAX)
+        at, last, window = rows[-1][3], rows[-1][0], min(2 * window, UNBOUNDED)
         rows = work.rows(read.earlier, session_id=session_id, limit=window, at=at, last=last)
 
 

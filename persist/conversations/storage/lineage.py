@@ -16,9 +16,9 @@ from persist.db.changes.batch import Batch, Pending
 from persist.db.schema.column_types import Int64
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.values.counts import UNBOUNDED
 from persist.errors import Conflict, NotFound
 
-NO_END = 2**62
 POINTERS = ("parent_branch_id", "forked_at_ord")
 """The published keys of node_metadata that say where a branch was forked; written once, beside columns of the same names."""
 
@@ -29,7 +29,7 @@ _leaf = select(
     _B.progression_id,
     _B.parent_branch_id,
     func.coalesce(_B.forked_at_ord, 0).label("inherited"),
-    literal(NO_END, Int64()).label("upto"),
+    literal(UNBOUNDED, Int64()).label("upto"),
 ).where(_B.id == param("row_id"))
 _chain = _leaf.cte("line", recursive=True)
 # UNION drops rows it has seen, so the recursion ends even if parents form a circle
@@ -92,7 +92,7 @@ def length(work: UnitOfWork, branch_id: str) -> int:
     return int(row[0])
 
 
-def item_ids(work: UnitOfWork, branch_id: str, end: int = NO_END) -> list[str]:
+def item_ids(work: UnitOfWork, branch_id: str, end: int = UNBOUNDED) -> list[str]:
     """The message ids at the positions before `end`, in order, whether or not the messages are there."""
     return found_item_ids(work.rows(_IDS, row_id=branch_id, first=0, end=end))
 

@@ -9,13 +9,14 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from persist.conversations.models import members, messages
 from persist.conversations.storage.branch_rows import get_branch
-from persist.conversations.storage.lineage import ITEMS, NO_END
+from persist.conversations.storage.lineage import ITEMS
 from persist.conversations.storage.message_rows import CHUNK
 from persist.conversations.storage.session_rows import get_session
 from persist.conversations.vector_search.similarity import Item
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.row_chunks import chunks
 from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.values.counts import UNBOUNDED
 
 _M = messages.c
 _CHUNK_BYTES = 2**20
@@ -42,7 +43,7 @@ class Scope:
         if session_id is not None:
             self._values["pool"] = get_session(work, work.label("session_id", session_id)).progression_id
         if branch_id is not None:
-            self._values |= {"row_id": get_branch(work, work.label("branch_id", branch_id)).id, "first": 0, "end": NO_END}
+            self._values |= {"row_id": get_branch(work, work.label("branch_id", branch_id)).id, "first": 0, "end": UNBOUNDED}
 
     def embeddings(self, size: int) -> Iterator[Sequence[Row]]:
         """Yield chunks of (message id, embedding) for embeddings of `size` bytes."""

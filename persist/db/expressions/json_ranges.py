@@ -6,7 +6,7 @@ from sqlalchemy import BigInteger, Numeric, Text, case, cast, func, literal_colu
 from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.sql.selectable import FromClause
 
-_MOST = 2**62
+from persist.db.values.counts import UNBOUNDED
 
 
 def ranges_in(column: ColumnElement[Any]) -> tuple[FromClause, ColumnElement[int], ColumnElement[int]]:
@@ -19,4 +19,4 @@ def ranges_in(column: ColumnElement[Any]) -> tuple[FromClause, ColumnElement[int
 def _end(value: ColumnElement[Any], place: int) -> ColumnElement[int]:
     item, text = (value.op(operator)(literal_column(str(place))) for operator in ("->", "->>"))
     number = case((func.jsonb_typeof(item, type_=Text()) == literal_column("'number'"), cast(text, Numeric)))
-    return cast(func.least(func.greatest(number, literal_column("0")), literal_column(str(_MOST))), BigInteger)
+    return cast(func.least(func.greatest(number, literal_column("0")), literal_column(str(UNBOUNDED))), BigInteger)

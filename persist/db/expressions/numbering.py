@@ -5,8 +5,7 @@ from typing import Any
 from sqlalchemy import BigInteger, cast, func, literal_column
 from sqlalchemy.sql.elements import ColumnElement
 
-MOST = 2**62
-"""Numbers from here on are not counted on from: no sequence gets there, and the highest of all has no successor."""
+from persist.db.values.counts import UNBOUNDED
 
 
 def next_number(column: ColumnElement[Any]) -> ColumnElement[int]:
@@ -16,4 +15,4 @@ def next_number(column: ColumnElement[Any]) -> ColumnElement[int]:
 
 def has_next(column: ColumnElement[Any]) -> ColumnElement[bool]:
     """A condition that leaves out rows whose number is not counted on from; in SQLite texts and blobs are higher than numbers."""
-    return column < literal_column(str(MOST))
+    return column < literal_column(str(UNBOUNDED))

@@ -1,6 +1,12 @@
-"""Counts that say whether they are exact."""
+"""Counts that say whether they are exact, and the number that stands for none."""
 
 from typing import Literal, Self
+
+UNBOUNDED = 2**62
+"""More than there are rows or bytes: the limit of a statement without one, the end of a range without one.
+
+No sequence gets there, and it has a successor, which the highest number of the databases has not.
+"""
 
 Basis = Literal["exact", "estimate", "at_least"]
 

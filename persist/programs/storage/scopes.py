@@ -11,12 +11,13 @@ from persist.db.schema.column_types import Int64
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.own_scope import stored_scope
 from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.values.counts import UNBOUNDED
 from persist.errors import Conflict, NotFound
 from persist.programs.models import FRAME, bindings, executions
 from persist.programs.schemas import Binding
 
 _MAX = 1000
-_ROOT, _LAST = -1, 2**62
+_ROOT = -1
 
 FIELDS = tuple(Binding.model_fields)
 _B, _E, _frame = bindings.c, executions.c, FRAME
@@ -32,7 +33,7 @@ _CHAIN = _walked.union_all(
 )
 _frames = (
     select(_CHAIN.c.id.label("frame"), _CHAIN.c.depth)
-    .union_all(select(literal(_ROOT, Int64()), literal(_LAST, Int64())))
+    .union_all(select(literal(_ROOT, Int64()), literal(UNBOUNDED, Int64())))
     .cte("frames")
 )
 _deepest = select(func.max(_CHAIN.c.depth)).scalar_subquery()
