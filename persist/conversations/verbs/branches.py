@@ -38,6 +38,7 @@ from persist.db.transactions.repository import Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_choice, check_count, optional_label
 from persist.db.values.clock import as_utc
+from persist.db.values.counts import UNBOUNDED
 from persist.db.values.frozen import construct
 from persist.db.values.json import Json, merge_patch
 from persist.db.values.pages import check_limit
@@ -197,7 +198,7 @@ class Branches(Repository):
         """
         work = self._work
         branch_id = work.label("id", id)
-        end = lineage.NO_END if before is None else check_count("before", before)
+        end = UNBOUNDED if before is None else check_count("before", before)
         first = 0
         if limit is not None:
             check_limit(limit, maximum=100_000)
