@@ -57,11 +57,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--every-way", action="store_true", help="each face of a store on each database, in every test")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test that is marked `every_way` has both faces on both databases, as all have with `--every-way`."""
-    marked = metafunc.definition.get_closest_marker("every_way") is not None
-    if marked and "face" in metafunc.fixturenames and not metafunc.config.getoption("--every-way"):
-        metafunc.parametrize("face", ["sync"] if metafunc.config.getoption("--quick") else ["sync", "async"], indirect=True)
+    """Tests that are marked `every_way` have both faces on both databases, as all have with `--every-way`.
+
+    One that is marked `one_database` then has both databases, too, and else the one that the letters of its name choose.
+    """
+    test, config = metafunc.definition, metafunc.config
+    quick, every = config.getoption("--quick"), config.getoption("--every-way")
+    if test.get_closest_marker("one_database") and "backend" in metafunc.fixturenames and not quick and not every:
+        chosen = "postgres" if sum(test.originalname.encode()) % 2 else "sqlite"
+        test.add_marker(pytest.mark.parametrize("backend", [chosen]))
+    if test.get_closest_marker("every_way") and "face" in metafunc.fixturenames and not every:
+        metafunc.parametrize("face", ["sync"] if quick else ["sync", "async"], indirect=True)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -11,6 +11,8 @@ from persist import Store
 from persist.testing import FrozenClock
 from persist.workflows.schemas import Approval, WorkflowRun
 
+pytestmark = pytest.mark.one_database
+
 Command = Callable[..., Result]
 GATES = {"decision": "approve", "question": "reply"}
 

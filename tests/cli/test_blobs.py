@@ -12,6 +12,8 @@ from persist import Store
 from persist.testing import FrozenClock
 from tests.contract.blobs.test_blobs import body
 
+pytestmark = pytest.mark.one_database
+
 Command = Callable[..., Result]
 CONTENT = body(1_234_567)
 DIGEST = sha256(CONTENT).hexdigest()

@@ -11,6 +11,8 @@ from persist import Store
 from persist.maintenance import doctor
 from persist.testing import FrozenClock
 
+pytestmark = pytest.mark.one_database
+
 Command = Callable[..., Result]
 
 

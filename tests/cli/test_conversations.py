@@ -13,6 +13,8 @@ from persist import Store
 from persist.cli import main
 from persist.testing import FrozenClock
 
+pytestmark = pytest.mark.one_database
+
 Command = Callable[..., Result]
 EVIL = "\x1b[2J\x9b\u202e"
 SHOWN = "\\x1b[2J\\x9b\\u202e"

@@ -4,9 +4,13 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from persist import Store
 from tests.markdown import ROOT
 from tests.subprocesses import Worker
+
+pytestmark = pytest.mark.one_database
 
 SHOWN = """\
 1. A conversation, and forks of forks of it

@@ -9,6 +9,8 @@ from click.testing import CliRunner, Result
 
 from persist.cli import main
 
+pytestmark = pytest.mark.one_database
+
 Command = Callable[..., Result]
 EVIL = "\x1b[2J\x9b\u202e"
 

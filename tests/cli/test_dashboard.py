@@ -15,6 +15,8 @@ from persist import Store
 from tests.cli.test_processes import PERSIST, PIECES, long_stream
 from tests.markdown import ROOT
 
+pytestmark = pytest.mark.one_database
+
 Answer = tuple[int, dict[str, Any]]
 
 

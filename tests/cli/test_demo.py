@@ -4,7 +4,11 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from tests.markdown import ROOT
+
+pytestmark = pytest.mark.one_database
 
 
 def test_the_demo_ends_well(database_url: str) -> None:

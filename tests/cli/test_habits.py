@@ -19,6 +19,8 @@ from persist.cli.root import COMMANDS
 from tests.cli.conftest import Command
 from tests.markdown import ROOT
 
+pytestmark = pytest.mark.one_database
+
 LISTS: list[tuple[str, ...]] = [
     *(("ls", domain) for domain in ("chat", "workflows")),
     *((group, "ls") for group in ("agent_tasks", "app_sessions", "approvals", "blobs", "checkpoints", "consumers")),

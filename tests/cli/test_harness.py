@@ -14,6 +14,8 @@ from persist.workflows.schemas import Approval, Execution, WorkflowRun
 from tests.markdown import ROOT
 from tests.subprocesses import Worker
 
+pytestmark = pytest.mark.one_database
+
 Harness = Callable[..., subprocess.CompletedProcess[str]]
 PHASES = ("plan", "review", "apply")
 

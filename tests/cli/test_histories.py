@@ -10,6 +10,8 @@ from click.testing import CliRunner
 from persist import Store
 from persist.cli import main
 
+pytestmark = pytest.mark.one_database
+
 AT = datetime(2026, 1, 2, tzinfo=UTC)
 
 

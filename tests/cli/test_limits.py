@@ -10,6 +10,8 @@ from click.testing import Result
 from persist import Store
 from persist.testing import FrozenClock
 
+pytestmark = pytest.mark.one_database
+
 Command = Callable[..., Result]
 EVIL = "k\x1b[2J"
 

@@ -11,6 +11,8 @@ from persist.testing import FrozenClock
 from tests.cli.golden import assert_golden
 from tests.maintenance.pruning_scenes import DOMAINS as PRUNABLE
 
+pytestmark = pytest.mark.one_database
+
 Command = Callable[..., Result]
 DOMAINS = [domain for domain in PRUNABLE if domain != "usage"]
 """Those that have things with ids: `persist usage` sums up what usage has."""

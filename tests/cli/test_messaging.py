@@ -11,6 +11,8 @@ from persist import Store
 from persist.testing import FrozenClock
 from tests.cli.golden import assert_golden
 
+pytestmark = pytest.mark.one_database
+
 Command = Callable[..., Result]
 EVIL = "\x1b[2J\x9b\u202e"
 IDS = {r"mse_\w+": "ID", r" +\n": "\n"}

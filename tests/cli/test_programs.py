@@ -14,6 +14,8 @@ from persist.programs import list_run_files, open_run_file
 from persist.testing import FrozenClock
 from tests.cli.test_runs import EVIL, SHOWN
 
+pytestmark = pytest.mark.one_database
+
 Command = Callable[..., Result]
 
 

@@ -16,6 +16,8 @@ from persist.cli.root import COMMANDS
 from persist.schema.metadata import HEAD
 from persist.testing import FrozenClock
 
+pytestmark = pytest.mark.one_database
+
 Run = Callable[..., Result]
 
 

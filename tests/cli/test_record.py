@@ -15,6 +15,8 @@ from persist.cli import main
 from persist.cli.record_progress import RecordProgress
 from tests.markdown import ROOT
 
+pytestmark = pytest.mark.one_database
+
 ANSWER = (ROOT / "examples" / "answer.sse").read_bytes()
 CHUNKS = [json.loads(line[6:]) for line in ANSWER.splitlines() if line.startswith(b"data: {")]
 Record = Callable[..., Result]

@@ -13,6 +13,8 @@ from persist.cli import main
 from persist.testing import FrozenClock
 from persist.workflows.schemas import RunStatus
 
+pytestmark = pytest.mark.one_database
+
 Command = Callable[..., Result]
 EVIL = "\x1b[2J\x9b\u202e"
 SHOWN = "\\x1b[2J\\x9b\\u202e"

@@ -9,6 +9,8 @@ from click.testing import Result
 
 from persist import Store
 
+pytestmark = pytest.mark.one_database
+
 Command = Callable[..., Result]
 EVIL = "\x1b[2J\x9b"
 SHOWN = "\\x1b[2J\\x9b"

@@ -11,6 +11,8 @@ from click.testing import Result
 from persist import Store
 from persist.testing import FrozenClock
 
+pytestmark = pytest.mark.one_database
+
 Command = Callable[..., Result]
 SLUG = "-home-me"
 ENTRIES: list[dict[str, Any]] = [

@@ -11,6 +11,8 @@ from persist import Store
 from persist.cli.output import cells
 from persist.cli.usage import bar
 
+pytestmark = pytest.mark.one_database
+
 Command = Callable[..., Result]
 EVIL = "m\x1b[2J"
 DAY = timedelta(days=1)

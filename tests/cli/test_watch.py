@@ -16,6 +16,8 @@ from tests.cli.test_processes import PERSIST
 from tests.contract.chat.scenes import create, record, say, step, text
 from tests.markdown import ROOT
 
+pytestmark = pytest.mark.one_database
+
 Command = Callable[..., Result]
 EVIL = "\x1b[2J\x9b\u202e"
 SHOWN = "\\x1b[2J\\x9b\\u202e"
