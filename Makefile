@@ -4,7 +4,7 @@
 #   make chat        a chat in the browser, on SQLite (examples/chat_server); needs Node and npm, too (ARGS="--port 9000 --model …")
 #   make test        every test, on SQLite and on Postgres; those of the integrations in an environment of their own. Where no
 #                    Postgres can be had it fails; POSTGRES=skip leaves the tests that need one out
-#   make test-quick  a part of it in less than a minute: what needs no server, on SQLite, through the synchronous face
+#   make test-quick  a part of it in about a minute: what needs no server and is not marked `long`, on SQLite, through the synchronous face
 #   make torture     kills, full disks, lost servers, odd values: under ten minutes (ARGS="--seconds 60", ARGS="--seed 7 NAME")
 #   make lint        ruff, mypy, import-linter
 #   make docs        the site on this machine, made anew when a page changes; `make docs-build` makes it strictly, in build/site
@@ -99,7 +99,7 @@ test-apart: $(APART_READY)
 # a process of its own, and there are as many at once as there are cores; each says what it has to say when it ends.
 test-floors: $(FLOOR_READY)
 	@printf '%s\n' $(FLOORS) | ARGS="$(ARGS)" xargs -P $(CORES) -I EXTRA sh -c 'eval "set -- $$ARGS"; said=$$( \
-		$(call pytest,$(VENV)-floor-EXTRA) --quick -m "not processes" tests/integrations/$$(echo EXTRA | tr - _) "$$@" 2>&1); \
+		$(call pytest,$(VENV)-floor-EXTRA) --quick tests/integrations/$$(echo EXTRA | tr - _) "$$@" 2>&1); \
 		code=$$?; printf "== the oldest EXTRA\n%s\n" "$$said"; exit $$code'
 
 torture: $(DEV_READY)

@@ -44,15 +44,17 @@ hypothesis.settings.load_profile("explore" if EXPLORING else "steady")
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers() -> int:
-    """What `-n auto` means here: a third of the time tests wait, for processes, locks and servers."""
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """What `-n auto` means here: a third of the time tests wait, for processes, locks and servers, but quick ones do not."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return cores + (cores + 1) // 2
+    return cores if config.getoption("--quick") else cores + (cores + 1) // 2
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--quick", action="store_true", help="only what runs without a server, on SQLite, through the synchronous face"
+        "--quick",
+        action="store_true",
+        help="what is not long and needs no server, on SQLite, through the synchronous face",
     )
     parser.addoption("--every-way", action="store_true", help="each face of a store on each database, in every test")
 
@@ -73,7 +75,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """`--quick` leaves out every test of Postgres and of the asynchronous face. Whoever asks for plans measures one server."""
+    """`--quick` leaves out every long test and those of Postgres and of the asynchronous face. Plans are those of one server."""
     for item in items:
         if "asked" in getattr(item, "fixturenames", ()):
             item.add_marker("one_server")
@@ -87,7 +89,7 @@ def _is_quick(item: pytest.Item) -> bool:
     params: dict[str, object] = item.callspec.params if hasattr(item, "callspec") else {}
     names = set(getattr(item, "fixturenames", ()))
     ways = {value for value in params.values() if isinstance(value, str)}
-    return not ways & {"postgres", "async"} and "new_postgres_database" not in names
+    return not ways & {"postgres", "async"} and "new_postgres_database" not in names and not item.get_closest_marker("long")
 
 
 # Options of a store that have no part in how its file is made.

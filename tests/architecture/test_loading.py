@@ -79,22 +79,26 @@ def steps(current_url: str) -> list[set[str]]:
     return [set(line.split()) for line in run(STEPS, current_url)]
 
 
+@pytest.mark.long
 def test_importing_the_package_loads_its_errors_alone(steps: list[set[str]]) -> None:
     assert parts(steps[0]) == {"errors", "lazy_imports", "quoting"}
 
 
+@pytest.mark.long
 def test_the_store_alone_loads_no_domain_no_driver_and_no_settings(steps: list[set[str]]) -> None:
     assert domains_in_use(steps[1]) == set()
     assert parts(steps[1]) & (LEFT_ALONE | {"settings"}) == set()
     assert steps[1] & {*NEVER, "pydantic.main", "pydantic_settings", "sqlalchemy.dialects.sqlite"} == set()
 
 
+@pytest.mark.long
 def test_opening_a_current_file_loads_no_domain(steps: list[set[str]]) -> None:
     assert domains_in_use(steps[2]) == set()
     assert parts(steps[2]) & LEFT_ALONE == set()
     assert steps[2] & set(NEVER) == set()
 
 
+@pytest.mark.long
 def test_using_a_chat_loads_the_chat_alone(steps: list[set[str]]) -> None:
     """Listing, writing and recording."""
     assert domains_in_use(steps[3]) == {"chat"}
@@ -102,6 +106,7 @@ def test_using_a_chat_loads_the_chat_alone(steps: list[set[str]]) -> None:
     assert steps[3] & set(NEVER) == set()
 
 
+@pytest.mark.long
 def test_the_async_face_loads_the_domain_it_uses(current_url: str) -> None:
     modules = loaded(
         """
@@ -120,6 +125,7 @@ asyncio.run(main())
 # ---------------------------------------------------------------- what must be whole all the same
 
 
+@pytest.mark.long
 def test_the_log_of_events_covers_domains_that_were_never_used(current_url: str) -> None:
     code = """
 import sys, persist
@@ -135,6 +141,7 @@ print(guarded == {table.name for table in logged_tables(metadata.sorted_tables)}
     assert run(code, current_url) == ["True True"]
 
 
+@pytest.mark.long
 def test_partial_indexes_are_whole_for_both_databases() -> None:
     code = """
 from persist.schema.metadata import metadata
@@ -145,6 +152,7 @@ print(all(one.get('sqlite_where') is one.get('postgresql_where') for one in kept
     assert run(code) == ["True", "True"]
 
 
+@pytest.mark.long
 def test_threads_that_use_everything_first_at_once(current_url: str) -> None:
     code = """
 import sys, threading

@@ -34,7 +34,7 @@ all              950 tokens in   590 out  $0.011700
 """
 
 
-@pytest.mark.processes
+@pytest.mark.long
 def test_the_example_survives_a_kill_within_each_framework(sqlite_url: str, postgres_url: str) -> None:
     urls = (sqlite_url, postgres_url)
     kills = [f"{url} --crash-after {calls}" for url in urls for calls in (2, 5, 4, 2)]

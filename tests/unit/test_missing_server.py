@@ -38,6 +38,7 @@ def _run(folder: Path, *options: str, **environment: str) -> subprocess.Complete
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("options", [(), ("-n", "1")], ids=["one process", "a worker"])
 def test_a_run_without_a_server_fails_and_says_how_to_allow_it(tmp_path: Path, options: tuple[str, ...]) -> None:
     ended = _run(tmp_path, *options)
@@ -50,6 +51,7 @@ def test_a_run_without_a_server_fails_and_says_how_to_allow_it(tmp_path: Path, o
     assert sentence in told[0]
 
 
+@pytest.mark.long
 def test_a_run_without_a_server_may_be_allowed(tmp_path: Path) -> None:
     ended = _run(tmp_path, POSTGRES="skip")
     assert ended.returncode == 0, ended.stdout

@@ -5,7 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.markdown import ROOT
+
+pytestmark = pytest.mark.long
 
 TESTS = """
 import asyncio

@@ -117,7 +117,7 @@ def ended(worker: "subprocess.Popen[str]") -> int:
     return int(said)
 
 
-@pytest.mark.processes
+@pytest.mark.long
 def test_two_processes_that_put_the_same_bytes_at_once_both_succeed(database_url: str) -> None:
     with Store.open(database_url) as store:
         for worker in [work(database_url, 24 * PIECE) for _ in range(2)]:
@@ -125,7 +125,7 @@ def test_two_processes_that_put_the_same_bytes_at_once_both_succeed(database_url
         assert [blob.size for blob in store.blobs.list().items] == [24 * PIECE, 5]
 
 
-@pytest.mark.processes
+@pytest.mark.long
 @pytest.mark.parametrize("place", ["database", "folder"])
 def test_memory_does_not_grow_with_the_body(sqlite_url: str, tmp_path: Path, place: str) -> None:
     folder = [] if place == "database" else [tmp_path / "bodies"]

@@ -136,6 +136,7 @@ def test_an_import_that_ends_in_the_middle_leaves_whole_runs(store: Any, tmp_pat
     assert import_runs(store, tmp_path) == report(imported=2, skipped=2)
 
 
+@pytest.mark.long
 def test_a_killed_import_leaves_whole_runs_and_the_next_one_goes_on(database_url: str, tmp_path: Path) -> None:
     for number in range(100):
         make_run(tmp_path, f"r{number:03}", **{f"b{number}": branch(*(f"m{number}.{place}" for place in range(20)))})

@@ -3,6 +3,7 @@
 import re
 from datetime import timedelta
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
@@ -261,7 +262,7 @@ class Kept(Survivors):
     most_copied = -1
 
 
-TestSurvivors = Survivors.TestCase
+TestSurvivors = pytest.mark.long(Survivors.TestCase)
 TestSurvivors.settings = settings(max_examples=examples(12), stateful_step_count=30, deadline=None)
-TestSurvivorsOfFormerBranches = Kept.TestCase
+TestSurvivorsOfFormerBranches = pytest.mark.long(Kept.TestCase)
 TestSurvivorsOfFormerBranches.settings = settings(max_examples=examples(12), stateful_step_count=30, deadline=None)

@@ -101,6 +101,7 @@ def clouds(size: int, count: int) -> dict[str, list[float]]:
     }
 
 
+@pytest.mark.long
 @on_one_face
 @pytest.mark.parametrize("size", [1, 2, 16, 100])
 def test_every_way_gives_the_same_to_the_last_bit(

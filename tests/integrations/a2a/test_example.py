@@ -11,7 +11,7 @@ from persist.cli import main
 from persist.schema.migrate import upgrade
 from tests.subprocesses import ROOT
 
-pytestmark = pytest.mark.processes
+pytestmark = pytest.mark.long
 
 
 def run(url: str, *options: str) -> subprocess.CompletedProcess[str]:

@@ -13,7 +13,7 @@ from persist.maintenance import doctor
 from tests.integrations.a2a.scenes import of, task
 from tests.subprocesses import ROOT
 
-pytestmark = pytest.mark.processes
+pytestmark = pytest.mark.long
 WORKER = [sys.executable, "-m", "tests.integrations.a2a.worker"]
 ENDS = ("TASK_STATE_COMPLETED", "TASK_STATE_FAILED")
 

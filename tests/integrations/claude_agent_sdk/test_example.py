@@ -27,7 +27,7 @@ def said(url: str, *arguments: str) -> str:
     return result.output
 
 
-@pytest.mark.processes
+@pytest.mark.long
 def test_the_example_survives_its_kill(database_url: str, tmp_path: Path) -> None:
     upgrade(database_url)
     killed = run(database_url, "--crash-in", "Faro")

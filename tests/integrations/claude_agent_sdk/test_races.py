@@ -73,7 +73,7 @@ def test_a_batch_that_is_retried_at_once_is_stored_once(sessions: Any, do: Do) -
     ]
 
 
-@pytest.mark.processes
+@pytest.mark.long
 def test_processes_share_a_session(spawn: Spawn, look: Store, do: Do) -> None:
     workers = [spawn("append", name, 8, stdin=True) for name in "ab"]
     for worker in workers:
@@ -90,7 +90,7 @@ def test_processes_share_a_session(spawn: Spawn, look: Store, do: Do) -> None:
         assert_whole(do(sessions.load({**KEY, "subpath": f"subagents/agent-{name}"})), 1, 8)
 
 
-@pytest.mark.processes
+@pytest.mark.long
 def test_a_process_that_is_killed_leaves_whole_batches(spawn: Spawn, look: Store, do: Do) -> None:
     worker = spawn("append", "a", 10_000, stdin=True)
     assert worker.stdout.readline() == "ready\n"

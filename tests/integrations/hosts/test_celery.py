@@ -17,7 +17,7 @@ QUEUE = """broker="filesystem://", set_as_current=True)
 app.conf.update(broker_transport_options={"data_folder_in": "queue", "data_folder_out": "queue", "control_folder": "control"}"""
 
 
-@pytest.mark.processes
+@pytest.mark.long
 def test_tasks_of_a_forked_pool_write_to_the_store(tmp_path: Path) -> None:
     """As the page has it, but for the broker, which here is a folder."""
     page = (DOCS / "how-to" / "celery-and-fork.md").read_text(encoding="utf-8")

@@ -80,7 +80,7 @@ async def _opened(url: str) -> AsyncStore:
     return await AsyncStore.open(url)
 
 
-@pytest.mark.processes
+@pytest.mark.long
 @pytest.mark.parametrize("count", [4])
 def test_processes_share_a_thread_from_its_first_use(database_url: str, count: int) -> None:
     line = [sys.executable, "-m", "tests.integrations.langgraph.worker", "first", database_url]

@@ -43,7 +43,7 @@ def expected() -> dict[str, Any]:
     return dict(build(InMemorySaver()).invoke(given(), AT))
 
 
-@pytest.mark.processes
+@pytest.mark.long
 @pytest.mark.parametrize("cut", [1, 2, 5, 8, 12])
 def test_a_killed_graph_is_resumed_where_it_was(
     spawn: Callable[..., subprocess.Popen[str]], database_url: str, expected: dict[str, Any], cut: int

@@ -13,7 +13,7 @@ from persist.cli import main
 from persist.schema.migrate import upgrade
 from tests.subprocesses import ROOT
 
-pytestmark = pytest.mark.processes
+pytestmark = pytest.mark.long
 
 
 def run(url: str, notes: Path, *options: str) -> subprocess.CompletedProcess[str]:

@@ -13,7 +13,7 @@ from persist.schema.migrate import upgrade
 from tests.subprocesses import ROOT
 
 
-@pytest.mark.processes
+@pytest.mark.long
 @pytest.mark.parametrize("lines", [1, 7, 40])
 def test_a_killed_writer_leaves_what_it_told_of(database_url: str, lines: int) -> None:
     upgrade(database_url)

@@ -204,7 +204,7 @@ def test_a_cancelled_replacement_happens_wholly_or_not_at_all(session: Session, 
     do(cancelled())
 
 
-@pytest.mark.processes
+@pytest.mark.long
 @pytest.mark.parametrize("moment", ["asked", "replaced"])
 @pytest.mark.parametrize("way", ["automatic", "by hand", "inside", "around"])
 def test_a_kill_never_empties_a_conversation(database_url: str, look: Store, moment: str, way: str) -> None:

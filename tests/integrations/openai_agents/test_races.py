@@ -73,7 +73,7 @@ def test_many_stores_on_many_loops_use_one_session_from_its_first_moment(databas
     assert_whole(asyncio.run(PersistSession("user-1", look).get_items()), 2)
 
 
-@pytest.mark.processes
+@pytest.mark.long
 def test_processes_share_a_session(database_url: str, look: Store) -> None:
     line = [sys.executable, "-m", "tests.integrations.openai_agents.worker", "append", database_url]
     started = [subprocess.Popen([*line, str(first)], cwd=ROOT) for first in range(0, WORKERS, 5)]

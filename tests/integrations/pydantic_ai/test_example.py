@@ -9,7 +9,7 @@ import pytest
 ROOT = Path(__file__).parents[3]
 
 
-@pytest.mark.processes
+@pytest.mark.long
 def test_the_example_goes_on_where_it_was_killed(tmp_path: Path) -> None:
     line = [sys.executable, str(ROOT / "examples/pydantic_ai_app.py"), str(tmp_path / "state.db")]
     killed = subprocess.run([*line, "--crash-after", "2"], cwd=ROOT, capture_output=True, text=True, timeout=120)

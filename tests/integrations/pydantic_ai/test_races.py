@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[3]
 WORKER = [sys.executable, "-m", "tests.integrations.pydantic_ai.worker"]
 
 
-@pytest.mark.processes
+@pytest.mark.long
 def test_processes_share_a_conversation(database_url: str) -> None:
     """Compare-and-swap: of two processes that save at once one loads again, so that no turn is lost."""
     Store.open(database_url).close()
@@ -89,7 +89,7 @@ def test_forks_are_made_while_others_are_deleted(conversations: PersistConversat
             assert tx._work.found(select(func.count()).select_from(entries))[0][0] == 0
 
 
-@pytest.mark.processes
+@pytest.mark.long
 def test_a_killed_process_leaves_whole_turns(database_url: str) -> None:
     Store.open(database_url).close()
     for kill_after in (1, 3):

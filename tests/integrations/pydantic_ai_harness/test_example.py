@@ -16,7 +16,7 @@ def run(url: str, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
 
 
-@pytest.mark.processes
+@pytest.mark.long
 def test_the_example_survives_its_kill(database_url: str) -> None:
     killed = run(database_url, "--crash-in", "Faro")
     assert (killed.returncode, killed.stdout) == (-signal.SIGKILL, "booking Lisbon\nbooking Porto\n"), killed.stderr

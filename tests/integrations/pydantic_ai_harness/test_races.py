@@ -24,7 +24,7 @@ async def told(steps: PersistStepStore, run: str) -> tuple[list[int], Any, list[
     return numbers, await steps.latest_snapshot(run_id=run), unresolved
 
 
-@pytest.mark.processes
+@pytest.mark.long
 def test_processes_repeat_one_run_without_a_trace(database_url: str) -> None:
     """Two processes that go through the same steps at once, as after a job was started twice, leave what one leaves."""
     Store.open(database_url).close()
@@ -36,7 +36,7 @@ def test_processes_repeat_one_run_without_a_trace(database_url: str) -> None:
         assert doctor(store) == []
 
 
-@pytest.mark.processes
+@pytest.mark.long
 def test_a_killed_process_leaves_whole_calls(database_url: str) -> None:
     Store.open(database_url).close()
     with subprocess.Popen([*WORKER, database_url, "r", "1", "500"], cwd=ROOT, stdout=subprocess.PIPE) as process:

@@ -263,5 +263,5 @@ class Runs(RuleBasedStateMachine):
         assert isinstance(run.status, RunStatus)
 
 
-TestRuns = Runs.TestCase
+TestRuns = pytest.mark.long(Runs.TestCase)
 TestRuns.settings = settings(max_examples=examples(30), stateful_step_count=40)
