@@ -65,10 +65,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """`--quick` leaves out every test of Postgres and of the asynchronous face. Whoever asks for plans measures one server."""
+    """`--quick` leaves out every test of Postgres and of the asynchronous face. Whoever asks for plans measures one server.
+
+    A test of Postgres is marked `postgres`, whether its name says so or only its fixtures do.
+    """
     for item in items:
-        if "asked" in getattr(item, "fixturenames", ()):
+        fixtures = getattr(item, "fixturenames", ())
+        if "asked" in fixtures:
             item.add_marker("one_server")
+        if "postgres" in item.nodeid or "databases" in fixtures:
+            item.add_marker("postgres")
     if config.getoption("--quick"):
         left = [item for item in items if not _is_quick(item)]
         items[:] = [item for item in items if _is_quick(item)]
