@@ -9,7 +9,7 @@ import pytest
 from psycopg import sql
 from sqlalchemy import Table
 
-from tests.database_cleaning import order
+from persist.schema.metadata import metadata
 from tests.roundtrips.proxy import CountingProxy, Flight
 
 _WARM = 2
@@ -27,7 +27,7 @@ class Kept:
         self._connection = psycopg.connect(url, autocommit=True, prepare_threshold=None, options=options)
         deletes: list[sql.Composable] = []
         inserts: list[sql.Composable] = []
-        for table in sorted(tables, key=lambda table: order(table.name)):
+        for table in _with_referring(tables):
             names = {"table": sql.Identifier("persist", table.name), "kept": sql.Identifier(f"kept_{table.name}")}
             self._connection.execute(sql.SQL("CREATE TEMPORARY TABLE {kept} AS SELECT * FROM {table}").format(**names))
             deletes.insert(0, sql.SQL("DELETE FROM {table}").format(**names))
@@ -39,6 +39,15 @@ class Kept:
 
     def close(self) -> None:
         self._connection.close()
+
+
+def _with_referring(tables: list[Table]) -> list[Table]:
+    """The tables and those that refer to them, after what they refer to."""
+    found = {table.name for table in tables}
+    for table in metadata.sorted_tables:
+        if any(key.column.table.name in found for key in table.foreign_keys):
+            found.add(table.name)
+    return [table for table in metadata.sorted_tables if table.name in found]
 
 
 class Meter:
