@@ -73,7 +73,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         fixtures = getattr(item, "fixturenames", ())
         if "asked" in fixtures:
             item.add_marker("one_server")
-        if "postgres" in item.nodeid or "databases" in fixtures:
+        if any("postgres" in name for name in (item.nodeid, *fixtures)) or "databases" in fixtures:
             item.add_marker("postgres")
     if config.getoption("--quick"):
         left = [item for item in items if not _is_quick(item)]
