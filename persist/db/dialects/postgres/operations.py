@@ -208,9 +208,13 @@ class PostgresOperations(DatabaseOperations):
 
 
 def _advance(work: Any, *, sequence: str, table: Table, column: str) -> None:
-    """Move the sequence forward past the highest id, never back: a concurrent insert may have used a higher number."""
+    """Move the sequence forward past the highest id, never back: a concurrent insert may have used a higher number.
+
+    The statement that moves it names no table: on a cluster it would run where the table is, with the node's own sequence.
+    """
+    highest = work.select(select(func.max(table.columns[column]))).scalar()
     last = func.coalesce(func.pg_sequence_last_value(func.to_regclass(sequence)), 0)
-    work.select(select(func.setval(sequence, func.greatest(func.max(table.columns[column]), last))))
+    work.select(select(func.setval(sequence, func.greatest(highest, last))))
 
 
 def _instant(value: Any) -> str | None:
