@@ -75,10 +75,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """`--quick` leaves out every long test and those of Postgres and of the asynchronous face. Plans are those of one server."""
+    """`--quick` leaves out every long test and those of Postgres and of the asynchronous face. A test of plans measures one server.
+
+    A test of Postgres is marked `postgres`, whether its name says so or only its fixtures do.
+    """
     for item in items:
-        if "asked" in getattr(item, "fixturenames", ()):
+        fixtures = getattr(item, "fixturenames", ())
+        if "asked" in fixtures:
             item.add_marker("one_server")
+        if any("postgres" in name for name in (item.nodeid, *fixtures)) or "databases" in fixtures:
+            item.add_marker("postgres")
     if config.getoption("--quick"):
         left = [item for item in items if not _is_quick(item)]
         items[:] = [item for item in items if _is_quick(item)]

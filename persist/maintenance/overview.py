@@ -27,8 +27,9 @@ def stats(store: Store, *, progress: Progress | None = None) -> dict[str, Any]:
     database    dialect, version, path (None in memory) or database and schema, bytes, revision, head;
                 for a file wal_bytes, page_size, pages, free_pages; for a server database_bytes (other schemas included)
     tables      by table: domain, rows, bytes (with indexes; None if unknown);
-                on a server dead_rows, last_vacuum, last_analyze (ISO 8601, or None)
-    indexes     a list of table, name, bytes; on a server scans since its statistics began, and unique
+                on a server dead_rows, last_vacuum, last_analyze (ISO 8601, or None), but not on a cluster
+    indexes     a list of table, name, bytes (None if unknown); on a server unique, and scans since its statistics began, which
+                a cluster does not tell
     blobs       by table and column: the bytes of the values that may be large, as they are stored
     statuses    by domain and table: by_status, and null (rows without one)
     settings    by the database's own names

@@ -9,6 +9,7 @@ from click.testing import Result
 
 from persist import Store
 from tests.contract.chat.scenes import create, say
+from tests.distributed_server import takes_triggers
 
 Command = Callable[..., Result]
 
@@ -59,11 +60,13 @@ def test_status(command: Command, session: str, database_url: str) -> None:
     with Store.open(database_url, events=True) as store:
         for number in range(1200):
             say(store, session, str(number))
-    names, values = zip(*(line.split(maxsplit=1) for line in printed(command("events", "status")).splitlines()), strict=True)
-    assert names == ("log", "events", "streams", "position", "oldest")
-    assert values[:4] == ("on", "1,201", "1", "1,201")
-    assert values[4].endswith(" UTC")
+    said = dict(line.split(maxsplit=1) for line in printed(command("events", "status")).splitlines())
+    guarded = takes_triggers(database_url)
+    assert said.pop("guard", None) == (None if guarded else "none: the database takes no triggers")
+    assert said.pop("oldest").endswith(" UTC")
+    assert [*said.items()] == [("log", "on"), ("events", "1,201"), ("streams", "1"), ("position", "1,201")]
     found = json.loads(printed(command("events", "status", "--json")))
+    assert found["guarded"] == guarded
     assert (found["on"], found["events"], found["streams"], found["position"]) == (True, 1201, 1, 1201)
     assert found["oldest"].endswith("+00:00")
     assert printed(command("events", "status", "-q")) == "on\n"

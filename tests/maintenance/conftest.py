@@ -66,7 +66,8 @@ def new_role() -> Iterator[Callable[[str], str]]:
             with psycopg.connect(url) as connection:
                 connection.execute(sql.SQL("CREATE ROLE {} LOGIN PASSWORD {}").format(role, sql.Literal(password)))
                 connection.execute(sql.SQL("GRANT USAGE ON SCHEMA persist TO {}").format(role))
-                connection.execute(sql.SQL("GRANT SELECT ON ALL TABLES IN SCHEMA persist TO {}").format(role))
+                for kind in (sql.SQL("TABLES"), sql.SQL("SEQUENCES")):
+                    connection.execute(sql.SQL("GRANT SELECT ON ALL {} IN SCHEMA persist TO {}").format(kind, role))
             stack.callback(_drop, url, role)
             return make_url(url).set(username=name, password=password).render_as_string(hide_password=False)
 

@@ -17,6 +17,7 @@ from persist.maintenance import doctor, erase, maintain, prune
 from persist.schema.grants import tenant_script
 from persist.testing import FrozenClock
 
+pytestmark = pytest.mark.one_server  # a cluster takes no such policies and triggers
 FILE = {"type": "file", "mediaType": "text/plain", "url": f"data:text/plain;base64,{b64encode(b'shared ' * 20_000).decode()}"}
 
 

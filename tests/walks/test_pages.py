@@ -60,6 +60,7 @@ def names(empty_postgres_url: str) -> Iterator[dict[str, str]]:
                 raw.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(names[role])))
 
 
+@pytest.mark.one_server  # the drill restores a dump into a second database, which a cluster would need on each of its nodes
 def test_the_guide_of_deployment_is_followed(tmp_path: Path, empty_postgres_url: str, names: dict[str, str]) -> None:
     """On a file and on a server: roles, an upgrade, a backup, the drill, health checks, retention."""
     server = make_url(empty_postgres_url)

@@ -63,7 +63,7 @@ class DatabaseOperations(ABC):
 
     @abstractmethod
     def index_facts(self, ask: Ask) -> list[Facts]:
-        """Facts about every index: `table`, `name`, `bytes`, and `scans` where the database counts them."""
+        """Facts about every index: `table`, `name`, `bytes` (None if unknown), and `scans` where the database counts them."""
 
     @abstractmethod
     def stored_size(self, column: ColumnElement[Any]) -> ColumnElement[int]:

@@ -38,6 +38,18 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+def refuse_cluster(instead: str) -> str:
+    """The statement that ends a script on Citus, which refuses triggers and policies with queries in words of its own.
+
+    instead   what there is to do there
+    """
+    return (
+        "DO $$ BEGIN IF EXISTS (SELECT FROM pg_catalog.pg_extension WHERE extname = 'citus') THEN RAISE EXCEPTION"
+        f" 'Citus takes neither the triggers nor the policies of this role on the tables of a tenant: {instead}';"
+        " END IF; END $$;"
+    )
+
+
 def grants(kind: RoleKind, role: str, *, owner: str, schema: str, versions: Sequence[str], log: Sequence[str]) -> list[str]:
     """The statements that make the role and give it its rights. The owner of the schema, or a superuser, may run them repeatedly.
 

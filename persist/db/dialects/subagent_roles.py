@@ -7,7 +7,7 @@ The token travels in the options of the connection, as a setting of the session.
 from hashlib import sha256
 
 from persist.db.dialects.planner_statistics import unmeasured
-from persist.db.dialects.roles import OPEN_POLICY, TENANT_POLICY, quoted
+from persist.db.dialects.roles import OPEN_POLICY, TENANT_POLICY, quoted, refuse_cluster
 
 SETTING = "persist.subagent_token"
 """The setting of a session that holds its token."""
@@ -47,7 +47,8 @@ def subagent_grants(role: str, schema: str, *, made: str, max_text_bytes: int) -
         ("agents", None, "memory, updated_at"),
         ("agent_segments", "run_id, agent_name, segment_number, prompt, summary", None),
     )
-    statements = [made, _refuse_tenants(schema), _permit(where), _lasting(where), f"GRANT USAGE ON SCHEMA {where} TO {to};"]
+    refused = [refuse_cluster('a subagent has a file there, by isolation="file"'), _refuse_tenants(schema)]
+    statements = [*refused, made, _permit(where), _lasting(where), f"GRANT USAGE ON SCHEMA {where} TO {to};"]
     for function in (f"{where}.{PERMIT}()", f"{where}.{LASTING}{_LASTING_ARGUMENTS}"):
         statements += [f"REVOKE ALL ON FUNCTION {function} FROM PUBLIC;", f"GRANT EXECUTE ON FUNCTION {function} TO {to};"]
     for table, inserted, updated in rights:

@@ -7,7 +7,7 @@ changes and deletes nothing of it. Rows of other tables are those of the role th
 from collections.abc import Sequence
 
 from persist.db.dialects.planner_statistics import unmeasured
-from persist.db.dialects.roles import OPEN_POLICY, OUTER_ROLE, TENANT_COLUMN, TENANT_POLICY, quoted
+from persist.db.dialects.roles import OPEN_POLICY, OUTER_ROLE, TENANT_COLUMN, TENANT_POLICY, quoted, refuse_cluster
 
 PROMPTS, BLOBS, PIECES = "system_prompts", "blobs", "blob_pieces"
 HEADS, EVENTS, CURSORS = "event_heads", "event_log", "exchange_cursors"
@@ -43,6 +43,7 @@ def tenant_grants(role: str, *, owner: str, schema: str, made: str, apart: Seque
 
     later = f"ALTER DEFAULT PRIVILEGES FOR ROLE {of} IN SCHEMA {where} REVOKE ALL ON"
     return [
+        refuse_cluster("a tenant has a schema of its own there"),
         made,
         *(f"REVOKE ALL ON ALL {kind} IN SCHEMA {where} FROM {to};" for kind in ("TABLES", "SEQUENCES")),
         *(f"{later} {kind} FROM {to};" for kind in ("TABLES", "SEQUENCES")),

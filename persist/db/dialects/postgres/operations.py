@@ -14,6 +14,7 @@ from persist.db.dialects.findings import Problem, Severity
 from persist.db.dialects.operations import Ask, Catalogs, DatabaseOperations, Facts, Progress
 from persist.db.dialects.postgres.catalog import compare
 from persist.db.dialects.postgres.timeouts import SECRETS
+from persist.db.statements.distribution import is_distributed
 from persist.db.values.command_words import command_word
 from persist.errors import NotPermitted, UnsupportedEngine
 
@@ -36,6 +37,10 @@ _TABLES = """
            greatest(pg_stat_get_last_analyze_time(c.oid), pg_stat_get_last_autoanalyze_time(c.oid)) AS last_analyze
     FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
     WHERE n.nspname = :schema AND c.relkind IN ('r', 'p')"""
+_TABLES_ON_NODES = """
+    SELECT c.relname, citus_total_relation_size(p.logicalrelid, false) AS bytes
+    FROM pg_catalog.pg_dist_partition p JOIN pg_catalog.pg_class c ON c.oid = p.logicalrelid
+    JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = :schema"""
 _INDEXES = """
     SELECT t.relname AS table, c.relname AS name, pg_relation_size(c.oid) AS bytes, pg_stat_get_numscans(c.oid) AS scans,
            i.indisunique AS unique, i.indisvalid AS valid
@@ -73,7 +78,7 @@ class PostgresOperations(DatabaseOperations):
     # -- reading
 
     def facts(self, ask: Ask) -> Facts:
-        size = sum(facts["bytes"] for facts in self.table_facts(ask).values())
+        size = sum(facts["bytes"] or 0 for facts in self.table_facts(ask).values())
         return {
             "dialect": self._dialect.name,
             "version": ask(text("SHOW server_version")).scalar(),
@@ -89,7 +94,9 @@ class PostgresOperations(DatabaseOperations):
         return {name: found[name] for name in _SETTINGS if name in found}
 
     def table_facts(self, ask: Ask) -> dict[str, Facts]:
-        rows = self._of_schema(ask, _TABLES).mappings()
+        rows = self._of_schema(ask, _TABLES).mappings().all()
+        if on_nodes := self._bytes_on_nodes(ask):
+            return {row["relname"]: {"bytes": on_nodes.get(row["relname"], row["bytes"])} for row in rows}
         return {
             row["relname"]: {
                 "bytes": row["bytes"],
@@ -101,8 +108,17 @@ class PostgresOperations(DatabaseOperations):
         }
 
     def index_facts(self, ask: Ask) -> list[Facts]:
+        rows = self._of_schema(ask, _INDEXES).mappings()
+        if self._bytes_on_nodes(ask):
+            return [{"table": row["table"], "name": row["name"], "bytes": None, "unique": row["unique"]} for row in rows]
         names = ("table", "name", "bytes", "scans", "unique")
-        return [{name: row[name] for name in names} for row in self._of_schema(ask, _INDEXES).mappings()]
+        return [{name: row[name] for name in names} for row in rows]
+
+    def _bytes_on_nodes(self, ask: Ask) -> dict[str, int | None]:
+        """The size of each table that is on other nodes of a cluster, where this server has no rows of it and counts nothing."""
+        if not ask(select(is_distributed())).scalar():
+            return {}
+        return dict(self._of_schema(ask, _TABLES_ON_NODES).all())
 
     def stored_size(self, column: ColumnElement[Any]) -> ColumnElement[int]:
         return func.pg_column_size(column, type_=BigInteger())
@@ -192,9 +208,13 @@ class PostgresOperations(DatabaseOperations):
 
 
 def _advance(work: Any, *, sequence: str, table: Table, column: str) -> None:
-    """Move the sequence forward past the highest id, never back: a concurrent insert may have used a higher number."""
+    """Move the sequence forward past the highest id, never back: a concurrent insert may have used a higher number.
+
+    The statement that moves it names no table: on a cluster it would run where the table is, with the node's own sequence.
+    """
+    highest = work.select(select(func.max(table.columns[column]))).scalar()
     last = func.coalesce(func.pg_sequence_last_value(func.to_regclass(sequence)), 0)
-    work.select(select(func.setval(sequence, func.greatest(func.max(table.columns[column]), last))))
+    work.select(select(func.setval(sequence, func.greatest(highest, last))))
 
 
 def _instant(value: Any) -> str | None:

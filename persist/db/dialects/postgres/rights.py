@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
-from sqlalchemy import Connection, Table
+from sqlalchemy import Connection, Table, select
 
+from persist.db.statements.distribution import is_distributed
 from persist.errors import NotPermitted
 from persist.quoting import shown
 
@@ -25,7 +26,9 @@ def check_guard_rights(connection: Connection, schema: str, tables: Sequence[Tab
     `functions` is the name prefix of the guard's functions.
     """
     found = connection.exec_driver_sql(_ROLE, (schema,)).one()
-    lacking = list(_lacking(connection, schema, tables, functions, found, on=on))
+    # a cluster has no guard, and so no function of it that somebody owns: who may not switch the log on there may not end it
+    unguarded = bool(connection.execute(select(is_distributed())).scalar())
+    lacking = list(_lacking(connection, schema, tables, functions, found, on=on or unguarded))
     if lacking:
         word = "on" if on else "off"
         raise NotPermitted(
