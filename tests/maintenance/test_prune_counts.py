@@ -61,7 +61,7 @@ def remember(tx: Any, chance: Random, round: int, clock: FrozenClock) -> None:
     put(tx, f"{round}-whole", "1", None, tree[-1].id, tree, updated_at=clock())
     for number in range(3):
         left = [one.id for one in chance.sample(tree, chance.randrange(3))]
-        waits = {"deferred": {"calls": []}} if chance.random() < 0.3 else {}
+        waits: dict[str, Any] = {"deferred": {"calls": []}} if chance.random() < 0.3 else {}
         put(tx, f"{round}-h{number}", "1", None, chance.choice(tree).id, branches=left, updated_at=clock(), **waits)
     tx.histories.records.delete(f"{round}-whole")
     said = [Message({"said": letter}) for letter in "abcd"]
@@ -81,10 +81,12 @@ def test_a_count_without_a_lock_is_what_goes(store: Store, database_url: str, cl
     chance = Random(keep)
     with closing(Raw(database_url)) as writer:
         for round, what in enumerate([*CONVERSATIONS, *HISTORIES] * 2):
-            make = converse if what in CONVERSATIONS else lambda *about: remember(*about, clock)
             for part, days in enumerate((40, 20)):
                 with store.begin() as tx:
-                    make(tx, chance, 2 * round + part)
+                    if what in CONVERSATIONS:
+                        converse(tx, chance, 2 * round + part)
+                    else:
+                        remember(tx, chance, 2 * round + part, clock)
                 clock.advance(delta=timedelta(days=days))
             with all_locked(writer):
                 expected = prune(store, what, older_than=30 * DAY, keep=keep, dry_run=True).tables
