@@ -108,8 +108,8 @@ class Events(Repository):
         if len(each) > MOST_STREAMS:
             raise InvalidValue(
                 "stream_id",
-                f"a transaction trims {MOST_STREAMS:,} streams at most, as whoever writes to one of them waits for its end, and "
-                f"{len(each):,} have events to delete. Call `store.events.trim`, which is a transaction for each.",
+                f"a transaction trims {MOST_STREAMS:,} streams at most, as their writers wait for its end, and {len(each):,} "
+                f"have events to delete. Call `store.events.trim`, which is a transaction for each.",
             )
         lock_log(work)
         if stream != ALL:
