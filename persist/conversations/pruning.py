@@ -29,7 +29,7 @@ from persist.errors import InvalidValue
 
 _BATCH = 100
 _TOGETHER = 500
-"""Messages that are deleted in one round trip."""
+"""Messages that are deleted by one statement."""
 ORPHAN_GRACE = timedelta(days=1)
 """How long a message that nothing names is kept: a writer may be about to name it."""
 
@@ -58,12 +58,12 @@ _named = or_(
     exists().where(_S.last_msg_id == _M.id),
     exists().where(exchange_items.c.message_id == _M.id),
 )
-_DELETE_UNNAMED = Statement(delete(messages).where(_M.id == _id, ~_named))
+_DELETE_UNNAMED = Statement(delete(messages).where(among_labels(_M.id, "ids"), ~_named))
 _orphan = and_(func.coalesce(type_coerce(_M.stored_at, Float64()), _M.created_at) < param("guard"), ~_named)
 _SWEEP = Statement(delete(messages).where(_orphan))
 # With several writers, a DELETE that waited for a message's lock does not see rows that have come to name it, but the next
-# statement does. Hence the message is locked by a statement of its own first.
-_LOCK = Statement(select(_M.id).where(_M.id == _id).with_for_update())
+# statement does. Hence the messages are locked by a statement of its own first, in the order of their ids.
+_LOCK = Statement(select(_M.id).where(among_labels(_M.id, "ids")).order_by(_M.id).with_for_update())
 _LOCK_ORPHANS = Statement(select(func.count()).select_from(select(_M.id).where(_orphan).with_for_update().subquery()))
 
 _reader, _mark = exchange_cursors.alias("reader"), exchange_cursors.alias("mark")
@@ -166,12 +166,11 @@ def _remove_unnamed(work: UnitOfWork, candidates: Iterable[str]) -> Removed:
     gone = Removed()
     ids = [*bindable(_M.id, sorted(candidates))]
     for start in range(0, len(ids), _TOGETHER):
-        deleted = []
+        some = ids[start : start + _TOGETHER]
         with work.batch() as batch:
-            for message_id in ids[start : start + _TOGETHER]:
-                batch.lock(_LOCK, row_id=message_id)
-                deleted.append(batch.run(_DELETE_UNNAMED, row_id=message_id))
-        gone.rows[messages.name] += sum(one.result for one in deleted)
+            batch.lock(_LOCK, ids=some)
+            deleted = batch.run(_DELETE_UNNAMED, ids=some)
+        gone.rows[messages.name] += deleted.result
     return gone
 
 

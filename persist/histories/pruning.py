@@ -78,6 +78,9 @@ class _Whole(AgedRows):
         """The condition of the entries at which any of the rows ends."""
         return self._ends_at(true())
 
+    def prepare(self, work: UnitOfWork) -> None:
+        """Nothing: the statements that delete a row are compiled once per process, and others than those of AgedRows."""
+
     def remove(self, work: UnitOfWork, cut: Cut, found: Sequence[Row]) -> Removed:
         removed = Removed()
         for id in sorted(row[1] for row in found):

@@ -111,7 +111,7 @@ def collect_blobs(store: Store, *, dry_run: bool) -> Removed:
         return counted
     removed = Removed()
     with running(store, trial=dry_run) as run:
-        for batch in _batches(run, _GARBAGE, cut):
+        for batch in _batches(run, _GARBAGE, cut, prepare=False):
             removed.add(batch)
         bodies: Any = store.runtime.blob_store
         for digest in [] if bodies is None or dry_run else orphans(bodies, cut):
@@ -160,7 +160,7 @@ def _removed(store: Store, prunings: Sequence[Pruning], cut: Cut, progress: Call
     removed = Removed()
     with running(store, trial=cut.trial) as run:
         for pruning in prunings:
-            for batch in _batches(run, pruning, cut):
+            for batch in _batches(run, pruning, cut, prepare=not store.runtime.dialect.one_writer):
                 removed.add(batch)
                 if progress is not None:
                     progress(removed.rows.total())
@@ -185,10 +185,12 @@ def _tally(store: Store, prunings: Sequence[Pruning], cut: Cut) -> Removed | Non
     return removed
 
 
-def _batches(run: Run, pruning: Pruning, cut: Cut) -> Iterator[Removed]:
+def _batches(run: Run, pruning: Pruning, cut: Cut, *, prepare: bool) -> Iterator[Removed]:
     last: Row | None = None
     while True:
         found = run(partial(pruning.look, cut=cut, after=last), writes=False)
+        if prepare and found and last is None:
+            run(pruning.prepare)  # a transaction without a lock that anybody waits for
         for some in pruning.batches(found):
             yield from _removals(run, pruning, cut, some)
         if len(found) < LOOK:
