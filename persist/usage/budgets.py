@@ -33,7 +33,9 @@ _B, _S, _R = budgets.c, spent.c, rollups.c
 _COLUMNS = (_B.key, _B.period, _B.max_cost_usd_micros, _B.max_tokens, _B.timezone, _B.updated_at)
 _this = (_B.key == param("of_key"), _B.period == param("of_period"))
 _GET = Statement(select(*_COLUMNS).where(*_this))
-_OF_KEY = Statement(select(*_COLUMNS).where(_B.key == param("of_key")).order_by(_B.period))
+_OF_KEY = OptionalPages[Budget](
+    "usage.budgets.of_key", select(*_COLUMNS).where(_B.key == param("of_key")), (_B.period,), lambda one: (one.period,)
+)
 _BUDGETS = OptionalPages[Budget]("usage.budgets", select(*_COLUMNS), (_B.key, _B.period), lambda one: (one.key, one.period))
 _SET = Statement(upsert(budgets, "key", "period"))
 _DELETE = Statement(delete(budgets).where(*_this))
@@ -126,16 +128,12 @@ class UsageBudgets(Repository):
     ) -> PagedList[BudgetStanding]:
         """What is used of every budget, or of those of a key, in the period that now is a part of.
 
-        With a `limit` a page, whose `cursor` is `after` for the next one; a key, whose periods are few, takes none.
+        With a `limit` a page, whose `cursor` is `after` for the next one.
         """
         work = self._work
-        if key is None:
-            found = _BUDGETS.read(work, _value, limit, after)
-            return PagedList((_standing(work, one) for one in found), found.cursor)
-        if limit is not None or after is not None:
-            raise InvalidValue("limit", "a key has a budget for each period at most, which are returned together.")
-        rows = work.rows(_OF_KEY, of_key=work.label("key", key))
-        return PagedList(_standing(work, _value(row)) for row in rows)
+        pages, values = (_BUDGETS, {}) if key is None else (_OF_KEY, {"of_key": work.label("key", key)})
+        found = pages.read(work, _value, limit, after, values)
+        return PagedList((_standing(work, one) for one in found), found.cursor)
 
     @reads
     def check(self, keys: Sequence[str]) -> None:

@@ -9,21 +9,18 @@ import pytest
 from persist.errors import InvalidValue
 from tests.contract.chat.scenes import MODEL
 
-LISTS: dict[str, Callable[[Any], Any]] = {
+LISTS: dict[str, Callable[..., Any]] = {
     "chat.sessions.children": lambda tx, **page: tx.chat.sessions.children("ses_parent", **page),
     "histories.runs.started": lambda tx, **page: tx.histories.runs.started(conversation_id="talk", **page),
     "telemetry.tasks.list": lambda tx, **page: tx.telemetry.tasks.list(workspace_id="w", **page),
     "telemetry.tasks.list of a state": lambda tx, **page: tx.telemetry.tasks.list(state="queued", workspace_id="w", **page),
     "transcripts.sessions.mains": lambda tx, **page: tx.transcripts.sessions.mains("p", **page),
-    "usage.budgets.list": lambda tx, **page: tx.usage.budgets.list(**page),
-    "usage.budgets.standings": lambda tx, **page: tx.usage.budgets.standings(**page),
+    "usage.budgets.standings of a key": lambda tx, **page: tx.usage.budgets.standings("owner:team", **page),
     "workflows.cron_overrides.all": lambda tx, **page: tx.workflows.cron_overrides.all(**page),
     "workflows.limits.list": lambda tx, **page: tx.workflows.limits.list(**page),
     "workflows.schedules.list": lambda tx, **page: tx.workflows.schedules.list(**page),
     "workflows.workflow_overrides.all": lambda tx, **page: tx.workflows.workflow_overrides.all(**page),
 }
-SOMEONE_ELSES = {name for name in LISTS if not name.startswith("usage")}
-"""Lists whose cursors are none of budgets', which share theirs with the standings."""
 COUNT = 5
 
 
@@ -40,6 +37,7 @@ def fill(store: Any, clock: Any) -> None:
             tx.telemetry.tasks.poll([task], workspace_id="w")
             tx.transcripts.entries.append("p", name, [{"type": "x"}])
             tx.usage.budgets.set(f"owner:{name}", period=("day", "week")[number % 2], max_tokens=1)
+            tx.usage.budgets.set("owner:team", period=("hour", "day", "week", "month", "total")[number], max_tokens=1)
             tx.workflows.cron_overrides.set(name, enabled=False)
             tx.workflows.workflow_overrides.set(name, enabled=False)
             tx.workflows.limits.set(name, concurrency=1)
@@ -51,9 +49,9 @@ def fill(store: Any, clock: Any) -> None:
 def test_pages_of_a_list_are_the_list(store: Any, clock: Any) -> None:
     fill(store, clock)
     with store.read() as tx:
-        cursors = {}
+        cursors: dict[str, str | None] = {}
         for name, read in LISTS.items():
-            everything = read(tx)
+            everything: Any = read(tx)
             assert isinstance(everything, list)
             assert (len(everything), everything.cursor) == (COUNT, None), name
             found: list[Any] = []
@@ -70,6 +68,22 @@ def test_pages_of_a_list_are_the_list(store: Any, clock: Any) -> None:
             for refused in ({"limit": 0}, {"limit": True}, {"after": cursors[name]}, {"limit": 2, "after": "x"}):
                 with pytest.raises(InvalidValue):
                     read(tx, **refused)
-            for other in cursors.keys() - ({name} if not name.startswith("usage") else set(LISTS) - SOMEONE_ELSES):
+            for other in cursors.keys() - {name}:
                 with pytest.raises(InvalidValue):
                     read(tx, limit=2, after=cursors[other])
+
+
+def test_pages_of_budgets_and_of_what_is_used_of_them(store: Any) -> None:
+    """They share their cursors."""
+    with store.begin() as tx:
+        for key in ("owner:a", "owner:b"):
+            for period in ("week", "day"):
+                tx.usage.budgets.set(key, period=period, max_tokens=1)
+    with store.read() as tx:
+        budgets = tx.usage.budgets
+        expected = [("owner:a", "day"), ("owner:a", "week"), ("owner:b", "day"), ("owner:b", "week")]
+        assert [(one.key, one.period) for one in budgets.list()] == expected
+        first = budgets.list(limit=3)
+        rest = budgets.standings(limit=3, after=first.cursor)
+        assert [one.budget for one in budgets.standings()] == budgets.list() == [*first, *(one.budget for one in rest)]
+        assert rest.cursor is None
