@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from persist.db.values.pages import PagedList
 from persist.errors import InvalidValue
 from tests.contract.chat.scenes import MODEL
 
@@ -52,7 +53,7 @@ def test_pages_of_a_list_are_the_list(store: Any, clock: Any) -> None:
         cursors: dict[str, str | None] = {}
         for name, read in LISTS.items():
             everything: Any = read(tx)
-            assert isinstance(everything, list)
+            assert isinstance(everything, PagedList)
             assert (len(everything), everything.cursor) == (COUNT, None), name
             found: list[Any] = []
             after: str | None = None
