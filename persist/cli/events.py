@@ -12,7 +12,6 @@ from persist.cli.output import Paint, columns, inline, instant, say, say_json, s
 from persist.cli.progress import Progress
 from persist.events.schemas import ALL
 from persist.events.status import latest_streams, log_status
-from persist.events.trimming import streams as every_head
 from persist.maintenance.snapshots import looking
 
 _HEAD = ("STREAM", "EVENTS", "LAST (UTC)", "TYPE")
@@ -130,11 +129,7 @@ def trim(database: Database, stream: str, older_than: timedelta | None, keep: in
     if older_than is None and keep is None:
         raise click.UsageError("Which events? Give --older-than AGE, or --keep N, or both.")
     with database.open_existing() as store:
-        names = [stream]
-        if stream == ALL:  # each in a transaction of its own, so that nobody waits for all
-            with looking(store, "events trim") as work:
-                names = every_head(work)
-        deleted = sum(store.events.trim(name, older_than=older_than, keep=keep) for name in names)
+        deleted = store.events.trim(stream, older_than=older_than, keep=keep)
     if as_json:
         say_json({"deleted": deleted})
     elif not quiet:

@@ -1,12 +1,14 @@
 """Pruning: deletes old sessions, and with them exactly the rows that nothing else refers to."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, bindparam, delete, exists, func, or_, select, tuple_, type_coerce
+from sqlalchemy import ColumnElement, and_, bindparam, delete, exists, func, literal, not_, or_, select, true, tuple_, type_coerce
 
 from persist.conversations.models import branches, exchange_cursors, exchange_items, members, messages, progressions, sessions
+from persist.conversations.prune_counts import count_letters, count_sessions
 from persist.conversations.schemas import PruneReport, Status
 from persist.conversations.shortening import shorten
 from persist.conversations.storage import deletion as removal
@@ -27,7 +29,7 @@ from persist.errors import InvalidValue
 
 _BATCH = 100
 _TOGETHER = 500
-"""Messages that are deleted in one round trip."""
+"""Messages that are deleted by one statement."""
 ORPHAN_GRACE = timedelta(days=1)
 """How long a message that nothing names is kept: a writer may be about to name it."""
 
@@ -56,12 +58,12 @@ _named = or_(
     exists().where(_S.last_msg_id == _M.id),
     exists().where(exchange_items.c.message_id == _M.id),
 )
-_DELETE_UNNAMED = Statement(delete(messages).where(_M.id == _id, ~_named))
+_DELETE_UNNAMED = Statement(delete(messages).where(among_labels(_M.id, "ids"), ~_named))
 _orphan = and_(func.coalesce(type_coerce(_M.stored_at, Float64()), _M.created_at) < param("guard"), ~_named)
 _SWEEP = Statement(delete(messages).where(_orphan))
 # With several writers, a DELETE that waited for a message's lock does not see rows that have come to name it, but the next
-# statement does. Hence the message is locked by a statement of its own first.
-_LOCK = Statement(select(_M.id).where(_M.id == _id).with_for_update())
+# statement does. Hence the messages are locked by a statement of its own first, in the order of their ids.
+_LOCK = Statement(select(_M.id).where(among_labels(_M.id, "ids")).order_by(_M.id).with_for_update())
 _LOCK_ORPHANS = Statement(select(func.count()).select_from(select(_M.id).where(_orphan).with_for_update().subquery()))
 
 _reader, _mark = exchange_cursors.alias("reader"), exchange_cursors.alias("mark")
@@ -81,14 +83,31 @@ _was_read = or_(
 def prune(work: UnitOfWork, *, keep_days: int, keep_n: int, dry_run: bool, orphan_grace: timedelta) -> PruneReport:
     """See ConvSessions.prune."""
     grace = check_timedelta("orphan_grace", orphan_grace)
-    if not check_flag("dry_run", dry_run):
-        return _prune(work, keep_days, keep_n, grace)
-    with always_rolled_back(work):
-        return _prune(work, keep_days, keep_n, grace)
-
-
-def _prune(work: UnitOfWork, keep_days: int, keep_n: int, grace: timedelta) -> PruneReport:
     cutoff, guard = _ago(work, "keep_days", keep_days), _ago(work, "orphan_grace", grace)
+    if not check_flag("dry_run", dry_run):
+        return _prune(work, keep_n, cutoff, guard)
+    counted = None if work.runtime.dialect.one_writer else _counted(work, Cut(cutoff, keep_n), guard)
+    if counted is not None:
+        return _report(counted)
+    with always_rolled_back(work):
+        return _prune(work, keep_n, cutoff, guard)
+
+
+def _counted(work: UnitOfWork, cut: Cut, guard: datetime) -> Removed | None:
+    """What a prune would remove, counted without a lock; None if only a trial can tell."""
+    counted = SESSIONS.tally(work, cut, ())
+    if counted is not None:
+        query = select(func.count()).select_from(messages).where(_orphan)
+        found: Sequence[Row] = work.found(query, {"guard": epoch_us(guard) / 1_000_000})
+        counted.rows[messages.name] += int(found[0][0])
+    return counted
+
+
+def _report(removed: Removed) -> PruneReport:
+    return PruneReport(**{table.name: removed.rows[table.name] for table in (sessions, branches, progressions, messages)})
+
+
+def _prune(work: UnitOfWork, keep_n: int, cutoff: datetime, guard: datetime) -> PruneReport:
     victims = [*bindable(_S.id, (id for (id,) in work.rows(_VICTIMS, keep=keep_n, cutoff=cutoff)))]
     gone, candidates = Removed(), set[str]()
     for start in range(0, len(victims), _BATCH):
@@ -98,7 +117,7 @@ def _prune(work: UnitOfWork, keep_days: int, keep_n: int, grace: timedelta) -> P
         together.lock(_LOCK_ORPHANS, guard=epoch_us(guard) / 1_000_000)
         swept = together.run(_SWEEP, guard=epoch_us(guard) / 1_000_000)
     gone.rows[messages.name] += swept.result
-    return PruneReport(**{table.name: gone.rows[table.name] for table in (sessions, branches, progressions, messages)})
+    return _report(gone)
 
 
 class _Doomed:
@@ -147,12 +166,11 @@ def _remove_unnamed(work: UnitOfWork, candidates: Iterable[str]) -> Removed:
     gone = Removed()
     ids = [*bindable(_M.id, sorted(candidates))]
     for start in range(0, len(ids), _TOGETHER):
-        deleted = []
+        some = ids[start : start + _TOGETHER]
         with work.batch() as batch:
-            for message_id in ids[start : start + _TOGETHER]:
-                batch.lock(_LOCK, row_id=message_id)
-                deleted.append(batch.run(_DELETE_UNNAMED, row_id=message_id))
-        gone.rows[messages.name] += sum(one.result for one in deleted)
+            batch.lock(_LOCK, ids=some)
+            deleted = batch.run(_DELETE_UNNAMED, ids=some)
+        gone.rows[messages.name] += deleted.result
     return gone
 
 
@@ -177,13 +195,24 @@ class _Sessions(Pruning):
     rows = 2_000  # places of progressions
 
     def look(self, work: UnitOfWork, cut: Cut, after: Row | None) -> list[Row]:
-        query = select(_S.updated_at, _S.id, _in_pool + _in_branches).where(_may_go).order_by(_S.updated_at, _S.id).limit(LOOK)
-        if cut.keep:
-            query = query.where(_S.id.not_in(_latest))
+        chosen = select(_S.updated_at, _S.id, _in_pool + _in_branches).where(self.goes(cut))
+        query = chosen.order_by(_S.updated_at, _S.id).limit(LOOK)
         if after is not None:
-            query = query.where(tuple_(_S.updated_at, _S.id) > tuple_(*after[:2]))
-        values = {"cutoff": cut.before} | ({"keep": cut.keep} if cut.keep else {})
-        return work.found(query, values, unreadable=OnUnreadable.LEAVE_OUT)
+            place = (_S.updated_at, _S.id)
+            last = [literal(value, column.type) for value, column in zip(after, place, strict=False)]
+            query = query.where(tuple_(*place) > tuple_(*last))
+        return work.found(query, self.values(cut), unreadable=OnUnreadable.LEAVE_OUT)
+
+    def goes(self, cut: Cut) -> ColumnElement[bool]:
+        """The condition of the sessions that go."""
+        return and_(_may_go, _S.id.not_in(_latest)) if cut.keep else _may_go
+
+    def values(self, cut: Cut) -> dict[str, Any]:
+        """The values of the parameters in `goes`."""
+        return {"cutoff": cut.before} | ({"keep": cut.keep} if cut.keep else {})
+
+    def tally(self, work: UnitOfWork, cut: Cut, earlier: Sequence[Pruning]) -> Removed | None:
+        return count_sessions(work, self.goes(cut), self.values(cut), _readable(self, work, cut))
 
     def batches(self, found: Sequence[Row]) -> Iterator[Sequence[Row]]:
         batch: list[Row] = []
@@ -231,6 +260,9 @@ class _Messages(Pruning):
         guard = latest if self._any_age else min(cut.before, latest)
         return work.found(query, {"guard": epoch_us(guard) / 1_000_000}, unreadable=OnUnreadable.LEAVE_OUT)
 
+    def tally(self, work: UnitOfWork, cut: Cut, earlier: Sequence[Pruning]) -> Removed | None:
+        return Removed(Counter({messages.name: _readable(self, work, cut)}))  # those of `earlier` are named by what goes there
+
     def remove(self, work: UnitOfWork, cut: Cut, found: Sequence[Row]) -> Removed:
         return _remove_unnamed(work, [row[0] for row in found])
 
@@ -241,12 +273,19 @@ class _Exchange(Pruning):
     table = exchange_items
 
     def look(self, work: UnitOfWork, cut: Cut, after: Row | None) -> list[Row]:
-        query = select(_I.seq, _I.message_id).where(_was_sent_long_ago(work, cut)).order_by(_I.seq).limit(LOOK)
-        if cut.keep:
-            query = query.where(_I.seq.not_in(select(_I.seq).order_by(_I.seq.desc()).limit(cut.keep)))
+        query = select(_I.seq, _I.message_id).where(self._goes(work, cut)).order_by(_I.seq).limit(LOOK)
         if after is not None:
             query = query.where(_I.seq > after[0])
         return work.found(query, unreadable=OnUnreadable.LEAVE_OUT)
+
+    def _goes(self, work: UnitOfWork, cut: Cut) -> ColumnElement[bool]:
+        sent_long_ago = _was_sent_long_ago(work, cut)
+        newest = select(_I.seq).order_by(_I.seq.desc()).limit(cut.keep)
+        return and_(sent_long_ago, _I.seq.not_in(newest)) if cut.keep else sent_long_ago
+
+    def tally(self, work: UnitOfWork, cut: Cut, earlier: Sequence[Pruning]) -> Removed | None:
+        stay, values = (not_(SESSIONS.goes(cut)), SESSIONS.values(cut)) if SESSIONS in earlier else (true(), {})
+        return count_letters(work, self._goes(work, cut), stay, values, _readable(self, work, cut))
 
     def remove(self, work: UnitOfWork, cut: Cut, found: Sequence[Row]) -> Removed:
         gone = Removed()
@@ -274,6 +313,15 @@ def _was_sent_long_ago(work: UnitOfWork, cut: Cut) -> ColumnElement[bool]:
     return or_(gone, sent_at < epoch_us(unread) / 1_000_000)
 
 
-PRUNINGS: tuple[Pruning, ...] = (_Sessions(), _Exchange(), _Messages())
-SESSION_PRUNINGS: tuple[Pruning, ...] = (_Sessions(), _Messages(any_age=True))
+def _readable(pruning: Pruning, work: UnitOfWork, cut: Cut) -> int:
+    """How many candidates can be read."""
+    count, last = 0, None
+    while found := pruning.look(work, cut, last):
+        count, last = count + len(found), found[-1]
+    return count
+
+
+SESSIONS = _Sessions()
+PRUNINGS: tuple[Pruning, ...] = (SESSIONS, _Exchange(), _Messages())
+SESSION_PRUNINGS: tuple[Pruning, ...] = (SESSIONS, _Messages(any_age=True))
 """What `sessions.prune` deletes."""

@@ -1,13 +1,15 @@
 """`tx.events`: reading the event log, appending a caller's own events, and trimming."""
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
+from functools import partial
 
 from sqlalchemy import bindparam, select
 
 from persist.db.changes.journal import VerbChanges
 from persist.db.schema.column_types import Int64
 from persist.db.statements.prepared import LIMIT, Row, Statement
-from persist.db.transactions.repository import Repository, on_demand, reads, writes
+from persist.db.transactions.repository import Repository, on_demand, reads, writes, writes_in_parts
 from persist.db.transactions.snapshots import in_snapshot
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_count, check_timedelta
@@ -21,6 +23,8 @@ from persist.events.settling import MARK, sees_commits, settled_now, settled_par
 from persist.events.trimming import lock_log, streams, trim, trim_each
 
 List = list
+MOST_STREAMS = 1_000
+"""The most streams that one transaction of a caller trims."""
 
 _E = event_log.c
 _FIELDS = ("stream_id", "seq", "position", "type", "data", "at", "actor")
@@ -74,24 +78,50 @@ class Events(Repository):
         event: Event = work.events.written[-1]
         return event
 
-    @writes
+    def _split(
+        self, stream_id: str = ALL, *, older_than: timedelta | None = None, keep: int | None = None
+    ) -> List[Callable[["Events"], int]]:
+        stream, keep_newest, _ = self._trimmed(stream_id, older_than, keep)
+        each = streams(self._work, keep_newest) if stream == ALL else []
+        return [partial(Events._trim_one, stream=one, older_than=older_than, keep=keep) for one in each]
+
+    def _trim_one(self, *, stream: str, older_than: timedelta | None, keep: int | None) -> int:
+        _, keep_newest, before = self._trimmed(stream, older_than, keep)
+        lock_log(self._work)
+        return trim_each(self._work, [stream], before=before, keep=keep_newest)
+
+    @writes_in_parts(_split)
     def trim(self, stream_id: str = ALL, *, older_than: timedelta | None = None, keep: int | None = None) -> int:
         """Delete events older than `older_than`, except the newest `keep`, of one stream or of each (`*`); the number deleted.
 
         `keep=0` alone deletes all events so far. A snapshot of the stream is written first, and its numbers continue. A trimmed
-        stream can no longer be rebuilt from its log alone. Events that a consumer has not acknowledged stay. Raises InvalidValue
-        if neither argument is given.
+        stream can no longer be rebuilt from its log alone. Events that a consumer has not acknowledged stay.
+
+        Called on the store, `*` is a transaction for each stream, so that its writers wait for no other one. In a transaction of
+        the caller they wait for its end. Raises InvalidValue if neither argument is given, and in a transaction if more than
+        1,000 streams have more than `keep` events.
         """
         work = self._work
-        stream, keep_newest = work.label("stream_id", stream_id), check_count("keep", 0 if keep is None else keep)
-        if older_than is None and keep is None:
-            raise InvalidValue("older_than", "say how old events must be, or how many of each stream to keep.")
-        before = None if older_than is None else _ago(work, older_than)
+        stream, keep_newest, before = self._trimmed(stream_id, older_than, keep)
         work.store_events()  # log this transaction's earlier changes before the snapshots
+        each = streams(work, keep_newest) if stream == ALL else []
+        if len(each) > MOST_STREAMS:
+            raise InvalidValue(
+                "stream_id",
+                f"a transaction trims {MOST_STREAMS:,} streams at most, as their writers wait for its end, and {len(each):,} "
+                f"have events to delete. Call `store.events.trim`, which is a transaction for each.",
+            )
         lock_log(work)
         if stream != ALL:
             return trim(work, stream, before=before, keep=keep_newest)
-        return trim_each(work, streams(work), before=before, keep=keep_newest)
+        return trim_each(work, each, before=before, keep=keep_newest)
+
+    def _trimmed(self, stream_id: str, older_than: timedelta | None, keep: int | None) -> tuple[str, int, datetime | None]:
+        """What the arguments of `trim` say: the stream, how many of the newest stay, and the instant before which others go."""
+        stream, keep_newest = self._work.label("stream_id", stream_id), check_count("keep", 0 if keep is None else keep)
+        if older_than is None and keep is None:
+            raise InvalidValue("older_than", "say how old events must be, or how many of each stream to keep.")
+        return stream, keep_newest, None if older_than is None else _ago(self._work, older_than)
 
 
 def read_all(work: UnitOfWork, after: int, limit: int, *, settled: int | None = None) -> tuple[List[Event], List[Event]]:

@@ -18,7 +18,11 @@ from persist.events.snapshots import check_snapshot, write_snapshot
 _E, _H = event_log.c, event_heads.c
 _stream, _upto = bindparam("stream", type_=Label()), bindparam("upto", type_=Int64())
 _COUNT = Statement(select(_H.seq).where(_H.stream_id == ALL, _H.settled.is_(None)).with_for_update())
-_HEADS = Statement(select(_H.stream_id).where(_H.stream_id != ALL).order_by(_H.stream_id), unreadable=OnUnreadable.LEAVE_OUT)
+_keep = bindparam("keep", type_=Int64())
+_LONGER = Statement(
+    select(_H.stream_id).where(_H.stream_id != ALL, _H.seq - _keep >= _H.first_seq).order_by(_H.stream_id),
+    unreadable=OnUnreadable.LEAVE_OUT,
+)
 _waiting = _E.position > select(func.min(event_consumers.c.position)).scalar_subquery()
 _first_waiting = select(func.min(_E.seq)).where(_E.stream_id == _stream, _waiting).scalar_subquery()
 _place = select(_H.seq, _H.first_seq, _first_waiting).where(_H.stream_id == _stream)
@@ -42,9 +46,9 @@ def lock_log(work: UnitOfWork) -> None:
     work.row(_COUNT)
 
 
-def streams(work: UnitOfWork) -> list[str]:
-    """Every stream that has or had events."""
-    return [stream for (stream,) in work.rows(_HEADS)]
+def streams(work: UnitOfWork, keep: int) -> list[str]:
+    """Every stream that has more than `keep` events: of no other one `trim` would delete any."""
+    return [stream for (stream,) in work.rows(_LONGER, keep=keep)]
 
 
 def trim(work: UnitOfWork, stream: str, *, before: datetime | None, keep: int) -> int:

@@ -1,22 +1,31 @@
 """Pruning of histories: conversations that were not written for long, and runs that took no step for long."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Table
-from sqlalchemy.sql.elements import ColumnElement
+from sqlalchemy import ColumnElement, CompoundSelect, Select, Table, and_, not_, or_, select, true
 
+from persist.db.operations.bounded_deletion import Below, Ids, count_below
 from persist.db.operations.pruning import AgedRows, Cut, Pruning, Removed
 from persist.db.statements.prepared import Row
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.histories import records
 from persist.histories import runs as history_runs
-from persist.histories.models import histories, runs
+from persist.histories.models import BELOW_RUN, branches, entries, histories, runs, snapshots
+from persist.histories.releasing import count_released, history_ends, run_ends
+
+Condition = ColumnElement[bool]
+_E = entries.c
 
 
 class _Whole(AgedRows):
-    """Rows that go with everything below them and with the entries that nothing else reaches."""
+    """Rows that go with everything below them and with the entries that nothing else reaches.
+
+    erase     deletes one of them
+    ends      makes a query for the entries at which these rows end
+    ends_at   makes the condition of the entries at which one of those among the rows ends
+    """
 
     batch = 50
 
@@ -25,14 +34,52 @@ class _Whole(AgedRows):
         table: Table,
         at: ColumnElement[Any],
         key: ColumnElement[Any],
+        *,
         erase: Callable[[UnitOfWork, str, datetime], Mapping[str, int] | None],
-        may_go: ColumnElement[bool] | None = None,
+        ends: Callable[[Ids], Select[Any] | CompoundSelect[Any]],
+        ends_at: Callable[[Condition], Condition],
+        below: Sequence[Below],
+        may_go: Condition | None = None,
     ) -> None:
-        super().__init__(table, at, key, may_go=may_go)
-        self._erase = erase
+        super().__init__(table, at, key, may_go=may_go, below=below)
+        self._erase, self._ends, self._ends_at = erase, ends, ends_at
 
     def tally(self, work: UnitOfWork, cut: Cut, earlier: Sequence[Pruning]) -> Removed | None:
-        return None  # which entries nothing else reaches is known when what reaches them is gone
+        counted, last = Removed(), None
+        trees = set[str]()
+        while found := self.look(work, cut, last):
+            for some in self.batches(found):
+                ids = [row[1] for row in some]
+                roots = {root for (root,) in work.found(select(_E.root_id).where(_E.id.in_(self._ends(ids))).distinct())} - trees
+                counted.rows[self.table.name] += len(ids)
+                counted.rows += count_below(work, self._below, ids)
+                counted.rows[entries.name] += self._released(work, cut, earlier, sorted(roots))
+                trees |= roots
+            last = found[-1]
+        return counted
+
+    def _released(self, work: UnitOfWork, cut: Cut, earlier: Sequence[Pruning], roots: Sequence[str]) -> int:
+        """How many entries of these trees go with the rows, but for those that went with the `earlier` prunings."""
+        count = count_released(work, roots, _reached(cut, [*earlier, self]))
+        gone = [one.ends_of(cut) for one in _ALL if one in earlier]
+        if not gone or not count:
+            return count
+        ended = select(_E.root_id).where(_E.root_id.in_(roots), or_(*gone)).distinct()
+        return count - count_released(work, [root for (root,) in work.found(ended)], _reached(cut, earlier))
+
+    def ends_of(self, cut: Cut, *, staying: bool = False) -> Condition:
+        """The condition of the entries at which one of the rows that go ends, or one of those that are `staying`."""
+        goes = and_(*self._goes(cut))
+        if cut.keep:
+            goes = and_(goes, self._identity.not_in(self._newest(cut.keep)))
+        return self._ends_at(not_(goes) if staying else goes)
+
+    def ends_of_all(self) -> Condition:
+        """The condition of the entries at which any of the rows ends."""
+        return self._ends_at(true())
+
+    def prepare(self, work: UnitOfWork) -> None:
+        """Nothing: the statements that delete a row are compiled once per process, and others than those of AgedRows."""
 
     def remove(self, work: UnitOfWork, cut: Cut, found: Sequence[Row]) -> Removed:
         removed = Removed()
@@ -41,14 +88,31 @@ class _Whole(AgedRows):
         return removed
 
 
-# a conversation that waits for the results of tool calls stays
-PRUNINGS: tuple[Pruning, ...] = (
-    _Whole(
-        histories,
-        histories.c.updated_at,
-        histories.c.id,
-        lambda work, id, at: records.erase(work, id, before=at),
-        may_go=histories.c.deferred_json.is_(None),
-    ),
-    _Whole(runs, runs.c.updated_at, runs.c.id, history_runs.erase),
+def _reached(cut: Cut, gone: Collection[Pruning]) -> Condition:
+    """The condition of the entries at which something ends once the prunings that are `gone` have removed their rows."""
+    return or_(*(one.ends_of(cut, staying=True) if one in gone else one.ends_of_all() for one in _ALL))
+
+
+_H, _B, _S = histories.c, branches.c, snapshots.c
+
+HISTORIES = _Whole(
+    histories,
+    _H.updated_at,
+    _H.id,
+    erase=lambda work, id, at: records.erase(work, id, before=at),
+    ends=lambda ids: select(_H.head_id).where(_H.id.in_(ids)).union(select(_B.entry_id).where(_B.history_id.in_(ids))),
+    ends_at=history_ends,
+    below=[Below(branches, lambda ids: _B.history_id.in_(ids))],
+    may_go=_H.deferred_json.is_(None),  # a conversation that waits for the results of tool calls stays
 )
+RUNS = _Whole(
+    runs,
+    runs.c.updated_at,
+    runs.c.id,
+    erase=history_runs.erase,
+    ends=lambda ids: select(_S.head_id).where(_S.run_id.in_(ids)),
+    ends_at=run_ends,
+    below=[Below(table, lambda ids, table=table: table.c.run_id.in_(ids)) for table in BELOW_RUN],  # type: ignore[misc]  # a bound default
+)
+_ALL = (HISTORIES, RUNS)
+PRUNINGS: tuple[Pruning, ...] = _ALL

@@ -1,6 +1,6 @@
 """Deleting entries that no conversation and no snapshot of a run reaches any more."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, CompoundSelect, Select, bindparam, delete, exists, func, or_, select
@@ -9,15 +9,38 @@ from persist.db.changes.batch import Batch, Pending
 from persist.db.schema.arrays import among_labels
 from persist.db.schema.column_types import Int64
 from persist.db.statements.prepared import Row, Statement, param
-from persist.histories.models import branches, entries, histories, snapshots
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.histories.models import branches, entries, histories, runs, snapshots
 
-_E, _H, _B, _S = entries.c, histories.c, branches.c, snapshots.c
+Condition = ColumnElement[bool]
+
+_E, _H, _B, _R, _S = entries.c, histories.c, branches.c, runs.c, snapshots.c
 _parent, _first, _end = entries.alias("parent"), entries.alias("first"), entries.alias("end")
-_DELETE = Statement(
-    delete(entries).where(
-        _E.root_id == param("root_id"), _E.line_id == param("line_id"), _E.depth > bindparam("reached", type_=Int64())
-    )
-)
+_behind = (_E.root_id == param("root_id"), _E.line_id == param("line_id"), _E.depth > bindparam("reached", type_=Int64()))
+_DELETE = Statement(delete(entries).where(*_behind))
+_COUNT = Statement(select(func.count()).select_from(entries).where(*_behind))
+
+
+def _reached(in_trees: Condition, others: Condition) -> Select[Any]:
+    """Lines with the depth up to which something reaches them by an end in the line itself."""
+    return select(_E.line_id, func.max(_E.depth)).where(in_trees, others).group_by(_E.line_id)
+
+
+def _lines(in_trees: Condition) -> Select[Any]:
+    """The lines of trees: root, line, depth of its first entry; line and depth of the entry that this one follows."""
+    lines = select(_E.root_id, _E.line_id).where(in_trees).distinct().subquery("lines")
+    joined = lines.join(_first, _first.c.id == lines.c.line_id).outerjoin(_parent, _parent.c.id == _first.c.parent_id)
+    return select(lines.c.root_id, lines.c.line_id, _first.c.depth, _parent.c.line_id, _parent.c.depth).select_from(joined)
+
+
+def _beyond(reached: Sequence[Row], lines: Sequence[Row]) -> Iterator[dict[str, Any]]:
+    """Each line with the depth behind which nothing reaches it; -1: nothing does."""
+    depths: dict[str, int] = dict(reached)
+    # a line begins behind an entry of smaller depth, so that the deepest are decided first
+    for root_id, line_id, _, parent_line, parent_depth in sorted(lines, key=lambda row: -row[2]):
+        if parent_line is not None and line_id in depths:
+            depths[parent_line] = max(depths.get(parent_line, -1), parent_depth)
+        yield {"root_id": root_id, "line_id": line_id, "reached": depths.get(line_id, -1)}
 
 
 class Releasing:
@@ -31,12 +54,7 @@ class Releasing:
         roots = select(_E.root_id).where(_E.id.in_(ends))
         in_trees = _E.root_id.in_(roots)
         self.lock = Statement(select(_E.id).where(_E.id.in_(roots)).order_by(_E.id).with_for_update())
-        self.reached = Statement(select(_E.line_id, func.max(_E.depth)).where(in_trees, others).group_by(_E.line_id))
-        lines = select(_E.root_id, _E.line_id).where(in_trees).distinct().subquery("lines")
-        joined = lines.join(_first, _first.c.id == lines.c.line_id).outerjoin(_parent, _parent.c.id == _first.c.parent_id)
-        self.lines = Statement(
-            select(lines.c.root_id, lines.c.line_id, _first.c.depth, _parent.c.line_id, _parent.c.depth).select_from(joined)
-        )
+        self.reached, self.lines = Statement(_reached(in_trees, others)), Statement(_lines(in_trees))
 
 
 class AskedReleasing:
@@ -49,16 +67,27 @@ class AskedReleasing:
 
     def delete(self, batch: Batch) -> list[Pending[int]]:
         """Delete with a batch what nothing else reaches; how many rows, line by line."""
-        return [batch.run(_DELETE, **line) for line in self._beyond()]
+        return [batch.run(_DELETE, **line) for line in _beyond(self._reached.result, self._lines.result)]
 
-    def _beyond(self) -> Iterator[dict[str, Any]]:
-        """Each line with the depth behind which nothing reaches it; -1: nothing does."""
-        reached: dict[str, int] = dict(self._reached.result)
-        # a line begins behind an entry of smaller depth, so that the deepest are decided first
-        for root_id, line_id, _, parent_line, parent_depth in sorted(self._lines.result, key=lambda row: -row[2]):
-            if parent_line is not None and line_id in reached:
-                reached[parent_line] = max(reached.get(parent_line, -1), parent_depth)
-            yield {"root_id": root_id, "line_id": line_id, "reached": reached.get(line_id, -1)}
+
+def count_released(work: UnitOfWork, roots: Sequence[str], reached: Condition) -> int:
+    """How many entries in the trees of `roots` nothing reaches; `reached`: the condition that something ends at an entry."""
+    in_trees = _E.root_id.in_(roots)
+    ends, lines = work.found(_reached(in_trees, reached)), work.found(_lines(in_trees))
+    with work.batch() as batch:
+        counts = [batch.row(_COUNT, **line) for line in _beyond(ends, lines)]
+    return sum(0 if one.result is None else int(one.result[0]) for one in counts)
+
+
+def history_ends(among: Condition) -> Condition:
+    """Whether one of those `among` the conversations ends at the entry, or a branch that it has left."""
+    left = exists().where(_B.entry_id == _E.id, _H.id == _B.history_id, among)
+    return or_(exists().where(_H.head_id == _E.id, among), left)
+
+
+def run_ends(among: Condition) -> Condition:
+    """Whether a snapshot of one of those `among` the runs ends at the entry."""
+    return exists().where(_S.head_id == _E.id, _R.id == _S.run_id, among)
 
 
 _run_ends = exists().where(_S.head_id == _E.id)

@@ -9,13 +9,14 @@ from sqlalchemy import bindparam, delete, select, tuple_, update
 
 from persist.db.changes.batch import Batch
 from persist.db.expressions.upsert import merge
+from persist.db.operations.optional_pages import OptionalPages
 from persist.db.statements.prepared import LIMIT, Row, Statement, param
 from persist.db.transactions.repository import Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import optional_label
 from persist.db.values.clock import as_utc, epoch_ms
 from persist.db.values.frozen import construct
-from persist.db.values.pages import Page, check_limit, values_after
+from persist.db.values.pages import Page, PagedList, check_limit, values_after
 from persist.errors import Conflict, NotFound
 from persist.histories.models import BELOW_RUN, entries, runs
 from persist.histories.releasing import OF_RUN, AskedReleasing
@@ -56,11 +57,10 @@ _DELETE = Statement(delete(runs).where(_this))
 
 
 @cache
-def _started(*given: str) -> Statement:
-    query = select(*_COLUMNS).where(_registered).order_by(_R.started_at, _R.created_at, _R.id)
-    for name in given:
-        query = query.where(_R[name] == param(name))
-    return Statement(query)
+def _started(*given: str) -> OptionalPages[HistoryRun]:
+    query = select(*_COLUMNS).where(_registered, *(_R[name] == param(name) for name in given))
+    by = (_R.started_at, _R.created_at, _R.id)
+    return OptionalPages("histories.started", query, by, lambda one: (one.started_at, one.created_at, one.id))
 
 
 @cache
@@ -134,11 +134,21 @@ class HistoryRuns(Repository):
         return Page.of(rows, limit, _value, name=_LIST, filters={}, key=lambda _, item: [epoch_ms(item.updated_at), item.id])
 
     @reads
-    def started(self, *, parent_id: str | None = None, conversation_id: str | None = None) -> List[HistoryRun]:
-        """The runs with this parent and of this conversation, as far as these are given, the one started first first."""
+    def started(
+        self,
+        *,
+        parent_id: str | None = None,
+        conversation_id: str | None = None,
+        limit: int | None = None,
+        after: str | None = None,
+    ) -> PagedList[HistoryRun]:
+        """The runs with this parent and of this conversation, as far as these are given, the one started first first.
+
+        With a `limit` a page, whose `cursor` is `after` for the next one.
+        """
         given = {"parent_id": parent_id, "conversation_id": conversation_id}
         filters = {name: self._work.label(name, value, empty=True) for name, value in given.items() if value is not None}
-        return [_value(row) for row in self._work.rows(_started(*filters), **filters)]
+        return _started(*filters).read(self._work, _value, limit, after, filters)
 
     @writes
     def delete(self, id: str) -> bool:

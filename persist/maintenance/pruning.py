@@ -95,7 +95,7 @@ def prune(
     """
     prunings = _named(table_or_domain)
     cut = Cut(_before(store, older_than), check_count("keep", keep), check_flag("dry_run", dry_run))
-    counted = _tally(store, prunings, cut) if dry_run and not store.runtime.dialect.one_file else None
+    counted = _tally(store, prunings, cut)
     removed = _removed(store, prunings, cut, progress) if counted is None else counted
     tables = {name: count for name, count in sorted(removed.rows.items()) if count}
     return PruneReport(
@@ -105,9 +105,13 @@ def prune(
 
 def collect_blobs(store: Store, *, dry_run: bool) -> Removed:
     """Delete blobs that messages named and none names any more, a day after their last put, and bodies without a row."""
-    removed, cut = Removed(), Cut(_before(store, GRACE), trial=dry_run)
+    cut = Cut(_before(store, GRACE), trial=dry_run)
+    counted = _tally(store, [_GARBAGE], cut)
+    if counted is not None:
+        return counted
+    removed = Removed()
     with running(store, trial=dry_run) as run:
-        for batch in _batches(run, _GARBAGE, cut):
+        for batch in _batches(run, _GARBAGE, cut, prepare=False):
             removed.add(batch)
         bodies: Any = store.runtime.blob_store
         for digest in [] if bodies is None or dry_run else orphans(bodies, cut):
@@ -118,11 +122,9 @@ def collect_blobs(store: Store, *, dry_run: bool) -> Removed:
 def prune_conversations(store: Store, *, keep_days: int, keep_n: int, dry_run: bool = False) -> ConversationsPruned:
     """Prune as `tx.conversations.sessions.prune` does, in transactions of a few thousand messages, so that others can write."""
     prunings, days = persist.conversations.pruning.SESSION_PRUNINGS, check_timedelta("keep_days", timedelta(days=keep_days))
-    cut, removed = Cut(_before(store, days), check_count("keep_n", keep_n)), Removed()
-    with running(store, trial=check_flag("dry_run", dry_run)) as run:
-        for pruning in prunings:
-            for batch in _batches(run, pruning, cut):
-                removed.add(batch)
+    cut = Cut(_before(store, days), check_count("keep_n", keep_n), check_flag("dry_run", dry_run))
+    counted = _tally(store, prunings, cut)
+    removed = _removed(store, prunings, cut, None) if counted is None else counted
     return ConversationsPruned(**{name: removed.rows[name] for name in ConversationsPruned.model_fields})
 
 
@@ -158,7 +160,7 @@ def _removed(store: Store, prunings: Sequence[Pruning], cut: Cut, progress: Call
     removed = Removed()
     with running(store, trial=cut.trial) as run:
         for pruning in prunings:
-            for batch in _batches(run, pruning, cut):
+            for batch in _batches(run, pruning, cut, prepare=not store.runtime.dialect.one_writer):
                 removed.add(batch)
                 if progress is not None:
                     progress(removed.rows.total())
@@ -166,7 +168,9 @@ def _removed(store: Store, prunings: Sequence[Pruning], cut: Cut, progress: Call
 
 
 def _tally(store: Store, prunings: Sequence[Pruning], cut: Cut) -> Removed | None:
-    """What a prune would remove, counted in one snapshot without a lock; None if only a trial can tell."""
+    """What a trial on a server would remove, counted in one snapshot without a lock; None if only the trial itself can tell."""
+    if not cut.trial or store.runtime.dialect.one_file:
+        return None
     removed = Removed()
     with store.begin():  # sends nothing; refused where a prune would be
         pass
@@ -181,10 +185,12 @@ def _tally(store: Store, prunings: Sequence[Pruning], cut: Cut) -> Removed | Non
     return removed
 
 
-def _batches(run: Run, pruning: Pruning, cut: Cut) -> Iterator[Removed]:
+def _batches(run: Run, pruning: Pruning, cut: Cut, *, prepare: bool) -> Iterator[Removed]:
     last: Row | None = None
     while True:
         found = run(partial(pruning.look, cut=cut, after=last), writes=False)
+        if prepare and found and last is None:
+            run(pruning.prepare)  # a transaction without a lock that anybody waits for
         for some in pruning.batches(found):
             yield from _removals(run, pruning, cut, some)
         if len(found) < LOOK:

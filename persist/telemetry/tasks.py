@@ -6,7 +6,7 @@ instance may claim the task, and the number of its claim, which grows with every
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from sqlalchemy import and_, bindparam, delete, func, literal_column, null, or_, select, update
@@ -15,6 +15,7 @@ from sqlalchemy.sql.expression import FromClause
 
 from persist.db.expressions.locking import advisory_lock
 from persist.db.expressions.upsert import insert_missing
+from persist.db.operations.optional_pages import OptionalPages
 from persist.db.schema.column_types import Int64
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.first_readable import FirstReadable
@@ -26,6 +27,7 @@ from persist.db.values.arguments import check_choice, check_count, check_list, c
 from persist.db.values.clock import instant_after
 from persist.db.values.frozen import construct
 from persist.db.values.json import Json
+from persist.db.values.pages import PagedList
 from persist.errors import InvalidValue, LeaseLost
 from persist.quoting import shown
 from persist.telemetry.instants import second, second_or_now
@@ -107,9 +109,9 @@ _PURGE = Statement(delete(tasks).where(_of_owner, _T.state == TaskState.COMPLETE
 
 
 @cache
-def _listing(state: bool) -> Statement:
-    query = select(*_COLUMNS).where(_of_owner).order_by(_T.discovered_at, _T.id)
-    return Statement(query.where(_T.state == param("in_state")) if state else query)
+def _listing(state: bool) -> OptionalPages[Task]:
+    query = select(*_COLUMNS).where(_of_owner, *([_T.state == param("in_state")] if state else []))
+    return OptionalPages("telemetry.tasks", query, (_T.discovered_at, _T.id), lambda one: (one.discovered_at, one.id))
 
 
 class Tasks(Repository):
@@ -240,12 +242,17 @@ class Tasks(Repository):
         return bool(changed.result)
 
     @reads
-    def list(self, *, state: str | None = None, workspace_id: str | None = None) -> List[Task]:
-        """All tasks, or those in a state, in the queue's order: by `discovered_at`, then `id`."""
+    def list(
+        self, *, state: str | None = None, workspace_id: str | None = None, limit: int | None = None, after: str | None = None
+    ) -> PagedList[Task]:
+        """All tasks, or those in a state, in the queue's order: by `discovered_at`, then `id`.
+
+        With a `limit` a page, whose `cursor` is `after` for the next one.
+        """
         work = self._work
         owner = resolve_scope(work, "workspace_id", workspace_id)
         values = {} if state is None else {"in_state": check_choice("state", state, TaskState)}
-        return [_task(work, row) for row in work.rows(_listing(state is not None), owner=owner, **values)]
+        return _listing(state is not None).read(work, partial(_task, work), limit, after, {"owner": owner, **values})
 
     @writes
     def purge(self, older_than: timedelta, *, workspace_id: str | None = None) -> int:

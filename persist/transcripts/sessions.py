@@ -5,12 +5,13 @@ from typing import Any
 
 from sqlalchemy import and_, bindparam, delete, exists, func, select, tuple_
 
+from persist.db.operations.optional_pages import OptionalPages
 from persist.db.statements.prepared import LIMIT, Row, Statement, param
 from persist.db.transactions.repository import Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.clock import epoch_ms
 from persist.db.values.frozen import construct
-from persist.db.values.pages import Page, check_limit, values_after
+from persist.db.values.pages import Page, PagedList, check_limit, values_after
 from persist.errors import NotFound
 from persist.transcripts.entry_text import value_of
 from persist.transcripts.models import entries, transcripts
@@ -28,8 +29,12 @@ ITS_ID = select(_T.id).where(_this).scalar_subquery()
 
 _GET = Statement(select(*_COLUMNS).where(_T.id == param("row_id")))
 _FIND = Statement(select(*_COLUMNS).where(_this))
-_MAINS = Statement(
-    select(*_COLUMNS).where(_T.project == param("of_project"), _T.main_at.is_not(None)).order_by(_T.main_at.desc(), _T.id.desc())
+_MAINS = OptionalPages[Transcript](
+    "transcripts.mains",
+    select(*_COLUMNS).where(_T.project == param("of_project"), _T.main_at.is_not(None)),
+    (_T.main_at, _T.id),
+    lambda one: (one.main_at, one.id),
+    descending=True,
 )
 _LOCK = Statement(select(_T.id).where(_this).with_for_update())
 _DELETE_ENTRIES = Statement(delete(entries).where(_E.transcript_id == ITS_ID))
@@ -94,9 +99,12 @@ class TranscriptSessions(Repository):
         return None if row is None else _value(row)
 
     @reads
-    def mains(self, project: str) -> List[Transcript]:
-        """Every transcript of a project whose main part has entries, by `main_at`, newest first."""
-        return [_value(row) for row in self._work.rows(_MAINS, of_project=self._work.label("project", project))]
+    def mains(self, project: str, *, limit: int | None = None, after: str | None = None) -> PagedList[Transcript]:
+        """Every transcript of a project whose main part has entries, by `main_at`, newest first.
+
+        With a `limit` a page, whose `cursor` is `after` for the next one.
+        """
+        return _MAINS.read(self._work, _value, limit, after, {"of_project": self._work.label("project", project)})
 
     @reads
     def subpaths(self, project: str, session_id: str) -> List[str]:

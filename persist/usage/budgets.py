@@ -10,12 +10,14 @@ from persist.db.dialects.event_log import RUNS
 from persist.db.expressions.locking import lock_table
 from persist.db.expressions.saturating_sum import whole_total
 from persist.db.expressions.upsert import upsert
+from persist.db.operations.optional_pages import OptionalPages
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.repository import Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import is_unreadable
 from persist.db.values.arguments import check_choice, check_list, optional_count
 from persist.db.values.frozen import construct
+from persist.db.values.pages import PagedList
 from persist.errors import InvalidValue
 from persist.quoting import shown
 from persist.usage import spending
@@ -31,8 +33,10 @@ _B, _S, _R = budgets.c, spent.c, rollups.c
 _COLUMNS = (_B.key, _B.period, _B.max_cost_usd_micros, _B.max_tokens, _B.timezone, _B.updated_at)
 _this = (_B.key == param("of_key"), _B.period == param("of_period"))
 _GET = Statement(select(*_COLUMNS).where(*_this))
-_ALL = Statement(select(*_COLUMNS).order_by(_B.key, _B.period))
-_OF_KEY = Statement(select(*_COLUMNS).where(_B.key == param("of_key")).order_by(_B.period))
+_OF_KEY = OptionalPages[Budget](
+    "usage.budgets.of_key", select(*_COLUMNS).where(_B.key == param("of_key")), (_B.period,), lambda one: (one.period,)
+)
+_BUDGETS = OptionalPages[Budget]("usage.budgets", select(*_COLUMNS), (_B.key, _B.period), lambda one: (one.key, one.period))
 _SET = Statement(upsert(budgets, "key", "period"))
 _DELETE = Statement(delete(budgets).where(*_this))
 _FORGET = Statement(delete(spent).where(_S.key == param("of_key"), _S.period == param("of_period")))
@@ -114,16 +118,22 @@ class UsageBudgets(Repository):
         return None if row is None else _value(row)
 
     @reads
-    def list(self) -> List[Budget]:
-        """Every budget, by key and period."""
-        return [_value(row) for row in self._work.rows(_ALL)]
+    def list(self, *, limit: int | None = None, after: str | None = None) -> PagedList[Budget]:
+        """Every budget, by key and period; with a `limit` a page, whose `cursor` is `after` for the next one."""
+        return _BUDGETS.read(self._work, _value, limit, after)
 
     @reads
-    def standings(self, key: str | None = None) -> List[BudgetStanding]:
-        """What is used of every budget, or of those of a key, in the period that now is a part of."""
+    def standings(
+        self, key: str | None = None, *, limit: int | None = None, after: str | None = None
+    ) -> PagedList[BudgetStanding]:
+        """What is used of every budget, or of those of a key, in the period that now is a part of.
+
+        With a `limit` a page, whose `cursor` is `after` for the next one.
+        """
         work = self._work
-        rows = work.rows(_ALL) if key is None else work.rows(_OF_KEY, of_key=work.label("key", key))
-        return [_standing(work, _value(row)) for row in rows]
+        pages, values = (_BUDGETS, {}) if key is None else (_OF_KEY, {"of_key": work.label("key", key)})
+        found = pages.read(work, _value, limit, after, values)
+        return PagedList((_standing(work, one) for one in found), found.cursor)
 
     @reads
     def check(self, keys: Sequence[str]) -> None:

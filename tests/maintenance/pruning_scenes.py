@@ -61,6 +61,16 @@ def everything(url: str) -> None:
 
 
 @contextmanager
+def all_locked(writer: Raw) -> Iterator[None]:
+    """On Postgres whoever writes or locks a row of any table waits until the block ends."""
+    names = ", ".join(f"persist.{table.name}" for table in metadata.sorted_tables)
+    writer.rows("BEGIN")
+    writer.rows(f"LOCK TABLE {names} IN EXCLUSIVE MODE")
+    yield
+    writer.rows("ROLLBACK")
+
+
+@contextmanager
 def forty_days_later(url: str) -> Iterator[Store]:
     """A store over what `everything` made, forty days after all of it happened, and less than forty-one.
 

@@ -15,16 +15,13 @@ from persist.conversations import pruning as conversations
 from persist.db.dialects.findings import Severity
 from persist.db.operations.pruning import ROWS, Pruning
 from persist.maintenance import doctor, prune
-from persist.schema.metadata import metadata
 from persist.testing import FrozenClock
 from tests.contract.chat.scenes import create
 from tests.contract.conftest import Raw
-from tests.maintenance.pruning_scenes import DAY, DOMAINS, age, everything, forty_days_later
+from tests.maintenance.pruning_scenes import DAY, DOMAINS, age, all_locked, everything, forty_days_later
 from tests.subprocesses import Worker
 
 TABLES = ("chat_sessions", "chat_messages", "chat_parts")
-TRIED = {"conversations", "histories"}
-"""What a dry run on a server deletes and rolls back."""
 
 
 @pytest.fixture
@@ -246,12 +243,8 @@ def test_a_dry_run_on_a_server_counts_and_locks_nothing(store: Store, database_u
 def test_what_is_counted_is_what_goes(database_url: str, what: str, keep: int) -> None:
     everything(database_url)
     with forty_days_later(database_url) as store, closing(Raw(database_url)) as writer:
-        if what not in TRIED:
-            writer.rows("BEGIN")
-            for table in metadata.sorted_tables:
-                writer.rows(f"LOCK TABLE persist.{table.name} IN EXCLUSIVE MODE")
-        expected = prune(store, what, older_than=30 * DAY, keep=keep, dry_run=True)
-        writer.rows("ROLLBACK")
+        with all_locked(writer):
+            expected = prune(store, what, older_than=30 * DAY, keep=keep, dry_run=True)
         report = prune(store, what, older_than=30 * DAY, keep=keep)
         assert (expected.tables, sorted(expected.files)) == (report.tables, sorted(report.files))
 

@@ -3,6 +3,7 @@
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from persist.settings import Settings
 from persist.testing import FrozenClock
 from tests.contract.conftest import Raw
 from tests.maintenance.pruning_scenes import DAY
+from tests.statement_log import seen_statements
 
 MESSAGES = 1200
 TABLES = ("sessions", "branches", "progressions", "progression_members", "messages")
@@ -94,6 +96,30 @@ def test_others_write_between_the_batches_of_one_conversation(store: Store, data
     messages = [found[-1] for found in seen]
     assert messages[0] == MESSAGES + 2  # the conversation is gone, and its messages follow
     assert sorted(set(messages), reverse=True) == [1202, 702, 202, 0]
+
+
+def test_a_transaction_sends_few_statements_however_many_rows_go(
+    store: Store, database_url: str, clock: FrozenClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How long it holds its locks is how long its statements take, each of which waits for a turn on a busy machine."""
+    with store.begin() as tx:
+        chat = tx.chat.sessions.create(agent="build", model={}).id
+        for number in range(300):
+            tx.chat.messages.append(chat, role="user", parts=[{"type": "text", "text": f"{number}, {part}"} for part in "ab"])
+    clock.advance(delta=40 * DAY)
+    seen = seen_statements(monkeypatch)
+    with Store.open(database_url, clock=clock, sleep=lambda _: None) as other:
+        for what, most in (("conversations", 30), ("chat", 16)):
+            counted: list[int] = []
+
+            def note(gone: int, counted: list[int] = counted) -> None:
+                counted.append(len(list(groupby(seen))))  # SQLite tells of a deletion once more for each row with a foreign key
+                seen.clear()
+
+            seen.clear()
+            prune(other, what, older_than=30 * DAY, progress=note)
+            assert len(counted) >= 4
+            assert max(counted[1:-1]) <= most, what
 
 
 class Killed(BaseException):

@@ -15,13 +15,14 @@ from persist.chat.verbs import branching
 from persist.chat.verbs.listing import SESSION_COLUMNS, SESSION_FIELDS, list_sessions, session_value
 from persist.db.changes.driver_statements import StatementRunner
 from persist.db.expressions.upsert import insert_missing, taken
+from persist.db.operations.optional_pages import OptionalPages
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.repository import Repository, reads, writes
 from persist.db.values.arguments import check_list
 from persist.db.values.clock import epoch_ms
 from persist.db.values.frozen import construct
 from persist.db.values.json import Json, merge_patch
-from persist.db.values.pages import Page
+from persist.db.values.pages import Page, PagedList
 from persist.errors import InvalidValue, NotFound
 
 List = list
@@ -31,7 +32,12 @@ _INSERT = Statement(insert_missing(sessions, "id"))
 _INSERT_CHILD = Statement(insert(sessions))
 _GET = Statement(select(*SESSION_COLUMNS).where(_S.id == _id))
 _LOCK = Statement(select(*SESSION_COLUMNS).where(_S.id == _id).with_for_update())
-_CHILDREN = Statement(select(*SESSION_COLUMNS).where(_S.parent_id == _id).order_by(_S.created_at, _S.id))
+_CHILDREN = OptionalPages[ChatSession](
+    "chat.children",
+    select(*SESSION_COLUMNS).where(_S.parent_id == _id),
+    (_S.created_at, _S.id),
+    lambda one: (one.created_at, one.id),
+)
 # None of these sets `updated_at`: it is the instant of the latest activity, by which lists are ordered.
 _SET_METADATA = Statement(update(sessions).where(_S.id == _id).values(metadata_json=param("value")))
 _SET_PERMISSIONS = Statement(update(sessions).where(_S.id == _id).values(permissions_json=param("value")))
@@ -157,9 +163,12 @@ class ChatSessions(Repository):
         return turns.request_stop(work, work.label("id", id), work.now())
 
     @reads
-    def children(self, id: str) -> List[ChatSession]:
-        """Sessions forked from this one, oldest first. They are kept when this one is deleted."""
-        return [session_value(row) for row in self._work.rows(_CHILDREN, row_id=self._work.label("id", id))]
+    def children(self, id: str, *, limit: int | None = None, after: str | None = None) -> PagedList[ChatSession]:
+        """Sessions forked from this one, oldest first. They are kept when this one is deleted.
+
+        With a `limit` a page, whose `cursor` is `after` for the next one.
+        """
+        return _CHILDREN.read(self._work, session_value, limit, after, {"row_id": self._work.label("id", id)})
 
     @writes
     def update_metadata(self, id: str, patch: Mapping[str, Json]) -> ChatSession:

@@ -262,7 +262,7 @@ class ConvSessions(Repository):
 
         Also deleted: their branches, progressions without another owner, and messages that nothing names any more. Forks in
         other sessions keep what they show. Messages that never belonged to anything are deleted once older than `orphan_grace`.
-        `dry_run` does everything and rolls it back, so its counts are exact.
+        The counts of a `dry_run` are exact: on Postgres it counts and locks nothing, on SQLite it rolls back what it deletes.
         """
         return pruning.prune(
             self._work,

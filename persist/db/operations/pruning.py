@@ -32,7 +32,7 @@ LOOK = 20_000
 """The maximum number of candidates that one `Pruning.look` returns."""
 BATCH = 500
 """The number of candidates that one transaction deletes, with their dependent rows, if these are few enough."""
-ROWS = 500
+ROWS = 250
 """The number of dependent rows that one transaction deletes at most."""
 
 
@@ -87,6 +87,9 @@ class Pruning(ABC):
         The others are the `rest` of what is returned. Of a candidate with too many dependent rows a part of these is deleted,
         which leaves a smaller one that can be read and pruned as before.
         """
+
+    def prepare(self, work: UnitOfWork) -> None:  # noqa: B027  # a pruning whose statements are kept compiled has nothing to do
+        """Compile the statements of `remove` by running them for no row, so that no lock is held while they are compiled."""
 
     def batches(self, found: Sequence[Row]) -> Iterator[Sequence[Row]]:
         """The candidates, split into the batches that are deleted in one transaction each."""
@@ -210,9 +213,10 @@ class AgedRows(Pruning):
             rows = [row for row in rows if row[0] not in spared]
         if not rows:
             return removed
-        whole = fitting(work, self._below, [row[0] for row in rows], self.rows)
+        begun = cut.begun and tuple(rows[0]) == tuple(found[0][1:])
+        whole = 0 if begun else fitting(work, self._below, [row[0] for row in rows], self.rows)
         going, ids = rows[:whole], [row[0] for row in rows[: whole or 1]]
-        if self._files is not None and not (cut.begun and ids == [found[0][1]]):
+        if self._files is not None and not begun:
             removed.files += self._files(work, ids)
         if not going:
             removed.rows += delete_some(work, self._below, self._units, ids[0], self.rows)
@@ -228,6 +232,19 @@ class AgedRows(Pruning):
         candidates = {tuple(row[1:]): row for row in found}
         removed.rest = [candidates[tuple(row)] for row in rows[whole:]]
         return removed
+
+    def prepare(self, work: UnitOfWork) -> None:
+        none: list[Any] = [None]
+        if self._spared is not None:
+            self._spared(work, none)
+        if self._units is not None:
+            work.found(self._units.first(None, 1))
+        for below in (self._below, () if self._units is None else self._units.below):
+            fitting(work, below, none, self.rows)
+            delete_below(work, below, none)
+        delete_rows(work, self.table, self._among([]))
+        if self._units is not None:
+            delete_rows(work, self._units.table, self._units.key.in_([]))
 
     @property
     def _identity(self) -> Any:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine
 from copy import copy
 from functools import wraps
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast
 
 from persist.db.concurrency.deadline_timer import Timer
 from persist.db.concurrency.ownership import forget_ended, running_loop
@@ -20,7 +20,7 @@ from persist.db.concurrency.semaphore import Lease, Semaphore
 from persist.db.concurrency.worker_threads import Workers
 from persist.db.concurrency.writer_lock import PATIENCE
 from persist.db.connections.pool_width import MAX, shares
-from persist.db.transactions.repository import Repository, TransactionPerVerb
+from persist.db.transactions.repository import Repository, Split, TransactionPerVerb
 from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.errors import StoreBusy, WrongOwner
@@ -301,6 +301,11 @@ def awaitable(
             args, kwargs = await ready(self, *args, **kwargs)
         if isinstance(work, AsyncTransactionPerVerb):
             kind = type(repository)
+            splits: Split | None = getattr(method, "splits", None)
+            if splits is not None:
+                parts = await work.run(splits.find(kind, args, kwargs), False)
+                if parts:
+                    return cast("R", sum([await work.run(splits.run(kind, part), True) for part in parts]))
             looks, name = getattr(method, "looks", None), method.__qualname__
             if looks is not None and work.work.looks_first(name):
                 idle = await work.run(lambda own: looks(kind(own), *args, **kwargs), False)

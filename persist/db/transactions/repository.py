@@ -136,21 +136,61 @@ def writes_if_needed(
     return decorate
 
 
+def writes_in_parts(
+    split: Callable[..., list[Callable[[Any], int]]],
+) -> Callable[[Callable[Concatenate[S, P], int]], Callable[Concatenate[S, P], int]]:
+    """Make a method a verb that writes and returns a number, and that outside of a transaction is many short ones.
+
+    There `split`, a function of the same arguments, returns what is to be called with the repository, each in a transaction of
+    its own; the numbers that these return are added up. If there are none, the method itself runs.
+    """
+
+    def decorate(method: Callable[Concatenate[S, P], int]) -> Callable[Concatenate[S, P], int]:
+        return _verb(method, writes=True, split=split)
+
+    return decorate
+
+
+class Split:
+    """How a verb outside of a transaction is split into parts."""
+
+    def __init__(self, split: Callable[..., list[Callable[[Any], int]]], name: str, module: str) -> None:
+        def part(self: Repository, do: Callable[[Any], int]) -> int:
+            return do(self)
+
+        part.__qualname__, part.__module__ = name, module
+        self._find, self._part = _verb(split, writes=False), _verb(part, writes=True)
+
+    def find(self, kind: Any, args: Any, kwargs: Any) -> Callable[[UnitOfWork], list[Callable[[Any], int]]]:
+        """What finds the parts of a call in a snapshot."""
+        return lambda own: self._find(kind(own), *args, **kwargs)
+
+    def run(self, kind: Any, do: Callable[[Any], int]) -> Callable[[UnitOfWork], int]:
+        """What runs a part in its own transaction."""
+        return lambda own: self._part(kind(own), do)
+
+
 def _verb(
     method: Callable[Concatenate[S, P], R],
     *,
     writes: bool,
     writes_alone: bool | None = None,
     look: Callable[..., NothingToDo | None] | None = None,
+    split: Callable[..., list[Callable[[Any], int]]] | None = None,
 ) -> Callable[Concatenate[S, P], R]:
     name, writes_alone = method.__qualname__, writes if writes_alone is None else writes_alone
     module = method.__module__
     looks: Any = None if look is None else _verb(look, writes=False)
+    splits = None if split is None else Split(split, name, module)
 
     @wraps(method)
     def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
         work: UnitOfWork | TransactionPerVerb = self._work
         if isinstance(work, TransactionPerVerb):
+            if splits is not None:
+                parts = work.run(splits.find(type(self), args, kwargs), False)
+                if parts:
+                    return cast("R", sum(work.run(splits.run(type(self), part), True) for part in parts))
             if looks is not None and work.looks_first(name):
                 idle = work.run(lambda own: looks(type(self)(own), *args, **kwargs), False)
                 if idle is not None:
@@ -166,7 +206,7 @@ def _verb(
             verb.result = result
             return result
 
-    call.writes, call.looks = writes_alone, looks  # type: ignore[attr-defined]  # read by async_transactions
+    call.writes, call.looks, call.splits = writes_alone, looks, splits  # type: ignore[attr-defined]  # read by async_transactions
     return call
 
 

@@ -6,11 +6,13 @@ from sqlalchemy import delete, select
 
 from persist.db.dialects.event_log import RUNS
 from persist.db.expressions.upsert import upsert
+from persist.db.operations.optional_pages import OptionalPages
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.repository import Repository, reads, writes
 from persist.db.unreadable.cells import is_unreadable
 from persist.db.values.arguments import check_count, check_timedelta
 from persist.db.values.frozen import construct
+from persist.db.values.pages import PagedList
 from persist.errors import InvalidValue
 from persist.workflows.limit_values import ANY_WORKFLOW, WORKFLOW_PREFIX, Limit
 from persist.workflows.models import limits, starts
@@ -22,7 +24,7 @@ _COLUMNS = (_L.key, _L.concurrency, _L.rate, _L.per_ms, _L.updated_at)
 _key = param("row_key")
 _MILLISECOND = timedelta(milliseconds=1)
 _LONGEST_MS, _DAY_MS = timedelta.max // _MILLISECOND, 86_400_000
-_ALL = Statement(select(*_COLUMNS).order_by(_L.key))
+_LIMITS = OptionalPages[Limit]("workflows.limits", select(*_COLUMNS), (_L.key,), lambda one: (one.key,))
 _GET = Statement(select(*_COLUMNS).where(_L.key == _key))
 _SET = Statement(upsert(limits, "key"))
 _DELETE = Statement(delete(limits).where(_L.key == _key))
@@ -68,9 +70,9 @@ class Limits(Repository):
         return None if row is None else _value(row)
 
     @reads
-    def list(self) -> List[Limit]:
-        """Every limit, by key."""
-        return [_value(row) for row in self._work.rows(_ALL)]
+    def list(self, *, limit: int | None = None, after: str | None = None) -> PagedList[Limit]:
+        """Every limit, by key; with a `limit` a page, whose `cursor` is `after` for the next one."""
+        return _LIMITS.read(self._work, _value, limit, after)
 
     @writes
     def delete(self, key: str) -> bool:

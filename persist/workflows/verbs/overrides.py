@@ -7,10 +7,12 @@ from typing import Any
 from sqlalchemy import delete, select, update
 
 from persist.db.expressions.upsert import insert_missing, seen
+from persist.db.operations.optional_pages import OptionalPages
 from persist.db.statements.prepared import Statement, param
 from persist.db.transactions.repository import Repository, reads, writes
 from persist.db.values.arguments import check_flag, optional_label
 from persist.db.values.frozen import construct
+from persist.db.values.pages import PagedList
 from persist.workflows.models import cron_overrides, workflow_overrides
 from persist.workflows.override_values import CronOverride, WorkflowOverride
 from persist.workflows.storage.cron import check_schedule
@@ -27,10 +29,11 @@ OMITTED = Omitted.OMITTED
 _C, _W = cron_overrides.c, workflow_overrides.c
 _name = param("row_name")
 _CRON_FIELDS, _WORKFLOW_FIELDS = tuple(CronOverride.model_fields), tuple(WorkflowOverride.model_fields)
-_ALL_CRONS = select(*[_C[field] for field in _CRON_FIELDS]).order_by(_C.name)
-_ALL_WORKFLOWS = select(*[_W[field] for field in _WORKFLOW_FIELDS]).order_by(_W.name)
-_CRONS, _CRON = Statement(_ALL_CRONS), Statement(_ALL_CRONS.where(_C.name == _name))
-_WORKFLOWS, _WORKFLOW = Statement(_ALL_WORKFLOWS), Statement(_ALL_WORKFLOWS.where(_W.name == _name))
+_ALL_CRONS = select(*[_C[field] for field in _CRON_FIELDS])
+_ALL_WORKFLOWS = select(*[_W[field] for field in _WORKFLOW_FIELDS])
+_CRON, _WORKFLOW = Statement(_ALL_CRONS.where(_C.name == _name)), Statement(_ALL_WORKFLOWS.where(_W.name == _name))
+_CRONS = OptionalPages[CronOverride]("workflows.cron_overrides", _ALL_CRONS, (_C.name,), lambda one: (one.name,))
+_WORKFLOWS = OptionalPages[WorkflowOverride]("workflows.workflow_overrides", _ALL_WORKFLOWS, (_W.name,), lambda one: (one.name,))
 _ADD_CRON = Statement(insert_missing(cron_overrides, "name"))
 _ADD_WORKFLOW = Statement(insert_missing(workflow_overrides, "name"))
 _SET_WORKFLOW = Statement(
@@ -86,9 +89,11 @@ class CronOverrides(Repository):
         return None if row is None else construct(CronOverride, dict(zip(_CRON_FIELDS, row, strict=True)))
 
     @reads
-    def all(self) -> list[CronOverride]:
-        """Every override, by name."""
-        return [construct(CronOverride, dict(zip(_CRON_FIELDS, row, strict=True))) for row in self._work.rows(_CRONS)]
+    def all(self, *, limit: int | None = None, after: str | None = None) -> PagedList[CronOverride]:
+        """Every override, by name; with a `limit` a page, whose `cursor` is `after` for the next one."""
+        return _CRONS.read(
+            self._work, lambda row: construct(CronOverride, dict(zip(_CRON_FIELDS, row, strict=True))), limit, after
+        )
 
     @writes
     def clear(self, name: str) -> bool:
@@ -125,9 +130,11 @@ class WorkflowOverrides(Repository):
         return row is None or bool(row[_WORKFLOW_FIELDS.index("enabled")])
 
     @reads
-    def all(self) -> list[WorkflowOverride]:
-        """Every override, by name."""
-        return [construct(WorkflowOverride, dict(zip(_WORKFLOW_FIELDS, row, strict=True))) for row in self._work.rows(_WORKFLOWS)]
+    def all(self, *, limit: int | None = None, after: str | None = None) -> PagedList[WorkflowOverride]:
+        """Every override, by name; with a `limit` a page, whose `cursor` is `after` for the next one."""
+        return _WORKFLOWS.read(
+            self._work, lambda row: construct(WorkflowOverride, dict(zip(_WORKFLOW_FIELDS, row, strict=True))), limit, after
+        )
 
     @writes
     def clear(self, name: str) -> bool:

@@ -9,6 +9,7 @@ from sqlalchemy import delete, func, or_, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
 from persist.db.expressions.upsert import insert_missing, seen
+from persist.db.operations.optional_pages import OptionalPages
 from persist.db.schema.base import flag_set
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.repository import NothingToDo, Repository, reads, writes, writes_if_needed
@@ -19,6 +20,7 @@ from persist.db.values.arguments import check_choice, check_flag
 from persist.db.values.clock import as_utc, iso_ms
 from persist.db.values.frozen import construct
 from persist.db.values.json import Json
+from persist.db.values.pages import PagedList
 from persist.errors import InvalidValue, PayloadTooLarge
 from persist.quoting import named
 from persist.workflows.fire_times import check_timezone, fires_after, missed, next_fire
@@ -42,7 +44,7 @@ _AT_ONCE = 1000
 _PUNCTUAL = timedelta(minutes=1)
 """A fire that is found so late was not missed."""
 _name = param("row_name")
-_ALL = Statement(select(*_COLUMNS).order_by(_S.name))
+_SCHEDULES = OptionalPages[Schedule]("workflows.schedules", select(*_COLUMNS), (_S.name,), lambda one: (one.name,))
 _GET = Statement(select(*_COLUMNS).where(_S.name == _name))
 _LOCK = Statement(select(*_COLUMNS).where(_S.name == _name).with_for_update())
 _ADD = Statement(insert_missing(schedules, "name").returning(*_COLUMNS))
@@ -127,9 +129,9 @@ class Schedules(Repository):
         return None if row is None else _value(row)
 
     @reads
-    def list(self) -> List[Schedule]:
-        """Every schedule, by name."""
-        return [_value(row) for row in self._work.rows(_ALL)]
+    def list(self, *, limit: int | None = None, after: str | None = None) -> PagedList[Schedule]:
+        """Every schedule, by name; with a `limit` a page, whose `cursor` is `after` for the next one."""
+        return _SCHEDULES.read(self._work, _value, limit, after)
 
     @writes
     def remove(self, name: str) -> bool:

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from persist.errors import InvalidValue, ReadOnlyTransaction
+from persist.errors import Conflict, InvalidValue, ReadOnlyTransaction
+from persist.events import repository
+from persist.events.trimming import trim_each
 from tests.contract.chat.scenes import create, say
 from tests.contract.events.scenes import events, kinds, rows_of
 from tests.contract.faces import in_one_way
@@ -104,6 +106,45 @@ def test_of_every_stream(logging_store: Any, session: str) -> None:
     assert trim(logging_store, keep=1) == 5
     assert {event.stream_id for event in events(logging_store)} == {session, other}
     assert numbers(logging_store, other) == [2, 3]
+
+
+@pytest.mark.every_way
+def test_on_the_store_each_stream_is_a_transaction(logging_store: Any, session: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What goes wrong with one stream leaves the others trimmed; those that are short enough are not looked at."""
+    others = sorted(create(logging_store) for _ in range(2))
+    for other in others:
+        say(logging_store, other, "hi")
+    create(logging_store)
+    seen: list[str] = []
+
+    def trimmed(work: Any, streams: list[str], **options: Any) -> int:
+        seen.extend(streams)
+        if streams == others[1:]:
+            raise Conflict("here it ends")
+        return trim_each(work, streams, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(repository, "trim_each", trimmed)
+        with pytest.raises(Conflict):
+            logging_store.events.trim(keep=1)
+    assert seen == sorted([session, *others])[: len(seen)]
+    assert [numbers(logging_store, other)[0] for other in others] == [2, 1]
+    assert logging_store.events.trim(keep=1) > 0
+    assert numbers(logging_store, others[1])[0] == 2
+
+
+def test_a_transaction_trims_a_thousand_streams_at_most(
+    logging_store: Any, session: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A short stream does not count."""
+    monkeypatch.setattr(repository, "MOST_STREAMS", 1)
+    create(logging_store)
+    assert trim(logging_store, keep=4) == 1
+    say(logging_store, create(logging_store), "hi")
+    before = events(logging_store)
+    with pytest.raises(InvalidValue, match=r"`store\.events\.trim`"):
+        trim(logging_store, keep=1)
+    assert events(logging_store) == before
 
 
 def test_a_stream_of_the_callers_own(logging_store: Any) -> None:
