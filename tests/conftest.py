@@ -75,7 +75,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """`--quick` leaves out every long test and those of Postgres and of the asynchronous face. A test of plans measures one server.
+    """`--quick` leaves out every long test and those of Postgres and of the asynchronous face. Plans are those of one server.
 
     A test of Postgres is marked `postgres`, whether its name says so or only its fixtures do.
     """
