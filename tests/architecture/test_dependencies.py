@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
 from packaging.specifiers import Specifier, SpecifierSet
 from packaging.utils import canonicalize_name
@@ -62,6 +63,13 @@ def test_every_dependency_was_looked_up() -> None:
     assert {canonicalize_name(one.name) for one in required()} == set(KEPT["looked_up"])
     assert all(type(day) is date for day in KEPT["looked_up"].values())
     assert {one["package"] for one in KEPT["advisory"]} <= set(KEPT["looked_up"])
+
+
+def test_a_release_is_audited_with_every_extra() -> None:
+    workflow = yaml.safe_load((HERE.parent.parent / ".github" / "workflows" / "release.yml").read_text(encoding="utf-8"))
+    (audit,) = [step for step in workflow["jobs"]["audit"]["steps"] if "pip-audit" in step.get("run", "")]
+    assert audit["env"]["EXTRAS"].split() == [name for name in PROJECT["optional-dependencies"] if name not in DEVELOPING]
+    assert workflow["jobs"]["build"]["needs"] == ["audit", "test"]
 
 
 @pytest.mark.parametrize(
