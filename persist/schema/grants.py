@@ -2,14 +2,11 @@
 
 from persist.db.changes.event_streams import place_of
 from persist.db.dialects.from_url import check_schema
-from persist.db.dialects.postgres.event_guards import NUMBERS as NUMBERS_EVENTS
-from persist.db.dialects.postgres.event_guards import SETTING as KEEPS_EVENTS
 from persist.db.dialects.roles import RoleKind, grants, role_made
 from persist.db.dialects.subagent_roles import subagent_grants
 from persist.db.dialects.tenant_roles import CURSORS, DIGESTED, tenant_grants, tenant_removed, tenants_apart
 from persist.db.schema.base import VERSION_TABLE, table_of
 from persist.db.schema.meta_table import Meta
-from persist.db.schema.raw_writes import SETTING as WRITES
 from persist.db.values.json import encode
 from persist.errors import InvalidValue
 from persist.events.erasing import BLANK
@@ -68,13 +65,7 @@ def tenant_removal_script(role: str, *, schema: str = "persist") -> str:
     The owner of the tables runs it. Events keep their numbers, and lose what they said. Raises InvalidValue.
     """
     tables = [table.name for table in reversed(metadata.sorted_tables) if table.name not in SHARED]
-    statements = tenant_removed(
-        _checked("role", role),
-        check_schema(schema),
-        children_first=tables,
-        settings=(KEEPS_EVENTS, NUMBERS_EVENTS, WRITES),
-        blank=encode(BLANK, "data"),
-    )
+    statements = tenant_removed(_checked("role", role), check_schema(schema), children_first=tables, blank=encode(BLANK, "data"))
     return "\n".join(["BEGIN;", *statements, "COMMIT;", ""])
 
 

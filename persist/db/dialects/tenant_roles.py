@@ -7,7 +7,10 @@ changes and deletes nothing of it. Rows of other tables are those of the role th
 from collections.abc import Sequence
 
 from persist.db.dialects.planner_statistics import unmeasured
+from persist.db.dialects.postgres.event_guards import NUMBERS as NUMBERS_EVENTS
+from persist.db.dialects.postgres.event_guards import SETTING as KEEPS_EVENTS
 from persist.db.dialects.roles import OPEN_POLICY, OUTER_ROLE, TENANT_COLUMN, TENANT_POLICY, literal, quoted
+from persist.db.schema.raw_writes import SETTING as WRITES
 
 PROMPTS, BLOBS, PIECES = "system_prompts", "blobs", "blob_pieces"
 HEADS, EVENTS, CURSORS = "event_heads", "event_log", "exchange_cursors"
@@ -57,7 +60,7 @@ def tenant_grants(role: str, *, owner: str, schema: str, made: str, apart: Seque
 
 
 def _unclaimed(role: str, schema: str) -> str:
-    """The statement that refuses to make a role anew while rows of that name are there: whoever gets the name gets the rows.
+    """The statement that refuses to make a role anew while rows of that name are there, which the new role would see.
 
     It reads the tables whole, as there is no index of the names, and locks out no writer: it runs before all others.
     """
@@ -82,19 +85,18 @@ def _unclaimed(role: str, schema: str) -> str:
     )
 
 
-def tenant_removed(role: str, schema: str, *, children_first: Sequence[str], settings: Sequence[str], blank: str) -> list[str]:
-    """The statements that delete the rows of a tenant, which may be gone. Events stay, without what they said, and are nobody's.
+def tenant_removed(role: str, schema: str, *, children_first: Sequence[str], blank: str) -> list[str]:
+    """The statements that delete the rows of a tenant, which may be gone. Events stay, without what they said, and of no tenant.
 
-    settings  those that mark the transaction as one of persist, which the guards of raw writes let through
-    blank     the data of an event of which nothing is left
+    The guards of raw writes let them through. `blank`: the data of an event of which nothing is left.
     """
     where, its = quoted(schema), f"{TENANT_COLUMN} = {literal(role)}"
-    nobodys = {EVENTS: f"data = {literal(blank)}, actor = NULL, ", HEADS: "", CURSORS: ""}
+    staying = {EVENTS: f"data = {literal(blank)}, actor = NULL, ", HEADS: "", CURSORS: ""}
     return [
-        *(f"SET LOCAL {setting} = 'on';" for setting in settings),
+        *(f"SET LOCAL {setting} = 'on';" for setting in (KEEPS_EVENTS, NUMBERS_EVENTS, WRITES)),
         *(
-            f"UPDATE {where}.{quoted(table)} SET {nobodys[table]}{TENANT_COLUMN} = NULL WHERE {its};"
-            if table in nobodys
+            f"UPDATE {where}.{quoted(table)} SET {staying[table]}{TENANT_COLUMN} = NULL WHERE {its};"
+            if table in staying
             else f"DELETE FROM {where}.{quoted(table)} WHERE {its};"
             for table in children_first
         ),
