@@ -3,7 +3,7 @@
 from sqlalchemy import exists
 
 from persist.agent_tasks.models import pieces, tasks, webhooks
-from persist.db.operations.erasing import OWNER, SESSION, Dependent, Erasable, ErasableRows, Key, Values, equal
+from persist.db.operations.erasing import OWNER, SESSION, Erasable, ErasableRows, Key, Values, equal, holding
 from persist.db.transactions.unit_of_work import UnitOfWork
 
 _T, _W = tasks.c, webhooks.c
@@ -23,6 +23,6 @@ ERASABLES: tuple[Erasable, ...] = (
         tasks,
         ("id",),
         {OWNER: equal(_T.owner), SESSION: _OF_SESSION},
-        (Dependent(pieces, lambda ids: pieces.c.task.in_(ids)),),
+        (holding(pieces, "task"),),
     ),
 )

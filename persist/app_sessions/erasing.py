@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from sqlalchemy import Table, select
+from sqlalchemy import select
 
 from persist.app_sessions.models import BELOW, artifact_blobs, artifact_versions, artifacts, memories, sessions, user_state
-from persist.db.operations.erasing import OWNER, SESSION, USER, Dependent, Erasable, ErasableRows, Key, equal, followed
+from persist.db.operations.erasing import OWNER, SESSION, USER, Erasable, ErasableRows, Key, equal, followed, holding
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
 
@@ -25,26 +25,18 @@ class _Artifacts(ErasableRows):
         return {"blobs": [tuple(row) for row in work.found(query, unreadable=OnUnreadable.LEAVE_OUT)]}
 
 
-def _of_session(table: Table) -> Dependent:
-    return Dependent(table, lambda ids: table.c.app_session_id.in_(ids))
-
-
-def _of_artifact(table: Table) -> Dependent:
-    return Dependent(table, lambda ids: table.c.artifact_id.in_(ids))
-
-
 ERASABLES: tuple[Erasable, ...] = (
     _Sessions(
         sessions,
         ("id",),
         {OWNER: equal(_S.user_id), USER: equal(_S.user_id), SESSION: equal(_S.id, _S.session_id)},
-        [_of_session(table) for table in BELOW],
+        [holding(table, "app_session_id") for table in BELOW],
     ),
     _Artifacts(
         artifacts,
         ("id",),
         {OWNER: equal(_A.user_id), USER: equal(_A.user_id), SESSION: equal(_A.session_id)},
-        [_of_artifact(artifact_blobs), _of_artifact(artifact_versions)],
+        [holding(artifact_blobs, "artifact_id"), holding(artifact_versions, "artifact_id")],
     ),
     ErasableRows(user_state, ("app_name", "user_id"), {OWNER: equal(_U.user_id), USER: equal(_U.user_id)}, own_streams=False),
     ErasableRows(

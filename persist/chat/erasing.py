@@ -21,6 +21,7 @@ from persist.db.operations.erasing import (
     Key,
     equal,
     followed,
+    holding,
 )
 from persist.db.operations.hidden_rows import may_be_hidden
 from persist.db.schema.base import json_key_set
@@ -99,10 +100,10 @@ ERASABLES: tuple[Erasable, ...] = (
         (
             _of_parts(deltas),
             _of_parts(part_blobs),
-            Dependent(parts, lambda ids: _P.session_id.in_(ids)),
+            holding(parts, "session_id"),
             _of_messages(step_usage),
-            Dependent(messages, lambda ids: _M.session_id.in_(ids)),
-            Dependent(turns, lambda ids: turns.c.session_id.in_(ids)),
+            holding(messages, "session_id"),
+            holding(turns, "session_id"),
         ),
     ),
     _Prompts(),

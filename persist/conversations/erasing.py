@@ -4,7 +4,7 @@ from collections.abc import Container, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Column, Table, delete, exists, or_, select
+from sqlalchemy import Column, Select, Table, delete, exists, or_, select
 
 from persist.conversations.models import (
     branches,
@@ -18,7 +18,20 @@ from persist.conversations.models import (
 )
 from persist.conversations.storage.deletion import settle
 from persist.db.operations.bounded_deletion import delete_rows
-from persist.db.operations.erasing import LINK, NAMED, OWNER, SESSION, USER, Erasable, Erased, Key, equal, followed, in_parts
+from persist.db.operations.erasing import (
+    LINK,
+    NAMED,
+    OWNER,
+    SESSION,
+    USER,
+    Erasable,
+    Erased,
+    Key,
+    Values,
+    equal,
+    followed,
+    in_parts,
+)
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
 
@@ -41,6 +54,11 @@ class _Sessions(Erasable):
     by = {OWNER: equal(_S.user), USER: equal(_S.user), SESSION: equal(_S.id), NAMED: equal(_S.id)}  # noqa: RUF012  # read only
     survivors = frozenset((messages.name, progressions.name, members.name))
     batch = 10
+
+    def left(self, ids: Values) -> Sequence[Select[Any]]:
+        alone = (_I.sender, _I.recipient, exchange_cursors.c.owner, transitions.c.entity_id)  # of a session, or of a gone branch
+        named = [select(column).where(column.in_(ids), ~exists().where(_B.id == column)) for column in alone]
+        return [select(_B.session_id).where(_B.session_id.in_(ids)), *named]
 
     def leads(self, work: UnitOfWork, keys: Sequence[Key]) -> dict[str, list[str]]:
         return followed((id for (id,) in keys), LINK)

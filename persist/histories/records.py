@@ -192,24 +192,29 @@ class HistoryRecords(Repository):
         return gone is not None
 
 
-def erase(work: UnitOfWork, id: str, expected: str | None = None, before: datetime | None = None) -> dict[str, int] | None:
+def erase(
+    work: UnitOfWork, id: str, expected: str | None = None, before: datetime | None = None, *, left: bool = False
+) -> dict[str, int] | None:
     """Delete a conversation and release its entries; how many rows of each table.
 
     None, and nothing is deleted, if there is none of the expected revision; or with `before` if it was written since that instant
-    or waits for the results of tool calls.
+    or waits for the results of tool calls. `left`: what is left of one that is gone is deleted, too.
     """
     with work.batch() as batch:
         batch.lock(_LOCK, row_id=id)
         found = batch.row(_STATE, row_id=id)
         asked = AskedReleasing(batch, OF_HISTORY, history_id=id)
     row = found.result
-    if row is None or (expected is not None and row[0] != expected) or (before is not None and (row[1] >= before or row[2])):
+    if row is None:
+        if not left:
+            return None
+    elif (expected is not None and row[0] != expected) or (before is not None and (row[1] >= before or row[2])):
         return None
     with work.batch(last=True) as batch:
-        left = batch.run(_DELETE_BRANCHES, history_id=id)
+        below = batch.run(_DELETE_BRANCHES, history_id=id)
         released = asked.delete(batch)
-        batch.run(_DELETE, row_id=id)
-    return {histories.name: 1, branches.name: left.result, entries.name: sum(one.result for one in released)}
+        gone = batch.run(_DELETE, row_id=id)
+    return {histories.name: gone.result, branches.name: below.result, entries.name: sum(one.result for one in released)}
 
 
 def _put_branches(batch: Batch, written: Mapping[str, str], left: Sequence[str]) -> None:

@@ -163,23 +163,25 @@ def touch(work: UnitOfWork, batch: Batch, run_id: str) -> None:
     batch.run(_MAKE, **{**unregistered, "id": run_id, "created_at": now, "updated_at": now, "metadata_json": {}})
 
 
-def erase(work: UnitOfWork, id: str, before: datetime | None = None) -> dict[str, int] | None:
+def erase(work: UnitOfWork, id: str, before: datetime | None = None, *, left: bool = False) -> dict[str, int] | None:
     """Delete a run with its steps and release its entries; how many rows of each table.
 
-    None, and nothing is deleted, if there is none that took no step since the instant `before`.
+    None, and nothing is deleted, if there is none that took no step since the instant `before`. `left`: what is left of one that
+    is gone is deleted, too.
     """
     with work.batch() as batch:
         batch.lock(_LOCK, row_id=id)
         found = batch.row(_STATE, row_id=id)
         asked = AskedReleasing(batch, OF_RUN, run_id=id)
-    if found.result is None or (before is not None and found.result[0] >= before):
+    row = found.result
+    if not left if row is None else before is not None and row[0] >= before:
         return None
     with work.batch(last=True) as batch:
         below = [batch.run(prepared, row_id=id) for prepared in _DELETE_BELOW]
         released = asked.delete(batch)
-        batch.run(_DELETE, row_id=id)
+        gone = batch.run(_DELETE, row_id=id)
     counts = {table.name: one.result for table, one in zip(BELOW_RUN, below, strict=True)}
-    return {runs.name: 1, **counts, entries.name: sum(one.result for one in released)}
+    return {runs.name: gone.result, **counts, entries.name: sum(one.result for one in released)}
 
 
 def _value(row: Row) -> HistoryRun:

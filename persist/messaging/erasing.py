@@ -11,12 +11,12 @@ from persist.db.operations.erasing import (
     OWNER,
     SESSION,
     USER,
-    Dependent,
     Erasable,
     ErasableRows,
     Key,
     equal,
     followed,
+    holding,
 )
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
@@ -46,6 +46,6 @@ ERASABLES: tuple[Erasable, ...] = (
             SESSION: equal(_S.id, _S.agent_session_id),
             LINK: equal(_S.agent_session_id),
         },
-        (Dependent(messages, lambda ids: messages.c.session_id.in_(ids)),),
+        (holding(messages, "session_id"),),
     ),
 )

@@ -5,11 +5,10 @@ Files of their attachments and of their subagents belong to the folder of the ru
 
 from collections.abc import Sequence
 
-from sqlalchemy import Table, func, select, union
+from sqlalchemy import func, select
 
-from persist.db.operations.erasing import SESSION, Dependent, Erasable, ErasableRows, Erased, Key, Values, equal
+from persist.db.operations.erasing import SESSION, Erasable, ErasableRows, Erased, Key, Values, equal, holding
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.db.unreadable.cells import OnUnreadable
 from persist.programs.models import agents, bindings, executions, imports, raw_writes, runs, segments, subagents
 from persist.programs.schemas import Isolation
 
@@ -21,15 +20,11 @@ class _Runs(ErasableRows):
     batch = 10
 
     def find(self, work: UnitOfWork, selector: str, values: Values) -> list[Key]:
-        if selector != SESSION:
-            return []
-        named = [select(table.c.run_id).where(table.c.run_id.in_(values)) for table in _OF_RUNS]
-        query = select(union(select(runs.c.id).where(runs.c.id.in_(values)), *named).subquery().c.id)
-        found = {str(id) for (id,) in work.found(query, unreadable=OnUnreadable.LEAVE_OUT)}
+        found = super().find(work, selector, values)
         own = work.runtime.scopes.get("run_id")
-        if own is not None and own in values:
-            found.add(own)
-        return [(id,) for id in sorted(found)]
+        if selector == SESSION and own is not None and own in values:
+            found.append((own,))
+        return found
 
     def erase(self, work: UnitOfWork, keys: Sequence[Key]) -> Erased:
         own = work.runtime.scopes.get("run_id")
@@ -48,16 +43,12 @@ class _Runs(ErasableRows):
         return erased
 
 
-def _of_run(table: Table) -> Dependent:
-    # of one run they go together: rows refer to each other, and attachments are counted before
-    return Dependent(table, lambda ids: table.c.run_id.in_(ids), together=True)
-
-
 ERASABLES: tuple[Erasable, ...] = (
     _Runs(
         runs,
         ("id",),
         {SESSION: equal(runs.c.id)},
-        [_of_run(table) for table in _OF_RUNS],
+        # of one run they go together: rows refer to each other, and attachments are counted before
+        [holding(table, "run_id", together=True) for table in _OF_RUNS],
     ),
 )

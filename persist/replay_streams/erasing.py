@@ -1,6 +1,6 @@
 """Erasing replay streams: what was sent to the client of a session."""
 
-from persist.db.operations.erasing import SESSION, Dependent, Erasable, ErasableRows, equal
+from persist.db.operations.erasing import SESSION, Erasable, ErasableRows, equal, holding
 from persist.replay_streams.models import messages, sessions
 
 ERASABLES: tuple[Erasable, ...] = (
@@ -8,6 +8,6 @@ ERASABLES: tuple[Erasable, ...] = (
         sessions,
         ("id",),
         {SESSION: equal(sessions.c.id)},
-        (Dependent(messages, lambda ids: messages.c.session_id.in_(ids)),),
+        (holding(messages, "session_id"),),
     ),
 )

@@ -4,10 +4,12 @@ from persist.db.changes.event_streams import place_of
 from persist.db.dialects.from_url import check_schema
 from persist.db.dialects.roles import RoleKind, grants, role_made
 from persist.db.dialects.subagent_roles import subagent_grants
-from persist.db.dialects.tenant_roles import CURSORS, DIGESTED, tenant_grants, tenants_apart
+from persist.db.dialects.tenant_roles import CURSORS, DIGESTED, tenant_grants, tenant_removed, tenants_apart
 from persist.db.schema.base import VERSION_TABLE, table_of
 from persist.db.schema.meta_table import Meta
+from persist.db.values.json import encode
 from persist.errors import InvalidValue
+from persist.events.erasing import BLANK
 from persist.events.models import event_consumers, event_heads, event_log
 from persist.programs.models import raw_writes
 from persist.schema.metadata import metadata
@@ -54,6 +56,16 @@ def tenant_script(role: str, *, owner: str | None = None, schema: str = "persist
         *tenant_grants(name, owner=upgrading, schema=within, made=made, apart=apart, read=_READ),
         *tenants_apart(within, apart, read=_READ, streams=streams, by_triggers=[raw_writes.name]),
     ]
+    return "\n".join(["BEGIN;", *statements, "COMMIT;", ""])
+
+
+def tenant_removal_script(role: str, *, schema: str = "persist") -> str:
+    """The SQL that deletes all rows of a tenant, so that nobody who gets the role's name sees them. The role may be gone.
+
+    The owner of the tables runs it. Events keep their numbers, and lose what they said. Raises InvalidValue.
+    """
+    tables = [table.name for table in reversed(metadata.sorted_tables) if table.name not in SHARED]
+    statements = tenant_removed(_checked("role", role), check_schema(schema), children_first=tables, blank=encode(BLANK, "data"))
     return "\n".join(["BEGIN;", *statements, "COMMIT;", ""])
 
 

@@ -1,6 +1,6 @@
 """Erasing transcripts: those of a session, in whatever project."""
 
-from persist.db.operations.erasing import LOGS, SESSION, Dependent, Erasable, ErasableRows, equal
+from persist.db.operations.erasing import LOGS, SESSION, Erasable, ErasableRows, equal, holding
 from persist.transcripts.models import entries, transcripts
 
 ERASABLES: tuple[Erasable, ...] = (
@@ -8,6 +8,6 @@ ERASABLES: tuple[Erasable, ...] = (
         transcripts,
         ("id",),
         {SESSION: equal(transcripts.c.id, transcripts.c.session_id), LOGS: equal(transcripts.c.session_id)},
-        (Dependent(entries, lambda ids: entries.c.transcript_id.in_(ids)),),
+        (holding(entries, "transcript_id"),),
     ),
 )

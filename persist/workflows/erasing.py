@@ -3,9 +3,9 @@
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Table, select
+from sqlalchemy import select
 
-from persist.db.operations.erasing import LINK, LOGS, SESSION, Dependent, Erasable, ErasableRows, Key, Values, equal
+from persist.db.operations.erasing import LINK, LOGS, SESSION, Erasable, ErasableRows, Key, Values, equal, holding
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
 from persist.workflows.models import approvals, effects, executions, runs, signals, waits
@@ -19,8 +19,8 @@ class _Runs(ErasableRows):
     def find(self, work: UnitOfWork, selector: str, values: Values) -> list[Key]:
         found = super().find(work, selector, values)
         if selector in (SESSION, LINK):
-            of_session = select(_E.workflow_run_id).where(_E.session_id.in_(values), _E.workflow_run_id.is_not(None))
-            found += self.keys(work, _R.id.in_(of_session))
+            of_session = select(_E.workflow_run_id).where(_E.session_id.in_(values), _E.workflow_run_id.is_not(None)).distinct()
+            found += [tuple(row) for row in work.found(of_session, unreadable=OnUnreadable.LEAVE_OUT)]
         return found
 
     def leads(self, work: UnitOfWork, keys: Sequence[Key]) -> dict[str, list[str]]:
@@ -34,21 +34,17 @@ class _Runs(ErasableRows):
         return {LOGS: [session]} if of_run and isinstance(session, str) else {}
 
 
-def _of_run(table: Table, column: str = "run_id") -> Dependent:
-    return Dependent(table, lambda ids: table.c[column].in_(ids))
-
-
 ERASABLES: tuple[Erasable, ...] = (
     _Runs(
         runs,
         ("id",),
         {SESSION: equal(_R.id)},
         (
-            _of_run(executions, "workflow_run_id"),
-            _of_run(approvals, "workflow_run_id"),
-            _of_run(effects),
-            _of_run(signals),
-            _of_run(waits),
+            holding(executions, "workflow_run_id"),
+            holding(approvals, "workflow_run_id"),
+            holding(effects, "run_id"),
+            holding(signals, "run_id"),
+            holding(waits, "run_id"),
         ),
     ),
     ErasableRows(executions, ("id",), {SESSION: equal(_E.session_id), LINK: equal(_E.session_id)}, own_streams=False),

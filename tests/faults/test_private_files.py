@@ -9,9 +9,10 @@ import pytest
 
 from persist import Store
 from persist.maintenance import backup, export
+from persist.programs import subagent
 from persist.sessionlog import SessionLogWriter
 from persist.single_owner_files.instances import open_instance
-from persist.single_owner_files.run_files import agents_file, create_run_file
+from persist.single_owner_files.run_files import agents_file, create_run_file, open_run_file
 from tests.sessionlog.scenes import text
 
 
@@ -39,7 +40,12 @@ def test_files_and_folders_are_their_owners_alone(tmp_path: Path) -> None:
         export(store, home / "out.jsonl")
     with create_run_file(home, program_source="session 1") as run, run.begin() as tx:
         assert run.run_id is not None
+        assert run.path is not None
         tx.programs.bindings.bind(run.run_id, "large", "x" * 200_000)
+        home_of_run = run.path.parent
+    with open_run_file(home_of_run / "state.db") as run:
+        lent = subagent(run, str(run.run_id), None, isolation="file")
+        assert lent.path.is_relative_to(home_of_run)
     agents_file("project", home).close()
     open_instance(home / "instances", "one").close()
     with SessionLogWriter(home / "logs", "-app", strict=True) as log:

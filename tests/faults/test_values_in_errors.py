@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Table, bindparam, create_engine, insert, null, text
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
 from persist import Store
-from persist.db.dialects.concealing import public_text
+from persist.db.dialects.concealing import conceal_values, public_text
 from persist.db.schema.column_types import FreeText, Json
 from persist.db.statements.prepared import Statement
 from persist.db.transactions.repository import Verb
@@ -88,6 +89,19 @@ def test_text_that_is_not_utf8_is_not_shown(tmp_path: Any, caplog: pytest.LogCap
             work_of(tx).connection.execute(text("SELECT trigger_id FROM workflow_runs")).fetchall()
         assert isinstance(caught.value, StoreCorrupt)
         assert SECRET not in told(caught.value, caplog)
+
+
+def test_what_asyncpg_tells_beside_its_message_is_emptied() -> None:
+    """Its errors are made into text anew whenever they are shown, with their DETAIL. They stand below SQLAlchemy's."""
+    about = dict.fromkeys(("detail", "hint", "context"), SECRET)
+    shown = {"__str__": lambda error: f"{error.args[0]}\nDETAIL:  {error.detail}\n{error.hint}\n{error.context}"}
+    refused = type("UniqueViolationError", (Exception,), {"__module__": "asyncpg.exceptions", **about, **shown})("refused")
+    vars(refused).update(about)
+    error = Conflict("refused")
+    error.__cause__ = DBAPIError("INSERT", {"value": SECRET}, refused)
+    conceal_values(error)
+    assert error.__cause__.orig is refused
+    assert SECRET not in "".join(traceback.format_exception(error)) + f"{error.__cause__} {refused}"
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,26 @@ def test_a_tenant_by_the_script_erases_nothing(tenants: list[str], empty_postgre
         assert store.chat.sessions.get(session).owner == "anna"
 
 
+def test_a_tenant_does_not_see_whom_an_erasure_under_way_names(
+    tenants: list[str], empty_postgres_url: str, clock: FrozenClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Store.open(tenants[0], clock=clock) as store:
+        fill(store, "anna")
+    with Store.open(empty_postgres_url, clock=clock) as owner, monkeypatch.context() as patch:
+        patch.setattr("persist.maintenance.erasing.Erasure.run", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            erase(owner, owner="anna")
+    told = "SELECT count(*), count(*) FILTER (WHERE key LIKE 'erasure:%') FROM persist._meta"
+    with psycopg.connect(empty_postgres_url, autocommit=True) as raw:
+        raw.execute("ALTER TABLE persist._meta ENABLE ROW LEVEL SECURITY")
+        rest, waiting = raw.execute(told).fetchone() or (0, 0)
+        assert waiting > 0
+    with psycopg.connect(tenants[0]) as raw:
+        assert raw.execute(told).fetchone() == (rest - waiting, 0)
+    with Store.open(empty_postgres_url, clock=clock) as owner:
+        assert not maintain(owner).failed
+
+
 def fill(store: Store, owner: str) -> tuple[str, str]:
     with store.begin() as tx:
         digest = tx.chat.prompts.put("You are helpful.")

@@ -38,6 +38,11 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+def literal(text: str) -> str:
+    """The text as a literal in SQL."""
+    return "'" + text.replace("'", "''") + "'"
+
+
 def refuse_cluster(instead: str) -> str:
     """The statement that ends a script on Citus, which refuses triggers and policies with queries in words of its own.
 
@@ -77,8 +82,7 @@ def grants(kind: RoleKind, role: str, *, owner: str, schema: str, versions: Sequ
 
 def role_made(role: str) -> str:
     """The statement that makes a role unless it is there."""
-    literal = "'" + role.replace("'", "''") + "'"
     return (
-        f"DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = {literal})"
+        f"DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = {literal(role)})"
         f" THEN CREATE ROLE {quoted(role)} LOGIN; END IF; END $$;"
     )

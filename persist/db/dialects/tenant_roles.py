@@ -7,7 +7,10 @@ changes and deletes nothing of it. Rows of other tables are those of the role th
 from collections.abc import Sequence
 
 from persist.db.dialects.planner_statistics import unmeasured
-from persist.db.dialects.roles import OPEN_POLICY, OUTER_ROLE, TENANT_COLUMN, TENANT_POLICY, quoted, refuse_cluster
+from persist.db.dialects.postgres.event_guards import NUMBERS as NUMBERS_EVENTS
+from persist.db.dialects.postgres.event_guards import SETTING as KEEPS_EVENTS
+from persist.db.dialects.roles import OPEN_POLICY, OUTER_ROLE, TENANT_COLUMN, TENANT_POLICY, literal, quoted, refuse_cluster
+from persist.db.schema.raw_writes import SETTING as WRITES
 
 PROMPTS, BLOBS, PIECES = "system_prompts", "blobs", "blob_pieces"
 HEADS, EVENTS, CURSORS = "event_heads", "event_log", "exchange_cursors"
@@ -44,6 +47,7 @@ def tenant_grants(role: str, *, owner: str, schema: str, made: str, apart: Seque
     later = f"ALTER DEFAULT PRIVILEGES FOR ROLE {of} IN SCHEMA {where} REVOKE ALL ON"
     return [
         refuse_cluster("a tenant has a schema of its own there"),
+        _unclaimed(role, schema),
         made,
         *(f"REVOKE ALL ON ALL {kind} IN SCHEMA {where} FROM {to};" for kind in ("TABLES", "SEQUENCES")),
         *(f"{later} {kind} FROM {to};" for kind in ("TABLES", "SEQUENCES")),
@@ -53,6 +57,50 @@ def tenant_grants(role: str, *, owner: str, schema: str, made: str, apart: Seque
         f"GRANT SELECT, INSERT ON {named(DIGESTED)} TO {to};",
         f"GRANT UPDATE ({_PUT_AGAIN}) ON {named([BLOBS])} TO {to};",
         f"GRANT SELECT, INSERT, UPDATE, DELETE ON {named(apart)} TO {to};",
+    ]
+
+
+def _unclaimed(role: str, schema: str) -> str:
+    """The statement that refuses to make a role anew while rows of that name are there, which the new role would see.
+
+    It reads the tables whole, as there is no index of the names, and locks out no writer: it runs before all others.
+    """
+    name, where = literal(role), literal(schema)
+    noted = (
+        "SELECT c.relname FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_class c ON c.oid = a.attrelid"
+        f" JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = {where}"
+        f" AND c.relkind = 'r' AND a.attname = '{TENANT_COLUMN}' AND NOT a.attisdropped ORDER BY c.relname"
+    )
+    message = (
+        "rows of a former tenant % are still there, in the table %: a role of this name would see them. "
+        "`persist grants --tenant NAME --remove` deletes them"
+    )
+    return (
+        "DO $$ DECLARE one record; has_rows boolean; BEGIN"
+        f" IF NOT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = {name}) THEN"
+        f" FOR one IN {noted} LOOP"
+        f" EXECUTE format('SELECT EXISTS (SELECT FROM %I.%I WHERE {TENANT_COLUMN} = $1)', {where}, one.relname)"
+        f" INTO has_rows USING CAST({name} AS name);"
+        f" IF has_rows THEN RAISE EXCEPTION '{message}', {name}, one.relname; END IF;"
+        " END LOOP; END IF; END $$;"
+    )
+
+
+def tenant_removed(role: str, schema: str, *, children_first: Sequence[str], blank: str) -> list[str]:
+    """The statements that delete the rows of a tenant, which may be gone. Events stay, without what they said, and of no tenant.
+
+    The guards of raw writes let them through. `blank`: the data of an event of which nothing is left.
+    """
+    where, its = quoted(schema), f"{TENANT_COLUMN} = {literal(role)}"
+    staying = {EVENTS: f"data = {literal(blank)}, actor = NULL, ", HEADS: "", CURSORS: ""}
+    return [
+        *(f"SET LOCAL {setting} = 'on';" for setting in (KEEPS_EVENTS, NUMBERS_EVENTS, WRITES)),
+        *(
+            f"UPDATE {where}.{quoted(table)} SET {staying[table]}{TENANT_COLUMN} = NULL WHERE {its};"
+            if table in staying
+            else f"DELETE FROM {where}.{quoted(table)} WHERE {its};"
+            for table in children_first
+        ),
     ]
 
 

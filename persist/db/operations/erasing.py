@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from sqlalchemy import ColumnElement, Table, delete, or_, select, tuple_
+from sqlalchemy import ColumnElement, Select, Table, delete, or_, select, tuple_, union
 
 from persist.db.changes.event_streams import place_of
 from persist.db.operations.bounded_deletion import Condition, delete_rows
@@ -74,11 +74,20 @@ class Erased:
 
 @dataclass(frozen=True, slots=True)
 class Dependent:
-    """Rows that go with others: `of` makes the condition from the keys. `together`: they cannot go in parts."""
+    """Rows that go with others: `of` makes the condition from the keys. `together`: they cannot go in parts.
+
+    `named_in`: the column that holds the key of what they go with, if there is one.
+    """
 
     table: Table
     of: Callable[[Sequence[Any]], Condition]
     together: bool = False
+    named_in: ColumnElement[Any] | None = None
+
+
+def holding(table: Table, column: str, *, together: bool = False) -> Dependent:
+    """Rows of a table that hold the key of what they go with in a column. They lead to it where its own row is gone."""
+    return Dependent(table, table.c[column].in_, together, table.c[column])
 
 
 class Erasable(ABC):
@@ -98,14 +107,19 @@ class Erasable(ABC):
     """How many things one transaction erases."""
 
     def find(self, work: UnitOfWork, selector: str, values: Values) -> list[Key]:
-        """The keys of the things that the values select."""
+        """The keys of the things that the values select; by their ids those too of which only rows below them are left."""
         if selector not in self.by:
             return []
-        return self.keys(work, self.by[selector](values))
+        return self.keys(work, self.by[selector](values), *(self.left(values) if selector == SESSION else ()))
 
-    def keys(self, work: UnitOfWork, condition: Condition) -> list[Key]:
-        """The keys of the rows that meet the condition."""
-        query = select(*(self.table.c[name] for name in self.key)).where(condition).distinct()
+    def left(self, ids: Values) -> Sequence[Select[Any]]:
+        """Queries for those of the ids that rows below things still hold, also where a shell deleted the things themselves."""
+        return ()
+
+    def keys(self, work: UnitOfWork, condition: Condition, *more: Select[Any]) -> list[Key]:
+        """The keys of the rows that meet the condition, and those that further queries give."""
+        query = select(*(self.table.c[name] for name in self.key)).where(condition)
+        query = select(union(query, *more).subquery()) if more else query.distinct()
         return [tuple(row) for row in work.found(query, unreadable=OnUnreadable.LEAVE_OUT)]
 
     def leads(self, work: UnitOfWork, keys: Sequence[Key]) -> dict[str, list[str]]:
@@ -175,6 +189,10 @@ class ErasableRows(Erasable):
     ) -> None:
         self.table, self.key, self.by, self.own_streams = table, key, by, own_streams
         self._below = below
+
+    def left(self, ids: Values) -> Sequence[Select[Any]]:
+        columns = [one.named_in for one in self._below if one.named_in is not None] if len(self.key) == 1 else []
+        return [select(column).where(column.in_(ids)) for column in columns]
 
     def erase_some(self, work: UnitOfWork, keys: Sequence[Key], at: int) -> tuple[Counter[str], int | None]:
         ids = self._ids(keys)

@@ -65,9 +65,11 @@ def decoded(message: M, data: bytes, what: str) -> M:
     """The message, with what was stored of it. Raises StoreCorrupt if that is no message."""
     try:
         message.MergeFromString(data)
-    except DecodeError as error:
-        raise StoreCorrupt(what, f"it cannot be read as {type(message).__name__} of the framework: {error}") from error
-    return message
+    except DecodeError:
+        pass
+    else:
+        return message
+    raise StoreCorrupt(what, f"it cannot be read as {type(message).__name__} of the framework.")
 
 
 def state_name(state: int) -> str:

@@ -12,6 +12,7 @@ from persist.app_sessions.artifacts import AppArtifacts
 from persist.app_sessions.schemas import ArtifactKey
 from persist.db.values.arguments import check_kind
 from persist.errors import StoreCorrupt
+from persist.integrations.error_kinds import kind_of
 from persist.integrations.google_adk.encoding import mapping, model_of, model_text, stored_value, value_text
 from persist.integrations.google_adk.errors import InvalidArgument, framework_errors
 from persist.integrations.store_bridge import StoreBridge
@@ -132,10 +133,12 @@ def _part(artifact: types.Part | dict[str, Any]) -> types.Part:
     try:
         part = ensure_part(artifact)
     except ValidationError as error:
-        raise InvalidArgument("artifact", f"it is no part: {error}") from error
-    if not isinstance(part, types.Part):
-        raise InvalidArgument("artifact", f"expected a part, got {type(part).__name__}.")
-    return part
+        found = f"it is no part: {kind_of(error)}."
+    else:
+        if isinstance(part, types.Part):
+            return part
+        found = f"expected a part, got {type(part).__name__}."
+    raise InvalidArgument("artifact", found)
 
 
 def _mime_type(part: types.Part, key: ArtifactKey) -> str | None:
@@ -157,7 +160,7 @@ def _referred(part: types.Part, key: ArtifactKey) -> tuple[ArtifactKey, int]:
     uri = part.file_data.file_uri if part.file_data is not None else None
     parsed = artifact_util.parse_artifact_uri(uri or "")
     if parsed is None:
-        raise InvalidArgument("artifact", f"Invalid artifact reference URI: {uri}")
+        raise InvalidArgument("artifact", "Invalid artifact reference URI.")
     if (parsed.app_name, parsed.user_id) != (key.app_name, key.user_id):
         raise InvalidArgument("artifact", "Artifact references must stay within the same app and user scope.")
     if parsed.session_id not in (None, key.session_id):

@@ -3,6 +3,7 @@
 import base64
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, TypeVar, get_args
 
 from google.adk.events.event import Event
@@ -14,6 +15,7 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 from persist.app_sessions.schemas import NewEvent, StateChange
 from persist.db.values.arguments import check_kind
 from persist.errors import StoreCorrupt
+from persist.integrations.error_kinds import kind_of
 from persist.integrations.google_adk.errors import InvalidArgument, framework_errors
 from persist.integrations.json_keys import check_keys
 from persist.quoting import named
@@ -37,10 +39,10 @@ class _Encoder(json.JSONEncoder):
 def model_text(path: str, model: BaseModel) -> str:
     """The JSON text of a model. Raises InvalidArgument for what would be read back as something else, or not at all."""
     encoder = _Encoder(separators=(",", ":"))
-    try:
-        text = _encoded(path, model.model_dump(exclude_none=True, warnings="error"), encoder)
-    except PydanticSerializationError:  # a field was given what is not of its kind, after the model was built
-        text = _text_that_can_be_read_back(path, model, encoder)
+    dumped: dict[str, Any] | None = None
+    with suppress(PydanticSerializationError):  # a field was given what is not of its kind, after the model was built
+        dumped = model.model_dump(exclude_none=True, warnings="error")
+    text = _text_that_can_be_read_back(path, model, encoder) if dumped is None else _encoded(path, dumped, encoder)
     if encoder.found_bytes:
         _check_bytes(path, model)
     return text
@@ -51,7 +53,8 @@ def model_of(kind: type[M], text: str, what: str) -> M:
     try:
         return kind.model_validate(json.loads(text))
     except (ValueError, RecursionError, ValidationError) as error:
-        raise StoreCorrupt(what, f"it cannot be read as {kind.__name__} of the framework: {error}") from error
+        found = kind_of(error)
+    raise StoreCorrupt(what, f"it cannot be read as {kind.__name__} of the framework: {found}.")
 
 
 def value_text(path: str, value: Any) -> str:
@@ -107,7 +110,8 @@ def stored_value(what: str, text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise StoreCorrupt(what, f"it is no JSON: {error}") from error
+        found = kind_of(error)
+    raise StoreCorrupt(what, f"it is no JSON: {found}.")
 
 
 def stored_event(event: Event) -> tuple[NewEvent, StateChange]:
@@ -127,7 +131,8 @@ def _encoded(path: str, value: Any, encoder: _Encoder) -> str:
     try:
         return encoder.encode(value)
     except (TypeError, ValueError, RecursionError, PydanticSerializationError) as error:
-        raise InvalidArgument(path, f"it has no JSON form: {error}") from error
+        found = kind_of(error)
+    raise InvalidArgument(path, f"it has no JSON form: {found}.")
 
 
 def _text_that_can_be_read_back(path: str, model: BaseModel, encoder: _Encoder) -> str:
@@ -138,7 +143,8 @@ def _text_that_can_be_read_back(path: str, model: BaseModel, encoder: _Encoder) 
     except InvalidArgument:
         raise
     except (ValueError, TypeError, AttributeError, RecursionError) as error:  # validators of the framework expect what they know
-        raise InvalidArgument(path, f"it could not be read back: {error}") from error
+        found = kind_of(error)
+    raise InvalidArgument(path, f"it could not be read back: {found}.")
 
 
 def _check_bytes(path: str, value: Any, *, typed: bool = False) -> None:

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from persist.app_sessions.memories import AppMemories
 from persist.app_sessions.schemas import NewMemory
 from persist.db.values.arguments import check_kind, check_list
+from persist.integrations.error_kinds import kind_of
 from persist.integrations.google_adk.encoding import mapping, model_of, model_text
 from persist.integrations.google_adk.errors import InvalidArgument, framework_errors
 from persist.integrations.store_bridge import StoreBridge
@@ -115,15 +116,17 @@ def _entry(event: Event, metadata: Mapping[str, object]) -> MemoryEntry:
     try:
         return MemoryEntry(id=event.id, content=event.content, author=event.author, timestamp=at, custom_metadata=dict(metadata))
     except ValidationError as error:
-        raise InvalidArgument("event", f"it cannot be remembered: {error}") from error
+        found = kind_of(error)
+    raise InvalidArgument("event", f"it cannot be remembered: {found}.")
 
 
 def _local_time(timestamp: float) -> str:
     """Local time, as the framework writes it. Raises InvalidArgument for an instant that no calendar has."""
     try:
         return datetime.fromtimestamp(timestamp).isoformat()
-    except (ValueError, TypeError, OverflowError, OSError) as error:
-        raise InvalidArgument("event.timestamp", f"it is no instant of a calendar: {error}.") from error
+    except (ValueError, TypeError, OverflowError, OSError):
+        pass
+    raise InvalidArgument("event.timestamp", "it is no instant of a calendar.")
 
 
 def _memory(entry: MemoryEntry) -> NewMemory:

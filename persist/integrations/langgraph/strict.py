@@ -10,6 +10,7 @@ import ormsgpack
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from persist.errors import StoreCorrupt
+from persist.integrations.error_kinds import kind_of
 from persist.integrations.langgraph.own_types import (
     ARRAY,
     BY_LC_ID,
@@ -64,13 +65,12 @@ class StrictSerializer(JsonPlusSerializer):
     def loads_typed(self, data: tuple[str, bytes]) -> Any:
         """Deserialize a value. StoreCorrupt: a pickle, an unknown kind or invalid bytes."""
         kind, packed = data
-        try:
-            if kind == "msgpack":
-                return self._unpacked(packed)
-            if kind == "json":
-                return json.loads(packed, object_hook=self._of_json)
-        except (ValueError, RecursionError) as error:
-            raise StoreCorrupt(_PATH, f"it is nothing that LangGraph's serializer writes: {error}.") from error
+        if kind in ("msgpack", "json"):
+            try:
+                return self._unpacked(packed) if kind == "msgpack" else json.loads(packed, object_hook=self._of_json)
+            except (ValueError, RecursionError) as error:
+                found = kind_of(error)
+            raise StoreCorrupt(_PATH, f"it is nothing that LangGraph's serializer writes: {found}.")
         if kind == "null":
             return None
         if kind == "bytes":

@@ -8,6 +8,7 @@ from mcp.types import INVALID_PARAMS, JSONRPCMessage
 from pydantic import TypeAdapter
 
 from persist.errors import InvalidValue
+from persist.integrations.error_kinds import kind_of
 from persist.quoting import shown
 
 _MESSAGES: TypeAdapter[JSONRPCMessage] = TypeAdapter(JSONRPCMessage)
@@ -28,10 +29,11 @@ def text_of(message: JSONRPCMessage) -> str:
         found = message.model_dump(by_alias=True, exclude_unset=True, warnings="error")
         _check("message", found)
         return json.dumps(found, ensure_ascii=False, separators=(",", ":"))
+    except InvalidMessage:
+        raise
     except (AttributeError, ValueError, RecursionError) as error:
-        if isinstance(error, InvalidMessage):
-            raise
-        raise InvalidMessage("message", f"it is no JSON-RPC message that can be stored: {error}.") from None
+        kind = kind_of(error)
+    raise InvalidMessage("message", f"it is no JSON-RPC message that can be stored: {kind}.")
 
 
 def message_of(text: str) -> JSONRPCMessage | None:

@@ -13,6 +13,7 @@ from persist.db.values.arguments import check_list
 from persist.db.values.escaping import escape_text
 from persist.db.values.json import Json
 from persist.errors import InvalidValue
+from persist.integrations.error_kinds import kind_of
 from persist.integrations.openai_agents.items import SessionItems
 from persist.integrations.openai_agents.parts import Item
 from persist.integrations.openai_agents.stored_items import as_text
@@ -183,4 +184,5 @@ def _settings(given: object) -> SessionSettings:
     except TypeError as error:
         raise InvalidSettings("session_settings", f"{error}.") from error
     except ValidationError as error:
-        raise InvalidItem("session_settings", f"they are no session settings: {error}.") from error
+        found = kind_of(error)
+    raise InvalidItem("session_settings", f"they are no session settings: {found}.")

@@ -9,6 +9,7 @@ from persist.chat.storage.stored_json import stored_objects
 from persist.db.statements.prepared import Row
 from persist.db.values.json import Json
 from persist.errors import InvalidValue
+from persist.integrations.error_kinds import kind_of
 from persist.integrations.json_keys import check_keys
 from persist.integrations.openai_agents.parts import Item
 
@@ -72,6 +73,8 @@ def as_text(index: int, item: object) -> str:
     try:
         text = json.dumps(item, ensure_ascii=False, separators=(",", ":"))
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidValue(path, f"it is no JSON: {error}.") from error
-    check_keys(path, item)
-    return text
+        found = kind_of(error)
+    else:
+        check_keys(path, item)
+        return text
+    raise InvalidValue(path, f"it is no JSON: {found}.")

@@ -15,6 +15,7 @@ from persist.errors import Conflict, NotFound, StoreCorrupt
 from persist.histories.entries import HistoryEntries
 from persist.histories.records import HistoryRecords
 from persist.histories.schemas import Entry, History, NewEntry
+from persist.integrations.error_kinds import kind_of
 from persist.integrations.pydantic_ai.calls import Calls
 from persist.integrations.pydantic_ai.errors import InvalidInput, of_the_framework
 from persist.integrations.pydantic_ai.messages import decoded, encoded
@@ -169,9 +170,13 @@ def _record(found: History) -> ConversationRecord:
         usage = _USAGE.validate_python(found.usage)
         deferred = None if found.deferred is None else _DEFERRED.validate_python(found.deferred)
     except ValidationError as error:
-        raise StoreCorrupt(
-            "history_records", f"what is stored for {named(found.id)} is no conversation of Pydantic AI: {error}"
-        ) from error
+        reason = f"what is stored for {named(found.id)} is no conversation of Pydantic AI: {kind_of(error)}."
+    else:
+        return _conversation(found, usage, deferred)
+    raise StoreCorrupt("history_records", reason)
+
+
+def _conversation(found: History, usage: RunUsage, deferred: DeferredToolRequests | None) -> ConversationRecord:
     return ConversationRecord(
         conversation_id=found.id,
         head_id=found.head_id,
@@ -193,9 +198,9 @@ def _dumped(path: str, adapter: TypeAdapter[Any], value: Any) -> Any:
         return None
     try:
         dumped = adapter.dump_python(value, mode="json", by_alias=True, warnings=False)
-        same = adapter.validate_python(dumped) == value
+        if adapter.validate_python(dumped) == value:
+            return dumped
+        reason = "it holds what JSON cannot say, such as bytes or NaN."
     except (PydanticSerializationError, ValidationError, ValueError, TypeError, RecursionError) as error:
-        raise InvalidInput(path, f"Pydantic AI cannot serialize it: {error}") from error
-    if not same:
-        raise InvalidInput(path, "it holds what JSON cannot say, such as bytes or NaN.")
-    return dumped
+        reason = f"Pydantic AI cannot serialize it: {kind_of(error)}."
+    raise InvalidInput(path, reason)

@@ -13,6 +13,7 @@ from pydantic_core import PydanticSerializationError
 from persist.db.values.arguments import check_list
 from persist.errors import StoreCorrupt
 from persist.histories.schemas import Entry, Message
+from persist.integrations.error_kinds import kind_of
 from persist.integrations.json_keys import check_keys
 from persist.integrations.pydantic_ai.errors import InvalidInput, of_the_framework
 
@@ -27,11 +28,13 @@ def encoded(path: str, messages: Sequence[ModelMessage], kinds: Sequence[str] | 
         dumped = ModelMessagesTypeAdapter.dump_python(given, mode="json", warnings=False)
         built = ModelMessagesTypeAdapter.validate_python(dumped)
     except (PydanticSerializationError, ValidationError, ValueError, TypeError, RecursionError) as error:
-        raise InvalidInput(path, f"Pydantic AI cannot serialize it: {error}") from error
-    return [
-        Message(data, kind, list(_unsaid(message, again, [])) or None)
-        for data, kind, message, again in zip(dumped, kinds or ["message"] * len(given), given, built, strict=True)
-    ]
+        found = kind_of(error)
+    else:
+        return [
+            Message(data, kind, list(_unsaid(message, again, [])) or None)
+            for data, kind, message, again in zip(dumped, kinds or ["message"] * len(given), given, built, strict=True)
+        ]
+    raise InvalidInput(path, f"Pydantic AI cannot serialize it: {found}.")
 
 
 def decoded(entries: Sequence[Entry]) -> list[ModelMessage]:
@@ -42,8 +45,10 @@ def decoded(entries: Sequence[Entry]) -> list[ModelMessage]:
             for path, kind, text in entry.extra or ():
                 _set(message, path, _value(kind, text))
     except (ValidationError, ValueError, TypeError, LookupError, AttributeError) as error:
-        raise StoreCorrupt("history_entries", f"a stored message is none of Pydantic AI: {error}") from error
-    return messages
+        found = kind_of(error)
+    else:
+        return messages
+    raise StoreCorrupt("history_entries", f"a stored message is none of Pydantic AI: {found}.")
 
 
 def _unsaid(given: Any, built: Any, path: list[str | int]) -> Iterator[list[Any]]:

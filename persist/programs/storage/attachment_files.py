@@ -33,6 +33,14 @@ _HANDLES = hasattr(os, "O_DIRECTORY") and {os.open, os.stat, os.mkdir, os.rename
 _HELD = "/proc/self/fd"
 
 
+class NotOpened(InvalidValue):
+    """A file that is not opened. `why`: what it is or what became of it, without its name, which an untrusted program chose."""
+
+    def __init__(self, name: str, why: str) -> None:
+        self.why = why
+        super().__init__("attachment_path", f"{name!r} {why}.")
+
+
 class Folder:
     """An opened folder, whose files are accessed by name."""
 
@@ -118,7 +126,7 @@ class Folder:
         if os.path.samestat(seen, os.fstat(handle)):
             return handle
         os.close(handle)
-        raise InvalidValue("attachment_path", f"{name!r} was replaced while it was opened.")
+        raise NotOpened(name, "was replaced while it was opened")
 
     def _sync(self) -> None:
         if self._handle is None:
@@ -151,7 +159,7 @@ def _checked(name: str, status: os.stat_result, own: Own, shared: bool) -> os.st
         what = "a file with other names (hard links), which may be anybody's; a copy of it can be read"
     else:
         return status
-    raise InvalidValue("attachment_path", f"{name!r} is {what}.")
+    raise NotOpened(name, f"is {what}")
 
 
 def _is_junction(status: os.stat_result) -> bool:

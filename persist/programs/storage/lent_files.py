@@ -5,7 +5,7 @@
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +85,9 @@ class LentFolder:
 
         What is returned in all is limited, too: many rows may name one file, and a large file may take no room on the disk.
         """
-        parts = names.attachment_parts(path)
+        parts: Sequence[str] = ()
+        with suppress(InvalidValue):  # which repeats the path
+            parts = names.attachment_parts(path)
         if len(parts) != 2 or "\\" in path or path != f"{parts[0]}/{parts[1]}":
             raise InvalidValue("attachment_path", f"it names no file directly in {names.ATTACHMENTS}.")
         with self._opened(names.ATTACHMENTS) as folder:
@@ -118,6 +120,8 @@ class LentFolder:
         try:
             with attachment_files.opened(self._home, [FOLDER, self._name, *below]) as folder:
                 yield folder
+        except attachment_files.NotOpened as error:
+            raise InvalidValue(error.path, f"the file {error.why}.") from None
         except PersistError as error:
             if isinstance(error, InvalidValue):
                 raise

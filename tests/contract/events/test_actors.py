@@ -93,6 +93,8 @@ def test_an_actor_goes_with_the_person_and_is_copied_otherwise(
         assert [event.actor for event in store.events.read(mine)] == [None, "peter", None]
         assert store.events.read(theirs)[0].data["changes"]
         assert erase(store, owner=MARIA).total == 0
+        assert erase(store, user_id="peter").events == 1  # who only acted is named by that selector, too
+        assert [event.actor for event in store.events.read(theirs)] == [None, None]
 
 
 def test_a_host_s_own_transaction_names_the_stores_actor(database_url: str) -> None:
