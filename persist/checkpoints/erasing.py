@@ -29,5 +29,6 @@ ERASABLES: tuple[Erasable, ...] = (
         ("namespace",),
         {NAMESPACE: equal(_M.namespace)},
         (Dependent(vectors, lambda ids: vectors.c.namespace.in_(ids)),),
+        rooted=False,
     ),
 )

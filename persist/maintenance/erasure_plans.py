@@ -21,7 +21,7 @@ import persist.transcripts.erasing
 import persist.usage.erasing
 import persist.workflows.erasing
 from persist.blobs.erasing import ErasableBlobs
-from persist.db.operations.erasing import SESSION, Erasable, Key, in_parts
+from persist.db.operations.erasing import SESSION, Elsewhere, Erasable, Key, in_parts
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
 from persist.events.erasing import changes_in, in_streams, stream_named, values_of
@@ -58,24 +58,44 @@ def kinds(*, trial: bool) -> dict[str, Erasable]:
 
 
 class Plan:
-    """The things that are erased, by kind, and the ids of all sessions among them."""
+    """The things that are erased, by kind, and the ids of all sessions among them.
 
-    def __init__(self, work: UnitOfWork, selectors: Mapping[str, str], *, trial: bool) -> None:
+    `erased`: things that are deleted already, in parts of one kind. The plan then has what others wrote meanwhile: rows of these
+    things again, what was made from them, such as forks, and of what the selectors find whatever begins with no row of its own.
+    Without selectors it has what was made from these things alone.
+    """
+
+    def __init__(
+        self,
+        work: UnitOfWork,
+        selectors: Mapping[str, str],
+        *,
+        trial: bool = False,
+        erased: Sequence[tuple[str, Sequence[Key], Elsewhere]] | None = None,
+    ) -> None:
         self._work = work
         self._kinds = kinds(trial=trial)
         self.things: dict[str, dict[Key, None]] = {name: {} for name in self._kinds}
         self.sessions: dict[str, None] = {}
         self._new: list[tuple[str, list[Key]]] = []
+        self._erased: dict[str, set[Key]] = {}
         if SESSION in selectors:
             self.sessions[selectors[SESSION]] = None
         self._named = {selector: {value} for selector, value in selectors.items()}
         self._going = {name: _Going(things, self._named.setdefault(SESSION, set())) for name, things in self.things.items()}
         self._notes: dict[str, dict[str, str]] = {name: {} for name in self._kinds}
+        for name, keys, elsewhere in erased or ():
+            self._new.append((name, [*keys]))
+            if selectors:
+                self._add(name, self._kinds[name].again(work, keys, elsewhere))
+        for name, keys, _ in erased or ():
+            self._erased.setdefault(name, set()).update(keys)
         for name, kind in self._kinds.items():
             for selector, value in selectors.items():
-                self._add(name, self._found(kind, selector, [value]))
+                if erased is None or selector == SESSION or not kind.rooted:
+                    self._add(name, self._found(kind, selector, [value]))
         self._follow()
-        while self._looked():
+        while erased is None and self._looked():
             self._follow()
         for name, kind in self._kinds.items():
             for part in in_parts([*self.things[name]], _PART):
@@ -103,8 +123,8 @@ class Plan:
             self._add(name, keys)
 
     def _add(self, name: str, keys: Iterable[Key]) -> None:
-        known = self.things[name]
-        new = [key for key in dict.fromkeys(keys) if key not in known]
+        known, erased = self.things[name], self._erased.get(name, ())
+        new = [key for key in dict.fromkeys(keys) if key not in known and key not in erased]
         known.update(dict.fromkeys(new))
         if new:
             self._new.append((name, new))
