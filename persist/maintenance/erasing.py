@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from sqlalchemy import delete
 
 from persist.db.dialects.backends import operations_of
-from persist.db.operations.erasing import SELECTORS, Erasable, Key, in_parts, unlogged
+from persist.db.operations.erasing import SELECTORS, Erasable, in_parts, unlogged
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_flag, required_label
 from persist.db.values.clock import as_utc
@@ -21,7 +21,8 @@ from persist.events import erasing as log
 from persist.maintenance import erasure_marks as marks
 from persist.maintenance.erase_reports import EraseReport, sign_key_of, signed
 from persist.maintenance.erasure_marks import Mark, Part
-from persist.maintenance.erasure_plans import TABLES, Plan, kinds, quarantined_cells
+from persist.maintenance.erasure_plans import TABLES, Plan, kinds
+from persist.maintenance.quarantined_copies import EVENTS_ASIDE, copies_of, elsewhere_of
 from persist.maintenance.rewriting import empty_log, rewrite
 from persist.maintenance.setting_aside import quarantine
 from persist.maintenance.steps import Run, running
@@ -113,6 +114,7 @@ def _begin(work: UnitOfWork, *, selectors: Mapping[str, str], plan: Plan, logs: 
     mark = same[0] if same else Mark(work.runtime.ids.mint("ers"), dict(selectors), work.now(), role=marks.role(work))
     mark.logs, mark.only_logs = mark.logs or logs, False
     known = {(part.kind, key) for one in same[:1] for part in marks.parts(work, one.id) for key in part.things}
+    mark.kept.update(plan.kept)
     marks.begin(work, mark, marks.split(plan, known))
     return mark
 
@@ -287,7 +289,7 @@ class Erasure:
                 else:
                     while self.step(run, partial(self._blank_some, streams=streams, upto=upto)):
                         pass
-        erased = _elsewhere(parts)
+        erased = elsewhere_of(parts)
         if erased:
             upto = max(part.upto or 0 for part in parts)
             where = log.streams_of([TABLES[name] for name in erased])
@@ -319,29 +321,10 @@ class Erasure:
     # -- beside the tables
 
     def _out_of_quarantine(self, work: UnitOfWork, *, parts: Sequence[Part]) -> None:
-        streams = {stream for part in parts for stream in self._kind(part).streams(part.things)}
-        kept = log.without({**_elsewhere(parts), **self._roots(parts)})
-        groups = set()
-        for _, group, table, cells in quarantined_cells(work):
-            of = TABLES.get(table)
-            if of is not None and (log.stream_named(of, cells) in streams or not kept([{"table": table, "row": cells}])):
-                groups.add(group)
+        found = copies_of(work, parts, self.mark.selectors)
         gone = sum(
-            work.change(delete(quarantine).where(quarantine.c.group_id.in_(part))) for part in in_parts(sorted(groups), _STREAMS)
+            work.change(delete(quarantine).where(quarantine.c.group_id.in_(part)))
+            for part in in_parts(sorted(found.groups), _STREAMS)
         )
-        if gone:
-            self._count(work, rows={quarantine.name: gone})
-
-    def _roots(self, parts: Sequence[Part]) -> dict[str, tuple[tuple[str, ...], set[Key]]]:
-        found: dict[str, tuple[tuple[str, ...], set[Key]]] = {}
-        for part in parts:
-            found.setdefault(part.kind, (self._kind(part).key, set()))[1].update(part.things)
-        return found
-
-
-def _elsewhere(parts: Sequence[Part]) -> dict[str, tuple[tuple[str, ...], set[Key]]]:
-    found: dict[str, tuple[tuple[str, ...], set[Key]]] = {}
-    for part in parts:
-        for table, (columns, keys) in part.elsewhere.items():
-            found.setdefault(table, (columns, set()))[1].update(keys)
-    return found
+        if gone or found.events:
+            self._count(work, rows={quarantine.name: gone}, found={EVENTS_ASIDE: found.events})

@@ -70,11 +70,17 @@ class Mark:
             raise ValueError("selectors")
 
     def add(
-        self, *, rows: Mapping[str, int] = Counter(), kept: Mapping[str, int] = Counter(), events: int = 0, files: int = 0
+        self,
+        *,
+        rows: Mapping[str, int] = Counter(),
+        kept: Mapping[str, int] = Counter(),
+        events: int = 0,
+        files: int = 0,
+        found: Mapping[str, int] = Counter(),
     ) -> None:
-        """Count what was done."""
+        """Count what was done. `found`: what stays in all, whatever was counted before."""
         self.rows = dict(Counter(self.rows) + Counter(rows))
-        self.kept = dict(Counter(self.kept) + Counter(kept))
+        self.kept = dict(Counter({**self.kept, **found}) + Counter(kept))
         self.events += events
         self.files += files
 
