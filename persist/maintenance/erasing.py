@@ -114,7 +114,7 @@ def _begin(work: UnitOfWork, *, selectors: Mapping[str, str], plan: Plan, logs: 
     mark = same[0] if same else Mark(work.runtime.ids.mint("ers"), dict(selectors), work.now(), role=marks.role(work))
     mark.logs, mark.only_logs = mark.logs or logs, False
     known = {(part.kind, key) for one in same[:1] for part in marks.parts(work, one.id) for key in part.things}
-    mark.kept.update(plan.kept)
+    mark.add(found=plan.kept)  # instead of what an interrupted one found
     marks.begin(work, mark, marks.split(plan, known))
     return mark
 
@@ -181,7 +181,7 @@ class Erasure:
             self.tell(what, done, len(keys) + 3)
 
     def _erase(self, run: Run, keys: Sequence[str]) -> Sequence[str]:
-        """Erase these parts, and what others wrote meanwhile; the keys of all parts."""
+        """Erase these parts, and what others wrote during that; the keys of all parts."""
         parts = [part for part in run(partial(marks.parts, id=self.mark.id), writes=False) if part.kind != marks.SESSIONS]
         shared = {part.key for part in parts if not self._kind(part).by}
         late = [key for key in keys if key not in shared]

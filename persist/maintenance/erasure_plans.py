@@ -71,7 +71,7 @@ def shared_tables() -> list[Table]:
 class Plan:
     """The things that are erased, by kind, and the ids of all sessions among them.
 
-    `erased`: things that are deleted already, in parts of one kind. The plan then has what others wrote meanwhile: rows of these
+    `erased`: things that are deleted already, in parts of one kind. The plan then has what others wrote since: rows of these
     things again, what was made from them, such as forks, and of what the selectors find whatever begins with no row of its own.
     Without selectors it has what was made from these things alone.
     """
@@ -90,7 +90,7 @@ class Plan:
         self.sessions: dict[str, None] = {}
         self._new: list[tuple[str, list[Key]]] = []
         self._erased: dict[str, set[Key]] = {}
-        self.kept: dict[str, int] = {}
+        self.kept: Mapping[str, int] = {}
         """What was found and cannot be erased as it is: how many, by the reason."""
         self._left_out: Counter[tuple[str, str, str]] = Counter()
         if SESSION in selectors:
@@ -120,7 +120,7 @@ class Plan:
                 kind.check(work, part)
         if erased is None:
             events = unreadable_events(work, shared_tables()) if _errors(work, of=event_log.name) else 0
-            self.kept = {reason: count for reason, count in ((ROWS, self._left_out.total()), (EVENTS, events)) if count}
+            self.kept = {ROWS: self._left_out.total(), EVENTS: events}
 
     def _mentioned(self, name: str, kind: Erasable) -> None:
         """Add what rows name that are in the log or in the quarantine alone."""

@@ -78,7 +78,7 @@ class DatabaseOperations(ABC):
         return None
 
     def writers(self, ask: Ask) -> frozenset[str]:
-        """The other transactions that have written and are not over yet, each by a name of its own.
+        """The other transactions that have written or locked a row and are not over yet, each by a name of its own.
 
         Empty where a transaction that may write has locked the whole database.
         """

@@ -143,7 +143,7 @@ class Erasable(ABC):
         return {}
 
     def again(self, work: UnitOfWork, keys: Sequence[Key], elsewhere: Elsewhere) -> Sequence[Key]:
-        """Those of the erased things that have rows again, which others were writing meanwhile. `elsewhere`: as in Erased."""
+        """Erased things that have rows again, which others were writing during the erasure. `elsewhere`: as in Erased."""
         return self.find(work, SESSION, [id for (id,) in keys]) if len(self.key) == 1 else []
 
     def check(self, work: UnitOfWork, keys: Sequence[Key]) -> None:

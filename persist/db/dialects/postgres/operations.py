@@ -58,9 +58,9 @@ _WRITERS = """
     SELECT DISTINCT l.virtualtransaction
     FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_class c ON c.oid = l.relation
     JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-    WHERE n.nspname = :schema AND c.relkind IN ('r', 'p') AND l.locktype = 'relation' AND l.mode = 'RowExclusiveLock'
-      AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())
-      AND l.granted AND l.pid IS DISTINCT FROM pg_backend_pid()"""
+    WHERE n.nspname = :schema AND c.relkind IN ('r', 'p') AND l.locktype = 'relation'
+      AND l.mode IN ('RowShareLock', 'RowExclusiveLock') AND l.granted AND l.pid IS DISTINCT FROM pg_backend_pid()
+      AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())"""
 _SEQUENCES = """
     SELECT t.relname, a.attname, s.oid::regclass::text,
            CASE WHEN has_sequence_privilege(s.oid, 'USAGE, SELECT') THEN coalesce(pg_sequence_last_value(s.oid), 0) END
