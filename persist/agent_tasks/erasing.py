@@ -18,7 +18,7 @@ class _Webhooks(ErasableRows):
 
 
 ERASABLES: tuple[Erasable, ...] = (
-    _Webhooks(webhooks, ("task_id", "owner", "id"), {OWNER: equal(_W.owner)}, own_streams=False),
+    _Webhooks(webhooks, ("task_id", "owner", "id"), {OWNER: equal(_W.owner)}, own_streams=False, rooted=False),
     ErasableRows(
         tasks,
         ("id",),

@@ -37,12 +37,20 @@ ERASABLES: tuple[Erasable, ...] = (
         ("id",),
         {OWNER: equal(_A.user_id), USER: equal(_A.user_id), SESSION: equal(_A.session_id)},
         [holding(artifact_blobs, "artifact_id"), holding(artifact_versions, "artifact_id")],
+        rooted=False,
     ),
-    ErasableRows(user_state, ("app_name", "user_id"), {OWNER: equal(_U.user_id), USER: equal(_U.user_id)}, own_streams=False),
+    ErasableRows(
+        user_state,
+        ("app_name", "user_id"),
+        {OWNER: equal(_U.user_id), USER: equal(_U.user_id)},
+        own_streams=False,
+        rooted=False,
+    ),
     ErasableRows(
         memories,
         ("app_name", "user_id", "session_id"),
         {OWNER: equal(_M.user_id), USER: equal(_M.user_id), SESSION: equal(_M.session_id)},
         own_streams=False,
+        rooted=False,
     ),
 )

@@ -30,5 +30,6 @@ ERASABLES: tuple[Erasable, ...] = (
         ("namespace",),
         {NAMESPACE: equal(_M.namespace)},
         (holding(vectors, "namespace"),),
+        rooted=False,
     ),
 )

@@ -24,6 +24,7 @@ from persist.db.operations.erasing import (
     OWNER,
     SESSION,
     USER,
+    Elsewhere,
     Erasable,
     Erased,
     Key,
@@ -74,6 +75,15 @@ class _Sessions(Erasable):
         notes[str(cells.get("id"))] = session
         return [] if parent is None or (parent,) not in found else [(session,)]
 
+    def again(self, work: UnitOfWork, keys: Sequence[Key], elsewhere: Elsewhere) -> Sequence[Key]:
+        """Sessions, and branches that are gone, as if they were sessions: letters and statuses name both."""
+        found = {*super().again(work, keys, elsewhere)}
+        _, people = elsewhere.get(exchange_cursors.name, ((), ()))
+        for part in in_parts([owner for (owner,) in people], _PART):
+            for column in (_I.sender, _I.recipient, exchange_cursors.c.owner, transitions.c.entity_id):
+                found |= {tuple(row) for row in _rows(work, select(column).where(column.in_(part)).distinct())}
+        return sorted(found)
+
     def erase(self, work: UnitOfWork, keys: Sequence[Key]) -> Erased:
         return _erase(work, [id for (id,) in keys])
 
@@ -81,11 +91,12 @@ class _Sessions(Erasable):
 def _erase(work: UnitOfWork, ids: list[str]) -> Erased:
     erased = Erased()
     whose = select(_B.id, _B.progression_id, _B.parent_branch_id, _B.system_msg_id).where(_B.session_id.in_(ids))
-    theirs = _rows(work, whose.order_by(_B.id).with_for_update())
+    _rows(work, whose.order_by(_B.id).with_for_update())
     heads = _rows(
         work,
         select(_S.id, _S.progression_id, _S.first_msg_id, _S.last_msg_id).where(_S.id.in_(ids)).order_by(_S.id).with_for_update(),
     )
+    theirs = _rows(work, whose.order_by(_B.id).with_for_update())  # with those that others added until the sessions were locked
     known, pools = {row[0] for row in theirs}, {row[1] for row in (*theirs, *heads)}
     shared = {
         pool
@@ -105,6 +116,8 @@ def _erase(work: UnitOfWork, ids: list[str]) -> Erased:
         _elsewhere(erased, exchange_cursors, ("owner",), part)
         changed = _rows(work, select(transitions.c.id).where(transitions.c.entity_id.in_(part)))
         _delete(work, erased, transitions, transitions.c.id, [id for (id,) in changed])
+    forks = select(_B.session_id).where(_B.parent_branch_id.in_(known), _B.session_id.not_in(ids)).distinct()
+    erased.more = [tuple(row) for row in _rows(work, forks)]
     erased.rows[branches.name] += delete_rows(work, branches, _B.session_id.in_(ids))
     erased.rows[sessions.name] += delete_rows(work, sessions, _S.id.in_(ids))
     for part in in_parts(own_pools, _PART):

@@ -9,7 +9,7 @@ from persist.db.changes.event_streams import key_of, place_of
 from persist.db.changes.journal import VerbChanges
 from persist.db.operations.erasing import SOME, Key, in_parts
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.db.unreadable.cells import OnUnreadable
+from persist.db.unreadable.cells import OnUnreadable, Unreadable, is_unreadable
 from persist.db.values.json import JsonLimits, encode
 from persist.events.models import event_heads, event_log
 from persist.events.schemas import ERASED, VERSION
@@ -72,10 +72,10 @@ def thin_some(
     at the end.
     """
     query = select(_E.position, _E.data).where(where, _E.position > after, _E.position <= upto)
-    found = work.found(query.order_by(_E.position).limit(_LOOK), unreadable=OnUnreadable.LEAVE_OUT)
+    found = work.found(query.order_by(_E.position).limit(_LOOK))
     changed = 0
     for position, data in found:
-        smaller = _thinned(data, kept, others=others)
+        smaller = (BLANK if others else None) if is_unreadable(data) else _thinned(data, kept, others=others)
         if smaller is not None:
             changed += work.change(
                 update(event_log)
@@ -124,6 +124,26 @@ def changes_in(work: UnitOfWork, where: ColumnElement[bool] | None = None) -> It
         if len(found) < _LOOK:
             return
         after = found[-1][0]
+
+
+def unreadable_events(work: UnitOfWork, tables: Sequence[Table]) -> int:
+    """How many events cannot be read, in all streams in which rows of the tables may be."""
+    after, upto, count = 0, last_position(work), 0
+    carried: list[Unreadable] = [] if work.carried is None else work.carried
+    while after < upto:
+        positions = select(_E.position).where(_E.position > after).order_by(_E.position).limit(_LOOK)
+        last = max((position for (position,) in work.found(positions)), default=upto)
+        before = len(carried)
+        work.found(select(_E.data).where(streams_of(tables), _E.position > after, _E.position <= last))
+        after, count = last, count + len(carried) - before
+    return count
+
+
+def may_hold(tables: Sequence[Table], stream: object) -> bool:
+    """Whether rows of the tables may be in the stream of that name."""
+    rules = [rule for table in tables if (rule := place_of(table)) is not None]
+    names = [(rule.shared, f"{rule.prefix}:" if rule.prefix else None) for rule in rules]
+    return isinstance(stream, str) and any(stream == name or (prefix and stream.startswith(prefix)) for name, prefix in names)
 
 
 def streams_of(tables: Sequence[Table]) -> ColumnElement[bool]:

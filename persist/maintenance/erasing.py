@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from sqlalchemy import delete
 
 from persist.db.dialects.backends import operations_of
-from persist.db.operations.erasing import SELECTORS, Erasable, Key, in_parts, unlogged
+from persist.db.operations.erasing import SELECTORS, Erasable, in_parts, unlogged
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_flag, required_label
 from persist.db.values.clock import as_utc
@@ -21,10 +21,12 @@ from persist.events import erasing as log
 from persist.maintenance import erasure_marks as marks
 from persist.maintenance.erase_reports import EraseReport, sign_key_of, signed
 from persist.maintenance.erasure_marks import Mark, Part
-from persist.maintenance.erasure_plans import TABLES, Plan, kinds, quarantined_cells
+from persist.maintenance.erasure_plans import TABLES, Plan, kinds
+from persist.maintenance.quarantined_copies import EVENTS_ASIDE, copies_of, elsewhere_of
 from persist.maintenance.rewriting import empty_log, rewrite
 from persist.maintenance.setting_aside import quarantine
 from persist.maintenance.steps import Run, running
+from persist.maintenance.written_meanwhile import look_again
 from persist.sessionlog.erasing import ErasedLogs, check_log_folder, erase_session_logs
 from persist.store.store import Store
 
@@ -111,19 +113,10 @@ def _begin(work: UnitOfWork, *, selectors: Mapping[str, str], plan: Plan, logs: 
     same = [mark for mark in marks.unfinished(work).marks if mark.selectors == selectors]
     mark = same[0] if same else Mark(work.runtime.ids.mint("ers"), dict(selectors), work.now(), role=marks.role(work))
     mark.logs, mark.only_logs = mark.logs or logs, False
-    known = {(part.kind, key) for one in same[:1] for part in _parts(work, one.id) for key in part.things}
-    sizes = {**{name: kind.batch for name, kind in kinds(trial=False).items()}, marks.SESSIONS: _STREAMS}
-    things = {**plan.things, marks.SESSIONS: [(id,) for id in plan.sessions]}
-    parts: list[tuple[str, Sequence[Key]]] = []
-    for name, size in sizes.items():
-        new = [key for key in things[name] if (name, key) not in known]
-        parts += [(name, part) for part in in_parts(new, size)]
-    marks.begin(work, mark, parts)
+    known = {(part.kind, key) for one in same[:1] for part in marks.parts(work, one.id) for key in part.things}
+    mark.add(found=plan.kept)  # instead of what an interrupted one found
+    marks.begin(work, mark, marks.split(plan, known))
     return mark
-
-
-def _parts(work: UnitOfWork, id: str) -> list[Part]:
-    return [part for key in marks.part_keys(work, id) if (part := marks.part_of(work, key)) is not None]
 
 
 def _report(store: Store, done: Mark, trial: bool, key: bytes | None) -> EraseReport:
@@ -162,10 +155,10 @@ class Erasure:
         kept: dict[str, int] = {}
         more, only_logs = True, self.mark.only_logs
         while more:
-            keys = run(partial(marks.part_keys, id=self.mark.id), writes=False)
+            keys: Sequence[str] = run(partial(marks.part_keys, id=self.mark.id), writes=False)
             if not only_logs:
-                self._erase(run, keys)
-                self._tell("what the database has freed", len(keys) + 1, keys)
+                keys = self._erase(run, keys)
+                self._tell("what the database has freed", len(keys) + 2, keys)
                 kept = {} if self.trial else rewrite(self.store)
             logs = self._delete_logs(run)
             finish = partial(marks.finish, id=self.mark.id, parts=keys, logs=logs is not None, rest=not kept)
@@ -183,31 +176,50 @@ class Erasure:
         return done
 
     def _tell(self, what: str, done: int, keys: Sequence[str]) -> None:
-        """A step for each part, then the log and the freed pages."""
+        """A step for each part, then what others write, the log and the freed pages."""
         if self.tell is not None:
-            self.tell(what, done, len(keys) + 2)
+            self.tell(what, done, len(keys) + 3)
 
-    def _erase(self, run: Run, keys: Sequence[str]) -> None:
-        for number, key in enumerate(keys):
-            self._tell("rows", number, keys)
-            at: int | None = 0
-            while at is not None:
-                at = self.step(run, partial(self._erase_some, key=key, at=at))
-            self.step(run, partial(self._erase_part, key=key))
-        parts = [part for part in run(partial(_parts, id=self.mark.id), writes=False) if part.kind != marks.SESSIONS]
-        self._tell("the log of events", len(keys), keys)
+    def _erase(self, run: Run, keys: Sequence[str]) -> Sequence[str]:
+        """Erase these parts, and what others wrote during that; the keys of all parts."""
+        parts = [part for part in run(partial(marks.parts, id=self.mark.id), writes=False) if part.kind != marks.SESSIONS]
+        shared = {part.key for part in parts if not self._kind(part).by}
+        late = [key for key in keys if key not in shared]
+        done = self._erase_rows(run, late, 0, keys)
+        self._tell("what others are writing", done, keys)
+        if not self.trial:
+            late = look_again(run, self.store, self.mark.id, late, self.mark.selectors)
+            while late:
+                keys = [*keys, *late]
+                done = self._erase_rows(run, late, done, keys)
+                late = look_again(run, self.store, self.mark.id, late, {})
+        # last: what the others delete names these no more
+        self._erase_rows(run, [key for key in keys if key in shared], done + 1, keys)
+        parts = [part for part in run(partial(marks.parts, id=self.mark.id), writes=False) if part.kind != marks.SESSIONS]
+        self._tell("the log of events", len(keys) + 1, keys)
         self._out_of_log(run, parts)
         names = sorted({name for by, name in self.mark.selectors.items() if by in _NAMES})
         if names:
             while self.step(run, partial(self._blank_actors, names=names)):
                 pass
         self.step(run, partial(self._out_of_quarantine, parts=parts))
+        return keys
+
+    def _erase_rows(self, run: Run, chosen: Sequence[str], done: int, keys: Sequence[str]) -> int:
+        """Erase some of the parts; how many parts are done then."""
+        for number, key in enumerate(chosen, done):
+            self._tell("rows", number, keys)
+            at: int | None = 0
+            while at is not None:
+                at = self.step(run, partial(self._erase_some, key=key, at=at))
+            self.step(run, partial(self._erase_part, key=key))
+        return done + len(chosen)
 
     def _delete_logs(self, run: Run) -> ErasedLogs | None:
         """Delete the logs of erased sessions in the folder that the caller names; None if that was not done."""
         if self.folder is None:
             return None
-        parts = run(partial(_parts, id=self.mark.id), writes=False)
+        parts = run(partial(marks.parts, id=self.mark.id), writes=False)
         sessions = [id for part in parts if part.kind == marks.SESSIONS for (id,) in part.things]
         try:
             erased = erase_session_logs(self.folder, sessions, dry_run=self.trial)
@@ -254,6 +266,8 @@ class Erasure:
         kind = self._kind(part)
         with unlogged(work):
             erased = kind.erase(work, part.things)
+        if erased.more:
+            marks.add(work, self.mark.id, [(part.kind, erased.more)])
         if erased.then is not None:
             erased.then(work)
             work.store_events()
@@ -275,7 +289,7 @@ class Erasure:
                 else:
                     while self.step(run, partial(self._blank_some, streams=streams, upto=upto)):
                         pass
-        erased = _elsewhere(parts)
+        erased = elsewhere_of(parts)
         if erased:
             upto = max(part.upto or 0 for part in parts)
             where = log.streams_of([TABLES[name] for name in erased])
@@ -307,29 +321,10 @@ class Erasure:
     # -- beside the tables
 
     def _out_of_quarantine(self, work: UnitOfWork, *, parts: Sequence[Part]) -> None:
-        streams = {stream for part in parts for stream in self._kind(part).streams(part.things)}
-        kept = log.without({**_elsewhere(parts), **self._roots(parts)})
-        groups = set()
-        for _, group, table, cells in quarantined_cells(work):
-            of = TABLES.get(table)
-            if of is not None and (log.stream_named(of, cells) in streams or not kept([{"table": table, "row": cells}])):
-                groups.add(group)
+        found = copies_of(work, parts, self.mark.selectors)
         gone = sum(
-            work.change(delete(quarantine).where(quarantine.c.group_id.in_(part))) for part in in_parts(sorted(groups), _STREAMS)
+            work.change(delete(quarantine).where(quarantine.c.group_id.in_(part)))
+            for part in in_parts(sorted(found.groups), _STREAMS)
         )
-        if gone:
-            self._count(work, rows={quarantine.name: gone})
-
-    def _roots(self, parts: Sequence[Part]) -> dict[str, tuple[tuple[str, ...], set[Key]]]:
-        found: dict[str, tuple[tuple[str, ...], set[Key]]] = {}
-        for part in parts:
-            found.setdefault(part.kind, (self._kind(part).key, set()))[1].update(part.things)
-        return found
-
-
-def _elsewhere(parts: Sequence[Part]) -> dict[str, tuple[tuple[str, ...], set[Key]]]:
-    found: dict[str, tuple[tuple[str, ...], set[Key]]] = {}
-    for part in parts:
-        for table, (columns, keys) in part.elsewhere.items():
-            found.setdefault(table, (columns, set()))[1].update(keys)
-    return found
+        if gone or found.events:
+            self._count(work, rows={quarantine.name: gone}, found={EVENTS_ASIDE: found.events})

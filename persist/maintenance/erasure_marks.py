@@ -6,7 +6,7 @@ is checked whenever it is read, and they decide what goes in the database only: 
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Annotated, Any
@@ -15,7 +15,7 @@ from pydantic import AwareDatetime, Field, TypeAdapter
 from sqlalchemy import bindparam, delete, or_, select, update
 
 from persist.db.dialects.findings import Problem, Severity
-from persist.db.operations.erasing import SELECTORS, Erased, Key
+from persist.db.operations.erasing import SELECTORS, Erased, Key, in_parts
 from persist.db.operations.hidden_rows import role_seeing_some
 from persist.db.schema.base import table_of
 from persist.db.schema.column_types import Label
@@ -24,11 +24,12 @@ from persist.db.statements.prepared import Row, Statement
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
 from persist.errors import StoreCorrupt
-from persist.maintenance.erasure_plans import TABLES, kinds
+from persist.maintenance.erasure_plans import TABLES, Plan, kinds
 
 _M = table_of(Meta).c
 SESSIONS = "session ids"
 """The kind of parts that hold the ids of all sessions that are erased, for their logs on the disk."""
+_IDS = 200
 PREFIX = "erasure:"
 _END = "erasure;"
 """What sorts behind every key that begins with the prefix."""
@@ -69,11 +70,17 @@ class Mark:
             raise ValueError("selectors")
 
     def add(
-        self, *, rows: Mapping[str, int] = Counter(), kept: Mapping[str, int] = Counter(), events: int = 0, files: int = 0
+        self,
+        *,
+        rows: Mapping[str, int] = Counter(),
+        kept: Mapping[str, int] = Counter(),
+        events: int = 0,
+        files: int = 0,
+        found: Mapping[str, int] = Counter(),
     ) -> None:
-        """Count what was done."""
+        """Count what was done. `found`: what stays in all, whatever was counted before."""
         self.rows = dict(Counter(self.rows) + Counter(rows))
-        self.kept = dict(Counter(self.kept) + Counter(kept))
+        self.kept = dict(Counter({**self.kept, **found}) + Counter(kept))
         self.events += events
         self.files += files
 
@@ -114,10 +121,28 @@ def begin(work: UnitOfWork, mark: Mark, parts: Sequence[tuple[str, Sequence[Key]
         work.run(_ADD, key=key, value=_text(mark))
     else:
         work.run(_SET, mark=key, content=_text(mark))
-    first = len(part_keys(work, mark.id))
+    add(work, mark.id, parts)
+
+
+def split(plan: Plan, known: Container[tuple[str, Key]]) -> list[tuple[str, Sequence[Key]]]:
+    """What a plan has beside the known things of each kind, in parts that one transaction erases."""
+    sizes = {**{name: kind.batch for name, kind in kinds(trial=False).items()}, SESSIONS: _IDS}
+    things = {**plan.things, SESSIONS: [(id,) for id in plan.sessions]}
+    new = {name: [key for key in things[name] if (name, key) not in known] for name in sizes}
+    return [(name, part) for name, size in sizes.items() for part in in_parts(new[name], size)]
+
+
+def add(work: UnitOfWork, id: str, parts: Sequence[tuple[str, Sequence[Key]]]) -> list[str]:
+    """Write down further parts of an erasure; their keys. None are if the erasure is done."""
+    key = f"{PREFIX}{id}"
+    if _read(work, key) is None:
+        return []
+    first, added = len(part_keys(work, id)), []
     for number, (kind, things) in enumerate(parts, first):
         part = Part(f"{key}:{number:09}", kind, list(things))
         work.run(_ADD, key=part.key, value=_text(part))
+        added.append(part.key)
+    return added
 
 
 def unfinished(work: UnitOfWork) -> Unfinished:
@@ -157,6 +182,11 @@ def keep(work: UnitOfWork, mark: Mark) -> None:
 def part_keys(work: UnitOfWork, id: str) -> list[str]:
     """The keys of an erasure's parts, in the order in which they are erased."""
     return _keys(work, f"{PREFIX}{id}:", f"{PREFIX}{id};")
+
+
+def parts(work: UnitOfWork, id: str) -> list[Part]:
+    """The parts of an erasure."""
+    return [part for key in part_keys(work, id) if (part := part_of(work, key)) is not None]
 
 
 def part_of(work: UnitOfWork, key: str) -> Part | None:

@@ -1,11 +1,12 @@
 """What an erasure is going to erase: found in rows, in the quarantine and in the event log, before anything is deleted."""
 
+from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from json import loads
+from json import dumps, loads
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import Table, select
 
 import persist.agent_tasks.erasing
 import persist.app_sessions.erasing
@@ -21,15 +22,20 @@ import persist.transcripts.erasing
 import persist.usage.erasing
 import persist.workflows.erasing
 from persist.blobs.erasing import ErasableBlobs
-from persist.db.operations.erasing import SESSION, Erasable, Key, in_parts
+from persist.db.operations.erasing import SESSION, Elsewhere, Erasable, Key, in_parts
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.db.unreadable.cells import OnUnreadable
-from persist.events.erasing import changes_in, in_streams, stream_named, values_of
+from persist.db.unreadable.cells import OnUnreadable, error_of
+from persist.errors import UnreadableRow
+from persist.events.erasing import changes_in, in_streams, stream_named, unreadable_events, values_of
+from persist.events.models import event_log
 from persist.maintenance.setting_aside import quarantine, text_of
 from persist.schema.metadata import metadata
 
 _PART = 200
 _Q = quarantine.c
+
+ROWS = "rows whose key cannot be read: run `persist doctor --fix`, and erase again"
+EVENTS = "events that cannot be read and may be about it, in streams that others share: run `persist doctor --fix`"
 
 TABLES = {str(table.name): table for table in metadata.sorted_tables}
 Cells = Mapping[str, Any]
@@ -57,25 +63,53 @@ def kinds(*, trial: bool) -> dict[str, Erasable]:
     return {kind.table.name: kind for kind in listed}
 
 
-class Plan:
-    """The things that are erased, by kind, and the ids of all sessions among them."""
+def shared_tables() -> list[Table]:
+    """The tables of things whose events are in streams that others share."""
+    return [kind.table for kind in kinds(trial=True).values() if not kind.own_streams]
 
-    def __init__(self, work: UnitOfWork, selectors: Mapping[str, str], *, trial: bool) -> None:
+
+class Plan:
+    """The things that are erased, by kind, and the ids of all sessions among them.
+
+    `erased`: things that are deleted already, in parts of one kind. The plan then has what others wrote since: rows of these
+    things again, what was made from them, such as forks, and of what the selectors find whatever begins with no row of its own.
+    Without selectors it has what was made from these things alone.
+    """
+
+    def __init__(
+        self,
+        work: UnitOfWork,
+        selectors: Mapping[str, str],
+        *,
+        trial: bool = False,
+        erased: Sequence[tuple[str, Sequence[Key], Elsewhere]] | None = None,
+    ) -> None:
         self._work = work
         self._kinds = kinds(trial=trial)
         self.things: dict[str, dict[Key, None]] = {name: {} for name in self._kinds}
         self.sessions: dict[str, None] = {}
         self._new: list[tuple[str, list[Key]]] = []
+        self._erased: dict[str, set[Key]] = {}
+        self.kept: Mapping[str, int] = {}
+        """What was found and cannot be erased as it is: how many, by the reason."""
+        self._left_out: Counter[tuple[str, str, str]] = Counter()
         if SESSION in selectors:
             self.sessions[selectors[SESSION]] = None
         self._named = {selector: {value} for selector, value in selectors.items()}
         self._going = {name: _Going(things, self._named.setdefault(SESSION, set())) for name, things in self.things.items()}
         self._notes: dict[str, dict[str, str]] = {name: {} for name in self._kinds}
+        for name, keys, elsewhere in erased or ():
+            self._new.append((name, [*keys]))
+            if selectors:
+                self._add(name, self._kinds[name].again(work, keys, elsewhere))
+        for name, keys, _ in erased or ():
+            self._erased.setdefault(name, set()).update(keys)
         for name, kind in self._kinds.items():
             for selector, value in selectors.items():
-                self._add(name, self._found(kind, selector, [value]))
+                if erased is None or selector == SESSION or not kind.rooted:
+                    self._add(name, self._found(kind, selector, [value]))
         self._follow()
-        while self._looked():
+        while erased is None and self._looked():
             self._follow()
         for name, kind in self._kinds.items():
             for part in in_parts([*self.things[name]], _PART):
@@ -84,6 +118,9 @@ class Plan:
         for name, kind in self._kinds.items():
             for part in in_parts([*self.things[name]], _PART):
                 kind.check(work, part)
+        if erased is None:
+            events = unreadable_events(work, shared_tables()) if _errors(work, of=event_log.name) else 0
+            self.kept = {ROWS: self._left_out.total(), EVENTS: events}
 
     def _mentioned(self, name: str, kind: Erasable) -> None:
         """Add what rows name that are in the log or in the quarantine alone."""
@@ -103,8 +140,8 @@ class Plan:
             self._add(name, keys)
 
     def _add(self, name: str, keys: Iterable[Key]) -> None:
-        known = self.things[name]
-        new = [key for key in dict.fromkeys(keys) if key not in known]
+        known, erased = self.things[name], self._erased.get(name, ())
+        new = [key for key in dict.fromkeys(keys) if key not in known and key not in erased]
         known.update(dict.fromkeys(new))
         if new:
             self._new.append((name, new))
@@ -157,8 +194,19 @@ class Plan:
 
     def _found(self, kind: Erasable, selector: str, values: Sequence[str]) -> list[Key]:
         """What is found; and what was taken from sessions with these ids, which may be there although they are gone."""
+        before = len(_errors(self._work))
         taken = kind.more(self._work, [(value,) for value in values]) if selector == SESSION and len(kind.key) == 1 else []
-        return [*kind.find(self._work, selector, values), *taken]
+        found = [*kind.find(self._work, selector, values), *taken]
+        errors = _errors(self._work)[before:]
+        self._left_out |= Counter(
+            (error.table, error.column, repr(error.key)) for error in errors
+        )  # another selector finds them, too
+        return found
+
+
+def _errors(work: UnitOfWork, of: str | None = None) -> list[UnreadableRow]:
+    """What the step could not read so far, in one table or in any."""
+    return [error for cell in work.carried or () if (error := error_of(cell)).table == of or of is None]
 
 
 class _Going:
@@ -183,18 +231,24 @@ def _quarantined(work: UnitOfWork) -> Iterator[tuple[str, Cells]]:
         yield table, cells
 
 
-def quarantined_cells(work: UnitOfWork) -> Iterator[tuple[str, str, str, Cells]]:
-    """Each row of the quarantine: its id and group, its table, and the text of its cells."""
+def quarantined_cells(work: UnitOfWork, *, whole: bool = False) -> Iterator[tuple[str, str, str, Cells]]:
+    """Each row of the quarantine: its id and group, its table, and the text of its cells.
+
+    `whole`: what is no text has a text of its own, which no text that is stored equals.
+    """
     after = ""
     while True:
         query = select(_Q.id, _Q.group_id, _Q.table_name, _Q.contents).where(_Q.id > after).order_by(_Q.id).limit(_PART)
         found: Sequence[Any] = work.found(query, unreadable=OnUnreadable.LEAVE_OUT)
         for id, group, table, contents in found:
-            yield id, group, table, {name: _plain(cell) for name, cell in loads(contents)["row"].items()}
+            yield id, group, table, {name: _plain(cell, whole) for name, cell in loads(contents)["row"].items()}
         if len(found) < _PART:
             return
         after = found[-1][0]
 
 
-def _plain(cell: Any) -> Any:
-    return text_of(cell) if isinstance(cell, dict) else None
+def _plain(cell: Any, whole: bool) -> Any:
+    if not isinstance(cell, dict):
+        return None
+    found = text_of(cell)
+    return f"\0{dumps(cell, sort_keys=True)}" if whole and found is None else found

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 from sqlalchemy import func, select
 
-from persist.db.operations.erasing import SESSION, Erasable, ErasableRows, Erased, Key, Values, equal, holding
+from persist.db.operations.erasing import SESSION, Elsewhere, Erasable, ErasableRows, Erased, Key, Values, equal, holding
 from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.unreadable.cells import OnUnreadable
 from persist.programs.models import agents, bindings, executions, imports, raw_writes, runs, segments, subagents
 from persist.programs.schemas import Isolation
 
@@ -26,6 +27,10 @@ class _Runs(ErasableRows):
             found.append((own,))
         return found
 
+    def again(self, work: UnitOfWork, keys: Sequence[Key], elsewhere: Elsewhere) -> Sequence[Key]:
+        own = work.runtime.scopes.get("run_id")
+        return super().again(work, [key for key in keys if key != (own,)], elsewhere)
+
     def erase(self, work: UnitOfWork, keys: Sequence[Key]) -> Erased:
         own = work.runtime.scopes.get("run_id")
         going = [key for key in keys if key != (own,)]
@@ -33,6 +38,10 @@ class _Runs(ErasableRows):
         files = work.select(named).scalar_one()
         apart = select(func.count()).where(_S.run_id.in_([id for (id,) in going]), _S.isolation == Isolation.FILE)
         lent = work.select(apart).scalar_one()
+        for table in (executions, agents):  # waits for transactions with rows that refer to these; later ones are refused
+            key = [*table.primary_key.columns]
+            held = select(*key).where(table.c.run_id.in_([id for (id,) in going])).order_by(*key).with_for_update()
+            work.found(held, unreadable=OnUnreadable.LEAVE_OUT)
         erased = super().erase(work, going)
         if files:
             erased.kept["files of attachments: they are in the folders of the runs, delete these"] = files

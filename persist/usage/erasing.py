@@ -37,6 +37,7 @@ ERASABLES: tuple[Erasable, ...] = (
             ("scope", "owner"),
             {OWNER: equal(table.c.owner), SESSION: _Prefixed((table.c.scope,), _OF_THINGS)},
             own_streams=False,
+            rooted=False,
         )
         for table in (calls, rollups)
     ),
@@ -47,6 +48,7 @@ ERASABLES: tuple[Erasable, ...] = (
             ("key",),
             {OWNER: _Prefixed((table.c.key,), (Of.OWNER,)), SESSION: _Prefixed((table.c.key,), (Of.INSTANCE,))},
             own_streams=False,
+            rooted=False,
         )
         for table in (spending, budgets)
     ),

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
+import psycopg
 import pytest
 from sqlalchemy import Table, bindparam, create_engine, insert, null, text
 from sqlalchemy.exc import DBAPIError
@@ -17,7 +18,7 @@ from persist.db.dialects.concealing import conceal_values, public_text
 from persist.db.schema.column_types import FreeText, Json
 from persist.db.statements.prepared import Statement
 from persist.db.transactions.repository import Verb
-from persist.errors import Conflict, PersistError, StoreCorrupt
+from persist.errors import Conflict, InvalidValue, PersistError, StoreCorrupt
 from persist.schema.metadata import metadata
 from tests.statemachines.scene import make
 from tests.statemachines.single_call import work_of
@@ -78,6 +79,24 @@ def _insert(tx: Any, table: Table, values: dict[str, Any]) -> None:
         work.run(Statement(insert(table).values({**rest, **given}), silent=True), **values)
 
 
+@pytest.mark.parametrize("backend", ["postgres"])
+@pytest.mark.parametrize("begin", [_own, _host], ids=["own transaction", "transaction of a host"])
+def test_a_value_that_a_server_of_another_language_refuses_is_not_shown(
+    store: Store, database_url: str, begin: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    with psycopg.connect(database_url, autocommit=True) as raw:
+        raw.execute(
+            """CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+            RAISE 'ungültige Eingabesyntax für Typ integer: »%«', NEW.key USING ERRCODE = '22P02'; END $$"""
+        )
+        raw.execute("CREATE TRIGGER refuse BEFORE INSERT ON persist.usage_budgets FOR EACH ROW EXECUTE FUNCTION refuse()")
+    with pytest.raises(InvalidValue) as caught, begin(store, database_url) as tx:
+        tx.usage.budgets.set(f"owner:{SECRET}", "day", 1)
+    assert SECRET not in told(caught.value, caplog)
+    assert "22P02" in str(caught.value)
+
+
 def test_text_that_is_not_utf8_is_not_shown(tmp_path: Any, caplog: pytest.LogCaptureFixture) -> None:
     with Store.open(f"sqlite:///{tmp_path}/state.db") as store:
         make(store)
@@ -112,6 +131,17 @@ def test_what_asyncpg_tells_beside_its_message_is_emptied() -> None:
             'invalid input syntax for type bigint: "a "secret" of two\nlines"',
             'invalid input syntax for type bigint: "…"',
         ),
+        (
+            "22P02",
+            f"ungültige Eingabesyntax für Typ integer: »{SECRET}«",
+            "the text does not have the form of the column's type (SQLSTATE 22P02)",
+        ),
+        ("22003", f"« {SECRET} » est hors limites", "the number is out of range (SQLSTATE 22003)"),
+        ("22023", f"無効な値「{SECRET}」", "the value is not valid (SQLSTATE 22023)"),
+        ("22003", f'value "{SECRET}" is out of range', 'value "…" is out of range'),
+        ("22P02", 'invalid input syntax for type bigint: "größer"', 'invalid input syntax for type bigint: "…"'),
+        ("22000", f"invalid input for query argument $1: '{SECRET}'", 'invalid input for query argument $1: "…"'),
+        ("22001", "value too long for type character varying(5)", "value too long for type character varying(5)"),
         ("22021", 'invalid byte sequence for encoding "UTF8": 0xff', 'invalid byte sequence for encoding "UTF8": 0xff'),
         ("23505", 'duplicate key value violates "pk"\nDETAIL:  Key (id)=(x) exists.', 'duplicate key value violates "pk"'),
         ("", "Could not decode to UTF-8 column 'a' with text 'b\nc'", "Could not decode to UTF-8 column 'a'"),

@@ -2,7 +2,8 @@
 
 Postgres tells the row that it refused in the DETAIL of an error, and the line of JSON that it was reading in its CONTEXT.
 SQLAlchemy adds the parameters of the statement. SQLite's driver adds the text that is not UTF-8. The errors keep their class,
-their SQLSTATE and the first line of their message; a debugger finds the rest in psycopg's `diag`.
+their SQLSTATE and the first line of their message; a debugger finds the rest in psycopg's `diag`. What a server says of a refused
+value in another language than English is replaced by what its SQLSTATE says: only of English it is known how a value is quoted.
 """
 
 import re
@@ -13,14 +14,27 @@ from sqlalchemy import exc
 
 _DRIVERS = ("psycopg.", "asyncpg.", "sqlite3", "sqlalchemy.dialects.")
 _NOT_UTF8 = re.compile(r"(Could not decode to UTF-8 column '[^']*') with text .*", re.DOTALL)
-_QUOTED = re.compile('".*"', re.DOTALL)
+_QUOTED = re.compile("[\"'].*[\"']", re.DOTALL)  # asyncpg quotes values as Python does
 _BAD_VALUE, _BAD_ENCODING = "22", ("22021", "22P05")
+
+
+_REFUSED = {
+    "22001": "the text is too long for its column",
+    "22003": "the number is out of range",
+    "22007": "the text is no date or time",
+    "22008": "the date or time is out of range",
+    "22P02": "the text does not have the form of the column's type",
+}
+"""By SQLSTATE, what a server says of a value that it refuses."""
 
 
 def public_text(text: str, state: str = "") -> str:
     """The first line of a driver's message, without a value of the caller's. `state`: the SQLSTATE, if there is one."""
     if state.startswith(_BAD_VALUE) and state not in _BAD_ENCODING:
-        text = _QUOTED.sub('"…"', text)  # "invalid input syntax for type bigint", and then the value
+        text = _QUOTED.sub('""', text)  # "invalid input syntax for type bigint", and then the value
+        if not text.isascii():  # in another language, which may have quoted it in its own way
+            text = f"{_REFUSED.get(state, 'the value is not valid')} (SQLSTATE {state})"
+        text = text.replace('""', '"…"')
     return _NOT_UTF8.sub(r"\1", text.strip()).partition("\n")[0]
 
 

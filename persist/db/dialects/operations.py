@@ -77,6 +77,13 @@ class DatabaseOperations(ABC):
         """The database role of the caller if it sees some rows of one of these tables alone; None if it sees all."""
         return None
 
+    def writers(self, ask: Ask) -> frozenset[str]:
+        """The other transactions that have written or locked a row and are not over yet, each by a name of its own.
+
+        Empty where a transaction that may write has locked the whole database.
+        """
+        return frozenset()
+
     @abstractmethod
     def references(self, ask: Ask, tables: Iterable[Table]) -> Iterator[Problem]:
         """Find rows whose foreign key refers to a missing row."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, Table, delete, or_, select, tuple_, union
+from sqlalchemy import ColumnElement, Select, Table, delete, literal, or_, select, tuple_, union
 
 from persist.db.changes.event_streams import place_of
 from persist.db.operations.bounded_deletion import Condition, delete_rows
@@ -32,6 +32,7 @@ SOME = 1000
 
 Key = tuple[str, ...]
 Values = Sequence[str]
+Elsewhere = Mapping[str, tuple[tuple[str, ...], Sequence[tuple[Any, ...]]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +64,14 @@ class Erased:
     rows       how many rows, by table
     elsewhere  keys of erased rows whose events may be in streams of others: by table, with the columns of the key
     kept       what stays although it was found: how many, by the reason
+    more       further things of this kind that go with these, such as forks that were made since the plan
     then       what is to be changed of others afterwards, which is logged as any change
     """
 
     rows: Counter[str] = field(default_factory=Counter)
     elsewhere: dict[str, tuple[tuple[str, ...], list[Key]]] = field(default_factory=dict)
     kept: Counter[str] = field(default_factory=Counter)
+    more: list[Key] = field(default_factory=list)
     then: Callable[[UnitOfWork], object] | None = None
 
 
@@ -103,6 +106,8 @@ class Erasable(ABC):
     """The column that names another thing of this kind, with which this one goes, such as what a fork was taken from."""
     survivors: frozenset[str] = frozenset()
     """Tables of which rows may stay although events of them are in the streams of erased things, because others show them."""
+    rooted = True
+    """Whether a thing begins with a row of its own, which says whose it is. One that begins while others are erased stays."""
     batch = 100
     """How many things one transaction erases."""
 
@@ -151,6 +156,10 @@ class Erasable(ABC):
         """Things as those of `also` that a logged change of such a thing names, be it of a row that was deleted since."""
         return {}
 
+    def again(self, work: UnitOfWork, keys: Sequence[Key], elsewhere: Elsewhere) -> Sequence[Key]:
+        """Erased things that have rows again, which others were writing during the erasure. `elsewhere`: as in Erased."""
+        return self.find(work, SESSION, [id for (id,) in keys]) if len(self.key) == 1 else []
+
     def check(self, work: UnitOfWork, keys: Sequence[Key]) -> None:
         """Raise a PersistError if these things cannot be erased as things are, before anything is."""
         return
@@ -186,13 +195,20 @@ class ErasableRows(Erasable):
         below: Sequence[Dependent] = (),
         *,
         own_streams: bool = True,
+        rooted: bool = True,
     ) -> None:
-        self.table, self.key, self.by, self.own_streams = table, key, by, own_streams
+        self.table, self.key, self.by, self.own_streams, self.rooted = table, key, by, own_streams, rooted
         self._below = below
 
     def left(self, ids: Values) -> Sequence[Select[Any]]:
         columns = [one.named_in for one in self._below if one.named_in is not None] if len(self.key) == 1 else []
         return [select(column).where(column.in_(ids)) for column in columns]
+
+    def again(self, work: UnitOfWork, keys: Sequence[Key], elsewhere: Elsewhere) -> Sequence[Key]:
+        ids = self._ids(keys)
+        places = [(self.table, self._these(keys)), *((below.table, below.of(ids)) for below in self._below)]
+        some = (select(literal(1).label("one")).select_from(table).where(condition).limit(1) for table, condition in places)
+        return keys if any(work.found(query) for query in some) else ()
 
     def erase_some(self, work: UnitOfWork, keys: Sequence[Key], at: int) -> tuple[Counter[str], int | None]:
         ids = self._ids(keys)

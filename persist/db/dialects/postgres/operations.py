@@ -59,6 +59,13 @@ _ROW_SECURITY = """
     SELECT current_user::text
     FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
     WHERE n.nspname = :schema AND c.relname = ANY(:names) AND row_security_active(c.oid) LIMIT 1"""
+_WRITERS = """
+    SELECT DISTINCT l.virtualtransaction
+    FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_class c ON c.oid = l.relation
+    JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+    WHERE n.nspname = :schema AND c.relkind IN ('r', 'p') AND l.locktype = 'relation'
+      AND l.mode IN ('RowShareLock', 'RowExclusiveLock') AND l.granted AND l.pid IS DISTINCT FROM pg_backend_pid()
+      AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())"""
 _SEQUENCES = """
     SELECT t.relname, a.attname, s.oid::regclass::text,
            CASE WHEN has_sequence_privilege(s.oid, 'USAGE, SELECT') THEN coalesce(pg_sequence_last_value(s.oid), 0) END
@@ -130,6 +137,9 @@ class PostgresOperations(DatabaseOperations):
         query = text(_ROW_SECURITY).bindparams(schema=self._dialect.schema, names=[table.name for table in tables])
         role: str | None = ask(query).scalar()
         return role
+
+    def writers(self, ask: Ask) -> frozenset[str]:
+        return frozenset(self._of_schema(ask, _WRITERS).scalars())
 
     # -- problems
 
