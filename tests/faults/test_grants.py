@@ -114,8 +114,10 @@ def test_who_watches_reads_the_log_and_no_row(granted: dict[RoleKind, str]) -> N
         store.workflows.runs.create("triage", **ABOUT, id="r")
     with Store.open(granted[RoleKind.WATCHER], read_only=True) as store:
         assert [event.type for event in store.watch("workflow:r", timeout=0)] == ["run.created"]
-        with store.read() as tx, pytest.raises(NotPermitted):
-            tx.workflows.runs.list()
+        with store.read() as tx:
+            assert tx.events.consumers.list() == []
+            with pytest.raises(NotPermitted):
+                tx.workflows.runs.list()
 
 
 def test_tables_of_later_upgrades_are_included(granted: dict[RoleKind, str]) -> None:

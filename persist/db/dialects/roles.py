@@ -68,7 +68,8 @@ def grants(kind: RoleKind, role: str, *, owner: str, schema: str, versions: Sequ
         return [made, f"CREATE SCHEMA IF NOT EXISTS {where} AUTHORIZATION {to};", f"ALTER SCHEMA {where} OWNER TO {to};"]
     if kind is RoleKind.WATCHER:
         tables = ", ".join(f"{where}.{quoted(table)}" for table in (*versions, *log))
-        return [made, f"GRANT USAGE ON SCHEMA {where} TO {to};", f"GRANT SELECT ON {tables} TO {to};"]
+        numbers = f"GRANT SELECT ON ALL SEQUENCES IN SCHEMA {where} TO {to};"  # how far positions are
+        return [made, f"GRANT USAGE ON SCHEMA {where} TO {to};", f"GRANT SELECT ON {tables} TO {to};", numbers]
     rights, sequences, later = _RIGHTS[kind], _SEQUENCES[kind], f"ALTER DEFAULT PRIVILEGES FOR ROLE {of} IN SCHEMA {where} GRANT"
     return [
         made,
