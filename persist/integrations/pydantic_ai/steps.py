@@ -74,8 +74,10 @@ class PersistStepStore:
 
     async def list_runs(self, *, parent_run_id: str | None = None, conversation_id: str | None = None) -> list[RunRecord]:
         """The runs with this parent and of this conversation, as far as these are given, the one started first first."""
-        filters = {"parent_id": parent_run_id, "conversation_id": conversation_id}
-        return [_run(found) for found in await self._calls.read(lambda work: HistoryRuns(work).started(**filters))]
+        runs = await self._calls.read(
+            lambda work: HistoryRuns(work).started(parent_id=parent_run_id, conversation_id=conversation_id)
+        )
+        return [_run(found) for found in runs]
 
     async def append_event(self, event: StepEvent) -> None:
         """Append an event, unless the run has one with its idempotency key."""
