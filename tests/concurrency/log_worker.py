@@ -111,7 +111,7 @@ def on(url: str, streams: str) -> None:
 
 
 def trim(url: str, streams: str) -> None:
-    left, delete = int(streams), trimming.trim
+    left, delete = int(streams), trimming.trim_each
 
     def counted(*arguments: Any, **options: Any) -> int:
         nonlocal left
@@ -120,7 +120,7 @@ def trim(url: str, streams: str) -> None:
         left -= 1
         return delete(*arguments, **options)
 
-    with mock.patch.object(repository, "trim", counted):
+    with mock.patch.object(repository, "trim_each", counted):
         command_line(["events", "trim", "--keep", "0", "--url", url])
 
 

@@ -49,8 +49,7 @@ def role(empty_postgres_url: str) -> Iterator[Role]:
 
 def _drop(url: str, name: str) -> None:
     with psycopg.connect(url) as raw:
-        raw.execute(sql.SQL("DROP OWNED BY {} CASCADE").format(sql.Identifier(name)))
-        raw.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(name)))
+        raw.execute(sql.SQL("DROP OWNED BY {0} CASCADE; DROP ROLE {0}").format(sql.Identifier(name)))
 
 
 def new_name(kind: str) -> str:
@@ -114,10 +113,9 @@ def test_who_watches_reads_the_log_and_no_row(granted: dict[RoleKind, str]) -> N
         store.workflows.runs.create("triage", **ABOUT, id="r")
     with Store.open(granted[RoleKind.WATCHER], read_only=True) as store:
         assert [event.type for event in store.watch("workflow:r", timeout=0)] == ["run.created"]
-        with store.read() as tx:
-            assert tx.events.consumers.list() == []
-            with pytest.raises(NotPermitted):
-                tx.workflows.runs.list()
+        assert store.events.consumers.list() == []
+        with store.read() as tx, pytest.raises(NotPermitted):
+            tx.workflows.runs.list()
 
 
 def test_tables_of_later_upgrades_are_included(granted: dict[RoleKind, str]) -> None:
