@@ -45,6 +45,8 @@ _NAMED = or_(
     exists().where(_S.last_msg_id == _M.id),
     exists().where(_I.message_id == _M.id),
 )
+_NAMING = (_I.sender, _I.recipient, exchange_cursors.c.owner, transitions.c.entity_id)
+"""Columns that name a session or a branch, also one that is gone."""
 
 
 class _Sessions(Erasable):
@@ -57,8 +59,7 @@ class _Sessions(Erasable):
     batch = 10
 
     def left(self, ids: Values) -> Sequence[Select[Any]]:
-        alone = (_I.sender, _I.recipient, exchange_cursors.c.owner, transitions.c.entity_id)  # of a session, or of a gone branch
-        named = [select(column).where(column.in_(ids), ~exists().where(_B.id == column)) for column in alone]
+        named = [select(column).where(column.in_(ids), ~exists().where(_B.id == column)) for column in _NAMING]
         return [select(_B.session_id).where(_B.session_id.in_(ids)), *named]
 
     def leads(self, work: UnitOfWork, keys: Sequence[Key]) -> dict[str, list[str]]:
@@ -80,7 +81,7 @@ class _Sessions(Erasable):
         found = {*super().again(work, keys, elsewhere)}
         _, people = elsewhere.get(exchange_cursors.name, ((), ()))
         for part in in_parts([owner for (owner,) in people], _PART):
-            for column in (_I.sender, _I.recipient, exchange_cursors.c.owner, transitions.c.entity_id):
+            for column in _NAMING:
                 found |= {tuple(row) for row in _rows(work, select(column).where(column.in_(part)).distinct())}
         return sorted(found)
 

@@ -182,7 +182,7 @@ class Erasure:
 
     def _erase(self, run: Run, keys: Sequence[str]) -> Sequence[str]:
         """Erase these parts, and what others wrote during that; the keys of all parts."""
-        parts = [part for part in run(partial(marks.parts, id=self.mark.id), writes=False) if part.kind != marks.SESSIONS]
+        parts = self._parts(run)
         shared = {part.key for part in parts if not self._kind(part).by}
         late = [key for key in keys if key not in shared]
         done = self._erase_rows(run, late, 0, keys)
@@ -195,7 +195,7 @@ class Erasure:
                 late = look_again(run, self.store, self.mark.id, late, {})
         # last: what the others delete names these no more
         self._erase_rows(run, [key for key in keys if key in shared], done + 1, keys)
-        parts = [part for part in run(partial(marks.parts, id=self.mark.id), writes=False) if part.kind != marks.SESSIONS]
+        parts = self._parts(run)
         self._tell("the log of events", len(keys) + 1, keys)
         self._out_of_log(run, parts)
         names = sorted({name for by, name in self.mark.selectors.items() if by in _NAMES})
@@ -204,6 +204,10 @@ class Erasure:
                 pass
         self.step(run, partial(self._out_of_quarantine, parts=parts))
         return keys
+
+    def _parts(self, run: Run) -> list[Part]:
+        """The parts with rows, as they are written down by now."""
+        return [part for part in run(partial(marks.parts, id=self.mark.id), writes=False) if part.kind != marks.SESSIONS]
 
     def _erase_rows(self, run: Run, chosen: Sequence[str], done: int, keys: Sequence[str]) -> int:
         """Erase some of the parts; how many parts are done then."""

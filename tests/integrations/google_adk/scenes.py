@@ -1,5 +1,6 @@
 """Events and sessions that the tests of Google ADK's services share."""
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from google.adk.events.event import Event
@@ -8,8 +9,11 @@ from google.adk.sessions.base_session_service import BaseSessionService, GetSess
 from google.adk.sessions.session import Session
 from google.genai import types
 
+from persist.integrations.google_adk import PersistArtifactService, PersistMemoryService, PersistSessionService
+
 APP, USER, ID = "app", "maria", "talk"
 NAMES: dict[str, Any] = {"app_name": APP, "user_id": USER}
+FILE = {**NAMES, "session_id": ID, "filename": "f.txt"}
 
 
 def event(text: str = "hi", delta: dict[str, Any] | None = None, **fields: Any) -> Event:
@@ -30,3 +34,21 @@ async def get(service: BaseSessionService, id: str = ID, user: str = USER, **win
 
 def said(session: Session) -> list[str]:
     return [part.text or "" for one in session.events if one.content for part in one.content.parts or ()]
+
+
+def spoiled_reads(
+    sessions: PersistSessionService,
+    artifacts: PersistArtifactService,
+    memories: PersistMemoryService,
+    do: Callable[[Awaitable[Any]], Any],
+    execute: Callable[[str], int],
+    text: str,
+) -> list[Any]:
+    """The calls that read an event, a memory and a file, after the text was put in the place of what was stored of each."""
+    session = do(create(sessions))
+    do(sessions.append_event(session, event("hello")))
+    do(memories.add_session_to_memory(session))
+    do(artifacts.save_artifact(**FILE, artifact=types.Part(text="x")))
+    for column in ("app_session_events SET data", "app_memories SET entry", "app_artifact_versions SET part"):
+        assert execute(f"UPDATE {column} = '{text}'") == 1
+    return [get(sessions), memories.search_memory(**NAMES, query="hello"), artifacts.load_artifact(**FILE)]

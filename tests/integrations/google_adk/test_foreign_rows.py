@@ -13,12 +13,11 @@ from persist.cli import main
 from persist.errors import InvalidValue, StoreCorrupt
 from persist.integrations.google_adk import PersistArtifactService, PersistMemoryService, PersistSessionService
 from tests.integrations.google_adk.conftest import Do
-from tests.integrations.google_adk.scenes import APP, ID, NAMES, USER, create, event, get
+from tests.integrations.google_adk.scenes import APP, FILE, ID, NAMES, USER, create, event, get, spoiled_reads
 
 Execute = Callable[[str], int]
 
 NO_JSON = {"cut": "{", "empty": "", "deep": "[" * 5000}
-FILE = {**NAMES, "session_id": ID, "filename": "f.txt"}
 
 
 @pytest.mark.parametrize("bad", NO_JSON)
@@ -37,14 +36,7 @@ def test_a_state_that_is_no_json(sessions: PersistSessionService, do: Do, execut
 def test_texts_nested_too_deep(
     sessions: PersistSessionService, artifacts: PersistArtifactService, memories: PersistMemoryService, do: Do, execute: Execute
 ) -> None:
-    session = do(create(sessions))
-    do(sessions.append_event(session, event("hello")))
-    do(memories.add_session_to_memory(session))
-    do(artifacts.save_artifact(**FILE, artifact=types.Part(text="x")))
-    for column in ("app_session_events SET data", "app_memories SET entry", "app_artifact_versions SET part"):
-        assert execute(f"UPDATE {column} = '{'[' * 5000}'") == 1
-    calls: list[Any] = [get(sessions), memories.search_memory(**NAMES, query="hello"), artifacts.load_artifact(**FILE)]
-    for call in calls:
+    for call in spoiled_reads(sessions, artifacts, memories, do, execute, "[" * 5000):
         with pytest.raises(StoreCorrupt, match="cannot be read as"):
             do(call)
 

@@ -10,10 +10,9 @@ from google.genai import types
 from persist.errors import InvalidValue, StoreCorrupt
 from persist.integrations.google_adk import PersistArtifactService, PersistMemoryService, PersistSessionService
 from tests.integrations.google_adk.conftest import Do
-from tests.integrations.google_adk.scenes import APP, ID, NAMES, create, event, get
+from tests.integrations.google_adk.scenes import APP, FILE, create, event, get, spoiled_reads
 from tests.integrations.telling import SECRET, require_silence
 
-FILE = {**NAMES, "session_id": ID, "filename": "f.txt"}
 UNREADABLE = {
     "a value": json.dumps({"author": [SECRET], "content": [SECRET], "text": [SECRET], "inline_data": SECRET}),
     "cut": f'["{SECRET}",',
@@ -30,14 +29,7 @@ def test_what_cannot_be_read_is_not_told(
     bad: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    session = do(create(sessions))
-    do(sessions.append_event(session, event("hello")))
-    do(memories.add_session_to_memory(session))
-    do(artifacts.save_artifact(**FILE, artifact=types.Part(text="x")))
-    for column in ("app_session_events SET data", "app_memories SET entry", "app_artifact_versions SET part"):
-        assert execute(f"UPDATE {column} = '{UNREADABLE[bad]}'") == 1
-    calls: list[Any] = [get(sessions), memories.search_memory(**NAMES, query="hello"), artifacts.load_artifact(**FILE)]
-    for call in calls:
+    for call in spoiled_reads(sessions, artifacts, memories, do, execute, UNREADABLE[bad]):
         with pytest.raises(StoreCorrupt, match="cannot be read as") as caught:
             do(call)
         require_silence(caught, caplog)
