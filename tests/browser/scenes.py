@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import urlsplit
 
-from playwright.sync_api import Browser, Locator, Page, Playwright
+from playwright.sync_api import Browser, Locator, Page, Playwright, expect
 
 from examples.chat_server.scripted_model import TOUR
 from persist import Store
@@ -107,7 +107,8 @@ class Window:
         self.session = page.url.partition("#")[2]
 
     def ask(self, text: str, image: Path | None = None) -> None:
-        """Type a question and send it."""
+        """Type a question and send it, as soon as the page lets one be sent."""
+        expect(self.button("Send")).to_be_visible()
         if image is not None:
             self.page.get_by_label("Attach an image").set_input_files(image)
         field = self.page.get_by_label("Message")

@@ -27,15 +27,20 @@ export function Conversation({ id, stored, onChange, onFork }) {
       return send;
     },
   });
+  const [catchingUp, setCatchingUp] = useState(stored.running);
   const { messages, status, error, sendMessage, regenerate, setMessages, resumeStream } = chat;
-  const busy = status === "submitted" || status === "streaming";
+  const busy = catchingUp || status === "submitted" || status === "streaming";
   const last = messages.at(-1);
 
-  // What `resume: true` does, and then a look at what is stored: an answer may end between two requests.
+  // What `resume: true` does, and then a look at what is stored: an answer may end between two requests. Until then the person
+  // can add nothing, which that look would take away again.
   const catchUp = async () => {
-    await resumeStream();
-    const { messages } = await get(`/api/sessions/${id}`);
-    setMessages((shown) => (shown.length > messages.length ? shown : messages)); // unless the next question is there already
+    try {
+      await resumeStream();
+      setMessages((await get(`/api/sessions/${id}`)).messages);
+    } finally {
+      setCatchingUp(false);
+    }
   };
   useEffect(() => {
     if (stored.running) void catchUp();
@@ -88,7 +93,7 @@ function Message({ message, busy, onEdit, onAgain, onFork, ...rest }) {
   return (
     <article className={message.role} data-id={message.id} aria-label={message.role === "user" ? "Question" : "Answer"}>
       {draft === undefined ? (
-        <Parts parts={message.parts} {...rest} />
+        <Parts parts={message.parts} busy={busy} {...rest} />
       ) : (
         <form onSubmit={save}>
           <textarea aria-label="Edited question" value={draft} onChange={(event) => setDraft(event.target.value)} autoFocus />
