@@ -14,6 +14,7 @@ from persist.db.expressions.conditional_insert import insert_where
 from persist.db.expressions.upsert import merging
 from persist.db.statements.prepared import LIMIT, Row, Statement, param
 from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.unreadable.shortened import Shortened
 from persist.db.values.arguments import check_flag
 from persist.db.values.clock import epoch_ms
 from persist.db.values.frozen import construct
@@ -216,7 +217,10 @@ class AgentTasks(Repository):
             total = batch.row(_listed("count", *filters), **values)
             below = batch.rows(_listed("pieces", *given), **values, **page, limit=limit)
         assert total.result is not None
-        return TaskPage(_loaded(rows.result[:limit], below.result), total.result[0], len(rows.result) > limit)
+        shown, parts = rows.result[:limit], below.result
+        if isinstance(rows.result, Shortened):  # the pieces are those of the first tasks, unreadable ones among them
+            parts = [piece for id, *_ in shown for piece in work.rows(_PIECES_BY_ID, row_id=id)]
+        return TaskPage(_loaded(shown, parts), total.result[0], len(rows.result) > limit)
 
     @reads
     def latest(self, *, limit: int = 20, after: str | None = None) -> Page[AgentTask]:

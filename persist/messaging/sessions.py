@@ -9,8 +9,7 @@ from sqlalchemy.sql.expression import ColumnElement
 
 from persist.db.expressions.conditional_insert import insert_where
 from persist.db.expressions.upsert import insert_missing, merging
-from persist.db.schema.column_types import Int64
-from persist.db.statements.prepared import Row, Statement, param
+from persist.db.statements.prepared import LIMIT, Row, Statement, param
 from persist.db.transactions.repository import Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import is_unreadable
@@ -84,7 +83,7 @@ _DELETE = Statement(delete(sessions).where(_S.id == _id))
 @cache
 def _listing(*given: str) -> Statement:
     """The SELECT of a list, with those of the filters `platform`, `active` and `after` that are given."""
-    query = select(*_COLUMNS).order_by(*_newest_first).limit(bindparam("maximum", type_=Int64()))
+    query = select(*_COLUMNS).order_by(*_newest_first).limit(LIMIT)
     if "platform" in given:
         # There are few platforms: reading sessions in index order is faster than finding one platform's and sorting them.
         # coalesce() keeps the planner from using an index on the column.
@@ -118,7 +117,7 @@ class MessagingSessions(Repository):
         filters, after_key = dict(given), values_after(after, _LIST, given)
         if after_key:
             given["after"] = after
-        rows = work.rows(_listing(*given), **filters, **after_key, maximum=limit + 1)
+        rows = work.rows(_listing(*given), **filters, **after_key, limit=limit + 1)
         return Page.of(
             rows, limit, _value, name=_LIST, filters=filters, key=lambda _, item: [epoch_ms(item.last_activity_at), item.id]
         )

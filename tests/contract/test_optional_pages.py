@@ -74,6 +74,45 @@ def test_pages_of_a_list_are_the_list(store: Any, clock: Any) -> None:
                     read(tx, limit=2, after=cursors[other])
 
 
+# A list of each kind whose rows can be spoilt one by one: how it is read, and what of a row to spoil.
+SPOILT: dict[str, tuple[Callable[..., Any], str]] = {
+    "pages": (lambda tx, **page: tx.chat.sessions.list(**page), "chat_sessions SET metadata_json = '[]'"),
+    "pages where a limit is given": (LISTS["workflows.schedules.list"], "workflow_schedules SET context = '[]'"),
+    "pages by statements of their own": (
+        lambda tx, **page: tx.workflows.runs.list_queued(**page),
+        "workflow_runs SET phase_history = '{}'",
+    ),
+    "pages with a literal limit": (
+        lambda tx, **page: tx.workflows.runs.list(status="queued", **page),
+        "workflow_runs SET phase_history = '{}'",
+    ),
+}
+
+
+@pytest.mark.parametrize("unreadable", ["0", "12", "234", "0123", "01234"])
+def test_rows_that_cannot_be_read_neither_shorten_pages_nor_end_them(store: Any, raw: Any, unreadable: str) -> None:
+    ids = [f"n{number}" for number in range(COUNT)]
+    with store.begin() as tx:
+        for id in ids:
+            tx.chat.sessions.create(id=id, agent="build", model=MODEL)
+            tx.workflows.schedules.set(id, workflow_name="w", cron="0 0 * * *")
+            tx.workflows.runs.create("w", trigger_id=id, current_phase="plan", status="queued", id=id)
+    readable = {id for id in ids if id[1] not in unreadable}
+    for name, (read, column) in SPOILT.items():
+        for number in unreadable:
+            raw.rows(f"UPDATE {column} WHERE {'name' if 'schedules' in column else 'id'} = 'n{number}'")
+        with store.read() as tx:
+            sizes: list[int] = []
+            found, after = set(), None
+            while sizes == [] or after is not None:
+                page = read(tx, limit=2, after=after)
+                sizes.append(len(page.items))
+                found |= {getattr(item, "id", None) or item.name for item in page.items}
+                after = page.cursor
+        assert found == readable, name
+        assert sizes == {4: [2, 2], 3: [2, 1], 2: [2], 1: [1], 0: [0]}[len(readable)], name
+
+
 def test_pages_of_budgets_and_of_what_is_used_of_them(store: Any) -> None:
     """They share their cursors."""
     with store.begin() as tx:

@@ -16,6 +16,7 @@ from sqlalchemy import Select, case, func, literal, select
 from persist.db.changes.journal import Journal, ReturningStatement, twin_of
 from persist.db.statements.prepared import CompiledStatement, Row, Statement, StatementCache
 from persist.db.unreadable.rereading import By
+from persist.db.unreadable.shortened import filled_up
 
 R = TypeVar("R")
 _DIVISION_BY_ZERO = "22012"
@@ -200,18 +201,20 @@ class PipelinedBatch(Batch):
         self._sent(wrote)
 
     def _shaped(self, sent: "_Sent") -> Any:
-        by = self._by(sent.statement, sent.shape is list)
+        by = self._by(sent.statement, sent.shape is _all)
         rows = sent.compiled.fetched(sent.answer, self._driver, sent.values, by)
         if sent.twin is not None and self._journal is not None:
             rows, changes = sent.twin.split(rows)
             self._journal.add(changes)
+        if type(rows) is not list:
+            rows = filled_up(rows, sent.values, lambda more: sent.compiled.all(self._driver, more, by))
         return sent.shape(rows)
 
     def lock(self, prepared: Statement, /, **values: Any) -> None:
-        self._add(prepared, values, list, writes=False)
+        self._add(prepared, values, _all, writes=False)
 
     def require(self, requirement: Requirement, /, **values: Any) -> None:
-        self._add(requirement.raising, values, list, writes=False)
+        self._add(requirement.raising, values, _all, writes=False)
 
     def run_required(self, prepared: Statement, requirement: Requirement, /, **values: Any) -> None:
         self._add(prepared, values, len, writes=True)
@@ -228,10 +231,10 @@ class PipelinedBatch(Batch):
         return self._add(prepared, values, _first, writes=True)
 
     def returned_rows(self, prepared: Statement, /, **values: Any) -> Pending[list[Row]]:
-        return self._add(prepared, values, list, writes=True)
+        return self._add(prepared, values, _all, writes=True)
 
     def rows(self, prepared: Statement, /, **values: Any) -> Pending[list[Row]]:
-        return self._add(prepared, values, list, writes=False)
+        return self._add(prepared, values, _all, writes=False)
 
     def row(self, prepared: Statement, /, **values: Any) -> Pending[Row | None]:
         return self._add(prepared, values, _first, writes=False)
@@ -245,6 +248,10 @@ class PipelinedBatch(Batch):
         pending: Pending[R] = Pending()
         self._waiting.append(_Sent(pending, prepared, compiled, values, answer, twin, shape, writes))
         return pending
+
+
+def _all(rows: list[Row]) -> list[Row]:
+    return rows
 
 
 def _first(rows: list[Row]) -> Row | None:

@@ -8,9 +8,6 @@ from persist.db.statements.prepared import LIMIT, Row, Statement
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable, is_unreadable
 
-_LOOKS = (16, 256, 4096, 65_536)
-"""How many rows are read, attempt by attempt, while the first ones are unreadable."""
-
 
 class FirstReadable:
     """An ordered SELECT of which only the first readable row is wanted."""
@@ -26,7 +23,4 @@ class FirstReadable:
         row = work.row(self._first, **values)
         if row is None or not any(map(is_unreadable, row)):
             return row
-        for many in _LOOKS:
-            if rows := work.rows(self._some, limit=many, **values):
-                return rows[0]
-        return None
+        return next(iter(work.rows(self._some, limit=1, **values)), None)

@@ -19,6 +19,7 @@ from persist.db.transactions.transaction_events import NO_EVENTS, TransactionEve
 from persist.db.transactions.writer_mark import mark, unmark
 from persist.db.unreadable.cells import OnUnreadable, Unreadable, without_unreadable
 from persist.db.unreadable.rereading import By
+from persist.db.unreadable.shortened import filled_up
 from persist.db.values.arguments import check_body, required_label
 from persist.db.values.json import Json, JsonText, check_object, encode
 from persist.errors import StoreForked, TransactionAborted
@@ -187,8 +188,9 @@ class UnitOfWork:
     # -- prepared statements
 
     def rows(self, prepared: Statement, **values: Any) -> list[Row]:
-        """Every row of a prepared SELECT, decoded."""
-        return self._all(prepared, values)
+        """Every row of a prepared SELECT, decoded. Unreadable rows that are left out do not count for its `limit`."""
+        rows = self._all(prepared, values)
+        return rows if type(rows) is list else filled_up(rows, values, lambda more: self._all(prepared, more))
 
     def _all(self, prepared: Statement, values: Mapping[str, Any]) -> list[Row]:
         by = self.by(prepared.unreadable)
@@ -207,13 +209,11 @@ class UnitOfWork:
         driver = self.transaction.driver
         if driver is not None:
             return self.runtime.prepared[prepared].one(driver, values, by)
-        found = self._fetched(prepared.statement, values, by)
-        return found[0] if found else None
+        return next(iter(self._fetched(prepared.statement, values, by)), None)
 
     def expected_rows(self, prepared: Statement, **values: Any) -> int | None:
         """How many rows the planner expects of a prepared SELECT; None if it does not say, or in a caller's transaction."""
-        driver = self.transaction.driver
-        if driver is None:
+        if (driver := self.transaction.driver) is None:
             return None
         compiled = self.runtime.prepared[prepared]
         return self.runtime.dialect.tables.expected_rows(driver, compiled.sql, compiled.args(values))

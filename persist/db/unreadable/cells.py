@@ -2,7 +2,7 @@
 
 What happens to such a row depends on the caller:
 
-- Lists of a verb that reads leave the row out and log a warning.
+- Lists of a verb that reads leave the row out and log a warning. One with a limit goes on to the next readable row.
 - Where one row is read, and in a verb that writes, an `Unreadable` replaces the cell. The verb succeeds, and may end or replace
   the row, unless it uses the cell or would return it: that raises `UnreadableRow`. An UPDATE that would write the cell back to
   its own column leaves that column alone.
@@ -24,6 +24,7 @@ from sqlalchemy.types import TypeDecorator, TypeEngine
 
 from persist.db.schema.instants import Instant
 from persist.db.sqlalchemy_private import updated_values
+from persist.db.unreadable.shortened import Shortened
 from persist.errors import InvalidValue, UnreadableRow
 
 log = logging.getLogger("persist")
@@ -158,8 +159,9 @@ class Cells:
                 carried += [cell for cell in cells if type(cell) is Unreadable]
             if unreadable is None:
                 found.append(cells)
-        self._report(refused, left_out=unreadable is OnUnreadable.LEAVE_OUT)
-        return found
+        leaves_out = unreadable is OnUnreadable.LEAVE_OUT
+        self._report(refused, left_out=leaves_out)
+        return Shortened(found, len(refused)) if leaves_out else found
 
     def unknown(self) -> UnreadableRow:
         """The error for a writing statement: it is not run again, so the row and the column stay unknown."""

@@ -1,14 +1,14 @@
 """Program runs: creating, listing, finishing and resuming them."""
 
 import secrets
-from collections.abc import Sequence
 from datetime import timedelta
-from functools import cache
+from functools import cache, partial
 from typing import Any, Literal
 
-from sqlalchemy import bindparam, insert, literal_column, select, tuple_, update
+from sqlalchemy import bindparam, insert, select, tuple_, update
 
 from persist.db.changes.batch import Pending
+from persist.db.operations.literal_limits import limit_of, page_rows
 from persist.db.schema.base import VERSION_TABLE
 from persist.db.schema.column_types import Label, SqlSeconds
 from persist.db.statements.prepared import Row, Statement, param
@@ -115,8 +115,7 @@ class ProgramRuns(Repository):
         filters = {"status": word}
         values: dict[str, object] = {} if word is None else {"status": word}
         values |= values_after(after, _LIST, filters)
-        statement = _page(filtered=word is not None, after=after is not None, rows=_rows_for(limit))
-        rows = self._work.rows(statement, **values)
+        rows = page_rows(self._work, partial(_page, filtered=word is not None, after=after is not None), limit, values)
         return Page.of(rows, limit, run_value, name=_LIST, filters=filters, key=_key)
 
     @writes
@@ -219,20 +218,12 @@ def _written(written: Pending[Row | None]) -> ProgramRun:
     return run_value(written.result)
 
 
-_PAGES: Sequence[int] = (21, 101, 1001)
-
-
-def _rows_for(limit: int) -> int:
-    """The page size plus one row, which tells that there is another page."""
-    return next(rows for rows in _PAGES if rows > limit)
-
-
 @cache
-def _page(*, filtered: bool, after: bool, rows: int) -> Statement:
+def _page(rows: int | None, *, filtered: bool, after: bool) -> Statement:
     query = select(*COLUMNS).where(_R.started_at.is_not(None)).order_by(_R.started_at.desc(), _R.id.desc())
     if filtered:
         query = query.where(_R.status == param("status"))
     if after:
         last = tuple_(bindparam("after_at", type_=SqlSeconds()), bindparam("after_id", type_=Label()))
         query = query.where(tuple_(_R.started_at, _R.id) < last)
-    return Statement(query.limit(literal_column(str(rows))))
+    return Statement(query.limit(limit_of(rows)))

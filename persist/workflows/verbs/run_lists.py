@@ -7,12 +7,13 @@ that a rare status costs as little as a frequent one.
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache
+from functools import cache, partial
 from typing import Any, TypeVar
 
-from sqlalchemy import Select, bindparam, cast, func, literal_column, select, tuple_, union_all
+from sqlalchemy import Select, bindparam, cast, func, select, tuple_, union_all
 from sqlalchemy.sql.elements import ColumnElement
 
+from persist.db.operations.literal_limits import limit_of, page_rows
 from persist.db.schema.column_types import Float64, IsoMs, Label
 from persist.db.statements.prepared import LIMIT, Row, Statement, among, param
 from persist.db.transactions.bounded_counts import BoundedCount
@@ -34,8 +35,6 @@ MOST_COUNTED = 10_000
 _R, _E = runs.c, executions.c
 _FIELDS = tuple(WorkflowRunSummary.model_fields)
 _USED = ("total_tokens", "cost_usd")
-_PAGE_ROWS = (21, 51, 101, 1001)
-"""Common page sizes plus one row, which tells that there is another page."""
 _PHASES = excerpt(_R.phase_history, "phase", "timestamp", optional=("status", "success"))
 """The short fields of each phase; entries of up to 64 KiB are read only by `get`."""
 _STORED = tuple(_PHASES.label(name) if name == _R.phase_history.name else _R[name] for name in _FIELDS if name not in _USED)
@@ -93,17 +92,17 @@ def page(work: UnitOfWork, filters: Filters, limit: int, after: str | None, make
     """One page, newest started first; `make` turns a row into an item."""
     limit = check_limit(limit)
     values = filters.values if after is None else filters.values | values_after(after, _LIST, filters.plain())
-    statement = page_statement(
-        filters.statuses,
+    statement = partial(
+        page_statement,
+        statuses=filters.statuses,
         named=filters.given("workflow_name"),
         triggered=filters.given("trigger_id"),
         since=filters.given("since"),
         failed=filters.given("failure_kind"),
         of_parent=filters.given("parent_run_id"),
         after=after is not None,
-        rows=next(rows for rows in _PAGE_ROWS if rows > limit),
     )
-    rows = work.rows(statement, **values)
+    rows = page_rows(work, statement, limit, values)
     return Page.of(
         rows, limit, make, name=_LIST, filters=filters.plain(), key=lambda _, item: [epoch_ms(item.started_at), item.id]
     )
@@ -165,15 +164,15 @@ def _shown() -> Select[Any]:
 
 @cache
 def page_statement(
-    statuses: int, *, named: bool, triggered: bool, since: bool, failed: bool, of_parent: bool, after: bool, rows: int
+    rows: int | None, *, statuses: int, named: bool, triggered: bool, since: bool, failed: bool, of_parent: bool, after: bool
 ) -> Statement:
     """The newest runs, for a number of statuses (parameters status_0 …) and the other filters that are given.
 
-    `rows` is a literal in the statement: Postgres cannot know that a parameter is small, and would plan anew each time.
+    `rows`: see persist.db.operations.literal_limits.
     """
 
     def newest(status: str | None, query: Select[Any]) -> Select[Any]:
-        query = query.order_by(_R.started_at.desc(), _R.id.desc()).limit(literal_column(str(rows)))
+        query = query.order_by(_R.started_at.desc(), _R.id.desc()).limit(limit_of(rows))
         if status is not None:
             query = query.where(_R.status == param(status))
         if named:
@@ -199,7 +198,7 @@ def page_statement(
     heads = [newest(f"status_{number}", key).subquery() for number in range(statuses)]
     merged = union_all(*[select(*head.c) for head in heads]).subquery()
     latest = select(*merged.c).order_by(merged.c.started_at.desc(), merged.c.id.desc())
-    return _with_usage(latest.limit(literal_column(str(rows))))
+    return _with_usage(latest.limit(limit_of(rows)))
 
 
 def _failed() -> tuple[ColumnElement[bool], ...]:

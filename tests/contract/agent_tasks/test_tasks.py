@@ -79,6 +79,18 @@ def test_pages_keep_the_order_and_the_total(store: Any) -> None:
         assert len(tasks.latest(limit=3, after=latest.cursor).items) == 2
 
 
+def test_a_page_goes_on_behind_a_task_that_cannot_be_read(store: Any, raw: Any) -> None:
+    with store.begin() as tx:
+        for id in "abcd":
+            save(tx, "ann", id, part(-1, id.encode()), status_key=id)
+    raw.rows("UPDATE agent_task_records SET created_at = 9000000000000000000 WHERE task_id = 'c'")
+    with store.read() as tx:
+        page = tx.agent_tasks.tasks.list("ann", limit=2)
+        assert ([(one.task.task_id, one.pieces[0].data) for one in page.items], page.more) == ([("d", b"d"), ("b", b"b")], True)
+        rest = tx.agent_tasks.tasks.list("ann", limit=2, after=("b", "b"))
+        assert ([one.task.task_id for one in rest.items], rest.more) == (["a"], False)
+
+
 def test_what_is_refused_leaves_nothing(store: Any) -> None:
     wrong: list[dict[str, Any]] = [
         {"pieces": [part(-1), part(-1)]},
