@@ -8,6 +8,7 @@ from datetime import timedelta
 from hashlib import sha256
 from io import BytesIO
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ from tests.contract.blobs.body_stores import MemoryBlobStore
 from tests.contract.conftest import Raw
 from tests.contract.faces import every_way
 
-LARGE = b"".join(number.to_bytes(4, "big") for number in range(18 * PIECE // 4))
+LARGE = Random(18).randbytes(18 * PIECE)
 DIGEST = sha256(LARGE).hexdigest()
 
 

@@ -15,19 +15,23 @@ from persist.db.dialects.operations import Catalog, Definition
 from persist.db.dialects.sqlite.ddl_text import closing_bracket, plain
 from persist.db.schema.base import SCHEMA_TOKEN
 
-Run = Callable[..., Sequence[Any]]
-"""`run(sql, **values)` executes a statement and returns its rows."""
+Run = Callable[[str], Sequence[Any]]
+"""`run(sql)` executes a statement and returns its rows."""
 
 _TABLES = "SELECT name, sql FROM sqlite_master WHERE type = 'table' AND substr(name, 1, 7) <> 'sqlite_'"
-_COLUMNS = 'SELECT name, type, "notnull", dflt_value, pk FROM pragma_table_xinfo(:of)'
+_COLUMNS = f'SELECT t.name, c.name, c.type, c."notnull", c.dflt_value, c.pk FROM ({_TABLES}) t, pragma_table_xinfo(t.name) c'
 _REFERENCES = (
-    'SELECT id, "table", "from", coalesce("to", \'\'), on_update, on_delete FROM pragma_foreign_key_list(:of) ORDER BY id, seq'
+    'SELECT t.name, f.id, f."table", f."from", coalesce(f."to", \'\'), f.on_update, f.on_delete'
+    f" FROM ({_TABLES}) t, pragma_foreign_key_list(t.name) f ORDER BY t.name, f.id, f.seq"
 )
 _INDEXES = (
-    'SELECT i.name, i."unique", i.origin, m.sql FROM pragma_index_list(:of) i'
-    " LEFT JOIN sqlite_master m ON m.type = 'index' AND m.name = i.name"
+    'SELECT t.name, i.name, i."unique", i.origin, m.sql'
+    f" FROM ({_TABLES}) t, pragma_index_list(t.name) i LEFT JOIN sqlite_master m ON m.type = 'index' AND m.name = i.name"
 )
-_INDEX_COLUMNS = "SELECT name FROM pragma_index_info(:of) ORDER BY seqno"
+_UNIQUE_COLUMNS = (
+    f"SELECT i.name, c.name FROM ({_TABLES}) t, pragma_index_list(t.name) i, pragma_index_info(i.name) c"
+    " WHERE i.origin = 'u' ORDER BY i.name, c.seqno"
+)
 _LITERAL = re.compile(r"('(?:[^']|'')*')")
 _CHECK = re.compile(r"\bCHECK\s*\(", re.IGNORECASE)
 _OPTIONS = ("AUTOINCREMENT", "WITHOUT ROWID", "STRICT")
@@ -39,17 +43,22 @@ def read_catalog(run: Run) -> dict[tuple[str, str, str], Definition]:
     for table, sql in run(_TABLES):
         # persist names every primary key constraint; other programs usually do not
         facts["table", table, ""] = Definition("", f"pk_{table}" if f"CONSTRAINT pk_{table} " in sql else "")
-        for name, kind, not_null, default, key in run(_COLUMNS, of=table):
-            rest = ("NOT NULL " if not_null else "") + (f"DEFAULT {default}" if default is not None else "")
-            facts["column", table, name] = Definition(f"{kind.upper()}{f' key {key}' if key else ''}", rest.strip())
-        for constraint in (*_references(run, table), *_checks(sql), *_options(sql)):
+        for constraint in (*_checks(sql), *_options(sql)):
             facts["constraint", table, constraint] = Definition(constraint)
-        for name, unique, origin, definition in run(_INDEXES, of=table):
-            if origin == "c":
-                facts["unique index" if unique else "index", table, name] = Definition(plain(definition or ""))
-            elif origin == "u":
-                columns = ", ".join(str(column) for (column,) in run(_INDEX_COLUMNS, of=name))
-                facts["constraint", table, f"UNIQUE ({columns})"] = Definition(f"UNIQUE ({columns})")
+    for table, name, kind, not_null, default, key in run(_COLUMNS):
+        rest = ("NOT NULL " if not_null else "") + (f"DEFAULT {default}" if default is not None else "")
+        facts["column", table, name] = Definition(f"{kind.upper()}{f' key {key}' if key else ''}", rest.strip())
+    for table, constraint in _references(run):
+        facts["constraint", table, constraint] = Definition(constraint)
+    unique: defaultdict[str, list[str]] = defaultdict(list)
+    for index, column in run(_UNIQUE_COLUMNS):
+        unique[index].append(str(column))
+    for table, name, is_unique, origin, definition in run(_INDEXES):
+        if origin == "c":
+            facts["unique index" if is_unique else "index", table, name] = Definition(plain(definition or ""))
+        elif origin == "u":
+            constraint = f"UNIQUE ({', '.join(unique[name])})"
+            facts["constraint", table, constraint] = Definition(constraint)
     return facts
 
 
@@ -65,19 +74,20 @@ def _catalog_of(metadata: MetaData, _tables: frozenset[str]) -> Catalog:
         engine = create_engine("sqlite://", creator=lambda: memory, poolclass=StaticPool)
         with engine.execution_options(schema_translate_map={SCHEMA_TOKEN: None}).begin() as connection:
             metadata.create_all(connection)
-        return MappingProxyType(read_catalog(lambda sql, **values: memory.execute(sql, values).fetchall()))
+        return MappingProxyType(read_catalog(lambda sql: memory.execute(sql).fetchall()))
 
 
-def _references(run: Run, table: str) -> Iterator[str]:
-    columns: defaultdict[int, list[tuple[str, str]]] = defaultdict(list)
-    heads: dict[int, tuple[str, str]] = {}
-    for id, parent, child, target, on_update, on_delete in run(_REFERENCES, of=table):
-        columns[id].append((child, target))
+def _references(run: Run) -> Iterator[tuple[str, str]]:
+    """Every foreign key: its table and its definition."""
+    columns: defaultdict[tuple[str, int], list[tuple[str, str]]] = defaultdict(list)
+    heads: dict[tuple[str, int], tuple[str, str]] = {}
+    for table, id, parent, child, target, on_update, on_delete in run(_REFERENCES):
+        columns[table, id].append((child, target))
         acts = [f" ON {what} {how}" for what, how in (("UPDATE", on_update), ("DELETE", on_delete)) if how != "NO ACTION"]
-        heads[id] = (parent, "".join(acts))
-    for id, (parent, actions) in heads.items():
-        own, theirs = (", ".join(names) for names in zip(*columns[id], strict=True))
-        yield f"FOREIGN KEY ({own}) REFERENCES {parent} ({theirs}){actions}"
+        heads[table, id] = (parent, "".join(acts))
+    for (table, id), (parent, actions) in heads.items():
+        own, theirs = (", ".join(names) for names in zip(*columns[table, id], strict=True))
+        yield table, f"FOREIGN KEY ({own}) REFERENCES {parent} ({theirs}){actions}"
 
 
 def _checks(sql: str) -> Iterator[str]:

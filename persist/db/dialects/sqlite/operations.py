@@ -133,11 +133,7 @@ class SqliteOperations(DatabaseOperations):
             yield Problem("network", Severity.WARNING, self._where, message)
 
     def catalogs(self, ask: Ask, metadata: MetaData) -> Catalogs:
-        def run(sql: str, **values: Any) -> Sequence[Any]:
-            rows: Sequence[Any] = ask(text(sql).bindparams(**values)).fetchall()
-            return rows
-
-        return Catalogs(expected_catalog(metadata), read_catalog(run))
+        return Catalogs(expected_catalog(metadata), read_catalog(lambda sql: ask(text(sql)).fetchall()))
 
     # -- doing
 
