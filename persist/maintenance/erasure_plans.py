@@ -22,7 +22,7 @@ import persist.transcripts.erasing
 import persist.usage.erasing
 import persist.workflows.erasing
 from persist.blobs.erasing import ErasableBlobs
-from persist.db.operations.erasing import SESSION, Elsewhere, Erasable, Key, in_parts
+from persist.db.operations.erasing import SESSION, Elsewhere, Erasable, Key, Owners, in_parts
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable, error_of
 from persist.errors import UnreadableRow
@@ -36,6 +36,8 @@ _Q = quarantine.c
 
 ROWS = "rows whose key cannot be read: run `persist doctor --fix`, and erase again"
 EVENTS = "events that cannot be read and may be about it, in streams that others share: run `persist doctor --fix`"
+
+OTHERS = "ids in rows of the person that sessions of other owners have: these are not followed; name what is the person's"
 
 TABLES = {str(table.name): table for table in metadata.sorted_tables}
 Cells = Mapping[str, Any]
@@ -96,6 +98,8 @@ class Plan:
         if SESSION in selectors:
             self.sessions[selectors[SESSION]] = None
         self._named = {selector: {value} for selector, value in selectors.items()}
+        self._owners = Owners(work, [*self._kinds.values()], selectors)
+        self._of_others: set[str] = set()
         self._going = {name: _Going(things, self._named.setdefault(SESSION, set())) for name, things in self.things.items()}
         self._notes: dict[str, dict[str, str]] = {name: {} for name in self._kinds}
         for name, keys, elsewhere in erased or ():
@@ -120,7 +124,7 @@ class Plan:
                 kind.check(work, part)
         if erased is None:
             events = unreadable_events(work, shared_tables()) if _errors(work, of=event_log.name) else 0
-            self.kept = {ROWS: self._left_out.total(), EVENTS: events}
+            self.kept = {ROWS: self._left_out.total(), EVENTS: events, OTHERS: len(self._of_others)}
 
     def _mentioned(self, name: str, kind: Erasable) -> None:
         """Add what rows name that are in the log or in the quarantine alone."""
@@ -181,7 +185,10 @@ class Plan:
     def _lead(self, leads: Mapping[str, Sequence[str]]) -> None:
         for selector, values in leads.items():
             known = self._named.setdefault(selector, set())
-            new = [value for value in dict.fromkeys(values) if value not in known]
+            new = [value for value in dict.fromkeys(values) if value not in known and value not in self._of_others]
+            for part in in_parts(new, _PART):
+                self._of_others |= self._owners.others_have(part)
+            new = [value for value in new if value not in self._of_others]
             known.update(new)
             if new:
                 self._find(selector, new)
@@ -190,13 +197,17 @@ class Plan:
         self.sessions.update(dict.fromkeys(values))
         for part in in_parts(values, _PART):
             for name, kind in self._kinds.items():
-                self._add(name, self._found(kind, selector, part))
+                self._add(name, self._found(kind, selector, part, led=True))
 
-    def _found(self, kind: Erasable, selector: str, values: Sequence[str]) -> list[Key]:
-        """What is found; and what was taken from sessions with these ids, which may be there although they are gone."""
+    def _found(self, kind: Erasable, selector: str, values: Sequence[str], *, led: bool = False) -> list[Key]:
+        """What is found; and what was taken from sessions with these ids, which may be there although they are gone.
+
+        `led`: the values stand in rows that are erased, where whoever made them may have written ids of somebody else.
+        """
         before = len(_errors(self._work))
         taken = kind.more(self._work, [(value,) for value in values]) if selector == SESSION and len(kind.key) == 1 else []
-        found = [*kind.find(self._work, selector, values), *taken]
+        found = kind.find(self._work, selector, values)
+        found = [*(self._owners.without_others(kind, found) if led else found), *taken]
         errors = _errors(self._work)[before:]
         self._left_out |= Counter(
             (error.table, error.column, repr(error.key)) for error in errors

@@ -142,6 +142,31 @@ def test_a_minted_id_is_followed_everywhere(store: Store) -> None:
     assert erase(store, owner="eve").tables == tables
 
 
+@pytest.mark.parametrize("by", ["owner", "session_id"])
+def test_an_id_of_somebody_elses_session_leads_nowhere(store: Store, by: str) -> None:
+    """Whoever makes a row may write any id into it."""
+    with store.begin() as tx:
+        theirs = tx.chat.sessions.create(agent="a", model={}, owner="peter").id
+        tx.app_sessions.sessions.create("app", "peter", theirs)
+        tx.replay_streams.messages.append(theirs, "s", "peter's")
+        own = tx.app_sessions.sessions.create("game", "mia", theirs).session.id
+        if by == "owner":
+            tx.conversations.sessions.create(id=theirs, user="mia")
+            session = tx.messaging.sessions.get_or_create(platform="slack", channel_id="c", user_id="mia")
+            tx.messaging.sessions.set_agent_session(session.id, theirs)
+    report = erase(store, owner="mia") if by == "owner" else erase(store, session_id=own)
+    expected = {"app_user_sessions": 1}
+    if by == "owner":
+        expected |= {"progressions": 1, "sessions": 1, "messaging_sessions": 1}
+    assert report.tables == expected
+    stays = "ids in rows of the person that sessions of other owners have: these are not followed; name what is the person's"
+    assert report.kept == {stays: 1}
+    with store.read() as tx:
+        assert tx.chat.sessions.get(theirs).owner == "peter"
+        assert [one.message for one in tx.replay_streams.messages.list(theirs, "s")] == ["peter's"]
+    assert erase(store, session_id=theirs).tables["replay_messages"] == 1
+
+
 def test_files_of_two_people_stay_until_the_second_is_erased(store: Store, database_url: str) -> None:
     url = f"data:image/png;base64,{'QUJD' * 30_000}"
     with store.begin() as tx:

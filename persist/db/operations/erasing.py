@@ -240,6 +240,52 @@ class ErasableRows(Erasable):
         return tuple_(*columns).in_(list(keys))
 
 
+class Owners:
+    """Whose sessions are erased: what an id leads to, and names another owner, is somebody else's.
+
+    The owners are those that the selectors name, else those of the session that they name. Without any, nothing is compared.
+    Rows that begin with no row of their own, such as usage, may name who pays, and go with their session.
+    """
+
+    def __init__(self, work: UnitOfWork, kinds: Sequence[Erasable], selectors: Mapping[str, str]) -> None:
+        self._work = work
+        self._kinds = {kind.table.name: owner for kind in kinds if (owner := _owner_of(kind)) is not None}
+        self._ids = [(column, owner) for kind in kinds if (owner := _owner_of(kind)) is not None for column in _own_ids(kind)]
+        self._known = {selectors[name] for name in (OWNER, USER) if name in selectors}
+        if not self._known and SESSION in selectors:
+            self._known = {owner for _, owner in self._have([selectors[SESSION]])}
+
+    def others_have(self, ids: Values) -> set[str]:
+        """Those of the ids that are the own ones of sessions of other owners."""
+        return {id for id, owner in self._have(ids) if owner not in self._known} if self._known else set()
+
+    def without_others(self, kind: Erasable, keys: Sequence[Key]) -> Sequence[Key]:
+        """The things but those that name other owners."""
+        owner = self._kinds.get(kind.table.name)
+        if owner is None or not keys or not self._known:
+            return keys
+        (column,) = (kind.table.c[name] for name in kind.key)
+        query = select(column).where(column.in_([key[0] for key in keys]), owner.not_in(["", *sorted(self._known)]))
+        theirs = {tuple(row) for row in self._work.found(query, unreadable=OnUnreadable.LEAVE_OUT)}
+        return [key for key in keys if key not in theirs]
+
+    def _have(self, ids: Values) -> Iterator[tuple[str, str]]:
+        for column, owner in self._ids:
+            query = select(column, owner).where(column.in_(ids), owner.is_not(None), owner != literal(""))
+            yield from ((id, of) for id, of in self._work.found(query, unreadable=OnUnreadable.LEAVE_OUT))
+
+
+def _owner_of(kind: Erasable) -> ColumnElement[Any] | None:
+    by = kind.by.get(OWNER)
+    return by.columns[0] if by is not None and kind.rooted and len(kind.key) == 1 else None
+
+
+def _own_ids(kind: Erasable) -> list[ColumnElement[Any]]:
+    """The columns of ids that a session has as its own, and not as a reference to others."""
+    references = [column.key for column in kind.by[LINK].columns] if LINK in kind.by else []
+    return [column for column in kind.by[SESSION].columns if column.key not in references] if SESSION in kind.by else []
+
+
 def followed(ids: Iterable[str], otherwise: str | None = None) -> dict[str, list[str]]:
     """Follow ids that nobody chose to wherever they are. `otherwise`: how to follow others, which somebody else may have, too."""
     known = [*dict.fromkeys(ids)]
