@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from datetime import timedelta
@@ -44,11 +45,11 @@ WAITS = """SELECT count(*) FROM pg_stat_activity
 WAITS_ON_NODES = "SELECT count(*) FROM citus_lock_waits"
 
 
-def until_it_waits(url: str, task: "Future[Any]") -> None:
-    """Until the task waits for a lock, or is over."""
+def until_it_waits(url: str, task: "Future[Any]", also: Callable[[], bool] = lambda: False) -> None:
+    """Until the task waits for a lock, or is over, or something else is so."""
     with closing(Raw(url)) as raw:
         waits = WAITS_ON_NODES if raw.value("SELECT count(*) FROM pg_extension WHERE extname = 'citus'") else WAITS
-        while not task.done() and not raw.value(waits):
+        while not task.done() and not also() and not raw.value(waits):
             time.sleep(0.01)
 
 

@@ -1,10 +1,8 @@
 """A person is erased while others write: what is committed afterwards by a transaction that had written goes, too."""
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
 from typing import Any
 
 import pytest
@@ -17,8 +15,7 @@ from persist.errors import StoreBusy
 from persist.histories.schemas import Message, NewEntry
 from persist.maintenance import EraseReport, doctor, erase, maintain, written_meanwhile
 from persist.testing import START
-from tests.concurrency.test_conversation_pruning import WAITS, postgres
-from tests.contract.conftest import Raw
+from tests.concurrency.test_conversation_pruning import postgres, until_it_waits
 from tests.maintenance.erasing_scenes import places_of
 
 R, NEEDLE = "maria-1", "needle-in-the-haystack"
@@ -157,9 +154,7 @@ class Telling:
 
     def until_it_waits(self, url: str, erasing: "Future[EraseReport]") -> None:
         """Until the erasure waits for a row, or for writers, or is over."""
-        with closing(Raw(url)) as raw:
-            while not erasing.done() and not self.waits.is_set() and not raw.value(WAITS):
-                time.sleep(0.01)
+        until_it_waits(url, erasing, self.waits.is_set)
 
 
 def erase_maria(store: Store, progress: Callable[[str, int, int], object]) -> EraseReport:
