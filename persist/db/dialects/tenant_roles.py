@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from persist.db.dialects.planner_statistics import unmeasured
 from persist.db.dialects.postgres.event_guards import NUMBERS as NUMBERS_EVENTS
 from persist.db.dialects.postgres.event_guards import SETTING as KEEPS_EVENTS
-from persist.db.dialects.roles import OPEN_POLICY, OUTER_ROLE, TENANT_COLUMN, TENANT_POLICY, literal, quoted, refuse_cluster
+from persist.db.dialects.quoting import body, literal, quoted
+from persist.db.dialects.roles import OPEN_POLICY, OUTER_ROLE, TENANT_COLUMN, TENANT_POLICY, refuse_cluster
 from persist.db.schema.raw_writes import SETTING as WRITES
 
 PROMPTS, BLOBS, PIECES = "system_prompts", "blobs", "blob_pieces"
@@ -75,15 +76,16 @@ def _unclaimed(role: str, schema: str) -> str:
         "rows of a former tenant % are still there, in the table %: a role of this name would see them. "
         "`persist grants --tenant NAME --remove` deletes them"
     )
-    return (
-        "DO $$ DECLARE one record; has_rows boolean; BEGIN"
+    refuse = (
+        "DECLARE one record; has_rows boolean; BEGIN"
         f" IF NOT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = {name}) THEN"
         f" FOR one IN {noted} LOOP"
         f" EXECUTE format('SELECT EXISTS (SELECT FROM %I.%I WHERE {TENANT_COLUMN} = $1)', {where}, one.relname)"
         f" INTO has_rows USING CAST({name} AS name);"
         f" IF has_rows THEN RAISE EXCEPTION '{message}', {name}, one.relname; END IF;"
-        " END LOOP; END IF; END $$;"
+        " END LOOP; END IF; END"
     )
+    return f"DO {body(refuse)};"
 
 
 def tenant_removed(role: str, schema: str, *, children_first: Sequence[str], blank: str) -> list[str]:
@@ -153,7 +155,7 @@ def _own(where: str, table: str) -> Rules:
 
 def _shared(streams: Sequence[str]) -> dict[str, str]:
     """Which rows of a table that is otherwise kept apart tenants count on together."""
-    listed = ", ".join("'" + stream.replace("'", "''") + "'" for stream in ("*", *streams))
+    listed = ", ".join(map(literal, ("*", *streams)))
     return {HEADS: f"{{row}}stream_id IN ({listed})", CURSORS: "({row}owner = '' AND {row}channel = '')"}
 
 
@@ -192,7 +194,7 @@ def _keepers(where: str, shared: dict[str, str]) -> list[str]:
     refuse = f"RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = '{message}';"
     statements = [
         f"CREATE OR REPLACE FUNCTION {function} RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp"
-        f" AS $$ BEGIN IF row_security_active(TG_RELID) THEN {refuse} END IF; RETURN NEW; END $$;"
+        f" AS {body(f'BEGIN IF row_security_active(TG_RELID) THEN {refuse} END IF; RETURN NEW; END')};"
     ]
 
     def trigger(table: str, event: str, condition: str) -> str:
