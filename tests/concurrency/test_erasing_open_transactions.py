@@ -129,6 +129,20 @@ def run_below_a_run(tx: Any) -> None:
     tx.workflows.runs.create("w", trigger_id="t2", current_phase="p", parent_run_id=R, context=SAID)
 
 
+def rows_that_go_again(tx: Any) -> None:
+    """Nobody ever sees these rows. The log of events has them, in streams that are known and in others."""
+    tx.checkpoints.memories.put(("people", "maria"), "likes", SAID)
+    tx.checkpoints.memories.delete(("people", "maria"), "likes")
+    kept = ArtifactKey("app", "maria", None, "gone again")
+    tx.app_sessions.artifacts.save(kept, f'{{"a": "{NEEDLE}"}}', data=b"x")
+    tx.app_sessions.artifacts.delete(kept)
+    tx.agent_tasks.webhooks.set(R, "gone again", owner="maria", data=NEEDLE.encode())
+    tx.agent_tasks.webhooks.delete(R, id="gone again", owner="maria")
+    tx.chat.messages.delete(tx.chat.messages.append(R, role="user", parts=TEXT).id)
+    tx.chat.sessions.create(id="gone again", agent="a", model={}, owner="maria", metadata=SAID)
+    tx.chat.sessions.delete("gone again")
+
+
 WRITES: list[Callable[[Any], None]] = [
     rows_of_a_program,
     rows_of_their_own,
@@ -141,6 +155,7 @@ WRITES: list[Callable[[Any], None]] = [
     fork_of_a_chat,
     fork_of_a_history,
     run_below_a_run,
+    rows_that_go_again,
 ]
 
 
