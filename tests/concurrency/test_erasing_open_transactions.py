@@ -1,12 +1,14 @@
 """A person is erased while others write: what is committed afterwards by a transaction that had written goes, too."""
 
+import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, contextmanager
 from typing import Any
 
+import psycopg
 import pytest
 
 from persist import Store
@@ -216,6 +218,46 @@ def test_a_writer_that_goes_on_leaves_the_erasure_unfinished(
             assert [problem.code for problem in doctor(store)] == ["erasure_unfinished"]
         maintain(store)
     assert places_of(database_url, NEEDLE) == set()
+    assert doctor(store) == []
+
+
+@contextmanager
+def locks_a_row(url: str) -> Iterator[None]:
+    """A transaction that has locked a row of somebody else, and may write what depends on it."""
+    with psycopg.connect(url) as raw:
+        assert raw.execute("SELECT FROM persist.run WHERE id = 'ann' FOR SHARE").rowcount == 1
+        yield
+
+
+@contextmanager
+def is_prepared(url: str) -> Iterator[None]:
+    """A transaction that has written, is prepared to commit, and belongs to no process any more."""
+    name = f"persist-test-{secrets.token_hex(8)}"
+    with psycopg.connect(url, autocommit=True) as raw:
+        raw.execute("BEGIN; SET LOCAL persist.keeps_event_log = 'on'")
+        raw.execute("UPDATE persist.run SET updated_at = updated_at WHERE id = 'ann'")
+        if raw.execute("SHOW max_prepared_transactions").fetchall() == [("0",)]:  # such a server has none of these
+            yield
+            raw.execute("ROLLBACK")
+            return
+        raw.execute(f"PREPARE TRANSACTION '{name}'")
+        try:
+            yield
+        finally:
+            raw.execute(f"COMMIT PREPARED '{name}'")
+
+
+@postgres
+@pytest.mark.parametrize("holding", [locks_a_row, is_prepared])
+def test_who_is_waited_for(
+    store: Store, database_url: str, monkeypatch: pytest.MonkeyPatch, holding: Callable[[str], AbstractContextManager[None]]
+) -> None:
+    scene(store)
+    store.programs.runs.create(id="ann")
+    monkeypatch.setattr(written_meanwhile, "_PATIENCE", 0.0)
+    with holding(database_url), pytest.raises(StoreBusy, match="persist maintain"):
+        erase_maria(store, Telling())
+    erase_maria(store, Telling())
     assert doctor(store) == []
 
 

@@ -123,6 +123,15 @@ def test_what_asyncpg_tells_beside_its_message_is_emptied() -> None:
     assert SECRET not in "".join(traceback.format_exception(error)) + f"{error.__cause__} {refused}"
 
 
+def test_an_error_that_another_one_hides_is_emptied_too() -> None:
+    """A debugger and some reporters of errors show what was being handled, also behind `from None`."""
+    hidden = psycopg.errors.UniqueViolation(f"refused\nDETAIL:  Key (id)=({SECRET}) exists.")
+    error = Conflict("refused")
+    error.__context__, error.__suppress_context__ = hidden, True
+    conceal_values(error)
+    assert str(hidden) == "refused"
+
+
 @pytest.mark.parametrize(
     ("state", "message", "shown"),
     [
