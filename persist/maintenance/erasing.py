@@ -174,7 +174,7 @@ class Erasure:
         elif logs is not None and logs.left:
             done.add(kept={_BESIDE: logs.left})
         if not self.trial:
-            empty_log(self.store)
+            done.add(found=empty_log(self.store))  # what was written down names the person
         return done
 
     def _tell(self, what: str, done: int, keys: Sequence[str]) -> None:
