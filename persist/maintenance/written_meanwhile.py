@@ -26,7 +26,7 @@ def look_again(run: Run, store: Store, id: str, keys: Sequence[str], selectors: 
     was made from the things of these parts, such as forks. Returns the keys of the new parts, and a position: with selectors,
     all rows of which events up to there tell were seen. Raises StoreBusy if one of the writers goes on.
     """
-    written = run(last_position, writes=False)  # whoever has a smaller one and no end is waited for
+    written = run(last_position, writes=False)  # transactions with smaller ones are waited for
     _wait_for_writers(run, store.runtime.sleep)
     chosen, parts = set(keys), run(partial(marks.parts, id=id), writes=False)
     erased = [(part.kind, part.things, part.elsewhere) for part in parts if part.key in chosen and part.kind != marks.SESSIONS]
