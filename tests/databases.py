@@ -123,7 +123,8 @@ def _embedded(settings: Mapping[str, str] = SETTINGS, *options: str) -> tuple[st
     with ExitStack() as stack:
         programs = Programs()
         stack.callback(programs.remove)
-        process = programs.serve(programs.new_cluster("data"), "-c", "listen_addresses=", *options)
+        fixed = ("-c", "listen_addresses=", "-c", "max_prepared_transactions=8")
+        process = programs.serve(programs.new_cluster("data"), *fixed, *options)
         stack.callback(programs.stop, process)
         wait_until_ready(programs.url, programs.log)
         _configure(programs.url, settings)

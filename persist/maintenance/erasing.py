@@ -113,7 +113,9 @@ def _begin(work: UnitOfWork, *, selectors: Mapping[str, str], plan: Plan, logs: 
     same = [mark for mark in marks.unfinished(work).marks if mark.selectors == selectors]
     mark = same[0] if same else Mark(work.runtime.ids.mint("ers"), dict(selectors), work.now(), role=marks.role(work))
     mark.logs, mark.only_logs = mark.logs or logs, False
-    known = {(part.kind, key) for one in same[:1] for part in marks.parts(work, one.id) for key in part.things}
+    parts = [part for one in same[:1] for part in marks.parts(work, one.id)]
+    marks.open_shared(work, mark, parts)
+    known = {(part.kind, key) for part in parts for key in part.things}
     mark.add(found=plan.kept)  # instead of what an interrupted one found
     marks.begin(work, mark, marks.split(plan, known))
     return mark
@@ -172,7 +174,7 @@ class Erasure:
         elif logs is not None and logs.left:
             done.add(kept={_BESIDE: logs.left})
         if not self.trial:
-            empty_log(self.store)
+            done.add(found=empty_log(self.store))  # what was written down names the person
         return done
 
     def _tell(self, what: str, done: int, keys: Sequence[str]) -> None:
@@ -181,23 +183,24 @@ class Erasure:
             self.tell(what, done, len(keys) + 3)
 
     def _erase(self, run: Run, keys: Sequence[str]) -> Sequence[str]:
-        """Erase these parts, and what others wrote during that; the keys of all parts."""
+        """Erase these parts, and what others wrote until that was done; the keys of all parts."""
+        written = 0
         parts = self._parts(run)
         shared = {part.key for part in parts if not self._kind(part).by}
         late = [key for key in keys if key not in shared]
         done = self._erase_rows(run, late, 0, keys)
         self._tell("what others are writing", done, keys)
         if not self.trial:
-            late = look_again(run, self.store, self.mark.id, late, self.mark.selectors)
+            late, written = look_again(run, self.store, self.mark.id, late, self.mark.selectors)
             while late:
                 keys = [*keys, *late]
                 done = self._erase_rows(run, late, done, keys)
-                late = look_again(run, self.store, self.mark.id, late, {})
+                late, _ = look_again(run, self.store, self.mark.id, late, {})
         # last: what the others delete names these no more
         self._erase_rows(run, [key for key in keys if key in shared], done + 1, keys)
         parts = self._parts(run)
         self._tell("the log of events", len(keys) + 1, keys)
-        self._out_of_log(run, parts)
+        self._out_of_log(run, parts, written)
         names = sorted({name for by, name in self.mark.selectors.items() if by in _NAMES})
         if names:
             while self.step(run, partial(self._blank_actors, names=names)):
@@ -282,10 +285,13 @@ class Erasure:
 
     # -- the event log
 
-    def _out_of_log(self, run: Run, parts: Sequence[Part]) -> None:
+    def _out_of_log(self, run: Run, parts: Sequence[Part], written: int) -> None:
+        """Take these parts out of the log: of what is theirs alone also what others wrote up to the position `written`."""
+        own: dict[bool, list[Part]] = {True: [], False: []}
         for part in parts:
             kind = self._kind(part)
-            upto = 0 if part.upto is None else part.upto
+            own[bool(kind.by) and not kind.own_streams].append(part)
+            upto = max(part.upto or 0, written)
             for streams in in_parts(kind.streams(part.things), _STREAMS):
                 if kind.survivors:
                     there = partial(log.that_are_there, tables={name: TABLES[name] for name in kind.survivors})
@@ -293,9 +299,13 @@ class Erasure:
                 else:
                     while self.step(run, partial(self._blank_some, streams=streams, upto=upto)):
                         pass
+        self._out_of_shared_streams(run, own[True], written)
+        self._out_of_shared_streams(run, own[False], 0)
+
+    def _out_of_shared_streams(self, run: Run, parts: Sequence[Part], written: int) -> None:
         erased = elsewhere_of(parts)
         if erased:
-            upto = max(part.upto or 0 for part in parts)
+            upto = max(written, *(part.upto or 0 for part in parts))
             where = log.streams_of([TABLES[name] for name in erased])
             self._thin(run, where, upto, lambda work: log.without(erased), others=False)
 

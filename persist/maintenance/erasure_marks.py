@@ -204,6 +204,15 @@ def deleted(work: UnitOfWork, part: Part, erased: Erased, upto: int) -> None:
     work.run(_SET, mark=part.key, content=_text(part))
 
 
+def open_shared(work: UnitOfWork, mark: Mark, parts: Sequence[Part]) -> None:
+    """Let what others may name, such as files, be looked at once more: rows that were written since may have named it again."""
+    for part in parts:
+        if part.upto is not None and part.kind != SESSIONS and not kinds(trial=False)[part.kind].by:
+            part.upto = None
+            work.run(_SET, mark=part.key, content=_text(part))
+            mark.kept = {reason: count for reason, count in mark.kept.items() if not reason.startswith(f"{part.kind}:")}
+
+
 def finish(work: UnitOfWork, id: str, *, parts: Sequence[str], logs: bool, rest: bool) -> tuple[Mark | None, bool]:
     """Remove an erasure of which these parts are done, and the `logs` if they are to go; or note that the `rest` is done.
 

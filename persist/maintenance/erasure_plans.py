@@ -74,8 +74,8 @@ class Plan:
     """The things that are erased, by kind, and the ids of all sessions among them.
 
     `erased`: things that are deleted already, in parts of one kind. The plan then has what others wrote since: rows of these
-    things again, what was made from them, such as forks, and of what the selectors find whatever begins with no row of its own.
-    Without selectors it has what was made from these things alone.
+    things again, what was made from them, such as forks, and of what the selectors find whatever begins with no row of its own,
+    or has no rows any more. Without selectors it has what was made from these things alone.
     """
 
     def __init__(
@@ -91,7 +91,8 @@ class Plan:
         self.things: dict[str, dict[Key, None]] = {name: {} for name in self._kinds}
         self.sessions: dict[str, None] = {}
         self._new: list[tuple[str, list[Key]]] = []
-        self._erased: dict[str, set[Key]] = {}
+        self._again = erased is not None
+        self._erased: dict[str, set[Key]] = {name: set() for name in self._kinds}
         self.kept: Mapping[str, int] = {}
         """What was found and cannot be erased as it is: how many, by the reason."""
         self._left_out: Counter[tuple[str, str, str]] = Counter()
@@ -100,20 +101,21 @@ class Plan:
         self._named = {selector: {value} for selector, value in selectors.items()}
         self._owners = Owners(work, [*self._kinds.values()], selectors)
         self._of_others: set[str] = set()
-        self._going = {name: _Going(things, self._named.setdefault(SESSION, set())) for name, things in self.things.items()}
+        ids = self._named.setdefault(SESSION, set())
+        self._going = {name: _Going((things, self._erased[name]), ids) for name, things in self.things.items()}
         self._notes: dict[str, dict[str, str]] = {name: {} for name in self._kinds}
         for name, keys, elsewhere in erased or ():
             self._new.append((name, [*keys]))
             if selectors:
                 self._add(name, self._kinds[name].again(work, keys, elsewhere))
         for name, keys, _ in erased or ():
-            self._erased.setdefault(name, set()).update(keys)
+            self._erased[name].update(keys)
         for name, kind in self._kinds.items():
             for selector, value in selectors.items():
                 if erased is None or selector == SESSION or not kind.rooted:
                     self._add(name, self._found(kind, selector, [value]))
         self._follow()
-        while erased is None and self._looked():
+        while (selectors or erased is None) and self._looked():
             self._follow()
         for name, kind in self._kinds.items():
             for part in in_parts([*self.things[name]], _PART):
@@ -144,7 +146,7 @@ class Plan:
             self._add(name, keys)
 
     def _add(self, name: str, keys: Iterable[Key]) -> None:
-        known, erased = self.things[name], self._erased.get(name, ())
+        known, erased = self.things[name], self._erased[name]
         new = [key for key in dict.fromkeys(keys) if key not in known and key not in erased]
         known.update(dict.fromkeys(new))
         if new:
@@ -165,13 +167,19 @@ class Plan:
         kind = self._kinds.get(table)
         if kind is not None:
             key = tuple(cell for name in kind.key if isinstance(cell := cells.get(name), str))
-            named = any(kind.by[by].matches(cells, values) for by, values in self._named.items() if by in kind.by)
-            if named and len(key) == len(kind.key):
+            named = {by for by, values in self._named.items() if by in kind.by and kind.by[by].matches(cells, values)}
+            if named and len(key) == len(kind.key) and not self._stays(kind, named, key):
                 self._add(table, [key])
         for name, other in self._kinds.items():
             told = other.told(table, cells, self._going[name], self._notes[name])
             self._add(name, [key for key in told if len(key) == len(other.key)])
             self._lead(other.told_leads(table, cells, self.things[name]))
+
+    def _stays(self, kind: Erasable, named: Container[str], key: Key) -> bool:
+        """Whether a thing that the log names began after the erasure, by a row that is there."""
+        if not self._again or not kind.rooted or SESSION in named or key in self._erased[kind.table.name]:
+            return False
+        return bool(kind.again(self._work, [key], {}))
 
     def _follow(self) -> None:
         """Add what belongs to the things that were found, until nothing is new."""
@@ -223,11 +231,13 @@ def _errors(work: UnitOfWork, of: str | None = None) -> list[UnreadableRow]:
 class _Going:
     """The keys of what goes of one kind, and the ids of sessions, of which the things themselves may be gone."""
 
-    def __init__(self, things: Container[Key], sessions: Container[str]) -> None:
+    def __init__(self, things: Sequence[Container[Key]], sessions: Container[str]) -> None:
         self._things, self._sessions = things, sessions
 
     def __contains__(self, key: object) -> bool:
-        return key in self._things or (isinstance(key, tuple) and len(key) == 1 and key[0] in self._sessions)
+        return any(key in some for some in self._things) or (
+            isinstance(key, tuple) and len(key) == 1 and key[0] in self._sessions
+        )
 
 
 def _logged(work: UnitOfWork) -> Iterator[tuple[str, Cells]]:

@@ -8,6 +8,7 @@ from persist.db.dialects.backends import operations_of
 from persist.db.expressions.locking import LOCK_TIMEOUT_SECONDS
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.errors import StoreBusy
+from persist.events.erasing import last_position
 from persist.maintenance import erasure_marks as marks
 from persist.maintenance.erasure_plans import Plan
 from persist.maintenance.steps import Run
@@ -18,19 +19,21 @@ _PATIENCE = 5 * LOCK_TIMEOUT_SECONDS
 _PAUSE = 0.02
 
 
-def look_again(run: Run, store: Store, id: str, keys: Sequence[str], selectors: Mapping[str, str]) -> list[str]:
+def look_again(run: Run, store: Store, id: str, keys: Sequence[str], selectors: Mapping[str, str]) -> tuple[list[str], int]:
     """Wait for those who were writing when these parts of an erasure were erased, and write down what is there of it again.
 
-    Without selectors only what was made from the things of these parts, such as forks. Returns the keys of the new parts. Raises
-    StoreBusy if one of the writers goes on.
+    That is what they left in rows, and what only the log has, because they deleted it themselves. Without selectors only what
+    was made from the things of these parts, such as forks. Returns the keys of the new parts, and a position: with selectors,
+    all rows of which events up to there tell were seen. Raises StoreBusy if one of the writers goes on.
     """
+    written = run(last_position, writes=False)  # transactions with smaller ones are waited for
     _wait_for_writers(run, store.runtime.sleep)
     chosen, parts = set(keys), run(partial(marks.parts, id=id), writes=False)
     erased = [(part.kind, part.things, part.elsewhere) for part in parts if part.key in chosen and part.kind != marks.SESSIONS]
     plan = run(partial(Plan, selectors=selectors, erased=erased), writes=False)
     waiting = {(part.kind, key) for part in parts if part.upto is None for key in part.things}
     late = marks.split(plan, waiting)
-    return run(partial(marks.add, id=id, parts=late)) if late else []
+    return run(partial(marks.add, id=id, parts=late)) if late else [], written
 
 
 def _wait_for_writers(run: Run, sleep: Callable[[float], object]) -> None:

@@ -1,10 +1,13 @@
 """A person is erased while others write: what is committed afterwards by a transaction that had written goes, too."""
 
+import secrets
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
+import psycopg
 import pytest
 
 from persist import Store
@@ -126,6 +129,20 @@ def run_below_a_run(tx: Any) -> None:
     tx.workflows.runs.create("w", trigger_id="t2", current_phase="p", parent_run_id=R, context=SAID)
 
 
+def rows_that_go_again(tx: Any) -> None:
+    """Nobody ever sees these rows. The log of events has them, in streams that are known and in others."""
+    tx.checkpoints.memories.put(("people", "maria"), "likes", SAID)
+    tx.checkpoints.memories.delete(("people", "maria"), "likes")
+    kept = ArtifactKey("app", "maria", None, "gone again")
+    tx.app_sessions.artifacts.save(kept, f'{{"a": "{NEEDLE}"}}', data=b"x")
+    tx.app_sessions.artifacts.delete(kept)
+    tx.agent_tasks.webhooks.set(R, "gone again", owner="maria", data=NEEDLE.encode())
+    tx.agent_tasks.webhooks.delete(R, id="gone again", owner="maria")
+    tx.chat.messages.delete(tx.chat.messages.append(R, role="user", parts=TEXT).id)
+    tx.chat.sessions.create(id="gone again", agent="a", model={}, owner="maria", metadata=SAID)
+    tx.chat.sessions.delete("gone again")
+
+
 WRITES: list[Callable[[Any], None]] = [
     rows_of_a_program,
     rows_of_their_own,
@@ -138,6 +155,7 @@ WRITES: list[Callable[[Any], None]] = [
     fork_of_a_chat,
     fork_of_a_history,
     run_below_a_run,
+    rows_that_go_again,
 ]
 
 
@@ -196,6 +214,46 @@ def test_a_writer_that_goes_on_leaves_the_erasure_unfinished(
             assert [problem.code for problem in doctor(store)] == ["erasure_unfinished"]
         maintain(store)
     assert places_of(database_url, NEEDLE) == set()
+    assert doctor(store) == []
+
+
+@contextmanager
+def locks_a_row(url: str) -> Iterator[None]:
+    """A transaction that has locked a row of somebody else, and may write what depends on it."""
+    with psycopg.connect(url) as raw:
+        assert raw.execute("SELECT FROM persist.run WHERE id = 'ann' FOR SHARE").rowcount == 1
+        yield
+
+
+@contextmanager
+def is_prepared(url: str) -> Iterator[None]:
+    """A transaction that has written, is prepared to commit, and belongs to no process any more."""
+    name = f"persist-test-{secrets.token_hex(8)}"
+    with psycopg.connect(url, autocommit=True) as raw:
+        raw.execute("BEGIN; SET LOCAL persist.keeps_event_log = 'on'")
+        raw.execute("UPDATE persist.run SET updated_at = updated_at WHERE id = 'ann'")
+        if raw.execute("SHOW max_prepared_transactions").fetchall() == [("0",)]:  # such a server has none of these
+            yield
+            raw.execute("ROLLBACK")
+            return
+        raw.execute(f"PREPARE TRANSACTION '{name}'")
+        try:
+            yield
+        finally:
+            raw.execute(f"COMMIT PREPARED '{name}'")
+
+
+@postgres
+@pytest.mark.parametrize("holding", [locks_a_row, is_prepared])
+def test_who_is_waited_for(
+    store: Store, database_url: str, monkeypatch: pytest.MonkeyPatch, holding: Callable[[str], AbstractContextManager[None]]
+) -> None:
+    scene(store)
+    store.programs.runs.create(id="ann")
+    monkeypatch.setattr(written_meanwhile, "_PATIENCE", 0.0)
+    with holding(database_url), pytest.raises(StoreBusy, match="persist maintain"):
+        erase_maria(store, Telling())
+    erase_maria(store, Telling())
     assert doctor(store) == []
 
 

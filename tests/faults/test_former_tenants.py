@@ -11,6 +11,7 @@ from sqlalchemy import make_url
 
 import persist
 from persist import Store
+from persist.errors import PersistError
 from persist.maintenance import doctor
 from persist.schema.grants import SHARED, tenant_removal_script, tenant_script
 from persist.schema.metadata import metadata
@@ -97,3 +98,74 @@ def test_a_name_is_refused_while_rows_of_it_are_there(
         assert store.chat.sessions.get(kept).owner == "maria"
     with Store.open(empty_postgres_url) as store:
         assert [one.code for one in doctor(store) if "row_of_role" not in one.subject] == []
+
+
+def write_everywhere(store: Store, said: str) -> None:
+    with store.begin(actor=said) as tx:
+        tx.chat.sessions.create(id="support", agent="a", model={}, metadata={"a": said})
+        tx.checkpoints.memories.put(("people", "x"), "k", {"a": said})
+        tx.programs.runs.create(id="r1")
+        tx.programs.bindings.bind("r1", "n", said)
+        tx.usage.calls.record(model="m", owner="o", instance_id="i")
+        tx.telemetry.status.record("idle", instance_id="i")
+        tx.conversations.sessions.create(id="c1")
+
+
+def test_whoever_comes_next_writes_under_the_same_names(
+    owner: psycopg.Connection[Any], tenant: Callable[[str], None], empty_postgres_url: str
+) -> None:
+    """The streams of events go on with the next number, for a new tenant of the name as for another one."""
+    otto, maria = (f"persist-'{kind}'-{secrets.token_hex(4)}" for kind in ("otto", "maria"))
+    log = "SELECT seq, row_of_role, data::text, actor FROM persist.event_log WHERE stream_id = 'support' ORDER BY seq"
+    last: list[Any] = []
+    for writer, removed in ((otto, True), (otto, True), (maria, False)):
+        tenant(writer)
+        with Store.open(make_url(empty_postgres_url).set(username=writer).render_as_string(hide_password=False)) as store:
+            write_everywhere(store, SECRET)
+            with store.read() as tx:
+                (event,) = tx.events.read("support")
+        last.append(event.seq)
+        if removed:
+            owner.execute(tenant_removal_script(writer))
+            drop(owner, writer)
+    assert last == [1, 2, 3]
+    *former, present = owner.execute(log).fetchall()
+    assert [(seq, role, SECRET in data, actor) for seq, role, data, actor in former] == [
+        (1, None, False, None),
+        (2, None, False, None),
+    ]
+    assert (present[1], SECRET in present[2], present[3]) == (maria, True, SECRET)
+    heads = owner.execute("SELECT seq, first_seq, row_of_role FROM persist.event_heads WHERE stream_id = 'support'").fetchall()
+    assert heads == [(3, 1, maria)]
+    tenant(otto)
+    with Store.open(make_url(empty_postgres_url).set(username=otto).render_as_string(hide_password=False)) as store:
+        assert store.chat.sessions.list().items == []
+        with pytest.raises(PersistError), store.begin() as tx:  # the head is maria's now
+            tx.checkpoints.memories.put(("people", "x"), "k", {})
+    with psycopg.connect(make_url(empty_postgres_url).set(username=otto).render_as_string(hide_password=False)) as raw:
+        hidden = "SELECT FROM persist.event_heads WHERE stream_id = 'support'"
+        assert raw.execute(hidden).rowcount == 0
+        raw.execute("CREATE TEMP TABLE t (x int)")
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            raw.execute("CREATE TRIGGER t BEFORE INSERT ON t EXECUTE FUNCTION persist.persist_tenants_take_head()")
+
+
+def test_a_row_of_any_table_keeps_the_name(
+    owner: psycopg.Connection[Any], tenant: Callable[[str], None], empty_postgres_url: str
+) -> None:
+    otto = f"persist-'otto'-{secrets.token_hex(4)}"
+    writes: list[Callable[[Any], object]] = [
+        lambda tx: tx.checkpoints.memories.put(("people", "x"), "k", {}),
+        lambda tx: tx.telemetry.status.record("idle", instance_id="i"),
+    ]
+    for table, write in zip(("memories", "status_log"), writes, strict=True):
+        tenant(otto)
+        with Store.open(make_url(empty_postgres_url).set(username=otto).render_as_string(hide_password=False)) as store:
+            store.transact(write)
+        for other in ("event_log", "event_heads"):
+            owner.execute(told("DELETE FROM persist.{} WHERE row_of_role = %s", other), [otto])
+        drop(owner, otto)
+        with pytest.raises(psycopg.errors.RaiseException, match=f"in the table {table}"):
+            tenant(otto)
+        owner.rollback()
+        owner.execute(tenant_removal_script(otto))

@@ -1,5 +1,6 @@
 """The scripts of `persist grants`, and how each begins."""
 
+import secrets
 from typing import Any
 
 import psycopg
@@ -11,6 +12,48 @@ from persist.db.dialects.roles import RoleKind
 from persist.errors import InvalidValue
 from persist.schema.grants import grant_script, tenant_removal_script, tenant_script
 from tests.distributed_server import takes_triggers
+
+NAMES = [
+    "x$$;ROLLBACK;DROP SCHEMA persist CASCADE;--",
+    "x$body0$;ROLLBACK;DROP SCHEMA persist CASCADE;--$$",
+    "a$$b",
+    "$$",
+    "$",
+    "a$b$c",
+    "$body0",
+    "\\';ROLLBACK;DROP SCHEMA persist CASCADE;--",
+    "\\",
+    "'\"; DROP SCHEMA persist CASCADE; --",
+    "%s%I$1:name",
+]
+"""Names of roles that would end a quote of a script, some of them those of its bodies; all of them are legal."""
+
+
+@pytest.mark.parametrize("ending", NAMES)
+def test_no_name_ends_a_quote(postgres_url: str, ending: str) -> None:
+    """Each script leaves the schema and its tables, and names the role as it is; also where a backslash escapes in literals."""
+    name = f"{secrets.token_hex(4)}{ending}"
+    with psycopg.connect(postgres_url) as raw:
+        triggers = takes_triggers(postgres_url)
+        scripts = [[grant_script(kind, role=name)] for kind in (RoleKind.OWNER, RoleKind.WATCHER)]
+        scripts += [[grant_script(kind, role=name, owner=raw.info.user)] for kind in (RoleKind.APP, RoleKind.READ_ONLY)]
+        scripts.append([grant_script(RoleKind.OWNER, role=name), grant_script(RoleKind.APP, role=raw.info.user, owner=name)])
+        if triggers:
+            scripts += [[grant_script(RoleKind.SUBAGENT, role=name)]]
+            scripts += [[tenant_script(name, owner=raw.info.user), tenant_removal_script(name)]]
+        for run_together in scripts:
+            for conforming in ("on", "off"):
+                raw.execute(f"SET LOCAL standard_conforming_strings = {conforming}")
+                before = _tables(raw)
+                for script in run_together:
+                    raw.execute(script.removeprefix("BEGIN;").removesuffix("COMMIT;\n").encode())
+                assert _tables(raw) == before
+                assert raw.execute("SELECT FROM pg_roles WHERE rolname = %s", [name]).rowcount == 1
+                raw.rollback()
+
+
+def _tables(raw: psycopg.Connection[Any]) -> list[Any]:
+    return raw.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'persist' ORDER BY tablename").fetchall()
 
 
 @pytest.mark.parametrize("name", ["", "a\nb", "a\x00", "ä" * 40, 5])

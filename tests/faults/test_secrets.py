@@ -18,10 +18,12 @@ from persist import Store
 from persist.cli import main
 from persist.db.schema.column_types import FreeText, Json
 from persist.errors import PersistError
+from persist.maintenance import doctor, erase
 from persist.schema.metadata import metadata
 from persist.settings import Settings
 from persist.testing import FrozenClock
 from tests.contract.otel.scenes import instrumented
+from tests.maintenance.erasing_scenes import person, secret_of, selectors
 from tests.seeded_databases import with_file
 from tests.statemachines.both_databases import Undo
 from tests.statemachines.scene import arguments, make, verbs
@@ -106,6 +108,22 @@ def test_whatever_is_called(spoilt: Spoilt, caplog: pytest.LogCaptureFixture) ->
         assert SECRET not in str(collector.reader.get_metrics_data())
         assert SECRET not in repr(store) + repr(store.runtime)
     assert refused > 20
+
+
+def test_the_loggers_of_sqlalchemy_show_no_parameter_and_no_row(database_url: str, caplog: pytest.LogCaptureFixture) -> None:
+    """A host that has them show everything sees the statements alone."""
+    for name in ("sqlalchemy", "sqlalchemy.engine", "sqlalchemy.pool", "sqlalchemy.dialects", "psycopg", "alembic"):
+        caplog.set_level(logging.DEBUG, name)
+    secret = secret_of("maria")
+    with Store.open(database_url, clock=FrozenClock(), events=True) as store:
+        person(store, "maria")
+        for session in store.chat.sessions.list(owner="maria").items:
+            store.chat.messages.list(session.id)
+        doctor(store, fix=True)
+        erase(store, **selectors("maria"))
+    assert secret not in caplog.text
+    assert "SELECT" in caplog.text
+    assert not [record for record in caplog.records if secret in str(vars(record))]
 
 
 @pytest.mark.parametrize("asked", [False, True], ids=["without values", "with values"])

@@ -123,6 +123,15 @@ def test_what_asyncpg_tells_beside_its_message_is_emptied() -> None:
     assert SECRET not in "".join(traceback.format_exception(error)) + f"{error.__cause__} {refused}"
 
 
+def test_an_error_that_another_one_hides_is_emptied_too() -> None:
+    """A debugger and some reporters of errors show what was being handled, also behind `from None`."""
+    hidden = psycopg.errors.UniqueViolation(f"refused\nDETAIL:  Key (id)=({SECRET}) exists.")
+    error = Conflict("refused")
+    error.__context__, error.__suppress_context__ = hidden, True
+    conceal_values(error)
+    assert str(hidden) == "refused"
+
+
 @pytest.mark.parametrize(
     ("state", "message", "shown"),
     [
@@ -135,6 +144,25 @@ def test_what_asyncpg_tells_beside_its_message_is_emptied() -> None:
             "22P02",
             f"ungültige Eingabesyntax für Typ integer: »{SECRET}«",
             "the text does not have the form of the column's type (SQLSTATE 22P02)",
+        ),
+        (
+            "22P02",
+            f"syntaxe en entr?e invalide pour le type bigint : << {SECRET} >>",
+            "the text does not have the form of the column's type (SQLSTATE 22P02)",
+        ),
+        (
+            "22P02",
+            f"(psycopg.errors.InvalidTextRepresentation) ung?ltige Eingabesyntax f?r Typ integer: >>{SECRET} out of range<<",
+            "the text does not have the form of the column's type (SQLSTATE 22P02)",
+        ),
+        ("22003", f"<< {SECRET} >> value out of range", "the number is out of range (SQLSTATE 22003)"),
+        ("22008", f"date hors limites : << {SECRET} out of range >>", "the date or time is out of range (SQLSTATE 22008)"),
+        ("22008", 'date/time field value out of range: "2026-99-01"', 'date/time field value out of range: "…"'),
+        ("22012", "division by zero", "division by zero"),
+        (
+            "22003",
+            "(psycopg.errors.NumericValueOutOfRange) bigint out of range",
+            "(psycopg.errors.NumericValueOutOfRange) bigint out of range",
         ),
         ("22003", f"« {SECRET} » est hors limites", "the number is out of range (SQLSTATE 22003)"),
         ("22023", f"無効な値「{SECRET}」", "the value is not valid (SQLSTATE 22023)"),

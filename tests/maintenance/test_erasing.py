@@ -1,6 +1,7 @@
 """A person is erased: nothing of that person remains, everything of everybody else does, in rows, in events and in bytes."""
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from sqlalchemy import text
 
 from persist import Store
 from persist.errors import Conflict, NotFound, StoreFull
-from persist.maintenance import doctor, erase, export, rebuild
+from persist.maintenance import checkpoint, doctor, erase, erasure_marks, export, rebuild
 from persist.schema.metadata import metadata
 from persist.settings import Settings
 from persist.store.transaction import work_of
@@ -172,6 +173,33 @@ def test_no_byte_of_it_is_in_the_file(sqlite_url: str, tmp_path: Path) -> None:
         assert secret not in (tmp_path / "all.jsonl").read_bytes()
         assert secret_of("peter").encode() in (tmp_path / "all.jsonl").read_bytes()
     assert [path for path in tmp_path.iterdir() if path.is_file() and secret in path.read_bytes()] == []
+
+
+def test_no_byte_of_what_was_written_down_is_left(sqlite_url: str) -> None:
+    """The note of the erasure names the person, and goes from the write-ahead log, too, while the store stays open."""
+    name = "a-name-that-only-the-owner-has"
+    with Store.open(sqlite_url, events=True) as store:
+        store.chat.sessions.create(agent="a", model={}, owner=name)
+        assert erase(store, owner=name).tables == {"chat_sessions": 1}
+        assert [path for path in files_of(sqlite_url) if name.encode() in path.read_bytes()] == []
+
+
+def test_a_reader_of_what_was_written_down_is_reported(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It begins to read when all else is done."""
+    name, finish = "a-name-that-only-the-owner-has", erasure_marks.finish
+    with Store.open(sqlite_url) as store, Store.open(sqlite_url) as other, ExitStack() as stack:
+
+        def with_a_reader(*given: Any, **named: Any) -> Any:
+            stack.enter_context(other.read()).chat.sessions.list()
+            return finish(*given, **named)
+
+        monkeypatch.setattr("persist.maintenance.erasing.marks.finish", with_a_reader)
+        store.chat.sessions.create(agent="a", model={}, owner=name)
+        (reason,) = erase(store, owner=name).kept
+        assert "persist checkpoint" in reason
+        stack.close()
+        checkpoint(store, "TRUNCATE")
+        assert [path for path in files_of(sqlite_url) if name.encode() in path.read_bytes()] == []
 
 
 def test_bytes_are_overwritten_where_the_file_cannot_be_rewritten(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:

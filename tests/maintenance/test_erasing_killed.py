@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from persist import Store
+from persist.app_sessions.schemas import ArtifactKey
 from persist.errors import NotFound, NotPermitted, StoreBusy
 from persist.maintenance import copy, doctor, erase, maintain, rebuild
 from tests.maintenance.erasing_scenes import events, files_of, person, places_of, rows, secret_of, selectors
@@ -79,6 +80,39 @@ def test_an_erasure_of_somebody_else_finishes_it(database_url: str) -> None:
         assert erase(store, owner="nobody").tables == {}
         assert doctor(store) == []
     assert places_of(database_url, secret_of("maria")) == set()
+
+
+def test_what_was_said_between_an_interruption_and_the_next_call_goes_too(database_url: str) -> None:
+    """The person comes back under the same names, and what that left is in the log alone, and in a prompt that nothing names."""
+    words = "said in a second life"
+
+    def interrupted(what: str, done: int, total: int) -> None:
+        if what == "the log of events":
+            raise StoreBusy(0.0)
+
+    with Store.open(database_url, events=True) as store:
+        person(store, "peter")
+        person(store, "maria")
+        with pytest.raises(StoreBusy):
+            erase(store, **MARIA, progress=interrupted)
+        with store.begin() as tx:
+            digest = tx.chat.prompts.put(words)
+            tx.chat.sessions.create(id="maria-session", agent="a", model={}, owner="maria", metadata={"a": words})
+            said = [{"type": "text", "text": words}]
+            tx.chat.messages.append("maria-session", role="user", parts=said, metadata={"system_prompt_digest": digest})
+            tx.checkpoints.memories.put(("people", "maria"), "k", {"a": words})
+            tx.app_sessions.artifacts.save(ArtifactKey("app", "maria", None, "other"), f'{{"a": "{words}"}}', data=b"x")
+            tx.agent_tasks.webhooks.set("t1", "w1", owner="maria", data=words.encode())
+        with store.begin() as tx:
+            tx.chat.sessions.delete("maria-session")
+            tx.checkpoints.memories.delete(("people", "maria"), "k")
+            tx.app_sessions.artifacts.delete(ArtifactKey("app", "maria", None, "other"))
+            tx.agent_tasks.webhooks.delete("t1", id="w1", owner="maria")
+        report = erase(store, **MARIA)
+        assert places_of(database_url, words) == set()
+        assert places_of(database_url, secret_of("maria")) == set()
+        assert report.kept["system_prompts: messages of others name them"] == 1
+        assert doctor(store) == []
 
 
 def test_session_logs_wait_until_somebody_names_their_folder(database_url: str, tmp_path: Path) -> None:

@@ -3,7 +3,8 @@
 Postgres tells the row that it refused in the DETAIL of an error, and the line of JSON that it was reading in its CONTEXT.
 SQLAlchemy adds the parameters of the statement. SQLite's driver adds the text that is not UTF-8. The errors keep their class,
 their SQLSTATE and the first line of their message; a debugger finds the rest in psycopg's `diag`. What a server says of a refused
-value in another language than English is replaced by what its SQLSTATE says: only of English it is known how a value is quoted.
+value is replaced by what its SQLSTATE says, unless it begins as English does: only there it is known how a value is quoted. A
+database without an encoding of its own spells other languages in ASCII, too, with quotes such as << and >>.
 """
 
 import re
@@ -15,6 +16,10 @@ from sqlalchemy import exc
 _DRIVERS = ("psycopg.", "asyncpg.", "sqlite3", "sqlalchemy.dialects.")
 _NOT_UTF8 = re.compile(r"(Could not decode to UTF-8 column '[^']*') with text .*", re.DOTALL)
 _QUOTED = re.compile("[\"'].*[\"']", re.DOTALL)  # asyncpg quotes values as Python does
+_ENGLISH = re.compile(
+    r"(?:\([\w.]+\) )?"  # the class of the error, as SQLAlchemy has it
+    r"(?:(?:invalid|value|cannot|malformed|unterminated|division by) |[\w/ ]+ (?:out of range|overflow|must be|must not)\b)"
+)
 _BAD_VALUE, _BAD_ENCODING = "22", ("22021", "22P05")
 
 
@@ -32,7 +37,7 @@ def public_text(text: str, state: str = "") -> str:
     """The first line of a driver's message, without a value of the caller's. `state`: the SQLSTATE, if there is one."""
     if state.startswith(_BAD_VALUE) and state not in _BAD_ENCODING:
         text = _QUOTED.sub('""', text)  # "invalid input syntax for type bigint", and then the value
-        if not text.isascii():  # in another language, which may have quoted it in its own way
+        if not (text.isascii() and _ENGLISH.match(text)):  # another language may have quoted it in its own way
             text = f"{_REFUSED.get(state, 'the value is not valid')} (SQLSTATE {state})"
         text = text.replace('""', '"…"')
     return _NOT_UTF8.sub(r"\1", text.strip()).partition("\n")[0]

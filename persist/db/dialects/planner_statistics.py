@@ -6,7 +6,7 @@ estimates them by the values of all rows, and EXPLAIN tells everybody the estima
 
 from collections.abc import Sequence
 
-from persist.db.dialects.roles import literal
+from persist.db.dialects.quoting import body, literal
 
 _CLEAR = "pg_catalog.pg_clear_attribute_stats(text,text,text,boolean)"
 """The function of Postgres 18 with which the owner of a table deletes what is known of a column."""
@@ -33,8 +33,8 @@ def unmeasured(schema: str, tables: Sequence[str]) -> str:
         f" AND CASE WHEN c.oid = t.oid THEN a.atttypid IN ({types}) ELSE i.indkey[a.attnum - 1] = 0 END"
     )
     clear = f"to_regprocedure('{_CLEAR}') IS NOT NULL"
-    return (
-        "DO $$ DECLARE one record; BEGIN"
+    forget = (
+        "DECLARE one record; BEGIN"
         f" FOR one IN {measured} LOOP"
         " IF one.attstattarget IS DISTINCT FROM 0 THEN"
         " IF one.relkind = 'i' THEN"
@@ -48,5 +48,6 @@ def unmeasured(schema: str, tables: Sequence[str]) -> str:
         " DELETE FROM pg_catalog.pg_statistic WHERE starelid = one.oid AND staattnum = one.attnum;"
         " END IF; END LOOP;"
         f" IF NOT ({clear}) AND NOT (SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname = current_user)"
-        f" THEN RAISE WARNING '{_LEFT}'; END IF; END $$;"
+        f" THEN RAISE WARNING '{_LEFT}'; END IF; END"
     )
+    return f"DO {body(forget)};"

@@ -8,6 +8,7 @@ from typing import Any, Self
 from sqlalchemy import Column, Table
 from sqlalchemy.sql.elements import ColumnElement
 
+from persist.db.dialects.quoting import quoted
 from persist.errors import StoreBusy
 
 Cell = Mapping[str, Any] | None
@@ -111,8 +112,3 @@ class RawRows(ABC):
     @abstractmethod
     def _term(self, cell: Cell) -> tuple[str, list[Any]]:
         """The SQL text of a value, and its parameters."""
-
-
-def quoted(name: str) -> str:
-    """Quote an identifier for SQL text."""
-    return '"' + name.replace('"', '""') + '"'

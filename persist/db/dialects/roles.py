@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from enum import StrEnum
 
+from persist.db.dialects.quoting import body, literal, quoted
+
 OUTER_ROLE = "CASE current_setting('role') WHEN 'none' THEN session_user::text ELSE current_setting('role') END"
 """The role of the writer, which is not the current one in a function of the owner's."""
 
@@ -33,26 +35,16 @@ OPEN_POLICY = "rows_of_programs"
 TENANT_POLICY = "rows_of_one_role"
 
 
-def quoted(name: str) -> str:
-    """The name as an identifier in SQL."""
-    return '"' + name.replace('"', '""') + '"'
-
-
-def literal(text: str) -> str:
-    """The text as a literal in SQL."""
-    return "'" + text.replace("'", "''") + "'"
-
-
 def refuse_cluster(instead: str) -> str:
     """The statement that ends a script on Citus, which refuses triggers and policies with queries in words of its own.
 
     instead   what there is to do there
     """
-    return (
-        "DO $$ BEGIN IF EXISTS (SELECT FROM pg_catalog.pg_extension WHERE extname = 'citus') THEN RAISE EXCEPTION"
-        f" 'Citus takes neither the triggers nor the policies of this role on the tables of a tenant: {instead}';"
-        " END IF; END $$;"
+    refuse = (
+        "BEGIN IF EXISTS (SELECT FROM pg_catalog.pg_extension WHERE extname = 'citus') THEN RAISE EXCEPTION"
+        f" 'Citus takes neither the triggers nor the policies of this role on the tables of a tenant: {instead}'; END IF; END"
     )
+    return f"DO {body(refuse)};"
 
 
 def grants(kind: RoleKind, role: str, *, owner: str, schema: str, versions: Sequence[str], log: Sequence[str]) -> list[str]:
@@ -83,7 +75,8 @@ def grants(kind: RoleKind, role: str, *, owner: str, schema: str, versions: Sequ
 
 def role_made(role: str) -> str:
     """The statement that makes a role unless it is there."""
-    return (
-        f"DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = {literal(role)})"
-        f" THEN CREATE ROLE {quoted(role)} LOGIN; END IF; END $$;"
+    make = (
+        f"BEGIN IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = {literal(role)})"
+        f" THEN CREATE ROLE {quoted(role)} LOGIN; END IF; END"
     )
+    return f"DO {body(make)};"

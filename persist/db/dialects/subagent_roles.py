@@ -7,7 +7,8 @@ The token travels in the options of the connection, as a setting of the session.
 from hashlib import sha256
 
 from persist.db.dialects.planner_statistics import unmeasured
-from persist.db.dialects.roles import OPEN_POLICY, TENANT_POLICY, quoted, refuse_cluster
+from persist.db.dialects.quoting import body, literal, quoted
+from persist.db.dialects.roles import OPEN_POLICY, TENANT_POLICY, refuse_cluster
 
 SETTING = "persist.subagent_token"
 """The setting of a session that holds its token."""
@@ -18,6 +19,7 @@ LASTING = "persist_subagent_lasts"
 _TABLES = ("bindings", "agents", "agent_segments")
 _LASTING_ARGUMENTS = "(text, bigint, text)"
 _WORDS = "'input', 'output', 'let', 'const'"
+_NAME = literal(r"^\w[\w.-]*$")
 _LABEL_BYTES = 600
 _GOOD = (
     "s.token_hash = pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to("
@@ -79,13 +81,15 @@ def subagent_grants(role: str, schema: str, *, made: str, max_text_bytes: int) -
 
 
 def _permit(where: str) -> str:
-    return (
-        f"CREATE OR REPLACE FUNCTION {where}.{PERMIT}(OUT run_id text, OUT execution_id bigint, OUT agent_name text)"
-        " RETURNS SETOF record LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$"
-        " SELECT s.run_id, s.execution_id, s.agent_name"
+    permit = (
+        "SELECT s.run_id, s.execution_id, s.agent_name"
         f" FROM {where}.program_subagents s JOIN {where}.run r ON r.id = s.run_id"
         f" LEFT JOIN {where}.execution e ON e.run_id = s.run_id AND e.id = s.execution_id"
-        f" WHERE {_GOOD} AND (s.execution_id IS NULL OR {_AT_WORK}) $$;"
+        f" WHERE {_GOOD} AND (s.execution_id IS NULL OR {_AT_WORK})"
+    )
+    return (
+        f"CREATE OR REPLACE FUNCTION {where}.{PERMIT}(OUT run_id text, OUT execution_id bigint, OUT agent_name text) RETURNS"
+        f" SETOF record LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS {body(permit)};"
     )
 
 
@@ -95,10 +99,8 @@ def _lasting(where: str) -> str:
     A lock finds the rows as they are, or fails where the snapshot is older. A subtransaction that is rolled back gives it up at
     once: otherwise a subagent that leaves its transaction open would keep everybody from ending its token, its frame and its run.
     """
-    return (
-        f"CREATE OR REPLACE FUNCTION {where}.{LASTING}(of_run text, of_frame bigint, of_agent text) RETURNS boolean"
-        " LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$"
-        " DECLARE frame bigint; lasts boolean; BEGIN BEGIN"
+    look = (
+        "DECLARE frame bigint; lasts boolean; BEGIN BEGIN"
         f" SELECT s.execution_id INTO frame FROM {where}.program_subagents s JOIN {where}.run r ON r.id = s.run_id"
         f" WHERE {_GOOD} AND s.run_id = of_run"
         " AND CASE WHEN of_agent IS NULL THEN s.execution_id IS NOT DISTINCT FROM of_frame ELSE s.agent_name = of_agent END"
@@ -107,7 +109,11 @@ def _lasting(where: str) -> str:
         f" PERFORM 1 FROM {where}.execution e WHERE e.run_id = of_run AND e.id = frame AND {_AT_WORK} FOR SHARE;"
         " lasts := FOUND; END IF;"
         f" RAISE EXCEPTION SQLSTATE '{_GIVES_UP}';"
-        f" EXCEPTION WHEN SQLSTATE '{_GIVES_UP}' THEN NULL; END; RETURN lasts; END $$;"
+        f" EXCEPTION WHEN SQLSTATE '{_GIVES_UP}' THEN NULL; END; RETURN lasts; END"
+    )
+    return (
+        f"CREATE OR REPLACE FUNCTION {where}.{LASTING}(of_run text, of_frame bigint, of_agent text) RETURNS boolean"
+        f" LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS {body(look)};"
     )
 
 
@@ -129,7 +135,7 @@ def _rules(where: str, table: str, max_text_bytes: int) -> tuple[str, str]:
     if table == "bindings":
         return (
             f"{run} AND execution_id IS NOT DISTINCT FROM {permit('execution_id')}",
-            f"attachment_path IS NULL AND kind IN ({_WORDS}) AND name ~ '^\\w[\\w.-]*$' AND octet_length(name) <= {_LABEL_BYTES}"
+            f"attachment_path IS NULL AND kind IN ({_WORDS}) AND name ~ {_NAME} AND octet_length(name) <= {_LABEL_BYTES}"
             f" AND {now} AND {short('value', 'source_statement')} AND {lasts('execution_id', 'NULL')}",
         )
     if table == "agents":
@@ -142,18 +148,19 @@ def _rules(where: str, table: str, max_text_bytes: int) -> tuple[str, str]:
 
 
 def _refuse_tenants(schema: str) -> str:
-    literal = "'" + schema.replace("'", "''") + "'"
-    return (
-        "DO $$ BEGIN IF EXISTS (SELECT FROM pg_catalog.pg_policies"
-        f" WHERE schemaname = {literal} AND policyname = '{TENANT_POLICY}')"
+    refuse = (
+        "BEGIN IF EXISTS (SELECT FROM pg_catalog.pg_policies"
+        f" WHERE schemaname = {literal(schema)} AND policyname = '{TENANT_POLICY}')"
         " THEN RAISE EXCEPTION 'tenants share this schema: their rows and those of subagents are not kept apart by one rule';"
-        " END IF; END $$;"
+        " END IF; END"
     )
+    return f"DO {body(refuse)};"
 
 
 def _silence(role: str) -> str:
     """Other sessions of the role do not see what a session runs; only a superuser may arrange for that."""
-    return (
-        f"DO $$ BEGIN ALTER ROLE {quoted(role)} SET track_activities = off; EXCEPTION WHEN insufficient_privilege THEN"
-        " RAISE NOTICE 'sessions of this role see the statements of each other, unless a superuser runs this'; END $$;"
+    hide = (
+        f"BEGIN ALTER ROLE {quoted(role)} SET track_activities = off; EXCEPTION WHEN insufficient_privilege THEN"
+        " RAISE NOTICE 'sessions of this role see the statements of each other, unless a superuser runs this'; END"
     )
+    return f"DO {body(hide)};"

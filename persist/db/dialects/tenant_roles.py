@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from persist.db.dialects.planner_statistics import unmeasured
 from persist.db.dialects.postgres.event_guards import NUMBERS as NUMBERS_EVENTS
 from persist.db.dialects.postgres.event_guards import SETTING as KEEPS_EVENTS
-from persist.db.dialects.roles import OPEN_POLICY, OUTER_ROLE, TENANT_COLUMN, TENANT_POLICY, literal, quoted, refuse_cluster
+from persist.db.dialects.quoting import body, literal, quoted
+from persist.db.dialects.roles import OPEN_POLICY, OUTER_ROLE, TENANT_COLUMN, TENANT_POLICY, refuse_cluster
 from persist.db.schema.raw_writes import SETTING as WRITES
 
 PROMPTS, BLOBS, PIECES = "system_prompts", "blobs", "blob_pieces"
@@ -24,6 +25,10 @@ _MOST = 1_000_000
 _OWN = f"{TENANT_COLUMN} = current_user"
 _KEEPER = "persist_tenants_share"
 """The function that refuses a tenant what would change a shared row for the others."""
+_TAKER = "persist_tenants_take_head"
+"""The function that gives the head of a removed tenant's stream to who writes there next, who counts on from it."""
+_NOBODY = ""
+"""The role of such a head: no role has this name."""
 _COMMANDS = ("SELECT", "INSERT", "UPDATE", "DELETE")
 _TOLD = "key NOT LIKE 'erasure:%'"
 """The rows of `_meta` that tenants read: what is going to be erased names people."""
@@ -75,28 +80,35 @@ def _unclaimed(role: str, schema: str) -> str:
         "rows of a former tenant % are still there, in the table %: a role of this name would see them. "
         "`persist grants --tenant NAME --remove` deletes them"
     )
-    return (
-        "DO $$ DECLARE one record; has_rows boolean; BEGIN"
+    refuse = (
+        "DECLARE one record; has_rows boolean; BEGIN"
         f" IF NOT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = {name}) THEN"
         f" FOR one IN {noted} LOOP"
         f" EXECUTE format('SELECT EXISTS (SELECT FROM %I.%I WHERE {TENANT_COLUMN} = $1)', {where}, one.relname)"
         f" INTO has_rows USING CAST({name} AS name);"
         f" IF has_rows THEN RAISE EXCEPTION '{message}', {name}, one.relname; END IF;"
-        " END LOOP; END IF; END $$;"
+        " END LOOP; END IF; END"
     )
+    return f"DO {body(refuse)};"
 
 
 def tenant_removed(role: str, schema: str, *, children_first: Sequence[str], blank: str) -> list[str]:
     """The statements that delete the rows of a tenant, which may be gone. Events stay, without what they said, and of no tenant.
 
-    The guards of raw writes let them through. `blank`: the data of an event of which nothing is left.
+    Heads of streams wait for the next who writes there. The guards of raw writes let the statements through. `blank`: the data of
+    an event of which nothing is left.
     """
     where, its = quoted(schema), f"{TENANT_COLUMN} = {literal(role)}"
-    staying = {EVENTS: f"data = {literal(blank)}, actor = NULL, ", HEADS: "", CURSORS: ""}
+    nobodys = f"{TENANT_COLUMN} = NULL"
+    staying = {
+        EVENTS: f"data = {literal(blank)}, actor = NULL, {nobodys}",
+        HEADS: f"{TENANT_COLUMN} = {literal(_NOBODY)}",
+        CURSORS: nobodys,
+    }
     return [
         *(f"SET LOCAL {setting} = 'on';" for setting in (KEEPS_EVENTS, NUMBERS_EVENTS, WRITES)),
         *(
-            f"UPDATE {where}.{quoted(table)} SET {staying[table]}{TENANT_COLUMN} = NULL WHERE {its};"
+            f"UPDATE {where}.{quoted(table)} SET {staying[table]} WHERE {its};"
             if table in staying
             else f"DELETE FROM {where}.{quoted(table)} WHERE {its};"
             for table in children_first
@@ -130,7 +142,25 @@ def tenants_apart(
         statements += _policies(f"{where}.{quoted(table)}", {"SELECT": f"USING ({_TOLD if table == '_meta' else 'true'})"})
     for table, rules in _by_digest(where).items():
         statements += _policies(f"{where}.{quoted(table)}", {"SELECT": "USING (true)", **rules})
-    return [*statements, *_keepers(where, shared), unmeasured(schema, apart)]
+    return [*statements, *_keepers(where, shared), *_taker(where, shared[HEADS]), unmeasured(schema, apart)]
+
+
+def _taker(where: str, shared: str) -> list[str]:
+    """The trigger that lets a writer take the head of a stream that a removed tenant had, of which no tenant sees anything."""
+    function = f"{where}.{_TAKER}()"
+    take = (
+        "DECLARE was bigint; first bigint; BEGIN"
+        f" DELETE FROM {where}.{HEADS} h WHERE h.stream_id = NEW.stream_id AND h.{TENANT_COLUMN} = {literal(_NOBODY)}"
+        " RETURNING h.seq, h.first_seq INTO was, first;"
+        " IF FOUND THEN NEW.seq := NEW.seq + was; NEW.first_seq := first; END IF; RETURN NEW; END"
+    )
+    return [
+        f"CREATE OR REPLACE FUNCTION {function} RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER"
+        f" SET search_path = pg_catalog, pg_temp AS {body(take)};",
+        f"REVOKE ALL ON FUNCTION {function} FROM PUBLIC;",
+        f"CREATE OR REPLACE TRIGGER {_TAKER} BEFORE INSERT ON {where}.{HEADS} FOR EACH ROW"
+        f" WHEN (NOT ({shared.format(row='NEW.')})) EXECUTE FUNCTION {function};",
+    ]
 
 
 def _policies(name: str, rules: Rules) -> list[str]:
@@ -153,7 +183,7 @@ def _own(where: str, table: str) -> Rules:
 
 def _shared(streams: Sequence[str]) -> dict[str, str]:
     """Which rows of a table that is otherwise kept apart tenants count on together."""
-    listed = ", ".join("'" + stream.replace("'", "''") + "'" for stream in ("*", *streams))
+    listed = ", ".join(map(literal, ("*", *streams)))
     return {HEADS: f"{{row}}stream_id IN ({listed})", CURSORS: "({row}owner = '' AND {row}channel = '')"}
 
 
@@ -192,7 +222,7 @@ def _keepers(where: str, shared: dict[str, str]) -> list[str]:
     refuse = f"RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = '{message}';"
     statements = [
         f"CREATE OR REPLACE FUNCTION {function} RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp"
-        f" AS $$ BEGIN IF row_security_active(TG_RELID) THEN {refuse} END IF; RETURN NEW; END $$;"
+        f" AS {body(f'BEGIN IF row_security_active(TG_RELID) THEN {refuse} END IF; RETURN NEW; END')};"
     ]
 
     def trigger(table: str, event: str, condition: str) -> str:

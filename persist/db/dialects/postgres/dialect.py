@@ -5,6 +5,7 @@ from typing import Any
 
 from sqlalchemy import URL, Engine, create_engine
 
+from persist.db.dialects.engine_logs import QUIET
 from persist.db.dialects.errors import Errors
 from persist.db.dialects.interface import Dialect
 from persist.db.dialects.postgres.connections import PostgresConnections
@@ -41,7 +42,7 @@ def _engine(url: URL) -> Engine:
     arguments = {**connection_timeouts(url), "client_encoding": "utf8"}
     # without asking for the types of an extension that no column of persist has
     pool = {"pool_pre_ping": True, "pool_size": 5, "max_overflow": 24}
-    return create_engine(url, **pool, connect_args=arguments, use_native_hstore=False)
+    return create_engine(url, **pool, **QUIET, connect_args=arguments, use_native_hstore=False)
 
 
 def shared_pool(url: URL, *, pooler: str | None = None, listen_url: str | None = None) -> SharedPool:

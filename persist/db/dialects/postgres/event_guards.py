@@ -8,6 +8,7 @@ from sqlalchemy.exc import DBAPIError
 from persist.db.changes.event_streams import DeltaTable, LogTables, delta_table_of
 from persist.db.dialects.event_guards import CHANGES, ESCAPE_CHARACTER, MESSAGE, PREFIX, EventGuards
 from persist.db.dialects.postgres.rights import check_guard_rights
+from persist.db.dialects.quoting import body
 from persist.db.expressions.positions import lock_call
 
 SETTING = "persist.keeps_event_log"
@@ -93,8 +94,8 @@ def _triggers(schema: str, tables: Sequence[Table], log: LogTables) -> Iterator[
             )
 
 
-def _function(name: str, body: str) -> str:
-    return f"CREATE OR REPLACE FUNCTION {name} RETURNS trigger LANGUAGE plpgsql AS $$ {body} $$"
+def _function(name: str, code: str) -> str:
+    return f"CREATE OR REPLACE FUNCTION {name} RETURNS trigger LANGUAGE plpgsql AS {body(code)}"
 
 
 def _numbering(schema: str, log: LogTables) -> Iterator[str]:

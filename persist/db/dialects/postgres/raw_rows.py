@@ -10,7 +10,8 @@ from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.types import UserDefinedType
 
 from persist.db.dialects.bulk import next_size
-from persist.db.dialects.raw_rows import Cell, Cells, Columns, Place, RawRows, quoted
+from persist.db.dialects.quoting import quoted
+from persist.db.dialects.raw_rows import Cell, Cells, Columns, Place, RawRows
 from persist.db.schema.column_types import Bool, FreeText, IsoMs, Json, Label, SqlSeconds
 from persist.db.values.key_order import from_jsonb
 

@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Engine, QueuePool, StaticPool, create_engine
 from persist.db.connections.connection_cache import ConnectionCache
 from persist.db.dialects.connections import Connections
 from persist.db.dialects.database_files import IN_USE, make_private_file, warn_of_network
+from persist.db.dialects.engine_logs import QUIET
 from persist.db.dialects.sqlite.file_connections import connect
 from persist.db.dialects.sqlite.wal import never_waiting, use_wal
 from persist.db.files.paths import file_uri
@@ -165,5 +166,5 @@ class SqliteConnections(Connections):
 
 
 def _engine(creator: Callable[[], sqlite3.Connection], pool: type[Any], **options: Any) -> Engine:
-    engine = create_engine("sqlite://", creator=creator, poolclass=pool, **options)
+    engine = create_engine("sqlite://", creator=creator, poolclass=pool, **QUIET, **options)
     return engine.execution_options(schema_translate_map=_OURS)

@@ -10,7 +10,8 @@ from sqlalchemy import Column, Table, and_, literal, literal_column, type_coerce
 from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.types import NullType
 
-from persist.db.dialects.raw_rows import Cell, Cells, Columns, Place, RawRows, quoted
+from persist.db.dialects.quoting import quoted
+from persist.db.dialects.raw_rows import Cell, Cells, Columns, Place, RawRows
 from persist.db.unreadable.conditions import BadText, text_or_bad
 
 
