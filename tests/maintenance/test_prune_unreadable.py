@@ -6,11 +6,13 @@ from contextlib import closing
 import pytest
 
 from persist import Store
+from persist.app_sessions.schemas import ArtifactKey
 from persist.conversations.schemas import PruneReport
 from persist.maintenance.pruning import prune_conversations
 from persist.testing import FrozenClock
 from tests.contract.conftest import Raw
 from tests.contract.conversations.scenes import message
+from tests.contract.histories.scenes import chain, put, save
 from tests.maintenance.pruning_scenes import DAY, month_old
 
 LONG = "x" * 700
@@ -105,3 +107,61 @@ def test_a_row_with_a_key_that_is_too_long_stays_and_the_rest_goes(
     dry = month_old(store, "workflow_runs", dry_run=True)
     assert month_old(store, "workflow_runs") == dry == {"workflow_runs": 4}
     assert writer.rows("SELECT workflow_name FROM workflow_runs") == [("two",)]
+
+
+def histories_that_share(store: Store) -> None:
+    """Conversations that end in one tree of nine messages, at the ninth, fourth and third; runs of one message and of two."""
+    with store.begin() as tx:
+        put(tx, "long", "1", None, "i", chain("abcdefghi"))
+        put(tx, "short", "1", None, "d", branches=["b"])
+        put(tx, "shorter", "1", None, "c")
+        save(tx, "s", 1, run="one")
+        save(tx, "s", 1, run="two")
+        save(tx, "st", 2, run="two")
+
+
+@pytest.mark.parametrize(
+    ("table", "id", "gone"),
+    [("history_records", "long", 3), ("history_records", "short", 8), ("history_runs", "one", 11), ("history_runs", "two", 10)],
+)
+def test_what_a_history_that_nobody_can_read_holds_stays(
+    store: Store, writer: Raw, clock: FrozenClock, table: str, id: str, gone: int
+) -> None:
+    """Its instant is older than any that persist writes, so that a condition in SQL takes it for old."""
+    histories_that_share(store)
+    writer.rows(f"UPDATE {table} SET updated_at = ? WHERE id = ?", -1e300 if table == "history_records" else -(2**62), id)
+    clock.advance(delta=40 * DAY)
+    for what in (table, "histories"):
+        dry = month_old(store, what, dry_run=True)
+        assert month_old(store, what) == dry
+        gone -= dry.get("history_entries", 0)
+    assert gone == 0
+    assert writer.rows(f"SELECT id FROM {table}") == [(id,)]
+
+
+@pytest.mark.parametrize("table", ["history_records", "history_runs"])
+def test_what_is_left_of_a_history_that_a_raw_writer_deleted_holds_entries(
+    store: Store, writer: Raw, clock: FrozenClock, table: str
+) -> None:
+    histories_that_share(store)
+    if not writer.is_sqlite:
+        writer.rows("SET session_replication_role = replica")
+    writer.rows("DELETE FROM history_records WHERE id = 'short'")
+    writer.rows("UPDATE history_snapshots SET run_id = 'gone' WHERE run_id = 'two' AND step_index = 1")
+    clock.advance(delta=40 * DAY)
+    dry = month_old(store, table, dry_run=True)
+    assert month_old(store, table) == dry
+    assert dry["history_entries"] == {"history_records": 7, "history_runs": 2}[table]
+
+
+def test_a_session_that_nobody_can_read_keeps_its_artifacts(store: Store, writer: Raw, clock: FrozenClock) -> None:
+    with store.begin() as tx:
+        for session in ("one", "two"):
+            tx.app_sessions.sessions.create("app", "maria", session)
+            tx.app_sessions.artifacts.save(ArtifactKey("app", "maria", session, "notes.txt"), "{}")
+    writer.rows("UPDATE app_user_sessions SET updated_at = ? WHERE session_id = 'one'", -(2**62))
+    clock.advance(delta=40 * DAY)
+    dry = month_old(store, "app_sessions", dry_run=True)
+    assert month_old(store, "app_sessions") == dry
+    assert (dry["app_user_sessions"], dry["app_artifacts"]) == (1, 1)
+    assert writer.rows("SELECT session_id FROM app_artifacts") == [("one",)]

@@ -29,6 +29,7 @@ from persist.db.statements.prepared import Row
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
 from persist.db.unreadable.conditions import bindable_rows
+from persist.db.unreadable.shortened import left_out
 
 LOOK = 20_000
 """The maximum number of candidates that one `Pruning.look` returns."""
@@ -181,6 +182,13 @@ class AgedRows(Pruning):
             query = query.where(tuple_(*place) > tuple_(*last))
         return bindable_rows(work.found(query, unreadable=OnUnreadable.LEAVE_OUT), self._labels)
 
+    def reads_all(self, work: UnitOfWork, cut: Cut) -> bool:
+        """Whether `look` leaves none of the `candidates` out."""
+        found = self.look(work, cut, None)
+        while found and not left_out(found):
+            found = self.look(work, cut, found[-1])
+        return not left_out(found)
+
     def candidates(self, cut: Cut, earlier: Collection[Pruning] = ()) -> Select[Any]:
         """SELECT of the keys of all rows that may go, but for those that `spared` knows, after the `earlier` prunings."""
         query = select(*self._key).where(*self._goes(cut, earlier))
@@ -196,6 +204,8 @@ class AgedRows(Pruning):
         return conditions if self._orphaned is None else [*conditions, self._orphaned.condition(cut, earlier)]
 
     def tally(self, work: UnitOfWork, cut: Cut, earlier: Sequence[Pruning]) -> Removed | None:
+        if self._orphaned is not None and self._orphaned.owners in earlier and not self._orphaned.owners.reads_all(work, cut):
+            return None
         counted = Removed()
         last: Row | None = None
         while found := self._look(work, cut, last, earlier):
