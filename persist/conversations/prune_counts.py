@@ -1,7 +1,8 @@
 """What a prune of conversations would remove, counted by queries that lock and change nothing.
 
 Each function returns None where only a trial can tell: where a fork is in another session than its branch, since a deletion
-copies what such a fork inherits, and where not every row that would go can be read, since a prune leaves those that cannot.
+copies what such a fork inherits, and where not every row that would go can be read and bound again, since a prune leaves those
+that cannot.
 """
 
 from collections import Counter
@@ -13,6 +14,7 @@ from sqlalchemy import ColumnElement, Select, and_, exists, func, not_, or_, sel
 from persist.conversations.models import branches, exchange_items, members, messages, progressions, sessions
 from persist.db.operations.pruning import Removed
 from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.unreadable.conditions import unbindable
 
 Condition = ColumnElement[bool]
 Values = Mapping[str, Any]
@@ -38,7 +40,7 @@ def count_sessions(work: UnitOfWork, go: Condition, values: Values, readable: in
         select(_S.first_msg_id).where(go),
         select(_S.last_msg_id).where(go),
     )
-    counted, crossings = _counted(
+    counted, strange = _counted(
         work,
         values,
         {
@@ -49,8 +51,11 @@ def count_sessions(work: UnitOfWork, go: Condition, values: Values, readable: in
             messages.name: select(_M.id).where(_M.id.in_(named), ~_is_named(not_(go), true())),
         },
         select(_fork.c.id).where(crossing, exists().where(of_session)).limit(1),
+        select(_B.id).where(_in_session, go, or_(*map(unbindable, (_B.id, _B.progression_id, _B.parent_branch_id)))).limit(1),
+        select(_S.id).where(go, unbindable(_S.progression_id)).limit(1),
+        select(_M.id).where(_M.id.in_(named), unbindable(_M.id)).limit(1),
     )
-    return None if crossings or counted.rows[sessions.name] != readable else counted
+    return None if strange or counted.rows[sessions.name] != readable else counted
 
 
 def count_letters(work: UnitOfWork, go: Condition, sessions_stay: Condition, values: Values, readable: int) -> Removed | None:
@@ -59,8 +64,13 @@ def count_letters(work: UnitOfWork, go: Condition, sessions_stay: Condition, val
     `values`: of the parameters in both conditions. `readable`: how many of these items can be read.
     """
     unnamed = select(_M.id).where(_M.id.in_(select(_I.message_id).where(go)), ~_is_named(sessions_stay, not_(go)))
-    counted, _ = _counted(work, values, {exchange_items.name: select(_I.seq).where(go), messages.name: unnamed})
-    return None if counted.rows[exchange_items.name] != readable else counted
+    counted, strange = _counted(
+        work,
+        values,
+        {exchange_items.name: select(_I.seq).where(go), messages.name: unnamed},
+        select(_I.seq).where(go, unbindable(_I.message_id)).limit(1),
+    )
+    return None if strange or counted.rows[exchange_items.name] != readable else counted
 
 
 def _is_owned(pool: ColumnElement[Any], among: Condition) -> Condition:

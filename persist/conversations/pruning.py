@@ -19,10 +19,10 @@ from persist.db.operations.pruning import LOOK, Cut, Pruning, Removed
 from persist.db.schema.arrays import among_labels
 from persist.db.schema.column_types import Float64, Int64
 from persist.db.statements.prepared import Row, Statement, param
-from persist.db.transactions.dry_run import always_rolled_back
+from persist.db.transactions.dry_run import always_rolled_back, left_alone
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
-from persist.db.unreadable.conditions import bindable
+from persist.db.unreadable.conditions import bindable, bindable_rows
 from persist.db.values.arguments import check_flag, check_timedelta
 from persist.db.values.clock import epoch_us
 from persist.errors import InvalidValue
@@ -111,7 +111,7 @@ def _prune(work: UnitOfWork, keep_n: int, cutoff: datetime, guard: datetime) -> 
     victims = [*bindable(_S.id, (id for (id,) in work.rows(_VICTIMS, keep=keep_n, cutoff=cutoff)))]
     gone, candidates = Removed(), set[str]()
     for start in range(0, len(victims), _BATCH):
-        gone.add(_remove(work, victims[start : start + _BATCH], cutoff, candidates))
+        gone.add(_remove_readable(work, victims[start : start + _BATCH], cutoff, candidates))
     gone.add(_remove_unnamed(work, candidates))  # last: other writers lock messages after everything else
     with work.batch() as together:
         together.lock(_LOCK_ORPHANS, guard=epoch_us(guard) / 1_000_000)
@@ -154,6 +154,16 @@ def _remove(work: UnitOfWork, batch: Sequence[str], cutoff: datetime, candidates
     gone.rows[branches.name] = inside
     gone.rows[progressions.name] = pools_gone
     gone.rows[members.name] = places - _places(work, pools)
+    return gone
+
+
+def _remove_readable(work: UnitOfWork, batch: Sequence[str], cutoff: datetime, candidates: set[str]) -> Removed:
+    """`_remove`; if something of the sessions cannot be read or bound again, each by itself, so that the others go."""
+    with left_alone(work, f"a batch of {len(batch)} from {sessions.name}"):
+        return _remove(work, batch, cutoff, candidates)
+    gone = Removed()
+    for id in batch if len(batch) > 1 else ():
+        gone.add(_remove_readable(work, [id], cutoff, candidates))
     return gone
 
 
@@ -201,7 +211,7 @@ class _Sessions(Pruning):
             place = (_S.updated_at, _S.id)
             last = [literal(value, column.type) for value, column in zip(after, place, strict=False)]
             query = query.where(tuple_(*place) > tuple_(*last))
-        return work.found(query, self.values(cut), unreadable=OnUnreadable.LEAVE_OUT)
+        return bindable_rows(work.found(query, self.values(cut), unreadable=OnUnreadable.LEAVE_OUT), {1: _S.id})
 
     def goes(self, cut: Cut) -> ColumnElement[bool]:
         """The condition of the sessions that go."""
@@ -258,7 +268,9 @@ class _Messages(Pruning):
             query = query.where(_M.id > after[0])
         latest = work.now() - ORPHAN_GRACE
         guard = latest if self._any_age else min(cut.before, latest)
-        return work.found(query, {"guard": epoch_us(guard) / 1_000_000}, unreadable=OnUnreadable.LEAVE_OUT)
+        return bindable_rows(
+            work.found(query, {"guard": epoch_us(guard) / 1_000_000}, unreadable=OnUnreadable.LEAVE_OUT), {0: _M.id}
+        )
 
     def tally(self, work: UnitOfWork, cut: Cut, earlier: Sequence[Pruning]) -> Removed | None:
         return Removed(Counter({messages.name: _readable(self, work, cut)}))  # those of `earlier` are named by what goes there

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Table, bindparam, delete, select
+from sqlalchemy import Select, Table, bindparam, delete, select
 
 from persist.db.changes.event_streams import key_of, parent, place_of
 from persist.db.changes.journal import VerbChanges
@@ -13,6 +13,7 @@ from persist.db.schema.column_types import Label
 from persist.db.statements.prepared import Statement, param
 from persist.db.transactions.row_chunks import chunks
 from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.unreadable.cells import OnUnreadable
 from persist.errors import InvalidValue
 from persist.events.models import event_heads
 from persist.events.schemas import ALL, SNAPSHOT, SNAPSHOT_CONTINUED, VERSION
@@ -113,20 +114,25 @@ def _queries(work: UnitOfWork, table: Table, stream: str) -> Iterator[tuple[Stat
         yield _rows_of(table), ""  # rows of a single-owner file, which have an empty scope column
 
 
+def _raising(query: Select[Any]) -> Statement:
+    """A snapshot lacks no row: one that cannot be read is named by an error."""
+    return Statement(query, unreadable=OnUnreadable.RAISE)
+
+
 @cache
 def _rows_of(table: Table) -> Statement:
     rule = place_of(table)
     assert rule is not None
     query = select(*table.columns).order_by(*(table.c[name] for name in key_of(table)))
     if rule.column is not None:
-        return Statement(query.where(table.c[rule.column] == _stream))
+        return _raising(query.where(table.c[rule.column] == _stream))
     assert rule.through is not None
     parent_table = parent(table, rule.through)
     parent_rule = place_of(parent_table)
     assert parent_rule is not None
     assert parent_rule.column is not None
     (link,) = [one for one in table.c[rule.through].foreign_keys if one.column.table is parent_table]
-    return Statement(
+    return _raising(
         query.join(parent_table, link.column == table.c[rule.through]).where(parent_table.c[parent_rule.column] == _stream)
     )
 
@@ -138,9 +144,9 @@ def _shared_rows(table: Table) -> Statement | None:
     assert rule is not None
     query = select(*table.columns).order_by(*(table.c[name] for name in key_of(table)))
     if rule.column is None:
-        return Statement(query) if rule.through is None else None
+        return _raising(query) if rule.through is None else None
     column = table.c[rule.column]
-    return Statement(query.where(column.is_(None))) if column.nullable else None
+    return _raising(query.where(column.is_(None))) if column.nullable else None
 
 
 @cache

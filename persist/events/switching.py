@@ -28,7 +28,7 @@ from persist.db.schema.meta_table import Meta
 from persist.db.statements.prepared import Statement, param
 from persist.db.statements.schema_version import EVENTS, GUARDING
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.errors import NotPermitted, StoreBusy
+from persist.errors import NotPermitted, StoreBusy, UnreadableRow
 from persist.events.models import LOG_TABLES, event_consumers, event_heads, event_log, event_positions
 from persist.events.schemas import ALL
 from persist.events.settling import settled_now
@@ -42,6 +42,8 @@ Tell = Callable[[int, int], object]
 
 SNAPSHOTS = "events_snapshots"
 """The key of `_meta` that says how far the snapshots are; see Progress."""
+LEFT = "events_snapshots_left"
+"""The key of `_meta` for the places of the streams that have no snapshot yet because one of their rows cannot be read."""
 _TOGETHER = 8
 """Tables that are guarded in one transaction if nobody writes to them."""
 PATIENCE = 60.0
@@ -53,6 +55,7 @@ _ON = Statement(select(_meta.c.value).where(_meta.c.key == EVENTS))
 _REVISION = Statement(select(_meta.c.value).where(_meta.c.key == "schema_version"))
 _NOTE = Statement(upsert(_meta, "key"))
 _FORGET = Statement(delete(_meta).where(_meta.c.key == param("row_key")))
+_LEFT = Statement(select(_meta.c.value).where(_meta.c.key == LEFT))
 _PROGRESS = Statement(select(_meta.c.value).where(_meta.c.key == SNAPSHOTS))
 _PROGRESS_LOCKED = Statement(select(_meta.c.value).where(_meta.c.key == SNAPSHOTS).with_for_update())
 _COUNTER = Statement(select(_H.logging, _H.seq, _H.settled).where(_H.stream_id == ALL).with_for_update())
@@ -190,7 +193,10 @@ def _guarded(work: UnitOfWork) -> None:
 
 
 def _write_snapshots(run: Run, tables: Sequence[Table], tell: Tell | None) -> None:
-    """Write the snapshots that are missing, one stream after the other. Several processes may do so at once."""
+    """Write the snapshots that are missing, one stream after the other. Several processes may do so at once.
+
+    A row that cannot be read keeps back the snapshot of its stream alone. UnreadableRow is raised after the others are written.
+    """
     if run(progress_of).since == 0:
         last = run(lambda work: work.row(_LAST))[0]
         deadline = time.monotonic() + PATIENCE
@@ -200,11 +206,18 @@ def _write_snapshots(run: Run, tables: Sequence[Table], tell: Tell | None) -> No
             time.sleep(0.01)
         run(lambda work: _locked_note(work, lambda old: Progress(since=last, after=old.after, streams=old.streams)))
     left, before = every_stream_in_order(run, tables), run(progress_of)
+    refused: UnreadableRow | None = None
     for number, (place, stream) in enumerate(left, 0 if before is None else before.streams):
         if tell is not None:
             tell(number, len(left) + (0 if before is None else before.streams))
-        if not run(partial(_write_one, place=place, stream=stream, tables=tables)):
-            return
+        try:
+            if not run(partial(_write_one, place=place, stream=stream, tables=tables)):
+                return
+        except UnreadableRow as error:
+            refused = refused or error
+            run(partial(_leave, place=place))
+    if refused is not None:
+        raise refused
     run(_finish)
 
 
@@ -212,18 +225,43 @@ def every_stream_in_order(run: Run, tables: Sequence[Table]) -> list[tuple[str, 
     """(place, stream) of the streams that are left, in the order of their snapshots; a place sorts as its stream does."""
     shared, others = run(lambda work: every_stream(work, tables))
     places = [(f"0{stream}", stream) for stream in sorted(shared)] + [(f"1{stream}", stream) for stream in sorted(others)]
-    progress = run(progress_of)
-    return [] if progress is None else [found for found in places if found[0] > progress.after]
+    progress, left = run(progress_of), run(_left)
+    return [] if progress is None else [found for found in places if found[0] > progress.after or found[0] in left]
 
 
 def _write_one(work: UnitOfWork, place: str, stream: str, tables: Sequence[Table]) -> bool:
     progress = _locked(work)
     if progress is None or progress.upto is not None:
         return False
-    if place > progress.after:
+    left = _left(work)
+    if place > progress.after or place in left:
         write_locked_snapshot(work, stream, tables)
-        _note(work, Progress(progress.since, place, progress.streams + 1))
+        _note(work, Progress(progress.since, max(place, progress.after), progress.streams + 1))
+        _note_left(work, left, left - {place})
     return True
+
+
+def _leave(work: UnitOfWork, place: str) -> None:
+    """Go on behind a stream whose snapshot cannot be written; the next switch tries it again."""
+    progress = _locked(work)
+    if progress is not None and progress.upto is None:
+        _note(work, Progress(progress.since, max(place, progress.after), progress.streams))
+        left = _left(work)
+        _note_left(work, left, left | {place})
+
+
+def _left(work: UnitOfWork) -> frozenset[str]:
+    row = work.row(_LEFT)
+    return frozenset(() if row is None else json.loads(row[0]))
+
+
+def _note_left(work: UnitOfWork, before: frozenset[str], left: frozenset[str]) -> None:
+    if left == before:
+        return
+    if left:
+        work.run(_NOTE, key=LEFT, value=json.dumps(sorted(left)))
+    else:
+        work.run(_FORGET, row_key=LEFT)
 
 
 def _finish(work: UnitOfWork) -> None:
@@ -284,7 +322,7 @@ def _stop(work: UnitOfWork) -> bool:
     taken = work.row(_LAST_TAKEN)
     work.run(_STOP, last_used=max(counter[1], last[0], (taken and taken[0]) or 0))
     work.whole_tables.drop_guards()
-    for key in (EVENTS, SNAPSHOTS):
+    for key in (EVENTS, SNAPSHOTS, LEFT):
         work.run(_FORGET, row_key=key)
     return True
 

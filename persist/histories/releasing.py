@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, CompoundSelect, Select, bindparam, delete, exists, func, or_, select
+from sqlalchemy import ColumnElement, CompoundSelect, Select, bindparam, delete, exists, func, not_, or_, select
 
 from persist.db.changes.batch import Batch, Pending
 from persist.db.schema.arrays import among_labels
@@ -85,9 +85,23 @@ def history_ends(among: Condition) -> Condition:
     return or_(exists().where(_H.head_id == _E.id, among), left)
 
 
+def history_ends_but(going: Condition) -> Condition:
+    """Whether anything ends at the entry as `history_ends` says, but for the conversations that are `going`.
+
+    What is left of one that is gone without its branches, which a raw writer deleted, still holds the entry.
+    """
+    left = exists().where(_B.entry_id == _E.id, ~exists().where(_H.id == _B.history_id, going))
+    return or_(exists().where(_H.head_id == _E.id, not_(going)), left)
+
+
 def run_ends(among: Condition) -> Condition:
     """Whether a snapshot of one of those `among` the runs ends at the entry."""
     return exists().where(_S.head_id == _E.id, _R.id == _S.run_id, among)
+
+
+def run_ends_but(going: Condition) -> Condition:
+    """Whether a snapshot of any run ends at the entry, but for the runs that are `going`; see `history_ends_but`."""
+    return exists().where(_S.head_id == _E.id, ~exists().where(_R.id == _S.run_id, going))
 
 
 _run_ends = exists().where(_S.head_id == _E.id)

@@ -26,6 +26,9 @@ from persist.blobs.pruning import GRACE, garbage, orphans, remove_orphan
 from persist.conversations.schemas import PruneReport as ConversationsPruned
 from persist.db.operations.pruning import BATCH, LOOK, Cut, Pruning, Removed
 from persist.db.statements.prepared import Row
+from persist.db.transactions.dry_run import left_alone
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.unreadable.shortened import left_out
 from persist.db.values.arguments import check_count, check_flag, check_timedelta
 from persist.db.values.clock import as_utc
 from persist.db.values.frozen import Value
@@ -193,17 +196,29 @@ def _batches(run: Run, pruning: Pruning, cut: Cut, *, prepare: bool) -> Iterator
             run(pruning.prepare)  # a transaction without a lock that anybody waits for
         for some in pruning.batches(found):
             yield from _removals(run, pruning, cut, some)
-        if len(found) < LOOK:
+        if not found or len(found) + left_out(found) < LOOK:
             return
         last = found[-1]
 
 
 def _removals(run: Run, pruning: Pruning, cut: Cut, found: Sequence[Row]) -> Iterator[Removed]:
-    """Delete a batch, in as many transactions as its size takes."""
-    begun = False
+    """Delete a batch, in as many transactions as its size takes.
+
+    A candidate stays if something of it cannot be read or bound again; the others of its batch go one by one then.
+    """
     while found:
-        removed = run(partial(pruning.remove, cut=replace(cut, begun=begun), found=found))
+        removed = run(partial(_remove, pruning=pruning, cut=cut, found=found))
+        if removed is None:
+            for row in found if len(found) > 1 else ():
+                yield from _removals(run, pruning, replace(cut, begun=cut.begun and row is found[0]), [row])
+            return
         yield removed
         for start in range(0, len(removed.followers), BATCH):
             yield run(partial(pruning.follow, followers=removed.followers[start : start + BATCH]))
-        found, begun = removed.rest, removed.begun
+        found, cut = removed.rest, replace(cut, begun=removed.begun)
+
+
+def _remove(work: UnitOfWork, pruning: Pruning, cut: Cut, found: Sequence[Row]) -> Removed | None:
+    with left_alone(work, f"a batch of {len(found)} from {pruning.table.name}"):
+        return pruning.remove(work, cut, found)
+    return None

@@ -30,7 +30,7 @@ class PlannedStep:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The steps of an upgrade from a revision (None: the tables are made) to that of this code.
+    """The steps of an upgrade from a revision (None: the tables are made) to that of this code, without those that are done.
 
     Those of phase 1 are one transaction, which is undone whole if it fails. Those of phase 2 are done one by one.
     """
@@ -56,9 +56,10 @@ def _plan(connection: Connection, dialect: Dialect) -> Plan:
         for step in steps_between(scripts, found, HEAD, dialect.name)
         if step.kind != StepKind.STATEMENT or step.table != "_meta"
     ]
-    sizes = operations_of(dialect).table_facts(connection.execute) if found is not None else {}
-    apart = [] if dialect.one_file else afterwards(steps)
-    first = [step for step in steps if dialect.one_file or not step.afterwards]
+    operations = operations_of(dialect)
+    sizes = operations.table_facts(connection.execute) if found is not None else {}
+    apart = operations.left_of(connection, [] if dialect.one_file else afterwards(steps))
+    first = operations.left_of(connection, [step for step in steps if dialect.one_file or not step.afterwards])
 
     def planned(step: Step, phase: int) -> PlannedStep:
         lock = "the file, until all is done" if dialect.one_file else locks_of(step)

@@ -1,5 +1,6 @@
 """The event log of a store: switch it on or off, watch its streams, call back after each commit."""
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -11,7 +12,7 @@ from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.snapshots import in_snapshot
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_flag
-from persist.errors import InvalidValue, ReadOnlyTransaction
+from persist.errors import InvalidValue, ReadOnlyTransaction, UnreadableRow
 from persist.lazy_imports import lazy_modules
 from persist.store.transaction import TransactionBlock, work_of
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 with lazy_modules(globals()):
     from persist.events import settling, switching, watching, writing
+
+log = logging.getLogger("persist")
 
 R = TypeVar("R")
 
@@ -76,7 +79,10 @@ class StoreEventLog:
     def open_as(self, on: bool | None) -> None:
         """Switch the log as the opening of the store asks, and go on where switching it on was stopped."""
         if on is not None and (on != self.on or (on and in_snapshot(self._runtime, switching.is_unfinished))):
-            self.switch(on)
+            try:
+                self.switch(on)
+            except UnreadableRow as error:  # the log is on, and the next switch writes what is missing
+                log.warning("the log of events lacks the snapshot of a stream: %s", error)
 
     def _step(self, run: Callable[[UnitOfWork], R]) -> R:
         with TransactionBlock(self._runtime, writable=True) as tx, Verb(work_of(tx), "switch_events", writes=True):

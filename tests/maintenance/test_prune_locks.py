@@ -17,6 +17,7 @@ from persist.maintenance.pruning import prune_conversations
 from persist.settings import Settings
 from persist.testing import FrozenClock
 from tests.contract.conftest import Raw
+from tests.contract.histories.scenes import save
 from tests.maintenance.pruning_scenes import DAY
 from tests.statement_log import seen_statements
 
@@ -155,3 +156,28 @@ def test_conversations_go_together_as_long_as_they_are_small(store: Store, monke
     monkeypatch.setattr(pruning._Sessions, "remove", counted)
     prune(store, "conversations", older_than=30 * DAY)
     assert sorted(sizes) == [["long"], ["long"], ["short"]]  # the long one in two transactions
+
+
+@pytest.mark.parametrize("backend", ["postgres"])
+@pytest.mark.parametrize(
+    "lock", ["branches WHERE id = 'short branch'", "sessions WHERE id = 'short'", "history_runs WHERE id = 'r'"]
+)
+def test_what_another_transaction_holds_is_left_for_the_next_prune(
+    store: Store, database_url: str, clock: FrozenClock, lock: str
+) -> None:
+    with store.begin() as tx:
+        for name in "qrs":
+            save(tx, "s", 1, run=name)
+    clock.advance(delta=40 * DAY)
+    what, table = ("histories", "history_runs") if "history" in lock else ("conversations", "sessions")
+    with (
+        Store.open(database_url, clock=clock, settings=Settings(busy_timeout_ms=50)) as patient,
+        closing(Raw(database_url)) as writer,
+    ):
+        writer.rows("BEGIN")
+        writer.rows(f"SELECT id FROM {lock} FOR UPDATE")
+        told = prune(patient, what, older_than=30 * DAY, dry_run=True).tables
+        gone = prune(patient, what, older_than=30 * DAY).tables
+        writer.rows("ROLLBACK")
+        assert told[table] - gone[table] == 1
+        assert prune(patient, what, older_than=30 * DAY).tables[table] == 1

@@ -3,13 +3,22 @@
 import json
 from typing import Any
 
+import pytest
 from alembic import command
 from click.testing import CliRunner
 
 import persist
+from persist import MigrationFailed
 from persist.cli.root import main
+from persist.db.dialects.postgres import upgrading
 from persist.schema.metadata import HEAD
+from tests.schema.conftest import Plant
 from tests.schema.places import Place, repository_config
+
+LANES = """
+op.add_column("chat_sessions", sa.Column("lane", sa.Text()))
+op.create_index("ix_chat_sessions_lane", "chat_sessions", ["lane", "id"])
+"""
 
 
 def said(*arguments: str) -> str:
@@ -61,3 +70,36 @@ def test_the_plan_of_a_file(empty_file: Place) -> None:
 def test_nothing_is_planned_where_all_is_done(postgres_url: str) -> None:
     assert planned(postgres_url)["steps"] == []
     assert said("--plan", "--url", postgres_url) == f"Up to date already, at {HEAD}.\n"
+
+
+def test_the_plan_of_an_upgrade_that_was_cut_short_is_what_is_left(
+    empty_postgres_url: str, monkeypatch: pytest.MonkeyPatch, plant: Plant
+) -> None:
+    def steps() -> list[tuple[int, str]]:
+        return [(step["phase"], step["step"]) for step in planned(empty_postgres_url)["steps"]]
+
+    command.upgrade(repository_config(empty_postgres_url), "0020")
+    late = [step for step in steps() if step[0] == 2]
+    perform, done = upgrading.perform, 0
+
+    def twice(*given: Any, **options: Any) -> None:
+        nonlocal done
+        done += 1
+        if done > 2:
+            raise ConnectionError("planted")
+        perform(*given, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(upgrading, "perform", twice)
+        with pytest.raises(MigrationFailed, match="planted"):
+            persist.upgrade(empty_postgres_url)
+    assert steps() == late[2:]
+    assert "In one transaction" not in said("--plan", "--url", empty_postgres_url)
+    plant(LANES)
+    assert steps() == [
+        (1, "add column chat_sessions.lane"),
+        *late[2:],
+        (2, "create index ix_chat_sessions_lane on chat_sessions"),
+    ]
+    persist.upgrade(empty_postgres_url)
+    assert steps() == []

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sqlalchemy import Executable, MetaData, Table
+from sqlalchemy import Connection, Executable, MetaData, Table
 from sqlalchemy.sql.elements import ColumnElement
 
 from persist.db.dialects.findings import Problem
+from persist.db.dialects.upgrade_steps import Step
 
 Ask = Callable[[Executable], Any]
 """Executes a statement in the caller's transaction and returns a CursorResult."""
@@ -83,6 +84,10 @@ class DatabaseOperations(ABC):
         Empty where a transaction that may write has locked the whole database.
         """
         return frozenset()
+
+    def left_of(self, connection: Connection, steps: Sequence[Step]) -> list[Step]:
+        """The steps of an upgrade without those that are done, where one was cut short."""
+        return list(steps)
 
     @abstractmethod
     def references(self, ask: Ask, tables: Iterable[Table]) -> Iterator[Problem]:

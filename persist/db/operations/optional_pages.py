@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Generic, TypeVar
 
-from sqlalchemy import Column, Select, bindparam, tuple_
+from sqlalchemy import ColumnElement, Select, bindparam, tuple_
 
 from persist.db.schema.instants import Instant
 from persist.db.statements.prepared import LIMIT, Row, Statement
@@ -27,7 +27,7 @@ class OptionalPages(Generic[T]):
         self,
         name: str,
         query: Select[Any],
-        by: Sequence[Column[Any]],
+        by: Sequence[ColumnElement[Any]],
         key: Callable[[T], Sequence[Any]],
         *,
         descending: bool = False,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Select, Table, Update, and_, func, literal, select, true, tuple_
+from sqlalchemy import Column, Select, Table, Update, and_, func, literal, select, true, tuple_
 from sqlalchemy.sql.elements import ColumnElement
 
 from persist.db.operations.bounded_deletion import (
@@ -24,9 +24,12 @@ from persist.db.operations.bounded_deletion import (
     delete_some,
     fitting,
 )
+from persist.db.schema.column_types import Label
 from persist.db.statements.prepared import Row
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
+from persist.db.unreadable.conditions import bindable_rows
+from persist.db.unreadable.shortened import left_out
 
 LOOK = 20_000
 """The maximum number of candidates that one `Pruning.look` returns."""
@@ -78,7 +81,10 @@ class Pruning(ABC):
 
     @abstractmethod
     def look(self, work: UnitOfWork, cut: Cut, after: Row | None) -> list[Row]:
-        """Up to LOOK candidates, in a fixed order. `after`: the last candidate of the previous call, to continue behind it."""
+        """Up to LOOK candidates, in a fixed order, without those that cannot be read, or whose keys cannot be bound again.
+
+        `after`: the last candidate of the previous call, to continue behind it.
+        """
 
     @abstractmethod
     def remove(self, work: UnitOfWork, cut: Cut, found: Sequence[Row]) -> Removed:
@@ -158,6 +164,7 @@ class AgedRows(Pruning):
         files: Callable[[UnitOfWork, Ids], list[str]] | None = None,
     ) -> None:
         self.table, self._at, self._key = table, at, key
+        self._labels = {place: one for place, one in enumerate(key, 1) if isinstance(one, Column) and isinstance(one.type, Label)}
         self._only, self._per, self._min_kept = only, per, min_kept
         self._orphaned = orphaned
         self._order = order or (at, *key)
@@ -173,7 +180,14 @@ class AgedRows(Pruning):
         if after is not None:
             last = [literal(value, column.type) for value, column in zip(after, place, strict=True)]
             query = query.where(tuple_(*place) > tuple_(*last))
-        return work.found(query, unreadable=OnUnreadable.LEAVE_OUT)
+        return bindable_rows(work.found(query, unreadable=OnUnreadable.LEAVE_OUT), self._labels)
+
+    def reads_all(self, work: UnitOfWork, cut: Cut) -> bool:
+        """Whether `look` leaves none of the `candidates` out."""
+        found = self.look(work, cut, None)
+        while found and not left_out(found):
+            found = self.look(work, cut, found[-1])
+        return not left_out(found)
 
     def candidates(self, cut: Cut, earlier: Collection[Pruning] = ()) -> Select[Any]:
         """SELECT of the keys of all rows that may go, but for those that `spared` knows, after the `earlier` prunings."""
@@ -190,6 +204,8 @@ class AgedRows(Pruning):
         return conditions if self._orphaned is None else [*conditions, self._orphaned.condition(cut, earlier)]
 
     def tally(self, work: UnitOfWork, cut: Cut, earlier: Sequence[Pruning]) -> Removed | None:
+        if self._orphaned is not None and self._orphaned.owners in earlier and not self._orphaned.owners.reads_all(work, cut):
+            return None
         counted = Removed()
         last: Row | None = None
         while found := self._look(work, cut, last, earlier):

@@ -175,11 +175,17 @@ class CompiledStatement:
     def chunks(self, cursor: Any, values: Mapping[str, Any], rows: int, by: By = RAISING) -> Iterator[list[Row]]:
         """Execute on a cursor that fetches on demand; lists of at most `rows` rows, decoded."""
         cursor.execute(self.sql, self.args(values))
-        while fetched := cursor.fetchmany(rows):
+        while True:
+            fetched = None
             try:
+                fetched = cursor.fetchmany(rows)
                 decoded = self._decoded(fetched)
             except Exception as error:
-                decoded = self._reread(cursor, values, fetched, error, by)
+                if fetched is None and by[0] is not OnUnreadable.RAISE:
+                    raise  # the driver refused a value: all rows are read again to find it, which gives none twice if it raises
+                decoded = self._reread(cursor.connection, values, fetched, error, by)
+            if not fetched:
+                return
             yield decoded
 
     def _reread(

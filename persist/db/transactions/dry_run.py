@@ -1,11 +1,11 @@
-"""Dry runs: savepoints around a block, to roll back all of it or what met an unreadable row."""
+"""Dry runs: savepoints around a block, to roll back all of it or what met an unreadable row or a lock."""
 
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.errors import InvalidValue, PayloadTooLarge, UnreadableRow
+from persist.errors import InvalidValue, StoreBusy, UnreadableRow
 
 log = logging.getLogger("persist")
 
@@ -14,22 +14,23 @@ log = logging.getLogger("persist")
 def left_alone(work: UnitOfWork, what: str) -> Iterator[None]:
     """Roll the block back if it meets an unreadable row, and log a warning instead of raising, so that the caller continues.
 
-    A row with a label that cannot be bound again, such as one with a NUL, counts as unreadable.
+    A row with a label that cannot be bound again, such as one with a NUL, counts as unreadable. So does, on a server, one that
+    another transaction has locked for longer than statements wait.
     """
     point, journal, written = work.savepoint(), work.journal, len(work.events.written)
     mark = (0, 0) if journal is None else journal.mark()
     try:
         yield
-    except (UnreadableRow, InvalidValue, PayloadTooLarge) as error:
-        point.rollback()
+    except BaseException as error:
+        ours = work.runtime.translate(error)
+        if point.is_active:  # not after a lost connection
+            point.rollback()
+        if not isinstance(ours, UnreadableRow | InvalidValue) and type(ours) is not StoreBusy:
+            raise
         if journal is not None:
             journal.rollback_to(mark)
         del work.events.written[written:]
-        log.warning("%s is left as it is: %s", what, error)
-    except BaseException:
-        if point.is_active:
-            point.rollback()
-        raise
+        log.warning("%s is left as it is: %s", what, ours)
     else:
         point.commit()
 

@@ -5,15 +5,16 @@ same form, see `persist.db.dialects.raw_rows`.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from sqlalchemy import Column, Float, Integer, LargeBinary
+from sqlalchemy import Column, ColumnElement, Float, Integer, LargeBinary, false, func
 from sqlalchemy.dialects.sqlite.base import SQLiteDialect
 
 from persist.db.schema.column_types import Bool, EnumText, FreeText, Json, Label, is_indexed
 from persist.db.schema.instants import Instant
 from persist.db.schema.shapes import Shape, any_value, word_of
+from persist.db.unreadable.shortened import Row, Shortened, left_out
 from persist.db.values.escaping import utf8_size
 from persist.db.values.json import decode
 
@@ -68,6 +69,21 @@ def bindable(column: Column[Any], keys: Iterable[str]) -> Iterator[str]:
             yield key
         else:
             log.warning("a row of %s is left out, %s: it is %s", column.table.name, column.name, reason)
+
+
+def bindable_rows(rows: list[Row], labels: Mapping[int, Column[Any]]) -> list[Row]:
+    """The rows without those that have a label which `bindable` leaves out. `labels`: the columns of labels by their place."""
+    kept = rows
+    for place, column in labels.items():
+        good = set(bindable(column, {row[place] for row in kept}))
+        kept = [row for row in kept if row[place] in good]
+    return rows if len(kept) == len(rows) else Shortened(kept, left_out(rows) + len(rows) - len(kept))
+
+
+def unbindable(label: ColumnElement[Any]) -> ColumnElement[bool]:
+    """The condition of the labels that `bindable` leaves out on a server, whose texts have no NUL and are UTF-8."""
+    kind = label.type
+    return false() if not isinstance(kind, Label) else func.octet_length(label) > kind.maximum
 
 
 def instant_reader(kind: Instant) -> Reader:

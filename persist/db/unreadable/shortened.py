@@ -16,6 +16,11 @@ class Shortened(list[Row]):
         self.left_out = left_out
 
 
+def left_out(rows: list[Row]) -> int:
+    """How many unreadable rows were left out of a list."""
+    return rows.left_out if isinstance(rows, Shortened) else 0
+
+
 def filled_up(rows: list[Row], values: Mapping[str, Any], read: Callable[[Mapping[str, Any]], list[Row]]) -> list[Row]:
     """As many readable rows as the parameter `limit` asks for, if there are so many; `rows` as they are without one.
 

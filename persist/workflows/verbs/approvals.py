@@ -5,16 +5,16 @@ from datetime import datetime
 from functools import cache
 from typing import Any, Literal
 
-from sqlalchemy import bindparam, select, tuple_, update
+from sqlalchemy import select, update
 
 from persist.db.expressions.upsert import taken
-from persist.db.statements.prepared import LIMIT, Statement, param
+from persist.db.operations.optional_pages import OptionalPages
+from persist.db.statements.prepared import Statement, param
 from persist.db.transactions.repository import NothingToDo, Repository, reads, writes, writes_if_needed
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_choice, check_flag, optional_label
-from persist.db.values.clock import epoch_ms
 from persist.db.values.json import Json
-from persist.db.values.pages import PagedList, optional_limit, values_after
+from persist.db.values.pages import PagedList
 from persist.errors import Conflict, TransitionError
 from persist.workflows.models import IS_PENDING, approvals, runs
 from persist.workflows.schemas import Approval, ApprovalKind, ApprovalStatus, FailureKind, Lease, RunStatus, WorkflowRun
@@ -49,7 +49,6 @@ from persist.workflows.verbs.pausing import pause_at_gate, wait_at_gate
 List = list
 Expiry = Literal["rejected", "approved", "resumed"]
 _A, _R = approvals.c, runs.c
-_PENDING = "workflows.approvals.pending"
 _id = param("row_id")
 _BY_KEY = Statement(
     select(*COLUMNS).where(
@@ -74,18 +73,16 @@ _SET_SCRATCH = Statement(update(runs).where(_R.id == _id).values(scratch=param("
 
 
 @cache
-def _pending(*given: str, limited: bool) -> Statement:
-    query = select(*COLUMNS).where(IS_PENDING).order_by(_A.created_at.desc(), _A.id.desc())
+def _pending(*given: str) -> OptionalPages[Approval]:
+    query = select(*COLUMNS).where(IS_PENDING)
     if "run_id" in given:
         query = query.where(_A.workflow_run_id == param("run_id"))
     if "trigger_id" in given:
         query = query.where(_A.workflow_run_id.in_(select(_R.id).where(_R.trigger_id == param("trigger_id"))))
     if "of_kind" in given:
         query = query.where(_A.kind == param("of_kind"))
-    if "after_id" in given:
-        place = tuple_(bindparam("after_at", type_=_A.created_at.type), bindparam("after_id", type_=_A.id.type))
-        query = query.where(tuple_(_A.created_at, _A.id) < place)
-    return Statement(query.limit(LIMIT) if limited else query)
+    by = (_A.created_at, _A.id)
+    return OptionalPages("workflows.approvals.pending", query, by, lambda one: (one.created_at, one.id), descending=True)
 
 
 class Approvals(Repository):
@@ -160,7 +157,6 @@ class Approvals(Repository):
         Without a `limit` all of them; with one a page, whose `cursor` is `after` for the next one.
         """
         work = self._work
-        maximum = optional_limit(limit, after)
         values: dict[str, Any] = {}
         if workflow_run_id is not None:
             values["run_id"] = work.label("workflow_run_id", workflow_run_id)
@@ -168,17 +164,7 @@ class Approvals(Repository):
             values["trigger_id"] = work.label("trigger_id", trigger_id)
         if kind is not None:
             values["of_kind"] = check_choice("kind", kind, ApprovalKind)
-        place = values_after(after, _PENDING, values)
-        statement = _pending(*values, *place, limited=maximum is not None)
-        asked = {} if maximum is None else {"limit": maximum + 1}
-        return PagedList.of(
-            work.rows(statement, **values, **place, **asked),
-            maximum,
-            approval_value,
-            name=_PENDING,
-            filters=values,
-            key=lambda _, item: [epoch_ms(item.created_at), item.id],
-        )
+        return _pending(*values).read(work, approval_value, limit, after, values)
 
     @reads
     def list_for_run(self, workflow_run_id: str) -> List[Approval]:

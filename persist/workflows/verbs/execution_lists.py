@@ -5,18 +5,19 @@ from functools import cache
 from sqlalchemy import bindparam, func, or_, select, tuple_
 from sqlalchemy.sql.elements import ColumnElement
 
+from persist.db.operations.optional_pages import OptionalPages
 from persist.db.schema.column_types import FreeText, IsoMs, Label
 from persist.db.statements.prepared import LIMIT, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.clock import epoch_ms
-from persist.db.values.pages import Page, PagedList, check_limit, optional_limit, values_after
+from persist.db.values.pages import Page, PagedList, check_limit, values_after
 from persist.errors import InvalidValue
 from persist.workflows.models import IS_UNFINISHED, executions
 from persist.workflows.schemas import Execution
 from persist.workflows.storage.execution_rows import COLUMNS, execution_value, values_of
 from persist.workflows.storage.run_rows import get_run
 
-_LIST, _UNFINISHED = "workflows.executions", "workflows.executions.running"
+_LIST = "workflows.executions"
 _E = executions.c
 _LONGEST_SEARCH = 1000
 _newest = (_E.started_at.desc(), _E.id.desc())
@@ -30,6 +31,13 @@ _FILTERS: dict[str, ColumnElement[bool]] = {
 _RUNNING = Statement(select(*COLUMNS).where(IS_UNFINISHED))  # with ORDER BY, older SQLites would scan every execution
 _started = func.coalesce(_E.started_at, _E.started_at)
 """No index has its order, so that unfinished executions, which are few, are found by the index that holds no others."""
+_RUNNING_PAGES = OptionalPages[Execution](
+    "workflows.executions.running",
+    select(*COLUMNS).where(IS_UNFINISHED),
+    (_started, _E.id),
+    lambda one: (one.started_at, one.id),
+    descending=True,
+)
 _OF_RUN = Statement(
     select(*COLUMNS)
     .where(
@@ -77,26 +85,12 @@ def page(
     )
 
 
-@cache
-def _running_page(*, after: bool) -> Statement:
-    query = select(*COLUMNS).where(IS_UNFINISHED).order_by(_started.desc(), _E.id.desc()).limit(LIMIT)
-    if after:
-        last = tuple_(bindparam("after_at", type_=IsoMs()), bindparam("after_id", type_=Label()))
-        query = query.where(tuple_(_started, _E.id) < last)
-    return Statement(query)
-
-
 def running(work: UnitOfWork, limit: int | None, after: str | None) -> PagedList[Execution]:
     """Unfinished executions, newest first."""
-    maximum = optional_limit(limit, after)
-    if maximum is None:
+    if limit is None and after is None:
         found = values_of(work.rows(_RUNNING))
         return PagedList(sorted(found, key=lambda execution: (execution.started_at, execution.id), reverse=True))
-    place = values_after(after, _UNFINISHED, {})
-    rows = work.rows(_running_page(after=bool(place)), limit=maximum + 1, **place)
-    return PagedList.of(
-        rows, maximum, execution_value, name=_UNFINISHED, filters={}, key=lambda _, item: [epoch_ms(item.started_at), item.id]
-    )
+    return _RUNNING_PAGES.read(work, execution_value, limit, after)
 
 
 def recent(work: UnitOfWork, skill: str, limit: int) -> list[Execution]:

@@ -14,8 +14,9 @@ from sqlalchemy import Select, bindparam, cast, func, select, tuple_, union_all
 from sqlalchemy.sql.elements import ColumnElement
 
 from persist.db.operations.literal_limits import limit_of, page_rows
+from persist.db.operations.optional_pages import OptionalPages
 from persist.db.schema.column_types import Float64, IsoMs, Label
-from persist.db.statements.prepared import LIMIT, Row, Statement, among, param
+from persist.db.statements.prepared import Row, Statement, among, param
 from persist.db.transactions.bounded_counts import BoundedCount
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.excerpts import excerpt
@@ -29,7 +30,7 @@ from persist.workflows.schemas import FailureKind, RunRow, RunStatus, WorkflowRu
 from persist.workflows.transitions import ACTIVE
 
 S = TypeVar("S", WorkflowRunSummary, RunRow)
-_LIST, _QUEUED = "workflows.runs", "workflows.runs.queued"
+_LIST = "workflows.runs"
 MOST_COUNTED = 10_000
 """Up to how many runs a count is exact that need not be exact."""
 _R, _E = runs.c, executions.c
@@ -119,14 +120,7 @@ def active(work: UnitOfWork, limit: int | None, after: str | None) -> PagedList[
 
 def queued(work: UnitOfWork, limit: int | None, after: str | None) -> PagedList[WorkflowRunSummary]:
     """The runs that wait to be admitted or claimed, oldest first."""
-    maximum = optional_limit(limit, after)
-    if maximum is None:
-        return PagedList(map(summary_value, work.rows(QUEUED_RUNS)))
-    values = values_after(after, _QUEUED, {})
-    rows = work.rows(_queued_page(after=bool(values)), limit=maximum + 1, **values)
-    return PagedList.of(
-        rows, maximum, summary_value, name=_QUEUED, filters={}, key=lambda _, item: [epoch_ms(item.started_at), item.id]
-    )
+    return _QUEUED.read(work, summary_value, limit, after)
 
 
 def count(work: UnitOfWork, filters: Filters, *, exact: bool) -> int:
@@ -144,14 +138,14 @@ def summary_value(row: Row) -> WorkflowRunSummary:
     return construct(WorkflowRunSummary, dict(zip(_FIELDS, row, strict=True)))
 
 
-def _with_usage(chosen: Select[Any], *, oldest_first: bool = False) -> Statement:
+def _with_usage(chosen: Select[Any]) -> Statement:
     """Join the chosen runs (id, started_at) with their columns and the usage of their executions.
 
     Runs are chosen by indexed columns alone, so that no run is read that is not shown.
     """
     found = chosen.subquery("chosen")
-    order = (found.c.started_at, found.c.id) if oldest_first else (found.c.started_at.desc(), found.c.id.desc())
-    return Statement(_shown().select_from(found.join(runs, _R.id == found.c.id)).order_by(*order))
+    shown = _shown().select_from(found.join(runs, _R.id == found.c.id))
+    return Statement(shown.order_by(found.c.started_at.desc(), found.c.id.desc()))
 
 
 def _shown() -> Select[Any]:
@@ -207,16 +201,12 @@ def _failed() -> tuple[ColumnElement[bool], ...]:
 
 
 ACTIVE_RUNS = _with_usage(select(_R.id, _R.started_at).where(among(_R.status, ACTIVE)))
-QUEUED_RUNS = _with_usage(select(_R.id, _R.started_at).where(_R.status == RunStatus.QUEUED), oldest_first=True)
-
-
-@cache
-def _queued_page(*, after: bool) -> Statement:
-    chosen = select(_R.id, _R.started_at).where(_R.status == RunStatus.QUEUED)
-    if after:
-        last = tuple_(bindparam("after_at", type_=IsoMs()), bindparam("after_id", type_=Label()))
-        chosen = chosen.where(tuple_(_R.started_at, _R.id) > last)
-    return _with_usage(chosen.order_by(_R.started_at, _R.id).limit(LIMIT), oldest_first=True)
+_QUEUED = OptionalPages[WorkflowRunSummary](
+    "workflows.runs.queued",
+    _shown().where(_R.status == RunStatus.QUEUED),
+    (_R.started_at, _R.id),
+    lambda one: (one.started_at, one.id),
+)
 
 
 def _names() -> Statement:

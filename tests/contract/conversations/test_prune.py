@@ -197,3 +197,15 @@ def test_a_fork_in_a_later_batch_is_counted_once(store: Any, raw: Raw, clock: An
     fork_into(store, "child", "parent", 2)
     clock.advance(delta=40 * DAY)
     assert pruned(store, raw, keep_n=0) == PruneReport(sessions=102, branches=2, progressions=104, messages=2)
+
+
+def test_a_session_with_a_label_that_is_too_long_stays_and_the_others_go(store: Any, raw: Raw, clock: Any) -> None:
+    """Another program may write an id that no statement of persist can bind again."""
+    for name in ("one", "two", "three"):
+        make_session(store, name)
+        make_branch(store, name, f"of {name}")
+    raw.rows("UPDATE branches SET id = ? WHERE id = 'of two'", 700 * "x")
+    clock.advance(delta=40 * DAY)
+    assert pruned(store, raw, keep_n=0) == PruneReport(sessions=2, branches=2, progressions=4, messages=0)
+    assert sessions(store) == ["two"]
+    assert pruned(store, raw, keep_n=0) == NOTHING

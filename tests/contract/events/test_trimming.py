@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from persist.errors import Conflict, InvalidValue, ReadOnlyTransaction
+from persist.errors import Conflict, InvalidValue, ReadOnlyTransaction, StoreBusy
 from persist.events import repository
 from persist.events.trimming import trim_each
+from persist.settings import Settings
 from tests.contract.chat.scenes import create, say
 from tests.contract.events.scenes import events, kinds, rows_of
-from tests.contract.faces import in_one_way
+from tests.contract.faces import every_way, in_one_way
 
 HOUR = timedelta(hours=1)
 
@@ -161,6 +162,28 @@ def test_a_log_that_was_switched_off_is_trimmed_without_a_snapshot(logging_store
     assert numbers(logging_store, session) == [4, 5]
     assert trim(logging_store, session, older_than=timedelta(0)) == 1
     assert numbers(logging_store, session) == [5]
+
+
+@every_way
+@pytest.mark.parametrize("backend", ["postgres"])
+@pytest.mark.parametrize("inside", [True, False], ids=["in a transaction", "on the store"])
+def test_a_stream_that_another_transaction_holds_is_left_to_the_next_trim(
+    logging_store: Any, open_store: Callable[..., Any], raw: Any, inside: bool
+) -> None:
+    with logging_store.begin() as tx:
+        for stream in ("a", "b", "c") * 3:
+            tx.events.append(stream, "said", {})
+    other = open_store(settings=Settings(busy_timeout_ms=50))
+    raw.rows("BEGIN")
+    raw.rows("SELECT seq FROM event_heads WHERE stream_id = 'b' FOR UPDATE")
+    went = trim(other, keep=1) if inside else other.events.trim(keep=1)
+    with pytest.raises(StoreBusy):
+        trim(other, "b", keep=1)
+    raw.rows("ROLLBACK")
+    assert went == 4
+    assert [len(numbers(other, stream)) for stream in "abc"] == [2, 3, 2]
+    assert other.events.trim(keep=1) > 0
+    assert len(numbers(other, "b")) == 2
 
 
 def test_nothing_to_let_go_of(logging_store: Any, session: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from persist import Closed, Conflict, InvalidValue, NotFound, StoreInUse, UnknownTenant
+from persist.errors import StoreError
 from tests.contract.chat.scenes import create
 from tests.contract.faces import every_way
 
@@ -134,6 +135,30 @@ def test_a_tenant_is_created_once_and_new_after_it_was_dropped(tenants: Any) -> 
     assert tenants.create("beta").name == "beta"
     with tenants.open("beta") as store:
         assert ids(store) == []
+
+
+@pytest.mark.parametrize("backend", ["postgres"])
+def test_a_store_that_is_idle_elsewhere_is_one_of_the_tenant_that_is_created_anew(tenants: Any, open_tenants: Any) -> None:
+    """A file that somebody has open is not dropped at all."""
+    with open_tenants().open("beta") as idle:
+        create(idle)
+        tenants.drop("beta", confirm="beta")
+        with pytest.raises(StoreError, match="does not exist"):
+            create(idle)
+        tenants.create("beta")
+        assert ids(idle) == []
+        create(idle)
+        with tenants.open("beta") as store:
+            assert ids(store) == ids(idle) != []
+
+
+@pytest.mark.parametrize("backend", ["sqlite"])
+def test_a_file_that_is_open_elsewhere_is_not_dropped(tenants: Any, open_tenants: Any) -> None:
+    with open_tenants().open("beta") as idle:
+        create(idle)
+        with pytest.raises(StoreInUse):
+            tenants.drop("beta", confirm="beta")
+        assert len(ids(idle)) == 1
 
 
 def test_tenants_are_listed_by_name_in_pages(tenants: Any) -> None:

@@ -6,15 +6,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import MetaData, Table, func, select, text
+from sqlalchemy import Connection, MetaData, Table, func, select, text
 from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.types import BigInteger
 
 from persist.db.dialects.findings import Problem, Severity
 from persist.db.dialects.operations import Ask, Catalogs, DatabaseOperations, Facts, Progress
+from persist.db.dialects.postgres import upgrading
 from persist.db.dialects.postgres.catalog import compare
 from persist.db.dialects.postgres.timeouts import SECRETS
+from persist.db.dialects.upgrade_steps import Step
 from persist.db.statements.distribution import is_distributed
+from persist.db.statements.schema_version import number_of
 from persist.db.values.command_words import command_word
 from persist.errors import NotPermitted, UnsupportedEngine
 
@@ -99,6 +102,13 @@ class PostgresOperations(DatabaseOperations):
         query = text("SELECT name, current_setting(name) FROM pg_catalog.pg_settings WHERE name = ANY(:names)")
         found = {str(row[0]): row[1] for row in ask(query.bindparams(names=list(_SETTINGS)))}
         return {name: found[name] for name in _SETTINGS if name in found}
+
+    def left_of(self, connection: Connection, steps: Sequence[Step]) -> list[Step]:
+        schema = str(self._dialect.schema)
+        reached = number_of(upgrading.marks_in(connection, schema).reached) or 0
+        done = [step for step in steps if int(step.revision) <= reached]
+        left = upgrading.unfinished(connection, schema, [step for step in done if step.afterwards])
+        return [step for step in steps if step not in done or step in left]
 
     def table_facts(self, ask: Ask) -> dict[str, Facts]:
         rows = self._of_schema(ask, _TABLES).mappings().all()
