@@ -4,7 +4,7 @@ from collections.abc import Container, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Column, Select, Table, delete, exists, or_, select
+from sqlalchemy import Column, Table, delete, exists, or_, select
 
 from persist.conversations.models import (
     branches,
@@ -17,7 +17,7 @@ from persist.conversations.models import (
     transitions,
 )
 from persist.conversations.storage.deletion import settle
-from persist.db.operations.bounded_deletion import delete_rows
+from persist.db.operations.bounded_deletion import Condition, delete_rows
 from persist.db.operations.erasing import (
     LINK,
     NAMED,
@@ -27,12 +27,10 @@ from persist.db.operations.erasing import (
     Elsewhere,
     Erasable,
     Erased,
-    Key,
-    Values,
-    equal,
     followed,
     in_parts,
 )
+from persist.db.operations.erasing_ways import Equal, Key, Lead, Values, Way, equal
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
 
@@ -49,21 +47,27 @@ _NAMING = (_I.sender, _I.recipient, exchange_cursors.c.owner, transitions.c.enti
 """Columns that name a session or a branch, also one that is gone."""
 
 
+class _OfNobody(Equal):
+    """Selects rows that name a session, or a branch that is gone, by the id of it."""
+
+    def __call__(self, values: Values) -> Condition:
+        (column,) = self.columns
+        return column.in_(values) & ~exists().where(_B.id == column)
+
+
 class _Sessions(Erasable):
     """Sessions. A message that a conversation of somebody else shows too stays, and is reported."""
 
     table = sessions
     key = ("id",)
     by = {OWNER: equal(_S.user), USER: equal(_S.user), SESSION: equal(_S.id), NAMED: equal(_S.id)}  # noqa: RUF012  # read only
+    further = (
+        Way(SESSION, equal(_B.session_id), (_B.session_id,)),
+        *(Way(SESSION, _OfNobody((column,)), (column,)) for column in _NAMING),
+    )
+    leading = (Lead((_S.id,), partial(followed, otherwise=LINK)),)
     survivors = frozenset((messages.name, progressions.name, members.name))
     batch = 10
-
-    def left(self, ids: Values) -> Sequence[Select[Any]]:
-        named = [select(column).where(column.in_(ids), ~exists().where(_B.id == column)) for column in _NAMING]
-        return [select(_B.session_id).where(_B.session_id.in_(ids)), *named]
-
-    def leads(self, work: UnitOfWork, keys: Sequence[Key]) -> dict[str, list[str]]:
-        return followed((id for (id,) in keys), LINK)
 
     def more(self, work: UnitOfWork, keys: Sequence[Key]) -> list[Key]:
         theirs = select(_B.id).where(_B.session_id.in_([id for (id,) in keys]))

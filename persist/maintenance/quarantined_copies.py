@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from persist.db.operations.erasing import Key
+from persist.db.operations.erasing_ways import Key
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.events import erasing as log
 from persist.events.models import event_log

@@ -1,0 +1,88 @@
+"""What an erasure finds in the tables it finds in the event log and in the quarantine, too."""
+
+from base64 import b64encode
+from contextlib import closing
+from datetime import timedelta
+
+from persist import Store
+from persist.maintenance import doctor, erase, prune
+from persist.testing import FrozenClock
+from tests.contract.conftest import Raw
+from tests.maintenance.erasing_scenes import places_of
+
+
+def test_memories_below_a_namespace_that_were_deleted_leave_the_log(database_url: str) -> None:
+    with Store.open(database_url, events=True) as store:
+        with store.begin() as tx:
+            for namespace in (("people", "maria"), ("people", "maria", "below"), ("people", "mariana")):
+                tx.checkpoints.memories.put(namespace, "k", {"of": "-".join(namespace)})
+                tx.checkpoints.memories.delete(namespace, "k")
+        assert erase(store, namespace="people.maria").events == 4
+        assert ("event_log", "data") not in places_of(database_url, "people-maria-below")
+        assert ("event_log", "data") in places_of(database_url, "people-mariana")
+
+
+def test_copies_of_memories_below_a_namespace_leave_the_quarantine(sqlite_url: str) -> None:
+    with Store.open(sqlite_url) as store, store.begin() as tx:
+        tx.checkpoints.memories.put(("people", "maria", "below"), "k", {"a": 1})
+    with closing(Raw(sqlite_url)) as raw:
+        raw.rows("UPDATE memories SET value_json = 'no JSON, but a SECRET'")
+    with Store.open(sqlite_url) as store:
+        assert [finding.fixed for finding in doctor(store, fix=True)] == [True]
+        assert places_of(sqlite_url, "SECRET") == {("quarantine", "contents")}
+        assert erase(store, namespace="people.maria").tables == {"quarantine": 1}
+        assert places_of(sqlite_url, "SECRET") == set()
+
+
+def test_a_run_of_a_session_that_was_pruned_leaves_the_log(database_url: str, clock: FrozenClock) -> None:
+    with Store.open(database_url, events=True, clock=clock) as store:
+        with store.begin() as tx:
+            runs, executions = tx.workflows.runs, tx.workflows.executions
+            pruned = runs.create("w", trigger_id="t", current_phase="p", context={"a": "SECRET"})
+            begun = executions.start(skill="s", trigger_type="chat", trigger_id="t", workflow_run_id=pruned.id)
+            executions.set_session(begun.id, "ours")
+            executions.finish(begun.id, success=True)
+            runs.cancel(pruned.id)
+        clock.advance(seconds=200_000)
+        assert prune(store, "workflows", older_than=timedelta(days=1)).tables["workflow_runs"] == 1
+        erase(store, session_id="ours")
+        assert places_of(database_url, "SECRET") == set()
+
+
+def test_a_webhook_that_was_deleted_leaves_the_log_with_its_task(database_url: str) -> None:
+    with Store.open(database_url, events=True) as store:
+        with store.begin() as tx:
+            tasks, webhooks = tx.agent_tasks.tasks, tx.agent_tasks.webhooks
+            for owner, context in (("o", "ours"), ("p", "theirs")):
+                tasks.save(owner, "t1", state="s", head=b"x", pieces=[], context_id=context, status_key="1")
+                webhooks.set("t1", "w1", owner=owner, data=f"SECRET of {owner}".encode())
+                webhooks.delete("t1", owner=owner)
+        erase(store, session_id="ours")
+        left = {owner: places_of(database_url, b64encode(f"SECRET of {owner}".encode()).decode()) for owner in ("o", "p")}
+        assert left == {"o": set(), "p": {("event_log", "data")}}
+
+
+def test_a_session_of_an_application_that_was_deleted_leads_on(database_url: str) -> None:
+    id = "11111111-2222-3333-4444-555555555555"
+    with Store.open(database_url, events=True) as store:
+        with store.begin() as tx:
+            tx.app_sessions.sessions.create("app", "maria", id)
+            tx.replay_streams.messages.append(id, "1", "SECRET")
+            tx.app_sessions.sessions.delete("app", "maria", id)
+        assert erase(store, owner="maria").tables == {"replay_messages": 1, "replay_sessions": 1}
+        assert places_of(database_url, "SECRET") == set()
+
+
+def test_a_row_that_is_there_says_itself_whose_it_is(database_url: str) -> None:
+    """The log still says that an execution was of the session, and what a host writes there may say anything."""
+    with Store.open(database_url, events=True) as store:
+        with store.begin() as tx:
+            run = tx.workflows.runs.create("w", trigger_id="t", current_phase="p")
+            begun = tx.workflows.executions.start(skill="s", trigger_type="chat", trigger_id="t", workflow_run_id=run.id)
+            for session in ("ours", "theirs"):
+                tx.workflows.executions.set_session(begun.id, session)
+            peters = tx.chat.sessions.create(agent="a", model={}, owner="peter").id
+            for row in ({"id": peters, "owner": "maria"}, {"scope": "s", "seq": "no number", "owner": "maria"}):
+                table = "usage_calls" if "seq" in row else "chat_sessions"
+                tx.events.append("audit", "noted", {"changes": [{"table": table, "op": "put", "row": row}]})
+        assert erase(store, owner="maria", session_id="ours").total == 0
