@@ -73,6 +73,30 @@ def test_a_session_of_an_application_that_was_deleted_leads_on(database_url: str
         assert places_of(database_url, "SECRET") == set()
 
 
+def test_letters_and_messages_of_a_conversation_that_was_deleted_go(database_url: str) -> None:
+    with Store.open(database_url, events=True) as store:
+        with store.begin() as tx:
+            domain, said = tx.conversations, {"created_at": 1.5, "role": "user", "content": {"a": "SECRET"}}
+            for id, user in (("ours", "maria"), ("theirs", "peter")):
+                domain.sessions.create(id=id, user=user)
+                domain.branches.create(id, id=f"{id}-branch")
+            domain.messages.record("ours-branch", {"id": "m1", **said})
+            domain.messages.record("ours-branch", {"id": "shown", **said, "content": {"a": "shown by both"}})
+            domain.progressions.append(domain.branches.get("theirs-branch").progression_id, "shown")
+            for sender, recipient in (("ours-branch", "theirs-branch"), ("theirs-branch", "theirs-branch")):
+                domain.exchange.send(sender=sender, recipient=recipient, content={"a": f"from {sender}"})
+            domain.sessions.delete("ours")
+        tables = erase(store, user_id="maria").tables
+        assert tables == {"exchange_items": 1, "messages": 2}
+        with store.read() as tx:
+            assert [one.id for one in tx.conversations.branches.history("theirs-branch")] == ["shown"]
+        assert {words: places_of(database_url, words) for words in ("SECRET", "from ours-branch")} == {
+            "SECRET": set(),
+            "from ours-branch": set(),
+        }
+        assert places_of(database_url, "from theirs-branch") == {("event_log", "data"), ("messages", "content")}
+
+
 def test_a_row_that_is_there_says_itself_whose_it_is(database_url: str) -> None:
     """The log still says that an execution was of the session, and what a host writes there may say anything."""
     with Store.open(database_url, events=True) as store:
