@@ -3,10 +3,14 @@
 from base64 import b64encode
 from contextlib import closing
 from datetime import timedelta
+from typing import Any
+
+import pytest
 
 from persist import Store
+from persist.histories.schemas import Message, NewEntry
 from persist.maintenance import doctor, erase, prune
-from persist.testing import FrozenClock
+from persist.testing import START, FrozenClock
 from tests.contract.conftest import Raw
 from tests.maintenance.erasing_scenes import places_of
 
@@ -31,6 +35,24 @@ def test_copies_of_memories_below_a_namespace_leave_the_quarantine(sqlite_url: s
         assert [finding.fixed for finding in doctor(store, fix=True)] == [True]
         assert places_of(sqlite_url, "SECRET") == {("quarantine", "contents")}
         assert erase(store, namespace="people.maria").tables == {"quarantine": 1}
+        assert places_of(sqlite_url, "SECRET") == set()
+
+
+@pytest.mark.parametrize("spoilt", ["e1", "e2", "e3"])
+def test_messages_of_a_history_go_once_nothing_ends_in_their_tree(sqlite_url: str, spoilt: str) -> None:
+    """The first, one between, or the last one is in the quarantine: the others, and its copy, are still found."""
+    places = (("e1", None), ("e2", "e1"), ("e3", "e2"))
+    entries = [NewEntry(id, parent, Message({"t": "SECRET"}, extra={})) for id, parent in places]
+    about: dict[str, Any] = {"revision": "1", "expected_revision": None, "updated_at": START}
+    with Store.open(sqlite_url) as store, store.begin() as tx:
+        for id in ("h1", "h2"):
+            tx.histories.records.put(id, head_id="e3", entries=entries, **about)
+    with closing(Raw(sqlite_url)) as raw:
+        raw.rows("UPDATE history_entries SET message_json = 'no JSON, but a SECRET' WHERE id = ?", spoilt)
+    with Store.open(sqlite_url) as store:
+        doctor(store, fix=True)
+        assert erase(store, session_id="h1").tables == {"history_records": 1}  # the other one has them, too
+        assert erase(store, session_id="h2").tables == {"history_entries": 2, "history_records": 1, "quarantine": 1}
         assert places_of(sqlite_url, "SECRET") == set()
 
 
