@@ -5,17 +5,12 @@ from collections.abc import Sequence
 from sqlalchemy import select
 
 from persist.app_sessions.models import BELOW, artifact_blobs, artifact_versions, artifacts, memories, sessions, user_state
-from persist.db.operations.erasing import OWNER, SESSION, USER, Erasable, ErasableRows, Key, equal, followed, holding
+from persist.db.operations.erasing import OWNER, SESSION, USER, Erasable, ErasableRows, followed, holding
+from persist.db.operations.erasing_ways import Key, Lead, equal
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
 
 _S, _A, _M, _U = sessions.c, artifacts.c, memories.c, user_state.c
-
-
-class _Sessions(ErasableRows):
-    def leads(self, work: UnitOfWork, keys: Sequence[Key]) -> dict[str, list[str]]:
-        query = select(_S.session_id).where(_S.id.in_([id for (id,) in keys])).distinct()
-        return followed(id for (id,) in work.found(query, unreadable=OnUnreadable.LEAVE_OUT))
 
 
 class _Artifacts(ErasableRows):
@@ -26,11 +21,12 @@ class _Artifacts(ErasableRows):
 
 
 ERASABLES: tuple[Erasable, ...] = (
-    _Sessions(
+    ErasableRows(
         sessions,
         ("id",),
         {OWNER: equal(_S.user_id), USER: equal(_S.user_id), SESSION: equal(_S.id, _S.session_id)},
         [holding(table, "app_session_id") for table in BELOW],
+        leading=(Lead((_S.id,), followed, (_S.session_id,)),),
     ),
     _Artifacts(
         artifacts,

@@ -7,7 +7,8 @@ from sqlalchemy import Table, select, true
 
 from persist.blobs.models import blobs
 from persist.blobs.pruning import UnnamedBlobs
-from persist.db.operations.erasing import Erasable, Erased, Key
+from persist.db.operations.erasing import Erasable, Erased
+from persist.db.operations.erasing_ways import Key
 from persist.db.operations.pruning import Cut
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from sqlalchemy import ColumnElement, Table, select
@@ -18,11 +19,10 @@ from persist.db.operations.erasing import (
     Erasable,
     ErasableRows,
     Erased,
-    Key,
-    equal,
     followed,
     holding,
 )
+from persist.db.operations.erasing_ways import Key, Lead, equal
 from persist.db.operations.hidden_rows import may_be_hidden
 from persist.db.schema.base import json_key_set
 from persist.db.transactions.unit_of_work import UnitOfWork
@@ -54,9 +54,6 @@ class _Sessions(ErasableRows):
     def mentioned(self, change: Mapping[str, Any]) -> dict[str, list[Key]]:
         text = str(change) if change["table"] in (messages.name, parts.name) else ""
         return {name: [(digest,) for digest in found.findall(text)] for name, found in _MENTIONED.items()}
-
-    def leads(self, work: UnitOfWork, keys: Sequence[Key]) -> dict[str, list[str]]:
-        return followed((id for (id,) in keys), LINK)
 
     def also(self, work: UnitOfWork, keys: Sequence[Key]) -> dict[str, list[Key]]:
         ids = [id for (id,) in keys]
@@ -105,6 +102,7 @@ ERASABLES: tuple[Erasable, ...] = (
             holding(messages, "session_id"),
             holding(turns, "session_id"),
         ),
+        leading=(Lead((_S.id,), partial(followed, otherwise=LINK)),),
     ),
     _Prompts(),
 )

@@ -1,35 +1,40 @@
 """Erasing checkpoints: threads that have the id of a session, and the memories of a namespace and those below it."""
 
-from sqlalchemy import ColumnElement, or_, select
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from sqlalchemy import or_
 
 from persist.checkpoints.models import BELOW, memories, threads, vectors
 from persist.db.operations.bounded_deletion import Condition
-from persist.db.operations.erasing import NAMESPACE, SESSION, Erasable, ErasableRows, Key, Values, equal, holding
-from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.operations.erasing import NAMESPACE, SESSION, Erasable, ErasableRows, holding
+from persist.db.operations.erasing_ways import Equal, Values, Way, equal
 
 _M = memories.c
 
 
-class _Memories(ErasableRows):
-    def find(self, work: UnitOfWork, selector: str, values: Values) -> list[Key]:
-        if selector != NAMESPACE:
-            return []
-        left = select(vectors.c.namespace).where(_within(vectors.c.namespace, values))
-        return self.keys(work, _within(_M.namespace, values), left)
+class _Within(Equal):
+    """Selects what is of one of these namespaces, or of one below."""
 
+    def __call__(self, values: Values) -> Condition:
+        (column,) = self.columns
+        # everything below a namespace sorts between its text plus "." and its text plus "/", the next character
+        return or_(column.in_(values), *((column > f"{value}.") & (column < f"{value}/") for value in values))
 
-def _within(column: ColumnElement[str], values: Values) -> Condition:
-    # everything below a namespace sorts between its text plus "." and its text plus "/", the next character
-    return or_(column.in_(values), *((column > f"{value}.") & (column < f"{value}/") for value in values))
+    def matches(self, row: Mapping[str, Any], values: Collection[str]) -> bool:
+        (column,) = self.columns
+        name = row.get(str(column.key))
+        return isinstance(name, str) and any(name == value or name.startswith(f"{value}.") for value in values)
 
 
 ERASABLES: tuple[Erasable, ...] = (
     ErasableRows(threads, ("id",), {SESSION: equal(threads.c.id)}, [holding(table, "thread_id") for table in BELOW]),
-    _Memories(
+    ErasableRows(
         memories,
         ("namespace",),
-        {NAMESPACE: equal(_M.namespace)},
+        {NAMESPACE: _Within((_M.namespace,))},
         (holding(vectors, "namespace"),),
+        further=(Way(NAMESPACE, _Within((vectors.c.namespace,)), (vectors.c.namespace,)),),
         rooted=False,
     ),
 )

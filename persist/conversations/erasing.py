@@ -4,7 +4,7 @@ from collections.abc import Container, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Column, Select, Table, delete, exists, or_, select
+from sqlalchemy import Column, Table, delete, exists, or_, select
 
 from persist.conversations.models import (
     branches,
@@ -17,7 +17,7 @@ from persist.conversations.models import (
     transitions,
 )
 from persist.conversations.storage.deletion import settle
-from persist.db.operations.bounded_deletion import delete_rows
+from persist.db.operations.bounded_deletion import Condition, delete_rows
 from persist.db.operations.erasing import (
     LINK,
     NAMED,
@@ -27,12 +27,11 @@ from persist.db.operations.erasing import (
     Elsewhere,
     Erasable,
     Erased,
-    Key,
-    Values,
-    equal,
     followed,
+    found_by,
     in_parts,
 )
+from persist.db.operations.erasing_ways import By, Equal, Key, Lead, Values, Way, equal
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
 
@@ -49,21 +48,40 @@ _NAMING = (_I.sender, _I.recipient, exchange_cursors.c.owner, transitions.c.enti
 """Columns that name a session or a branch, also one that is gone."""
 
 
+_PERSON, _POOL, _MESSAGE = "conversation or branch", "progression", "message"
+"""Find letters by who sent or got them, messages by where they are shown, and messages by their id."""
+
+
+class _OfNobody(Equal):
+    """Selects rows that name a session, or a branch that is gone, by the id of it."""
+
+    def __call__(self, values: Values) -> Condition:
+        (column,) = self.columns
+        return column.in_(values) & ~exists().where(_B.id == column)
+
+
 class _Sessions(Erasable):
     """Sessions. A message that a conversation of somebody else shows too stays, and is reported."""
 
     table = sessions
     key = ("id",)
     by = {OWNER: equal(_S.user), USER: equal(_S.user), SESSION: equal(_S.id), NAMED: equal(_S.id)}  # noqa: RUF012  # read only
+    further = (
+        Way(SESSION, equal(_B.session_id), (_B.session_id,)),
+        *(Way(by, _OfNobody((column,)), (column,)) for by in (SESSION, _PERSON) for column in _NAMING),
+    )
+    leading = (
+        Lead((_S.id,), partial(followed, otherwise=LINK)),
+        Lead((_S.id,), found_by(_PERSON)),
+        Lead((_B.session_id,), found_by(_PERSON), (_B.id,)),
+        Lead((_S.id,), found_by(_POOL), (_S.progression_id,)),
+        Lead((_B.session_id,), found_by(_POOL), (_B.progression_id,)),
+        Lead((_S.id,), found_by(_MESSAGE), (_S.first_msg_id,)),
+        Lead((_S.id,), found_by(_MESSAGE), (_S.last_msg_id,)),
+        Lead((_B.session_id,), found_by(_MESSAGE), (_B.system_msg_id,)),
+    )
     survivors = frozenset((messages.name, progressions.name, members.name))
     batch = 10
-
-    def left(self, ids: Values) -> Sequence[Select[Any]]:
-        named = [select(column).where(column.in_(ids), ~exists().where(_B.id == column)) for column in _NAMING]
-        return [select(_B.session_id).where(_B.session_id.in_(ids)), *named]
-
-    def leads(self, work: UnitOfWork, keys: Sequence[Key]) -> dict[str, list[str]]:
-        return followed((id for (id,) in keys), LINK)
 
     def more(self, work: UnitOfWork, keys: Sequence[Key]) -> list[Key]:
         theirs = select(_B.id).where(_B.session_id.in_([id for (id,) in keys]))
@@ -89,6 +107,38 @@ class _Sessions(Erasable):
         return _erase(work, [id for (id,) in keys])
 
 
+class _Gone(Erasable):
+    """Rows that are not there, and of which the log or the quarantine says that they were of erased conversations."""
+
+    own_streams = False
+
+    def __init__(self, table: Table, key: str, by: By, further: Sequence[Way] = ()) -> None:
+        self.table, self.key, self.by, self.further = table, (key,), by, further
+
+    def find(self, work: UnitOfWork, selector: str, values: Values) -> list[Key]:
+        return []
+
+    def erase(self, work: UnitOfWork, keys: Sequence[Key]) -> Erased:
+        erased, (name,) = Erased(), self.key
+        ids = [int(id) if self.table is exchange_items else id for (id,) in keys]
+        there = {id for (id,) in _rows(work, select(self.table.c[name]).where(self.table.c[name].in_(ids)).distinct())}
+        _elsewhere(erased, self.table, self.key, [id for id in ids if id not in there])
+        return erased
+
+
+class _Messages(_Gone):
+    """Messages that no conversation shows any more. Of them there may be rows."""
+
+    def find(self, work: UnitOfWork, selector: str, values: Values) -> list[Key]:
+        return Erasable.find(self, work, selector, values) if selector == _MESSAGE else []
+
+    def erase(self, work: UnitOfWork, keys: Sequence[Key]) -> Erased:
+        erased = Erased()
+        _erase_messages(work, erased, [id for (id,) in keys])
+        erased.kept.clear()  # those that somebody shows are counted with the conversations that showed them, too
+        return erased
+
+
 def _erase(work: UnitOfWork, ids: list[str]) -> Erased:
     erased = Erased()
     whose = select(_B.id, _B.progression_id, _B.parent_branch_id, _B.system_msg_id).where(_B.session_id.in_(ids))
@@ -98,6 +148,8 @@ def _erase(work: UnitOfWork, ids: list[str]) -> Erased:
         select(_S.id, _S.progression_id, _S.first_msg_id, _S.last_msg_id).where(_S.id.in_(ids)).order_by(_S.id).with_for_update(),
     )
     theirs = _rows(work, whose.order_by(_B.id).with_for_update())  # with those that others added until the sessions were locked
+    gone = {*ids} - {row[0] for row in heads}
+    others = {id for (id,) in _rows(work, select(_B.id).where(_B.id.in_(gone), _B.session_id.not_in(ids)))}
     known, pools = {row[0] for row in theirs}, {row[1] for row in (*theirs, *heads)}
     shared = {
         pool
@@ -108,7 +160,7 @@ def _erase(work: UnitOfWork, ids: list[str]) -> Erased:
     candidates = {id for row in heads for id in row[2:]} | {row[3] for row in theirs}
     for part in in_parts(sorted(pools), _PART):
         candidates |= {id for (id,) in _rows(work, select(_P.message_id).where(_P.progression_id.in_(part)).distinct())}
-    people = [*ids, *sorted(known)]
+    people = [*(id for id in ids if id not in others), *sorted(known)]
     for part in in_parts(people, _PART):
         letters = _rows(work, select(_I.seq, _I.message_id).where(or_(_I.sender.in_(part), _I.recipient.in_(part))))
         candidates |= {message for _, message in letters}
@@ -155,4 +207,20 @@ def _rows(work: UnitOfWork, query: Any) -> list[Any]:
     return work.found(query, unreadable=OnUnreadable.LEAVE_OUT)
 
 
-ERASABLES: tuple[Erasable, ...] = (_Sessions(),)
+ERASABLES: tuple[Erasable, ...] = (
+    _Sessions(),
+    _Gone(exchange_items, "seq", {_PERSON: equal(_I.sender, _I.recipient)}),
+    _Gone(exchange_cursors, "owner", {_PERSON: equal(exchange_cursors.c.owner)}),
+    _Gone(transitions, "id", {_PERSON: equal(transitions.c.entity_id)}),
+    _Gone(progressions, "id", {_POOL: equal(progressions.c.id)}),
+    _Gone(members, "progression_id", {_POOL: equal(_P.progression_id)}),
+    _Messages(
+        messages,
+        "id",
+        {_MESSAGE: equal(_M.id)},
+        (
+            Way(_PERSON, equal(_I.sender, _I.recipient), (_I.message_id,)),
+            Way(_POOL, equal(_P.progression_id), (_P.message_id,)),
+        ),
+    ),
+)

@@ -7,7 +7,8 @@ from sqlalchemy import ColumnElement, Table, bindparam, func, or_, select, true,
 
 from persist.db.changes.event_streams import key_of, place_of
 from persist.db.changes.journal import VerbChanges
-from persist.db.operations.erasing import SOME, Key, in_parts
+from persist.db.operations.erasing import SOME, in_parts
+from persist.db.operations.erasing_ways import Key
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable, Unreadable, is_unreadable
 from persist.db.values.json import JsonLimits, encode
@@ -113,14 +114,15 @@ def values_of(change: Change) -> dict[str, Any]:
     return {**(key if isinstance(key, dict) else {}), **(row if isinstance(row, dict) else {})}
 
 
-def changes_in(work: UnitOfWork, where: ColumnElement[bool] | None = None) -> Iterator[Change]:
-    """Every change in the log, or in the events that meet the condition."""
+def changes_in(work: UnitOfWork, where: ColumnElement[bool] | None = None) -> Iterator[tuple[str, Change]]:
+    """Every change in the log, or in the events that meet the condition, with the stream of its event."""
     after, upto, chosen = 0, last_position(work), true() if where is None else where
     while after < upto:
-        query = select(_E.position, _E.data).where(chosen, _E.position > after).order_by(_E.position).limit(_LOOK)
+        query = select(_E.position, _E.stream_id, _E.data).where(chosen, _E.position > after).order_by(_E.position).limit(_LOOK)
         found = work.found(query, unreadable=OnUnreadable.LEAVE_OUT)
-        for _, data in found:
-            yield from changes_of(data) or ()
+        for _, stream, data in found:
+            for change in changes_of(data) or ():
+                yield stream, change
         if len(found) < _LOOK:
             return
         after = found[-1][0]
@@ -184,17 +186,29 @@ def without(erased: Mapping[str, tuple[tuple[str, ...], set[Key]]]) -> Kept:
     return lambda changes: [change for change in changes if not is_erased(change)]
 
 
+def named_in(table: Table, stream: str, change: Change) -> dict[str, Any]:
+    """The columns that a change names, with the one that its stream is named after, which a change of some columns leaves out."""
+    rule = place_of(table)
+    if rule is None or rule.column is None or (value := rule.value(stream)) is None:
+        return values_of(change)
+    return {rule.column: value, **values_of(change)}
+
+
 def that_are_there(work: UnitOfWork, tables: Mapping[str, Table]) -> Kept:
     """Keep changes of rows of these tables that are still there."""
 
     def kept(changes: Sequence[Change]) -> Sequence[Change]:
-        return [change for change in changes if str(change["table"]) in tables and _is_there(work, tables, change)]
+        return [
+            change
+            for change in changes
+            if (name := str(change["table"])) in tables and is_there(work, tables[name], values_of(change))
+        ]
 
     return kept
 
 
-def _is_there(work: UnitOfWork, tables: Mapping[str, Table], change: Change) -> bool:
-    table = tables[str(change["table"])]
-    row = plain_rows(table).values(values_of(change))
-    key = [table.c[name] == row.get(name) for name in key_of(table)]
+def is_there(work: UnitOfWork, table: Table, values: Mapping[str, Any]) -> bool:
+    """Whether a row of a table that a change names is there."""
+    row = plain_rows(table).values({name: values.get(name) for name in key_of(table)})
+    key = [table.c[name] == value for name, value in row.items()]
     return work.select(select(table.c[key_of(table)[0]]).where(*key)).first() is not None

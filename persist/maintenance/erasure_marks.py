@@ -15,7 +15,8 @@ from pydantic import AwareDatetime, Field, TypeAdapter
 from sqlalchemy import bindparam, delete, or_, select, update
 
 from persist.db.dialects.findings import Problem, Severity
-from persist.db.operations.erasing import SELECTORS, Erased, Key, in_parts
+from persist.db.operations.erasing import SELECTORS, Erased, in_parts
+from persist.db.operations.erasing_ways import Key
 from persist.db.operations.hidden_rows import role_seeing_some
 from persist.db.schema.base import table_of
 from persist.db.schema.column_types import Label

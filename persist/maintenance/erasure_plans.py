@@ -1,12 +1,12 @@
 """What an erasure is going to erase: found in rows, in the quarantine and in the event log, before anything is deleted."""
 
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from functools import cache, partial
 from json import dumps, loads
 from typing import Any
 
-from sqlalchemy import Table, select
+from sqlalchemy import Column, Table, select
 
 import persist.agent_tasks.erasing
 import persist.app_sessions.erasing
@@ -22,11 +22,14 @@ import persist.transcripts.erasing
 import persist.usage.erasing
 import persist.workflows.erasing
 from persist.blobs.erasing import ErasableBlobs
-from persist.db.operations.erasing import SESSION, Elsewhere, Erasable, Key, Owners, in_parts
+from persist.db.changes.event_streams import key_of
+from persist.db.operations.erasing import IDS, SESSION, Elsewhere, Erasable, Owners, in_parts
+from persist.db.operations.erasing_ways import Key, Lead, Way
+from persist.db.schema.column_types import Label
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable, error_of
 from persist.errors import UnreadableRow
-from persist.events.erasing import changes_in, in_streams, stream_named, unreadable_events, values_of
+from persist.events.erasing import changes_in, in_streams, is_there, named_in, stream_named, unreadable_events
 from persist.events.models import event_log
 from persist.maintenance.setting_aside import quarantine, text_of
 from persist.schema.metadata import metadata
@@ -91,7 +94,6 @@ class Plan:
         self.things: dict[str, dict[Key, None]] = {name: {} for name in self._kinds}
         self.sessions: dict[str, None] = {}
         self._new: list[tuple[str, list[Key]]] = []
-        self._again = erased is not None
         self._erased: dict[str, set[Key]] = {name: set() for name in self._kinds}
         self.kept: Mapping[str, int] = {}
         """What was found and cannot be erased as it is: how many, by the reason."""
@@ -101,9 +103,22 @@ class Plan:
         self._named = {selector: {value} for selector, value in selectors.items()}
         self._owners = Owners(work, [*self._kinds.values()], selectors)
         self._of_others: set[str] = set()
+        if self._owners.are_sought:
+            for table, _, cells, _ in _logged(work):
+                self._owners.learn(table.name, cells)
+            for aside, cells in _quarantined(work):
+                self._owners.learn(aside, cells)
         ids = self._named.setdefault(SESSION, set())
         self._going = {name: _Going((things, self._erased[name]), ids) for name, things in self.things.items()}
         self._notes: dict[str, dict[str, str]] = {name: {} for name in self._kinds}
+        self._there: dict[tuple[str, ...], bool] = {}
+        self._ways: dict[str, list[tuple[str, Way]]] = {}
+        self._leading: dict[str, list[tuple[str, Lead]]] = {}
+        for name, kind in self._kinds.items():
+            for way in kind.ways():
+                self._ways.setdefault(way.table, []).append((name, way))
+            for lead in kind.leading:
+                self._leading.setdefault(lead.table, []).append((name, lead))
         for name, keys, elsewhere in erased or ():
             self._new.append((name, [*keys]))
             if selectors:
@@ -134,7 +149,7 @@ class Plan:
             return
         streams = kind.streams([*self.things[name]])
         for part in in_parts(streams, _PART):
-            for change in changes_in(self._work, in_streams(part)):
+            for _, change in changes_in(self._work, in_streams(part)):
                 self._add_all(kind.mentioned(change))
         known = set(streams)
         for table, cells in _quarantined(self._work) if known else ():
@@ -155,31 +170,51 @@ class Plan:
     def _looked(self) -> bool:
         """Look once through the log and the quarantine; whether they name anything new."""
         known = self._size()
-        for rows in (_logged(self._work), _quarantined(self._work)):
-            for table, cells in rows:
-                self._look(table, cells)
+        for table, values, cells, put in _logged(self._work):
+            self._look(table.name, cells, partial(self._is_there, table, values))
+            if put:
+                self._look_for_kin(table.name, cells)
+        for name, aside in _quarantined(self._work):
+            self._look(name, aside, lambda: False)
+            self._look_for_kin(name, aside)
         return self._size() > known
 
     def _size(self) -> int:
         return sum(map(len, (*self.things.values(), *self._named.values()))) + sum(map(len, self._notes.values()))
 
-    def _look(self, table: str, cells: Cells) -> None:
-        kind = self._kinds.get(table)
-        if kind is not None:
-            key = tuple(cell for name in kind.key if isinstance(cell := cells.get(name), str))
-            named = {by for by, values in self._named.items() if by in kind.by and kind.by[by].matches(cells, values)}
-            if named and len(key) == len(kind.key) and not self._stays(kind, named, key):
-                self._add(table, [key])
-        for name, other in self._kinds.items():
-            told = other.told(table, cells, self._going[name], self._notes[name])
-            self._add(name, [key for key in told if len(key) == len(other.key)])
-            self._lead(other.told_leads(table, cells, self.things[name]))
+    def _look(self, table: str, cells: Cells, there: Callable[[], bool]) -> None:
+        """Add what a row says that is no longer there. One that is there says itself whose it is by now."""
+        found = [
+            (name, key)
+            for name, way in self._ways.get(table, ())
+            if (key := way.told(cells, self._named.get(way.selector, ()))) is not None and key not in self.things[name]
+        ]
+        leads = [
+            (selector, values)
+            for name, lead in self._leading.get(table, ())
+            for selector, values in lead.told(cells, self.things[name]).items()
+            if {*values} - self._named.get(selector, set())
+        ]
+        if (found or leads) and not there():
+            for name, key in found:
+                self._add(name, [key])
+            for selector, values in leads:
+                self._lead({selector: values})
 
-    def _stays(self, kind: Erasable, named: Container[str], key: Key) -> bool:
-        """Whether a thing that the log names began after the erasure, by a row that is there."""
-        if not self._again or not kind.rooted or SESSION in named or key in self._erased[kind.table.name]:
-            return False
-        return bool(kind.again(self._work, [key], {}))
+    def _is_there(self, table: Table, values: Mapping[str, Any]) -> bool:
+        """Whether a row that a change names is there. A key that no row can have says nothing, as if it was."""
+        if not all(isinstance(values.get(name), _taken_by(table.c[name])) for name in key_of(table)):
+            return True
+        key = (table.name, *(str(values.get(name)) for name in key_of(table)))
+        if key not in self._there:
+            self._there[key] = is_there(self._work, table, values)
+        return self._there[key]
+
+    def _look_for_kin(self, table: str, cells: Cells) -> None:
+        """Add what a row says that was made from what goes, such as forks."""
+        for name, kind in self._kinds.items():
+            told = kind.told(table, cells, self._going[name], self._notes[name])
+            self._add(name, [key for key in told if len(key) == len(kind.key)])
 
     def _follow(self) -> None:
         """Add what belongs to the things that were found, until nothing is new."""
@@ -188,13 +223,14 @@ class Plan:
             kind = self._kinds[name]
             for part in in_parts(keys, _PART):
                 self._add(name, kind.more(self._work, part))
-                self._lead(kind.leads(self._work, part))
+                for lead in kind.leading:
+                    self._lead(lead.found(self._work, part))
 
     def _lead(self, leads: Mapping[str, Sequence[str]]) -> None:
         for selector, values in leads.items():
             known = self._named.setdefault(selector, set())
             new = [value for value in dict.fromkeys(values) if value not in known and value not in self._of_others]
-            for part in in_parts(new, _PART):
+            for part in in_parts(new, _PART) if selector in IDS else ():
                 self._of_others |= self._owners.others_have(part)
             new = [value for value in new if value not in self._of_others]
             known.update(new)
@@ -202,7 +238,8 @@ class Plan:
                 self._find(selector, new)
 
     def _find(self, selector: str, values: Sequence[str]) -> None:
-        self.sessions.update(dict.fromkeys(values))
+        if selector in IDS:
+            self.sessions.update(dict.fromkeys(values))
         for part in in_parts(values, _PART):
             for name, kind in self._kinds.items():
                 self._add(name, self._found(kind, selector, part, led=True))
@@ -240,11 +277,14 @@ class _Going:
         )
 
 
-def _logged(work: UnitOfWork) -> Iterator[tuple[str, Cells]]:
-    """Rows as the event log has them: those too that were deleted since."""
-    for change in changes_in(work):
-        if change.get("op") == "put" and isinstance(change.get("row"), dict):
-            yield str(change["table"]), {name: cell for name, cell in values_of(change).items() if isinstance(cell, str)}
+def _logged(work: UnitOfWork) -> Iterator[tuple[Table, Mapping[str, Any], Cells, bool]]:
+    """Each row that an event is about: its table, its values, the text of its cells, and whether it was written or deleted."""
+    for stream, change in changes_in(work):
+        table = TABLES.get(str(change["table"]))
+        if table is not None:
+            values = named_in(table, stream, change)
+            cells = {name: str(cell) for name, cell in values.items() if isinstance(cell, str | int)}
+            yield table, values, cells, change.get("op") == "put"
 
 
 def _quarantined(work: UnitOfWork) -> Iterator[tuple[str, Cells]]:
@@ -268,8 +308,15 @@ def quarantined_cells(work: UnitOfWork, *, whole: bool = False) -> Iterator[tupl
         after = found[-1][0]
 
 
+def _taken_by(column: Column[Any]) -> tuple[type, ...]:
+    """What the column can hold, as the log has it, if it is in a key."""
+    if isinstance(column.type, Label):
+        return (str,)
+    return (int,) if column.type.python_type is int else (str, int, float)
+
+
 def _plain(cell: Any, whole: bool) -> Any:
     if not isinstance(cell, dict):
         return None
-    found = text_of(cell)
+    found = str(cell["integer"]) if "integer" in cell else text_of(cell)
     return f"\0{dumps(cell, sort_keys=True)}" if whole and found is None else found

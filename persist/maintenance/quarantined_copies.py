@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from persist.db.operations.erasing import Key
+from persist.db.operations.erasing_ways import Key
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.events import erasing as log
 from persist.events.models import event_log
@@ -27,9 +27,12 @@ class Copies:
 def copies_of(work: UnitOfWork, parts: Sequence[Part], selectors: Mapping[str, str]) -> Copies:
     """The copies of erased things and of what belongs to them, and of things that the selectors find by another column."""
     known, shared = kinds(trial=True), shared_tables()
-    streams, found = {stream for part in parts for stream in known[part.kind].streams(part.things)}, elsewhere_of(parts)
+    streams, found = {stream for part in parts for stream in known[part.kind].streams(part.things)}, _Keys()
+    for table, (columns, keys) in elsewhere_of(parts).items():
+        found[table] = (columns, {tuple(str(cell) for cell in key) for key in keys})
     for part in parts:
-        found.setdefault(part.kind, (known[part.kind].key, set()))[1].update(part.things)
+        if part.kind not in part.elsewhere:  # else some of them may be there, because others name them
+            found.setdefault(part.kind, (known[part.kind].key, set()))[1].update(part.things)
     copies = Copies()
     for _, group, table, cells in quarantined_cells(work, whole=True):
         kind = known.get(table)

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from sqlalchemy import func, select
 
-from persist.db.operations.erasing import SESSION, Elsewhere, Erasable, ErasableRows, Erased, Key, Values, equal, holding
+from persist.db.operations.erasing import SESSION, Elsewhere, Erasable, ErasableRows, Erased, holding
+from persist.db.operations.erasing_ways import Key, Values, equal
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
 from persist.programs.models import agents, bindings, executions, imports, raw_writes, runs, segments, subagents

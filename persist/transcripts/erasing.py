@@ -1,6 +1,7 @@
 """Erasing transcripts: those of a session, in whatever project."""
 
-from persist.db.operations.erasing import LOGS, SESSION, Erasable, ErasableRows, equal, holding
+from persist.db.operations.erasing import LOGS, SESSION, Erasable, ErasableRows, holding
+from persist.db.operations.erasing_ways import equal
 from persist.transcripts.models import entries, transcripts
 
 ERASABLES: tuple[Erasable, ...] = (

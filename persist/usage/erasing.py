@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from persist.db.operations.bounded_deletion import Condition
-from persist.db.operations.erasing import OWNER, SESSION, Equal, Erasable, ErasableRows, Values, equal
+from persist.db.operations.erasing import OWNER, SESSION, Erasable, ErasableRows
+from persist.db.operations.erasing_ways import Equal, Values, equal
 from persist.usage.models import budgets, calls, rollups, spending
 from persist.usage.schemas import Of, Source
 

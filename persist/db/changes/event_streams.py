@@ -32,6 +32,11 @@ class StreamRule:
         """The id of the stream for a value of `column`."""
         return f"{self.prefix}:{value}" if self.prefix else value
 
+    def value(self, stream: str) -> str | None:
+        """The value of `column` that such a stream is named after; None if it is the shared one or another."""
+        value = stream.removeprefix(f"{self.prefix}:") if self.prefix else stream
+        return None if stream == self.shared or (self.prefix and value == stream) else value
+
 
 @dataclass(frozen=True, slots=True)
 class Streams:

@@ -6,55 +6,35 @@
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, Table, delete, literal, or_, select, tuple_, union
+from sqlalchemy import ColumnElement, Select, Table, delete, literal, select, tuple_, union
 
 from persist.db.changes.event_streams import place_of
 from persist.db.operations.bounded_deletion import Condition, delete_rows
+from persist.db.operations.erasing_ways import By, Follow, Key, Lead, Values, Way, equal
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
 
 OWNER, SESSION, USER, NAMESPACE = "owner", "session_id", "user_id", "namespace"
 SELECTORS = (OWNER, SESSION, USER, NAMESPACE)
 """What a person can be named by."""
-LINK, NAMED, LOGS = "link", "named", "logs"
+LINK, NAMED, LOGS, HISTORY = "link", "named", "logs", "history"
 """Not given by a caller: the id of an erased session, in columns that name sessions of other domains; an id that such a column of
-an erased row names, as that of a session; an id in an erased row that names what a session wrote line by line."""
+an erased row names, as that of a session; an id in an erased row that names what a session wrote line by line; the id of an
+erased history, for its runs."""
+IDS = frozenset((SESSION, LINK, NAMED, LOGS, HISTORY))
+"""Those whose values are ids of sessions, of which there may be logs on the disk."""
 _UNIQUE = re.compile(r"[a-z]{3}_[0-9a-f]{14}[0-9A-Za-z]{12}|[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 """Ids that nobody chose: those that persist mints, and UUIDs."""
 SOME = 1000
 """The most rows that one transaction deletes, apart from those of one session that can only go together."""
 
-Key = tuple[str, ...]
-Values = Sequence[str]
 Elsewhere = Mapping[str, tuple[tuple[str, ...], Sequence[tuple[Any, ...]]]]
-
-
-@dataclass(frozen=True, slots=True)
-class Equal:
-    """Selects rows in which one of these columns holds one of the values."""
-
-    columns: tuple[ColumnElement[Any], ...]
-
-    def __call__(self, values: Values) -> Condition:
-        return or_(*(column.in_(values) for column in self.columns))
-
-    def matches(self, row: Mapping[str, Any], values: Collection[str]) -> bool:
-        """Whether a row says so, be it one of the event log or of the quarantine."""
-        return any(row.get(str(column.key)) in values for column in self.columns)
-
-
-def equal(*columns: ColumnElement[Any]) -> Equal:
-    """Select the rows in which one of the columns holds one of the values."""
-    return Equal(columns)
-
-
-By = Mapping[str, Equal]
 
 
 @dataclass(slots=True)
@@ -100,6 +80,11 @@ class Erasable(ABC):
     key: tuple[str, ...]
     """The columns by which a thing is known. Several rows may be one thing."""
     by: By = MappingProxyType({})
+    """What finds a thing by its own rows. A kind without any goes last, if nothing else names its things by then."""
+    further: Sequence[Way] = ()
+    """What finds a thing by rows of other tables, such as those below it, also where its own row is gone."""
+    leading: Sequence[Lead] = ()
+    """What leads on to things of other kinds."""
     own_streams = True
     """Whether a thing has a stream of events of its own."""
     derived_from: ColumnElement[Any] | None = None
@@ -111,25 +96,24 @@ class Erasable(ABC):
     batch = 100
     """How many things one transaction erases."""
 
+    def ways(self) -> Sequence[Way]:
+        """Every way in which things are found; by their ids those too of which only rows below them are left."""
+        own = tuple(self.table.c[name] for name in self.key)
+        return [*(Way(selector, by, own) for selector, by in self.by.items()), *self.further]
+
     def find(self, work: UnitOfWork, selector: str, values: Values) -> list[Key]:
-        """The keys of the things that the values select; by their ids those too of which only rows below them are left."""
-        if selector not in self.by:
-            return []
-        return self.keys(work, self.by[selector](values), *(self.left(values) if selector == SESSION else ()))
+        """The keys of the things that the values select."""
+        ways = [way for way in self.ways() if way.selector == selector]
+        queries = [select(*way.key).where(way.by(values), *(column.is_not(None) for column in way.key)) for way in ways]
+        return self._found(work, queries) if queries else []
 
-    def left(self, ids: Values) -> Sequence[Select[Any]]:
-        """Queries for those of the ids that rows below things still hold, also where a shell deleted the things themselves."""
-        return ()
+    def keys(self, work: UnitOfWork, condition: Condition) -> list[Key]:
+        """The keys of the rows that meet the condition."""
+        return self._found(work, [select(*(self.table.c[name] for name in self.key)).where(condition)])
 
-    def keys(self, work: UnitOfWork, condition: Condition, *more: Select[Any]) -> list[Key]:
-        """The keys of the rows that meet the condition, and those that further queries give."""
-        query = select(*(self.table.c[name] for name in self.key)).where(condition)
-        query = select(union(query, *more).subquery()) if more else query.distinct()
+    def _found(self, work: UnitOfWork, queries: Sequence[Select[Any]]) -> list[Key]:
+        query = select(union(*queries).subquery()) if len(queries) > 1 else queries[0].distinct()
         return [tuple(row) for row in work.found(query, unreadable=OnUnreadable.LEAVE_OUT)]
-
-    def leads(self, work: UnitOfWork, keys: Sequence[Key]) -> dict[str, list[str]]:
-        """What leads from these things to those of other kinds, by the selector that finds them."""
-        return {}
 
     def more(self, work: UnitOfWork, keys: Sequence[Key]) -> list[Key]:
         """Further things of this kind that go with these, such as forks. The things themselves may be gone."""
@@ -143,10 +127,6 @@ class Erasable(ABC):
         if self.derived_from is None or table != self.table.name or (cells.get(str(self.derived_from.key)),) not in found:
             return []
         return [tuple(str(cells[name]) for name in self.key if isinstance(cells.get(name), str))]
-
-    def told_leads(self, table: str, cells: Mapping[str, Any], found: Container[Key]) -> dict[str, list[str]]:
-        """What such a row says that `leads` would."""
-        return {}
 
     def also(self, work: UnitOfWork, keys: Sequence[Key]) -> dict[str, list[Key]]:
         """Things of other kinds that go if nothing else names them afterwards, by the name of their kind."""
@@ -194,15 +174,15 @@ class ErasableRows(Erasable):
         by: By,
         below: Sequence[Dependent] = (),
         *,
+        further: Sequence[Way] = (),
+        leading: Sequence[Lead] = (),
         own_streams: bool = True,
         rooted: bool = True,
     ) -> None:
         self.table, self.key, self.by, self.own_streams, self.rooted = table, key, by, own_streams, rooted
+        holding = [one.named_in for one in below if one.named_in is not None] if len(key) == 1 and SESSION in by else []
+        self.further, self.leading = [*(Way(SESSION, equal(column), (column,)) for column in holding), *further], leading
         self._below = below
-
-    def left(self, ids: Values) -> Sequence[Select[Any]]:
-        columns = [one.named_in for one in self._below if one.named_in is not None] if len(self.key) == 1 else []
-        return [select(column).where(column.in_(ids)) for column in columns]
 
     def again(self, work: UnitOfWork, keys: Sequence[Key], elsewhere: Elsewhere) -> Sequence[Key]:
         ids = self._ids(keys)
@@ -252,8 +232,21 @@ class Owners:
         self._kinds = {kind.table.name: owner for kind in kinds if (owner := _owner_of(kind)) is not None}
         self._ids = [(column, owner) for kind in kinds if (owner := _owner_of(kind)) is not None for column in _own_ids(kind)]
         self._known = {selectors[name] for name in (OWNER, USER) if name in selectors}
-        if not self._known and SESSION in selectors:
-            self._known = {owner for _, owner in self._have([selectors[SESSION]])}
+        self._session = None if self._known else selectors.get(SESSION)
+        if self._session is not None:
+            self._known = {owner for _, owner in self._have([self._session])}
+
+    @property
+    def are_sought(self) -> bool:
+        """Whether the owner of the named session is not known from a row that is there."""
+        return self._session is not None and not self._known
+
+    def learn(self, table: str, cells: Mapping[str, Any]) -> None:
+        """Take the owner from a row that is there no more, if it was the row of the named session."""
+        owner = cells.get(str(getattr(self._kinds.get(table), "key", "")))
+        ids = [cells.get(str(column.key)) for column, of in self._ids if of is self._kinds.get(table)]
+        if owner and self._session in ids:
+            self._known.add(str(owner))
 
     def others_have(self, ids: Values) -> set[str]:
         """Those of the ids that are the own ones of sessions of other owners."""
@@ -293,6 +286,11 @@ def followed(ids: Iterable[str], otherwise: str | None = None) -> dict[str, list
     if otherwise is not None:
         found[otherwise] = [id for id in known if not _UNIQUE.fullmatch(id)]
     return found
+
+
+def found_by(selector: str) -> Follow:
+    """Follow names to what this selector finds."""
+    return lambda names: {selector: [*names]}
 
 
 def delete_some(work: UnitOfWork, table: Table, condition: Condition) -> int:
