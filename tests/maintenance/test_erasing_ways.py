@@ -1,6 +1,7 @@
-"""What an erasure finds in the tables it finds in the event log and in the quarantine, too."""
+"""What an erasure finds in the tables it finds in the event log and in the quarantine, too: each kind, in each of its ways."""
 
 from base64 import b64encode
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from datetime import timedelta
 from typing import Any
@@ -8,11 +9,70 @@ from typing import Any
 import pytest
 
 from persist import Store
+from persist.db.changes.event_streams import place_of
 from persist.histories.schemas import Message, NewEntry
 from persist.maintenance import doctor, erase, prune
+from persist.maintenance.erasure_plans import kinds
 from persist.testing import START, FrozenClock
 from tests.contract.conftest import Raw
-from tests.maintenance.erasing_scenes import places_of
+from tests.maintenance.erasing_scenes import events, places_of
+from tests.maintenance.erasing_ways import SCENES, SECRET, TABLES_BY_NAME, forget, set_aside
+
+KINDS = {name: kind for name, kind in kinds(trial=False).items() if place_of(kind.table) is not None}
+WAYS = [(name, by) for name, kind in KINDS.items() for by in dict.fromkeys(way.selector for way in kind.ways()) or [""]]
+ROWS = [name for name in TABLES_BY_NAME if name not in ("event_log", "event_heads", "event_positions", "quarantine")]
+GONE: dict[str, Callable[[str], Iterable[str]]] = {
+    "all else": lambda table: {*ROWS} - {table},
+    "everything": lambda table: ROWS,
+    "set aside": lambda table: ROWS,
+}
+"""The tables whose rows are gone from them before."""
+LEFT = {("all else", table) for table in ("progressions", "progression_members")}
+"""What a shell leaves if it deletes all that leads there: docs/erasing.md, "What no selector finds"."""
+
+
+def cases() -> Iterator[tuple[str, str, str]]:
+    """Each way with all else gone, and each scene with everything gone, whatever is in it."""
+    seen = set()
+    for table, by in WAYS:
+        if ("all else", table) not in LEFT:
+            yield "all else", table, by
+        scene = SCENES.get((table, by))
+        if id(scene) not in seen:
+            seen.add(id(scene))
+            yield from (("everything", table, by), ("set aside", table, by))
+
+
+SAID = (SECRET, b64encode(SECRET.encode()).decode(), SECRET.encode().hex())
+"""What a scene says, as it stands in a column, and as bytes stand in the log and in the quarantine."""
+SEEDS = {name: [str(row) for row in table.info.get("seed", ())] for name, table in TABLES_BY_NAME.items()}
+
+
+@pytest.mark.parametrize(("before", "table", "by"), [*cases()])
+def test_what_is_gone_is_found_as_what_is_there(database_url: str, before: str, table: str, by: str) -> None:
+    """For a kind that has no scene nobody knows whether the log and the quarantine still have it."""
+    selectors, make = SCENES[table, by]
+    tables = [table] if before == "all else" else [name for (name, _), scene in SCENES.items() if scene is SCENES[table, by]]
+    with Store.open(database_url, events=before != "set aside") as store:
+        with store.begin() as tx:
+            make(tx)
+        with closing(Raw(database_url)) as raw:
+            assert all(raw.count(f'"{name}"') > len(SEEDS[name]) for name in tables)
+            (set_aside if before == "set aside" else forget)(raw, *GONE[before](table))
+        assert any(places_of(database_url, said) for said in SAID)
+        erase(store, **selectors)
+        assert {place for said in SAID for place in places_of(database_url, said)} == set()
+        with closing(Raw(database_url)) as raw:
+            aside = [name for (name,) in raw.rows("SELECT table_name FROM quarantine")]
+            for name in tables:
+                assert named_in_log(store, name) == []
+                assert raw.count(f'"{name}"') + aside.count(name) <= len(SEEDS[name])
+
+
+def named_in_log(store: Store, table: str) -> list[Any]:
+    """The changes of the log that name rows of a table, but for those that every database has."""
+    changes = [change for event in events(store) for change in event.data.get("changes", ())]
+    return [change for change in changes if change["table"] == table and change.get("key") != {"owner": "", "channel": ""}]
 
 
 def test_memories_below_a_namespace_that_were_deleted_leave_the_log(database_url: str) -> None:
