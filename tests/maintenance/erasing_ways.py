@@ -31,6 +31,11 @@ Scene = tuple[dict[str, Any], Callable[[Any], object]]
 """What somebody erases by, and what is written before."""
 
 
+def both(*makes: Callable[[Any], object]) -> Callable[[Any], object]:
+    """A scene of several things."""
+    return lambda tx: [make(tx) for make in makes]
+
+
 def chat(tx: Any, id: str | None = OURS, owner: str | None = None, **metadata: str) -> None:
     """A chat with a message."""
     session = tx.chat.sessions.create(agent="a", model={}, owner=owner, id=id, metadata=SAID)
@@ -61,7 +66,7 @@ def run(tx: Any, *sessions: str) -> None:
 
 def usage(tx: Any, **of: str) -> None:
     """A call that counts towards a budget."""
-    budget = f"instance:{OURS}" if "instance_id" in of else "owner:maria"
+    budget = "owner:maria" if "owner" in of else f"instance:{OURS}"
     tx.usage.budgets.set(budget, "day", 1)
     tx.usage.calls.record(model=SECRET, error=SECRET, cost_usd_micros=5, **of)
 
@@ -127,7 +132,7 @@ def conversation(tx: Any, id: str = OURS, user: str | None = None) -> None:
 _STATE = StateChange(app={}, user={}, session={"k": dumps(SAID)})
 _USAGE_TABLES = ("usage_calls", "usage_rollups", "usage_spending", "usage_budgets")
 _USAGE: dict[str, Scene] = {
-    OWNER: (BY_OWNER, lambda tx: usage(tx, owner="maria")),
+    OWNER: (BY_OWNER, lambda tx: usage(tx, owner="maria", instance_id="another")),
     SESSION: (BY_SESSION, lambda tx: usage(tx, instance_id=OURS)),
 }
 _APPLICATION_TABLES = ("app_user_sessions", "app_artifacts", "app_user_state", "app_memories")
@@ -141,13 +146,13 @@ _TASK: dict[str, Scene] = {
     OWNER: (BY_OWNER, lambda tx: task(tx, "maria", "c")),
     SESSION: (BY_SESSION, lambda tx: task(tx, "o", OURS)),
 }
-_HISTORY: Scene = (BY_SPACE, lambda tx: [history(tx, scope="people.maria"), history_run(tx)])
+_HISTORY: Scene = (BY_SPACE, both(lambda tx: history(tx, scope="people.maria"), history_run))
 
 SCENES: dict[tuple[str, str], Scene] = {
     ("workflow_runs", SESSION): (BY_SESSION, lambda tx: run(tx, OURS)),
-    ("workflow_runs", LINK): (BY_OWNER, lambda tx: [chat(tx, owner="maria"), run(tx, OURS)]),
+    ("workflow_runs", LINK): (BY_OWNER, both(lambda tx: chat(tx, owner="maria"), lambda tx: run(tx, OURS))),
     ("executions", SESSION): (BY_SESSION, execution),
-    ("executions", LINK): (BY_OWNER, lambda tx: [chat(tx, owner="maria"), execution(tx)]),
+    ("executions", LINK): (BY_OWNER, both(lambda tx: chat(tx, owner="maria"), execution)),
     **{(table, by): scene for table in _USAGE_TABLES for by, scene in _USAGE.items()},
     ("history_runs", SESSION): (BY_SESSION, history_run),
     ("history_runs", HISTORY): _HISTORY,
@@ -155,10 +160,13 @@ SCENES: dict[tuple[str, str], Scene] = {
     ("history_records", NAMESPACE): _HISTORY,
     ("history_entries", "history entry"): _HISTORY,
     ("checkpoint_threads", SESSION): (BY_SESSION, thread),
-    ("memories", NAMESPACE): (BY_SPACE, lambda tx: [memory(tx), memory(tx, "below"), memory(tx, "below", "it")]),
+    ("memories", NAMESPACE): (
+        BY_SPACE,
+        both(memory, lambda tx: memory(tx, "below"), lambda tx: memory(tx, "below", "it")),
+    ),
     ("replay_sessions", SESSION): (BY_SESSION, lambda tx: tx.replay_streams.messages.append(OURS, "1", SECRET)),
     ("transcript_sessions", SESSION): (BY_SESSION, transcript),
-    ("transcript_sessions", LOGS): (BY_SESSION, lambda tx: [run(tx, OURS, "phase"), transcript(tx, "phase")]),
+    ("transcript_sessions", LOGS): (BY_SESSION, both(lambda tx: run(tx, OURS, "phase"), lambda tx: transcript(tx, "phase"))),
     ("status_log", SESSION): (BY_SESSION, lambda tx: tx.telemetry.status.record("idle", metadata=SAID, instance_id=OURS)),
     ("run", SESSION): (BY_SESSION, lambda tx: tx.programs.runs.create(id=OURS, program_source=SECRET)),
     ("agent_task_webhooks", OWNER): _TASK[OWNER],
@@ -178,17 +186,17 @@ SCENES: dict[tuple[str, str], Scene] = {
     ("messaging_sessions", OWNER): (BY_OWNER, person_of_an_agent),
     ("messaging_sessions", USER): (BY_USER, person_of_an_agent),
     ("messaging_sessions", SESSION): (BY_SESSION, person_of_an_agent),
-    ("messaging_sessions", LINK): (BY_OWNER, lambda tx: [chat(tx, owner="maria"), person_of_an_agent(tx, "u")]),
+    ("messaging_sessions", LINK): (BY_OWNER, both(lambda tx: chat(tx, owner="maria"), lambda tx: person_of_an_agent(tx, "u"))),
     ("sessions", OWNER): (BY_OWNER, lambda tx: conversation(tx, user="maria")),
     ("sessions", USER): _CONVERSATION,
     ("sessions", SESSION): (BY_SESSION, conversation),
-    ("sessions", NAMED): (BY_USER, lambda tx: [person_of_an_agent(tx), conversation(tx)]),
+    ("sessions", NAMED): (BY_USER, both(person_of_an_agent, conversation)),
     **{(table, "conversation or branch"): _CONVERSATION for table in ("sessions", "messages", *_LETTERS)},
     **{(table, "progression"): _CONVERSATION for table in ("messages", "progressions", "progression_members")},
     ("messages", "message"): _CONVERSATION,
     ("chat_sessions", OWNER): (BY_OWNER, lambda tx: chat(tx, owner="maria")),
     ("chat_sessions", SESSION): (BY_SESSION, chat),
-    ("chat_sessions", NAMED): (BY_USER, lambda tx: [person_of_an_agent(tx), chat(tx)]),
+    ("chat_sessions", NAMED): (BY_USER, both(person_of_an_agent, chat)),
     ("system_prompts", ""): (BY_OWNER, lambda tx: chat(tx, owner="maria", system_prompt_digest=tx.chat.prompts.put(SECRET))),
 }
 """By the table of a kind and the selector that finds it. No selector: what nothing else names any more."""

@@ -28,7 +28,7 @@ LINK, NAMED, LOGS, HISTORY = "link", "named", "logs", "history"
 an erased row names, as that of a session; an id in an erased row that names what a session wrote line by line; the id of an
 erased history, for its runs."""
 IDS = frozenset((SESSION, LINK, NAMED, LOGS, HISTORY))
-"""Those whose values are ids of sessions, of which there may be logs on the disk."""
+"""The selectors whose values are ids of sessions, of which there may be logs on the disk."""
 _UNIQUE = re.compile(r"[a-z]{3}_[0-9a-f]{14}[0-9A-Za-z]{12}|[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 """Ids that nobody chose: those that persist mints, and UUIDs."""
 SOME = 1000
