@@ -242,17 +242,13 @@ class Plan:
             self.sessions.update(dict.fromkeys(values))
         for part in in_parts(values, _PART):
             for name, kind in self._kinds.items():
-                self._add(name, self._found(kind, selector, part, led=True))
+                self._add(name, self._found(kind, selector, part))
 
-    def _found(self, kind: Erasable, selector: str, values: Sequence[str], *, led: bool = False) -> list[Key]:
-        """What is found; and what was taken from sessions with these ids, which may be there although they are gone.
-
-        `led`: the values stand in rows that are erased, where whoever made them may have written ids of somebody else.
-        """
+    def _found(self, kind: Erasable, selector: str, values: Sequence[str]) -> list[Key]:
+        """What is found; and what was taken from sessions with these ids, which may be there although they are gone."""
         before = len(_errors(self._work))
         taken = kind.more(self._work, [(value,) for value in values]) if selector == SESSION and len(kind.key) == 1 else []
-        found = kind.find(self._work, selector, values)
-        found = [*(self._owners.without_others(kind, found) if led else found), *taken]
+        found = [*kind.find(self._work, selector, values), *taken]
         errors = _errors(self._work)[before:]
         self._left_out |= Counter(
             (error.table, error.column, repr(error.key)) for error in errors

@@ -221,10 +221,10 @@ class ErasableRows(Erasable):
 
 
 class Owners:
-    """Whose sessions are erased: what an id leads to, and names another owner, is somebody else's.
+    """Whose sessions are erased: an id that a session of another owner has leads to what is somebody else's.
 
     The owners are those that the selectors name, else those of the session that they name. Without any, nothing is compared.
-    Rows that begin with no row of their own, such as usage, may name who pays, and go with their session.
+    What only refers to an erased session goes with it, also where it names another owner, such as who pays.
     """
 
     def __init__(self, work: UnitOfWork, kinds: Sequence[Erasable], selectors: Mapping[str, str]) -> None:
@@ -249,18 +249,8 @@ class Owners:
             self._known.add(str(owner))
 
     def others_have(self, ids: Values) -> set[str]:
-        """Those of the ids that are the own ones of sessions of other owners."""
+        """Return those of the ids that sessions of other owners have as their own."""
         return {id for id, owner in self._have(ids) if owner not in self._known} if self._known else set()
-
-    def without_others(self, kind: Erasable, keys: Sequence[Key]) -> Sequence[Key]:
-        """The things but those that name other owners."""
-        owner = self._kinds.get(kind.table.name)
-        if owner is None or not keys or not self._known:
-            return keys
-        (column,) = (kind.table.c[name] for name in kind.key)
-        query = select(column).where(column.in_([key[0] for key in keys]), owner.not_in(["", *sorted(self._known)]))
-        theirs = {tuple(row) for row in self._work.found(query, unreadable=OnUnreadable.LEAVE_OUT)}
-        return [key for key in keys if key not in theirs]
 
     def _have(self, ids: Values) -> Iterator[tuple[str, str]]:
         for column, owner in self._ids:
