@@ -166,11 +166,16 @@ def page_statement(
     """
 
     def newest(status: str | None, query: Select[Any]) -> Select[Any]:
-        query = query.order_by(_R.started_at.desc(), _R.id.desc()).limit(limit_of(rows))
+        order = [_R.started_at.desc(), _R.id.desc()]
         if status is not None:
             query = query.where(_R.status == param(status))
-        if named:
+        if named and not (statuses or triggered or since or failed or of_parent or after):
+            # Only the index of names has this order: Postgres would rather walk that of all runs, as far as the name's last one.
+            query = query.where(_R.workflow_name >= param("workflow_name"), _R.workflow_name <= param("workflow_name"))
+            order = [_R.workflow_name.asc(), *order]
+        elif named:
             query = query.where(_R.workflow_name == param("workflow_name"))
+        query = query.order_by(*order).limit(limit_of(rows))
         if triggered:
             query = query.where(_R.trigger_id == param("trigger_id"))
         if since:

@@ -11,6 +11,7 @@ from persist import Store
 from tests.contract.conftest import Raw
 from tests.contract.faces import on_one_face
 from tests.contract.workflows.scenes import EVERY_COLUMN, TRIGGER, ask, claim, do, end, make, start, stored
+from tests.query_plans import Asked, plan, rows_read
 
 BLOBS = ("context", "scratch", "node_statuses")
 
@@ -103,6 +104,25 @@ def test_a_page_reads_an_index_in_its_order_on_sqlite(
         assert "USING" in step, plan
         if filters or since or further:
             assert step.startswith("SEARCH"), plan
+
+
+def test_a_name_not_seen_lately_is_found_without_looking_at_the_others_on_postgres(
+    postgres_url: str, asked: list[Asked], open_raw: Callable[[str], Raw]
+) -> None:
+    """Also where the statistics promise one run of the name among every few of the newest ones."""
+    with Store.open(postgres_url) as store:
+        open_raw(postgres_url).rows(
+            "INSERT INTO workflow_runs (id, workflow_name, trigger_id, current_phase, status, started_at, updated_at,"
+            " phase_history) SELECT 'run_' || n, CASE WHEN n < 2500 THEN 'nightly' ELSE 'other' || mod(n, 7) END,"
+            " 't', 'p', 'succeeded',"
+            " timestamptz '2025-01-01' + n * interval '1 minute', timestamptz '2025-01-01', '[]'::jsonb"
+            " FROM generate_series(1, 20000) AS s(n)"
+        )
+        open_raw(postgres_url).rows("ANALYZE workflow_runs")
+        asked.clear()
+        assert len(ask(store, "list", workflow_name="nightly", limit=20).items) == 20
+    (statement,) = [statement for statement in asked if "workflow_runs" in statement[0]]
+    assert rows_read(postgres_url, statement) <= 100, plan(postgres_url, statement)
 
 
 def test_names_skip_from_one_to_the_next_on_sqlite(
