@@ -229,8 +229,8 @@ class Owners:
 
     def __init__(self, work: UnitOfWork, kinds: Sequence[Erasable], selectors: Mapping[str, str]) -> None:
         self._work = work
-        self._kinds = {kind.table.name: owner for kind in kinds if (owner := _owner_of(kind)) is not None}
-        self._ids = [(column, owner) for kind in kinds if (owner := _owner_of(kind)) is not None for column in _own_ids(kind)]
+        owned = [(kind, owner) for kind in kinds if (owner := _owner_of(kind)) is not None]
+        self._ids = [(kind.table.name, column, owner) for kind, owner in owned for column in _own_ids(kind)]
         self._known = {selectors[name] for name in (OWNER, USER) if name in selectors}
         self._session = None if self._known else selectors.get(SESSION)
         if self._session is not None:
@@ -243,17 +243,16 @@ class Owners:
 
     def learn(self, table: str, cells: Mapping[str, Any]) -> None:
         """Take the owner from a row that is there no more, if it was the row of the named session."""
-        owner = cells.get(str(getattr(self._kinds.get(table), "key", "")))
-        ids = [cells.get(str(column.key)) for column, of in self._ids if of is self._kinds.get(table)]
-        if owner and self._session in ids:
-            self._known.add(str(owner))
+        for name, column, owner in self._ids:
+            if name == table and cells.get(str(column.key)) == self._session and (of := cells.get(str(owner.key))):
+                self._known.add(str(of))
 
     def others_have(self, ids: Values) -> set[str]:
         """Return those of the ids that sessions of other owners have as their own."""
         return {id for id, owner in self._have(ids) if owner not in self._known} if self._known else set()
 
     def _have(self, ids: Values) -> Iterator[tuple[str, str]]:
-        for column, owner in self._ids:
+        for _, column, owner in self._ids:
             query = select(column, owner).where(column.in_(ids), owner.is_not(None), owner != literal(""))
             yield from ((id, of) for id, of in self._work.found(query, unreadable=OnUnreadable.LEAVE_OUT))
 
