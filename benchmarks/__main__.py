@@ -1,8 +1,12 @@
-"""`python -m benchmarks [NAME …]` measures and prints tables, `--page` writes docs/benchmarks.md too; it always exits with 0."""
+"""`python -m benchmarks [NAME …]` measures and prints tables, `--page` writes docs/benchmarks.md too; it always exits with 0.
+
+`python -m benchmarks before COMMIT` compares the plain verbs of every domain with those of a commit.
+"""
 
 import argparse
 import sys
 
+from benchmarks.before import ROUNDS, compare
 from benchmarks.machine import described
 from benchmarks.measure import HEAD
 from benchmarks.page import PAGE, PLOT, render
@@ -12,6 +16,8 @@ from benchmarks.running import run_all, server
 
 def main() -> int:
     """Progress is told on standard error."""
+    if sys.argv[1:2] == ["before"]:
+        return _before(sys.argv[2:])
     options = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure persist; see docs/benchmarks.md.")
     options.add_argument("names", nargs="*", metavar="NAME", help=f"one of: {', '.join(BY_NAME)}; without any, all of them")
     options.add_argument("--quick", action="store_true", help="fewer rounds and smaller sizes; without names, fewer parts")
@@ -40,6 +46,17 @@ def main() -> int:
         draw(outcomes, PLOT)
         write()
         _tell(f"wrote {PAGE.name} and {PLOT.name}")
+    return 0
+
+
+def _before(arguments: list[str]) -> int:
+    options = argparse.ArgumentParser(
+        prog="python -m benchmarks before", description="Compare plain verbs with those of a commit."
+    )
+    options.add_argument("commit")
+    options.add_argument("--rounds", type=int, default=ROUNDS, help="processes of each of both on each database")
+    given = options.parse_args(arguments)
+    compare(given.commit, given.rounds, _tell)
     return 0
 
 

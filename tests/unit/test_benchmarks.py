@@ -9,11 +9,13 @@ from dataclasses import asdict
 
 import pytest
 
+from benchmarks import before, plain_verbs
 from benchmarks.goals import GOALS, reached
 from benchmarks.measure import MIB, Row, amount, in_turn, interleaved, interleaved_async, most_memory
 from benchmarks.page import PAGE, PLOT, introduction, render
 from benchmarks.parts import BY_NAME, PARTS, Part
 from benchmarks.running import Outcome, run, take
+from persist import Store
 from tests.architecture.sources import ROOT
 
 ENDLESS = float("inf")
@@ -147,6 +149,31 @@ def test_a_name_that_is_no_part_is_refused_with_those_that_are() -> None:
     assert asked.returncode == 2
     assert "no such part: nothing" in asked.stderr
     assert all(part.name in asked.stderr for part in PARTS)
+
+
+# ---------------------------------------------------------------- beside a commit
+
+
+def test_every_plain_verb_can_be_called_again_and_again() -> None:
+    with Store.open("sqlite:///:memory:") as store:
+        names = []
+        for name, call in plain_verbs.verbs(store):
+            call()
+            call()
+            names.append(name)
+        domains = {name.partition(".")[0] for name in names if "." in name}
+    assert len(set(names)) == len(names) == 38
+    assert domains >= {"chat", "workflows", "telemetry", "usage", "conversations", "messaging", "programs", "blobs"}
+
+
+def test_a_verb_is_compared_by_the_least_figure_that_each_commit_has() -> None:
+    old = before.least([{"get": 4e-6, "list": 9e-6}, {"get": 2e-6}])
+    new = before.least([{"get": 3e-6, "made": 5e-6}, {"get": 8e-6, "made": 4e-6}])
+    assert before.lines(old, new, {"get": 3}, {"get": 2, "made": 2}) == [
+        "| get | 2 µs | 3 µs | 1.50x | 3 -> 2 |",
+        "| made |  | 4 µs | new | 2 |",
+    ]
+    assert before.lines({"get": 1e-6}, {}, {}, {}) == ["| get | 1 µs |  | gone |  |"]
 
 
 # ---------------------------------------------------------------- the page
