@@ -13,7 +13,7 @@ from persist.agent_tasks.validation import checked_bytes, checked_pieces, label_
 from persist.db.expressions.conditional_insert import insert_where
 from persist.db.expressions.upsert import merging
 from persist.db.statements.prepared import LIMIT, Row, Statement, param
-from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.unreadable.shortened import Shortened
 from persist.db.values.arguments import check_flag
 from persist.db.values.clock import epoch_ms
@@ -92,7 +92,7 @@ def _listed(what: str, *given: str) -> Statement:
     return Statement(select(_P.task, *_KEY, _P.data).where(_P.task.in_(select(ids.c.id))).order_by(_P.task, *_KEY))
 
 
-class AgentTasks(Repository):
+class AgentTasks(Repository[F]):
     """`tx.agent_tasks.tasks`. An owner sees its own tasks alone; two owners may have tasks of the same id."""
 
     @writes
@@ -252,7 +252,7 @@ class AgentTasks(Repository):
         return deleted.result == 1
 
 
-def _key(repository: Repository, owner: str, task_id: str) -> dict[str, str]:
+def _key(repository: Repository[Any], owner: str, task_id: str) -> dict[str, str]:
     work = repository._work
     return {"of_owner": label_of(work, "owner", owner, empty=True), "of_task": label_of(work, "task_id", task_id)}
 

@@ -9,7 +9,7 @@ from persist.agent_tasks.schemas import Webhook
 from persist.agent_tasks.validation import checked_bytes, label_of
 from persist.db.expressions.upsert import upsert
 from persist.db.statements.prepared import Row, Statement, param
-from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.values.frozen import construct
 
 List = list
@@ -30,7 +30,7 @@ def _listing(of_one: bool) -> Statement:
     return Statement(query.where(_of_owner) if of_one else query)
 
 
-class AgentTaskWebhooks(Repository):
+class AgentTaskWebhooks(Repository[F]):
     """`tx.agent_tasks.webhooks`. The task need not be there."""
 
     @writes

@@ -14,7 +14,7 @@ from persist.blobs.repository import OCTETS
 from persist.db.expressions.conditional_insert import insert_where
 from persist.db.expressions.upsert import merge
 from persist.db.statements.prepared import Row, Statement, param
-from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.values.arguments import optional_count
 from persist.db.values.frozen import construct
 from persist.errors import InvalidValue
@@ -64,7 +64,7 @@ def _loading(latest: bool) -> Statement:
     return Statement(query.where(_V.version == param("number")))
 
 
-class AppArtifacts(Repository):
+class AppArtifacts(Repository[F]):
     """`tx.app_sessions.artifacts`."""
 
     @writes

@@ -15,7 +15,7 @@ from persist.app_sessions.scopes import next_position
 from persist.db.expressions.like_pattern import like
 from persist.db.expressions.upsert import insert_missing, upsert
 from persist.db.statements.prepared import Statement, param
-from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.pages import check_limit
 
@@ -59,7 +59,7 @@ def _matching(ascii_words: int, other_words: int) -> Statement:
     )
 
 
-class AppMemories(Repository):
+class AppMemories(Repository[F]):
     """`tx.app_sessions.memories`. `entry` is JSON text. `text` and words are compared as given: both in lower case, say."""
 
     @writes

@@ -3,12 +3,12 @@
 from persist.app_sessions.artifacts import AppArtifacts
 from persist.app_sessions.memories import AppMemories
 from persist.app_sessions.sessions import AppSessions
-from persist.db.transactions.repository import Domain, on_demand
+from persist.db.transactions.repository import Domain, F, on_demand
 
 
-class AppSessionsDomain(Domain):
+class AppSessionsDomain(Domain[F]):
     """Sessions of an application's users with agents, their artifacts, and memories across sessions."""
 
-    sessions = on_demand(AppSessions)
-    artifacts = on_demand(AppArtifacts)
-    memories = on_demand(AppMemories)
+    sessions = on_demand(AppSessions[F])
+    artifacts = on_demand(AppArtifacts[F])
+    memories = on_demand(AppMemories[F])

@@ -33,7 +33,7 @@ from persist.app_sessions.scopes import OF_APP, OF_USER, as_entries, entries_of,
 from persist.db.changes.batch import Pending
 from persist.db.expressions.upsert import insert_missing
 from persist.db.statements.prepared import LIMIT, Row, Statement, param
-from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.values.arguments import optional_count
 from persist.db.values.clock import epoch_ms
 from persist.db.values.counts import UNBOUNDED
@@ -108,7 +108,7 @@ def _of_app(user: bool) -> tuple[Statement, Statement, Statement]:
     )
 
 
-class AppSessions(Repository):
+class AppSessions(Repository[F]):
     """`tx.app_sessions.sessions`. Values of states and events are JSON text, which is kept exactly as it was given."""
 
     @writes

@@ -7,9 +7,9 @@ from typing import TypeVar
 
 from persist.blobs.bodies import PIECE_AT, WHERE, check_digest, outside_of, ranges, stored_bytes
 from persist.blobs.schemas import Blob
-from persist.db.transactions.repository import Verb
 from persist.db.transactions.snapshots import in_snapshot
 from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.transactions.verb_frame import Verb
 from persist.errors import BlobUnreadable
 
 T = TypeVar("T")

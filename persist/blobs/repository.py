@@ -1,6 +1,7 @@
 """`tx.blobs`: putting, reading, listing and deleting blobs."""
 
-from collections.abc import Callable, Generator, Sequence
+import asyncio
+from collections.abc import AsyncIterable, Callable, Generator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import islice
@@ -10,12 +11,12 @@ from sqlalchemy import ColumnElement, Table, bindparam, delete, exists, or_, sel
 
 from persist.blobs.bodies import ADD_PIECE, COUNT_PIECES, PUT, STAGE, outside_of, row_of
 from persist.blobs.body_stores import BlobStore
-from persist.blobs.content import INLINE, PIECE, Content, Source, checked_digest, content_of
+from persist.blobs.content import INLINE, PIECE, Content, Source, checked_digest, content_of, gathered, kept_open
 from persist.blobs.models import blobs, pieces
 from persist.blobs.reader import BlobReader
 from persist.blobs.schemas import Blob
 from persist.db.statements.prepared import LIMIT, Row, Statement, param
-from persist.db.transactions.repository import Repository, TransactionPerVerb, reads, writes
+from persist.db.transactions.repository import AsyncRun, F, Repository, TransactionPerVerb, calls_verbs, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_count, optional_count
 from persist.db.values.clock import epoch_ms
@@ -79,7 +80,7 @@ Staged = tuple[bool, BlobStore | None]
 class Step:
     """What a put does before its last transaction, in one of its own or in none."""
 
-    do: "Callable[[Blobs], Any]"
+    do: "Callable[[Any], Any]"
     transaction: bool = True
 
 
@@ -120,9 +121,28 @@ def _stage(content: Content, media_type: str, position: int, some: Sequence[byte
     return own._stage(content, media_type, position, some)
 
 
-class Blobs(Repository):
+async def _made_ready(run: AsyncRun | None, source: Any, media_type: str = OCTETS) -> tuple[Any, dict[str, Any]]:
+    """Read an asynchronous source; outside of a transaction store a large body in short ones, each of which `run` runs.
+
+    Returns the arguments of the put that completes what was stored here.
+    """
+    if isinstance(source, AsyncIterable):
+        source = await gathered(source)
+    if run is not None:
+        source = await asyncio.to_thread(kept_open, source)
+        steps, result = staging(source, media_type), None
+        while (step := await asyncio.to_thread(next_step, steps, result)) is not None:
+            if step.transaction:
+                result = await run(lambda unit, do=step.do: do(Blobs(unit)), True)  # type: ignore[misc]  # a bound default
+            else:
+                result = await asyncio.to_thread(step.do, None)
+    return (source, media_type), {}
+
+
+class Blobs(Repository[F]):
     """`tx.blobs`. A blob is found by the SHA-256 of its bytes; the same bytes are stored once."""
 
+    @calls_verbs(ready=_made_ready)
     def put(self, source: Source, media_type: str = OCTETS) -> Blob:
         """Store bytes, a file, or an iterable of bytes, in constant memory. Of equal bytes the first media type stays.
 
@@ -135,8 +155,6 @@ class Blobs(Repository):
                 while (step := next_step(steps, result)) is not None:
                     result = step.do(self)
             return self._put(content, media_type)
-
-    put.writes = True  # type: ignore[attr-defined]  # read by async_transactions
 
     @writes
     def _put(self, content: Content, media_type: str) -> Blob:

@@ -3,12 +3,12 @@
 from persist.chat.verbs.messages import ChatMessages
 from persist.chat.verbs.prompts import SystemPrompts
 from persist.chat.verbs.sessions import ChatSessions
-from persist.db.transactions.repository import Domain, on_demand
+from persist.db.transactions.repository import Domain, F, on_demand
 
 
-class Chat(Domain):
+class Chat(Domain[F]):
     """Sessions, their messages, and the system prompts that messages were generated with."""
 
-    sessions = on_demand(ChatSessions)
-    messages = on_demand(ChatMessages)
-    prompts = on_demand(SystemPrompts)
+    sessions = on_demand(ChatSessions[F])
+    messages = on_demand(ChatMessages[F])
+    prompts = on_demand(SystemPrompts[F])

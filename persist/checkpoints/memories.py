@@ -13,7 +13,7 @@ from persist.checkpoints.schemas import Memory
 from persist.db.expressions.upsert import merge
 from persist.db.schema.column_types import Int64
 from persist.db.statements.prepared import Row, Statement, param
-from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_count, check_list, optional_amount
 from persist.db.values.counts import UNBOUNDED
@@ -70,7 +70,7 @@ def _embeddings(everything: bool) -> Statement:
     return Statement(query if everything else query.where(_below))
 
 
-class Memories(Repository):
+class Memories(Repository[F]):
     """`tx.checkpoints.memories`. A namespace is a tuple of labels without dots. Expired memories are not returned."""
 
     @writes

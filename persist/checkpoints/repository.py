@@ -3,12 +3,12 @@
 from persist.checkpoints.memories import Memories
 from persist.checkpoints.states import CheckpointStates
 from persist.checkpoints.threads import CheckpointThreads
-from persist.db.transactions.repository import Domain, on_demand
+from persist.db.transactions.repository import Domain, F, on_demand
 
 
-class Checkpoints(Domain):
+class Checkpoints(Domain[F]):
     """Threads of graph runners, their checkpoints, and memories across threads."""
 
-    threads = on_demand(CheckpointThreads)
-    states = on_demand(CheckpointStates)
-    memories = on_demand(Memories)
+    threads = on_demand(CheckpointThreads[F])
+    states = on_demand(CheckpointStates[F])
+    memories = on_demand(Memories[F])

@@ -14,7 +14,7 @@ from persist.checkpoints.task_writes import checked_writes, store_writes
 from persist.checkpoints.values import Reading, read_values, stored_blob, stored_versions, thread_key
 from persist.db.changes.batch import Pending
 from persist.db.statements.prepared import LIMIT, Row, Statement, param
-from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.unreadable.cells import OnUnreadable
 from persist.db.values.arguments import optional_label
 from persist.db.values.frozen import construct
@@ -66,7 +66,7 @@ def _listing(*given: str) -> Statement:
     return Statement(query)
 
 
-class CheckpointStates(Repository):
+class CheckpointStates(Repository[F]):
     """`tx.checkpoints.states`."""
 
     @writes

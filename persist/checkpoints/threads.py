@@ -14,7 +14,7 @@ from persist.db.expressions.conditional_insert import insert_where
 from persist.db.expressions.upsert import merging
 from persist.db.schema.column_types import Label
 from persist.db.statements.prepared import LIMIT, Row, Statement, param
-from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.values.clock import epoch_ms
 from persist.db.values.frozen import construct
 from persist.db.values.pages import Page, check_limit, values_after
@@ -58,7 +58,7 @@ def _listing(after: bool) -> Statement:
     return Statement(query)
 
 
-class CheckpointThreads(Repository):
+class CheckpointThreads(Repository[F]):
     """`tx.checkpoints.threads`. The first checkpoint or write creates a thread."""
 
     @reads

@@ -6,15 +6,15 @@ from persist.conversations.verbs.messages import ConvMessages
 from persist.conversations.verbs.progressions import Progressions
 from persist.conversations.verbs.sessions import ConvSessions
 from persist.conversations.verbs.vectors import Vectors
-from persist.db.transactions.repository import Domain, on_demand
+from persist.db.transactions.repository import Domain, F, on_demand
 
 
-class Conversations(Domain):
+class Conversations(Domain[F]):
     """Sessions, their branches, the messages that branches share, and the exchange of messages between owners."""
 
-    sessions = on_demand(ConvSessions)
-    branches = on_demand(Branches)
-    messages = on_demand(ConvMessages)
-    progressions = on_demand(Progressions)
-    exchange = on_demand(Exchange)
-    vectors = on_demand(Vectors)
+    sessions = on_demand(ConvSessions[F])
+    branches = on_demand(Branches[F])
+    messages = on_demand(ConvMessages[F])
+    progressions = on_demand(Progressions[F])
+    exchange = on_demand(Exchange[F])
+    vectors = on_demand(Vectors[F])

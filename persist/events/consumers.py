@@ -13,7 +13,7 @@ from sqlalchemy import bindparam, delete, null, or_, select, update
 from persist.db.expressions.upsert import insert_missing, seen
 from persist.db.schema.column_types import Int64
 from persist.db.statements.prepared import LIMIT, Row, Statement, param
-from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_count, check_list, check_timedelta, optional_count
 from persist.db.values.clock import instant_after
@@ -73,7 +73,7 @@ def _next_events(types: int) -> Statement:
     return Statement(_events.where(_E.type.in_([bindparam(f"type_{number}", type_=_E.type.type) for number in range(types)])))
 
 
-class Consumers(Repository):
+class Consumers(Repository[F]):
     """`tx.events.consumers`: a name stands for a consumer, however many processes work for it."""
 
     @writes

@@ -9,7 +9,7 @@ from sqlalchemy import bindparam, select
 from persist.db.changes.journal import VerbChanges
 from persist.db.schema.column_types import Int64
 from persist.db.statements.prepared import LIMIT, Row, Statement
-from persist.db.transactions.repository import Repository, on_demand, reads, writes, writes_in_parts
+from persist.db.transactions.repository import F, Repository, on_demand, reads, writes, writes_in_parts
 from persist.db.transactions.snapshots import in_snapshot
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_count, check_timedelta
@@ -37,10 +37,10 @@ _POSITIONS = Statement(select(_E.position).where(_E.position > _after, _E.positi
 _OF_ALL = Statement(select(*_columns).where(_E.position > _after).order_by(_E.position).limit(LIMIT))
 
 
-class Events(Repository):
+class Events(Repository[F]):
     """`tx.events`: the events of one stream, or of all streams (`*`)."""
 
-    consumers = on_demand(Consumers)
+    consumers = on_demand(Consumers[F])
 
     @reads
     def read(self, stream_id: str, *, after: int = 0, limit: int = 1000) -> List[Event]:

@@ -7,8 +7,8 @@ from sqlalchemy import and_, func, select
 
 from persist.db.changes.event_streams import logged_tables
 from persist.db.statements.prepared import LIMIT, Statement
-from persist.db.transactions.repository import Verb
 from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.transactions.verb_frame import Verb
 from persist.events.models import event_heads, event_log
 from persist.events.schemas import ALL
 from persist.events.settling import last_given

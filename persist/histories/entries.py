@@ -3,7 +3,7 @@
 from sqlalchemy import select
 
 from persist.db.statements.prepared import Statement, param
-from persist.db.transactions.repository import Repository, reads
+from persist.db.transactions.repository import F, Repository, reads
 from persist.errors import NotFound
 from persist.histories.lines import COLUMNS, AskedHistory, entry_of
 from persist.histories.models import entries
@@ -13,7 +13,7 @@ from persist.histories.validation import whole_number
 _GET = Statement(select(*COLUMNS).where(entries.c.id == param("row_id")))
 
 
-class HistoryEntries(Repository):
+class HistoryEntries(Repository[F]):
     """`tx.histories.entries`. They are stored by `tx.histories.records.put`, and never changed."""
 
     @reads

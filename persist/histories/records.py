@@ -12,7 +12,7 @@ from persist.db.expressions.conditional_insert import insert_where
 from persist.db.expressions.upsert import insert_missing
 from persist.db.schema.arrays import labels_array
 from persist.db.statements.prepared import LIMIT, Row, Statement, param
-from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_label, check_list, optional_label
 from persist.db.values.clock import EPOCH, as_utc, epoch_us
@@ -79,7 +79,7 @@ def _listing(after: bool, scoped: bool) -> Statement:
     return Statement(query)
 
 
-class HistoryRecords(Repository):
+class HistoryRecords(Repository[F]):
     """`tx.histories.records`."""
 
     @reads

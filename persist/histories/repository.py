@@ -1,6 +1,6 @@
 """`tx.histories`: the repositories of the domain."""
 
-from persist.db.transactions.repository import Domain, on_demand
+from persist.db.transactions.repository import Domain, F, on_demand
 from persist.histories.entries import HistoryEntries
 from persist.histories.records import HistoryRecords
 from persist.histories.run_events import RunEvents
@@ -9,12 +9,12 @@ from persist.histories.snapshots import RunSnapshots
 from persist.histories.tool_effects import ToolEffects
 
 
-class Histories(Domain):
+class Histories(Domain[F]):
     """Conversations as logs of messages, and runs of agents with their events, snapshots and tool effects."""
 
-    records = on_demand(HistoryRecords)
-    entries = on_demand(HistoryEntries)
-    runs = on_demand(HistoryRuns)
-    run_events = on_demand(RunEvents)
-    snapshots = on_demand(RunSnapshots)
-    tool_effects = on_demand(ToolEffects)
+    records = on_demand(HistoryRecords[F])
+    entries = on_demand(HistoryEntries[F])
+    runs = on_demand(HistoryRuns[F])
+    run_events = on_demand(RunEvents[F])
+    snapshots = on_demand(RunSnapshots[F])
+    tool_effects = on_demand(ToolEffects[F])

@@ -9,7 +9,7 @@ from sqlalchemy import func, select, true
 from persist.db.expressions.conditional_insert import insert_where
 from persist.db.expressions.upsert import merging
 from persist.db.statements.prepared import Row, Statement, param
-from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.values.arguments import optional_label
 from persist.db.values.clock import as_utc
 from persist.db.values.frozen import construct
@@ -26,7 +26,7 @@ _APPEND = Statement(merging(insert_where(run_events, true(), {"position": _last 
 _OF_RUN = Statement(select(*_V).where(_V.run_id == param("run_id")).order_by(_V.position))
 
 
-class RunEvents(Repository):
+class RunEvents(Repository[F]):
     """`tx.histories.run_events`."""
 
     @writes

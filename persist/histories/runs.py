@@ -11,7 +11,7 @@ from persist.db.changes.batch import Batch
 from persist.db.expressions.upsert import merge
 from persist.db.operations.optional_pages import OptionalPages
 from persist.db.statements.prepared import LIMIT, Row, Statement, param
-from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import optional_label
 from persist.db.values.clock import as_utc, epoch_ms
@@ -72,7 +72,7 @@ def _listing(after: bool) -> Statement:
     return Statement(query)
 
 
-class HistoryRuns(Repository):
+class HistoryRuns(Repository[F]):
     """`tx.histories.runs`."""
 
     @writes

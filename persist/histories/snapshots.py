@@ -12,7 +12,7 @@ from sqlalchemy import Select, bindparam, delete, insert, select, update
 
 from persist.db.changes.batch import Pending
 from persist.db.statements.prepared import Row, Statement, among, param
-from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
 from persist.db.values.arguments import check_choice, check_flag, check_list, optional_label
@@ -74,7 +74,7 @@ def _latest_entries(interrupted: bool) -> Statement:
     return Statement(history_to(_E.id == head), unreadable=OnUnreadable.RAISE)
 
 
-class RunSnapshots(Repository):
+class RunSnapshots(Repository[F]):
     """`tx.histories.snapshots`."""
 
     @writes

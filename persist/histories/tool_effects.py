@@ -7,7 +7,7 @@ from sqlalchemy import func, select, true
 from persist.db.expressions.conditional_insert import insert_where
 from persist.db.expressions.upsert import overwriting
 from persist.db.statements.prepared import Row, Statement, among, param
-from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.values.arguments import check_choice
 from persist.db.values.clock import as_utc
 from persist.db.values.frozen import construct
@@ -28,7 +28,7 @@ _GET = Statement(select(*_COLUMNS).where(_of_run, _F.tool_call_id == param("tool
 _OPEN = Statement(select(*_COLUMNS).where(_of_run, among(_F.status, [EffectStatus.STARTED])).order_by(_F.position))
 
 
-class ToolEffects(Repository):
+class ToolEffects(Repository[F]):
     """`tx.histories.tool_effects`."""
 
     @writes

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from persist.db.dialects.backends import operations_of
 from persist.db.dialects.findings import Problem, Severity
-from persist.db.transactions.repository import Verb
+from persist.db.transactions.verb_frame import Verb
 from persist.db.values.progress import Progress
 from persist.errors import (
     InvalidValue,

@@ -23,8 +23,8 @@ from persist.db.dialects.raw_rows import Cells, RawRows
 from persist.db.schema.base import SCHEMA_TOKEN
 from persist.db.schema.column_types import Label
 from persist.db.statements.prepared import LIMIT, Row, Statement
-from persist.db.transactions.repository import Verb
 from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.transactions.verb_frame import Verb
 from persist.db.values.arguments import check_count
 from persist.db.values.frozen import Value, construct
 from persist.errors import Conflict, NotFound

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from typing import Protocol, TypeVar
 
 from persist.db.transactions.dry_run import always_rolled_back
-from persist.db.transactions.repository import Verb
 from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.transactions.verb_frame import Verb
 from persist.maintenance.trials import tried_on
 from persist.store.store import Store
 from persist.store.transaction import Transaction, work_of

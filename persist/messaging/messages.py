@@ -5,7 +5,7 @@ from sqlalchemy import bindparam, insert, select, tuple_
 from persist.db.expressions.upsert import merging
 from persist.db.schema.column_types import Int64
 from persist.db.statements.prepared import Statement, param
-from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.values.arguments import check_choice, optional_count, optional_label
 from persist.db.values.frozen import construct
 from persist.db.values.pages import check_limit
@@ -50,7 +50,7 @@ _last = tuple_(bindparam("at", type_=_M.timestamp.type), bindparam("last", type_
 _EARLIER = Statement(_NEWEST.statement.where(tuple_(_M.timestamp, _M.id) < _last))  # type: ignore[attr-defined]  # it is the select above
 
 
-class MessagingMessages(Repository):
+class MessagingMessages(Repository[F]):
     """`tx.messaging.messages`."""
 
     @writes

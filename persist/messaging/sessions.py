@@ -10,7 +10,7 @@ from sqlalchemy.sql.expression import ColumnElement
 from persist.db.expressions.conditional_insert import insert_where
 from persist.db.expressions.upsert import insert_missing, merging
 from persist.db.statements.prepared import LIMIT, Row, Statement, param
-from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import is_unreadable
 from persist.db.values.arguments import check_flag, check_timedelta, optional_label
@@ -96,7 +96,7 @@ def _listing(*given: str) -> Statement:
     return Statement(query)
 
 
-class MessagingSessions(Repository):
+class MessagingSessions(Repository[F]):
     """`tx.messaging.sessions`."""
 
     @reads

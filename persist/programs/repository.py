@@ -1,7 +1,6 @@
 """`tx.programs`: the repositories of the domain."""
 
-from persist.db.transactions.repository import TransactionPerVerb
-from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.transactions.repository import Domain, F, on_demand
 from persist.programs.verbs.agents import Agents
 from persist.programs.verbs.bindings import Bindings
 from persist.programs.verbs.executions import ProgramExecutions
@@ -10,13 +9,12 @@ from persist.programs.verbs.runs import ProgramRuns
 from persist.programs.verbs.subagents import Subagents
 
 
-class Programs:
+class Programs(Domain[F]):
     """Runs of programs, their statements and values, persistent agents, and imported programs."""
 
-    def __init__(self, work: UnitOfWork | TransactionPerVerb) -> None:
-        self.runs = ProgramRuns(work)
-        self.executions = ProgramExecutions(work)
-        self.bindings = Bindings(work)
-        self.agents = Agents(work)
-        self.imports = Imports(work)
-        self.subagents = Subagents(work)
+    runs = on_demand(ProgramRuns[F])
+    executions = on_demand(ProgramExecutions[F])
+    bindings = on_demand(Bindings[F])
+    agents = on_demand(Agents[F])
+    imports = on_demand(Imports[F])
+    subagents = on_demand(Subagents[F])

@@ -9,7 +9,7 @@ from persist.db.expressions.conditional_insert import insert_where
 from persist.db.expressions.upsert import merge
 from persist.db.schema.column_types import LABEL_BYTES, Int64
 from persist.db.statements.prepared import LIMIT, Row, Statement, param
-from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.values.arguments import check_count, check_timedelta
 from persist.db.values.clock import epoch_ms
 from persist.db.values.escaping import utf8_size
@@ -70,7 +70,7 @@ _AFTER = Statement(
 _NEWEST = Statement(select(*_COLUMNS).where(_session).order_by(_M.id.desc()).limit(LIMIT))
 
 
-class ReplayMessages(Repository):
+class ReplayMessages(Repository[F]):
     """`tx.replay_streams.messages`. A session has any number of streams; the first message makes a session and a stream."""
 
     @writes
@@ -139,7 +139,7 @@ class ReplayMessages(Repository):
         return [_value(row) for row in self._work.rows(_NEWEST, in_session=session, limit=check_limit(limit))]
 
 
-def _place(repository: Repository, session_id: str, stream: str) -> dict[str, str]:
+def _place(repository: Repository[Any], session_id: str, stream: str) -> dict[str, str]:
     label = repository._work.label
     name = label("stream", stream, empty=True)
     if (size := utf8_size(name)) > LABEL_BYTES:  # before a session is made for it
@@ -147,7 +147,7 @@ def _place(repository: Repository, session_id: str, stream: str) -> dict[str, st
     return {"in_session": label("session_id", session_id), "in_stream": name}
 
 
-def _expired(repository: Repository, keep_for: timedelta | None) -> str | None:
+def _expired(repository: Repository[Any], keep_for: timedelta | None) -> str | None:
     """The text below which ids were minted too long ago; None if nothing expires."""
     if keep_for is None:
         return None

@@ -5,7 +5,7 @@ from functools import cache
 from sqlalchemy import bindparam, delete, exists, select, tuple_
 
 from persist.db.statements.prepared import LIMIT, Row, Statement, param
-from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.values.clock import epoch_ms
 from persist.db.values.frozen import construct
 from persist.db.values.pages import Page, check_limit, values_after
@@ -34,7 +34,7 @@ def _listing(after: bool) -> Statement:
     return Statement(query)
 
 
-class ReplaySessions(Repository):
+class ReplaySessions(Repository[F]):
     """`tx.replay_streams.sessions`. The first message creates a session."""
 
     @reads

@@ -14,21 +14,29 @@ from persist.db.concurrency.observers import on_loop, on_own_loop
 from persist.db.concurrency.weak_group import WeakGroup
 from persist.db.connections.host_connections import check_connection
 from persist.db.group_commit.writer import GroupCommitter
+from persist.db.transactions.async_faces import async_face
 from persist.db.transactions.async_transactions import (
     AsyncTransactionPerVerb,
     AsyncUnitOfWork,
     JoinedUnitOfWork,
     WorkerPool,
 )
+from persist.db.transactions.repository import Async
 from persist.db.transactions.unit_of_work import OUTSIDE, UnitOfWork
 from persist.db.values.clock import Clock
 from persist.db.values.json import Json
 from persist.errors import InvalidValue, PersistError, StoreInUse
 from persist.lazy_imports import lazy_modules
-from persist.store.async_domains import AsyncDomains
 from persist.store.async_opening import Opening
 from persist.store.store import Store
-from persist.store.transaction import VerbRun, new_work, pause_before_retry
+from persist.store.transaction import Domains, VerbRun, new_work, pause_before_retry
+
+with lazy_modules(globals()):
+    from persist.chat.following import follower
+    from persist.chat.recording import async_recorder
+    from persist.events import watching
+    from persist.store import metrics as measuring
+    from persist.workflows import phase_blocks, steps
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
@@ -40,12 +48,11 @@ if TYPE_CHECKING:
     from persist.store.metrics import Metrics
     from persist.workflows.schemas import Lease, WorkflowRun
 
-with lazy_modules(globals()):
-    from persist.chat.following import follower
-    from persist.chat.recording import async_recorder
-    from persist.events import watching
-    from persist.store import metrics as measuring
-    from persist.workflows import phase_blocks, steps
+    class AsyncDomains(Domains[Async]):
+        """See Domains: the repositories of every domain, whose verbs are coroutines."""
+
+else:
+    AsyncDomains = async_face(Domains)
 
 T = TypeVar("T")
 

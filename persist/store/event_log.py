@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 from persist.db.changes.journal import COMMITTED
 from persist.db.concurrency.deadline_timer import Timer
-from persist.db.transactions.repository import Verb
 from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.snapshots import in_snapshot
 from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.transactions.verb_frame import Verb
 from persist.db.values.arguments import check_flag
 from persist.errors import InvalidValue, ReadOnlyTransaction, UnreadableRow
 from persist.lazy_imports import lazy_modules

@@ -18,6 +18,7 @@ from persist.db.group_commit.pinned_connection import PinnedConnection
 from persist.db.schema.row_guards import MARKED, UNMARKED
 from persist.db.statements.schema_version import GUARDING, HEAD
 from persist.db.transactions.notifier import Notifiers, Tell
+from persist.db.transactions.repository import Sync
 from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.clock import Clock, system_clock
@@ -53,7 +54,7 @@ with lazy_modules(globals()):
 T = TypeVar("T")
 
 
-class Store(FileOwner, Domains):
+class Store(FileOwner, Domains[Sync]):
     """One database. Threads may share a store; one thread at a time uses a transaction.
 
     `store.<domain>.<aggregate>.<verb>` runs one verb in a transaction of its own: a verb that reads in a snapshot, a verb that

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from persist.db.concurrency.ownership import forget_ended
 from persist.db.expressions.locking import LOCK_TIMEOUT_SECONDS
 from persist.db.transactions.actors import check_actor
-from persist.db.transactions.repository import TransactionPerVerb, on_demand
+from persist.db.transactions.repository import Domain, F, Sync, TransactionPerVerb, on_demand
 from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.transaction_events import TransactionEvents
 from persist.db.transactions.unit_of_work import UnitOfWork
@@ -39,30 +39,27 @@ _PATIENCE = LOCK_TIMEOUT_SECONDS
 """Seconds of waiting for a lock after which a verb outside of a transaction is not tried again."""
 
 
-class Domains:
+class Domains(Domain[F]):
     """`<domain>.<aggregate>.<verb>`: the repositories of every domain, made at their first use."""
 
-    agent_tasks = on_demand(find=lambda: agent_tasks.AgentTaskDomain)
-    chat = on_demand(find=lambda: chat.Chat)
-    app_sessions = on_demand(find=lambda: app_sessions.AppSessionsDomain)
-    blobs = on_demand(find=lambda: blobs.Blobs)
-    checkpoints = on_demand(find=lambda: checkpoints.Checkpoints)
-    conversations = on_demand(find=lambda: conversations.Conversations)
-    events = on_demand(find=lambda: events.Events)
-    histories = on_demand(find=lambda: histories.Histories)
-    messaging = on_demand(find=lambda: messaging.Messaging)
-    programs = on_demand(find=lambda: programs.Programs)
-    replay_streams = on_demand(find=lambda: replay_streams.ReplayStreams)
-    telemetry = on_demand(find=lambda: telemetry.Telemetry)
-    transcripts = on_demand(find=lambda: transcripts.Transcripts)
-    usage = on_demand(find=lambda: usage.Usage)
-    workflows = on_demand(find=lambda: workflows.Workflows)
-
-    def __init__(self, work: UnitOfWork | TransactionPerVerb) -> None:
-        self._work = work
+    agent_tasks = on_demand(find=lambda: agent_tasks.AgentTaskDomain[F])
+    chat = on_demand(find=lambda: chat.Chat[F])
+    app_sessions = on_demand(find=lambda: app_sessions.AppSessionsDomain[F])
+    blobs = on_demand(find=lambda: blobs.Blobs[F])
+    checkpoints = on_demand(find=lambda: checkpoints.Checkpoints[F])
+    conversations = on_demand(find=lambda: conversations.Conversations[F])
+    events = on_demand(find=lambda: events.Events[F])
+    histories = on_demand(find=lambda: histories.Histories[F])
+    messaging = on_demand(find=lambda: messaging.Messaging[F])
+    programs = on_demand(find=lambda: programs.Programs[F])
+    replay_streams = on_demand(find=lambda: replay_streams.ReplayStreams[F])
+    telemetry = on_demand(find=lambda: telemetry.Telemetry[F])
+    transcripts = on_demand(find=lambda: transcripts.Transcripts[F])
+    usage = on_demand(find=lambda: usage.Usage[F])
+    workflows = on_demand(find=lambda: workflows.Workflows[F])
 
 
-class Transaction(Domains):
+class Transaction(Domains[Sync]):
     """`tx.<domain>.<aggregate>.<verb>`. One thread at a time uses it, whichever entered it. Raises WrongOwner for any other."""
 
     _work: UnitOfWork

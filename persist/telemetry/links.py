@@ -10,7 +10,7 @@ from persist.db.expressions.like_pattern import like
 from persist.db.expressions.upsert import merge
 from persist.db.statements.prepared import LIMIT, Row, Statement, param
 from persist.db.transactions.own_scope import public_scope, resolve_scope
-from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_flag, optional_label
 from persist.db.values.clock import EPOCH, as_utc
@@ -48,7 +48,7 @@ _DUE_AFTER = Statement(_due.where(tuple_(*_due_order) > tuple_(*_after)).limit(L
 _URL, _NUMBER, _FETCHED_AT, _AGAIN = (_FIELDS.index(name) for name in ("url", "resource_number", "fetched_at", "refresh_after"))
 
 
-class GithubLinks(Repository):
+class GithubLinks(Repository[F]):
     """`tx.telemetry.links`. `instance_id` None: the instance that owns the file. Any spelling of a URL finds its link.
 
     URLs are stored in one canonical form. A row written by another program keeps its spelling. If a link has several rows, the

@@ -1,7 +1,6 @@
 """`tx.telemetry`: the repositories of the domain."""
 
-from persist.db.transactions.repository import TransactionPerVerb
-from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.transactions.repository import Domain, F, on_demand
 from persist.telemetry.links import GithubLinks
 from persist.telemetry.status import StatusLog
 from persist.telemetry.tags import AgentTags
@@ -10,13 +9,12 @@ from persist.telemetry.tools import ToolHistory
 from persist.telemetry.usage import UsageSamples
 
 
-class Telemetry:
+class Telemetry(Domain[F]):
     """Status, tags, links, usage and tool calls of agent instances, and a workspace's task queue."""
 
-    def __init__(self, work: UnitOfWork | TransactionPerVerb) -> None:
-        self.status = StatusLog(work)
-        self.tags = AgentTags(work)
-        self.links = GithubLinks(work)
-        self.usage = UsageSamples(work)
-        self.tools = ToolHistory(work)
-        self.tasks = Tasks(work)
+    status = on_demand(StatusLog[F])
+    tags = on_demand(AgentTags[F])
+    links = on_demand(GithubLinks[F])
+    usage = on_demand(UsageSamples[F])
+    tools = on_demand(ToolHistory[F])
+    tasks = on_demand(Tasks[F])

@@ -10,7 +10,7 @@ from sqlalchemy import and_, bindparam, func, insert, or_, select
 from persist.db.schema.column_types import Int64
 from persist.db.statements.prepared import LIMIT, Row, Statement, param
 from persist.db.transactions.own_scope import public_scope, resolve_scope
-from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import is_unreadable
 from persist.db.values.arguments import optional_count
@@ -82,7 +82,7 @@ _ADD = Statement(
 )
 
 
-class StatusLog(Repository):
+class StatusLog(Repository[F]):
     """`tx.telemetry.status`. `instance_id` None: the instance that owns the file."""
 
     @writes

@@ -7,7 +7,7 @@ from sqlalchemy import select
 from persist.db.expressions.upsert import merge
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.own_scope import public_scope, resolve_scope
-from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_choice
 from persist.db.values.escaping import utf8_size
@@ -30,7 +30,7 @@ _ALL = select(*_COLUMNS).where(_T.instance_id == param("owner")).order_by(_T.kin
 _LISTS = {False: Statement(_ALL), True: Statement(_ALL.where(_T.kind == param("of_kind")))}
 
 
-class AgentTags(Repository):
+class AgentTags(Repository[F]):
     """`tx.telemetry.tags`. `instance_id` None: the instance that owns the file."""
 
     @writes

@@ -20,7 +20,7 @@ from persist.db.schema.column_types import Int64
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.first_readable import FirstReadable
 from persist.db.transactions.own_scope import public_scope, resolve_scope
-from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import is_unreadable
 from persist.db.values.arguments import check_choice, check_count, check_list, check_timedelta, optional_count
@@ -114,7 +114,7 @@ def _listing(state: bool) -> OptionalPages[Task]:
     return OptionalPages("telemetry.tasks", query, (_T.discovered_at, _T.id), lambda one: (one.discovered_at, one.id))
 
 
-class Tasks(Repository):
+class Tasks(Repository[F]):
     """`tx.telemetry.tasks`. `workspace_id` None: the workspace that owns the file."""
 
     @writes

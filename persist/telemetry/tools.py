@@ -7,7 +7,7 @@ from sqlalchemy import insert, select
 
 from persist.db.statements.prepared import LIMIT, Row, Statement, param
 from persist.db.transactions.own_scope import public_scope, resolve_scope
-from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_flag, optional_count
 from persist.db.values.frozen import construct
@@ -42,7 +42,7 @@ def _last(tool_key: bool, failures_only: bool, before: bool) -> Statement:
     return Statement(query)
 
 
-class ToolHistory(Repository):
+class ToolHistory(Repository[F]):
     """`tx.telemetry.tools`. `instance_id` None: the instance that owns the file."""
 
     @writes

@@ -12,7 +12,7 @@ from persist.db.expressions.saturating_sum import whole_total
 from persist.db.expressions.upsert import merging
 from persist.db.statements.prepared import Statement, param
 from persist.db.transactions.own_scope import public_scope, resolve_scope
-from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_flag, optional_count
 from persist.db.values.frozen import construct
@@ -97,7 +97,7 @@ def _sums(*bounds: str) -> Statement:
     return Statement(query)
 
 
-class UsageSamples(Repository):
+class UsageSamples(Repository[F]):
     """`tx.telemetry.usage`. `instance_id` None: the instance that owns the file."""
 
     @writes

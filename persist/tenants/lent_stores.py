@@ -11,8 +11,7 @@ from persist.db.transactions.repository import TransactionPerVerb
 from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.errors import Closed
-from persist.store.async_domains import AsyncDomains
-from persist.store.async_store import AsyncStore
+from persist.store.async_store import AsyncDomains, AsyncStore
 from persist.store.event_log import StoreEventLog
 from persist.store.store import Store
 from persist.store.transaction import Domains, transaction_per_verb

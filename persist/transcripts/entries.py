@@ -9,7 +9,7 @@ from sqlalchemy import insert, select, update
 from persist.db.expressions.upsert import merge
 from persist.db.schema.arrays import among_labels
 from persist.db.statements.prepared import LIMIT, Statement, param
-from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.unreadable.cells import is_unreadable
 from persist.db.values.arguments import check_count, check_flag
 from persist.errors import InvalidValue
@@ -41,7 +41,7 @@ _ALL = Statement(_of_part.order_by(_E.position))
 _TAIL = Statement(_of_part.order_by(_E.position.desc()).limit(LIMIT))
 
 
-class TranscriptEntries(Repository):
+class TranscriptEntries(Repository[F]):
     """`tx.transcripts.entries`. An entry is a JSON object; its `uuid`, where it has one, makes it unique in its part."""
 
     @writes

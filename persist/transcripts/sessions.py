@@ -7,7 +7,7 @@ from sqlalchemy import and_, bindparam, delete, exists, func, select, tuple_
 
 from persist.db.operations.optional_pages import OptionalPages
 from persist.db.statements.prepared import LIMIT, Row, Statement, param
-from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.clock import epoch_ms
 from persist.db.values.frozen import construct
@@ -67,7 +67,7 @@ def _listing(*given: str) -> Statement:
     return Statement(query)
 
 
-class TranscriptSessions(Repository):
+class TranscriptSessions(Repository[F]):
     """`tx.transcripts.sessions`. The first entries create a transcript. A session is known by its project and its id in it."""
 
     @reads

@@ -12,7 +12,7 @@ from persist.db.expressions.saturating_sum import whole_total
 from persist.db.expressions.upsert import upsert
 from persist.db.operations.optional_pages import OptionalPages
 from persist.db.statements.prepared import Row, Statement, param
-from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import is_unreadable
 from persist.db.values.arguments import check_choice, check_list, optional_count
@@ -59,7 +59,7 @@ def _sum_of(of: Of) -> Statement:
 _SUMS = {of: _sum_of(of) for of in Of}
 
 
-class UsageBudgets(Repository):
+class UsageBudgets(Repository[F]):
     """`tx.usage.budgets`. A key is `owner:NAME`, `workspace:ID`, `workflow:NAME`, `instance:ID` or `agent:NAME`."""
 
     @writes

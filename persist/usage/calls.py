@@ -8,7 +8,7 @@ from sqlalchemy import select
 
 from persist.db.statements.prepared import LIMIT, Statement, param
 from persist.db.transactions.own_scope import public_scope, resolve_scope
-from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_flag, check_label
 from persist.db.values.frozen import construct
@@ -32,7 +32,7 @@ def _listing(after: bool) -> Statement:
     return Statement(query.order_by(_C.seq.desc()).limit(LIMIT))
 
 
-class UsageCalls(Repository):
+class UsageCalls(Repository[F]):
     """`tx.usage.calls`. A call is of an instance, a chat session or a workflow run; of that of the file if none is named."""
 
     @writes

@@ -3,7 +3,7 @@
 import builtins
 from datetime import datetime
 
-from persist.db.transactions.repository import Repository, on_demand, reads
+from persist.db.transactions.repository import F, Repository, on_demand, reads
 from persist.db.values.pages import Page
 from persist.usage import sums
 from persist.usage.budgets import UsageBudgets
@@ -13,11 +13,11 @@ from persist.usage.schemas import UsageSum
 List = builtins.list
 
 
-class Usage(Repository):
+class Usage(Repository[F]):
     """What calls of models used and cost: `calls` one by one, sums by day, hour and group, and `budgets`."""
 
-    calls = on_demand(UsageCalls)
-    budgets = on_demand(UsageBudgets)
+    calls = on_demand(UsageCalls[F])
+    budgets = on_demand(UsageBudgets[F])
 
     @reads
     def by_day(

@@ -12,8 +12,8 @@ from persist.workflows.schemas import Lease, Phase, WorkflowRun
 from persist.workflows.steps import told
 
 if TYPE_CHECKING:
+    from persist.db.transactions.repository import Async
     from persist.db.values.json import Json
-    from persist.workflows.aio import AsyncPhases
     from persist.workflows.verbs.phase_verbs import Phases
 
 
@@ -77,7 +77,7 @@ class PhaseBlock(_Block):
 class AsyncPhaseBlock(_Block):
     """See PhaseBlock."""
 
-    def __init__(self, phases: "AsyncPhases", run: "WorkflowRun | Lease | str", name: str, trigger_type: str) -> None:
+    def __init__(self, phases: "Phases[Async]", run: "WorkflowRun | Lease | str", name: str, trigger_type: str) -> None:
         super().__init__(run, name, trigger_type)
         self._phases = phases
 

@@ -1,6 +1,6 @@
 """`tx.workflows`: the repositories of the domain."""
 
-from persist.db.transactions.repository import Domain, on_demand
+from persist.db.transactions.repository import Domain, F, on_demand
 from persist.workflows.verbs.approvals import Approvals
 from persist.workflows.verbs.effects import Effects
 from persist.workflows.verbs.executions import Executions
@@ -12,16 +12,16 @@ from persist.workflows.verbs.schedules import Schedules
 from persist.workflows.verbs.signals import Signals
 
 
-class Workflows(Domain):
+class Workflows(Domain[F]):
     """Runs, executions, phases, approvals, side effects, signals, schedules, limits, and overrides of schedules and workflows."""
 
-    runs = on_demand(Runs)
-    executions = on_demand(Executions)
-    phases = on_demand(Phases)
-    approvals = on_demand(Approvals)
-    effects = on_demand(Effects)
-    signals = on_demand(Signals)
-    schedules = on_demand(Schedules)
-    limits = on_demand(Limits)
-    cron_overrides = on_demand(CronOverrides)
-    workflow_overrides = on_demand(WorkflowOverrides)
+    runs = on_demand(Runs[F])
+    executions = on_demand(Executions[F])
+    phases = on_demand(Phases[F])
+    approvals = on_demand(Approvals[F])
+    effects = on_demand(Effects[F])
+    signals = on_demand(Signals[F])
+    schedules = on_demand(Schedules[F])
+    limits = on_demand(Limits[F])
+    cron_overrides = on_demand(CronOverrides[F])
+    workflow_overrides = on_demand(WorkflowOverrides[F])

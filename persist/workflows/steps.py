@@ -12,8 +12,8 @@ from persist.errors import EffectUnknown
 from persist.workflows.schemas import Effect, EffectState, Lease, WorkflowRun
 
 if TYPE_CHECKING:
+    from persist.db.transactions.repository import Async
     from persist.db.values.json import Json
-    from persist.workflows.aio import AsyncEffects
     from persist.workflows.verbs.effects import Effects
 
 _LONGEST = 4000
@@ -72,7 +72,7 @@ class Step(_Step):
 class AsyncStep(_Step):
     """See Step."""
 
-    def __init__(self, effects: "AsyncEffects", run: "WorkflowRun | Lease | str", key: str, input: "Json", retry: bool) -> None:
+    def __init__(self, effects: "Effects[Async]", run: "WorkflowRun | Lease | str", key: str, input: "Json", retry: bool) -> None:
         super().__init__(run, key, input, retry)
         self._effects = effects
 

@@ -3,17 +3,21 @@
 import asyncio
 import inspect
 from collections.abc import Callable, Iterator
-from typing import Any
+from datetime import timedelta
+from typing import Any, assert_type
 
 import pytest
 
 from persist import Store
+from persist.blobs.schemas import Blob
 from persist.chat.recording.async_recorder import AsyncRecorder
 from persist.chat.recording.recorder import Recorder
-from persist.db.transactions.async_transactions import awaitable
+from persist.db.transactions.async_faces import awaitable
 from persist.db.transactions.repository import Repository
+from persist.db.values.counts import Count
 from persist.store.async_store import AsyncStore, AsyncTransaction
 from persist.store.transaction import Transaction
+from persist.workflows.schemas import Lease, WorkflowRun
 
 Pairs = list[tuple[str, type, type]]
 
@@ -106,6 +110,32 @@ def test_a_verb_is_one_function_on_both_faces() -> None:
             twin = inspect.getattr_static(other, name)
             assert twin.__code__ is made, f"{label}.{name} is not made by awaitable"
             assert twin.__wrapped__ is verb, f"{label}.{name} is another verb"
+
+
+def test_type_checkers_and_completion_know_the_verbs_of_both_faces() -> None:
+    """`assert_type` is checked by mypy, which `make lint` runs over this file."""
+    with Store.open("sqlite:///:memory:") as store:
+        assert_type(store.workflows.runs.create("triage", trigger_id="t", current_phase="plan", id="run"), WorkflowRun)
+        assert_type(store.workflows.runs.claim("w", lease=timedelta(1)), Lease | None)
+        assert_type(store.workflows.runs.claim("w", lease=timedelta(1), limit=2), list[Lease])
+        assert_type(store.workflows.runs.count(), int)
+        assert_type(store.workflows.runs.count(exact=False, status="queued"), Count)
+        assert_type(store.blobs.put(b"x"), Blob)
+        completed = dir(store.chat.sessions)
+
+    async def awaited() -> list[str]:
+        async with AsyncStore.open("sqlite:///:memory:") as other, other.begin() as tx:
+            assert_type(await tx.workflows.runs.create("triage", trigger_id="t", current_phase="plan"), WorkflowRun)
+            assert_type(await tx.workflows.runs.claim("w", lease=timedelta(1)), Lease | None)
+            assert_type(await tx.workflows.runs.claim("w", lease=timedelta(1), limit=2), list[Lease])
+            assert_type(await tx.workflows.runs.count(), int)
+            assert_type(await tx.workflows.runs.count(exact=False, status="queued"), Count)
+            assert_type(await tx.blobs.put(b"x"), Blob)
+            return dir(tx.chat.sessions)
+
+    of_other = asyncio.run(awaited())
+    assert {name for name in completed if name[0] != "_"} - {"guarded"} == {name for name in of_other if name[0] != "_"}
+    assert {"create", "fork", "rewind"} < set(completed)
 
 
 @pytest.mark.parametrize("face", ["sync", "async"])

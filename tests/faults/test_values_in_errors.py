@@ -17,7 +17,7 @@ from persist import Store
 from persist.db.dialects.concealing import conceal_values, public_text
 from persist.db.schema.column_types import FreeText, Json
 from persist.db.statements.prepared import Statement
-from persist.db.transactions.repository import Verb
+from persist.db.transactions.verb_frame import Verb
 from persist.errors import Conflict, InvalidValue, PersistError, StoreCorrupt
 from persist.schema.metadata import metadata
 from tests.statemachines.scene import make

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import text
 
 from persist import Store
-from persist.db.transactions.repository import Verb
+from persist.db.transactions.verb_frame import Verb
 from persist.errors import Conflict
 from persist.maintenance import backup, copy, doctor, quarantined, rebuild, restore_row
 from persist.programs import audit, open_run_file

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import text
 
 from persist import Store
-from persist.db.transactions.repository import Verb
+from persist.db.transactions.verb_frame import Verb
 from persist.errors import Conflict
 from persist.maintenance import copy
 from persist.store.transaction import work_of

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from persist.db.transactions.async_transactions import AsyncRepository, AsyncTransactionPerVerb, JoinedUnitOfWork, awaitable
+from persist.db.transactions.async_faces import async_face
+from persist.db.transactions.async_transactions import AsyncTransactionPerVerb, JoinedUnitOfWork
 from persist.db.transactions.repository import Repository
 from persist.errors import NotFound
 
@@ -23,43 +24,44 @@ class Verbs(Repository):
     verb.writes = True  # type: ignore[attr-defined]  # as the decorator of a verb notes
 
 
-class AsyncVerbs(AsyncRepository[Verbs]):
-    """See Verbs."""
-
-    verb = awaitable(Verbs.verb)
+AsyncVerbs = async_face(Verbs)
 
 
 class DirectWork:
     """A unit of work that runs what it is given, and is asked for nothing else."""
 
+    @property
+    def work(self) -> "DirectWork":
+        return self
+
     async def call(self, function: Callable[[], Any]) -> Any:
         return function()
 
 
-def in_a_transaction_of_its_own() -> tuple[AsyncVerbs, object]:
+def in_a_transaction_of_its_own() -> tuple[Any, object]:
     async def run(verb: Callable[[Any], Any], writes: bool) -> Any:
         assert writes
         return verb("the transaction")
 
     work = AsyncTransactionPerVerb(run, one_writer=False)
-    return AsyncVerbs(Verbs(work.work), work), "the transaction"
+    return AsyncVerbs(work), "the transaction"
 
 
-def in_a_transaction() -> tuple[AsyncVerbs, object]:
+def in_a_transaction() -> tuple[Any, object]:
     work: Any = DirectWork()
-    return AsyncVerbs(Verbs(work), work), work
+    return AsyncVerbs(work), work
 
 
-def in_a_transaction_of_a_host() -> tuple[AsyncVerbs, object]:
+def in_a_transaction_of_a_host() -> tuple[Any, object]:
     async def run_sync(function: Callable[[Any], Any]) -> Any:
         return function("a connection")
 
-    work: Any = JoinedUnitOfWork(run_sync, None)  # type: ignore[arg-type]  # this verb looks at no unit of work
-    return AsyncVerbs(Verbs(work), work), work
+    inner: Any = object()  # this verb looks at no unit of work
+    return AsyncVerbs(JoinedUnitOfWork(run_sync, inner)), inner
 
 
 @pytest.mark.parametrize("make", [in_a_transaction_of_its_own, in_a_transaction, in_a_transaction_of_a_host])
-def test_arguments_results_and_errors_are_those_of_the_verb(make: Callable[[], tuple[AsyncVerbs, object]]) -> None:
+def test_arguments_results_and_errors_are_those_of_the_verb(make: Callable[[], tuple[Any, object]]) -> None:
     async def main() -> None:
         verbs, work = make()
         value = object()
@@ -68,11 +70,11 @@ def test_arguments_results_and_errors_are_those_of_the_verb(make: Callable[[], t
         with pytest.raises(NotFound, match="missing"):
             await verbs.verb(1, key="missing")
         with pytest.raises(TypeError, match="first"):
-            await verbs.verb()  # type: ignore[call-arg]  # which is what is refused
+            await verbs.verb()
 
     asyncio.run(main())
 
 
 def test_it_has_the_signature_and_the_words_of_the_verb() -> None:
-    assert AsyncVerbs.verb.__wrapped__ is Verbs.verb  # type: ignore[attr-defined]  # set by functools.wraps
+    assert AsyncVerbs.verb.__wrapped__ is Verbs.verb
     assert AsyncVerbs.verb.__doc__ == Verbs.verb.__doc__

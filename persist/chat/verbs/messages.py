@@ -15,7 +15,7 @@ from persist.chat.storage.files import blob_of_session
 from persist.chat.storage.message_insert import Posting, check_parts, post
 from persist.chat.storage.usage import add_step, check_step, step_counts
 from persist.chat.verbs import approvals, compaction, deleting, queueing, repair, replaying, syncing
-from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.values.arguments import check_choice, check_list
 from persist.db.values.clock import as_utc, to_ms
 from persist.db.values.json import Json, plain_object
@@ -25,7 +25,7 @@ from persist.usage.writing import window_of
 List = list
 
 
-class ChatMessages(Repository):
+class ChatMessages(Repository[F]):
     """`tx.chat.messages`."""
 
     @writes

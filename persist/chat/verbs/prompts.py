@@ -6,13 +6,13 @@ from persist.chat.models import prompts
 from persist.chat.recording.flush import ADD_PROMPT
 from persist.chat.recording.options import digest_of
 from persist.db.statements.prepared import Statement, param
-from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.errors import NotFound
 
 _GET = Statement(select(prompts.c.body).where(prompts.c.digest == param("row_id")))
 
 
-class SystemPrompts(Repository):
+class SystemPrompts(Repository[F]):
     """`tx.chat.prompts`."""
 
     @writes

@@ -17,7 +17,7 @@ from persist.db.changes.driver_statements import StatementRunner
 from persist.db.expressions.upsert import insert_missing, taken
 from persist.db.operations.optional_pages import OptionalPages
 from persist.db.statements.prepared import Row, Statement, param
-from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.values.arguments import check_list
 from persist.db.values.clock import epoch_ms
 from persist.db.values.frozen import construct
@@ -57,7 +57,7 @@ def _found(id: str, row: Row | None) -> ChatSession:
     return session_value(row)
 
 
-class ChatSessions(Repository):
+class ChatSessions(Repository[F]):
     """`tx.chat.sessions`."""
 
     @writes

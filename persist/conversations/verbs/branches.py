@@ -34,7 +34,7 @@ from persist.conversations.verbs.branch_fields import branch_changes, change
 from persist.db.changes.batch import Batch, Pending
 from persist.db.expressions.upsert import insert_missing
 from persist.db.statements.prepared import Row, Statement, param
-from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_choice, check_count, optional_label
 from persist.db.values.clock import as_utc
@@ -57,7 +57,7 @@ _SET_SYSTEM = Statement(update(branches).where(_B.id == _id).values(system_msg_i
 _MESSAGE = Statement(select(messages.c.id).where(messages.c.id == _id))
 
 
-class Branches(Repository):
+class Branches(Repository[F]):
     """`tx.conversations.branches`."""
 
     @writes

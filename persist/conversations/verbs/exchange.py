@@ -27,7 +27,7 @@ from persist.db.changes.batch import Pending
 from persist.db.expressions.conditional_insert import insert_where
 from persist.db.expressions.upsert import insert_missing, merging
 from persist.db.statements.prepared import LIMIT, Row, Statement, param
-from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.values.arguments import check_flag, optional_label
 from persist.db.values.clock import epoch_us
 from persist.db.values.json import Json
@@ -88,7 +88,7 @@ def _count(*, channel: bool) -> Statement:
     return Statement(query.where(_of_channel) if channel else query)
 
 
-class Exchange(Repository):
+class Exchange(Repository[F]):
     """`tx.conversations.exchange`. Read positions are per owner and channel; messages without a channel count as a channel."""
 
     @writes

@@ -23,7 +23,7 @@ from persist.conversations.validation import message_fields, message_list
 from persist.conversations.verbs.progressions import id_list
 from persist.db.schema.column_types import EpochReal, Label
 from persist.db.statements.prepared import Statement, param
-from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.values.json import Json
 from persist.errors import Conflict, NotFound
 
@@ -60,7 +60,7 @@ _NAMED_BY = (
 )
 
 
-class ConvMessages(Repository):
+class ConvMessages(Repository[F]):
     """`tx.conversations.messages`."""
 
     @writes

@@ -12,7 +12,7 @@ from persist.conversations.storage.place_changes import Change
 from persist.conversations.storage.progression_folding import member_ids
 from persist.conversations.validation import node_metadata as checked_metadata
 from persist.db.statements.prepared import Statement, param
-from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_count
 from persist.db.values.clock import as_utc
@@ -26,7 +26,7 @@ _DESCRIBE = Statement(select(*[progressions.c[name] for name in _FIELDS]).where(
 _CONTAINING = Statement(select(_M.progression_id).where(_M.message_id == param("message")).distinct().order_by(_M.progression_id))
 
 
-class Progressions(Repository):
+class Progressions(Repository[F]):
     """`tx.conversations.progressions`. Ids need not name messages that exist."""
 
     @writes

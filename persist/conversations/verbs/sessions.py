@@ -25,7 +25,7 @@ from persist.conversations.verbs import lifecycle, session_lists
 from persist.conversations.verbs.session_fields import new_session, session_changes
 from persist.db.expressions.upsert import insert_missing
 from persist.db.statements.prepared import Statement, param
-from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.values.arguments import check_count
 from persist.db.values.clock import as_utc
 from persist.db.values.json import Json, merge_patch
@@ -41,7 +41,7 @@ _SET_METADATA = Statement(update(sessions).where(_S.id == _id).values(node_metad
 _TOUCH = Statement(update(sessions).where(_S.id == _id).values(last_message_at=param("last"), updated_at=param("at")))
 
 
-class ConvSessions(Repository):
+class ConvSessions(Repository[F]):
     """`tx.conversations.sessions`."""
 
     @writes

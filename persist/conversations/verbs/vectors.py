@@ -9,13 +9,13 @@ from persist.conversations.storage.message_rows import find_messages
 from persist.conversations.vector_search.candidates import candidates
 from persist.conversations.vector_search.scope import Scope
 from persist.conversations.vector_search.similarity import Query, nearest
-from persist.db.transactions.repository import Repository, reads
+from persist.db.transactions.repository import F, Repository, reads
 from persist.db.values.arguments import check_choice
 from persist.db.values.pages import check_limit
 from persist.errors import InvalidValue
 
 
-class Vectors(Repository):
+class Vectors(Repository[F]):
     """`tx.conversations.vectors`."""
 
     @reads

@@ -9,10 +9,9 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from copy import copy
-from functools import wraps
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast
+from typing import Any, TypeVar
 
 from persist.db.concurrency.deadline_timer import Timer
 from persist.db.concurrency.ownership import forget_ended, running_loop
@@ -20,14 +19,11 @@ from persist.db.concurrency.semaphore import Lease, Semaphore
 from persist.db.concurrency.worker_threads import Workers
 from persist.db.concurrency.writer_lock import PATIENCE
 from persist.db.connections.pool_width import MAX, shares
-from persist.db.transactions.repository import Repository, Split, TransactionPerVerb
+from persist.db.transactions.repository import AsyncRun, TransactionPerVerb
 from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.errors import StoreBusy, WrongOwner
 
-S = TypeVar("S", bound=Repository)
-S_co = TypeVar("S_co", bound=Repository, covariant=True)
-P = ParamSpec("P")
 R = TypeVar("R")
 
 log = logging.getLogger("persist")
@@ -266,7 +262,7 @@ class AsyncTransactionPerVerb:
     `run` runs a function in a new transaction, which writes or only reads.
     """
 
-    def __init__(self, run: Callable[[Callable[[UnitOfWork], Any], bool], Awaitable[Any]], *, one_writer: bool) -> None:
+    def __init__(self, run: AsyncRun, *, one_writer: bool) -> None:
         self.work = TransactionPerVerb(_never, one_writer=one_writer)
         self.run = run
 
@@ -276,45 +272,3 @@ def _never(verb: Callable[[UnitOfWork], Any], writes: bool) -> Any:
 
 
 AsyncWork = AsyncUnitOfWork | JoinedUnitOfWork | AsyncTransactionPerVerb
-
-
-class AsyncRepository(Generic[S_co]):
-    """The coroutines of one repository: `get = awaitable(Repository.get)`."""
-
-    def __init__(self, repository: S_co, work: AsyncWork) -> None:
-        self._repository = repository
-        self._async_work = work
-
-
-def awaitable(
-    method: Callable[Concatenate[S, P], R], *, ready: Callable[..., Awaitable[Any]] | None = None
-) -> Callable[Concatenate[AsyncRepository[S], P], Coroutine[Any, Any, R]]:
-    """Turn a verb into a coroutine function with the same parameters, result and errors.
-
-    `ready` is given what the coroutine function is given, and returns the verb's arguments, before the transaction begins.
-    """
-
-    @wraps(method)
-    async def call(self: AsyncRepository[S], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        work, repository = self._async_work, self._repository
-        if ready is not None:
-            args, kwargs = await ready(self, *args, **kwargs)
-        if isinstance(work, AsyncTransactionPerVerb):
-            kind = type(repository)
-            splits: Split | None = getattr(method, "splits", None)
-            if splits is not None:
-                parts = await work.run(splits.find(kind, args, kwargs), False)
-                if parts:
-                    return cast("R", sum([await work.run(splits.run(kind, part), True) for part in parts]))
-            looks, name = getattr(method, "looks", None), method.__qualname__
-            if looks is not None and work.work.looks_first(name):
-                idle = await work.run(lambda own: looks(kind(own), *args, **kwargs), False)
-                if idle is not None:
-                    return idle.result  # type: ignore[no-any-return]  # what the verb itself would return
-            result: R = await work.run(lambda own: method(kind(own), *args, **kwargs), method.writes)  # type: ignore[attr-defined]  # a verb
-            if looks is not None:
-                work.work.note(name, did_something=bool(result))
-            return result
-        return await work.call(lambda: method(repository, *args, **kwargs))
-
-    return call

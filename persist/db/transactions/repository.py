@@ -1,33 +1,62 @@
-"""The base of every repository, how repositories are reached, the decorators that make a method a verb, and its frame.
+"""The base of every repository, how repositories are reached, and the decorators that make a method a verb.
 
-The frame checks before a verb runs, translates errors, and decides what an error does to the transaction.
+A repository is written once. `Runs[Sync]` is its class, and has its verbs as they are; `Runs[Async]` is a class that
+`persist/db/transactions/async_faces.py` makes of it, whose verbs are awaited. A class without brackets is the synchronous one.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import wraps
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, NamedTuple, ParamSpec, Self, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, NamedTuple, ParamSpec, Self, TypeVar, cast, get_origin, overload
 
-from sqlalchemy import NestedTransaction
-
-from persist.db.concurrency.fork_count import PROCESS
-from persist.db.connections.host_connections import check_reachable
-from persist.db.observation.tracing import VerbTrace
-from persist.db.transactions.transaction_events import TransactionEvents
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.db.transactions.writer_mark import mark, unmark
-from persist.db.unreadable.cells import Unreadable, error_of
-from persist.errors import Closed, PersistError, ReadOnlyTransaction, StoreForked, TransactionAborted, WrongOwner
+from persist.db.transactions.verb_frame import Verb
 from persist.lazy_imports import lazy_module
 
+
+class Sync:
+    """The face of a store whose verbs return their results."""
+
+
+class Async:
+    """The face of a store whose verbs are awaited."""
+
+
 if TYPE_CHECKING:
+    from typing_extensions import TypeVar as TypeVarWithDefault
+
     from persist.db.unreadable import results
+
+    F = TypeVarWithDefault("F", default=Sync)
 else:
     results = lazy_module("persist.db.unreadable.results")
+    F = TypeVar("F")
 
 R = TypeVar("R")
 P = ParamSpec("P")
-S = TypeVar("S", bound="Repository")
+S = TypeVar("S")
+
+
+AsyncRun = Callable[[Callable[[UnitOfWork], Any], bool], Awaitable[Any]]
+"""Runs a function in a new transaction, which writes or only reads."""
+
+
+class VerbMethod(Generic[S, P, R]):
+    """What a verb is to a type checker: on the asynchronous face its result is awaited. At run time it is the function itself."""
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Callable[Concatenate[S, P], R]: ...
+    @overload
+    def __get__(self, instance: "Repository[Sync]", owner: type) -> Callable[P, R]: ...
+    @overload
+    def __get__(self, instance: "Repository[Async]", owner: type) -> Callable[P, Coroutine[Any, Any, R]]: ...
+    @overload
+    def __get__(self, instance: object, owner: type) -> Callable[P, R]: ...  # `self` in a repository of either face
+    def __get__(self, instance: Any, owner: type) -> Any:
+        raise AssertionError("a verb is a function")
+
+    def __call__(self, *given: Any, **named: Any) -> Any:
+        """What the implementation of overloads has to have."""
+        raise AssertionError("a verb is a function")
 
 
 class on_demand(Generic[R]):  # noqa: N801  # reads as the decorator-like word it is
@@ -48,7 +77,7 @@ class on_demand(Generic[R]):  # noqa: N801  # reads as the decorator-like word i
         if self._make is None:
             assert self._find is not None
             self._make = self._find()
-        return self._make
+        return get_origin(self._make) or self._make
 
     @overload
     def __get__(self, instance: None, owner: type) -> Self: ...
@@ -81,37 +110,37 @@ class TransactionPerVerb:
         (self._busy.add if did_something else self._busy.discard)(verb)
 
 
-class Domain:
+class Domain(Generic[F]):
     """The repositories of one domain, as attributes."""
 
-    def __init__(self, work: UnitOfWork | TransactionPerVerb) -> None:
+    def __init__(self, work: Any) -> None:
         self._work = work
 
 
-class Repository:
+class Repository(Generic[F]):
     """A set of verbs over one aggregate, inside one transaction, or each in a transaction of its own."""
 
     _work: UnitOfWork
     guarded = False
     """Whether the verbs write tables whose triggers note writers without persist's mark."""
 
-    def __init__(self, work: UnitOfWork | TransactionPerVerb) -> None:
-        self._work = cast("UnitOfWork", work)  # verbs see a unit of work: `_verb` makes one if there is none
+    def __init__(self, work: Any) -> None:
+        self._work = work  # verbs see a unit of work: `_verb` makes one if there is none
 
 
-def reads(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
+def reads(method: Callable[Concatenate[S, P], R]) -> VerbMethod[S, P, R]:
     """Make a method a verb that only reads."""
-    return _verb(method, writes=False)
+    return _typed(_verb(method, writes=False))
 
 
-def writes(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
+def writes(method: Callable[Concatenate[S, P], R]) -> VerbMethod[S, P, R]:
     """Make a method a verb that writes: refused under read(), all or nothing inside join()."""
-    return _verb(method, writes=True)
+    return _typed(_verb(method, writes=True))
 
 
-def writes_if_allowed(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
+def writes_if_allowed(method: Callable[Concatenate[S, P], R]) -> VerbMethod[S, P, R]:
     """Make a method a verb that writes under begin() and outside of a transaction, and only reads under read()."""
-    return _verb(method, writes=False, writes_alone=True)
+    return _typed(_verb(method, writes=False, writes_alone=True))
 
 
 class NothingToDo(NamedTuple):
@@ -122,7 +151,7 @@ class NothingToDo(NamedTuple):
 
 def writes_if_needed(
     look: Callable[..., NothingToDo | None],
-) -> Callable[[Callable[Concatenate[S, P], R]], Callable[Concatenate[S, P], R]]:
+) -> Callable[[Callable[Concatenate[S, P], R]], VerbMethod[S, P, R]]:
     """Make a method a verb that writes, but that often finds nothing to do, such as one that idle workers repeat.
 
     Where a writer locks the whole database, a call outside of a transaction begins with `look`, a function of the same arguments,
@@ -130,23 +159,37 @@ def writes_if_needed(
     next one takes the lock at once: there is probably more.
     """
 
-    def decorate(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
-        return _verb(method, writes=True, look=look)
+    def decorate(method: Callable[Concatenate[S, P], R]) -> VerbMethod[S, P, R]:
+        return _typed(_verb(method, writes=True, look=look))
 
     return decorate
 
 
 def writes_in_parts(
     split: Callable[..., list[Callable[[Any], int]]],
-) -> Callable[[Callable[Concatenate[S, P], int]], Callable[Concatenate[S, P], int]]:
+) -> Callable[[Callable[Concatenate[S, P], int]], VerbMethod[S, P, int]]:
     """Make a method a verb that writes and returns a number, and that outside of a transaction is many short ones.
 
     There `split`, a function of the same arguments, returns what is to be called with the repository, each in a transaction of
     its own; the numbers that these return are added up. If there are none, the method itself runs.
     """
 
-    def decorate(method: Callable[Concatenate[S, P], int]) -> Callable[Concatenate[S, P], int]:
-        return _verb(method, writes=True, split=split)
+    def decorate(method: Callable[Concatenate[S, P], int]) -> VerbMethod[S, P, int]:
+        return _typed(_verb(method, writes=True, split=split))
+
+    return decorate
+
+
+def calls_verbs(*, ready: Callable[..., Awaitable[Any]]) -> Callable[[Callable[Concatenate[S, P], R]], VerbMethod[S, P, R]]:
+    """Make a method that calls verbs of its repository a verb itself, which writes but is in no transaction of its own.
+
+    On the asynchronous face `ready` is called before: with the arguments, and with what runs a function in a transaction of its
+    own, or None inside a transaction. It returns the arguments that are left to call the method with.
+    """
+
+    def decorate(method: Callable[Concatenate[S, P], R]) -> VerbMethod[S, P, R]:
+        method.writes, method.ready = True, ready  # type: ignore[attr-defined]  # read by async_faces
+        return _typed(method)
 
     return decorate
 
@@ -170,6 +213,10 @@ class Split:
         return lambda own: self._part(kind(own), do)
 
 
+def _typed(verb: Callable[Concatenate[S, P], R]) -> VerbMethod[S, P, R]:
+    return cast("VerbMethod[S, P, R]", verb)
+
+
 def _verb(
     method: Callable[Concatenate[S, P], R],
     *,
@@ -184,7 +231,7 @@ def _verb(
     splits = None if split is None else Split(split, name, module)
 
     @wraps(method)
-    def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
+    def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
         work: UnitOfWork | TransactionPerVerb = self._work
         if isinstance(work, TransactionPerVerb):
             if splits is not None:
@@ -206,132 +253,5 @@ def _verb(
             verb.result = result
             return result
 
-    call.writes, call.looks, call.splits = writes_alone, looks, splits  # type: ignore[attr-defined]  # read by async_transactions
+    call.writes, call.looks, call.splits = writes_alone, looks, splits  # type: ignore[attr-defined]  # read by async_faces
     return call
-
-
-class Verb:
-    """The context manager around one verb. A verb that is called inside a verb is part of the outer one."""
-
-    __slots__ = ("_guarded", "_mark", "_module", "_savepoint", "_trace", "_work", "_writes", "name", "result")
-
-    def __init__(self, work: UnitOfWork, name: str, *, writes: bool, guarded: bool = False, module: str = "") -> None:
-        """Raise an error if the transaction cannot run such a verb. `module`: that of its function, for who traces it."""
-        if work.runtime.forks != PROCESS.forks:  # before any lock is taken: the thread that holds it may not exist here
-            raise StoreForked
-        if not work.transaction.is_open:
-            raise Closed("transaction")
-        if work.doomed:
-            raise TransactionAborted
-        if writes and not work.writable:
-            raise ReadOnlyTransaction(name)
-        self.name = name
-        self._work, self._writes, self._guarded, self._module = work, writes, guarded, module
-        self._trace: VerbTrace | None = None
-        self._savepoint: NestedTransaction | None = None
-        self._mark = (0, 0)
-
-    def __enter__(self) -> Self:
-        work = self._work
-        if not work.owner.using.acquire(blocking=False):
-            raise WrongOwner
-        work.depth += 1
-        if work.depth > 1:
-            return self
-        try:
-            if not work.transaction.is_open:  # another thread has just ended the transaction
-                raise Closed("transaction")
-            if work.marks:
-                work.owner.set_holder()
-            work.wrote = False
-            work.carried, work.listing = [], not self._writes
-            if work.joined:
-                self._join(work)
-            journal = work.events.journal
-            if journal is not None:
-                self._mark = journal.mark()
-                journal.begin_verb(self.name)
-            if work.transaction.watch is not None:
-                self._watched(work)
-            return self
-        except BaseException as error:
-            work.depth -= 1
-            work.carried, work.listing = None, False
-            work.owner.using.release()
-            raise work.runtime.translate(error) from error
-
-    def _watched(self, work: UnitOfWork) -> None:
-        transaction = work.transaction
-        assert transaction.watch is not None
-        transaction.watch.verb = self.name
-        if transaction.trace is not None:
-            self.result: object = None
-            self._trace = transaction.trace.verb(self._module, self.name)
-
-    def _join(self, work: UnitOfWork) -> None:
-        connection = work.connection
-        check_reachable(connection)
-        if not self._writes:
-            return
-        if work.journal is None and work.runtime.log is not None:
-            work.events = TransactionEvents(work.runtime.log)
-        work.runtime.transactions.join(connection)
-        self._savepoint = connection.begin_nested()
-        if work.runtime.marks_writes:
-            mark(work)
-        if self._guarded:
-            work.runtime.transactions.mark_joined(connection, marked=True)
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        work = self._work
-        try:
-            work.depth -= 1
-            if not work.depth:
-                carried, work.carried, work.listing = work.carried, None, False
-                if error is not None or self._savepoint is not None:
-                    self._end(work, error, carried)
-        except BaseException as ours:
-            error = ours
-            raise
-        finally:
-            if self._trace is not None:
-                self._trace.ended(self.result, error)
-            work.owner.using.release()
-
-    def _end(self, work: UnitOfWork, error: BaseException | None, carried: list[Unreadable] | None) -> None:
-        raised = error
-        if carried and isinstance(error, Exception) and not isinstance(work.runtime.translate(error), PersistError):
-            error = error_of(carried[0])  # code that got the placeholder failed on it, as timedelta() does
-        if self._savepoint is not None:
-            error = self._end_joined(self._savepoint, error)
-        if error is None:
-            return
-        if work.journal is not None:
-            work.journal.rollback_to(self._mark)
-        ours = work.runtime.translate(error)
-        from_database = ours is not error and getattr(error, "orig", None) is not ours
-        # a column type may refuse a value before it reaches the database; that needs no rollback
-        if (work.wrote or from_database) and not work.joined:
-            work.doomed = True
-        if ours is not raised:
-            raise ours from (raised if ours is error else error)
-
-    def _end_joined(self, savepoint: NestedTransaction, error: BaseException | None) -> BaseException | None:
-        """End the savepoint of a verb inside a host's transaction, which survives a refused verb.
-
-        The commit is the host's, so the verb's events are numbered now.
-        """
-        work = self._work
-        if error is None:
-            try:
-                work.store_events()
-                if work.runtime.marks_writes:
-                    unmark(work)
-                if self._guarded:
-                    work.runtime.transactions.mark_joined(work.connection, marked=False)
-                savepoint.commit()
-            except Exception as failed:
-                error = failed
-        if error is not None and savepoint.is_active:
-            savepoint.rollback()
-        return error

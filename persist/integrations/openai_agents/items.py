@@ -20,7 +20,7 @@ from persist.db.expressions.upsert import insert_missing
 from persist.db.schema.base import json_key_set
 from persist.db.schema.column_types import Int64
 from persist.db.statements.prepared import LIMIT, Row, Statement, param
-from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.values.escaping import escape_text
 from persist.db.values.json import Json, JsonText
 from persist.integrations.openai_agents.parts import Item, MessageForm, Part, answered, message_form, unanswered
@@ -74,7 +74,7 @@ class _OwnPart:
         return self.row["tool_state"] in UNFINISHED
 
 
-class SessionItems(Repository):
+class SessionItems(Repository[F]):
     """The verbs that PersistSession runs in a transaction."""
 
     @writes

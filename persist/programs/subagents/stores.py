@@ -4,13 +4,11 @@ import inspect
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
+from persist.db.transactions.repository import Async
 from persist.errors import InvalidValue
 from persist.programs.repository import Programs
-
-if TYPE_CHECKING:
-    from persist.programs.aio import AsyncPrograms
 
 
 class _Transaction(Protocol):
@@ -18,7 +16,7 @@ class _Transaction(Protocol):
 
 
 class _AsyncTransaction(Protocol):
-    programs: "AsyncPrograms"
+    programs: Programs[Async]
 
 
 class ProgramStore(Protocol):

@@ -8,7 +8,7 @@ from persist.db.expressions.conditional_insert import insert_where
 from persist.db.expressions.upsert import insert_missing, merge, merging
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.own_scope import public_scope, stored_scope
-from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_choice
 from persist.db.values.frozen import construct
@@ -41,7 +41,7 @@ _GIVEN = ("run_id", "agent_name", "segment_number", "timestamp", "prompt", "summ
 _ADD_SEGMENT = Statement(insert(segments).values(**{name: param(name) for name in _GIVEN}).returning(_S.id))
 
 
-class Agents(Repository):
+class Agents(Repository[F]):
     """`tx.programs.agents`. In the file of a project's or a user's agents `run_id` is "project" or "user".
 
     Writes raise NotFound unless the run exists or the id is one of these two. Agents of deleted runs can still be read.

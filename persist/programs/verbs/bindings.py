@@ -11,9 +11,10 @@ from sqlalchemy import bindparam, case, select, update
 from persist.db.schema.column_types import Int64
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.own_scope import stored_scope
-from persist.db.transactions.repository import Repository, Verb, reads, writes, writes_if_allowed
+from persist.db.transactions.repository import F, Repository, reads, writes, writes_if_allowed
 from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.transactions.verb_frame import Verb
 from persist.db.values.arguments import check_choice, check_count, optional_count
 from persist.errors import InvalidValue, NotFound
 from persist.programs import names
@@ -45,7 +46,7 @@ _TAKE = Statement(
 _TAKEN = Statement(select(_R.anonymous_names).where(_R.id == param("row_id")))
 
 
-class Bindings(Repository):
+class Bindings(Repository[F]):
     """`tx.programs.bindings`. `execution_id` is the frame, None the root."""
 
     guarded = True

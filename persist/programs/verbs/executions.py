@@ -7,7 +7,7 @@ from sqlalchemy import insert, select
 from persist.db.changes.batch import Pending
 from persist.db.statements.prepared import Row, Statement, among, param
 from persist.db.transactions.own_scope import stored_scope
-from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.values.arguments import check_choice, check_count
 from persist.db.values.json import Json, merge_patch
 from persist.errors import InvalidValue, NotFound, RecursionLimitExceeded, TransitionError
@@ -54,7 +54,7 @@ _BRANCHES = Statement(_FACTS)
 _UNSETTLED = Statement(_FACTS.where(_E.status.is_(None) | ~among(_E.status, sorted(SETTLED))))
 
 
-class ProgramExecutions(Repository):
+class ProgramExecutions(Repository[F]):
     """`tx.programs.executions`. Ids count up, are never given twice, and name frames: `bind(…, execution_id=id)`."""
 
     guarded = True

@@ -6,7 +6,7 @@ from persist.db.expressions.conditional_insert import insert_where
 from persist.db.expressions.upsert import overwriting
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.own_scope import public_scope, stored_scope
-from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.values.frozen import construct
 from persist.db.values.json import Json
 from persist.errors import NotFound
@@ -24,7 +24,7 @@ _GET = Statement(_OF_RUN.where(_I.alias == param("row_alias")))
 _PUT = Statement(overwriting(insert_where(imports, IS_THERE), "run_id", "alias"))
 
 
-class Imports(Repository):
+class Imports(Repository[F]):
     """`tx.programs.imports`."""
 
     guarded = True

@@ -13,7 +13,7 @@ from persist.db.schema.base import VERSION_TABLE
 from persist.db.schema.column_types import Label, SqlSeconds
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.own_scope import stored_scope
-from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.values.arguments import check_choice, check_timedelta, optional_label
 from persist.db.values.clock import epoch_ms
 from persist.db.values.pages import Page, check_limit, values_after
@@ -71,7 +71,7 @@ def _key(_: Row, run: ProgramRun) -> list[Any]:
     return [epoch_ms(run.started_at), run.id]
 
 
-class ProgramRuns(Repository):
+class ProgramRuns(Repository[F]):
     """`tx.programs.runs`."""
 
     guarded = True

@@ -14,7 +14,7 @@ from persist.db.changes.batch import Batch, Pending
 from persist.db.dialects.backends import subagent_access
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.own_scope import public_scope, stored_scope
-from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import error_of, is_unreadable
 from persist.db.values.arguments import check_choice, check_count, check_timedelta, optional_label
@@ -59,7 +59,7 @@ _END = Statement(update(subagents).where(_THIS).values(ended_at=param("at")))
 _TAKEN = Statement(update(subagents).where(_THIS).values(ended_at=param("at"), report=param("said")))
 
 
-class Subagents(Repository):
+class Subagents(Repository[F]):
     """`tx.programs.subagents`. `execution_id` is the frame, None the root."""
 
     @writes

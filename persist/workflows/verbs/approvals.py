@@ -10,7 +10,7 @@ from sqlalchemy import select, update
 from persist.db.expressions.upsert import taken
 from persist.db.operations.optional_pages import OptionalPages
 from persist.db.statements.prepared import Statement, param
-from persist.db.transactions.repository import NothingToDo, Repository, reads, writes, writes_if_needed
+from persist.db.transactions.repository import F, NothingToDo, Repository, reads, writes, writes_if_needed
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_choice, check_flag, optional_label
 from persist.db.values.json import Json
@@ -85,7 +85,7 @@ def _pending(*given: str) -> OptionalPages[Approval]:
     return OptionalPages("workflows.approvals.pending", query, by, lambda one: (one.created_at, one.id), descending=True)
 
 
-class Approvals(Repository):
+class Approvals(Repository[F]):
     """`tx.workflows.approvals`."""
 
     @writes

@@ -9,7 +9,7 @@ from sqlalchemy import null, select, update
 
 from persist.db.expressions.upsert import insert_missing
 from persist.db.statements.prepared import Row, Statement, among, param
-from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_choice, optional_count
 from persist.db.values.frozen import construct
@@ -58,7 +58,7 @@ class Retry(StrEnum):
 _BEGUN_ANEW = {Retry.FAILED: (EffectState.FAILED,), Retry.UNKNOWN: (EffectState.FAILED, EffectState.BEGUN)}
 
 
-class Effects(Repository):
+class Effects(Repository[F]):
     """`tx.workflows.effects`. `store.step` does `begin`, `complete` and `fail` around a block of code."""
 
     @writes

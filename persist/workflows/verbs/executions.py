@@ -7,7 +7,7 @@ from sqlalchemy import and_, select, update
 from persist.db.expressions.conditional_insert import insert_where
 from persist.db.expressions.upsert import merging
 from persist.db.statements.prepared import Statement, param
-from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.values.arguments import check_flag, optional_count, optional_label
 from persist.db.values.json import Json
 from persist.db.values.pages import Page, PagedList
@@ -33,7 +33,7 @@ _SET_SESSION = Statement(update(executions).where(_E.id == _id).values(session_i
 _OUTPUT = Statement(select(_E.output_text).where(_E.id == _id))
 
 
-class Executions(Repository):
+class Executions(Repository[F]):
     """`tx.workflows.executions`. Only the verbs `output_text` and `phase_output` read the column `output_text`."""
 
     @writes

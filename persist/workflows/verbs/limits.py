@@ -8,7 +8,7 @@ from persist.db.dialects.event_log import RUNS
 from persist.db.expressions.upsert import upsert
 from persist.db.operations.optional_pages import OptionalPages
 from persist.db.statements.prepared import Row, Statement, param
-from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.unreadable.cells import is_unreadable
 from persist.db.values.arguments import check_count, check_timedelta
 from persist.db.values.frozen import construct
@@ -31,7 +31,7 @@ _DELETE = Statement(delete(limits).where(_L.key == _key))
 _FORGET_STARTS = Statement(delete(starts).where(starts.c.key == _key))
 
 
-class Limits(Repository):
+class Limits(Repository[F]):
     """`tx.workflows.limits`. A key is `workflow:NAME`, for all runs of a workflow, or the `concurrency_key` of runs."""
 
     @writes

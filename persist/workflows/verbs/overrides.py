@@ -9,7 +9,7 @@ from sqlalchemy import delete, select, update
 from persist.db.expressions.upsert import insert_missing, seen
 from persist.db.operations.optional_pages import OptionalPages
 from persist.db.statements.prepared import Statement, param
-from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.values.arguments import check_flag, optional_label
 from persist.db.values.frozen import construct
 from persist.db.values.pages import PagedList
@@ -51,7 +51,7 @@ def _set_cron(*given: str) -> Statement:
     )
 
 
-class CronOverrides(Repository):
+class CronOverrides(Repository[F]):
     """`tx.workflows.cron_overrides`."""
 
     @writes
@@ -103,7 +103,7 @@ class CronOverrides(Repository):
         return bool(cleared.result)
 
 
-class WorkflowOverrides(Repository):
+class WorkflowOverrides(Repository[F]):
     """`tx.workflows.workflow_overrides`."""
 
     @writes

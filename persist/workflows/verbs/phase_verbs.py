@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from persist.db.transactions.repository import Repository, writes
+from persist.db.transactions.repository import F, Repository, writes
 from persist.db.values.json import Json
 from persist.errors import Conflict, InvalidValue, NotFound
 from persist.workflows.schemas import Lease, Phase, WorkflowRun
@@ -14,7 +14,7 @@ from persist.workflows.storage.run_rows import check_hold
 from persist.workflows.verbs import phases, progress
 
 
-class Phases(Repository):
+class Phases(Repository[F]):
     """`tx.workflows.phases`. A phase of a run is an execution with the skill `workflow:phase`; it succeeds once in a run."""
 
     @writes

@@ -1,13 +1,13 @@
 """Reading workflow runs: one, lists and counts, and who holds which."""
 
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from datetime import datetime
-from typing import Any, Literal, overload
+from typing import Any, Literal, TypedDict, Unpack, overload
 
 from sqlalchemy import select
 
 from persist.db.statements.prepared import Statement, param
-from persist.db.transactions.repository import Repository, reads
+from persist.db.transactions.repository import Async, F, Repository, Sync, reads
 from persist.db.values.arguments import check_flag
 from persist.db.values.counts import Count
 from persist.db.values.pages import Page, PagedList
@@ -29,7 +29,16 @@ _BY_TRIGGER = Statement(
 _HAS_TRIGGER = Statement(select(_R.id).where(_R.trigger_id == param("trigger_id")).limit(1))
 
 
-class RunReads(Repository):
+class _Counted(TypedDict, total=False):
+    """The filters of a count."""
+
+    status: str | Sequence[str] | None
+    workflow_name: str | None
+    since: datetime | None
+    failure_kind: str | None
+
+
+class RunReads(Repository[F]):
     """The reading verbs of `tx.workflows.runs`."""
 
     @reads
@@ -91,27 +100,15 @@ class RunReads(Repository):
         return run_lists.page(self._work, filters, limit, after, RunRow._make)
 
     @overload
-    def count(
-        self,
-        /,
-        *,
-        status: str | Sequence[str] | None = None,
-        workflow_name: str | None = None,
-        since: datetime | None = None,
-        failure_kind: str | None = None,
-        exact: Literal[False],
-    ) -> Count: ...
+    def count(self: Repository[Sync], /, *, exact: Literal[False], **filters: Unpack[_Counted]) -> Count: ...
+    @overload
+    def count(self: Repository[Sync], /, *, exact: bool = True, **filters: Unpack[_Counted]) -> int: ...
     @overload
     def count(
-        self,
-        /,
-        *,
-        status: str | Sequence[str] | None = None,
-        workflow_name: str | None = None,
-        since: datetime | None = None,
-        failure_kind: str | None = None,
-        exact: bool = True,
-    ) -> int: ...
+        self: Repository[Async], /, *, exact: Literal[False], **filters: Unpack[_Counted]
+    ) -> Coroutine[Any, Any, Count]: ...
+    @overload
+    def count(self: Repository[Async], /, *, exact: bool = True, **filters: Unpack[_Counted]) -> Coroutine[Any, Any, int]: ...
     @reads
     def count(
         self,

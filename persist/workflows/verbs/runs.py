@@ -1,10 +1,10 @@
 """Workflow runs: creating, listing, and every change from dispatch to end."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Literal, overload
+from typing import Any, Literal, Required, TypedDict, Unpack, overload
 
-from persist.db.transactions.repository import NothingToDo, writes, writes_if_needed
+from persist.db.transactions.repository import Async, F, NothingToDo, Repository, Sync, writes, writes_if_needed
 from persist.db.values.arguments import check_choice, check_count, check_flag, optional_count, optional_label
 from persist.db.values.json import Json
 from persist.workflows.family_values import Children
@@ -20,7 +20,15 @@ from persist.workflows.verbs.run_reads import RunReads
 List = list
 
 
-class Runs(RunReads):
+class _Wanted(TypedDict, total=False):
+    """What a worker takes, and for how long."""
+
+    lease: Required[timedelta]
+    workflow_name: str | None
+    workflow_names: Sequence[str] | None
+
+
+class Runs(RunReads[F]):
     """`tx.workflows.runs`. Verbs that return a bool return False for an unknown run or a status that does not allow them."""
 
     @writes
@@ -218,20 +226,16 @@ class Runs(RunReads):
         return claiming.look(self._work, claiming.Wanted.of(self._work, worker, lease, workflow_name, workflow_names, limit))
 
     @overload
-    def claim(
-        self, worker: str, *, lease: timedelta, workflow_name: str | None = None, workflow_names: Sequence[str] | None = None
-    ) -> Lease | None: ...
+    def claim(self: Repository[Sync], /, worker: str, **wanted: Unpack[_Wanted]) -> Lease | None: ...
+    @overload
+    def claim(self: Repository[Sync], /, worker: str, *, limit: int, **wanted: Unpack[_Wanted]) -> List[Lease]: ...
+    @overload
+    def claim(self: Repository[Async], /, worker: str, **wanted: Unpack[_Wanted]) -> Coroutine[Any, Any, Lease | None]: ...
     @overload
     def claim(
-        self,
-        worker: str,
-        *,
-        lease: timedelta,
-        workflow_name: str | None = None,
-        workflow_names: Sequence[str] | None = None,
-        limit: int,
-    ) -> List[Lease]: ...
-    @writes_if_needed(_look)  # type: ignore[misc]  # a verb's own `self` is positional
+        self: Repository[Async], /, worker: str, *, limit: int, **wanted: Unpack[_Wanted]
+    ) -> Coroutine[Any, Any, List[Lease]]: ...
+    @writes_if_needed(_look)
     def claim(
         self,
         worker: str,

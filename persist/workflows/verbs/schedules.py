@@ -12,7 +12,7 @@ from persist.db.expressions.upsert import insert_missing, seen
 from persist.db.operations.optional_pages import OptionalPages
 from persist.db.schema.base import flag_set
 from persist.db.statements.prepared import Row, Statement, param
-from persist.db.transactions.repository import NothingToDo, Repository, reads, writes, writes_if_needed
+from persist.db.transactions.repository import F, NothingToDo, Repository, reads, writes, writes_if_needed
 from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
@@ -75,7 +75,7 @@ _ANY_DUE = Statement(select(_S.name).where(*_needs_work).limit(1))
 _OVERRIDE = Statement(select(_O.schedule).where(_O.name == _name))
 
 
-class Schedules(Repository):
+class Schedules(Repository[F]):
     """`tx.workflows.schedules`. An override of the same name in `cron_overrides` changes the expression or stops the schedule."""
 
     @writes

@@ -8,7 +8,7 @@ from sqlalchemy import func, literal_column, select, update
 
 from persist.db.expressions.upsert import insert_missing, upsert
 from persist.db.statements.prepared import Row, Statement, param
-from persist.db.transactions.repository import NothingToDo, Repository, reads, writes, writes_if_needed
+from persist.db.transactions.repository import F, NothingToDo, Repository, reads, writes, writes_if_needed
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable, is_unreadable
 from persist.db.values.arguments import check_timedelta, optional_label
@@ -55,7 +55,7 @@ _DUE = Statement(
 )
 
 
-class Signals(Repository):
+class Signals(Repository[F]):
     """`tx.workflows.signals`. Nothing is lost if it comes before the run waits for it, and nothing is taken twice."""
 
     @writes

@@ -1,0 +1,142 @@
+"""The frame of a verb: it checks before the verb runs, translates errors, and decides what an error does to the transaction."""
+
+from types import TracebackType
+from typing import Self
+
+from sqlalchemy import NestedTransaction
+
+from persist.db.concurrency.fork_count import PROCESS
+from persist.db.connections.host_connections import check_reachable
+from persist.db.observation.tracing import VerbTrace
+from persist.db.transactions.transaction_events import TransactionEvents
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.transactions.writer_mark import mark, unmark
+from persist.db.unreadable.cells import Unreadable, error_of
+from persist.errors import Closed, PersistError, ReadOnlyTransaction, StoreForked, TransactionAborted, WrongOwner
+
+
+class Verb:
+    """The context manager around one verb. A verb that is called inside a verb is part of the outer one."""
+
+    __slots__ = ("_guarded", "_mark", "_module", "_savepoint", "_trace", "_work", "_writes", "name", "result")
+
+    def __init__(self, work: UnitOfWork, name: str, *, writes: bool, guarded: bool = False, module: str = "") -> None:
+        """Raise an error if the transaction cannot run such a verb. `module`: that of its function, for who traces it."""
+        if work.runtime.forks != PROCESS.forks:  # before any lock is taken: the thread that holds it may not exist here
+            raise StoreForked
+        if not work.transaction.is_open:
+            raise Closed("transaction")
+        if work.doomed:
+            raise TransactionAborted
+        if writes and not work.writable:
+            raise ReadOnlyTransaction(name)
+        self.name = name
+        self._work, self._writes, self._guarded, self._module = work, writes, guarded, module
+        self._trace: VerbTrace | None = None
+        self._savepoint: NestedTransaction | None = None
+        self._mark = (0, 0)
+
+    def __enter__(self) -> Self:
+        work = self._work
+        if not work.owner.using.acquire(blocking=False):
+            raise WrongOwner
+        work.depth += 1
+        if work.depth > 1:
+            return self
+        try:
+            if not work.transaction.is_open:  # another thread has just ended the transaction
+                raise Closed("transaction")
+            if work.marks:
+                work.owner.set_holder()
+            work.wrote = False
+            work.carried, work.listing = [], not self._writes
+            if work.joined:
+                self._join(work)
+            journal = work.events.journal
+            if journal is not None:
+                self._mark = journal.mark()
+                journal.begin_verb(self.name)
+            if work.transaction.watch is not None:
+                self._watched(work)
+            return self
+        except BaseException as error:
+            work.depth -= 1
+            work.carried, work.listing = None, False
+            work.owner.using.release()
+            raise work.runtime.translate(error) from error
+
+    def _watched(self, work: UnitOfWork) -> None:
+        transaction = work.transaction
+        assert transaction.watch is not None
+        transaction.watch.verb = self.name
+        if transaction.trace is not None:
+            self.result: object = None
+            self._trace = transaction.trace.verb(self._module, self.name)
+
+    def _join(self, work: UnitOfWork) -> None:
+        connection = work.connection
+        check_reachable(connection)
+        if not self._writes:
+            return
+        if work.journal is None and work.runtime.log is not None:
+            work.events = TransactionEvents(work.runtime.log)
+        work.runtime.transactions.join(connection)
+        self._savepoint = connection.begin_nested()
+        if work.runtime.marks_writes:
+            mark(work)
+        if self._guarded:
+            work.runtime.transactions.mark_joined(connection, marked=True)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        work = self._work
+        try:
+            work.depth -= 1
+            if not work.depth:
+                carried, work.carried, work.listing = work.carried, None, False
+                if error is not None or self._savepoint is not None:
+                    self._end(work, error, carried)
+        except BaseException as ours:
+            error = ours
+            raise
+        finally:
+            if self._trace is not None:
+                self._trace.ended(self.result, error)
+            work.owner.using.release()
+
+    def _end(self, work: UnitOfWork, error: BaseException | None, carried: list[Unreadable] | None) -> None:
+        raised = error
+        if carried and isinstance(error, Exception) and not isinstance(work.runtime.translate(error), PersistError):
+            error = error_of(carried[0])  # code that got the placeholder failed on it, as timedelta() does
+        if self._savepoint is not None:
+            error = self._end_joined(self._savepoint, error)
+        if error is None:
+            return
+        if work.journal is not None:
+            work.journal.rollback_to(self._mark)
+        ours = work.runtime.translate(error)
+        from_database = ours is not error and getattr(error, "orig", None) is not ours
+        # a column type may refuse a value before it reaches the database; that needs no rollback
+        if (work.wrote or from_database) and not work.joined:
+            work.doomed = True
+        if ours is not raised:
+            raise ours from (raised if ours is error else error)
+
+    def _end_joined(self, savepoint: NestedTransaction, error: BaseException | None) -> BaseException | None:
+        """End the savepoint of a verb inside a host's transaction, which survives a refused verb.
+
+        The commit is the host's, so the verb's events are numbered now.
+        """
+        work = self._work
+        if error is None:
+            try:
+                work.store_events()
+                if work.runtime.marks_writes:
+                    unmark(work)
+                if self._guarded:
+                    work.runtime.transactions.mark_joined(work.connection, marked=False)
+                savepoint.commit()
+            except Exception as failed:
+                error = failed
+        if error is not None and savepoint.is_active:
+            savepoint.rollback()
+        return error
