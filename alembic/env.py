@@ -17,6 +17,7 @@ from sqlalchemy.exc import SAWarning
 
 from persist.db.dialects.from_url import check_schema
 from persist.db.dialects.postgres import upgrading
+from persist.db.dialects.postgres.urls import is_server, server_url
 from persist.db.dialects.upgrade_steps import Step, StepKind, afterwards, existing_tables
 from persist.db.schema.base import SCHEMA_TOKEN, VERSION_TABLE
 from persist.schema.metadata import metadata
@@ -194,8 +195,7 @@ def in_phases(engine: Engine) -> None:
 
 
 def connect(url: str) -> None:
-    driver = "postgresql+psycopg://"
-    engine = create_engine(url.replace("postgresql://", driver, 1).replace("postgres://", driver, 1))
+    engine = create_engine(server_url(url).set(drivername="postgresql+psycopg") if is_server(url) else url)
     if engine.dialect.name == "sqlite":
 
         @event.listens_for(engine, "connect")

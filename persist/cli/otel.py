@@ -12,7 +12,7 @@ import click
 from persist.cli.ages import to_age
 from persist.cli.database import Database, on_database, quiet
 from persist.cli.output import say
-from persist.db.values.clock import system_clock
+from persist.db.values.clock import instant_before, system_clock
 from persist.maintenance.exporting import opened
 from persist.otel.stored_spans import StoredSpan, request
 from persist.otel.storing import DOMAINS, spans
@@ -52,7 +52,7 @@ def export(
     export gives the same ids. FILE gets its name when it is whole, and is readable for its owner alone.
     """
     with database.open(read_only=True) as store:
-        begin = None if since is None else system_clock() - since
+        begin = None if since is None else instant_before(system_clock(), since)
         found = spans(store, domains=domains or DOMAINS, since=begin, content=content)  # type: ignore[arg-type]  # click has checked them
         with opened(sys.stdout.buffer if file == _STREAM else file, force) as stream:
             written = 0

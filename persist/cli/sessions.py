@@ -11,6 +11,8 @@ import click
 from persist.chat.schemas import ChatSession
 from persist.cli.database import Database, as_json, instead, on_database, place_of, quiet
 from persist.cli.output import Paint, columns, inline, instant, say, say_json_list, tokens
+from persist.errors import UnreadableRow
+from persist.store.transaction import Transaction
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -69,6 +71,7 @@ def _on_domain(command: F) -> F:
 @_on_domain
 @click.option("--agent", help="Only chats of this agent.")
 @click.option("--workspace", help="Only chats with this workspace root.")
+@click.option("--owner", help="Only chats of this owner.")
 @click.option("--archived", is_flag=True, help="Archived chats too.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many.")
 @click.option("--after", metavar="CURSOR", help="The page after the one that ended with this cursor.")
@@ -81,6 +84,7 @@ def ls(
     database: Database,
     agent: str | None,
     workspace: str | None,
+    owner: str | None,
     archived: bool,
     limit: int,
     after: str | None,
@@ -91,11 +95,14 @@ def ls(
 
     DATABASE is a file or a URL, instead of --url. DOMAIN is agent_tasks, app_sessions, blobs, chat, checkpoints, consumers (of
     events), conversations, events, histories, messaging, programs, replay_streams, telemetry, transcripts or workflows. The
-    groups of commands have more filters. With --json: an object with `items` and `cursor`, null on the last page.
+    groups of commands have more filters. A chat that is being answered is marked as running, and chats show their owners
+    where any has one. With --json: an object with `items` and `cursor`, null on the last page.
     """
     if domain != _CHAT:
-        if agent is not None or workspace is not None or archived:
-            raise click.UsageError(f"--agent, --workspace and --archived are for chats; see `persist {_GROUPS[domain]} ls -h`.")
+        if archived or any(one is not None for one in (agent, workspace, owner)):
+            raise click.UsageError(
+                f"--agent, --workspace, --owner and --archived are for chats; see `persist {_GROUPS[domain]} ls -h`."
+            )
         if after is not None and domain in _WITHOUT_PAGES:
             raise click.UsageError(f"The list of {domain} has no pages.")
         page_after = {} if domain in _WITHOUT_PAGES else {"after": after}
@@ -103,16 +110,21 @@ def ls(
         ctx.invoke(command_of(domain, "ls"), limit=limit, as_json=as_json, quiet=quiet, **where, **page_after)
         return
     with database.open(read_only=True) as store, store.read() as tx:
-        page = tx.chat.sessions.list(agent=agent, workspace_root=workspace, include_archived=archived, limit=limit, after=after)
+        page = tx.chat.sessions.list(
+            agent=agent, workspace_root=workspace, owner=owner, include_archived=archived, limit=limit, after=after
+        )
+        running = set() if quiet else {one.id for one in page.items if _runs(tx, one.id)}
     if as_json:
-        say_json_list((session.model_dump(mode="json") for session in page.items), page.cursor)
+        say_json_list(({**one.model_dump(mode="json"), "running": one.id in running} for one in page.items), page.cursor)
     elif quiet:
         for session in page.items:
             say(inline(session.id))
     elif not page.items:
         say("No sessions.", err=True)
     else:
-        head, *rows = columns([("SESSION", "AGENT", "WORKSPACE", "UPDATED (UTC)", "TOKENS", "TITLE"), *map(_row, page.items)])
+        named = any(one.owner is not None for one in page.items)
+        titles = ("SESSION", "AGENT", *(["OWNER"] if named else []), "WORKSPACE", "UPDATED (UTC)", "TOKENS", "TITLE")
+        head, *rows = columns([titles, *(_row(one, running=one.id in running, named=named) for one in page.items)])
         say(Paint()(head, bold=True))
         for row in rows:
             say(row)
@@ -120,14 +132,24 @@ def ls(
             say(f"There are more: add --after {page.cursor}", err=True)
 
 
-def _row(session: ChatSession) -> tuple[str, ...]:
+def _runs(tx: Transaction, id: str) -> bool:
+    try:
+        return tx.chat.sessions.turn(id) is not None
+    except UnreadableRow:  # of what another program wrote; the list is there to find it
+        return False
+
+
+def _row(session: ChatSession, *, running: bool, named: bool) -> tuple[str, ...]:
     title = session.metadata.get("title")
     shown = inline(title) if isinstance(title, str) else ""
     if session.archived_at is not None:
         shown = f"(archived) {shown}"
+    if running:
+        shown = f"(running) {shown}"
     return (
         inline(session.id),
         inline(session.agent),
+        *([inline(session.owner or "-")] if named else []),
         _last(inline(session.workspace_root or "-")),
         instant(session.updated_at),
         tokens(session.total_tokens),

@@ -9,6 +9,7 @@ import click
 from persist.cli.ages import to_age
 from persist.cli.database import Database, as_json, on_named_database, quiet
 from persist.cli.output import cells, columns, fitted, inline, say, say_json, say_table
+from persist.db.values.clock import instant_before
 from persist.usage.schemas import Bucket, Group, UsageSum
 
 _MILLION = 1_000_000
@@ -53,7 +54,7 @@ def usage(
     millionths of a US dollar.
     """
     now = datetime.now(UTC)
-    begins, ends = (None if age is None else now - age for age in (since, until))
+    begins, ends = (None if age is None else instant_before(now, age) for age in (since, until))
     with database.open(read_only=True) as store, store.read() as tx:
         if by in Bucket._value2member_map_:
             page = (tx.usage.by_day if by == Bucket.DAY else tx.usage.by_hour)(begins, ends, **filters, limit=limit, after=after)

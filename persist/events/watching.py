@@ -7,11 +7,14 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
+from sqlalchemy import func, select
+
 from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.snapshots import in_snapshot
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_count, check_label
 from persist.errors import InvalidValue, StoreBusy, Unavailable
+from persist.events.models import event_log
 from persist.events.repository import Events, read_all
 from persist.events.schemas import ALL, Event
 from persist.events.settling import settled_now
@@ -29,6 +32,14 @@ _SOON, _LATER = 0.005, 0.5
 
 _OUTAGE = 1.0
 """Seconds between reads while the database cannot be read."""
+
+
+def last_number(work: UnitOfWork, stream: str) -> int:
+    """The number behind which the next event comes: that of the stream's last one, or the settled position of all streams."""
+    if stream == ALL:
+        return settled_now(work)
+    newest = select(func.coalesce(func.max(event_log.c.seq), 0)).where(event_log.c.stream_id == work.label("stream_id", stream))
+    return int(work.select(newest).scalar_one())
 
 
 class Watcher:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -30,7 +30,7 @@ from persist.db.transactions.dry_run import left_alone
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.shortened import left_out
 from persist.db.values.arguments import check_count, check_flag, check_timedelta
-from persist.db.values.clock import as_utc
+from persist.db.values.clock import as_utc, instant_before
 from persist.db.values.frozen import Value
 from persist.errors import InvalidValue
 from persist.maintenance.steps import Run, framed, running
@@ -124,7 +124,8 @@ def collect_blobs(store: Store, *, dry_run: bool) -> Removed:
 
 def prune_conversations(store: Store, *, keep_days: int, keep_n: int, dry_run: bool = False) -> ConversationsPruned:
     """Prune as `tx.conversations.sessions.prune` does, in transactions of a few thousand messages, so that others can write."""
-    prunings, days = persist.conversations.pruning.SESSION_PRUNINGS, check_timedelta("keep_days", timedelta(days=keep_days))
+    prunings = persist.conversations.pruning.SESSION_PRUNINGS
+    days = timedelta(days=min(check_count("keep_days", keep_days), timedelta.max.days))
     cut = Cut(_before(store, days), check_count("keep_n", keep_n), check_flag("dry_run", dry_run))
     counted = _tally(store, prunings, cut)
     removed = _removed(store, prunings, cut, None) if counted is None else counted
@@ -153,10 +154,7 @@ def _before(store: Store, older_than: object) -> datetime:
         if at > now:
             raise InvalidValue("older_than", "an instant in the future would be a negative age.")
         return at
-    try:
-        return now - check_timedelta("older_than", older_than)
-    except OverflowError:  # earlier than year 1: no row is that old
-        return datetime.min.replace(tzinfo=UTC)
+    return instant_before(now, check_timedelta("older_than", older_than))
 
 
 def _removed(store: Store, prunings: Sequence[Pruning], cut: Cut, progress: Callable[[int], object] | None) -> Removed:

@@ -1,6 +1,6 @@
 """`tx.messaging.sessions`: a user's session in a channel or thread, reused until a pause is longer than the idle time."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import cache
 from typing import Any
 
@@ -14,7 +14,7 @@ from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import is_unreadable
 from persist.db.values.arguments import check_flag, check_timedelta, optional_label
-from persist.db.values.clock import epoch_ms
+from persist.db.values.clock import epoch_ms, instant_before
 from persist.db.values.frozen import construct
 from persist.db.values.pages import Page, check_limit, values_after
 from persist.errors import Conflict, NotFound
@@ -241,7 +241,4 @@ def _thread_params(work: UnitOfWork, platform: str, channel_id: str, thread_id: 
 def _ago(path: str, now: datetime, span: object) -> datetime:
     """`now` minus `span`, with whole milliseconds as the columns have."""
     rounded = check_timedelta(path, span) // _MILLISECOND * _MILLISECOND
-    try:
-        return now - rounded
-    except OverflowError:  # before year 1: no limit
-        return datetime.min.replace(tzinfo=UTC)
+    return instant_before(now, rounded)

@@ -11,7 +11,7 @@ from persist.db.schema.column_types import LABEL_BYTES, Int64
 from persist.db.statements.prepared import LIMIT, Row, Statement, param
 from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.values.arguments import check_count, check_timedelta
-from persist.db.values.clock import epoch_ms
+from persist.db.values.clock import epoch_ms, instant_before
 from persist.db.values.escaping import utf8_size
 from persist.db.values.frozen import construct
 from persist.db.values.pages import check_limit
@@ -151,11 +151,7 @@ def _expired(repository: Repository[Any], keep_for: timedelta | None) -> str | N
     """The text below which ids were minted too long ago; None if nothing expires."""
     if keep_for is None:
         return None
-    span = check_timedelta("keep_for", keep_for, zero=False)
-    try:
-        before = epoch_ms(repository._work.now() - span)
-    except OverflowError:  # before year 1
-        return None
+    before = epoch_ms(instant_before(repository._work.now(), check_timedelta("keep_for", keep_for, zero=False)))
     return f"rpl_{max(before, 0) << 12:014x}"
 
 

@@ -11,8 +11,8 @@ from persist.db.files.paths import typed
 from persist.db.values.clock import EPOCH
 from persist.errors import Conflict, InvalidValue, NotFound
 from persist.quoting import shown
-from persist.sessionlog.messages import parse
 from persist.sessionlog.paths import CHAT_SLUG, SIDECHAIN, SUFFIX, check_home, normalize_session_id, session_log_path
+from persist.sessionlog.records import read_line
 from persist.sessionlog.schemas import Scope, SessionLogInfo
 from persist.sessionlog.timestamps import instant_of
 
@@ -94,7 +94,7 @@ def _info(path: Path) -> SessionLogInfo:
 
 def _instants(lines: Iterator[bytes]) -> Iterator[datetime]:
     for line in lines:
-        entry = parse(line)
-        instant = instant_of(entry.get("timestamp")) if entry is not None else None
-        if instant is not None:
-            yield instant
+        for entry in read_line(line).records:
+            instant = instant_of(entry.get("timestamp"))
+            if instant is not None:
+                yield instant

@@ -1,26 +1,12 @@
 """Converting lines of a log into messages of a conversation. Pure, without files."""
 
-import json as stdlib
+import json
 from collections.abc import Mapping
 from typing import Any
 
-import orjson
+from persist.sessionlog.records import read_line
 
 Message = dict[str, Any]
-
-
-def parse(line: bytes) -> dict[str, Any] | None:
-    """The JSON object of one line; None for any other line, such as a torn or broken one."""
-    try:
-        value = orjson.loads(line)
-    except orjson.JSONDecodeError:
-        if not line.strip():
-            return None
-        try:  # orjson refuses escapes of lone surrogates and very deep values
-            value = stdlib.loads(line.decode(), parse_constant=_no_constant)
-        except (ValueError, RecursionError):
-            return None
-    return value if isinstance(value, dict) else None
 
 
 def messages_of(line: Mapping[str, Any]) -> list[Message]:
@@ -96,8 +82,8 @@ def _body(line: Mapping[str, Any]) -> Mapping[str, Any]:
     """The message in a line. Some writers store it as text: as JSON, or as the content itself."""
     message = line.get("message")
     if isinstance(message, str):
-        inner = parse(message.encode(errors="surrogatepass"))
-        return {"content": message} if inner is None else inner
+        inner, torn = read_line(message.encode(errors="surrogatepass"))
+        return {"content": message} if torn or len(inner) != 1 else inner[0]
     return message if isinstance(message, dict) else {}
 
 
@@ -106,8 +92,4 @@ def _without_none(message: Message) -> Message:
 
 
 def _text(value: Any) -> str:
-    return value if isinstance(value, str) else stdlib.dumps(value, ensure_ascii=False, separators=(",", ":"))
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from persist.db.files.paths import check_path, typed
-from persist.sessionlog.messages import messages_of, parse
+from persist.sessionlog.messages import messages_of
+from persist.sessionlog.records import read_line
 from persist.sessionlog.schemas import LogMessage
 from persist.sessionlog.timestamps import instant_of, iso
 
@@ -36,8 +37,7 @@ def _messages(path: Path) -> Iterator[LogMessage]:
     try:
         with open(path, "rb") as file:
             for line in file:  # lines of bytes end only at \n; lines of text would also end at \r
-                entry = parse(line)
-                if entry is not None:
+                for entry in read_line(line).records:
                     for message in messages_of(entry):
                         yield LogMessage(index, message)
                         index += 1

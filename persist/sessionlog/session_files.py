@@ -19,6 +19,7 @@ from persist.errors import Conflict, InvalidValue
 from persist.quoting import named
 from persist.sessionlog.listing import find_session_log
 from persist.sessionlog.paths import SUFFIX, session_log_path
+from persist.sessionlog.records import read_line
 
 Entry = dict[str, Any]
 
@@ -54,9 +55,9 @@ def read_session_files(
     parts, skipped = {}, 0
     for subpath, path in paths.items():
         with files(path, _KIND), open(path, "rb") as file:
-            found = [_entry(line) for line in file if line.strip()]  # lines of bytes end only at \n
-        parts[subpath] = [entry for entry in found if entry is not None]
-        skipped += found.count(None)
+            found = [read_line(line, exact=True) for line in file]  # lines of bytes end only at \n
+        parts[subpath] = [entry for line in found for entry in line.records]
+        skipped += sum(line.torn for line in found)
         if subpath and (metadata := _metadata(path)) is not None:
             parts[subpath].append(metadata)
     return SessionFiles(info.project_slug, session_id, parts, skipped)
@@ -96,15 +97,6 @@ def write_session_files(home: str | os.PathLike[str], session: SessionFiles, *, 
     return list(contents)
 
 
-def _entry(line: bytes) -> Entry | None:
-    """The object of a line, exactly: with NaN, any integer, lone surrogate halves. None for any other line."""
-    try:
-        value = json.loads(line.decode())
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
-
-
 def _text(entry: Entry) -> str:
     """The JSON text of an entry: UTF-8 has no lone surrogate halves, so they are escaped."""
     text = json.dumps(entry, ensure_ascii=False, separators=(",", ":"))
@@ -115,10 +107,10 @@ def _metadata(log: Path) -> Entry | None:
     path = log.with_name(log.name.removesuffix(SUFFIX) + _METADATA_SUFFIX)
     with files(path, _KIND):
         try:
-            found = _entry(path.read_bytes())
+            found = read_line(path.read_bytes(), exact=True).records
         except FileNotFoundError:
             return None
-    return None if found is None else {**found, "type": METADATA}
+    return {**found[0], "type": METADATA} if len(found) == 1 else None
 
 
 def _logs_below(folder: Path) -> Iterator[Path]:

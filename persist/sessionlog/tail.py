@@ -9,7 +9,7 @@ from typing import Any
 
 from persist.db.files.paths import check_path, typed
 from persist.errors import InvalidValue
-from persist.sessionlog.messages import parse
+from persist.sessionlog.records import read_line
 from persist.sessionlog.schemas import LogMessage
 
 Stop = threading.Event | Callable[[], bool]
@@ -24,8 +24,9 @@ def tail_session_log(
     """Batches of stored lines: first the existing ones, then appended ones, checking the file every `poll` seconds.
 
     `index` counts the file's lines from 0, blank and broken ones included. `since_index` is the first line to yield; to resume,
-    pass the last index plus 1. Lines without a JSON object are skipped. A line is yielded once its line break is written. A
-    long file comes in several batches. A batch may be empty: the first one, or after growth without a complete line.
+    pass the last index plus 1. Lines without a JSON object are skipped, and the objects of one line have one index. A line is
+    yielded once its line break is written. A long file comes in several batches. A batch may be empty: the first one, or after
+    growth without a complete line.
 
     A missing file is waited for. If the file gets shorter or is replaced, it is read again from index 0. When `stop` is set or
     returns True, lines written until then are still yielded, then the iteration ends. Without `stop` it never ends by itself.
@@ -112,9 +113,7 @@ class _FollowedFile:
                 line = bytes(self._unfinished) + line
                 self._unfinished.clear()
             if self._index >= self._since:
-                entry = parse(line)
-                if entry is not None:
-                    found.append(LogMessage(self._index, entry))
+                found += [LogMessage(self._index, entry) for entry in read_line(line).records]
             self._index += 1
         self._unfinished += unfinished
         return found

@@ -235,13 +235,13 @@ class AsyncStore(AsyncDomains):
 
     def step(self, run: "WorkflowRun | Lease | str", key: str, input: Json = None, *, retry: bool = False) -> "steps.AsyncStep":
         """See Store.step."""
-        return steps.AsyncStep(self.workflows.effects, run, key, input, retry)
+        return steps.AsyncStep(self._runtime, self.workflows.effects, run, key, input, retry)
 
     def phase(
         self, run: "WorkflowRun | Lease | str", name: str, *, trigger_type: str = "worker"
     ) -> "phase_blocks.AsyncPhaseBlock":
         """See Store.phase."""
-        return phase_blocks.AsyncPhaseBlock(self.workflows.phases, run, name, trigger_type)
+        return phase_blocks.AsyncPhaseBlock(self._runtime, self.workflows.phases, run, name, trigger_type)
 
     def record(
         self,

@@ -291,11 +291,11 @@ class Store(FileOwner, Domains[Sync]):
 
     def step(self, run: "WorkflowRun | Lease | str", key: str, input: Json = None, *, retry: bool = False) -> "steps.Step":
         """Return a context manager around one side effect of a run, which happens once however often the run is restarted."""
-        return steps.Step(self.workflows.effects, run, key, input, retry)
+        return steps.Step(self.runtime, self.workflows.effects, run, key, input, retry)
 
     def phase(self, run: "WorkflowRun | Lease | str", name: str, *, trigger_type: str = "worker") -> "phase_blocks.PhaseBlock":
         """Return a context manager around one phase of a run, which succeeds once however often the run is restarted."""
-        return phase_blocks.PhaseBlock(self.workflows.phases, run, name, trigger_type)
+        return phase_blocks.PhaseBlock(self.runtime, self.workflows.phases, run, name, trigger_type)
 
     # -- recorders
 

@@ -3,8 +3,7 @@
 from datetime import datetime, timedelta
 
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.db.values.clock import as_utc
-from persist.errors import InvalidValue
+from persist.db.values.clock import as_utc, instant_after
 
 _SECOND = timedelta(seconds=1)
 
@@ -22,12 +21,4 @@ def second_or_now(work: UnitOfWork, path: str, value: datetime | None) -> dateti
 def next_second(path: str, value: object) -> datetime:
     """An instant rounded up to its second: the equivalent bound for instants stored in whole seconds."""
     at = as_utc(path, value)
-    return at if not at.microsecond else later(path, at.replace(microsecond=0), _SECOND)
-
-
-def later(path: str, at: datetime, span: timedelta) -> datetime:
-    """`at` plus `span`. Raises InvalidValue beyond the last instant of a datetime."""
-    try:
-        return at + span
-    except OverflowError:
-        raise InvalidValue(path, "so late an instant cannot be kept.") from None
+    return at if not at.microsecond else instant_after(path, at.replace(microsecond=0), _SECOND)

@@ -13,10 +13,10 @@ from persist.db.transactions.own_scope import public_scope, resolve_scope
 from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_flag, optional_label
-from persist.db.values.clock import EPOCH, as_utc
+from persist.db.values.clock import EPOCH, as_utc, instant_after
 from persist.db.values.frozen import construct
 from persist.db.values.pages import check_limit
-from persist.telemetry.instants import later, second, second_or_now
+from persist.telemetry.instants import second, second_or_now
 from persist.telemetry.link_refresh import AFTER_ERROR, refresh_interval
 from persist.telemetry.link_urls import Link, canonical_url, parse_link
 from persist.telemetry.models import links
@@ -81,7 +81,7 @@ class GithubLinks(Repository[F]):
             "review_state": optional_label("review_state", review_state),
         }
         is_draft = None if pr_is_draft is None else check_flag("pr_is_draft", pr_is_draft)
-        due = later("fetched_at", at, refresh_interval(link.kind, **states))
+        due = instant_after("fetched_at", at, refresh_interval(link.kind, **states))
         found = {**states, "pr_is_draft": is_draft, "fetched_at": at, "refresh_after": due, "last_error": None}
         return self._store(_FETCHED, link, instance_id, found)
 
@@ -93,7 +93,7 @@ class GithubLinks(Repository[F]):
         """
         work = self._work
         link, text = parse_link("url", work.label("url", url)), work.body("error", error)
-        due = later("at", second_or_now(work, "at", at), AFTER_ERROR)
+        due = instant_after("at", second_or_now(work, "at", at), AFTER_ERROR)
         unknown = dict.fromkeys(("issue_state", "pr_state", "build_state", "review_state", "pr_is_draft"))
         found = {**unknown, "fetched_at": EPOCH, "refresh_after": due, "last_error": text}
         return self._store(_FAILED, link, instance_id, found)

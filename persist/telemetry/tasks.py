@@ -24,7 +24,7 @@ from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import is_unreadable
 from persist.db.values.arguments import check_choice, check_count, check_list, check_timedelta, optional_count
-from persist.db.values.clock import instant_after
+from persist.db.values.clock import instant_after, instant_before
 from persist.db.values.frozen import construct
 from persist.db.values.json import Json
 from persist.db.values.pages import PagedList
@@ -259,11 +259,7 @@ class Tasks(Repository[F]):
         """Delete tasks completed longer than `older_than` ago; the number deleted. Their sources may discover them again."""
         work = self._work
         owner = resolve_scope(work, "workspace_id", workspace_id)
-        span = check_timedelta("older_than", older_than)
-        try:
-            before = work.now() - span
-        except OverflowError:
-            return 0  # nothing is as old as that
+        before = instant_before(work.now(), check_timedelta("older_than", older_than))
         with work.batch(last=True) as batch:
             deleted = batch.run(_PURGE, owner=owner, before=before)
         return deleted.result

@@ -8,7 +8,9 @@ step.result = post_comment()
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
-from persist.errors import EffectUnknown
+from persist.db.transactions.runtime import Runtime
+from persist.db.values.json import encode
+from persist.errors import EffectUnknown, InvalidValue, PayloadTooLarge
 from persist.workflows.schemas import Effect, EffectState, Lease, WorkflowRun
 
 if TYPE_CHECKING:
@@ -27,33 +29,54 @@ class _Step:
     Conflict, LeaseLost and NotFound as `effects.begin` does.
     """
 
-    def __init__(self, run: "WorkflowRun | Lease | str", key: str, input: "Json", retry: bool) -> None:
+    def __init__(self, runtime: Runtime, run: "WorkflowRun | Lease | str", key: str, input: "Json", retry: bool) -> None:
+        self._runtime = runtime
         self._lease = run if isinstance(run, Lease) else None
         self.run_id: str = run.run_id if isinstance(run, Lease) else run.id if isinstance(run, WorkflowRun) else run
         self.key, self._input = key, input
         self._retry: Literal["failed", "unknown"] = "unknown" if retry else "failed"
         self.due = False
         """Whether the effect is to be done now; otherwise `result` is what it returned before."""
-        self.result: Any = None
-        """What the effect returns, any JSON value: set it inside the block. It is stored when the block ends."""
+        self._result: Any = None
+        self._refused: Exception | None = None
         self._attempt = 0
+
+    @property
+    def result(self) -> Any:
+        """What the effect returns, any JSON value: set it inside the block. It is stored when the block ends.
+
+        Setting what is no JSON raises InvalidValue, and too much PayloadTooLarge. If the block ends with an exception then, the
+        effect is unknown and not failed: it may have happened.
+        """
+        return self._result
+
+    @result.setter
+    def result(self, value: Any) -> None:
+        try:
+            encode(value, "result", self._runtime.limits)
+        except (InvalidValue, PayloadTooLarge) as refused:
+            self._refused = refused
+            raise
+        self._result, self._refused = value, None
 
     def _begun(self, effect: Effect) -> None:
         if effect.state not in (EffectState.BEGUN, EffectState.DONE):  # another program may have left any word
             raise EffectUnknown(effect.run_id, effect.key, effect.attempts)
         self.due = effect.state == EffectState.BEGUN
         self._attempt = effect.attempts
-        self.result = effect.result
+        self._result = effect.result
 
 
 class Step(_Step):
     """See `Store.step`. An exception of the block is stored as the effect's failure.
 
-    A process that dies inside of the block, and an exception that is no Exception, leave the effect unknown.
+    A process that dies inside of the block, an exception that is no Exception, and a refused result leave the effect unknown.
     """
 
-    def __init__(self, effects: "Effects", run: "WorkflowRun | Lease | str", key: str, input: "Json", retry: bool) -> None:
-        super().__init__(run, key, input, retry)
+    def __init__(
+        self, runtime: Runtime, effects: "Effects", run: "WorkflowRun | Lease | str", key: str, input: "Json", retry: bool
+    ) -> None:
+        super().__init__(runtime, run, key, input, retry)
         self._effects = effects
 
     def __enter__(self) -> "Step":
@@ -65,15 +88,17 @@ class Step(_Step):
             return
         if error is None:
             self._effects.complete(self.run_id, self.key, self.result)
-        elif isinstance(error, Exception):
+        elif isinstance(error, Exception) and self._refused is None:
             self._effects.fail(self.run_id, self.key, told(error), attempt=self._attempt)
 
 
 class AsyncStep(_Step):
     """See Step."""
 
-    def __init__(self, effects: "Effects[Async]", run: "WorkflowRun | Lease | str", key: str, input: "Json", retry: bool) -> None:
-        super().__init__(run, key, input, retry)
+    def __init__(
+        self, runtime: Runtime, effects: "Effects[Async]", run: "WorkflowRun | Lease | str", key: str, input: "Json", retry: bool
+    ) -> None:
+        super().__init__(runtime, run, key, input, retry)
         self._effects = effects
 
     async def __aenter__(self) -> "AsyncStep":
@@ -85,7 +110,7 @@ class AsyncStep(_Step):
             return
         if error is None:
             await self._effects.complete(self.run_id, self.key, self.result)
-        elif isinstance(error, Exception):
+        elif isinstance(error, Exception) and self._refused is None:
             await self._effects.fail(self.run_id, self.key, told(error), attempt=self._attempt)
 
 

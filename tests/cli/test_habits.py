@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 
 from persist import Store
 from persist.cli import main
+from persist.cli.ages import to_age
 from persist.cli.database import place_of
 from persist.cli.root import COMMANDS
 from tests.cli.conftest import Command
@@ -36,6 +37,9 @@ LISTS: list[tuple[str, ...]] = [
     ("doctor",),
     ("conversations", "doctor", "--dry-run"),
 ]
+
+
+OTHERS = ("chat", "key", "--rate", "1", "--json")
 
 
 def run(*args: Any) -> Result:
@@ -74,6 +78,38 @@ def test_every_command_ls_is_in_that_test() -> None:
     """A new list is looked at, too; those of logs and of tenants need no database, and have tests of their own."""
     lists = {names for names, _ in every_command(main) if "ls" in names} - {("ls",), ("logs", "ls"), ("tenants", "ls")}
     assert lists <= {args[:2] for args in LISTS}
+
+
+LONGEST_AGES: list[tuple[str, ...]] = [
+    ("conversations", "doctor", "--hours"),
+    ("conversations", "prune", "--keep-days"),
+    ("events", "trim", "--older-than"),
+    ("limits", "set", "key", "--rate", "1", "--per"),
+    ("otel", "export", "--json", "--since"),
+    ("prune", "chat", "--older-than"),
+    ("usage", "--since"),
+    ("usage", "--until"),
+]
+
+
+def test_an_age_beyond_the_calendar_is_an_age(command: Command, database_url: str) -> None:
+    """Nothing is as old as that; no command ends with an error of the interpreter."""
+    Store.open(database_url).close()
+    for args in LONGEST_AGES:
+        result = command(*args, "999999999" if args[0] == "conversations" else "999999999d")
+        assert result.exception is None or isinstance(result.exception, SystemExit), (args, result.exception)
+        assert "OverflowError" not in result.output, (args, result.output)
+
+
+def test_every_command_with_an_age_is_in_that_test() -> None:
+    found = {
+        (*names, option)
+        for names, command in every_command(main)
+        for one in command.params
+        if one.callback is to_age or one.name in ("hours", "keep_days")
+        for option in one.opts
+    }
+    assert found == {(*(word for word in args[:-1] if word not in OTHERS), args[-1]) for args in LONGEST_AGES}
 
 
 def test_a_path_is_a_database(file: Path) -> None:

@@ -124,3 +124,23 @@ def test_instances_are_listed_with_their_status(command: Command, filled: str) -
     assert command("telemetry", "ls", "-q").stdout == "box-1\n"
     (entry,) = json.loads(command("telemetry", "ls", "--json").stdout)["items"]
     assert (entry["instance_id"], entry["new_status"], entry["is_oldest"]) == ("box-1", "busy", False)
+
+
+def test_chats_are_shown_with_their_owners_and_whether_they_run(command: Command, database_url: str) -> None:
+    with Store.open(database_url) as store:
+        create = store.chat.sessions.create
+        mine, others = create(agent="build", model={}, owner="maria\x1b"), create(agent="build", model={}, owner="ann")
+        with store.record(mine.id) as recorder:
+            recorder.feed({"type": "start"})
+            head, *rows = command("ls").stdout.splitlines()
+            assert head.split()[:3] == ["SESSION", "AGENT", "OWNER"]
+            by_id = {row.split()[0]: row for row in rows}
+            assert (by_id[mine.id].split()[2], "(running)" in by_id[mine.id]) == ("maria\\x1b", True)
+            assert (by_id[others.id].split()[2], "(running)" in by_id[others.id]) == ("ann", False)
+            found = {one["id"]: (one["owner"], one["running"]) for one in json.loads(command("ls", "--json").stdout)["items"]}
+            assert found == {mine.id: ("maria\x1b", True), others.id: ("ann", False)}
+            recorder.feed({"type": "finish"})
+    assert command("ls", "--owner", "ann", "-q").stdout.split() == [others.id]
+    assert command("ls", "--owner", "nobody").stderr == "No sessions.\n"
+    assert "(running)" not in command("ls").stdout
+    assert command("ls", "workflows", "--owner", "ann").exit_code == 2

@@ -161,3 +161,16 @@ def test_a_reader_that_leaves_is_no_error(start: Callable[..., subprocess.Popen[
     assert process.wait(30) == 1
     assert process.stderr is not None
     assert process.stderr.read() == "Seen up to 1; --after 1 goes on from there.\n"
+
+
+def test_from_now_on_and_of_some_types(command: Command, store: Store) -> None:
+    session = create(store)
+    say(store, session, "one")
+    for stream in ((), (session,)):
+        result = command("watch", *stream, "--now", "--timeout", "0")
+        assert (result.stdout, result.stderr) == ("", "Seen up to 2; --after 2 goes on from there.\n")
+    for types, numbers in {("message.*",): ["2"], ("session.created", "message.appended"): ["1", "2"], ("mess",): []}.items():
+        result = command("watch", *(word for one in types for word in ("--type", one)), "--timeout", "0")
+        assert [line[0] for line in lines(result)] == numbers
+        assert "--after 2 goes on" in result.stderr  # behind those of other types, too
+    assert command("watch", "--now", "--after", "1").exit_code == 2

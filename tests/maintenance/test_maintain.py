@@ -4,12 +4,15 @@ import json
 from collections import Counter
 from contextlib import ExitStack, closing
 from datetime import timedelta
+from inspect import Parameter, isfunction, signature
+from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import insert
 
-from persist import Store
+import persist.maintenance
+from persist import AsyncStore, Store
 from persist.chat.models import turns
 from persist.errors import InvalidValue, ReadOnlyTransaction, Unavailable
 from persist.maintenance import MaintenanceReport, maintain
@@ -173,3 +176,28 @@ def test_dry_run_is_a_flag(database_url: str) -> None:
 def test_an_in_memory_store_is_maintained_too() -> None:
     with Store.open("sqlite:///:memory:") as store:
         assert done(maintain(store)) == {}
+
+
+def test_every_function_takes_a_store_and_says_so_of_what_is_none(sqlite_url: str, tmp_path: Path) -> None:
+    """An AsyncStore is told what to do instead; each argument that is a store is looked at."""
+    functions = {name: getattr(persist.maintenance, name) for name in persist.maintenance.__all__}
+    asked = {
+        (name, one): function
+        for name, function in functions.items()
+        if isfunction(function)
+        for one, parameter in signature(function).parameters.items()
+        if parameter.annotation in (Store, "Store")
+    }
+    assert len(asked) == 18, asked.keys()
+    with Store.open(sqlite_url) as store:
+        given = {"store": store, "source": store, "target": store, "path": tmp_path / "new", "target_url": sqlite_url}
+        wrong: list[Any] = [AsyncStore.open(sqlite_url), None, sqlite_url]
+        for (name, one), function in asked.items():
+            needed = [two for two, found in signature(function).parameters.items() if found.default is Parameter.empty]
+            for bad in wrong:
+                with pytest.raises(InvalidValue, match=r"Store\.open") as refused:
+                    function(**{two: bad if two == one else given.get(two) for two in needed})
+                assert refused.value.path == one, name
+                assert type(bad).__name__ in str(refused.value)
+        with pytest.raises(InvalidValue):
+            persist.maintenance.doctor(wrong[0])  # by its place, too

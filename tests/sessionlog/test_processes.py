@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from persist.sessionlog import SessionLogWriter, read_session_log, session_log_path
-from persist.sessionlog.messages import parse
+from persist.sessionlog.records import read_line
 from tests.markdown import ROOT
 
 
@@ -49,7 +49,7 @@ def test_a_killed_writer_costs_at_most_its_last_line(home: Path) -> None:
         assert len(before) >= size + 100_000
         SessionLogWriter(home, "-x", initial_prompt=f"after {round}", strict=True).finalize_with_fallback("s1")
         assert path.read_bytes().startswith(before)
-        whole = sum(parse(line) is not None for line in before.split(b"\n"))
+        whole = sum(len(read_line(line).records) for line in before.split(b"\n"))
         said = [entry.msg["content"] for entry in read_session_log(path)]
         assert said.count(f"after {round}") == 1
         assert len(said) == whole + 1 - round  # the result line of each round says nothing

@@ -139,18 +139,14 @@ def test_a_message_may_be_text_itself() -> None:
         b"null",
         b'["role"]',
         b'"role"',
-        b'{"role":"user","content":NaN}',
-        b'{"role":"user","content":Infinity}',
         b'{"role":"user","content":"\xff"}',
         b'{"role":"user","content":"\xed\xa0\xbd"}',
-        b'\xef\xbb\xbf{"role":"user"}',
-        b'{"role":"user"}{"role":"user"}',
         b"{'role':'user'}",
         b"[" * 100_000,
         b'{"a":' * 5000 + b"1" + b"}" * 5000,
         b"\x00" * 4096,
     ],
-    ids=range(19),
+    ids=range(15),
 )
 def test_bad_lines_are_passed_over(path: Path, bad: bytes) -> None:
     good = b'{"role":"user","content":"%d"}'

@@ -307,8 +307,6 @@ class ChatMessages(Repository[F]):
         work = self._work
         if session_id is not None:
             work.label("session_id", session_id)
-        if not isinstance(idle, timedelta):
-            raise InvalidValue("idle", "expected a timedelta.")
         return repair.repair(work, session_id, idle=idle, human_input_tools=_names("human_input_tools", human_input_tools))
 
 

@@ -16,6 +16,8 @@ from persist.chat.storage.stored_json import stored_part
 from persist.db.expressions.json_text import stored_text
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.values.arguments import check_timedelta
+from persist.db.values.clock import instant_before
 from persist.errors import NotFound, UnreadableRow
 
 log = logging.getLogger("persist")
@@ -39,9 +41,10 @@ def repair(work: UnitOfWork, session_id: str | None, *, idle: timedelta, human_i
     The text of a given session is folded.
     """
     now = work.now()
+    before = instant_before(now, check_timedelta("idle", idle))
     alive: dict[str, bool] = {}
     if session_id is None:
-        found = [row for row in work.rows(_OF_ALL) if _is_idle(work, row, now - idle)]
+        found = [row for row in work.rows(_OF_ALL) if _is_idle(work, row, before)]
     else:
         with work.batch() as batch:
             exists = batch.row(_EXISTS, row_id=session_id)

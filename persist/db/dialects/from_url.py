@@ -10,6 +10,7 @@ from sqlalchemy.exc import ArgumentError
 
 from persist.db.connections.host_connections import check_connection, check_engine
 from persist.db.dialects.interface import Dialect
+from persist.db.dialects.postgres.urls import check_options, is_server, server_url
 from persist.db.dialects.tenant_servers import TenantServer
 from persist.db.files.paths import check_path
 from persist.errors import InvalidValue, NotFound, UnsupportedEngine
@@ -26,7 +27,6 @@ with lazy_modules(globals()):
 
 _EXPECTED = 'expected sqlite:///path/to/file.db or postgresql://host/database, or a Path, as in Store.open(Path("state.db")).'
 _SQLITE = {"sqlite", "sqlite+pysqlite"}
-_POSTGRES = {"postgres", "postgresql", "postgresql+psycopg"}
 
 
 def dialect_for(
@@ -43,8 +43,8 @@ def dialect_for(
         raise InvalidValue("url", _EXPECTED)
     if parsed.drivername in _SQLITE:
         return sqlite.sqlite_dialect(_file(parsed), settings, read_only=read_only)
-    if parsed.drivername in _POSTGRES:
-        _check_host("url", parsed)
+    if is_server(parsed):
+        _check_server("url", parsed)
         return postgres.postgres_dialect(
             parsed, check_schema(schema or settings.schema_name), pooler=pooler or settings.pooler, read_only=read_only
         )
@@ -54,14 +54,15 @@ def dialect_for(
 def check_listen_url(url: str) -> None:
     """Raise InvalidValue unless the URL is that of a Postgres server, which supports LISTEN."""
     parsed = _parsed(url)
-    if parsed is None or parsed.drivername not in _POSTGRES:
+    if parsed is None or not is_server(parsed):
         raise InvalidValue("listen_url", "expected postgresql://host/database.")
-    _check_host("listen_url", parsed)
+    _check_server("listen_url", parsed)
 
 
-def _check_host(name: str, url: URL) -> None:
+def _check_server(name: str, url: URL) -> None:
     if "@" in (url.host or ""):  # part of a password with an @, which an error about the host would reveal
         raise InvalidValue(name, "an @ in a password must be percent-encoded, as %40.")
+    check_options(name, url)
 
 
 def _parsed(url: str | PathLike[str]) -> URL | None:
@@ -75,7 +76,7 @@ def _parsed_url(url: str | URL) -> URL | None:
     if "\0" in str(url) or "%00" in str(url):  # drivers in C ignore everything after a NUL
         return None
     try:
-        return make_url(url)
+        return server_url(url) if is_server(url) else make_url(url)
     except (ArgumentError, ValueError, AttributeError):
         return None
 
@@ -99,8 +100,8 @@ def _file(url: URL) -> Path | None:
 def tenant_server(url: str | PathLike[str], settings: "Settings", *, pooler: str | None = None) -> TenantServer:
     """Create the server of many tenants for `sqlite:///folder` or a path, which must exist, or `postgresql://…`."""
     parsed = _parsed(url)
-    if parsed is not None and parsed.drivername in _POSTGRES:
-        _check_host("url", parsed)
+    if parsed is not None and is_server(parsed):
+        _check_server("url", parsed)
         return postgres_tenants.PostgresTenants(parsed, pooler=pooler or settings.pooler)
     if parsed is None or parsed.drivername not in _SQLITE:
         raise InvalidValue("url", "expected sqlite:///path/to/folder, its Path or postgresql://host/database.")

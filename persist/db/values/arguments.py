@@ -82,9 +82,14 @@ def optional_count(path: str, value: object) -> int | None:
     return None if value is None else check_count(path, value)
 
 
+def check_amount(path: str, value: object) -> float:
+    """A finite number from 0."""
+    return _amount(path, value, sys.float_info.max)
+
+
 def optional_amount(path: str, value: object) -> float | None:
     """A finite number from 0, or None."""
-    return None if value is None else _amount(path, value, sys.float_info.max)
+    return None if value is None else check_amount(path, value)
 
 
 def check_cost(path: str, value: object) -> float:

@@ -154,6 +154,14 @@ def from_iso(value: Any, like: str) -> datetime:
         raise InvalidValue("instant", f"{shown(value)} is stored, which is not like '{like}'.") from None
 
 
+def instant_before(now: datetime, span: timedelta) -> datetime:
+    """The instant that long before that time, or the first one of the calendar: nothing is older than that."""
+    try:
+        return now - span
+    except OverflowError:
+        return datetime.min.replace(tzinfo=UTC)
+
+
 def instant_after(path: str, now: datetime, span: timedelta) -> datetime:
     """The instant after that time, given as the argument `path`. Raises InvalidValue if it is not in the calendar."""
     try:

@@ -1,8 +1,9 @@
 """Computes the wait before a retry. Pure."""
 
+import sys
 from enum import StrEnum
 
-from persist.db.values.arguments import check_choice
+from persist.db.values.arguments import check_amount, check_choice
 from persist.errors import InvalidValue
 
 
@@ -19,6 +20,7 @@ def retry_delay(backoff: str | None, attempt: int, *, base: float = 1.0) -> floa
     kind = check_choice("backoff", Backoff.NONE if backoff is None else backoff, Backoff)
     if type(attempt) is not int or attempt < 1:
         raise InvalidValue("attempt", "expected a whole number, 1 or more.")
+    base = check_amount("base", base)
     if kind is Backoff.NONE:
         return 0.0
-    return base if kind is Backoff.LINEAR else base * float(2 ** min(attempt - 1, 30))
+    return base if kind is Backoff.LINEAR else min(base * 2.0 ** min(attempt - 1, 30), sys.float_info.max)

@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,6 +18,7 @@ from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import error_of, is_unreadable
 from persist.db.values.arguments import check_choice, check_count, check_timedelta, optional_label
+from persist.db.values.clock import instant_after
 from persist.db.values.escaping import has_half
 from persist.db.values.frozen import construct
 from persist.errors import Conflict, InvalidValue, NotFound
@@ -111,7 +112,7 @@ class Subagents(Repository[F]):
             "isolation": kind,
             "agent_name": name,
             "created_at": now,
-            "expires_at": None if token is None else _after(now, lasts),
+            "expires_at": None if token is None else instant_after("expires_in", now, lasts),
             "ended_at": None,
         }
         hashed = None if token is None else sha256(token.encode()).hexdigest()
@@ -232,13 +233,6 @@ def _readable(work: UnitOfWork, row: Row) -> Agent:
         if is_unreadable(cell):
             raise error_of(cell)
     return agent_value(work, row)
-
-
-def _after(now: datetime, lasts: timedelta) -> datetime:
-    try:
-        return now + lasts
-    except OverflowError:
-        raise InvalidValue("expires_in", "the token would end after the year 9999.") from None
 
 
 def _reported(report: Any) -> TakenIn:

@@ -1,13 +1,16 @@
 """Ending an execution: which columns a call replaces, and which keep their values."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypedDict
 
 from sqlalchemy import bindparam, func, select, update
 
 from persist.db.statements.prepared import Statement, param
+from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_flag, optional_cost, optional_count, optional_label
+from persist.db.values.json import Json, encode
+from persist.errors import InvalidValue
 from persist.usage.schemas import Source
 from persist.usage.writing import MOST, Call, keyed, micros, window_of, write
 from persist.workflows.models import executions, runs
@@ -59,10 +62,35 @@ def end_values(work: UnitOfWork, *, success: bool, error: str | None, **totals: 
         "success": check_flag("success", success),
         "error": None if error is None else work.body("error", error),
     }
-    for name, value in totals.items():
-        if value is not None:
-            given[name] = work.json(name, value) if name == "extension_status" else _CHECKS.get(name, optional_count)(name, value)
+    given |= {name: check_total(work.runtime, name, value) for name, value in totals.items() if value is not None}
     return {"at": work.now(), **{f"set_{name}": value for name, value in given.items()}}
+
+
+class Totals(TypedDict, total=False):
+    """What an execution used and how it went: `executions.finish` and `phases.finish` say more."""
+
+    turns: int | None
+    duration_ms: int | None
+    cost_usd: float | None
+    input_tokens: int | None
+    output_tokens: int | None
+    cache_creation_input_tokens: int | None
+    cache_read_input_tokens: int | None
+    api_duration_ms: int | None
+    session_id: str | None
+    stop_reason: str | None
+    extension_status: Json
+    model: str | None
+    provider: str | None
+
+
+def check_total(runtime: Runtime, name: str, value: Any) -> Any:
+    """The value as it is stored. Raises InvalidValue for a name that is none of Totals, and for a value of another kind."""
+    if name not in Totals.__annotations__:
+        raise InvalidValue(name, f"no execution has that; it has {', '.join(Totals.__annotations__)}.")
+    if name == "extension_status":
+        return encode(value, name, runtime.limits)
+    return _CHECKS.get(name, optional_count)(name, value)
 
 
 def count_usage(work: UnitOfWork, execution_id: str, model: str, values: dict[str, Any], *, provider: str | None) -> None:
@@ -102,4 +130,6 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "cost_usd": optional_cost,
     "session_id": optional_label,
     "stop_reason": optional_label,
+    "model": optional_label,
+    "provider": optional_label,
 }

@@ -1,9 +1,11 @@
 """Phases: what a worker writes when it begins one, and when it is done or has failed, each in one transaction."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from persist.db.transactions.repository import F, Repository, writes
-from persist.db.values.json import Json
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.values.json import Json, plain_object
 from persist.errors import Conflict, InvalidValue, NotFound
 from persist.workflows.schemas import Lease, Phase, WorkflowRun
 from persist.workflows.storage.execution_ends import FINISH, SET_OUTPUT, count_usage, end_values
@@ -89,26 +91,30 @@ class Phases(Repository[F]):
             stop_reason=stop_reason,
             extension_status=extension_status,
         )
-        run = progress.append_phase(work, phase.run_id, phase.name, {**(entry or {}), "execution": execution_id}, lease)
+        item: Json = {**plain_object(entry, "entry"), "execution": execution_id}
+        run = progress.append_phase(work, phase.run_id, phase.name, item, lease)
         if model is not None:
             count_usage(work, execution_id, model, values, provider=provider)
-        with work.batch(last=True) as batch:
-            ended = batch.run(FINISH, row_id=execution_id, **values)
-            if text is not None:
-                batch.run(SET_OUTPUT, row_id=execution_id, value=text)
-        _check_found(ended.result, execution_id)
+        _end(work, execution_id, values, text)
         return run
 
     @writes
-    def fail(self, phase: Phase, error: str, *, lease: Lease | None = None) -> None:
-        """Store that the phase failed: it is due when it is begun again. Raises as `finish` does."""
+    def fail(self, phase: Phase, error: str, *, output: str | None = None, lease: Lease | None = None) -> None:
+        """Store that the phase failed, and what text it had made: it is due when it is begun again. Raises as `finish` does."""
         work = self._work
         execution_id = _begun(phase)
+        text = None if output is None else work.body("output", output)
         values = end_values(work, success=False, error=work.body("error", error))
         _check_found(hold_run_of(work, phase.run_id, lease), execution_id)
-        with work.batch(last=True) as batch:
-            ended = batch.run(FINISH, row_id=execution_id, **values)
-        _check_found(ended.result, execution_id)
+        _end(work, execution_id, values, text)
+
+
+def _end(work: UnitOfWork, execution_id: str, values: dict[str, Any], text: str | None) -> None:
+    with work.batch(last=True) as batch:
+        ended = batch.run(FINISH, row_id=execution_id, **values)
+        if text is not None:
+            batch.run(SET_OUTPUT, row_id=execution_id, value=text)
+    _check_found(ended.result, execution_id)
 
 
 def _begun(phase: object) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from persist.errors import Conflict, EffectUnknown, InvalidValue, LeaseLost, NotFound
+from persist.errors import Conflict, EffectUnknown, InvalidValue, LeaseLost, NotFound, PayloadTooLarge
 from tests.async_portal import Portal
 from tests.contract.conftest import Raw
 from tests.contract.faces import every_way, in_one_way
@@ -207,3 +207,21 @@ def test_an_exception_without_a_readable_message_is_a_failure_too(store: Any, po
     with pytest.raises(UnspeakableError), Around(store.step(run.id, "k"), portal):
         raise UnspeakableError
     assert store.workflows.effects.get(run.id, "k").error == "UnspeakableError: its message cannot be read"
+
+
+@every_way
+def test_a_result_is_checked_where_it_is_set(store: Any, portal: Portal) -> None:
+    """Another result may be set then; without one the effect is unknown: it has happened, so that it is not done again."""
+    run = make(store)
+    with Around(store.step(run, "mended"), portal) as step:
+        for bad in (object(), {1: 2}, float("nan"), "x" * 30_000_000):
+            with pytest.raises((InvalidValue, PayloadTooLarge)):
+                step.result = bad
+        assert step.result is None
+        step.result = {"url": "x"}
+    with Around(store.step(run, "mended"), portal) as step:
+        assert (step.due, step.result) == (False, {"url": "x"})
+    with pytest.raises(InvalidValue), Around(store.step(run, "posted"), portal) as step:
+        step.result = object()
+    with pytest.raises(EffectUnknown), Around(store.step(run, "posted"), portal):
+        pass

@@ -1,5 +1,6 @@
 """`workflows.phases` and `store.phase`: a phase of a run that is done once, in two transactions."""
 
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -228,4 +229,54 @@ def test_a_block_that_was_interrupted_leaves_the_phase_to_the_next_claim(store: 
     newer = claim(store, "w2")
     assert newer is not None
     with Around(store.phase(newer, "plan"), portal) as phase:
+        assert phase.due
+
+
+@every_way
+def test_what_a_block_leaves_is_checked_where_it_is_said(store: Any, portal: Portal) -> None:
+    """A typing error is told at once, not after the hour of work that it would cost."""
+    run = make(store)
+    bad = [
+        ("input_token", 5),
+        ("input_tokens", 1.5),
+        ("cost_usd", Decimal("0.5")),
+        ("cost_usd", -1),
+        ("turns", "3"),
+        ("session_id", 5),
+        ("model", {}),
+        ("extension_status", object()),
+        ("output", "a keyword of finish that is no total"),
+    ]
+    with Around(store.phase(run, "plan"), portal) as phase:
+        phase.use(input_tokens=7)
+        for name, value in bad:
+            with pytest.raises(InvalidValue) as refused:
+                phase.use(**{"turns": 9, name: value})
+            assert refused.value.path.startswith(name)
+        for output in ({"a": 1}, b"text", 5):
+            with pytest.raises(InvalidValue):
+                phase.output = output
+        with pytest.raises(PayloadTooLarge):
+            phase.output = "x" * (64 * 2**20 + 1)
+        phase.output = "the plan"
+    (execution,) = executions(store, run.id)
+    assert (execution.outcome, execution.input_tokens, execution.turns) == (Outcome.SUCCEEDED, 7, None)
+    with store.read() as tx:
+        assert tx.workflows.executions.output_text(execution.id) == "the plan"
+
+
+@every_way
+@pytest.mark.parametrize("entry", [{"files": object()}, 5, {"text": "x" * 20_000_000}], ids=["no JSON", "no object", "too large"])
+def test_a_refused_end_fails_the_execution_and_keeps_its_output(store: Any, portal: Portal, entry: Any) -> None:
+    lease = held(store)
+    with pytest.raises((InvalidValue, PayloadTooLarge)) as refused, Around(store.phase(lease, "plan"), portal) as phase:  # noqa: PT012
+        phase.output = "an hour's work"
+        phase.entry = entry
+    (execution,) = executions(store, lease.run_id)
+    assert execution.outcome == Outcome.FAILED
+    assert execution.error.startswith(type(refused.value).__name__)
+    with store.read() as tx:
+        assert tx.workflows.executions.output_text(execution.id) == "an hour's work"
+        assert tx.workflows.executions.consecutive_failures(execution.skill) == 1
+    with Around(store.phase(lease, "plan"), portal) as phase:
         assert phase.due

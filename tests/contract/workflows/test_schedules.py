@@ -81,6 +81,17 @@ def test_a_run_is_queued_when_it_is_time(store: Any, clock: Any) -> None:
     assert lease.run_id == run.id
 
 
+def test_in_the_hour_that_comes_twice_nothing_is_queued_that_is_over(store: Any, clock: Any) -> None:
+    """On 25 October 2026 it was half past two in Berlin at 0:30 and at 1:30 UTC."""
+    clock.set(datetime(2026, 10, 25, 1, 10, tzinfo=UTC))
+    made = schedules(store, "set", "nightly", workflow_name="build", cron="30 2 * * *", timezone="Europe/Berlin")
+    tomorrow = datetime(2026, 10, 26, 1, 30, tzinfo=UTC)
+    assert made.next_fire_at == tomorrow
+    assert fired(store) == fired(store, tomorrow - timedelta(milliseconds=1)) == []
+    clock.set(tomorrow)
+    assert fired(store) == [tomorrow]
+
+
 def test_the_last_of_thousands_of_missed_fires_is_caught_up_on(store: Any, clock: Any) -> None:
     clock.set(datetime(2026, 1, 5, tzinfo=UTC) - HOUR)  # an hour before a Monday
     schedules(store, "set", "mondays", workflow_name="build", cron="* * * * 1", catch_up="one")

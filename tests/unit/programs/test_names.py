@@ -1,6 +1,9 @@
 """Names of runs, of anonymous values, of imports and of attachments; waits between retries."""
 
+import math
+import sys
 from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -8,7 +11,10 @@ from hypothesis import strategies as st
 
 from persist.errors import InvalidValue
 from persist.programs import names, retry_delay
+from persist.workflows import backoff as wait_of
+from tests.cases import each
 
+MICROSECOND = timedelta(microseconds=1)
 LABELS = st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]), min_size=1, max_size=300)
 
 
@@ -122,9 +128,42 @@ def test_other_paths_are_not_the_librarys(path: str) -> None:
 def test_waits_before_retries(backoff: str | None, seconds: list[int]) -> None:
     assert [retry_delay(backoff, attempt) for attempt in (1, 2, 3, 4)] == seconds
     assert retry_delay(backoff, 3, base=0.5) == seconds[2] / 2
+    assert math.isfinite(retry_delay(backoff, 10**400, base=sys.float_info.max))
 
 
-@pytest.mark.parametrize(("backoff", "attempt"), [("fast", 1), ("linear", 0), ("linear", True)])
-def test_other_waits_are_refused(backoff: str, attempt: int) -> None:
+@pytest.mark.parametrize(
+    ("backoff", "attempt", "base"),
+    [
+        ("fast", 1, 1),
+        ("linear", 0, 1),
+        ("linear", True, 1),
+        *(("linear", 1, base) for base in (-1, math.inf, math.nan, "1", None)),
+    ],
+)
+def test_other_waits_are_refused(backoff: str, attempt: int, base: Any) -> None:
     with pytest.raises(InvalidValue):
-        retry_delay(backoff, attempt)
+        retry_delay(backoff, attempt, base=base)
+
+
+@each(
+    ("first", "longest"),
+    [
+        *((first, first * 300) for first in (timedelta(microseconds=1), timedelta(seconds=1), timedelta(days=1))),
+        (timedelta(seconds=1), timedelta.max),
+        (timedelta.max, timedelta(minutes=5)),
+        (timedelta.max, timedelta.max),
+        (timedelta(0), timedelta.max),
+    ],
+)
+def test_waits_grow_up_to_the_longest_one(first: timedelta, longest: timedelta) -> None:
+    for attempt in (*range(200), 2**63, 10**400):
+        doubled = (first // MICROSECOND) * 2 ** min(max(attempt, 1) - 1, 200)
+        exact = timedelta(microseconds=min(doubled, longest // MICROSECOND))
+        assert exact * 0.75 <= wait_of(attempt, first=first, longest=longest) <= exact, attempt
+
+
+def test_a_wait_is_not_negative() -> None:
+    for name in ("first", "longest"):
+        with pytest.raises(InvalidValue) as refused:
+            wait_of(1, **{name: timedelta(seconds=-1)})
+        assert refused.value.path == name

@@ -16,24 +16,16 @@ from persist.db.dialects.postgres.shared_pool import NO_SCHEMA, SharedEventLog, 
 from persist.db.dialects.postgres.tables import PostgresTables
 from persist.db.dialects.postgres.timeouts import connection_timeouts
 from persist.db.dialects.postgres.transactions import PostgresTransactions
+from persist.db.dialects.postgres.urls import driver
 from persist.db.values.key_order import from_jsonb
-from persist.errors import UnsupportedEngine
 
 
 def postgres_dialect(url: URL, schema: str, *, pooler: str | None = None, read_only: bool = False) -> Dialect:
     """Create the dialect of a Postgres database, reached directly or through a transaction-mode pooler."""
-    psycopg, pooled = _driver(), pooler == "transaction"
+    psycopg, pooled = driver(), pooler == "transaction"
     engine = _engine(url)
     connections = PostgresConnections(psycopg, engine, schema, owned=True, pooled=pooled)
     return _dialect(psycopg, connections, PostgresEventLog(engine, schema, pooled=pooled), schema, read_only=read_only)
-
-
-def _driver() -> Any:
-    try:
-        import psycopg
-    except ImportError as error:
-        raise UnsupportedEngine("postgresql", "install agent-persist[postgres] for the psycopg driver.") from error
-    return psycopg
 
 
 def _engine(url: URL) -> Engine:
@@ -47,7 +39,7 @@ def _engine(url: URL) -> Engine:
 
 def shared_pool(url: URL, *, pooler: str | None = None, listen_url: str | None = None) -> SharedPool:
     """Create the pool of connections for the stores of many schemas of a database, without connecting."""
-    psycopg, pooled = _driver(), pooler == "transaction"
+    psycopg, pooled = driver(), pooler == "transaction"
     engine = _engine(url)
     connections = PostgresConnections(psycopg, engine, NO_SCHEMA, owned=True, pooled=pooled)
     return SharedPool(psycopg, _dialect(psycopg, connections, PostgresEventLog(engine, NO_SCHEMA, pooled=pooled), NO_SCHEMA))

@@ -4,10 +4,11 @@ import logging
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from sqlalchemy import Engine, make_url
+from sqlalchemy import Engine
 
 from persist.db.dialects.event_log import EVENTS, EventLogSupport, Notify
 from persist.db.dialects.postgres.timeouts import connection_timeouts
+from persist.db.dialects.postgres.urls import server_url
 from persist.db.dialects.postgres.wakeups import Notices, channel, notify
 from persist.db.dialects.wakeups import Polling, Wakeups
 
@@ -37,6 +38,6 @@ class PostgresEventLog(EventLogSupport):
                     " give listen_url to be told at once"
                 )
             return Polling()
-        url = self._engine.url if listen_url is None else make_url(listen_url)
+        url = self._engine.url if listen_url is None else server_url(listen_url)
         _, parameters = self._engine.dialect.create_connect_args(url)  # several hosts are joined as libpq expects
         return Notices({**connection_timeouts(url), **parameters}, channel(self._schema, topic))

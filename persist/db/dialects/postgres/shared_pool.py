@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakSet
 
-from sqlalchemy import Connection, Engine, Text, func, literal_column, make_url
+from sqlalchemy import Connection, Engine, Text, func, literal_column
 
 from persist.db.concurrency.fork_count import in_each_child
 from persist.db.dialects.connections import Pinned
@@ -19,6 +19,7 @@ from persist.db.dialects.postgres.connections import PostgresConnections
 from persist.db.dialects.postgres.event_log import PostgresEventLog
 from persist.db.dialects.postgres.shared_listener import Heard, SharedListener
 from persist.db.dialects.postgres.timeouts import connection_timeouts
+from persist.db.dialects.postgres.urls import server_url
 from persist.db.dialects.postgres.wakeups import channel
 from persist.db.dialects.wakeups import Wakeups
 from persist.db.schema.base import SCHEMA_TOKEN
@@ -75,7 +76,7 @@ class SharedPool:
         with self._listening:
             found = self._listeners.get(listen_url)
             if found is None:
-                url = self.engine.url if listen_url is None else make_url(listen_url)
+                url = self.engine.url if listen_url is None else server_url(listen_url)
                 _, parameters = self.engine.dialect.create_connect_args(url)  # several hosts are joined as libpq expects
                 found = self._listeners[listen_url] = SharedListener({**connection_timeouts(url), **parameters})
             return found

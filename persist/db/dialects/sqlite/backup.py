@@ -32,7 +32,7 @@ def check_target(source: Path | None, target: Path, *, overwrite: bool) -> None:
         raise InvalidValue("path", f"{target} is the database itself.")
     there = [path for path in (target, *(_beside(target))) if path.exists()]
     if there and not overwrite:
-        raise Conflict(f"{there[0]} is there already, and is not overwritten unless asked for.")
+        raise Conflict(f"{there[0]} is there already; it is overwritten with overwrite=True, --force on the command line.")
     if target.exists():
         refuse_if_open(target)
 
