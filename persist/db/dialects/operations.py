@@ -90,8 +90,8 @@ class DatabaseOperations(ABC):
         return list(steps)
 
     @abstractmethod
-    def references(self, ask: Ask, tables: Iterable[Table]) -> Iterator[Problem]:
-        """Find rows whose foreign key refers to a missing row."""
+    def orphans(self, ask: Ask, tables: Iterable[Table]) -> Iterator[tuple[Table, str, int]]:
+        """Find rows whose foreign key refers to a missing row: their table, the one that they refer to, and how many."""
 
     @abstractmethod
     def surroundings(self, ask: Ask, tables: Iterable[Table]) -> Iterator[Problem]:

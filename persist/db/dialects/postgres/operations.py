@@ -156,7 +156,7 @@ class PostgresOperations(DatabaseOperations):
     def integrity(self, ask: Ask, *, full: bool) -> Iterator[Problem]:
         yield from ()  # the server checks its files itself
 
-    def references(self, ask: Ask, tables: Iterable[Table]) -> Iterator[Problem]:
+    def orphans(self, ask: Ask, tables: Iterable[Table]) -> Iterator[tuple[Table, str, int]]:
         yield from ()  # the server enforces foreign keys; the comparison of catalogs shows a constraint that is not validated
 
     def surroundings(self, ask: Ask, tables: Iterable[Table]) -> Iterator[Problem]:

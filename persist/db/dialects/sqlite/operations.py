@@ -99,7 +99,7 @@ class SqliteOperations(DatabaseOperations):
         for line in islice(damage, _MAX_DAMAGE):
             yield Problem("corrupt", Severity.ERROR, self._where, f"{line}; restore a backup.")
 
-    def references(self, ask: Ask, tables: Iterable[Table]) -> Iterator[Problem]:
+    def orphans(self, ask: Ask, tables: Iterable[Table]) -> Iterator[tuple[Table, str, int]]:
         there = {name for name, table, kind in ask(text(_TREES)) if kind == "table"}
         for table in tables:
             if table.name not in there:
@@ -108,13 +108,15 @@ class SqliteOperations(DatabaseOperations):
                 text("SELECT parent, count(*) FROM pragma_foreign_key_check(:table) GROUP BY parent").bindparams(table=table.name)
             )
             for parent, count in rows:
-                message = f"rows that refer to a row of {parent} that is not there: {count:,}."
-                yield Problem("foreign_key", Severity.ERROR, f"table {table.name}", message)
+                yield table, parent, count
 
     def surroundings(self, ask: Ask, tables: Iterable[Table]) -> Iterator[Problem]:
         path = self._dialect.path
         if not _pragma(ask, "foreign_keys"):
-            message = "foreign_keys is off on this engine: deleting a session leaves its messages behind."
+            message = (
+                "foreign_keys is off on this engine: what persist deletes takes its rows with it, what others delete leaves them"
+                " behind; persist.prepare_engine(engine) before the engine connects switches it on."
+            )
             yield Problem("foreign_keys_off", Severity.WARNING, self._where, message)
         if path is None:
             return
