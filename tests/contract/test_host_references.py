@@ -4,9 +4,10 @@ import asyncio
 import logging
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -145,26 +146,32 @@ def test_every_verb_that_deletes_leaves_what_it_leaves_where_foreign_keys_are_ch
     assert all(found.values()), found
     for table, rows in found.items():
         for row in rows:
-            both(lambda connection, store: VERBS[table](store.join(connection), row))  # noqa: B023  # called at once
+            both(partial(delete_row, table, row))
+
+
+def delete_row(table: str, row: Mapping[str, Any], connection: Connection, store: Store) -> object:
+    return VERBS[table](store.join(connection), row)
+
+
+def lose_parent(child: str, columns: Sequence[str], connection: Connection, store: Store) -> object:
+    """Let a row refer to a parent that is not there."""
+    store.join(connection).chat.prompts.put("a write")
+    key = [column.name for column in TABLES[child].primary_key]
+    first = connection.exec_driver_sql(f"SELECT {', '.join(key)} FROM {child} LIMIT 1").one()
+    named, this = ", ".join(f"{name} = 'nobody'" for name in columns), " AND ".join(f"{name} = ?" for name in key)
+    return change(connection, f"UPDATE {child} SET {named} WHERE {this}", *first)
+
+
+def delete_all(parent: str, connection: Connection, store: Store) -> object:
+    store.join(connection).chat.prompts.put("a write")
+    return change(connection, f"DELETE FROM {parent}")
 
 
 def test_every_foreign_key_is_kept(both: Callable[..., None]) -> None:
     for child, columns, parent, _ in KEYS:
-
-        def lose_parent(connection: Connection, store: Store) -> object:
-            store.join(connection).chat.prompts.put("a write")
-            key = [column.name for column in TABLES[child].primary_key]  # noqa: B023  # called at once
-            first = connection.exec_driver_sql(f"SELECT {', '.join(key)} FROM {child} LIMIT 1").one()  # noqa: B023
-            named, this = ", ".join(f"{name} = 'nobody'" for name in columns), " AND ".join(f"{name} = ?" for name in key)  # noqa: B023
-            return change(connection, f"UPDATE {child} SET {named} WHERE {this}", *first)  # noqa: B023
-
-        def delete(connection: Connection, store: Store) -> object:
-            store.join(connection).chat.prompts.put("a write")
-            return change(connection, f"DELETE FROM {parent}")  # noqa: B023
-
-        both(lose_parent, refused=True)
+        both(partial(lose_parent, child, columns), refused=True)
         if child != parent:
-            both(delete)
+            both(partial(delete_all, parent))
 
 
 def change(connection: Connection, statement: str, *values: Any) -> object:
