@@ -80,6 +80,7 @@ with lazy_names(globals()):
     )
     from persist.conversations.schemas import PruneReport as ConversationsPruned
     from persist.conversations.schemas import Status as ConversationStatus
+    from persist.db.dialects.from_url import prepare_engine
     from persist.db.values.pages import Page, PagedList
     from persist.events.schemas import Consumer, Event, EventBatch
     from persist.histories.schemas import EffectStatus, History, HistoryRun, LoadedSnapshot, RunEvent, SnapshotState, ToolEffect
@@ -355,5 +356,6 @@ __all__ = [
     "check",
     "current",
     "include_name",
+    "prepare_engine",
     "upgrade",
 ]

@@ -98,6 +98,8 @@ def _show(report: PruneReport, *, err: bool = False) -> None:
         _table(("TABLE", "ROWS"), [(inline(name), f"{count:,}") for name, count in report.tables.items()], err=err)
     verb = "Would delete" if report.dry_run else "Deleted"
     say(f"{verb} {report.total:,} rows of {report.what} from before {instant(report.before)} UTC.", err=True)
+    for name, count in report.kept.items():
+        say(f"Left what {count:,} rows of {inline(name)} need: delete these first.", err=True)
     if report.files:
         say(f"{len(report.files):,} files that they name stay where they are; --json lists them.", err=True)
 

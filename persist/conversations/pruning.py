@@ -203,6 +203,7 @@ class _Sessions(Pruning):
     table = sessions
     batch = _BATCH
     rows = 2_000  # places of progressions
+    follows = messages
 
     def look(self, work: UnitOfWork, cut: Cut, after: Row | None) -> list[Row]:
         chosen = select(_S.updated_at, _S.id, _in_pool + _in_branches).where(self.goes(cut))

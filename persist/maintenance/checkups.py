@@ -22,7 +22,7 @@ from persist.events.checkup import checkup as of_events
 from persist.histories.checkup import checkup as of_histories
 from persist.maintenance.drift import drift, index_of
 from persist.maintenance.erasure_marks import checkup as of_erasures
-from persist.maintenance.setting_aside import set_aside
+from persist.maintenance.setting_aside import set_aside, set_orphans_aside
 from persist.maintenance.unreadable import bad_rows
 from persist.programs.checkup import checkup as of_programs
 from persist.replay_streams.checkup import checkup as of_replay_streams
@@ -71,8 +71,14 @@ def check_rows(work: UnitOfWork) -> Iterator[Problem]:
 
 
 def check_references(work: UnitOfWork) -> Iterator[Problem]:
-    """Report rows whose foreign key refers to a missing row."""
-    yield from operations_of(work.runtime.dialect).references(work.select, metadata.sorted_tables)
+    """Report rows whose foreign key refers to a missing row. The repair sets those aside that would have gone with it."""
+    for table, parent, count in operations_of(work.runtime.dialect).orphans(work.select, metadata.sorted_tables):
+        message = f"rows that refer to a row of {parent} that is not there: {count:,}."
+        goes_with_it = any(
+            key.ondelete == "CASCADE" and key.referred_table.name == parent for key in table.foreign_key_constraints
+        )
+        repair = partial(set_orphans_aside, table=table) if goes_with_it else None
+        yield Problem("foreign_key", Severity.ERROR, f"table {table.name}", message, repair)
 
 
 def check_surroundings(work: UnitOfWork) -> Iterator[Problem]:

@@ -38,9 +38,9 @@ def doctor(store: Store, *, fix: bool = False, full: bool = False, progress: Pro
 
     `full`: also compare every index with its table, if the database can do so. `fix`: repair what is safe to repair: fold text
     and progressions, correct the version mark, create missing indexes, move sequences past the highest id, delete turns
-    whose process is dead, and move unreadable rows to the quarantine. No row with information is deleted. A damaged file is
-    not written to. Raises ReadOnlyTransaction if `fix` is set on a read-only store. `progress`: called with the subject of each
-    check, how many are done, and how many there are.
+    whose process is dead, and move to the quarantine unreadable rows and rows that should have gone with their parent. No row
+    with information is deleted. A damaged file is not written to. Raises ReadOnlyTransaction if `fix` is set on a read-only
+    store. `progress`: called with the subject of each check, how many are done, and how many there are.
     """
     if fix and store.runtime.read_only:
         raise ReadOnlyTransaction("doctor(fix=True)")

@@ -6,13 +6,16 @@ from collections.abc import Mapping
 from datetime import datetime
 from functools import partial
 from hashlib import sha256
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 from pydantic_core import to_jsonable_python
 
 from persist.db.values.frozen import Value
 from persist.errors import InvalidValue
+
+if TYPE_CHECKING:
+    from persist.maintenance.erasure_marks import Mark
 
 HMAC, DIGEST = "hmac-sha256", "sha256"
 
@@ -46,6 +49,22 @@ class EraseReport(Value):
     def total(self) -> int:
         """The number of rows in all tables."""
         return sum(self.tables.values())
+
+
+def report_of(done: "Mark", *, finished_at: datetime, trial: bool, key: bytes | None) -> EraseReport:
+    """The signed report of an erasure."""
+    fields = {
+        "id": done.id,
+        "selectors": done.selectors,
+        "begun_at": done.begun_at,
+        "finished_at": finished_at,
+        "dry_run": trial,
+        "tables": {name: count for name, count in sorted(done.rows.items()) if count},
+        "events": done.events,
+        "files": done.files,
+        "kept": dict(sorted(done.kept.items())),
+    }
+    return signed(fields, key)
 
 
 def signed(fields: Mapping[str, Any], key: bytes | None) -> EraseReport:

@@ -3,23 +3,25 @@
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sqlalchemy import delete
+from sqlalchemy import and_, delete
 
 from persist.db.dialects.backends import operations_of
 from persist.db.operations.erasing import SELECTORS, Erasable, in_parts, unlogged
+from persist.db.operations.foreign_rows import in_the_way
+from persist.db.transactions.dry_run import left_alone
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_flag, required_label
 from persist.db.values.clock import as_utc
 from persist.db.values.progress import Progress
-from persist.errors import InvalidValue, NotPermitted, PersistError, StoreCorrupt
+from persist.errors import Conflict, InvalidValue, NotPermitted, PersistError, StoreCorrupt
 from persist.events import erasing as log
 from persist.maintenance import erasure_marks as marks
-from persist.maintenance.erase_reports import EraseReport, sign_key_of, signed
+from persist.maintenance.erase_reports import EraseReport, report_of, sign_key_of
 from persist.maintenance.erasure_marks import Mark, Part
 from persist.maintenance.erasure_plans import TABLES, Plan, kinds
 from persist.maintenance.quarantined_copies import EVENTS_ASIDE, copies_of, elsewhere_of
@@ -77,7 +79,7 @@ def erase(
         plan = run(partial(Plan, selectors=selectors, trial=trial), writes=False)
         mark = run(partial(_begin, selectors=selectors, plan=plan, logs=folder is not None))
         done = Erasure(store, mark, trial=trial, folder=folder, tell=progress).run(run)
-    return _report(store, done, trial, key)
+    return report_of(done, finished_at=as_utc("clock", store.runtime.clock()), trial=trial, key=key)
 
 
 def continue_erasures(store: Store) -> tuple[Counter[str], list[PersistError]]:
@@ -90,7 +92,11 @@ def continue_erasures(store: Store) -> tuple[Counter[str], list[PersistError]]:
     for mark in unfinished(store).marks:
         if not mark.only_logs:
             try:
-                rows.update(Erasure(store, mark).finish().rows)
+                erasure = Erasure(store, mark)
+                rows.update(erasure.finish().rows)
+                failed += [
+                    Conflict(f"{count:,} {what}.", constraint=what.split(":")[0]) for what, count in erasure.kept().items()
+                ]
             except PersistError as error:
                 failed.append(error)
     left = unfinished(store)
@@ -121,21 +127,6 @@ def _begin(work: UnitOfWork, *, selectors: Mapping[str, str], plan: Plan, logs: 
     return mark
 
 
-def _report(store: Store, done: Mark, trial: bool, key: bytes | None) -> EraseReport:
-    fields = {
-        "id": done.id,
-        "selectors": done.selectors,
-        "begun_at": done.begun_at,
-        "finished_at": as_utc("clock", store.runtime.clock()),
-        "dry_run": trial,
-        "tables": {name: count for name, count in sorted(done.rows.items()) if count},
-        "events": done.events,
-        "files": done.files,
-        "kept": dict(sorted(done.kept.items())),
-    }
-    return signed(fields, key)
-
-
 @dataclass(slots=True)
 class Erasure:
     """Carries out what a mark says. Each step is a transaction that also counts in the mark, and may be done again."""
@@ -146,6 +137,12 @@ class Erasure:
     folder: Path | None = None
     """The folder above `projects` that the caller names; None: session logs wait until somebody names it."""
     tell: Progress | None = None
+    referred: Counter[str] = field(default_factory=Counter)
+    """How many rows of other programs keep what is to be erased, by what they are called."""
+
+    def kept(self) -> dict[str, int]:
+        """What has to go first."""
+        return {f"{name}: delete these, then `persist maintain` goes on": count for name, count in self.referred.items()}
 
     def finish(self) -> Mark:
         """Carry out the erasure outside of a trial."""
@@ -157,6 +154,7 @@ class Erasure:
         kept: dict[str, int] = {}
         more, only_logs = True, self.mark.only_logs
         while more:
+            self.referred.clear()
             keys: Sequence[str] = run(partial(marks.part_keys, id=self.mark.id), writes=False)
             if not only_logs:
                 keys = self._erase(run, keys)
@@ -165,14 +163,11 @@ class Erasure:
             logs = self._delete_logs(run)
             finish = partial(marks.finish, id=self.mark.id, parts=keys, logs=logs is not None, rest=not kept)
             # None: another process, such as one that maintains, was faster
-            done, more = self.step(run, finish)
+            done, more = (self.mark, False) if self.referred else self.step(run, finish)
             only_logs = False
         done = done or self.mark
-        done.add(kept=kept)
-        if logs is None and done.logs:
-            done.add(kept={_LOGS: 1})
-        elif logs is not None and logs.left:
-            done.add(kept={_BESIDE: logs.left})
+        left = {_LOGS: int(done.logs)} if logs is None else {_BESIDE: logs.left}
+        done.add(kept={**kept, **self.kept(), **left})
         if not self.trial:
             done.add(found=empty_log(self.store))  # what was written down names the person
         return done
@@ -219,7 +214,7 @@ class Erasure:
             at: int | None = 0
             while at is not None:
                 at = self.step(run, partial(self._erase_some, key=key, at=at))
-            self.step(run, partial(self._erase_part, key=key))
+            self._erase_rows(run, self.step(run, partial(self._erase_part, key=key)), number, keys)
         return done + len(chosen)
 
     def _delete_logs(self, run: Run) -> ErasedLogs | None:
@@ -260,19 +255,27 @@ class Erasure:
         part = marks.part_of(work, key)
         if part is None or part.upto is not None or part.kind == marks.SESSIONS:
             return None
-        with unlogged(work):
+        gone, following = Counter[str](), None  # of what another program's row keeps `_erase_part` tells
+        with unlogged(work), left_alone(work, part.key, only_referred=True):
             gone, following = self._kind(part).erase_some(work, part.things, at)
         if gone:
             self._count(work, rows=gone)
         return following
 
-    def _erase_part(self, work: UnitOfWork, *, key: str) -> None:
+    def _erase_part(self, work: UnitOfWork, *, key: str) -> Sequence[str]:
+        """Erase a part; the keys of what it was taken apart into, because another program's row keeps some of it."""
         part = marks.part_of(work, key)
         if part is None or part.upto is not None or part.kind == marks.SESSIONS:
-            return
-        kind = self._kind(part)
-        with unlogged(work):
+            return ()
+        kind, erased = self._kind(part), None
+        with unlogged(work), left_alone(work, key, only_referred=True) as references:
             erased = kind.erase(work, part.things)
+        if erased is None:
+            if len(part.things) > 1:
+                return marks.take_apart(work, self.mark.id, part)
+            of = and_(*(kind.table.c[name] == cell for name, cell in zip(kind.key, part.things[0], strict=True)))
+            self.referred += in_the_way(work, references, [*TABLES.values()], kind.table, of)
+            return ()
         if erased.more:
             marks.add(work, self.mark.id, [(part.kind, erased.more)])
         if erased.then is not None:
@@ -282,6 +285,7 @@ class Erasure:
             log.say_erased(work, kind.streams(part.things))
         marks.deleted(work, part, erased, log.last_position(work))
         self._count(work, rows=erased.rows, kept=erased.kept)
+        return ()
 
     # -- the event log
 

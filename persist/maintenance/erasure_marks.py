@@ -146,6 +146,14 @@ def add(work: UnitOfWork, id: str, parts: Sequence[tuple[str, Sequence[Key]]]) -
     return added
 
 
+def take_apart(work: UnitOfWork, id: str, part: Part) -> list[str]:
+    """Make of each thing of a part one of its own, so that those go that can; their keys."""
+    others = [(part.kind, [thing]) for thing in part.things[1:]]
+    part.things = part.things[:1]
+    work.run(_SET, mark=part.key, content=_text(part))
+    return [part.key, *add(work, id, others)]
+
+
 def unfinished(work: UnitOfWork) -> Unfinished:
     """The interrupted erasures that this role may go on with. One with a damaged row is left alone, and stops no other."""
     found, mine = Unfinished(), role(work)

@@ -23,6 +23,7 @@ import persist.usage.erasing
 import persist.workflows.erasing
 from persist.blobs.erasing import ErasableBlobs
 from persist.db.changes.event_streams import key_of
+from persist.db.dialects.backends import operations_of
 from persist.db.operations.erasing import IDS, SESSION, Elsewhere, Erasable, Owners, in_parts
 from persist.db.operations.erasing_ways import Key, Lead, Way
 from persist.db.schema.column_types import Label
@@ -39,6 +40,8 @@ _Q = quarantine.c
 
 ROWS = "rows whose key cannot be read: run `persist doctor --fix`, and erase again"
 EVENTS = "events that cannot be read and may be about it, in streams that others share: run `persist doctor --fix`"
+
+ORPHANS = "rows whose parent is gone, whoever they are about: `persist doctor` names their tables, `--fix` sets them aside"
 
 OTHERS = "ids in rows of the person that sessions of other owners have: these are not followed; name what is the person's"
 
@@ -141,7 +144,8 @@ class Plan:
                 kind.check(work, part)
         if erased is None:
             events = unreadable_events(work, shared_tables()) if _errors(work, of=event_log.name) else 0
-            self.kept = {ROWS: self._left_out.total(), EVENTS: events, OTHERS: len(self._of_others)}
+            lost = sum(count for _, _, count in operations_of(work.runtime.dialect).orphans(work.select, metadata.sorted_tables))
+            self.kept = {ROWS: self._left_out.total(), EVENTS: events, OTHERS: len(self._of_others), ORPHANS: lost}
 
     def _mentioned(self, name: str, kind: Erasable) -> None:
         """Add what rows name that are in the log or in the quarantine alone."""

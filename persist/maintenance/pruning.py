@@ -1,5 +1,6 @@
 """Deletes old finished rows in batches. Each batch is checked again and deleted in one transaction."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -24,6 +25,8 @@ import persist.usage.pruning
 import persist.workflows.pruning
 from persist.blobs.pruning import GRACE, garbage, orphans, remove_orphan
 from persist.conversations.schemas import PruneReport as ConversationsPruned
+from persist.db.dialects.backends import operations_of
+from persist.db.operations.foreign_rows import in_the_way
 from persist.db.operations.pruning import BATCH, LOOK, Cut, Pruning, Removed
 from persist.db.statements.prepared import Row
 from persist.db.transactions.dry_run import left_alone
@@ -72,6 +75,8 @@ class PruneReport(Value):
     tables: dict[str, int]
     files: list[str]
     """Files that removed rows named, as "RUN: PATH" below the run's folder. They are left where they are."""
+    kept: dict[str, int]
+    """How many rows of other programs' tables refer to rows that stay for them, by table and column."""
 
     @property
     def total(self) -> int:
@@ -102,7 +107,13 @@ def prune(
     removed = _removed(store, prunings, cut, progress) if counted is None else counted
     tables = {name: count for name, count in sorted(removed.rows.items()) if count}
     return PruneReport(
-        what=table_or_domain, before=cut.before, keep=cut.keep, dry_run=dry_run, tables=tables, files=removed.files
+        what=table_or_domain,
+        before=cut.before,
+        keep=cut.keep,
+        dry_run=dry_run,
+        tables=tables,
+        files=removed.files,
+        kept=dict(sorted(removed.kept.items())),
     )
 
 
@@ -178,6 +189,8 @@ def _tally(store: Store, prunings: Sequence[Pruning], cut: Cut) -> Removed | Non
     with store.read() as tx:
         work = work_of(tx)
         work.transaction.may_be_long = True
+        if operations_of(store.runtime.dialect).foreign_references(work.select, metadata.sorted_tables):
+            return None
         for number, pruning in enumerate(prunings):
             counted = framed(work, partial(pruning.tally, cut=cut, earlier=prunings[:number]))
             if counted is None:
@@ -206,17 +219,37 @@ def _removals(run: Run, pruning: Pruning, cut: Cut, found: Sequence[Row]) -> Ite
     """
     while found:
         removed = run(partial(_remove, pruning=pruning, cut=cut, found=found))
-        if removed is None:
+        if isinstance(removed, Counter):
+            yield Removed(kept=removed)
             for row in found if len(found) > 1 else ():
                 yield from _removals(run, pruning, replace(cut, begun=cut.begun and row is found[0]), [row])
             return
         yield removed
         for start in range(0, len(removed.followers), BATCH):
-            yield run(partial(pruning.follow, followers=removed.followers[start : start + BATCH]))
+            yield from _followed(run, pruning, removed.followers[start : start + BATCH])
         found, cut = removed.rest, replace(cut, begun=removed.begun)
 
 
-def _remove(work: UnitOfWork, pruning: Pruning, cut: Cut, found: Sequence[Row]) -> Removed | None:
-    with left_alone(work, f"a batch of {len(found)} from {pruning.table.name}"):
+def _followed(run: Run, pruning: Pruning, followers: Sequence[Any]) -> Iterator[Removed]:
+    def follow(work: UnitOfWork) -> Removed | None:
+        with left_alone(work, f"{len(followers)} rows that {pruning.table.name} referred to") as references:
+            return pruning.follow(work, followers)
+        if not references or pruning.follows is None or len(followers) > 1:
+            return None
+        (key,) = pruning.follows.primary_key
+        return Removed(kept=in_the_way(work, references, metadata.sorted_tables, pruning.follows, key == followers[0]))
+
+    removed = run(follow)
+    if removed is not None:
+        yield removed
+    for one in followers if removed is None and len(followers) > 1 else ():
+        yield from _followed(run, pruning, [one])
+
+
+def _remove(work: UnitOfWork, pruning: Pruning, cut: Cut, found: Sequence[Row]) -> Removed | Counter[str]:
+    """What was removed; or what other programs' rows keep the candidate, if it is one that they keep."""
+    with left_alone(work, f"a batch of {len(found)} from {pruning.table.name}") as references:
         return pruning.remove(work, cut, found)
-    return None
+    if references and len(found) == 1:
+        return in_the_way(work, references, metadata.sorted_tables, pruning.table, pruning.condition_of(found[0]))
+    return Counter()

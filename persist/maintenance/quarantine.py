@@ -180,13 +180,7 @@ def _unchecked(store: Store) -> Iterator[UnitOfWork]:
     dialect = store.runtime.dialect
 
     def uncheck(connection: Connection) -> Callable[[], None]:
-        raw = raw_rows_of(dialect, dialect.transactions.driver_of(connection))
-        checked = raw.check_references(False)
-
-        def recheck() -> None:
-            raw.check_references(checked)
-
-        return recheck
+        return raw_rows_of(dialect, dialect.transactions.driver_of(connection)).leave_unchecked()
 
     work = UnitOfWork(store.runtime, writable=True)
     work.begin(prepare=uncheck)

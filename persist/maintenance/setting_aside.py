@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from json import dumps
 from typing import Any
 
-from sqlalchemy import Table, insert, select
+from sqlalchemy import Table, exists, insert, select, type_coerce
+from sqlalchemy.types import NullType
 
 from persist.chat.models import messages as chat_messages
 from persist.chat.models import sessions as chat_sessions
@@ -23,7 +24,7 @@ from persist.errors import InvalidValue, StoreCorrupt
 from persist.events.models import event_heads
 from persist.events.stand_ins import STAND_INS as OF_EVENTS
 from persist.events.stand_ins import count_again
-from persist.maintenance.hanging import hanging_on
+from persist.maintenance.hanging import hanging_on, parents_of
 from persist.maintenance.unreadable import Bad, bad_cells, columns_of, key_text
 
 STAND_INS: StandIns = {**OF_CONVERSATIONS, **OF_EVENTS}
@@ -46,6 +47,30 @@ def set_aside(work: UnitOfWork, *, table: Table, key: Cells) -> str | None:
                 said.append(aside.row(table, place, bad))
     settle(work, aside.moved)
     return " ".join(said) or None
+
+
+def set_orphans_aside(work: UnitOfWork, *, table: Table) -> str | None:
+    """Move those rows of a table that would have gone with a missing row, had the database checked its foreign keys.
+
+    Return what was done, or None if there is no such row any more.
+    """
+    with work.whole_tables.raw_rows() as raw:
+        aside = _Aside(work, raw)
+        names = key_of(table)
+        for key, parent in parents_of(raw, table):
+            if key.ondelete != "CASCADE":
+                continue
+            of, theirs = table.alias("of"), parent.alias("theirs")
+            pairs = [(of.c[element.parent.name], theirs.c[element.column.name]) for element in key.elements]
+            without = ~exists().where(*(ours == its for ours, its in pairs)).correlate(of)
+            query = select(*(type_coerce(of.c[name], NullType()) for name in names)).where(
+                *(ours.is_not(None) for ours, _ in pairs), without
+            )
+            for values in work.select(query).fetchall():
+                for place in raw.find(table, {name: raw.cell(value) for name, value in zip(names, values, strict=True)}):
+                    aside.move(table, place, f"It refers to a row of {parent.name} that is not there.")
+    settle(work, aside.moved)
+    return f"Moved to quarantine, with what hangs on them: {len(aside.moved):,} rows." if aside.moved else None
 
 
 def settle(work: UnitOfWork, rows: Sequence[tuple[Table, Cells]]) -> None:
@@ -100,11 +125,16 @@ class _Aside:
 
     def row(self, table: Table, place: Place, bad: Sequence[Bad]) -> str:
         """Move one row, or replace its unreadable cells. Return what was done, as a sentence."""
-        group = self.work.runtime.ids.mint("qua")
         cause = " ".join(cell.reason for cell in bad)
         if all(table.c[cell.column] in STAND_INS for cell in bad):
+            group = self.work.runtime.ids.mint("qua")
             self._replace(table, place, bad, group, cause)
             return f"Its row is kept as {group}, and what cannot be read was replaced."
+        return self.move(table, place, cause)
+
+    def move(self, table: Table, place: Place, cause: str) -> str:
+        """Move one row with what hangs on it. Return what was done, as a sentence."""
+        group = self.work.runtime.ids.mint("qua")
         hanging = hanging_on(self.raw, table, place)
         name = f"{table.name} {self._key(table, self.raw.cells(table, place))}"
         for position, (of, at) in enumerate(hanging.rows):

@@ -150,6 +150,7 @@ class Store(FileOwner, Domains[Sync]):
         runtime.blob_store = blob_store
         runtime.scopes = dict(found.scopes)
         runtime.tables = lambda: catalog.metadata.sorted_tables
+        dialect.transactions.keep_references(runtime.tables)
         store = cls(runtime, timer)
         store._event_log.prepare(distributed=found.distributed)
         runtime.keep_log(found.log_revision is not None)

@@ -196,6 +196,7 @@ NAMES = [
     "check",
     "current",
     "include_name",
+    "prepare_engine",
     "upgrade",
 ]
 

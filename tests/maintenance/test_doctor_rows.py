@@ -12,7 +12,8 @@ import sqlalchemy
 
 from persist import Store
 from persist.errors import ReadOnlyTransaction, TransactionOpen
-from persist.maintenance import doctor
+from persist.maintenance import doctor, erase, quarantined
+from persist.maintenance.erasure_plans import ORPHANS
 from persist.maintenance.findings import MAX_PER_CODE
 from persist.programs import create_run_file
 from persist.single_owner_files.run_files import open_run_file
@@ -232,13 +233,19 @@ def test_rows_that_refer_to_nothing(sqlite_url: str, clock: FrozenClock) -> None
     place = filled(sqlite_url, clock)
     place.run("DELETE FROM chat_sessions WHERE id IN (SELECT session_id FROM chat_messages)")  # by a program without foreign keys
     ((count,),) = place.ask("SELECT count(*) FROM chat_messages")
-    rows = place.rows()
     with opened(place, clock) as store:
-        found = doctor(store, fix=True)
-    assert (found[0].code, found[0].severity, found[0].subject) == ("foreign_key", "error", "table chat_messages")
-    assert found[0].message == f"rows that refer to a row of chat_sessions that is not there: {count}."
-    assert not found[0].fixed
-    assert place.rows() == rows
+        assert erase(store, owner="nobody", dry_run=True).kept[ORPHANS] >= count
+        found = {one.subject: one for one in doctor(store, fix=True) if one.code == "foreign_key"}
+        moved = found["table chat_messages"]
+        assert moved.severity == "error"
+        assert moved.message.startswith(
+            f"rows that refer to a row of chat_sessions that is not there: {count}. Moved to quarantine"
+        )
+        assert all(one.fixed for one in found.values())
+        assert not [one for one in doctor(store) if one.code == "foreign_key"]
+        assert ORPHANS not in erase(store, owner="nobody", dry_run=True).kept
+        assert sum(one.table == "chat_messages" for one in quarantined(store, limit=1000)) == count
+    assert place.ask("SELECT (SELECT count(*) FROM chat_messages), (SELECT count(*) FROM chat_parts)") == [(0, 0)]
 
 
 def test_attachments_and_rows_that_miss_each_other(tmp_path: Path, clock: FrozenClock) -> None:

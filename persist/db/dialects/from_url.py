@@ -3,7 +3,7 @@
 import os
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import URL, Connection, Engine, make_url
 from sqlalchemy.exc import ArgumentError
@@ -23,6 +23,7 @@ with lazy_modules(globals()):
     from persist.db.dialects.postgres import dialect as postgres
     from persist.db.dialects.postgres import tenant_server as postgres_tenants
     from persist.db.dialects.sqlite import dialect as sqlite
+    from persist.db.dialects.sqlite import host_references as sqlite_references
     from persist.db.dialects.sqlite import tenant_folder as sqlite_tenants
 
 _EXPECTED = 'expected sqlite:///path/to/file.db or postgresql://host/database, or a Path, as in Store.open(Path("state.db")).'
@@ -132,6 +133,18 @@ def dialect_of(engine: Engine, settings: "Settings", *, schema: str | None = Non
         return postgres.of_engine(engine, check_schema(schema or settings.schema_name))
     found = f"{engine.dialect.name}+{engine.dialect.driver}"
     raise UnsupportedEngine(found, "persist runs on engines of sqlite (the standard library's driver) and postgresql+psycopg.")
+
+
+def prepare_engine(engine: Any) -> None:
+    """Switch foreign keys on for every connection that a host's engine of SQLite opens from now on; Postgres has them always.
+
+    Call it before the engine connects. `engine`: of create_engine or create_async_engine.
+    """
+    sync: Any = getattr(engine, "sync_engine", engine)
+    if not isinstance(sync, Engine):
+        raise InvalidValue("engine", f"expected an engine of SQLAlchemy, got {type(engine).__name__}.")
+    if sync.dialect.name == "sqlite":
+        sqlite_references.prepare(sync)
 
 
 def lent_dialect(given: Engine | Connection, settings: "Settings", *, schema: str | None = None) -> Dialect:

@@ -29,6 +29,16 @@ class Definition(NamedTuple):
     detail: str = ""
 
 
+class ForeignReference(NamedTuple):
+    """A foreign key of another program's table that refuses to let a row go: where it is, and what it refers to."""
+
+    schema: str | None
+    table: str
+    columns: tuple[str, ...]
+    parent: str
+    parent_columns: tuple[str, ...]
+
+
 Catalog = Mapping[tuple[str, str, str], Definition]
 """(kind, table, name) -> definition; the kinds are table, column, index, unique index and constraint.
 
@@ -90,8 +100,12 @@ class DatabaseOperations(ABC):
         return list(steps)
 
     @abstractmethod
-    def references(self, ask: Ask, tables: Iterable[Table]) -> Iterator[Problem]:
-        """Find rows whose foreign key refers to a missing row."""
+    def orphans(self, ask: Ask, tables: Iterable[Table]) -> Iterator[tuple[Table, str, int]]:
+        """Find rows whose foreign key refers to a missing row: their table, the one that they refer to, and how many."""
+
+    @abstractmethod
+    def foreign_references(self, ask: Ask, tables: Sequence[Table]) -> list[ForeignReference]:
+        """Find the foreign keys of other tables that refuse to delete rows of these tables."""
 
     @abstractmethod
     def surroundings(self, ask: Ask, tables: Iterable[Table]) -> Iterator[Problem]:

@@ -1,7 +1,7 @@
 """Raw rows: values are read, deleted and inserted again exactly as stored, without conversion by column types."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -78,8 +78,8 @@ class RawRows(ABC):
     # -- writing
 
     @abstractmethod
-    def check_references(self, on: bool) -> bool:
-        """Switch foreign key checks on or off before a transaction; return whether they were on."""
+    def leave_unchecked(self) -> Callable[[], None]:
+        """Check no foreign keys, before a transaction; returns what goes back to how it was, after it."""
 
     def delete(self, table: Table, place: Place) -> None:
         """Delete one row, which no other row refers to any more."""

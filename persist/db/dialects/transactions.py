@@ -1,9 +1,10 @@
 """The interface of a dialect's transactions: how one begins, what executes its statements, and how it ends."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Table
 
 from persist.db.concurrency.writer_lock import Waiting
 
@@ -38,6 +39,9 @@ class Transactions(ABC):
     @abstractmethod
     def join(self, connection: Connection) -> None:
         """Prepare the caller's own transaction for a write: take the locks that a write needs, and allow savepoints."""
+
+    def keep_references(self, tables: Callable[[], Sequence[Table]]) -> None:  # noqa: B027  # a server always keeps them
+        """Keep the foreign keys of these tables also on connections of callers that leave them unchecked."""
 
     @abstractmethod
     def mark_joined(self, connection: Connection, *, marked: bool) -> None:

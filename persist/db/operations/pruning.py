@@ -65,11 +65,14 @@ class Removed:
     """The candidates that further transactions delete, because the rows that depend on them were too many for one."""
     begun: bool = False
     """Whether of the first candidate in `rest` a part is deleted."""
+    kept: Counter[str] = field(default_factory=Counter)
+    """How many rows of other programs keep candidates, by what they are called."""
 
     def add(self, other: "Removed") -> None:
         """Add the rows and files of another result."""
         self.rows += other.rows
         self.files += other.files
+        self.kept += other.kept
 
 
 class Pruning(ABC):
@@ -78,6 +81,8 @@ class Pruning(ABC):
     table: Table
     batch: int = BATCH
     rows: int = ROWS
+    follows: Table | None = None
+    """The table of the followers."""
 
     @abstractmethod
     def look(self, work: UnitOfWork, cut: Cut, after: Row | None) -> list[Row]:
@@ -93,6 +98,12 @@ class Pruning(ABC):
         The others are the `rest` of what is returned. Of a candidate with too many dependent rows a part of these is deleted,
         which leaves a smaller one that can be read and pruned as before.
         """
+
+    def condition_of(self, candidate: Row) -> Condition:
+        """The condition of the row of a candidate: its key is behind what candidates are ordered by, or all that there is."""
+        key = [*self.table.primary_key.columns]
+        values = candidate[1 : len(key) + 1] if len(candidate) > len(key) else candidate
+        return and_(*(column == literal(value, column.type) for column, value in zip(key, values, strict=True)))
 
     def prepare(self, work: UnitOfWork) -> None:  # noqa: B027  # a pruning whose statements are kept compiled has nothing to do
         """Compile the statements of `remove` by running them for no row, so that no lock is held while they are compiled."""

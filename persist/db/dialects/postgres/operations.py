@@ -11,7 +11,7 @@ from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.types import BigInteger
 
 from persist.db.dialects.findings import Problem, Severity
-from persist.db.dialects.operations import Ask, Catalogs, DatabaseOperations, Facts, Progress
+from persist.db.dialects.operations import Ask, Catalogs, DatabaseOperations, Facts, ForeignReference, Progress
 from persist.db.dialects.postgres import upgrading
 from persist.db.dialects.postgres.catalog import compare
 from persist.db.dialects.postgres.timeouts import SECRETS
@@ -50,6 +50,17 @@ _INDEXES = """
     FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid
     JOIN pg_catalog.pg_class t ON t.oid = i.indrelid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
     WHERE n.nspname = :schema ORDER BY t.relname, c.relname"""
+_REFUSING = """
+    SELECT n.nspname::text, c.relname::text, ARRAY(
+             SELECT a.attname::text FROM unnest(k.conkey) WITH ORDINALITY AS u(number, place)
+             JOIN pg_catalog.pg_attribute a ON a.attrelid = k.conrelid AND a.attnum = u.number ORDER BY place),
+           p.relname::text, ARRAY(
+             SELECT a.attname::text FROM unnest(k.confkey) WITH ORDINALITY AS u(number, place)
+             JOIN pg_catalog.pg_attribute a ON a.attrelid = k.confrelid AND a.attnum = u.number ORDER BY place)
+    FROM pg_catalog.pg_constraint k JOIN pg_catalog.pg_class c ON c.oid = k.conrelid
+    JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace JOIN pg_catalog.pg_class p ON p.oid = k.confrelid
+    JOIN pg_catalog.pg_namespace t ON t.oid = p.relnamespace
+    WHERE k.contype = 'f' AND k.confdeltype IN ('a', 'r') AND t.nspname = :schema ORDER BY 1, 2, k.conname"""
 _NO_IDENTITY = """
     SELECT c.relname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
     WHERE n.nspname = :schema AND c.relkind IN ('r', 'p') AND NOT CASE c.relreplident
@@ -156,8 +167,16 @@ class PostgresOperations(DatabaseOperations):
     def integrity(self, ask: Ask, *, full: bool) -> Iterator[Problem]:
         yield from ()  # the server checks its files itself
 
-    def references(self, ask: Ask, tables: Iterable[Table]) -> Iterator[Problem]:
+    def orphans(self, ask: Ask, tables: Iterable[Table]) -> Iterator[tuple[Table, str, int]]:
         yield from ()  # the server enforces foreign keys; the comparison of catalogs shows a constraint that is not validated
+
+    def foreign_references(self, ask: Ask, tables: Sequence[Table]) -> list[ForeignReference]:
+        ours = {table.name for table in tables}
+        return [
+            ForeignReference(schema, name, tuple(columns), parent, tuple(theirs))
+            for schema, name, columns, parent, theirs in self._of_schema(ask, _REFUSING)
+            if parent in ours and not (schema == self._dialect.schema and name in ours)
+        ]
 
     def surroundings(self, ask: Ask, tables: Iterable[Table]) -> Iterator[Problem]:
         for row in self._of_schema(ask, _INDEXES).mappings():

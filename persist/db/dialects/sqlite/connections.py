@@ -13,6 +13,7 @@ from persist.db.dialects.connections import Connections
 from persist.db.dialects.database_files import IN_USE, make_private_file, warn_of_network
 from persist.db.dialects.engine_logs import QUIET
 from persist.db.dialects.sqlite.file_connections import connect
+from persist.db.dialects.sqlite.host_references import HostReferences
 from persist.db.dialects.sqlite.wal import never_waiting, use_wal
 from persist.db.files.paths import file_uri
 from persist.db.schema.base import SCHEMA_TOKEN
@@ -44,6 +45,8 @@ class SqliteConnections(Connections):
         self.path = path
         self.owned = engine is None
         """Whether the connections are persist's own, not those of a caller's engine."""
+        self.references = HostReferences()
+        """What keeps foreign keys on connections of hosts."""
         self._settings, self._introduce = settings, introduce
         self._read_only, self._page_size = read_only, page_size
         self._callers = None if engine is None else engine.execution_options(schema_translate_map=_OURS)
@@ -107,6 +110,8 @@ class SqliteConnections(Connections):
             driver.isolation_level = before
 
         driver.isolation_level = None
+        if not self.owned:
+            self.references.keep(driver, {}, driver)
         return restore
 
     def prepare_inline(self, driver: Any) -> Callable[[], None] | None:

@@ -13,6 +13,7 @@ from persist.db.dialects.interface import Dialect
 from persist.db.dialects.sqlite.connections import SqliteConnections
 from persist.db.dialects.sqlite.errors import retryable, tells_rollback, translation
 from persist.db.dialects.sqlite.event_log import SqliteEventLog
+from persist.db.dialects.sqlite.host_references import warn as warn_of_unchecked
 from persist.db.dialects.sqlite.raw_writes import mark_connection
 from persist.db.dialects.sqlite.rereading import REREADER
 from persist.db.dialects.sqlite.tables import SqliteTables
@@ -73,7 +74,7 @@ def sqlite_dialect(
         transactions=SqliteTransactions(connections, event_log, settings),
         errors=Errors(str(path or "sqlite"), translation(path, settings, read_only=read_only), retryable, tells_rollback),
         event_log=event_log,
-        tables=SqliteTables(path),
+        tables=SqliteTables(path, connections.references),
     )
 
 
@@ -82,7 +83,7 @@ def of_engine(engine: Engine, settings: "Settings") -> Dialect:
     dialect = lent(engine, settings)
     with dialect.connections.writer.connect() as connection:
         if not connection.exec_driver_sql("PRAGMA foreign_keys").scalar():
-            log.warning("foreign_keys is OFF on this engine: deleting a session will leave its messages behind")
+            warn_of_unchecked(engine.pool)
         if not dialect.in_memory and connection.exec_driver_sql("PRAGMA journal_mode").scalar() != "wal":
             log.warning("journal_mode is not WAL on this engine: readers and the writer will block each other")
         connection.rollback()

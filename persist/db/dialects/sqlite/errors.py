@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from persist.db.dialects.concealing import public_text
 from persist.db.dialects.event_guards import MESSAGE
 from persist.db.dialects.sqlite.event_guards import FUNCTION
+from persist.db.dialects.sqlite.host_references import REFUSED
 from persist.db.schema.row_guards import guarded_column
 from persist.errors import (
     Conflict,
@@ -62,6 +63,8 @@ def translate_error(error: sqlite3.Error, where: str, waited: float, *, read_onl
         return EventLogSwitched()
     if name == "SQLITE_ERROR" and FUNCTION in text:  # a host's connection without the function: the log was switched on since
         return EventLogSwitched()
+    if name == "SQLITE_CONSTRAINT_TRIGGER" and text == REFUSED:
+        name = "SQLITE_CONSTRAINT_FOREIGNKEY"  # as where the database itself has checked
     if name.startswith("SQLITE_CONSTRAINT"):
         constraint = text.partition("failed: ")[2] or guarded_column(text) or name
         return Conflict(f"The database refuses the write: {text}.", constraint=constraint)

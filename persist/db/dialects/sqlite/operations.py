@@ -14,13 +14,16 @@ from sqlalchemy.types import BigInteger, LargeBinary
 
 from persist.db.dialects.database_files import network_of
 from persist.db.dialects.findings import Problem, Severity
-from persist.db.dialects.operations import Ask, Catalogs, DatabaseOperations, Facts, Progress
+from persist.db.dialects.operations import Ask, Catalogs, DatabaseOperations, Facts, ForeignReference, Progress
 from persist.db.dialects.sqlite import backup as sqlite_backup
 from persist.db.dialects.sqlite.catalog import expected_catalog, read_catalog
 
 if TYPE_CHECKING:
     from persist.db.dialects.interface import Dialect
 
+_REFUSING = """
+    SELECT m.name, k.id, k."from", k."table", k."to" FROM sqlite_master m, pragma_foreign_key_list(m.name) k
+    WHERE m.type = 'table' AND k.on_delete IN ('NO ACTION', 'RESTRICT') ORDER BY m.name, k.id, k.seq"""
 _PRAGMAS = ("journal_mode", "synchronous", "foreign_keys", "wal_autocheckpoint", "busy_timeout", "page_size", "auto_vacuum")
 _WORDS = {
     "synchronous": ("off", "normal", "full", "extra"),
@@ -99,7 +102,7 @@ class SqliteOperations(DatabaseOperations):
         for line in islice(damage, _MAX_DAMAGE):
             yield Problem("corrupt", Severity.ERROR, self._where, f"{line}; restore a backup.")
 
-    def references(self, ask: Ask, tables: Iterable[Table]) -> Iterator[Problem]:
+    def orphans(self, ask: Ask, tables: Iterable[Table]) -> Iterator[tuple[Table, str, int]]:
         there = {name for name, table, kind in ask(text(_TREES)) if kind == "table"}
         for table in tables:
             if table.name not in there:
@@ -108,13 +111,29 @@ class SqliteOperations(DatabaseOperations):
                 text("SELECT parent, count(*) FROM pragma_foreign_key_check(:table) GROUP BY parent").bindparams(table=table.name)
             )
             for parent, count in rows:
-                message = f"rows that refer to a row of {parent} that is not there: {count:,}."
-                yield Problem("foreign_key", Severity.ERROR, f"table {table.name}", message)
+                yield table, parent, count
+
+    def foreign_references(self, ask: Ask, tables: Sequence[Table]) -> list[ForeignReference]:
+        ours = {table.name: table for table in tables}
+        keys: dict[tuple[str, int], list[tuple[str, str, str | None]]] = {}
+        for name, number, own, parent, theirs in ask(text(_REFUSING)):
+            if name not in ours and parent in ours:
+                keys.setdefault((name, number), []).append((own, parent, theirs))
+        found = []
+        for (name, _), columns in keys.items():
+            parent = columns[0][1]
+            primary = [column.name for column in ours[parent].primary_key]
+            theirs = [to or primary[at] for at, (_, _, to) in enumerate(columns)]
+            found.append(ForeignReference(None, name, tuple(own for own, _, _ in columns), parent, tuple(theirs)))
+        return found
 
     def surroundings(self, ask: Ask, tables: Iterable[Table]) -> Iterator[Problem]:
         path = self._dialect.path
         if not _pragma(ask, "foreign_keys"):
-            message = "foreign_keys is off on this engine: deleting a session leaves its messages behind."
+            message = (
+                "foreign_keys is off on this engine: what persist deletes takes its rows with it, what others delete leaves them"
+                " behind; persist.prepare_engine(engine) before the engine connects switches it on."
+            )
             yield Problem("foreign_keys_off", Severity.WARNING, self._where, message)
         if path is None:
             return

@@ -2,7 +2,7 @@
 
 import sqlite3
 from base64 import b64decode, b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -12,6 +12,7 @@ from sqlalchemy.types import NullType
 
 from persist.db.dialects.quoting import quoted
 from persist.db.dialects.raw_rows import Cell, Cells, Columns, Place, RawRows
+from persist.db.dialects.sqlite.host_references import leave_unchecked
 from persist.db.unreadable.conditions import BadText, text_or_bad
 
 
@@ -83,10 +84,8 @@ class SqliteRawRows(RawRows):
         columns = [literal_column(name) if name == "rowid" else type_coerce(table.c[name], NullType()) for name in names]
         return and_(*[column == literal(value) for column, value in zip(columns, place, strict=True)])
 
-    def check_references(self, on: bool) -> bool:
-        (before,) = self._driver.execute("PRAGMA foreign_keys").fetchone()
-        self._driver.execute(f"PRAGMA foreign_keys={'ON' if on else 'OFF'}")
-        return bool(before)
+    def leave_unchecked(self) -> Callable[[], None]:
+        return leave_unchecked(self._driver)
 
     def insert(self, table: Table, cells: Cells) -> None:
         terms = [self._term(cell) for cell in cells.values()]

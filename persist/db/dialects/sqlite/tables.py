@@ -6,6 +6,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Table
 
+from persist.db.dialects.sqlite.host_references import HostReferences, let_go
 from persist.db.dialects.tables import Tables
 from persist.db.values.command_words import command_word
 
@@ -13,8 +14,8 @@ from persist.db.values.command_words import command_word
 class SqliteTables(Tables):
     """The tables of the file `path`, or of `:memory:` if it is None."""
 
-    def __init__(self, path: Path | None) -> None:
-        self._path = path
+    def __init__(self, path: Path | None, references: HostReferences) -> None:
+        self._path, self._references = path, references
 
     def names(self, connection: Connection) -> set[str]:
         rows = connection.exec_driver_sql("SELECT name FROM sqlite_master WHERE type = 'table'")
@@ -25,7 +26,11 @@ class SqliteTables(Tables):
 
     def suspend_references(self, connection: Connection, tables: Sequence[Table]) -> Sequence[str]:
         connection.exec_driver_sql("PRAGMA defer_foreign_keys = ON")
+        let_go(connection.connection.driver_connection)
         return ()
+
+    def restore_references(self, connection: Connection, suspended: Sequence[str]) -> None:
+        self._references.keep(connection.connection, connection.info, connection.connection.driver_connection)
 
     def expected_rows(self, driver: Any, sql: str, args: Sequence[Any]) -> int | None:
         """None: SQLite's planner knows proportions, and these only as they were at the last ANALYZE."""

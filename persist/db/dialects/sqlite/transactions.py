@@ -2,9 +2,10 @@
 
 import sqlite3
 import time
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Table
 
 from persist.db.concurrency.writer_lock import Cancelled, Waiting
 from persist.db.connections.host_connections import commits_by_itself
@@ -28,6 +29,7 @@ class SqliteTransactions(Transactions):
     def __init__(self, connections: SqliteConnections, event_log: SqliteEventLog, settings: "Settings") -> None:
         self._connections, self._event_log, self._settings = connections, event_log, settings
         self._owned, self._in_memory = connections.owned, connections.path is None
+        self._references = connections.references
 
     def begin(self, connection: Connection, *, write: bool, waiting: Waiting | None = None) -> Any:
         if not self._owned and not connection.in_transaction():
@@ -39,6 +41,8 @@ class SqliteTransactions(Transactions):
             mark_lent(driver, connection.info)
         if self._in_memory:
             driver.execute(f"PRAGMA query_only={'OFF' if write else 'ON'}")
+        if not self._owned and write:
+            self._references.keep(driver, connection.info, driver, connection.engine.pool)
         if not driver.in_transaction:
             if write:
                 self._begin_immediate(driver, waiting or Waiting())
@@ -99,6 +103,7 @@ class SqliteTransactions(Transactions):
             getattr(theirs, "run_async", lambda say: say(theirs))(say)  # run_async exists on async drivers
         cursor = connection.connection.cursor()
         driver: Any = connection.connection.driver_connection
+        self._references.keep(connection.connection, connection.info, driver, connection.engine.pool)
         try:
             if driver.in_transaction:
                 _lock(cursor)
@@ -106,6 +111,9 @@ class SqliteTransactions(Transactions):
                 cursor.execute("BEGIN IMMEDIATE")
         finally:
             cursor.close()
+
+    def keep_references(self, tables: Callable[[], Sequence[Table]]) -> None:
+        self._references.tables = tables
 
     def mark_joined(self, connection: Connection, *, marked: bool) -> None:
         connection.exec_driver_sql(MARK_JOINED if marked else UNMARK_JOINED)

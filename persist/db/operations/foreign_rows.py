@@ -1,0 +1,76 @@
+"""Rows of other programs' tables that refer to rows of persist, and so keep these from being deleted.
+
+Where such a reference says ON DELETE CASCADE or SET NULL, the database does what it says, and nothing is in the way.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from sqlalchemy import Table, column, func, select, tuple_
+from sqlalchemy import table as table_named
+from sqlalchemy.sql.elements import ColumnElement
+
+from persist.db.dialects.operations import ForeignReference
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.errors import PersistError
+
+
+def in_the_way(
+    work: UnitOfWork,
+    references: Sequence[ForeignReference],
+    tables: Sequence[Table],
+    table: Table,
+    condition: ColumnElement[bool],
+) -> Counter[str]:
+    """How many rows refer to those rows of a table that meet the condition, or to rows below them, by what they are called.
+
+    `references`: those that refuse a deletion. Where none refers to such a row, but to what belongs to it without a foreign key,
+    such as a session's messages, each counts as one. So does a table that may not be read.
+    """
+    found: Counter[str] = Counter()
+    for below, of in _below(tables, table, condition):
+        for one in references:
+            if one.parent == below.name:
+                found[name_of(one)] += _count(work, one, _keys(one, below).where(of))
+    if not found.total():
+        whole = {of.name: of for of in tables}
+        found.update({name_of(one): min(1, _count(work, one, _keys(one, whole[one.parent]))) for one in references})
+    return +found
+
+
+def name_of(one: ForeignReference) -> str:
+    """What rows with such a reference are called in a report."""
+    where = one.table if one.schema is None else f"{one.schema}.{one.table}"
+    return f"{where}: rows that refer to {one.parent} by {', '.join(one.columns)}"
+
+
+def _below(tables: Sequence[Table], table: Table, condition: ColumnElement[bool]) -> Iterator[tuple[Table, ColumnElement[bool]]]:
+    """The table with the condition of its rows, and every table with rows that refer to these, directly or not."""
+    yield table, condition
+    for child in tables:
+        for key in child.foreign_key_constraints if child is not table else ():
+            if key.referred_table is table:
+                own, theirs = [*key.columns], [element.column for element in key.elements]
+                these = select(*theirs).where(condition)
+                yield from _below(tables, child, (own[0] if len(own) == 1 else tuple_(*own)).in_(these))
+
+
+def _keys(one: ForeignReference, table: Table) -> Any:
+    return select(*(table.c[name] for name in one.parent_columns))
+
+
+def _count(work: UnitOfWork, one: ForeignReference, keys: Any) -> int:
+    own: list[ColumnElement[Any]] = [column(name) for name in one.columns]
+    theirs = table_named(one.table, *own, schema=one.schema)  # type: ignore[arg-type]  # they are columns without a table
+    referring = select(func.count()).select_from(theirs).where((own[0] if len(own) == 1 else tuple_(*own)).in_(keys))
+    point = work.savepoint()
+    try:
+        count = int(work.select(referring).scalar() or 0)
+    except Exception as error:
+        point.rollback()
+        if not isinstance(work.runtime.translate(error), PersistError):
+            raise
+        return 1
+    point.commit()
+    return count

@@ -1,0 +1,128 @@
+"""Rows of other programs' tables that refer to rows of persist: prune and erase say which, and go on with the others."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from persist import Store
+from persist.maintenance import doctor, erase, maintain, prune
+from persist.maintenance.findings import Finding
+from persist.testing import FrozenClock
+from tests.contract.chat.scenes import MODEL
+from tests.contract.conftest import Raw
+
+MONTH = timedelta(days=30)
+
+
+class Host:
+    """A host's tables beside those of persist, some of whose rows refer to them, with foreign keys that are checked."""
+
+    def __init__(self, raw: Raw) -> None:
+        self.raw = raw
+        if raw.is_sqlite:
+            raw.rows("PRAGMA foreign_keys=ON")
+
+    def refer(self, table: str, to: str, ids: list[str], action: str = "") -> None:
+        self.raw.rows(f"CREATE TABLE {table} (no INTEGER PRIMARY KEY, theirs TEXT REFERENCES {to} (id) {action})")
+        for number, id in enumerate(ids):
+            self.raw.rows(f"INSERT INTO {table} (no, theirs) VALUES (?, ?)", number, id)
+
+
+@pytest.fixture
+def host(database_url: str, clock: FrozenClock) -> Iterator[Host]:
+    Store.open(database_url, clock=clock).close()
+    with closing(Raw(database_url)) as raw:
+        yield Host(raw)
+        for table in ("plays", "notes", "shown", "letters"):
+            raw.rows(f"DROP TABLE IF EXISTS {table}")
+
+
+def conversations(store: Any, count: int, user: str = "maria") -> list[str]:
+    made = []
+    with store.begin() as tx:
+        for _ in range(count):
+            session = tx.conversations.sessions.create(user=user)
+            tx.conversations.sessions.set_status(session.id, "completed")
+            made.append(session.id)
+    return made
+
+
+def chats(store: Any, count: int) -> tuple[list[str], list[str]]:
+    sessions, messages = [], []
+    with store.begin() as tx:
+        for number in range(count):
+            session = tx.chat.sessions.create(agent="build", model=MODEL, owner="maria")
+            message = tx.chat.messages.append(session.id, role="user", parts=[{"type": "text", "text": f"say {number}"}])
+            tx.chat.sessions.archive(session.id)
+            sessions.append(session.id)
+            messages.append(message.id)
+    return sessions, messages
+
+
+def unfinished(findings: list[Finding]) -> int:
+    return sum(one.code == "erasure_unfinished" for one in findings)
+
+
+def where(raw: Raw) -> str:
+    return "" if raw.is_sqlite else "persist."
+
+
+def test_a_prune_leaves_what_others_refer_to_and_goes_on(database_url: str, host: Host, clock: FrozenClock) -> None:
+    with Store.open(database_url, clock=clock, sleep=lambda seconds: None) as store:
+        sessions = conversations(store, 5)
+        host.refer("plays", "sessions", [sessions[0], sessions[0], sessions[3]])
+        host.refer("notes", "sessions", sessions[1:3], "ON DELETE CASCADE")
+        host.refer("shown", "sessions", sessions[3:], "ON DELETE SET NULL")
+        clock.advance(delta=2 * MONTH)
+        kept = {f"{where(host.raw)}plays: rows that refer to sessions by theirs": 3}
+        for trial in (True, False):
+            report = prune(store, "conversations", older_than=MONTH, dry_run=trial)
+            assert (report.tables["sessions"], report.kept) == (3, kept)
+            assert host.raw.count("sessions") == (5 if trial else 2)
+        assert [host.raw.count("notes"), host.raw.rows("SELECT theirs FROM shown ORDER BY no")] == [0, [(sessions[3],), (None,)]]
+        host.raw.rows("DELETE FROM plays")
+        report = prune(store, "conversations", older_than=MONTH)
+        assert (report.tables["sessions"], report.kept) == (2, {})
+
+
+def test_a_prune_counts_references_to_what_hangs_on_a_row(database_url: str, host: Host, clock: FrozenClock) -> None:
+    with Store.open(database_url, clock=clock, sleep=lambda seconds: None) as store:
+        sessions, messages = chats(store, 4)
+        host.refer("letters", "chat_messages", [messages[1], messages[1], messages[2]])
+        clock.advance(delta=2 * MONTH)
+        report = prune(store, "chat", older_than=MONTH)
+        assert report.kept == {f"{where(host.raw)}letters: rows that refer to chat_messages by theirs": 3}
+        with store.read() as tx:
+            assert {session.id for session in tx.chat.sessions.list(archived=True).items} == {*sessions[1:3]}
+            assert len(tx.chat.messages.list(sessions[1])) == 1
+
+
+def test_an_erasure_says_what_has_to_go_first_and_maintain_finishes_it(database_url: str, host: Host, clock: FrozenClock) -> None:
+    with Store.open(database_url, clock=clock, sleep=lambda seconds: None) as store:
+        theirs, others = conversations(store, 4), conversations(store, 1, "peter")
+        sessions, messages = chats(store, 3)
+        host.refer("plays", "sessions", [theirs[1], theirs[1], others[0]])
+        host.refer("notes", "sessions", [theirs[2]], "ON DELETE CASCADE")
+        host.refer("letters", "chat_messages", [messages[0]])
+        referring = {"letters: rows that refer to chat_messages": 1, "plays: rows that refer to sessions": 2}
+        kept = {
+            f"{where(host.raw)}{what} by theirs: delete these, then `persist maintain` goes on": count
+            for what, count in referring.items()
+        }
+        for trial in (True, False):
+            report = erase(store, owner="maria", dry_run=trial)
+            assert (report.tables["sessions"], report.tables["chat_sessions"], report.kept) == (3, 2, kept)
+        assert sorted(host.raw.rows("SELECT id FROM sessions")) == sorted([(theirs[1],), (others[0],)])
+        assert [id for (id,) in host.raw.rows("SELECT id FROM chat_sessions")] == [sessions[0]]
+        assert unfinished(doctor(store)) == 1
+        (failed,) = [step.error for step in maintain(store).steps if step.name == "finish erasures"]
+        assert "rows that refer to" in str(failed)
+        host.raw.rows("DELETE FROM plays WHERE theirs = ?", theirs[1])
+        host.raw.rows("DELETE FROM letters")
+        assert not maintain(store).failed
+        assert host.raw.rows("SELECT id FROM sessions") == [(others[0],)]
+        assert host.raw.count("chat_sessions") == host.raw.count("chat_messages") == 0
+        assert unfinished(doctor(store)) == 0
