@@ -6,7 +6,7 @@ from datetime import datetime
 from hashlib import sha256
 from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import delete, func, select
 
 from persist.blobs.body_stores import BlobStore
 from persist.blobs.content import INLINE, PIECE
@@ -16,7 +16,10 @@ from persist.db.changes.driver_statements import StatementRunner
 from persist.db.expressions.upsert import insert_missing, merge
 from persist.db.schema.arrays import among_labels
 from persist.db.statements.prepared import Row, Statement, param
+from persist.db.transactions.repository import Verb
 from persist.db.transactions.runtime import Runtime
+from persist.db.transactions.snapshots import in_transaction
+from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.errors import BlobUnreadable
 
 _B, _P = blobs.c, pieces.c
@@ -32,6 +35,8 @@ STAGE = Statement(merge(blobs, "sha256", put_at="latest", outside="until_complet
 ADD_PIECE = Statement(insert_missing(pieces, "sha256", "position"))
 COUNT_PIECES = Statement(select(func.count()).where(_P.sha256 == _this))
 WHERE = Statement(select(_B.outside, _B.body).where(_B.sha256 == _this))
+_CLAIM = Statement(insert_missing(blobs, "sha256"))
+_UNCLAIM = Statement(delete(blobs).where(_B.sha256 == _this))
 PIECE_AT = Statement(select(_P.body).where(_P.sha256 == _this, _P.position == param("position")))
 _SOME = Statement(select(_B.sha256, _B.outside, _B.body).where(among_labels(_B.sha256, "digests")))
 _PIECES = Statement(select(_P.sha256, _P.body).where(among_labels(_P.sha256, "digests")).order_by(_P.sha256, _P.position))
@@ -87,6 +92,29 @@ def add_outside(added: Added) -> None:
     for blob, row in added:
         if blob.store is not None and row.result is not None and row.result[0] and not blob.store.exists(blob.sha256):
             blob.store.put(blob.sha256, [blob.body])
+
+
+def remove_body(work: UnitOfWork, store: BlobStore, digest: str) -> bool:
+    """Remove a body that no row is for: the transaction of its row was rolled back, or has deleted that. False if there is a row.
+
+    Whoever puts the same bytes meanwhile waits for the row that stands for them here, and then writes them anew.
+    """
+    claimed = row_of(digest, "", 0, work.now(), None, complete=False, outside=True)
+    if not work.run(_CLAIM, **claimed):  # waits for a transaction that adds the row
+        return False
+    store.delete(digest)
+    work.run(_UNCLAIM, digest=digest)
+    return True
+
+
+def remove_body_afterwards(work: UnitOfWork, store: BlobStore, digest: str) -> None:
+    """Remove the body after the commit that deletes its row. If the process dies before, `maintain` finds an orphan."""
+
+    def remove(own: UnitOfWork) -> bool:
+        with Verb(own, "Blobs.delete", writes=True):
+            return remove_body(own, store, digest)
+
+    work.afterwards(lambda: in_transaction(work.runtime, remove))
 
 
 def outside_of(runtime: Runtime, digest: str) -> BlobStore:

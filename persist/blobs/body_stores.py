@@ -23,7 +23,7 @@ _PART = ".part"
 class BlobStore(Protocol):
     """Keeps the bodies of blobs under their digests, while their rows stay in the database. Its methods may run in any thread.
 
-    A body is put before the transaction commits that adds its row, and deleted before the one that deletes the row.
+    A body is put before the transaction commits that adds its row, and deleted after the one that deletes the row.
     """
 
     def put(self, sha256: str, pieces: Iterable[bytes]) -> None:

@@ -6,7 +6,7 @@ from datetime import timedelta
 from sqlalchemy import Table, select, true
 
 from persist.blobs.models import blobs
-from persist.blobs.pruning import UnnamedBlobs
+from persist.blobs.pruning import UnnamedBlobs, remove_bodies
 from persist.db.operations.erasing import Erasable, Erased
 from persist.db.operations.erasing_ways import Key
 from persist.db.operations.pruning import Cut
@@ -23,6 +23,7 @@ class ErasableBlobs(Erasable):
     table = blobs
     key = ("sha256",)
     own_streams = False
+    has_files = True
 
     def __init__(self, tables: Sequence[Table], *, trial: bool) -> None:
         self._unnamed = UnnamedBlobs(tables)
@@ -46,3 +47,7 @@ class ErasableBlobs(Erasable):
             hidden = self._unnamed.unsure(work)
             erased.kept[f"blobs: {'row security may hide rows that name them' if hidden else 'rows of others name them'}"] = left
         return erased
+
+    def delete_files(self, work: UnitOfWork, keys: Sequence[Key]) -> None:
+        if not self._trial:
+            remove_bodies(work, [digest for (digest,) in keys])

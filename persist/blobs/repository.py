@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Table, bindparam, delete, exists, or_, select, true, tuple_
 
-from persist.blobs.bodies import ADD_PIECE, COUNT_PIECES, PUT, STAGE, outside_of, row_of
+from persist.blobs.bodies import ADD_PIECE, COUNT_PIECES, PUT, STAGE, outside_of, remove_body_afterwards, row_of
 from persist.blobs.body_stores import BlobStore
 from persist.blobs.content import INLINE, PIECE, Content, Source, checked_digest, content_of
 from persist.blobs.models import blobs, pieces
@@ -208,14 +208,14 @@ class Blobs(Repository):
         work = self._work
         digest, tables = checked_digest("sha256", sha256), tuple(work.runtime.tables())
         store: BlobStore | None = work.runtime.blob_store
-        with work.batch(last=store is None) as batch:
+        with work.batch(last=True) as batch:
             locked = batch.row(_LOCK, digest=digest)  # what others are about to name is named by then, or put anew
             named = batch.row(_named(tables), digest=digest)
             deleted = batch.run(_deleting(tables), digest=digest)
         if named.result is not None:
             raise Conflict(f"The blob {digest} is named by a part of a message or another row, and stays as long as it is.")
         if deleted.result and locked.result is not None and locked.result[0] and store is not None:
-            store.delete(digest)  # before the commit: another transaction that puts it waits for it
+            remove_body_afterwards(work, store, digest)
         return deleted.result == 1
 
     def _reader(self, sha256: str, start: int, end: int | None, *, outlives: bool = True) -> BlobReader:

@@ -22,7 +22,8 @@ import persist.telemetry.pruning
 import persist.transcripts.pruning
 import persist.usage.pruning
 import persist.workflows.pruning
-from persist.blobs.pruning import GRACE, garbage, orphans, remove_orphan
+from persist.blobs.bodies import remove_body
+from persist.blobs.pruning import GRACE, garbage, orphans
 from persist.conversations.schemas import PruneReport as ConversationsPruned
 from persist.db.operations.pruning import BATCH, LOOK, Cut, Pruning, Removed
 from persist.db.statements.prepared import Row
@@ -118,7 +119,7 @@ def collect_blobs(store: Store, *, dry_run: bool) -> Removed:
             removed.add(batch)
         bodies: Any = store.runtime.blob_store
         for digest in [] if bodies is None or dry_run else orphans(bodies, cut):
-            run(partial(remove_orphan, store=bodies, digest=digest))
+            run(partial(remove_body, store=bodies, digest=digest))
     return removed
 
 
