@@ -1,15 +1,16 @@
 """Pruning of blobs: those that nothing names, and that were not put for some time."""
 
 from collections.abc import Iterable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import Table, false, or_, select, true, update
 
-from persist.blobs.bodies import remove_body
+from persist.blobs.bodies import WHERE, remove_body
 from persist.blobs.body_stores import BlobStore
 from persist.blobs.models import blobs, pieces
 from persist.blobs.repository import is_named, naming
+from persist.blobs.sharing import SharedBlobStore
 from persist.db.operations.bounded_deletion import Below, Condition
 from persist.db.operations.hidden_rows import may_be_hidden
 from persist.db.operations.pruning import AgedRows, Cut, Pruning, Removed
@@ -79,6 +80,11 @@ def garbage(tables: Sequence[Table]) -> Pruning:
     return UnnamedBlobs(tables, only=or_(_B.named.is_(true()), _B.complete.is_(false())))
 
 
-def orphans(store: BlobStore, cut: Cut) -> Iterable[str]:
-    """The digests of which the store has had a body, or a part of one, since before the cut."""
-    return (digest for digest, written in store.stored() if written < cut.before)
+def orphans(store: SharedBlobStore, before: datetime) -> Iterable[str]:
+    """The digests of which the store has had a body, or a part of one, since before an instant. None where all have to stay."""
+    return [] if store.why_kept() is not None else (digest for digest, written in store.stored() if written < before)
+
+
+def is_orphan(work: UnitOfWork, digest: str) -> bool:
+    """Whether no row is for the body with this digest."""
+    return work.row(WHERE, digest=digest) is None
