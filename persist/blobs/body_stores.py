@@ -90,6 +90,12 @@ class FolderBlobStore:
         with files(target):
             return target.is_file()
 
+    def size(self, sha256: str) -> int | None:
+        """The size of a body; None without one."""
+        target = self._file(sha256)
+        with files(target):
+            return target.stat().st_size if target.is_file() else None
+
     def delete(self, sha256: str) -> None:
         target = self._file(sha256)
         with files(target):
@@ -180,6 +186,12 @@ class FsspecBlobStore:
     def exists(self, sha256: str) -> bool:
         with self._reached(sha256):
             return bool(self._system.isfile(self._place(sha256)))
+
+    def size(self, sha256: str) -> int | None:
+        """The size of a body; None without one."""
+        with self._reached(sha256), suppress(FileNotFoundError):
+            return int(self._system.info(self._place(sha256))["size"])
+        return None
 
     def delete(self, sha256: str) -> None:
         with self._reached(sha256), suppress(FileNotFoundError):

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from sqlalchemy import false, func, select, true
 
+from persist.blobs.bodies import ADVICE
 from persist.blobs.models import blobs
 from persist.blobs.pruning import GRACE, is_orphan, orphans
 from persist.blobs.reader import BlobReader
@@ -41,15 +42,15 @@ def checkup(work: UnitOfWork) -> Iterator[Problem]:
             last = blob.sha256
             try:
                 if is_outside and store is not None:
-                    if not store.exists(blob.sha256):
-                        raise BlobUnreadable(blob.sha256, f"its body is missing in {store!r}")
+                    if not store.has(blob.sha256, blob.size):
+                        raise BlobUnreadable(blob.sha256, f"its body is missing in {store!r}, or has another size")
                 else:
                     for _ in BlobReader(work, blob, 0, blob.size, outlives=False):
                         pass
             except PersistError as error:
-                advice = "put the same bytes again, or restore a backup."
                 reason = error.reason if isinstance(error, BlobUnreadable) else str(error)
-                yield Problem("blob_damaged", Severity.ERROR, f"blob {blob.sha256}", f"{reason}: {advice}")
+                said = reason if ADVICE in reason else f"{reason}: {ADVICE}"
+                yield Problem("blob_damaged", Severity.ERROR, f"blob {blob.sha256}", f"{said}.")
 
 
 def _of_place(work: UnitOfWork, store: SharedBlobStore) -> Iterator[Problem]:

@@ -66,8 +66,9 @@ class UnnamedBlobs(AgedRows):
 def remove_bodies(work: UnitOfWork, digests: Iterable[str]) -> None:
     """Remove the bodies outside of the database that have no row any more, once the deletion of their rows is committed."""
     store: BlobStore | None = work.runtime.blob_store
-    for digest in sorted(digests) if store is not None else ():
-        remove_body(work, store, digest)
+    if store is not None:
+        for digest in sorted(digests):
+            remove_body(work, store, digest)
 
 
 def prunings(tables: Sequence[Table]) -> tuple[Pruning, ...]:

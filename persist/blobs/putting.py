@@ -9,7 +9,9 @@ from persist.blobs.repository import OCTETS, Blobs, next_step, staging
 from persist.db.transactions.async_transactions import AsyncRepository, AsyncTransactionPerVerb
 
 
-async def made_ready(own: AsyncRepository[Blobs], source: Any, media_type: str = OCTETS) -> tuple[Any, dict[str, Any]]:
+async def made_ready(
+    own: AsyncRepository[Blobs], source: Any, media_type: str = OCTETS, **more: Any
+) -> tuple[Any, dict[str, Any]]:
     """The arguments of the put that completes what was stored here."""
     if isinstance(source, AsyncIterable):
         source = await gathered(source)
@@ -23,4 +25,4 @@ async def made_ready(own: AsyncRepository[Blobs], source: Any, media_type: str =
                 result = await work.run(lambda unit, do=do: do(Blobs(unit)), True)  # type: ignore[misc]  # a bound default
             else:
                 result = await asyncio.to_thread(do, Blobs(work.work))
-    return (source, media_type), {}
+    return (source, media_type), more

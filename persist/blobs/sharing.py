@@ -87,6 +87,12 @@ class SharedBlobStore:
         self.try_to_register()
         return self.store.exists(sha256)
 
+    def has(self, sha256: str, size: int) -> bool:
+        """Whether the whole body is there, as far as that can be told cheaply: of the size that it has to have."""
+        self.try_to_register()
+        found = getattr(self.store, "size", None)
+        return self.store.exists(sha256) if found is None else found(sha256) == size
+
     def delete(self, sha256: str) -> None:
         if self.why_kept() is None:
             self.store.delete(sha256)

@@ -98,11 +98,12 @@ def get(digest: str, file: Path, database: Database, force: bool) -> None:
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path), metavar="FILE")
 @on_database
 @click.option("--type", "media_type", default=OCTETS, show_default=True, help="The media type, such as image/png.")
+@click.option("--repair", is_flag=True, help="Write the bytes anew, even if those there have the right size.")
 @as_json
-def put(file: Path, database: Database, media_type: str, as_json: bool) -> None:
+def put(file: Path, database: Database, media_type: str, repair: bool, as_json: bool) -> None:
     """Store a file, or standard input for -, and print its digest. Equal bytes are stored once."""
     with database.open_existing() as store:
-        blob = store.blobs.put(sys.stdin.buffer if str(file) == "-" else file, media_type)
+        blob = store.blobs.put(sys.stdin.buffer if str(file) == "-" else file, media_type, repair=repair)
     if as_json:
         say_json(blob.model_dump(mode="json"))
     else:

@@ -33,6 +33,7 @@ def tried_on(store: Store) -> Iterator[Store]:
         # not as the owner: a store that opens its own file folds text of dead writers, and the trial must count that itself
         copy = Trial.on_dialect(dialect, settings, runtime.clock, runtime.sleep, migrate=False, owns_engine=False)
         copy.runtime.owns_engine = True
+        assert isinstance(copy, Trial)
         copy.bodies = runtime.blob_store
         with copy:
             yield copy

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from persist import Settings, Store
-from persist.blobs import BlobStore, FolderBlobStore
+from persist.blobs import BlobStore, FolderBlobStore, FsspecBlobStore
 from persist.blobs.content import INLINE, PIECE
 from persist.errors import BlobUnreadable, InvalidValue, NotFound, NotPermitted, Unavailable
-from persist.maintenance import erase, maintain, prune
+from persist.maintenance import doctor, erase, maintain, prune
 from persist.testing import FrozenClock
 from tests.contract.blobs.body_stores import MemoryBlobStore
 from tests.contract.chat.scenes import create
@@ -182,6 +182,48 @@ def test_bodies_that_are_missing_or_damaged_are_named(open_store: Callable[..., 
         assert store.chat.messages.list(session, files="reference")[0]["parts"][0]["url"] == f"persist-blob:{path.name}"
         store.blobs.put(content)  # whoever puts it again repairs it
         assert store.chat.messages.list(session)[0]["parts"] == [file()]
+
+
+@pytest.mark.parametrize("place", ["inside", "folder", "bucket"])
+def test_a_damaged_body_is_written_anew_by_whoever_puts_it_again(
+    open_store: Callable[..., Any], database_url: str, raw: Raw, tmp_path: Path, place: str
+) -> None:
+    folder = FolderBlobStore(tmp_path / "bodies")
+    bodies = {"inside": None, "folder": folder, "bucket": FsspecBlobStore(f"local://{(tmp_path / 'bodies').as_posix()}")}[place]
+    damages: dict[str, Callable[[bytes], bytes]] = {
+        "cut off": lambda content: content[:-1],
+        "changed": lambda content: content[:-1] + bytes([content[-1] ^ 1]),
+    }
+
+    def damage(name: str, size: int, change: Callable[[bytes], bytes]) -> None:
+        if place != "inside":
+            (path,) = [path for path in files_in(folder) if path.name == name]
+            path.write_bytes(change(path.read_bytes()))
+            return
+        table, last = ("blobs", 0) if size <= INLINE else ("blob_pieces", (size - 1) // PIECE)
+        where = f"sha256 = '{name}'" + ("" if size <= INLINE else f" AND position = {last}")
+        content = bytes(raw.value(f"SELECT body FROM {table} WHERE {where}"))
+        literal = f"x'{change(content).hex()}'" if raw.is_sqlite else f"decode('{change(content).hex()}', 'hex')"
+        raw.rows(f"UPDATE {table} SET body = {literal} WHERE {where}")
+
+    with open_store(blobs=bodies) as store:
+        for size in (9, INLINE + 7, PIECE + 5):
+            content = body(size)
+            name = store.blobs.put(content).sha256
+            for how, change in damages.items():
+                damage(name, size, change)
+                with pytest.raises(BlobUnreadable, match=name):
+                    store.blobs.read(name)
+                if size == INLINE + 7 and (place == "inside" or how == "cut off"):
+                    with Store.open(database_url, blobs=bodies) as looked:
+                        (found,) = [one for one in doctor(looked) if one.code == "blob_damaged"]
+                        assert found.subject == f"blob {name}"
+                        assert "repair=True" in found.message
+                if how == "changed" and (place != "inside" or size > INLINE):
+                    store.blobs.put(content, repair=True)
+                else:
+                    store.blobs.put(content)
+                assert store.blobs.read(name) == content
 
 
 def test_one_database_with_bodies_here_and_there(open_store: Callable[..., Any], memory: MemoryBlobStore) -> None:
