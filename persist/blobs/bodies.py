@@ -14,6 +14,7 @@ from persist.blobs.models import blobs, pieces
 from persist.blobs.sharing import SharedBlobStore
 from persist.db.changes.batch import Batch, Pending
 from persist.db.changes.driver_statements import StatementRunner
+from persist.db.concurrency.observers import AFTERWARDS
 from persist.db.expressions.upsert import insert_missing, merge
 from persist.db.schema.arrays import among_labels
 from persist.db.statements.prepared import Row, Statement, param
@@ -112,7 +113,7 @@ def add_outside(added: Added) -> None:
 def remove_body(work: UnitOfWork, store: BlobStore, digest: str) -> bool:
     """Remove a body that no row is for: the transaction of its row was rolled back, or has deleted that. False if there is a row.
 
-    Whoever puts the same bytes meanwhile waits for the row that stands for them here, and then writes them anew.
+    Another put of the same bytes waits for the row that stands for them here, and then writes them anew.
     """
     claimed = row_of(digest, "", 0, work.now(), None, complete=False, outside=True)
     if not work.run(_CLAIM, **claimed):  # waits for a transaction that adds the row
@@ -129,7 +130,8 @@ def remove_body_afterwards(work: UnitOfWork, store: BlobStore, digest: str) -> N
         with Verb(own, "Blobs.delete", writes=True):
             return remove_body(own, store, digest)
 
-    work.afterwards(lambda: in_transaction(work.runtime, remove))
+    if not work.joined:  # else the caller commits, and `maintain` removes it
+        work.announcements.append((AFTERWARDS, lambda: in_transaction(work.runtime, remove)))
 
 
 def outside_of(runtime: Runtime, digest: str) -> SharedBlobStore:

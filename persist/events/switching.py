@@ -170,13 +170,6 @@ def take_positions(work: UnitOfWork) -> None:
         work.run(_TAKE, upto=used)
 
 
-def stop_log(work: UnitOfWork) -> None:
-    """Note that the log is off, above all positions that were given: what an import writes where it cannot switch it on."""
-    counter, last = work.row(_COUNTER), work.row(_LAST)
-    if counter is not None and last is not None:
-        work.run(_STOP, last_used=max(last[0], counter[1], counter[2] or 0))
-
-
 def _guard_each(run: Run, tables: Sequence[Table]) -> None:
     """Guard tables together if nobody writes to them, or else one by one."""
     try:

@@ -7,7 +7,7 @@ from itertools import chain, groupby
 from pathlib import Path
 from typing import IO, Any
 
-from sqlalchemy import Column, Table, delete, select
+from sqlalchemy import Column, Table, delete, select, update
 
 from persist.blobs.importing import HeldBodies
 from persist.db.changes.event_streams import logged_tables, place_of
@@ -21,9 +21,10 @@ from persist.db.statements.prepared import CompiledStatement, Statement, param
 from persist.db.statements.schema_version import COPY, EVENTS, OWN_SCOPES, STRICT, UNFINISHED
 from persist.db.values.progress import OpenProgress
 from persist.errors import Conflict, InvalidValue, NotPermitted
-from persist.events.models import LOG_TABLES
+from persist.events.models import LOG_TABLES, event_heads
+from persist.events.schemas import ALL
 from persist.events.snapshots import write_snapshot
-from persist.events.switching import stop_log, take_positions
+from persist.events.switching import take_positions
 from persist.maintenance.checksums import Checksum
 from persist.maintenance.copying import own_scopes, with_scopes
 from persist.maintenance.empty_store import FIXED, first_with_rows
@@ -141,7 +142,7 @@ class _Import:
             except NotPermitted as error:
                 self.logs, self.log_off = False, f"the log of events is off: {error}"
                 work.change(delete(_META).where(_META.c.key == EVENTS))
-                stop_log(work)
+                work.change(update(event_heads).where(event_heads.c.stream_id == ALL).values(logging=False))
             else:
                 work.whole_tables.guard_log(logged_tables(TABLES), LOG_TABLES)
         take_positions(work)

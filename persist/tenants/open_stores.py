@@ -99,7 +99,7 @@ class OpenStores(Generic[S]):
 
     @contextmanager
     def leaving(self, name: str) -> Iterator[list[S]]:
-        """As `remove`, for a tenant that is dropped in this block: whoever asks for a store of it meanwhile gets Conflict."""
+        """As `remove`, for a tenant that is dropped in this block: until its end, asking for a store of it raises Conflict."""
         with self._mutex:
             if name in self._leaving:
                 raise Conflict(f"The tenant {name} is being dropped.", constraint="tenant")

@@ -94,8 +94,8 @@ class Tenants:
         """Delete a tenant with all its data, and whatever else is in its schema. `confirm`: the name once more.
 
         `server`: drop what is there, such as the source of a copy. Raises UnknownTenant. Raises StoreInUse while a store
-        of the tenant is in use in this process, StoreBusy or StoreInUse while another process uses it. Whoever opens it
-        meanwhile gets Conflict.
+        of the tenant is in use in this process, StoreBusy or StoreInUse while another process uses it. Until it ends,
+        opening the tenant raises Conflict.
         """
         self._directory.check_drop(name, confirm)
         with self._stores.leaving(name) as removed:

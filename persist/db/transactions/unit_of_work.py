@@ -8,7 +8,7 @@ from sqlalchemy import Connection, CursorResult, Delete, Executable, Insert, Nes
 from persist.db.changes.batch import Batch, ImmediateBatch, PipelinedBatch
 from persist.db.changes.journal import COMMITTED, Journal, VerbChanges, twin_of
 from persist.db.concurrency.fork_count import PROCESS
-from persist.db.concurrency.observers import AFTERWARDS, undo_announcements
+from persist.db.concurrency.observers import undo_announcements
 from persist.db.schema.base import SCHEMA_TOKEN
 from persist.db.statements.core_statements import fetched
 from persist.db.statements.prepared import Row, Statement
@@ -154,11 +154,6 @@ class UnitOfWork:
         """Notify the observers of the topic after the commit. Does nothing in join(), where the caller commits."""
         if not self.joined and self.runtime.observers.wanted(topic):
             self.announcements.append((topic, results.without_unreadable_cells(value, writes=True) if self.carried else value))
-
-    def afterwards(self, do: Callable[[], object]) -> None:
-        """Do something outside of the database after the commit. Does nothing in join(), where the caller commits."""
-        if not self.joined:
-            self.announcements.append((AFTERWARDS, do))
 
     # -- events
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from persist.db.concurrency.observers import UNDO
+from persist.db.concurrency.observers import AFTERWARDS, UNDO
 from persist.db.dialects.database_files import identities
 from persist.db.files.paths import check_path, files, typed
 from persist.db.transactions.unit_of_work import UnitOfWork
@@ -137,4 +137,5 @@ def remove_unless_committed(work: UnitOfWork, folder: RunFolder, path: str) -> N
 
 def forget(work: UnitOfWork, folder: RunFolder, path: str) -> None:
     """Remove a file after the commit of the transaction that removed its last name. No row will name it again."""
-    work.afterwards(lambda: folder.remove(path))
+    if not work.joined:
+        work.announcements.append((AFTERWARDS, lambda: folder.remove(path)))

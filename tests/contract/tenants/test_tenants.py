@@ -135,10 +135,11 @@ def test_nobody_gets_a_store_of_a_tenant_that_is_being_dropped(tenants: Any, mon
 
     def meanwhile(directory: Directory, name: str, confirm: str, server: str | None) -> None:
         stores = (tenants._target if isinstance(tenants, SyncFace) else tenants)._stores
-        for take in (lambda: stores.take(name), lambda: stores.leaving(name).__enter__()):
-            with pytest.raises(Conflict, match="is being dropped") as conflict:
-                take()
-            refused.append(conflict.value)
+        with pytest.raises(Conflict, match="is being dropped") as opened:
+            stores.take(name)
+        with pytest.raises(Conflict, match="is being dropped") as dropped_twice, stores.leaving(name):
+            pass
+        refused.extend([opened.value, dropped_twice.value])
         dropped(directory, name, confirm, server)
 
     with tenants.open("acme") as store:
