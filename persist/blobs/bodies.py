@@ -6,17 +6,22 @@ from datetime import datetime
 from hashlib import sha256
 from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import delete, func, select, update
 
 from persist.blobs.body_stores import BlobStore
 from persist.blobs.content import INLINE, PIECE
 from persist.blobs.models import blobs, pieces
+from persist.blobs.sharing import SharedBlobStore
 from persist.db.changes.batch import Batch, Pending
 from persist.db.changes.driver_statements import StatementRunner
+from persist.db.concurrency.observers import AFTERWARDS
 from persist.db.expressions.upsert import insert_missing, merge
 from persist.db.schema.arrays import among_labels
 from persist.db.statements.prepared import Row, Statement, param
+from persist.db.transactions.repository import Verb
 from persist.db.transactions.runtime import Runtime
+from persist.db.transactions.snapshots import in_transaction
+from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.errors import BlobUnreadable
 
 _B, _P = blobs.c, pieces.c
@@ -24,14 +29,22 @@ _this = param("digest")
 
 _KNOWN = (_B.media_type, _B.size, _B.created_at, _B.put_at, _B.outside)
 # What a put left that died half-way is completed where bodies belong today; a complete body stays where it is.
-PUT = Statement(merge(blobs, "sha256", put_at="latest", complete="new", outside="until_complete").returning(*_KNOWN))
+PUT = Statement(merge(blobs, "sha256", put_at="latest", complete="new", outside="until_complete").returning(*_KNOWN, _B.body))
 _PUT_NAMED = Statement(
     merge(blobs, "sha256", put_at="latest", complete="new", named="new", outside="until_complete").returning(_B.outside)
 )
 STAGE = Statement(merge(blobs, "sha256", put_at="latest", outside="until_complete").returning(_B.complete, _B.outside))
 ADD_PIECE = Statement(insert_missing(pieces, "sha256", "position"))
-COUNT_PIECES = Statement(select(func.count()).where(_P.sha256 == _this))
+SIZE_OF_PIECES = Statement(select(func.coalesce(func.sum(func.length(_P.body)), 0)).where(_P.sha256 == _this))
+REWRITE = Statement(update(blobs).where(_B.sha256 == _this).values(body=param("content")))
+REWRITE_PIECE = Statement(
+    update(pieces)
+    .where(_P.sha256 == _this, _P.position == param("place"), _P.body != param("content"))
+    .values(body=param("content"))
+)
 WHERE = Statement(select(_B.outside, _B.body).where(_B.sha256 == _this))
+_CLAIM = Statement(insert_missing(blobs, "sha256"))
+_UNCLAIM = Statement(delete(blobs).where(_B.sha256 == _this))
 PIECE_AT = Statement(select(_P.body).where(_P.sha256 == _this, _P.position == param("position")))
 _SOME = Statement(select(_B.sha256, _B.outside, _B.body).where(among_labels(_B.sha256, "digests")))
 _PIECES = Statement(select(_P.sha256, _P.body).where(among_labels(_P.sha256, "digests")).order_by(_P.sha256, _P.position))
@@ -44,10 +57,10 @@ class NewBlob:
     sha256: str
     media_type: str
     body: bytes
-    store: BlobStore | None
+    store: SharedBlobStore | None
 
     @classmethod
-    def of(cls, body: bytes, media_type: str, store: BlobStore | None) -> "NewBlob":
+    def of(cls, body: bytes, media_type: str, store: SharedBlobStore | None) -> "NewBlob":
         """The blob of these bytes."""
         return cls(sha256(body).hexdigest(), media_type, body, store)
 
@@ -57,6 +70,9 @@ def row_of(digest: str, media_type: str, size: int, now: datetime, body: bytes |
     flags = {"complete": True, "named": False, "outside": False, **more}
     return {"sha256": digest, "media_type": media_type, "size": size, "created_at": now, "put_at": now, **flags, "body": body}
 
+
+ADVICE = "put the same bytes again with repair=True, or restore a backup"
+"""What to do about a damaged body."""
 
 Added = list[tuple[NewBlob, Pending[Row | None]]]
 """Blobs that a batch stores, with where their bodies belong."""
@@ -85,13 +101,42 @@ def add_named(batch: Batch, new: Iterable[NewBlob], now: datetime) -> Added:
 def add_outside(added: Added) -> None:
     """Write the bodies that belong outside of the database. Their rows are locked, so that nobody deletes them at that moment."""
     for blob, row in added:
-        if blob.store is not None and row.result is not None and row.result[0] and not blob.store.exists(blob.sha256):
+        if (
+            blob.store is not None
+            and row.result is not None
+            and row.result[0]
+            and not blob.store.has(blob.sha256, len(blob.body))
+        ):
             blob.store.put(blob.sha256, [blob.body])
 
 
-def outside_of(runtime: Runtime, digest: str) -> BlobStore:
+def remove_body(work: UnitOfWork, store: BlobStore, digest: str) -> bool:
+    """Remove a body that no row is for: the transaction of its row was rolled back, or has deleted that. False if there is a row.
+
+    Another put of the same bytes waits for the row that stands for them here, and then writes them anew.
+    """
+    claimed = row_of(digest, "", 0, work.now(), None, complete=False, outside=True)
+    if not work.run(_CLAIM, **claimed):  # waits for a transaction that adds the row
+        return False
+    store.delete(digest)
+    work.run(_UNCLAIM, digest=digest)
+    return True
+
+
+def remove_body_afterwards(work: UnitOfWork, store: BlobStore, digest: str) -> None:
+    """Remove the body after the commit that deletes its row. If the process dies before, `maintain` finds an orphan."""
+
+    def remove(own: UnitOfWork) -> bool:
+        with Verb(own, "Blobs.delete", writes=True):
+            return remove_body(own, store, digest)
+
+    if not work.joined:  # else the caller commits, and `maintain` removes it
+        work.announcements.append((AFTERWARDS, lambda: in_transaction(work.runtime, remove)))
+
+
+def outside_of(runtime: Runtime, digest: str) -> SharedBlobStore:
     """The store that has the body of a blob whose row says that it is outside. Raises BlobUnreadable if none was opened."""
-    store: BlobStore | None = runtime.blob_store
+    store: SharedBlobStore | None = runtime.blob_store
     if store is None:
         raise BlobUnreadable(digest, "its body is kept outside of the database; open the store with the same `blobs`")
     return store
@@ -130,7 +175,7 @@ def stored_bytes(digest: str, stored: Any) -> bytes:
 def check_digest(digest: str, found: str) -> None:
     """Raise BlobUnreadable unless the bytes that were read have the digest by which they were found."""
     if found != digest:
-        raise BlobUnreadable(digest, "the stored bytes have another digest")
+        raise BlobUnreadable(digest, f"the stored bytes have another digest; {ADVICE}")
 
 
 def ranges(start: int, end: int) -> Iterator[tuple[int, int, int]]:

@@ -3,7 +3,7 @@
 import os
 import re
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,13 +17,16 @@ from persist.errors import BlobUnreadable, InvalidValue, PersistError, Unavailab
 from persist.quoting import shown
 
 _PART = ".part"
+_DATABASES = "databases"
+"""Where the databases are registered that keep bodies in a place."""
+_ENTRY = "[0-9a-f]" * 32
 
 
 @runtime_checkable
 class BlobStore(Protocol):
     """Keeps the bodies of blobs under their digests, while their rows stay in the database. Its methods may run in any thread.
 
-    A body is put before the transaction commits that adds its row, and deleted before the one that deletes the row.
+    A body is put before the transaction commits that adds its row, and deleted after the one that deletes the row.
     """
 
     def put(self, sha256: str, pieces: Iterable[bytes]) -> None:
@@ -87,6 +90,12 @@ class FolderBlobStore:
         with files(target):
             return target.is_file()
 
+    def size(self, sha256: str) -> int | None:
+        """The size of a body; None without one."""
+        target = self._file(sha256)
+        with files(target):
+            return target.stat().st_size if target.is_file() else None
+
     def delete(self, sha256: str) -> None:
         target = self._file(sha256)
         with files(target):
@@ -100,6 +109,31 @@ class FolderBlobStore:
                 with suppress(FileNotFoundError, InvalidValue):  # deleted by another process; a file of somebody else's
                     written = file.stat().st_mtime
                     yield checked_digest("sha256", digest), datetime.fromtimestamp(written, UTC)
+
+    def registered(self) -> Mapping[str, str]:
+        folder = self.path / _DATABASES
+        with files(folder):
+            return {file.name: file.read_text("utf-8", "replace") for file in folder.glob(_ENTRY)}
+
+    def register(self, name: str, text: str) -> None:
+        target = self.path / _DATABASES / name
+        with files(target):
+            make_private(target.parent)
+            part = target.with_name(f".{name}-{secrets.token_hex(4)}{_PART}")
+            with open(part, "x", encoding="utf-8", opener=private_opener) as file:
+                file.write(text)
+                file.flush()
+                sync_file(file.fileno())
+            replace(part, target)
+            sync_folder(target.parent)
+
+    def unregister(self, name: str) -> None:
+        with files(self.path):
+            (self.path / _DATABASES / name).unlink(missing_ok=True)
+
+    def is_empty(self) -> bool:
+        with files(self.path):
+            return not self.path.is_dir() or not any(self.path.iterdir())
 
     def _file(self, sha256: str) -> Path:
         digest = checked_digest("sha256", sha256)
@@ -153,6 +187,12 @@ class FsspecBlobStore:
         with self._reached(sha256):
             return bool(self._system.isfile(self._place(sha256)))
 
+    def size(self, sha256: str) -> int | None:
+        """The size of a body; None without one."""
+        with self._reached(sha256), suppress(FileNotFoundError):
+            return int(self._system.info(self._place(sha256))["size"])
+        return None
+
     def delete(self, sha256: str) -> None:
         with self._reached(sha256), suppress(FileNotFoundError):
             self._system.rm_file(self._place(sha256))
@@ -163,7 +203,31 @@ class FsspecBlobStore:
             for place in sorted(found):
                 with suppress(FileNotFoundError, InvalidValue):  # deleted by another process; a file of somebody else's
                     digest = checked_digest("sha256", place.rpartition("/")[2])
-                    yield digest, self._system.modified(place)
+                    if place.endswith(self._place(digest)):  # else it is in the folder of somebody else, such as a tenant
+                        yield digest, self._system.modified(place)
+
+    def registered(self) -> Mapping[str, str]:
+        folder = f"{self._root}/{_DATABASES}"
+        with self._reached(""):
+            names = [place.rpartition("/")[2] for place in self._system.ls(folder, detail=False)] if self._there(folder) else []
+            return {name: self._system.cat_file(f"{folder}/{name}").decode("utf-8", "replace") for name in names if name}
+
+    def register(self, name: str, text: str) -> None:
+        folder = f"{self._root}/{_DATABASES}"
+        with self._reached(""):
+            self._system.makedirs(folder, exist_ok=True)
+            self._system.pipe_file(f"{folder}/{name}", text.encode())
+
+    def unregister(self, name: str) -> None:
+        with self._reached(""), suppress(FileNotFoundError):
+            self._system.rm_file(f"{self._root}/{_DATABASES}/{name}")
+
+    def is_empty(self) -> bool:
+        with self._reached(""):
+            return not self._there(self._root) or not self._system.ls(self._root, detail=False)
+
+    def _there(self, folder: str) -> bool:
+        return bool(self._system.exists(folder))
 
     def _place(self, sha256: str) -> str:
         digest = checked_digest("sha256", sha256)

@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
-from sqlalchemy import Table, select, true
+from sqlalchemy import Select, Table, select, true
 
 from persist.blobs.models import blobs
-from persist.blobs.pruning import UnnamedBlobs
+from persist.blobs.pruning import UnnamedBlobs, remove_bodies
+from persist.blobs.sharing import SharedBlobStore
 from persist.db.operations.erasing import Erasable, Erased
 from persist.db.operations.erasing_ways import Key
 from persist.db.operations.pruning import Cut
@@ -23,6 +25,7 @@ class ErasableBlobs(Erasable):
     table = blobs
     key = ("sha256",)
     own_streams = False
+    has_files = True
 
     def __init__(self, tables: Sequence[Table], *, trial: bool) -> None:
         self._unnamed = UnnamedBlobs(tables)
@@ -31,8 +34,7 @@ class ErasableBlobs(Erasable):
     def check(self, work: UnitOfWork, keys: Sequence[Key]) -> None:
         if work.runtime.blob_store is not None:
             return
-        outside = select(_B.sha256).where(_B.sha256.in_([digest for (digest,) in keys]), _B.outside.is_(true())).limit(1)
-        if work.found(outside, unreadable=OnUnreadable.LEAVE_OUT):
+        if work.found(self._outside(keys).limit(1), unreadable=OnUnreadable.LEAVE_OUT):
             reason = "files of what is erased are outside of the database: say where, by PERSIST_BLOBS or Store.open(blobs=…)."
             raise InvalidValue("blobs", reason)
 
@@ -40,9 +42,21 @@ class ErasableBlobs(Erasable):
         self.check(work, keys)
         erased, digests = Erased(), [digest for (digest,) in keys]
         cut = Cut(work.now() + timedelta(milliseconds=1), trial=self._trial)
+        outside = len(work.found(self._outside(keys), unreadable=OnUnreadable.LEAVE_OUT))
         erased.rows = self._unnamed.remove(work, cut, [(None, digest) for digest in digests]).rows
+        store: SharedBlobStore | None = work.runtime.blob_store
+        if outside and store is not None and store.why_kept() is not None:
+            erased.kept["blobs: bodies stay where they are, since another database may name them"] = outside
         left = len(work.found(select(_B.sha256).where(_B.sha256.in_(digests)), unreadable=OnUnreadable.LEAVE_OUT))
         if left:
             hidden = self._unnamed.unsure(work)
             erased.kept[f"blobs: {'row security may hide rows that name them' if hidden else 'rows of others name them'}"] = left
         return erased
+
+    @staticmethod
+    def _outside(keys: Sequence[Key]) -> Select[Any]:
+        return select(_B.sha256).where(_B.sha256.in_([digest for (digest,) in keys]), _B.outside.is_(true()))
+
+    def delete_files(self, work: UnitOfWork, keys: Sequence[Key]) -> None:
+        if not self._trial:
+            remove_bodies(work, [digest for (digest,) in keys])

@@ -1,26 +1,26 @@
 """Pruning of blobs: those that nothing names, and that were not put for some time."""
 
 from collections.abc import Iterable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
+from typing import Any
 
 from sqlalchemy import Table, false, or_, select, true, update
 
-from persist.blobs.bodies import row_of
+from persist.blobs.bodies import WHERE, remove_body
 from persist.blobs.body_stores import BlobStore
 from persist.blobs.models import blobs, pieces
 from persist.blobs.repository import is_named, naming
-from persist.db.expressions.upsert import insert_missing
+from persist.blobs.sharing import SharedBlobStore
 from persist.db.operations.bounded_deletion import Below, Condition
 from persist.db.operations.hidden_rows import may_be_hidden
 from persist.db.operations.pruning import AgedRows, Cut, Pruning, Removed
-from persist.db.statements.prepared import Row, Statement
+from persist.db.statements.prepared import Row
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
 
 _B = blobs.c
 GRACE = timedelta(days=1)
 """How long after its last put a blob stays that messages named and none names any more."""
-_CLAIM = Statement(insert_missing(blobs, "sha256"))
 
 
 class UnnamedBlobs(AgedRows):
@@ -53,12 +53,22 @@ class UnnamedBlobs(AgedRows):
         outside = select(_B.sha256).where(_B.sha256.in_(digests), _B.outside.is_(true()))
         before = [] if store is None else [row[0] for row in work.found(outside, unreadable=OnUnreadable.LEAVE_OUT)]
         removed = super().remove(work, cut, found)
-        if store is not None and before:
+        if before:
             left = {row[0] for row in work.found(select(_B.sha256).where(_B.sha256.in_(before)))}
-            for digest in before:
-                if digest not in left:  # before the commit: another transaction that puts it waits for it
-                    store.delete(digest)
+            removed.followers += [digest for digest in before if digest not in left]
         return removed
+
+    def follow(self, work: UnitOfWork, followers: Sequence[Any]) -> Removed:
+        remove_bodies(work, followers)
+        return Removed()
+
+
+def remove_bodies(work: UnitOfWork, digests: Iterable[str]) -> None:
+    """Remove the bodies outside of the database that have no row any more, once the deletion of their rows is committed."""
+    store: BlobStore | None = work.runtime.blob_store
+    if store is not None:
+        for digest in sorted(digests):
+            remove_body(work, store, digest)
 
 
 def prunings(tables: Sequence[Table]) -> tuple[Pruning, ...]:
@@ -71,16 +81,11 @@ def garbage(tables: Sequence[Table]) -> Pruning:
     return UnnamedBlobs(tables, only=or_(_B.named.is_(true()), _B.complete.is_(false())))
 
 
-def orphans(store: BlobStore, cut: Cut) -> Iterable[str]:
-    """The digests of which the store has had a body, or a part of one, since before the cut."""
-    return (digest for digest, written in store.stored() if written < cut.before)
+def orphans(store: SharedBlobStore, before: datetime) -> Iterable[str]:
+    """The digests of which the store has had a body, or a part of one, since before an instant. None where all have to stay."""
+    return [] if store.why_kept() is not None else (digest for digest, written in store.stored() if written < before)
 
 
-def remove_orphan(work: UnitOfWork, store: BlobStore, digest: str) -> bool:
-    """Delete a body that no row is for: its transaction was rolled back. False if there is a row."""
-    claimed = row_of(digest, "", 0, work.now(), None, complete=False, outside=True)
-    if not work.run(_CLAIM, **claimed):  # waits for a transaction that adds the row
-        return False
-    store.delete(digest)
-    work.change(blobs.delete().where(_B.sha256 == digest))
-    return True
+def is_orphan(work: UnitOfWork, digest: str) -> bool:
+    """Whether no row is for the body with this digest."""
+    return work.row(WHERE, digest=digest) is None

@@ -9,16 +9,26 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Table, bindparam, delete, exists, or_, select, true, tuple_
 
-from persist.blobs.bodies import ADD_PIECE, COUNT_PIECES, PUT, STAGE, outside_of, row_of
-from persist.blobs.body_stores import BlobStore
+from persist.blobs.bodies import (
+    ADD_PIECE,
+    PUT,
+    REWRITE,
+    REWRITE_PIECE,
+    SIZE_OF_PIECES,
+    STAGE,
+    outside_of,
+    remove_body_afterwards,
+    row_of,
+)
 from persist.blobs.content import INLINE, PIECE, Content, Source, checked_digest, content_of, gathered, kept_open
 from persist.blobs.models import blobs, pieces
 from persist.blobs.reader import BlobReader
 from persist.blobs.schemas import Blob
+from persist.blobs.sharing import SharedBlobStore
 from persist.db.statements.prepared import LIMIT, Row, Statement, param
 from persist.db.transactions.repository import AsyncRun, F, Repository, TransactionPerVerb, calls_verbs, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.db.values.arguments import check_count, optional_count
+from persist.db.values.arguments import check_count, check_flag, optional_count
 from persist.db.values.clock import epoch_ms
 from persist.db.values.escaping import utf8_size
 from persist.db.values.frozen import construct
@@ -72,7 +82,7 @@ def _deleting(tables: tuple[Table, ...]) -> Statement:
     return Statement(delete(blobs).where(*_is_this, ~is_named(tables)))
 
 
-Staged = tuple[bool, BlobStore | None]
+Staged = tuple[bool, SharedBlobStore | None]
 """Whether a body is complete, and the store that it belongs in."""
 
 
@@ -92,9 +102,9 @@ def next_step(steps: Generator[Step, Any, None], result: Any) -> Step | None:
         return None
 
 
-def keep_outside(store: BlobStore, content: Content) -> None:
-    """Write a body that is not there yet."""
-    if not store.exists(content.sha256):
+def keep_outside(store: SharedBlobStore, content: Content, *, anew: bool = False) -> None:
+    """Write a body that is not there yet, or has another size than it has to have; `anew`: in any case."""
+    if anew or not store.has(content.sha256, content.size):
         store.put(content.sha256, content.pieces())
 
 
@@ -121,7 +131,7 @@ def _stage(content: Content, media_type: str, position: int, some: Sequence[byte
     return own._stage(content, media_type, position, some)
 
 
-async def _made_ready(run: AsyncRun | None, source: Any, media_type: str = OCTETS) -> tuple[Any, dict[str, Any]]:
+async def _made_ready(run: AsyncRun | None, source: Any, media_type: str = OCTETS, **more: Any) -> tuple[Any, dict[str, Any]]:
     """Read an asynchronous source; outside of a transaction store a large body in short ones, each of which `run` runs.
 
     Returns the arguments of the put that completes what was stored here.
@@ -136,42 +146,48 @@ async def _made_ready(run: AsyncRun | None, source: Any, media_type: str = OCTET
                 result = await run(lambda unit, do=step.do: do(Blobs(unit)), True)  # type: ignore[misc]  # a bound default
             else:
                 result = await asyncio.to_thread(step.do, None)
-    return (source, media_type), {}
+    return (source, media_type), more
 
 
 class Blobs(Repository[F]):
     """`tx.blobs`. A blob is found by the SHA-256 of its bytes; the same bytes are stored once."""
 
     @calls_verbs(ready=_made_ready)
-    def put(self, source: Source, media_type: str = OCTETS) -> Blob:
+    def put(self, source: Source, media_type: str = OCTETS, *, repair: bool = False) -> Blob:
         """Store bytes, a file, or an iterable of bytes, in constant memory. Of equal bytes the first media type stays.
 
         `source`: bytes, a path, a binary file from its place on, or an iterable; with AsyncStore also an asynchronous one.
         Outside of a transaction it is read to its end before one begins, and a large body is stored in several short ones.
+        A body that is there is written anew if it is damaged, as far as its size or its few bytes tell; `repair`: in any case.
         """
         with content_of(source) as content:
             if isinstance(self._work, TransactionPerVerb):
                 steps, result = staging(content, media_type), None
                 while (step := next_step(steps, result)) is not None:
                     result = step.do(self)
-            return self._put(content, media_type)
+            return self._put(content, media_type, check_flag("repair", repair))
 
     @writes
-    def _put(self, content: Content, media_type: str) -> Blob:
+    def _put(self, content: Content, media_type: str, repair: bool) -> Blob:
         work = self._work
-        store: BlobStore | None = work.runtime.blob_store
+        store: SharedBlobStore | None = work.runtime.blob_store
         body = content.whole() if content.size <= INLINE and store is None else None
         with work.batch(last=body is not None) as batch:
             found = batch.returned(PUT, **self._row(content, media_type, body))
         assert found.result is not None, "an existing row is merged into and returned"
-        *known, outside = found.result
+        *known, outside, stored = found.result
         if outside:  # the row is locked: nobody deletes the body at this moment
-            keep_outside(outside_of(work.runtime, content.sha256), content)
-        elif body is None and content.size > INLINE:
-            counted = work.row(COUNT_PIECES, digest=content.sha256)
-            if counted is None or counted[0] * PIECE < content.size:
+            keep_outside(outside_of(work.runtime, content.sha256), content, anew=repair)
+        elif content.size <= INLINE:
+            if stored != (whole := content.whole()):
+                work.go_on()
+                work.run(REWRITE, digest=content.sha256, content=whole)
+        else:
+            found_size = work.row(SIZE_OF_PIECES, digest=content.sha256)
+            if repair or found_size is None or found_size[0] != content.size:
                 for position, piece in enumerate(content.pieces()):
-                    work.run(ADD_PIECE, sha256=content.sha256, position=position, body=piece)
+                    if not work.run(ADD_PIECE, sha256=content.sha256, position=position, body=piece):
+                        work.run(REWRITE_PIECE, digest=content.sha256, place=position, content=piece)
         return blob_value((content.sha256, *known))
 
     @writes
@@ -225,15 +241,15 @@ class Blobs(Repository[F]):
         """Delete a blob; False for an unknown one. Raises Conflict while a row names it."""
         work = self._work
         digest, tables = checked_digest("sha256", sha256), tuple(work.runtime.tables())
-        store: BlobStore | None = work.runtime.blob_store
-        with work.batch(last=store is None) as batch:
+        store: SharedBlobStore | None = work.runtime.blob_store
+        with work.batch(last=True) as batch:
             locked = batch.row(_LOCK, digest=digest)  # what others are about to name is named by then, or put anew
             named = batch.row(_named(tables), digest=digest)
             deleted = batch.run(_deleting(tables), digest=digest)
         if named.result is not None:
             raise Conflict(f"The blob {digest} is named by a part of a message or another row, and stays as long as it is.")
         if deleted.result and locked.result is not None and locked.result[0] and store is not None:
-            store.delete(digest)  # before the commit: another transaction that puts it waits for it
+            remove_body_afterwards(work, store, digest)
         return deleted.result == 1
 
     def _reader(self, sha256: str, start: int, end: int | None, *, outlives: bool = True) -> BlobReader:

@@ -9,6 +9,7 @@ import click
 from persist.blobs.reader import BlobReader
 from persist.blobs.repository import OCTETS
 from persist.blobs.schemas import Blob
+from persist.blobs.sharing import SharedBlobStore
 from persist.cli.database import Database, as_json, on_database, on_named_database, quiet
 from persist.cli.groups import Group
 from persist.cli.output import columns, inline, instant, say, say_json, say_json_list, say_table
@@ -97,15 +98,40 @@ def get(digest: str, file: Path, database: Database, force: bool) -> None:
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path), metavar="FILE")
 @on_database
 @click.option("--type", "media_type", default=OCTETS, show_default=True, help="The media type, such as image/png.")
+@click.option("--repair", is_flag=True, help="Write the bytes anew, even if those there have the right size.")
 @as_json
-def put(file: Path, database: Database, media_type: str, as_json: bool) -> None:
+def put(file: Path, database: Database, media_type: str, repair: bool, as_json: bool) -> None:
     """Store a file, or standard input for -, and print its digest. Equal bytes are stored once."""
     with database.open_existing() as store:
-        blob = store.blobs.put(sys.stdin.buffer if str(file) == "-" else file, media_type)
+        blob = store.blobs.put(sys.stdin.buffer if str(file) == "-" else file, media_type, repair=repair)
     if as_json:
         say_json(blob.model_dump(mode="json"))
     else:
         say(blob.sha256)
+
+
+@blobs.command(short_help="List the databases that keep bodies in the same place.")
+@on_database
+@click.option("--forget", metavar="NAME", help="Take a database that is gone, or was copied elsewhere, out of the register.")
+@as_json
+def databases(database: Database, forget: str | None, as_json: bool) -> None:
+    """List the databases that are registered where this one keeps bodies. While there are others, no body is removed there.
+
+    With --json: an array of objects.
+    """
+    with database.open_existing() as store:
+        place: SharedBlobStore | None = store.runtime.blob_store
+        if place is None:
+            raise InvalidValue("blobs", "bodies are in the database: PERSIST_BLOBS names no other place.")
+        if forget is not None:
+            place.forget(forget)
+        found = place.databases()
+    if as_json:
+        say_json([{**one._asdict(), "since": None if one.since is None else one.since.isoformat()} for one in found])
+        return
+    since = ["-" if one.since is None else instant(one.since) for one in found]
+    rows = [(inline(one.name), inline(one.database), at, "*" if one.own else "") for one, at in zip(found, since, strict=True)]
+    say_table([("NAME", "DATABASE", "SINCE (UTC)", "THIS"), *rows])
 
 
 def _write(target: IO[bytes], pieces: BlobReader) -> None:

@@ -172,9 +172,11 @@ def import_(database: Database, file: Path, as_json: bool, quiet: bool, **scopes
         report = import_file(store, source, scopes=_given(scopes), progress=progress)
         progress.finish()
     if as_json:
-        say_json({"session_id": report.session_id, "tables": report.tables})
+        say_json({"session_id": report.session_id, "tables": report.tables, "log_off": report.log_off})
     elif not quiet:
         say(f"Imported {_rows(report.tables)}.")
+        if report.log_off is not None:
+            say(f"Note: {report.log_off}.", err=True)
 
 
 def _rows(tables: Mapping[str, int]) -> str:

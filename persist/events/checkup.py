@@ -10,8 +10,9 @@ from persist.db.dialects.findings import Problem, Severity
 from persist.db.statements.prepared import Statement
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
-from persist.events.models import event_consumers, event_log, event_positions
-from persist.events.settling import last_given
+from persist.events.models import event_consumers, event_heads, event_log, event_positions
+from persist.events.settling import MARK, last_given
+from persist.events.switching import take_positions
 
 BEHIND = timedelta(days=7)
 """A consumer with an event of that age before it is behind."""
@@ -34,6 +35,10 @@ def checkup(work: UnitOfWork) -> Iterator[Problem]:
             "database, which has no sequences: run `persist events on`."
         )
         yield Problem("positions_behind", Severity.ERROR, event_positions.name, message)
+    mark = work.row(MARK)
+    if work.runtime.dialect.one_writer and mark is not None and mark[0] is not None:
+        message = "the positions of events are those of a server, as an older release imported them: nobody can read them here."
+        yield Problem("positions_foreign", Severity.ERROR, event_heads.name, message, repair=take_positions)
     old = work.now() - BEHIND
     waiting: Iterable[Any] = work.found(_WAITING, unreadable=OnUnreadable.LEAVE_OUT)
     for name, since in waiting:

@@ -14,11 +14,10 @@ from persist.db.schema.meta_table import Meta
 from persist.db.statements.prepared import Statement, param
 from persist.db.statements.schema_version import COPY, COPYING, HEAD
 from persist.errors import Conflict, InvalidValue
-from persist.maintenance.empty_store import FIXED
 from persist.maintenance.transactions import Session
 
 META = table_of(Meta)
-_IS_MARK, _IS_VERSION = META.c.key == COPY, META.c.key == FIXED
+_IS_MARK, _IS_VERSION = META.c.key == COPY, META.c.key == "schema_version"
 _READ = Statement(select(META.c.value).where(_IS_MARK))
 _BEGIN = Statement(insert(META).values(key=COPY, value=param("noted")))
 _GO_ON = Statement(update(META).where(_IS_MARK, META.c.value == param("before")).values(value=param("noted")))

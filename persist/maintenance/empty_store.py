@@ -2,12 +2,13 @@
 
 from persist.db.schema.base import table_of
 from persist.db.schema.meta_table import Meta
+from persist.db.statements.schema_version import DATABASE_ID
 from persist.errors import Conflict
 from persist.maintenance.transactions import TABLES, Session
 
 _META = table_of(Meta)
-FIXED = "schema_version"
-"""The key of the `_meta` row that is never copied or exported, because each database has its own."""
+FIXED = frozenset({"schema_version", DATABASE_ID})
+"""The keys of the `_meta` rows that are never copied or exported, because each database has its own."""
 
 
 def first_with_rows(target: Session) -> str | None:
@@ -16,7 +17,7 @@ def first_with_rows(target: Session) -> str | None:
         columns = tuple(table.columns)
         seed = [tuple(row.get(column.name) for column in columns) for row in table.info.get("seed", ())]
         for batch in target.bulk.batches(target.whole(table), columns):
-            if any(row not in seed and not (table is _META and row[0] == FIXED) for row in batch):
+            if any(row not in seed and not (table is _META and row[0] in FIXED) for row in batch):
                 return table.name
     return None
 

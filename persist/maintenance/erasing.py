@@ -194,6 +194,9 @@ class Erasure:
         # last: what the others delete names these no more
         self._erase_rows(run, [key for key in keys if key in shared], done + 1, keys)
         parts = self._parts(run)
+        for part in parts:
+            if self._kind(part).has_files:
+                self.step(run, partial(self._kind(part).delete_files, keys=part.things))
         self._tell("the log of events", len(keys) + 1, keys)
         self._out_of_log(run, parts, written)
         names = sorted({name for by, name in self.mark.selectors.items() if by in _NAMES})

@@ -106,7 +106,7 @@ class _Export:
             return
         columns = tuple(table.columns)
         for rows in self.reading.bulk.batches(self.reading.whole(table), columns):
-            self._write(columns, [row for row in rows if not (table is _META and row[0] == FIXED)])
+            self._write(columns, [row for row in rows if not (table is _META and row[0] in FIXED)])
 
     def part(self, wanted: Rows, values: dict[str, str]) -> None:
         columns = tuple(wanted.table.columns)

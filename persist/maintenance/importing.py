@@ -7,7 +7,7 @@ from itertools import chain, groupby
 from pathlib import Path
 from typing import IO, Any
 
-from sqlalchemy import Column, Table, select
+from sqlalchemy import Column, Table, delete, select, update
 
 from persist.blobs.importing import HeldBodies
 from persist.db.changes.event_streams import logged_tables, place_of
@@ -20,8 +20,11 @@ from persist.db.schema.scope_columns import OWN, scope_of
 from persist.db.statements.prepared import CompiledStatement, Statement, param
 from persist.db.statements.schema_version import COPY, EVENTS, OWN_SCOPES, STRICT, UNFINISHED
 from persist.db.values.progress import OpenProgress
-from persist.errors import Conflict, InvalidValue
+from persist.errors import Conflict, InvalidValue, NotPermitted
+from persist.events.models import LOG_TABLES, event_heads
+from persist.events.schemas import ALL
 from persist.events.snapshots import write_snapshot
+from persist.events.switching import take_positions
 from persist.maintenance.checksums import Checksum
 from persist.maintenance.copying import own_scopes, with_scopes
 from persist.maintenance.empty_store import FIXED, first_with_rows
@@ -29,6 +32,7 @@ from persist.maintenance.erasure_marks import PREFIX as ERASURES
 from persist.maintenance.exported import SHARED
 from persist.maintenance.lines import LineReader, value_of
 from persist.maintenance.transactions import TABLES, Session, session
+from persist.programs.models import STRICT_TABLES
 from persist.store.store import Store
 
 _META = table_of(Meta)
@@ -46,10 +50,14 @@ Line = tuple[Table, tuple[str, ...], Row]
 
 @dataclass(frozen=True, slots=True)
 class ImportReport:
-    """The rows written, by table. `session_id`: the session that the file exports, or None for a whole store."""
+    """The rows written, by table. `session_id`: the session that the file exports, or None for a whole store.
+
+    `log_off`: why the log of events that the export holds is not in this database, or is off here; None if nothing was left out.
+    """
 
     tables: dict[str, int]
     session_id: str | None = None
+    log_off: str | None = None
 
 
 def import_(
@@ -64,7 +72,8 @@ def import_(
     `scopes`: the run_id, instance_id or workspace_id for rows that belonged to the exported file itself, if the export does not
     name it. InvalidValue names the line that is wrong, or says that the file is incomplete. Raises Conflict if a row exists
     already, unless it is equal and its table is shared between sessions. After an error, nothing is written. `progress`: called
-    with the table at hand, the rows read, and how many the file has, which of a stream nobody knows.
+    with the table at hand, the rows read, and how many the file has, which of a stream nobody knows. In an empty database the log
+    of events goes on where it was on, and a file is strict where one was; without the rights to that the log is off.
     """
     total = None if progress is None or not isinstance(path, Path | str) else _rows_in(path)
     with _opened(path) as stream:
@@ -76,7 +85,10 @@ def import_(
             work.progress, work.total = progress, total
             work.run()
         store.runtime.scopes.update(work.taken)
-    return ImportReport(work.tables, session_id)
+        if work.fresh:
+            store.runtime.keep_log(work.logs)
+            store.runtime.strict = store.runtime.strict or work.strict
+    return ImportReport(work.tables, session_id, work.log_off)
 
 
 class _Import:
@@ -91,6 +103,9 @@ class _Import:
         self.total: int | None = None
         self.streams: set[str] = set()
         self.bodies = HeldBodies(TABLES)
+        self.logs = self.strict = False
+        """Whether the log of events was on in the exported database, and whether the file was a strict one."""
+        self.log_off: str | None = None
 
     def run(self) -> None:
         bulk = self.target.bulk
@@ -112,9 +127,27 @@ class _Import:
         for table, highest in self.highest.items():
             bulk.go_on_after(table, highest)
         bulk.end_loading()
+        if self.fresh:
+            self._go_on()
         if self.target.store.logs_events:  # one snapshot event for each stream that got rows
             for stream in sorted(self.streams):
                 write_snapshot(self.target.work, stream, logged_tables(TABLES))
+
+    def _go_on(self) -> None:
+        """Let the imported log of events go on, and its consumers with it, from the positions in this database on."""
+        work = self.target.work
+        if self.logs:
+            try:
+                work.whole_tables.check_guard(logged_tables(TABLES), on=True)
+            except NotPermitted as error:
+                self.logs, self.log_off = False, f"the log of events is off: {error}"
+                work.change(delete(_META).where(_META.c.key == EVENTS))
+                work.change(update(event_heads).where(event_heads.c.stream_id == ALL).values(logging=False))
+            else:
+                work.whole_tables.guard_log(logged_tables(TABLES), LOG_TABLES)
+        take_positions(work)
+        if self.strict:
+            work.whole_tables.guard_strictly(STRICT_TABLES)
 
     def _note_streams(self, table: Table, columns: Columns, rows: list[Row]) -> None:
         place = place_of(table)
@@ -137,6 +170,9 @@ class _Import:
             unknown = [key for key in row if key not in table.columns]
             if unknown:
                 raise self.lines.wrong(f"{name} has no column {unknown[0]!r}.")
+            for column in table.columns:
+                if row.get(column.name) is None and not _may_be_null(column, given=column.name in row):
+                    raise self.lines.wrong(f"{name}.{column.name}: expected a value, found null or nothing.")
             columns = [column for column in table.columns if column.name in row]
             names, checked = tuple(column.name for column in columns), self._checked(columns, row)
             self._refuse(None if self.fresh else self.bodies.wrong_with(table, dict(zip(names, checked, strict=True))))
@@ -190,9 +226,17 @@ class _Import:
     def _mine(self, table: Table, columns: Columns, rows: list[Row]) -> list[Row]:
         """Return the rows to write, with scope columns as this database stores them."""
         if table is _META:
-            skipped = {FIXED, EVENTS, STRICT}  # what the file is by its triggers, which no export contains
+            skipped = {*FIXED}
+            keys = {row[0] for row in rows}
+            if self.fresh:
+                self.logs = self.logs or EVENTS in keys
+                self.strict = self.strict or (STRICT in keys and self.target.bulk.one_file)
+            else:
+                skipped |= {EVENTS}
+                if EVENTS in keys:
+                    self.log_off = "the log of events was not imported, nor its consumers: the database has rows of its own"
             if not (self.fresh and self.target.bulk.one_file):
-                skipped |= {*OWN_SCOPES}
+                skipped |= {*OWN_SCOPES, STRICT}
             skipped |= {COPY, UNFINISHED}  # what was under way in the exported database is not under way here
             return [row for row in rows if row[0] not in skipped and not row[0].startswith(ERASURES)]
         if place_of(table) is None and not table.info.get("unlogged") and not self.fresh:
@@ -225,6 +269,10 @@ class _Import:
             key = ", ".join(repr(value) for value in values.values())
             raise Conflict(f"{table.name}: there is another row {key} already. Nothing was written.", constraint=table.name)
         return True
+
+
+def _may_be_null(column: Column[Any], *, given: bool) -> bool:
+    return bool(column.nullable) or (not given and (column.server_default is not None or column.identity is not None))
 
 
 def _rows_in(path: Path | str) -> int:

@@ -99,6 +99,8 @@ class LineReader:
         scopes = header.setdefault("scopes", {})
         if not isinstance(scopes, dict) or not all(isinstance(id, str) for id in scopes.values()):
             raise self.wrong("scopes: expected ids by scope.")
+        if not isinstance(header.get("session_id"), str | None):
+            raise self.wrong("session_id: expected an id or null.")
         return header
 
     def _end(self, end: Any, checksum: str) -> None:
@@ -108,7 +110,10 @@ class LineReader:
             raise self.wrong("the checksum does not fit; the file was changed.")
         if self._next() is not None:
             raise self.wrong("there is more after the last line.")
-        self.highest = {table: int(highest) for table, highest in end.get("highest", {}).items()}
+        highest = end.get("highest", {})
+        if not isinstance(highest, dict) or any(type(value) is not int or abs(value) >= 2**63 for value in highest.values()):
+            raise self.wrong("highest: expected a number for each table.")
+        self.highest = highest
 
     def _next(self) -> dict[str, Any] | None:
         text = self._stream.readline()

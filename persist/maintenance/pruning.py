@@ -23,7 +23,8 @@ import persist.telemetry.pruning
 import persist.transcripts.pruning
 import persist.usage.pruning
 import persist.workflows.pruning
-from persist.blobs.pruning import GRACE, garbage, orphans, remove_orphan
+from persist.blobs.bodies import remove_body
+from persist.blobs.pruning import GRACE, garbage, is_orphan, orphans
 from persist.conversations.schemas import PruneReport as ConversationsPruned
 from persist.db.dialects.backends import operations_of
 from persist.db.operations.foreign_rows import in_the_way
@@ -37,6 +38,7 @@ from persist.db.values.clock import as_utc, instant_before
 from persist.db.values.frozen import Value
 from persist.errors import InvalidValue
 from persist.maintenance.steps import Run, framed, running
+from persist.maintenance.trials import Trial
 from persist.quoting import shown
 from persist.schema.metadata import metadata
 from persist.store.store import Store
@@ -63,6 +65,8 @@ PRUNINGS: Mapping[str, Sequence[Pruning]] = MappingProxyType(
 )
 """The prunable tables of each domain, in the order in which they are pruned."""
 _GARBAGE = garbage(metadata.sorted_tables)
+BODIES = "bodies without a row"
+"""What `collect_blobs` counts beside the rows of tables."""
 
 
 class PruneReport(Value):
@@ -118,18 +122,20 @@ def prune(
 
 
 def collect_blobs(store: Store, *, dry_run: bool) -> Removed:
-    """Delete blobs that messages named and none names any more, a day after their last put, and bodies without a row."""
+    """Delete blobs that messages named and none names any more, a day after their last put, and bodies without a row.
+
+    The latter count as rows of BODIES.
+    """
     cut = Cut(_before(store, GRACE), trial=dry_run)
+    bodies: Any = store.bodies if isinstance(store, Trial) else store.runtime.blob_store
     counted = _tally(store, [_GARBAGE], cut)
-    if counted is not None:
-        return counted
-    removed = Removed()
+    removed = counted or Removed()
     with running(store, trial=dry_run) as run:
-        for batch in _batches(run, _GARBAGE, cut, prepare=False):
+        for digest in [] if bodies is None else orphans(bodies, cut.before):
+            one = partial(is_orphan, digest=digest) if dry_run else partial(remove_body, store=bodies, digest=digest)
+            removed.rows[BODIES] += run(one, writes=not dry_run)
+        for batch in _batches(run, _GARBAGE, cut, prepare=False) if counted is None else ():
             removed.add(batch)
-        bodies: Any = store.runtime.blob_store
-        for digest in [] if bodies is None or dry_run else orphans(bodies, cut):
-            run(partial(remove_orphan, store=bodies, digest=digest))
     return removed
 
 

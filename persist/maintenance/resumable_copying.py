@@ -203,7 +203,7 @@ class _ResumableCopy:
     def _end(self, source: Session) -> Checksum:
         columns = tuple(META.columns)
         checksum = Checksum(columns, self.own, raw=self.raw)
-        kept = {FIXED} if self.one_file else {FIXED, *OWN_SCOPES}
+        kept = FIXED if self.one_file else {*FIXED, *OWN_SCOPES}
         found = [row for batch in source.bulk.batches(source.whole(META), columns, raw=self.raw) for row in batch]
         rows = [row for row in found if row[0] not in kept]
         checksum.add(rows)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from persist.db.dialects.from_url import dialect_for_file
 from persist.maintenance.backups import backup
@@ -11,7 +12,9 @@ from persist.store.store import Store
 
 
 class Trial(Store):
-    """A store on a temporary copy, which is deleted after the trial."""
+    """A store on a temporary copy, which is deleted after the trial. `bodies`: where the original keeps bodies of blobs."""
+
+    bodies: Any = None
 
 
 @contextmanager
@@ -21,7 +24,8 @@ def tried_on(store: Store) -> Iterator[Store]:
     if isinstance(store, Trial) or runtime.dialect.path is None or not runtime.owns_engine or runtime.read_only:
         yield store
         return
-    settings = runtime.settings.model_copy(update={"synchronous": "normal"})
+    # the bodies are those of the store itself, and stay
+    settings = runtime.settings.model_copy(update={"synchronous": "normal", "blobs": None})
     with TemporaryDirectory(prefix="persist-trial-", ignore_cleanup_errors=True) as folder:
         path = Path(folder) / "trial.db"
         backup(store, path)
@@ -29,6 +33,7 @@ def tried_on(store: Store) -> Iterator[Store]:
         # not as the owner: a store that opens its own file folds text of dead writers, and the trial must count that itself
         copy = Trial.on_dialect(dialect, settings, runtime.clock, runtime.sleep, migrate=False, owns_engine=False)
         copy.runtime.owns_engine = True
-        copy.runtime.blob_store = None  # the bodies are those of the store itself, and stay
+        assert isinstance(copy, Trial)
+        copy.bodies = runtime.blob_store
         with copy:
             yield copy

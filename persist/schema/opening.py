@@ -16,7 +16,17 @@ from persist.db.schema.meta_table import Meta
 from persist.db.schema.row_guards import GUARDS
 from persist.db.schema.table_settings import settings_of
 from persist.db.statements.compiled import Kind
-from persist.db.statements.schema_version import DISTRIBUTED, EVENTS, HEAD, STRICT, UNFINISHED, scopes_at, version_table
+from persist.db.statements.schema_version import (
+    DATABASE_ID,
+    DISTRIBUTED,
+    EVENTS,
+    HEAD,
+    PLACE,
+    STRICT,
+    UNFINISHED,
+    scopes_at,
+    version_table,
+)
 from persist.errors import Conflict, CopyUnfinished, PersistError, SchemaOutdated, SchemaTooNew, StoreCorrupt, UnreadableRow
 from persist.lazy_imports import lazy_modules
 from persist.schema.revision import verify
@@ -39,6 +49,8 @@ class Found:
     has_deltas    whether there are text deltas to fold first; only checked in a writable file
     unfinished    whether a copy into the database has begun and not ended
     distributed   whether tables may be on other nodes of a cluster
+    database_id   by what the database is known where it keeps bodies of blobs; None before it keeps any
+    place         where on a server its tables are; None in a file
     """
 
     scopes: Mapping[str, str]
@@ -47,6 +59,8 @@ class Found:
     unfinished: bool = False
     distributed: bool = False
     strict: str | None = None
+    database_id: str | None = None
+    place: str | None = None
 
 
 def prepare(dialect: Dialect, *, migrate: bool | None, copied_into: bool = False) -> Found:
@@ -127,10 +141,11 @@ def _found(driver: Any, dialect: Dialect, revision: str | None, *, end: Callable
             return None
         log_revision, unfinished = noted.pop(EVENTS, None), noted.pop(UNFINISHED, None) is not None
         distributed, strict = noted.pop(DISTRIBUTED, None) is not None, noted.pop(STRICT, None)
+        database_id, place = noted.pop(DATABASE_ID, None), noted.pop(PLACE, None)
         has_deltas = (
             dialect.path is not None and not dialect.read_only and dialect.prepared[ANY_DELTA].one(driver, {}) is not None
         )
-        return Found(noted, log_revision, has_deltas, unfinished, distributed, strict)
+        return Found(noted, log_revision, has_deltas, unfinished, distributed, strict, database_id, place)
     except UnreadableRow as error:
         if revision is not None:
             return None  # `verify` examines it next

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 with lazy_modules(globals()):
     from persist import settings as configuration
-    from persist.blobs import body_stores
+    from persist.blobs import body_stores, sharing
     from persist.chat.following import follower
     from persist.chat.recording import options as recording
     from persist.chat.recording import recorder as recorders
@@ -147,7 +147,8 @@ class Store(FileOwner, Domains[Sync]):
                 dialect.connections.dispose()
             raise
         runtime = Runtime(dialect, settings, clock or dialect.connections.clock, sleep or time.sleep, owns_engine=owns_engine)
-        runtime.blob_store = blob_store
+        if blob_store is not None:
+            runtime.blob_store = sharing.shared(runtime, blob_store, found.database_id, found.place)
         runtime.scopes = dict(found.scopes)
         runtime.tables = lambda: catalog.metadata.sorted_tables
         dialect.transactions.keep_references(runtime.tables)

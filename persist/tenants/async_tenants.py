@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import ExitStack
 from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
@@ -88,8 +89,16 @@ class AsyncTenants:
     async def drop(self, name: str, *, confirm: str, server: str | None = None) -> None:
         """See Tenants.drop."""
         self._directory.check_drop(name, confirm)
-        await _close(self._stores.remove(name))
-        await asyncio.to_thread(self._directory.drop, name, confirm, server)
+        with ExitStack() as stack:
+            await _close(stack.enter_context(self._stores.leaving(name)))
+            left = stack.pop_all()
+
+        def drop() -> None:
+            with left:
+                self._directory.drop(name, confirm, server)
+
+        # a cancelled caller does not stop the dropping, during which nobody gets a store
+        await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, drop))
 
     async def list(self, *, limit: int = 100, after: str | None = None, server: str | None = None) -> Page[Tenant]:
         """See Tenants.list."""

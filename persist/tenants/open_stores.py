@@ -2,13 +2,14 @@
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import islice
 from typing import Generic, TypeVar
 
 from persist.db.concurrency.fork_count import PROCESS
 from persist.db.concurrency.weak_group import WeakGroup
-from persist.errors import Closed, StoreForked, StoreInUse
+from persist.errors import Closed, Conflict, StoreForked, StoreInUse
 from persist.store.async_store import AsyncStore
 from persist.store.store import Store
 from persist.tenants.lent_stores import Use
@@ -50,6 +51,8 @@ class OpenStores(Generic[S]):
         self._open, self._lend, self._max = open, lend, max_open
         self._mutex = threading.Lock()
         self._kept: OrderedDict[str, Kept[S]] = OrderedDict()
+        self._leaving: set[str] = set()
+        """The tenants that are being dropped by this process, of which nobody gets a store."""
         self._forks = PROCESS.forks
         self.closed = False
 
@@ -69,6 +72,8 @@ class OpenStores(Generic[S]):
         while True:
             self._check()
             with self._mutex:
+                if name in self._leaving:
+                    raise Conflict(f"The tenant {name} is being dropped.", constraint="tenant")
                 kept = self._kept.get(name) or self._kept.setdefault(name, Kept(name))
                 self._kept.move_to_end(name)
                 kept.uses.add(waiting)
@@ -90,12 +95,29 @@ class OpenStores(Generic[S]):
     def remove(self, name: str) -> list[S]:
         """Take a tenant's store out, to be closed, if it is open. Raises StoreInUse while somebody uses it."""
         with self._mutex:
-            kept = self._kept.get(name)
-            if kept is None:
-                return []
-            if not kept.idle:
-                raise StoreInUse(f"The tenant {name} is in use in this process; close its stores first.")
-            return self._out([kept])
+            return self._removed(name)
+
+    @contextmanager
+    def leaving(self, name: str) -> Iterator[list[S]]:
+        """As `remove`, for a tenant that is dropped in this block: until its end, asking for a store of it raises Conflict."""
+        with self._mutex:
+            if name in self._leaving:
+                raise Conflict(f"The tenant {name} is being dropped.", constraint="tenant")
+            removed = self._removed(name)
+            self._leaving.add(name)
+        try:
+            yield removed
+        finally:
+            with self._mutex:
+                self._leaving.discard(name)
+
+    def _removed(self, name: str) -> list[S]:
+        kept = self._kept.get(name)
+        if kept is None:
+            return []
+        if not kept.idle:
+            raise StoreInUse(f"The tenant {name} is in use in this process; close its stores first.")
+        return self._out([kept])
 
     def end(self) -> list[S]:
         """Take all stores out, to be closed; none can be opened afterwards. Raises StoreInUse while a transaction is open."""

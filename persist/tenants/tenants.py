@@ -94,11 +94,13 @@ class Tenants:
         """Delete a tenant with all its data, and whatever else is in its schema. `confirm`: the name once more.
 
         `server`: drop what is there, such as the source of a copy. Raises UnknownTenant. Raises StoreInUse while a store
-        of the tenant is in use in this process, StoreBusy or StoreInUse while another process uses it.
+        of the tenant is in use in this process, StoreBusy or StoreInUse while another process uses it. Until it ends,
+        opening the tenant raises Conflict.
         """
         self._directory.check_drop(name, confirm)
-        _close(self._stores.remove(name))
-        self._directory.drop(name, confirm, server)
+        with self._stores.leaving(name) as removed:
+            _close(removed)
+            self._directory.drop(name, confirm, server)
 
     def list(self, *, limit: int = 100, after: str | None = None, server: str | None = None) -> Page[Tenant]:
         """A page of the tenants, sorted by name: of the map, of all servers, or of one. `after`: the cursor of the last page."""

@@ -71,7 +71,7 @@ def test_the_place_of_bodies_is_a_setting(
         pass
     monkeypatch.setenv("PERSIST_BLOBS", str(tmp_path / "bodies"))
     digest = command("blobs", "put", "-", input=b"outside").stdout.strip()
-    (path,) = [path for path in (tmp_path / "bodies").rglob("*") if path.is_file()]
+    (path,) = [path for path in (tmp_path / "bodies").rglob("*") if path.is_file() and len(path.name) == 64]
     assert (path.name, path.read_bytes()) == (digest, b"outside")
     assert command("doctor").exit_code == 0
     path.unlink()
@@ -80,3 +80,18 @@ def test_the_place_of_bodies_is_a_setting(
     refused = command("blobs", "get", digest)
     assert refused.exit_code == 1
     assert "outside of the database" in refused.stderr
+
+
+def test_databases(command: Command, database_url: str, new_database: Callable[[], str], tmp_path: Path) -> None:
+    place = tmp_path / "bodies"
+    refused = command("blobs", "databases")
+    assert refused.exit_code != 0
+    for url in (database_url, new_database()):
+        Store.open(url, blobs=place).close()
+    shown = command("blobs", "databases", "--json", env={"PERSIST_BLOBS": str(place)})
+    entries = json.loads(shown.stdout)
+    assert sorted(entry["own"] for entry in entries) == [False, True]
+    (other,) = [entry["name"] for entry in entries if not entry["own"]]
+    assert other in command("blobs", "databases", env={"PERSIST_BLOBS": str(place)}).stdout
+    assert other not in command("blobs", "databases", "--forget", other, env={"PERSIST_BLOBS": str(place)}).stdout
+    assert command("blobs", "databases", "--forget", other, env={"PERSIST_BLOBS": str(place)}).exit_code != 0

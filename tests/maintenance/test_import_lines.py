@@ -4,6 +4,7 @@ import io
 import json
 import tracemalloc
 from collections.abc import Callable
+from contextlib import ExitStack
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,9 @@ from typing import Any
 import pytest
 
 from persist import Store
-from persist.errors import InvalidValue
+from persist.errors import InvalidValue, PersistError
 from persist.maintenance import export, import_
+from persist.maintenance.transactions import TABLES
 from persist.testing import FrozenClock
 from tests.maintenance.filled import filled
 from tests.maintenance.moving import many, opened
@@ -157,3 +159,31 @@ def test_memory_does_not_grow_with_the_rows(tmp_path: Path) -> None:
     peaks = [peak(tmp_path, rows) for rows in (1_000, 3_000, 9_000)]  # the first one pays for what is made once
     assert peaks[2] < peaks[1] * 1.25
     assert peaks[2] < 16 * 2**20
+
+
+WRONG: list[Any] = [[], {}, True, 1.5, "x", -1, 2**63, {"base64": 5}, {"float": []}, ["x"]]
+"""Values of which each column refuses some."""
+
+
+def test_every_cell_is_tried_with_null_and_a_wrong_kind(exported: bytes) -> None:
+    head, *lines = map(json.loads, exported.splitlines())
+    first = {line["table"]: line["row"] for line in reversed(lines[:-1])}
+    tables = {table.name: table for table in TABLES}
+    cells = [(name, column) for name in first for column in tables[name].columns]
+    assert len(cells) > 400
+    with ExitStack() as stack:
+        store = stack.enter_context(Store.open("sqlite:///:memory:"))
+        for number, (name, column) in enumerate(cells):
+            for given in (None, WRONG[number % len(WRONG)]):
+                line = {"table": name, "row": {**first[name], column.name: given}}
+                # as that of a session, which need not look whether the database is empty, but for what is only taken then
+                part = None if name == "_meta" or name.startswith("event_") else "ses_1"
+                try:
+                    import_(store, io.BytesIO(written([head | {"session_id": part}, line, {}])))
+                except InvalidValue:
+                    continue
+                except PersistError:  # such as a row without the one that it refers to
+                    assert given is not None or column.nullable, f"{name}.{column.name}"
+                else:
+                    assert given is not None or column.nullable, f"{name}.{column.name}"
+                    store = stack.enter_context(Store.open("sqlite:///:memory:"))

@@ -152,6 +152,7 @@ ARGUMENTS: dict[str, Any] = {
     "checkpoints.run_ids": ["run"],
     "blobs.end": 2,
     "blobs.media_type": "text/html",
+    "blobs.repair": True,
     "blobs.sha256": "<blob>",
     "blobs.source": b"new",
     "blobs.start": 1,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
-from persist.errors import InvalidValue
+from persist.errors import InvalidValue, PersistError
 
 log = logging.getLogger("persist")
 
@@ -15,6 +15,12 @@ UNDO = "undo"
 """The topic of compensations: each value is a function that undoes something the transaction did outside of the database.
 
 It is called if the transaction is rolled back.
+"""
+
+AFTERWARDS = "afterwards"
+"""The topic of what a transaction leaves to be done outside of the database: each value is a function that does it.
+
+It is called after the commit, off the event loop. What a killed process did not do has to be found another way.
 """
 
 Callback = Callable[[Any], Any]
@@ -43,6 +49,9 @@ class Observers:
 
     def tell(self, topic: str, value: Any) -> None:
         """Call the topic's callbacks. An exception of one is logged and does not reach the caller or the other callbacks."""
+        if topic == AFTERWARDS:
+            _do(value)
+            return
         for result in self._results(topic, value):
             if inspect.iscoroutine(result):
                 result.close()
@@ -50,6 +59,9 @@ class Observers:
 
     async def tell_async(self, topic: str, value: Any) -> None:
         """Call the topic's callbacks and await their results where these are awaitable. Exceptions are logged."""
+        if topic == AFTERWARDS:
+            await asyncio.to_thread(_do, value)
+            return
         for result in self._results(topic, value):
             if inspect.isawaitable(result):
                 try:
@@ -70,6 +82,15 @@ class Observers:
                 log.exception("an observer of %s failed", topic)
             else:
                 yield result
+
+
+def _do(function: Callable[[], object]) -> None:
+    try:
+        function()
+    except PersistError as error:
+        log.warning("what is no longer used beside the database stays for now: %s", error)
+    except Exception:
+        log.exception("what is no longer used beside the database stays for now")
 
 
 def undo_announcements(announcements: list[tuple[str, Any]]) -> None:

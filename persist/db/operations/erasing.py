@@ -93,6 +93,8 @@ class Erasable(ABC):
     """Tables of which rows may stay although events of them are in the streams of erased things, because others show them."""
     rooted = True
     """Whether a thing begins with a row of its own, which says whose it is. One that begins while others are erased stays."""
+    has_files = False
+    """Whether things may have files outside of the database, which `delete_files` deletes."""
     batch = 100
     """How many things one transaction erases."""
 
@@ -162,6 +164,10 @@ class Erasable(ABC):
     @abstractmethod
     def erase(self, work: UnitOfWork, keys: Sequence[Key]) -> Erased:
         """Delete the things with all that is left of them, in one transaction."""
+
+    def delete_files(self, work: UnitOfWork, keys: Sequence[Key]) -> None:
+        """Delete what erased things have outside of the database, in a transaction after the one that deleted their rows."""
+        return
 
 
 class ErasableRows(Erasable):

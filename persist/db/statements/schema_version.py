@@ -7,7 +7,7 @@ from sqlalchemy import Column, Connection, MetaData, PrimaryKeyConstraint, Scala
 
 from persist.db.schema.base import SCHEMA_TOKEN, VERSION_TABLE, table_of
 from persist.db.schema.meta_table import Meta
-from persist.db.statements.distribution import is_distributed
+from persist.db.statements.distribution import is_distributed, place_of_tables
 from persist.db.statements.prepared import Row, Statement
 
 HEAD = "0032"
@@ -63,23 +63,30 @@ def _meta_value(key: str) -> ScalarSelect[str]:
     return select(_meta.value).where(_meta.key == key).scalar_subquery()
 
 
+DATABASE_ID = "database_id"
+"""The key of `_meta` for the id of the database, by which it is known where it keeps bodies of blobs."""
+PLACE = "place"
+"""The key among the facts of `scopes_at` for what tells tables on a server from others, such as a copy of them."""
 DISTRIBUTED = "distributed"
 """The key among the facts of `scopes_at` that is there if tables may be on other nodes of a cluster."""
 
-_NOTED = (*OWN_SCOPES, EVENTS, STRICT, UNFINISHED)
+_NOTED = (*OWN_SCOPES, EVENTS, STRICT, UNFINISHED, DATABASE_ID)
 _FACTS = map(_meta_value, _NOTED)
-_CURRENT = Statement(select(version_table.c.version_num, _meta_value("schema_version"), *_FACTS, is_distributed()))
+_CURRENT = Statement(
+    select(version_table.c.version_num, _meta_value("schema_version"), *_FACTS, place_of_tables(), is_distributed())
+)
 
 
 def scopes_at(ask: Callable[[Statement], Row | None], revision: str | None) -> dict[str, str] | None:
-    """The keys OWN_SCOPES, EVENTS, STRICT and UNFINISHED of `_meta` that are set, and DISTRIBUTED; `ask` runs the one statement.
+    """The keys OWN_SCOPES, EVENTS, STRICT, UNFINISHED and DATABASE_ID of `_meta` that are set, PLACE and DISTRIBUTED.
 
-    None if the version table is empty, or if it or `_meta.schema_version` differs from `revision` (None: any revision).
+    `ask` runs the one statement. None if the version table is empty, or if it or `_meta.schema_version` differs from `revision`
+    (None: any revision).
     """
     row = ask(_CURRENT)
     if row is None or (revision is not None and row[:2] != (revision, revision)):
         return None
-    found = {key: value for key, value in zip(_NOTED, row[2:-1], strict=True) if value is not None}
+    found = {key: value for key, value in zip((*_NOTED, PLACE), row[2:-1], strict=True) if value is not None}
     return {**found, DISTRIBUTED: "yes"} if row[-1] else found
 
 

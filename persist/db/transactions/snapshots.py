@@ -1,4 +1,4 @@
-"""Reading outside of any caller's transaction: for what runs beside the host's code, such as watchers and followers."""
+"""Transactions outside of any caller's: for what runs beside the host's code, such as followers, or after a commit."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -22,4 +22,18 @@ def in_snapshot(runtime: Runtime, read: Callable[[UnitOfWork], T], *, holds_stor
         work.rollback()
         raise
     work.end_read()
+    return found
+
+
+def in_transaction(runtime: Runtime, write: Callable[[UnitOfWork], T]) -> T:
+    """What `write` returns, from a write transaction of its own that is committed before this returns."""
+    work = UnitOfWork(runtime, writable=True)
+    work.is_alone, work.marks = True, False
+    work.begin()
+    try:
+        found = write(work)
+    except BaseException:
+        work.rollback()
+        raise
+    work.commit()
     return found

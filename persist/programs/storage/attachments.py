@@ -5,7 +5,6 @@ value has a file of its own, whose name is never reused. Raw writers write into 
 name is read if it is a regular file below attachments/, and never removed.
 """
 
-import logging
 import os
 import secrets
 from collections.abc import Iterable, Iterator
@@ -14,20 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from persist.db.concurrency.observers import UNDO
+from persist.db.concurrency.observers import AFTERWARDS, UNDO
 from persist.db.dialects.database_files import identities
 from persist.db.files.paths import check_path, files, typed
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.escaping import utf8_size
-from persist.errors import InvalidValue, NotFound, PayloadTooLarge, PersistError
+from persist.errors import InvalidValue, NotFound, PayloadTooLarge
 from persist.programs import names
 from persist.programs.storage import attachment_files
 
-log = logging.getLogger("persist")
-
 KIND = "attachment"
-REPLACED = "programs.attachment_replaced"
-"""The topic of files that no row names any more after a commit."""
 
 _ADVICE = "`bindings.open_file` gives it as a stream of bytes."
 
@@ -142,15 +137,5 @@ def remove_unless_committed(work: UnitOfWork, folder: RunFolder, path: str) -> N
 
 def forget(work: UnitOfWork, folder: RunFolder, path: str) -> None:
     """Remove a file after the commit of the transaction that removed its last name. No row will name it again."""
-    observers = work.runtime.observers
-    if not observers.wanted(REPLACED):
-        observers.add(REPLACED, _remove)
-    work.announce(REPLACED, (folder, path))
-
-
-def _remove(replaced: tuple[RunFolder, str]) -> None:
-    folder, path = replaced
-    try:
-        folder.remove(path)
-    except PersistError as error:
-        log.warning("an attachment that is no longer used stays: %s", error)
+    if not work.joined:
+        work.announcements.append((AFTERWARDS, lambda: folder.remove(path)))

@@ -44,7 +44,7 @@ def memory() -> MemoryBlobStore:
 
 
 def files_in(folder: FolderBlobStore) -> list[Path]:
-    return sorted(path for path in folder.path.rglob("*") if path.is_file())
+    return sorted(path for path in folder.path.rglob("*") if path.is_file() and path.parent.name != "databases")
 
 
 # ---------------------------------------------------------------- the folder by itself

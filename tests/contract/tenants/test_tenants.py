@@ -9,6 +9,9 @@ import pytest
 
 from persist import Closed, Conflict, InvalidValue, NotFound, StoreInUse, UnknownTenant
 from persist.errors import StoreError
+from persist.tenants.directory import Directory
+from persist.testing import FrozenClock
+from tests.async_portal import SyncFace
 from tests.contract.chat.scenes import create
 from tests.contract.faces import every_way
 
@@ -123,6 +126,43 @@ def test_dropping_asks_for_the_name_twice_and_refuses_a_store_in_use(tenants: An
     assert [tenant.name for tenant in tenants.list().items] == ["beta"]
     with pytest.raises(UnknownTenant), tenants.open("acme"):
         pass
+
+
+@every_way
+def test_nobody_gets_a_store_of_a_tenant_that_is_being_dropped(tenants: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    dropped = Directory.drop
+    refused: list[BaseException] = []
+
+    def meanwhile(directory: Directory, name: str, confirm: str, server: str | None) -> None:
+        stores = (tenants._target if isinstance(tenants, SyncFace) else tenants)._stores
+        with pytest.raises(Conflict, match="is being dropped") as opened:
+            stores.take(name)
+        with pytest.raises(Conflict, match="is being dropped") as dropped_twice, stores.leaving(name):
+            pass
+        refused.extend([opened.value, dropped_twice.value])
+        dropped(directory, name, confirm, server)
+
+    with tenants.open("acme") as store:
+        create(store)
+    monkeypatch.setattr(Directory, "drop", meanwhile)
+    tenants.drop("acme", confirm="acme")
+    assert len(refused) == 2
+    with pytest.raises(UnknownTenant), tenants.open("acme"):
+        pass
+
+
+@every_way
+def test_each_tenant_has_a_folder_for_bodies_of_its_own(open_tenants: Any, tmp_path: Path, clock: FrozenClock) -> None:
+    tenants = open_tenants(blobs=tmp_path / "bodies")
+    digests = {}
+    for name in ("acme", "beta"):
+        with tenants.open(name) as store:
+            digests[name] = store.blobs.put(name.encode()).sha256
+    with tenants.open("acme") as store:
+        assert store.blobs.delete(digests["acme"])
+    with tenants.open("beta") as store:
+        assert store.blobs.read(digests["beta"]) == b"beta"
+    assert {path.name for path in (tmp_path / "bodies").rglob("*") if len(path.name) == 64} == {digests["beta"]}
 
 
 @every_way

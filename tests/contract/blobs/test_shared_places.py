@@ -1,0 +1,143 @@
+"""Several databases with one place for bodies: each is registered there, and none removes what another may name."""
+
+import secrets
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from persist import Store
+from persist.blobs import BlobStore, FolderBlobStore, FsspecBlobStore
+from persist.errors import NotFound
+from persist.maintenance import backup, copy, doctor, erase, export, import_, maintain, prune
+from persist.testing import FrozenClock
+from tests.contract.blobs.test_blobs import digest
+from tests.contract.chat.scenes import create
+from tests.contract.chat.test_files import append, everything, file
+
+
+@pytest.fixture(params=["folder", "bucket"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> BlobStore:
+    folder = FolderBlobStore(tmp_path / "bodies")
+    return folder if request.param == "folder" else FsspecBlobStore(f"memory://bodies-{secrets.token_hex(8)}")
+
+
+@pytest.fixture
+def opened(clock: FrozenClock, place: BlobStore) -> Iterator[Callable[..., Store]]:
+    with ExitStack() as stack:
+        yield lambda url, **more: stack.enter_context(Store.open(url, clock=clock, **{"blobs": place, **more}))
+
+
+def later(clock: FrozenClock) -> None:
+    """A moment at which all bodies, which have the time of the machine, are orphans if they have no row."""
+    clock.advance(delta=timedelta(days=36_500))
+
+
+def codes(store: Store) -> set[str]:
+    return {finding.code for finding in doctor(store) if finding.code.startswith("blob")}
+
+
+def test_no_database_removes_bodies_of_another_in_the_same_place(
+    new_database: Callable[[], str], opened: Callable[..., Store], clock: FrozenClock
+) -> None:
+    first, second = opened(new_database()), opened(new_database())
+    session = create(first)
+    append(first, session, file())
+    mine, theirs = create(second), second.blobs.put(b"theirs").sha256
+    append(second, mine, file())
+    gone = first.blobs.put(b"gone").sha256
+    later(clock)
+    assert first.blobs.delete(gone)
+    prune(first, "blobs", older_than=timedelta(days=1))
+    kept = erase(first, session_id=session).kept
+    assert kept == {"blobs: bodies stay where they are, since another database may name them": 1}
+    assert all(step.error is None for step in maintain(first).steps)
+    assert second.blobs.read(theirs) == b"theirs"
+    assert all(read == [file()] for read in everything(second, mine))
+    assert codes(first) == codes(second) == {"blobs_kept"}
+    # the other one is gone, or was moved: what is left of it may go
+    (other,) = [one for one in first.runtime.blob_store.databases() if not one.own]
+    first.runtime.blob_store.forget(other.name)
+    with pytest.raises(NotFound):
+        first.runtime.blob_store.forget(other.name)
+    assert codes(first) == {"blobs_orphaned"}
+    (said,) = [step.tables for step in maintain(first, dry_run=True).steps if step.name == "collect blobs"]
+    assert said == {"bodies without a row": 3}
+    assert second.runtime.blob_store.store.exists(theirs)
+    (did,) = [step.tables for step in maintain(first).steps if step.name == "collect blobs"]
+    assert did == said
+    assert codes(first) == set()
+    assert not second.runtime.blob_store.store.exists(theirs)
+
+
+@pytest.mark.parametrize("how", ["copied", "imported", "backup", "file"])
+def test_a_copy_of_a_database_is_another_one(
+    sqlite_url: str, tmp_path: Path, opened: Callable[..., Store], clock: FrozenClock, how: str
+) -> None:
+    source, path = opened(sqlite_url), tmp_path / "beside.db"
+    session = create(source)
+    append(source, session, file())
+    if how == "copied":
+        with Store.open(path) as target:
+            copy(source, target)
+    elif how == "imported":
+        with Store.open(path) as target:
+            export(source, tmp_path / "all.jsonl")
+            import_(target, tmp_path / "all.jsonl")
+    elif how == "backup":
+        backup(source, path)
+    else:
+        assert source.path is not None
+        source.close()
+        shutil.copy(source.path, path)
+        source = opened(sqlite_url)
+    beside = opened(path)
+    beside.blobs.put(b"of the copy alone")
+    new = source.blobs.put(b"put after the copy").sha256
+    assert len(source.runtime.blob_store.databases()) == 2
+    later(clock)
+    beside.chat.sessions.delete(session)
+    prune(beside, "blobs", older_than=timedelta(days=1))
+    maintain(beside)
+    assert all(read == [file()] for read in everything(source, session))
+    assert source.blobs.read(new) == b"put after the copy"
+
+
+def test_a_place_in_use_without_a_register_waits_a_day(
+    database_url: str, opened: Callable[..., Store], place: BlobStore, clock: FrozenClock
+) -> None:
+    old = digest(b"of a database that has not registered yet")
+    place.put(old, [b"of a database that has not registered yet"])
+    later(clock)
+    store = opened(database_url)
+    mine = store.blobs.put(b"mine").sha256
+    maintain(store)
+    assert store.blobs.delete(mine)
+    assert place.exists(old)
+    assert place.exists(mine)
+    assert codes(store) == {"blobs_kept"}
+    clock.advance(delta=timedelta(days=2))
+    maintain(store)
+    assert not place.exists(old)
+    assert not place.exists(mine)
+
+
+def test_a_database_that_is_opened_again_is_the_same(
+    database_url: str, opened: Callable[..., Store], tmp_path: Path, place: BlobStore
+) -> None:
+    for _ in range(2):
+        with opened(database_url) as store:
+            name = store.blobs.put(b"a").sha256
+            assert store.blobs.delete(name)
+            assert not place.exists(name)
+            (only,) = store.runtime.blob_store.databases()
+            assert only.own
+    with opened(database_url, read_only=True) as reading:
+        assert [one.own for one in reading.runtime.blob_store.databases()] == [True]
+    with opened("sqlite:///:memory:") as memory:  # nobody opens it again: it does not register, and removes nothing
+        name = memory.blobs.put(b"b").sha256
+        assert memory.blobs.delete(name)
+        assert place.exists(name)
