@@ -1,7 +1,7 @@
 """Copies a store into an empty store of any dialect, in one transaction, and compares checksums at the end."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import Column, Table, delete
@@ -36,11 +36,13 @@ class CopyReport:
 
     A checksum is 32 hex digits. Databases with equal rows have equal checksums, whatever their dialects.
     `left_out`: tables of the source that do not belong to persist and were not copied.
+    `filled`: by table.column, how many values the target has where the source held nothing and the target has to hold something.
     """
 
     tables: dict[str, int]
     checksums: dict[str, str]
     left_out: tuple[str, ...] = ()
+    filled: Mapping[str, int] = field(default_factory=dict)
 
 
 def copy(
@@ -58,7 +60,7 @@ def copy(
         left_out = tuple(sorted(reading.work.whole_tables.names() - {table.name for table in TABLES} - {VERSION_TABLE}))
         with session(target, writable=True) as writing:
             copied = _Copy(reading, writing, own, progress)
-            report = CopyReport(*copied.run(), left_out)
+            report = CopyReport(*copied.run(), left_out, dict(reading.bulk.filled))
         target.runtime.scopes.update(copied.taken)
         target.runtime.keep_log(copied.logs)
         target.runtime.strict = copied.strict

@@ -198,7 +198,7 @@ class _ResumableCopy:
             copy_bodies(source.work, self.writer.runtime)
             sums[META] = self._end(source)
         tables = {str(table.name): sums[table].rows for table in TABLES}
-        return CopyReport(tables, {str(table.name): str(sums[table]) for table in TABLES}, left_out)
+        return CopyReport(tables, {str(table.name): str(sums[table]) for table in TABLES}, left_out, dict(work.filled))
 
     def _end(self, source: Session) -> Checksum:
         columns = tuple(META.columns)

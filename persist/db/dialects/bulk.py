@@ -1,12 +1,15 @@
 """Bulk reads and writes of whole tables in one open transaction, in batches, in the published form of values."""
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from sqlalchemy import Column, Table
 
+from persist.db.formats.missing_values import filled
 from persist.db.formats.published import Step, form_of
 from persist.db.schema.column_types import Label
 from persist.db.statements.prepared import CompiledStatement
@@ -38,6 +41,10 @@ class Bulk(ABC):
     def __init__(self, dialect: "Dialect", driver: Any) -> None:
         self.dialect, self.driver = dialect, driver
         self.restore_guards: Callable[[], None] = _nothing
+        self.filled: Counter[str] = Counter()
+        """How many values were read where nothing is stored, and other databases have to hold something, by table.column."""
+        self._readers: WeakSet[Generator[list[Row], None, None]] = WeakSet()
+        self._may_lack: dict[str, frozenset[str]] = {}
 
     # -- reading
 
@@ -52,16 +59,29 @@ class Bulk(ABC):
     ) -> Generator[list[Row], None, None]:
         """Execute a SELECT of these columns and yield its rows in batches of up to `rows` rows or about a megabyte.
 
-        InvalidValue names the table, column and row of a value without a published form. `raw`: values stay as stored.
+        InvalidValue names the table, column and row of a value without a published form. `raw`: values stay as stored. What other
+        databases must hold, and this one does not, has a value: see `persist.db.formats.missing_values`.
         """
+        found = self._batches(compiled, columns, values or {}, raw=raw, rows=rows)
+        self._readers.add(found)
+        return found
+
+    def _batches(
+        self, compiled: CompiledStatement, columns: Columns, values: Mapping[str, Any], *, raw: bool, rows: int
+    ) -> Generator[list[Row], None, None]:
+        table = columns[0].table
+        if table.name not in self._may_lack:
+            self._may_lack[table.name] = self.dialect.tables.may_lack(self.driver, table)
+        lacking = self._may_lack[table.name]
         steps: list[Step | None] = [None if raw else self.reading_step(column) for column in columns]
         large = [index for index, column in enumerate(columns) if form_of(column).large]
         size = min(_FIRST, rows)
         try:
             with closing(self.dialect.transactions.reading_cursor(self.driver)) as cursor:
-                cursor.execute(compiled.sql, compiled.args(values or {}))
+                cursor.execute(compiled.sql, compiled.args(values))
                 while found := cursor.fetchmany(size):
-                    yield converted(found, columns, steps)
+                    published = converted(found, columns, steps)
+                    yield filled(published, tuple(columns), lacking, self.filled) if lacking else published
                     size = min(rows, next_size(found, large, size))
         except Exception as error:
             raise self.explained(error, columns) from error
@@ -84,9 +104,11 @@ class Bulk(ABC):
     def end_loading(self) -> None:
         """Put the row guards back. Raise Conflict if a loaded row refers to a missing row."""
 
-    @abstractmethod
     def leave(self) -> None:
-        """Restore the connection's settings, before the transaction ends."""
+        """Close what still reads, and restore the connection's settings, before the transaction ends."""
+        for reader in list(self._readers):  # after an error, which says what is wrong, nobody reads them to their end
+            with suppress(Exception):
+                reader.close()
 
     @abstractmethod
     def stored(self, columns: Columns, rows: Sequence[Row], *, raw: bool) -> list[Row]:

@@ -26,6 +26,10 @@ class TableOperations:
         """The names of all tables in the store's schema, also those of other programs."""
         return self._dialect.tables.names(self._connection)
 
+    def may_lack(self, table: Table) -> frozenset[str]:
+        """The columns that persist's own tables have NOT NULL, and that may be NULL in this database."""
+        return self._dialect.tables.may_lack(self._dialect.transactions.driver_of(self._connection), table)
+
     def raw_rows(self) -> "RawRows":
         """Access to undecoded rows in this transaction."""
         return raw_rows_of(self._dialect, self._dialect.transactions.driver_of(self._connection))

@@ -51,9 +51,6 @@ class PostgresBulk(Bulk):
         """Put the row guards back; every COPY has checked its foreign keys."""
         self.restore_guards()
 
-    def leave(self) -> None:
-        """Do nothing: SET LOCAL ends with the transaction."""
-
     def highest(self, table: Table) -> int | None:
         name = self._sequence(table)
         if name is None:

@@ -32,6 +32,7 @@ class SqliteBulk(Bulk):
         self.driver.execute(f"PRAGMA cache_size={-_CACHE_KIB}")
 
     def leave(self) -> None:
+        super().leave()
         if self._cache_before is not None:
             self.driver.execute(f"PRAGMA cache_size={self._cache_before}")
 
