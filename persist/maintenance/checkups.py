@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
-from sqlalchemy import Index, func, insert, select, type_coerce, update
+from sqlalchemy import Index, column, func, insert, select, type_coerce, update
 from sqlalchemy.schema import CreateIndex
 from sqlalchemy.types import NullType
 
@@ -57,8 +57,14 @@ def check_catalog(work: UnitOfWork) -> Iterator[Problem]:
     """Compare the database's catalog with the models. Unknown ones are reported only at this package's revision."""
     catalogs = operations_of(work.runtime.dialect).catalogs(work.select, metadata)
     current = work.select(select(version_table.c.version_num)).scalar() == HEAD
+    tables = {table.name: table for table in metadata.sorted_tables}
     indexes = {str(index.name): index for table in metadata.sorted_tables for index in table.indexes}
     for trouble in drift(catalogs, extras=current):
+        if trouble.code == "column_unknown":
+            table, _, name = trouble.subject.removeprefix("column ").partition(".")
+            values = work.select(select(func.count(column(name))).select_from(tables[table])).scalar()
+            yield replace(trouble, message=f"{trouble.message} It holds {values:,} {'value' if values == 1 else 'values'}.")
+            continue
         index = indexes.get(index_of(trouble) or "")
         yield trouble if index is None else replace(trouble, repair=partial(_create, index=index))
 

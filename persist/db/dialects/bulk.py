@@ -1,6 +1,6 @@
 """Bulk reads and writes of whole tables in one open transaction, in batches, in the published form of values."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
@@ -9,9 +9,9 @@ from weakref import WeakSet
 
 from sqlalchemy import Column, Table
 
+from persist.db.dialects.plain_values import PlainValues, absent
 from persist.db.formats.missing_values import filled
 from persist.db.formats.published import Step, form_of
-from persist.db.schema.column_types import Label
 from persist.db.statements.prepared import CompiledStatement
 from persist.errors import InvalidValue
 from persist.quoting import named
@@ -30,7 +30,7 @@ def _nothing() -> None:
     pass
 
 
-class Bulk(ABC):
+class Bulk(PlainValues):
     """Bulk reads and writes of one transaction, on one of persist's own driver connections."""
 
     one_file: bool
@@ -124,16 +124,12 @@ class Bulk(ABC):
             [*(row[place] for place in places), *(key_value(column, row[names[column.name]]) for column in key)]
             for row in self.stored(columns, rows, raw=raw)
         ]
-        self._run_many(f"UPDATE {self.named(table)} SET {values} WHERE {self._is(key)}", arguments)
+        self._run_many(f"UPDATE {self.named(table)} SET {values} WHERE {self.key_is(key)}", arguments)
 
     def delete(self, table: Table, key: Columns, keys: Sequence[Sequence[Any]]) -> None:
         """Delete the rows with these keys."""
         arguments = [[key_value(column, value) for column, value in zip(key, row, strict=True)] for row in keys]
-        self._run_many(f"DELETE FROM {self.named(table)} WHERE {self._is(key)}", arguments)
-
-    def _is(self, key: Columns) -> str:
-        terms = [(self.quoted(column.name), f"{absent(column)!r}" if column.nullable else None) for column in key]
-        return " AND ".join(f"{name if none is None else f'COALESCE({name}, {none})'} = {self.mark}" for name, none in terms)
+        self._run_many(f"DELETE FROM {self.named(table)} WHERE {self.key_is(key)}", arguments)
 
     def _run_many(self, sql: str, arguments: Sequence[Sequence[Any]]) -> None:
         try:
@@ -182,11 +178,6 @@ class Bulk(ABC):
     def explained(self, error: Exception, columns: Columns) -> Exception:
         """Translate a driver's error that occurred while these columns were read."""
         return self.dialect.errors.classify(error) or error
-
-
-def absent(column: Column[Any]) -> str | int:
-    """What stands, in the key of a row, for a column of the key that is NULL."""
-    return "" if isinstance(column.type, Label) else -1
 
 
 def key_value(column: Column[Any], value: Any) -> Any:

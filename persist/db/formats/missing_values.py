@@ -10,7 +10,8 @@ from functools import cache
 from typing import Any
 
 from sqlalchemy import Column, Float, Integer, LargeBinary, UniqueConstraint
-from sqlalchemy.dialects.sqlite.base import SQLiteDialect
+from sqlalchemy.dialects.sqlite.base import SQLiteDDLCompiler, SQLiteDialect
+from sqlalchemy.schema import CreateColumn
 
 from persist.db.schema.column_types import Bool, EnumText, Json
 from persist.db.schema.instants import EpochMs, EpochReal, EpochS, Instant, IsoMs, SqlSeconds
@@ -27,7 +28,7 @@ _NOTHING: tuple[tuple[tuple[type, ...], Any], ...] = (
     ((LargeBinary,), b""),
     ((object,), ""),
 )
-_DDL = SQLiteDialect().ddl_compiler(SQLiteDialect(), None)
+_DDL = SQLiteDDLCompiler(SQLiteDialect(), CreateColumn(Column("any", Integer())))
 _EMPTY: dict[type | None, str] = {dict: "{}", list: "[]", None: "null"}
 
 

@@ -78,6 +78,7 @@ class Changes:
         for model in metadata.sorted_tables:
             if (found := self._found.tables.get(model.name)) is not None:
                 notice_empty(takeover, model, found)
+        self._notice_unknown()
         tell(6)
         self._check_references(orphans)
         self._stamp()
@@ -152,6 +153,19 @@ class Changes:
                 count = self._takeover.run(update(model).where(empty, known.isnot(None)).values({column: known}))
                 what = "an instant that is known" if isinstance(column.type, Instant) else "what a new row has"
                 self._takeover.settle(model, f"{column.name} held nothing, and got {what}", count)
+
+    def _notice_unknown(self) -> None:
+        """Report the tables and columns that persist does not know, with what they hold."""
+        models = {model.name: model for model in self._models}
+        for name, table in self._found.tables.items():
+            if name not in models:
+                self._takeover.notice(table.name, "rows of a table that persist does not know", self._file.count(table.name))
+                continue
+            for column in table.columns.values():
+                if column.name.lower() not in models[name].columns:
+                    count = self._file.count(table.name, column.name)
+                    message = "values of a column that persist does not know"
+                    self._takeover.notice(f"{table.name}.{column.name}", message, count)
 
     def _seed(self) -> None:
         """Insert the seed rows whose keys are missing."""
