@@ -1,6 +1,6 @@
 """Adopting chat databases of other implementations of sessions, messages and parts: repairs of their rows."""
 
-from sqlalchemy import ColumnElement, Table, Text, bindparam, column, func, literal, select, type_coerce, update
+from sqlalchemy import ColumnElement, Table, Text, bindparam, column, func, literal, or_, select, type_coerce, update
 from sqlalchemy.sql.selectable import ScalarSelect
 
 from persist.chat.models import messages, parts, sessions
@@ -14,18 +14,18 @@ def _from_message(name: str) -> ScalarSelect[object]:
 
 
 def _number_parts(takeover: Takeover) -> None:
-    """Give parts of a message that share an index the next free ones, in the order of (index, id)."""
+    """Give parts of a message that share an index, or have none, the next free ones, in the order of (index, id)."""
     place = parts.c.index
-    shared = select(parts.c.message_id).group_by(parts.c.message_id, place).having(func.count() > 1)
+    shared = select(parts.c.message_id).group_by(parts.c.message_id, place).having(or_(func.count() > 1, place.is_(None)))
     changes = []
     message, following = None, 0
     query = select(parts.c.id, parts.c.message_id, place).where(parts.c.message_id.in_(shared))
-    for id, message_id, index in takeover.rows(query.order_by(parts.c.message_id, place, parts.c.id)):
+    for id, message_id, index in takeover.rows(query.order_by(parts.c.message_id, place.is_(None), place, parts.c.id)):
         if message_id != message:
-            message, following = message_id, index
-        if index < following:
+            message, following = message_id, index or 0
+        if index is None or index < following:
             changes.append({"part": id, "place": following})
-        following = max(index, following) + 1
+        following = max(following if index is None else index, following) + 1
     if changes:
         renumber = update(parts).where(parts.c.id == bindparam("part")).values({place: bindparam("place")})
         takeover.connection.execute(renumber, changes)

@@ -12,8 +12,8 @@ from persist.cli.database import Database, as_json, on_database, place_of, quiet
 from persist.cli.output import Paint, columns, inline, say, say_json
 from persist.cli.progress import Progress
 from persist.errors import NotFound
+from persist.maintenance import CopyReport, copy_resumably
 from persist.maintenance import copy as copy_store
-from persist.maintenance import copy_resumably
 from persist.maintenance import export as export_store
 from persist.maintenance import import_ as import_file
 from persist.schema import migrate
@@ -22,6 +22,7 @@ from persist.store.store import Store
 F = TypeVar("F", bound=Callable[..., Any])
 
 _STREAM = Path("-")
+LEAVE_UNKNOWN = click.option("--leave-unknown", is_flag=True, help="Leave columns and tables x_… that persist does not know.")
 _SCOPES = ("run_id", "instance_id", "workspace_id")
 
 
@@ -45,6 +46,7 @@ def _given(scopes: Mapping[str, str | None]) -> dict[str, str]:
     "--source-schema", metavar="NAME", help="The schema of SRC on Postgres: PERSIST_SCHEMA_NAME, or persist without it."
 )
 @click.option("--target-schema", metavar="NAME", help="The same of DST.")
+@LEAVE_UNKNOWN
 @click.option("--resumable", is_flag=True, help="Copy in many transactions; the same command goes on after an interruption.")
 @_whose
 @as_json
@@ -55,6 +57,7 @@ def copy(
     source_schema: str | None,
     target_schema: str | None,
     resumable: bool,
+    leave_unknown: bool,
     as_json: bool,
     quiet: bool,
     **scopes: str | None,
@@ -79,21 +82,56 @@ def copy(
         Store.open(place_of(source), schema=source_schema, read_only=True) as reading,
     ):
         if resumable:
-            report = copy_resumably(reading, place_of(target), schema=target_schema, progress=progress.of_rows, scopes=given)
+            report = copy_resumably(
+                reading,
+                place_of(target),
+                schema=target_schema,
+                progress=progress.of_rows,
+                scopes=given,
+                leave_unknown=leave_unknown,
+            )
             progress.finish()
         else:
             with _target(place_of(target), target_schema) as writing:
-                report = copy_store(reading, writing, progress=progress.of_rows, scopes=given)
+                report = copy_store(reading, writing, progress=progress.of_rows, scopes=given, leave_unknown=leave_unknown)
                 progress.finish()
     if as_json:
-        said = {name: {"rows": rows, "checksum": report.checksums[name]} for name, rows in report.tables.items()}
-        say_json({"tables": said, "left_out": list(report.left_out)})
+        say_json(as_said(report))
     elif not quiet:
         _show_tables(report.tables, report.checksums)
         rows, tables = sum(report.tables.values()), sum(map(bool, report.tables.values()))
-        say(f"Copied {rows:,} {'row' if rows == 1 else 'rows'} of {tables} tables; both databases hold the same.")
-        if report.left_out:
-            say(f"Not copied, because they are not persist's: {', '.join(map(inline, report.left_out))}.")
+        proven = same(report, "both databases hold the same")
+        say(f"Copied {rows:,} {'row' if rows == 1 else 'rows'} of {tables} tables; {proven}.")
+        say_others(report)
+
+
+def as_said(report: CopyReport) -> dict[str, Any]:
+    """The report of a copy as JSON."""
+    tables = {name: {"rows": rows, "checksum": report.checksums[name]} for name, rows in report.tables.items()}
+    unknown = {"carried": dict(report.carried), "left_unknown": dict(report.left_unknown)}
+    return {"tables": tables, "left_out": list(report.left_out), **unknown, "filled": dict(report.filled)}
+
+
+def same(report: CopyReport, equal: str) -> str:
+    """What was proven: that both are equal only if nothing was left and nothing was filled."""
+    whole = not (report.left_out or report.left_unknown or report.filled)
+    return equal if whole else "what was copied was read back and is the same"
+
+
+def say_others(report: CopyReport) -> None:
+    """Say what a copy did with what is not persist's, and with cells that held nothing."""
+    if report.carried:
+        say(f"Copied with them, though persist does not know it: {_counted(report.carried)}.")
+    if report.filled:
+        say(f"Held nothing, and got a value, because other databases must hold one: {_counted(report.filled)}.")
+    if report.left_unknown:
+        say(f"Left, as asked: {_counted(report.left_unknown)}.")
+    if report.left_out:
+        say(f"Not copied, because they are not persist's: {', '.join(map(inline, report.left_out))}.")
+
+
+def _counted(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{inline(name)} ({count:,})" for name, count in sorted(counts.items()))
 
 
 def _target(url: str | Path, schema: str | None) -> Store:
@@ -126,9 +164,12 @@ def _show_tables(tables: Mapping[str, int], checksums: Mapping[str, str]) -> Non
     help="Of a chat, conversation, messaging session, workflow or program run, thread, transcript.",
 )
 @click.option("-f", "--force", is_flag=True, help="Overwrite FILE.")
+@LEAVE_UNKNOWN
 @as_json
 @quiet("Print nothing.")
-def export(database: Database, file: Path, session_id: str | None, force: bool, as_json: bool, quiet: bool) -> None:
+def export(
+    database: Database, file: Path, session_id: str | None, force: bool, leave_unknown: bool, as_json: bool, quiet: bool
+) -> None:
     """Write everything, or one session with what belongs to it, to FILE as JSON Lines; - is standard output.
 
     FILE gets its name when it is whole, and is readable for its owner alone. With - what is said goes to standard error.
@@ -138,15 +179,19 @@ def export(database: Database, file: Path, session_id: str | None, force: bool, 
     left = "What was written is not complete." if streams else f"{inline(str(file))} was not written."
     progress = Progress("Exporting", unit="rows", left=left, quiet=quiet or as_json)
     with progress, database.open(read_only=True) as store:
-        report = export_store(store, target, session_id=session_id, overwrite=force, progress=progress)
+        report = export_store(
+            store, target, session_id=session_id, overwrite=force, progress=progress, leave_unknown=leave_unknown
+        )
         progress.finish()
     if streams:
         sys.stdout.buffer.flush()
     if as_json and not streams:
-        say_json({"kind": report.kind, "tables": report.tables, "files": report.files})
+        say_json({"kind": report.kind, "tables": report.tables, "files": report.files, "left_unknown": dict(report.left_unknown)})
     elif not quiet:
         what = "Exported" if report.kind is None else f"Exported a {report.kind}:"
         say(f"{what} {_rows(report.tables)}.", err=streams)
+        if report.left_unknown:
+            say(f"Left, as asked: {_counted(report.left_unknown)}.", err=streams)
         if report.files:
             count = f"{len(report.files):,} {'file' if len(report.files) == 1 else 'files'}"
             say(f"Not in it: {count} that bindings name, beside the database; --json names them.", err=streams)

@@ -10,6 +10,7 @@ import click
 from persist.cli.database import as_json, place_of, quiet
 from persist.cli.failures import Failed
 from persist.cli.groups import Group
+from persist.cli.moving import LEAVE_UNKNOWN, as_said, same, say_others
 from persist.cli.output import inline, say, say_json, say_json_list
 from persist.cli.progress import Progress
 from persist.errors import UnknownTenant
@@ -100,23 +101,24 @@ def drop(name: str, tenants: Tenants, yes: str | None, quiet: bool) -> None:
 @click.argument("name")
 @click.argument("to", metavar="URL")
 @_on_server
+@LEAVE_UNKNOWN
 @click.option("--as", "new_name", metavar="NAME", help="The name of the copy, if it is another one.")
 @as_json
 @quiet("Print nothing.")
-def copy(name: str, to: str, tenants: Tenants, new_name: str | None, as_json: bool, quiet: bool) -> None:
+def copy(name: str, to: str, tenants: Tenants, new_name: str | None, leave_unknown: bool, as_json: bool, quiet: bool) -> None:
     """Copy the tenant NAME to the server at URL, FOLDER, sqlite:///FOLDER or postgresql://…, then compare every table.
 
     The copy must not be there, or be without rows. One that failed or was killed cannot be opened; run it again, or drop it.
     """
     left = f"A copy that is not complete cannot be opened: run this again, or drop {inline(new_name or name)} there."
     with Progress("Copying", unit="rows", left=left, quiet=quiet or as_json) as progress:
-        report = tenants.copy(name, _url_of(to), new_name=new_name, progress=progress.of_rows)
+        report = tenants.copy(name, _url_of(to), new_name=new_name, progress=progress.of_rows, leave_unknown=leave_unknown)
     if as_json:
-        said = {table: {"rows": rows, "checksum": report.checksums[table]} for table, rows in report.tables.items()}
-        say_json({"tables": said, "left_out": list(report.left_out)})
+        say_json(as_said(report))
     elif not quiet:
         rows = sum(report.tables.values())
-        say(f"Copied {rows:,} {'row' if rows == 1 else 'rows'} of {name}; both hold the same.")
+        say(f"Copied {rows:,} {'row' if rows == 1 else 'rows'} of {name}; {same(report, 'both hold the same')}.")
+        say_others(report)
 
 
 def _url_of(given: str) -> str:

@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
-from sqlalchemy import Index, insert, select, update
+from sqlalchemy import Index, column, func, insert, select, type_coerce, update
 from sqlalchemy.schema import CreateIndex
+from sqlalchemy.types import NullType
 
 from persist.agent_tasks.checkup import checkup as of_agent_tasks
 from persist.blobs.checkup import checkup as of_blobs
@@ -56,8 +57,14 @@ def check_catalog(work: UnitOfWork) -> Iterator[Problem]:
     """Compare the database's catalog with the models. Unknown ones are reported only at this package's revision."""
     catalogs = operations_of(work.runtime.dialect).catalogs(work.select, metadata)
     current = work.select(select(version_table.c.version_num)).scalar() == HEAD
+    tables = {table.name: table for table in metadata.sorted_tables}
     indexes = {str(index.name): index for table in metadata.sorted_tables for index in table.indexes}
     for trouble in drift(catalogs, extras=current):
+        if trouble.code == "column_unknown":
+            table, _, name = trouble.subject.removeprefix("column ").partition(".")
+            values = work.select(select(func.count(column(name))).select_from(tables[table])).scalar()
+            yield replace(trouble, message=f"{trouble.message} It holds {values:,} {'value' if values == 1 else 'values'}.")
+            continue
         index = indexes.get(index_of(trouble) or "")
         yield trouble if index is None else replace(trouble, repair=partial(_create, index=index))
 
@@ -68,6 +75,19 @@ def check_rows(work: UnitOfWork) -> Iterator[Problem]:
         repair = None if row.table is _meta else partial(set_aside, table=row.table, key=row.key)
         for cell in row.cells:
             yield Problem("unreadable", Severity.ERROR, row.name, cell.reason, repair)
+
+
+def check_missing_values(work: UnitOfWork) -> Iterator[Problem]:
+    """Report columns of other programs' tables that hold nothing where persist's own hold something. Reads give None."""
+    there = work.whole_tables.names()
+    for table in metadata.sorted_tables:
+        names = sorted(work.whole_tables.may_lack(table)) if table.name in there else []
+        if names:
+            counts = [func.count() - func.count(type_coerce(table.c[name], NullType())) for name in names]
+            found = zip(names, work.select(select(*counts).select_from(table)).one(), strict=True)
+            if empty := ", ".join(f"{name} of {count:,}" for name, count in found if count):
+                message = f"rows hold nothing where tables of persist hold something: {empty}. Reads give None."
+                yield Problem("value_missing", Severity.INFO, f"table {table.name}", message)
 
 
 def check_references(work: UnitOfWork) -> Iterator[Problem]:
@@ -90,6 +110,7 @@ CHECKUPS: dict[str, Checkup] = {
     "the schema's version": check_marks,
     "the catalog": check_catalog,
     ROWS: check_rows,
+    "missing values": check_missing_values,
     "foreign keys": check_references,
     "the surroundings": check_surroundings,
     "agent tasks": of_agent_tasks,

@@ -1,7 +1,7 @@
 """Copies a store into an empty store of any dialect, in one transaction, and compares checksums at the end."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import Column, Table, delete
@@ -22,6 +22,7 @@ from persist.maintenance.blob_copying import copy_bodies
 from persist.maintenance.checksums import Checksum
 from persist.maintenance.empty_store import FIXED, refuse_unless_empty
 from persist.maintenance.transactions import TABLES, Session, rows_in, session
+from persist.maintenance.unknown import Carrying
 from persist.programs.models import STRICT_TABLES
 from persist.quoting import shown
 from persist.store.store import Store
@@ -36,33 +37,55 @@ class CopyReport:
 
     A checksum is 32 hex digits. Databases with equal rows have equal checksums, whatever their dialects.
     `left_out`: tables of the source that do not belong to persist and were not copied.
+    `carried`: what persist does not know and the target has, too: values by table.column, rows by table.
+    `left_unknown`: what was left on request, in the same form.
+    `filled`: by table.column, how many values the target has where the source held nothing and the target has to hold something.
     """
 
     tables: dict[str, int]
     checksums: dict[str, str]
     left_out: tuple[str, ...] = ()
+    filled: Mapping[str, int] = field(default_factory=dict)
+    carried: Mapping[str, int] = field(default_factory=dict)
+    left_unknown: Mapping[str, int] = field(default_factory=dict)
 
 
 def copy(
-    source: Store, target: Store, *, progress: Progress | None = None, scopes: Mapping[str, str] | None = None
+    source: Store,
+    target: Store,
+    *,
+    progress: Progress | None = None,
+    scopes: Mapping[str, str] | None = None,
+    leave_unknown: bool = False,
 ) -> CopyReport:
     """Copy every row into an empty target, in one transaction, and read it back.
 
     `progress`: called with the table at hand and the steps of the whole copy; each row is two steps, written and read back.
     `scopes`: the run_id, instance_id or workspace_id for rows that belong to the source's file itself, if the file does not name
-    it. Raises Conflict if the target has rows, InvalidValue if the target is the source, for a value that cannot be stored, or
-    for rows whose scope is unknown. Raises StoreCorrupt if the rows read back differ. After an error, nothing is written.
+    it. `leave_unknown`: leave columns and tables `x_…` that persist does not know, which are carried otherwise. Raises Conflict
+    if the target has rows, InvalidValue if the target is the source, for a value that cannot be stored, for rows whose scope is
+    unknown, or for values of unknown columns that the target cannot have. Raises StoreCorrupt if the rows read back differ. After
+    an error, nothing is written.
     """
     own = own_scopes(source.runtime.scopes, scopes)
     with session(source, writable=False) as reading:
-        left_out = tuple(sorted(reading.work.whole_tables.names() - {table.name for table in TABLES} - {VERSION_TABLE}))
         with session(target, writable=True) as writing:
-            copied = _Copy(reading, writing, own, progress)
-            report = CopyReport(*copied.run(), left_out)
+            copied = _Copy(reading, writing, own, progress, leave_unknown=leave_unknown)
+            tables, checksums = copied.run()
+            carried = copied.unknown.counts
+            report = CopyReport(
+                tables, checksums, left_out(reading, carried), dict(reading.bulk.filled), carried, copied.unknown.left
+            )
         target.runtime.scopes.update(copied.taken)
         target.runtime.keep_log(copied.logs)
         target.runtime.strict = copied.strict
     return report
+
+
+def left_out(reading: Session, carried: Mapping[str, int]) -> tuple[str, ...]:
+    """The tables of a database that a copy leaves out: they are neither persist's nor a host's `x_…` that were carried."""
+    ours = {table.name for table in TABLES} | {VERSION_TABLE}
+    return tuple(sorted(reading.work.whole_tables.names() - ours - carried.keys()))
 
 
 def own_scopes(said: Mapping[str, str], given: Mapping[str, str] | None) -> dict[str, str]:
@@ -79,12 +102,15 @@ def own_scopes(said: Mapping[str, str], given: Mapping[str, str] | None) -> dict
 
 
 class _Copy:
-    def __init__(self, source: Session, target: Session, own: dict[str, str], progress: Progress | None) -> None:
+    def __init__(
+        self, source: Session, target: Session, own: dict[str, str], progress: Progress | None, *, leave_unknown: bool
+    ) -> None:
         self.source, self.target, self.own, self.progress = source, target, own, progress
         self.raw = source.bulk.one_file and target.bulk.one_file
         """Whether both stores are files: stored values are then copied unchanged, even unreadable ones."""
         self.taken = dict(own) if target.bulk.one_file else {}
         self.logs = self.strict = False
+        self.leave_unknown = leave_unknown
         self.done = self.steps = 0
 
     def run(self) -> tuple[dict[str, int], dict[str, str]]:
@@ -93,6 +119,8 @@ class _Copy:
         self.target.bulk.begin_loading(TABLES)
         self.target.work.run(_NO_LONGER_UNFINISHED)
         refuse_unless_empty(self.target)
+        self.unknown = Carrying(self.source, self.target, self._scoped, leave=self.leave_unknown)
+        self.unknown.make()
         sums: dict[Table, Checksum] = {}
         if self.progress is not None:
             self.steps = 2 * sum(rows_in(self.source, table) for table in TABLES if table is not META)
@@ -100,6 +128,7 @@ class _Copy:
             if table is not META and table.info.get("seed"):
                 self.target.bulk.clear(table)
             sums[table] = self._table(table)
+        self.unknown.carry()
         self.target.bulk.end_loading()
         if self.logs:  # the log was copied completely, and the copy continues it
             self.target.work.whole_tables.guard_log(logged_tables(TABLES), LOG_TABLES)
@@ -134,6 +163,9 @@ class _Copy:
             self.strict = self.strict or (self.target.bulk.one_file and any(row[0] == STRICT for row in rows))
             self.logs = self.logs or any(row[0] == EVENTS for row in rows)
             return [row for row in rows if row[0] not in kept]
+        return self._scoped(columns, rows)
+
+    def _scoped(self, columns: Columns, rows: list[Row]) -> list[Row]:
         return rows if self.target.bulk.one_file else with_scopes(columns, rows, self.own)
 
     def _check(self, table: Table, expected: Checksum) -> None:

@@ -66,5 +66,10 @@ def _all(rows: tuple[Rows, ...]) -> Iterator[Rows]:
         yield from _all(one.then)
 
 
+def tables_of(kind: Exported) -> set[Table]:
+    """The tables whose rows an export of this kind has."""
+    return {rows.table for rows in _all(kind.rows)}
+
+
 SHARED: frozenset[Table] = frozenset(rows.table for kind in KINDS for rows in _all(kind.rows) if rows.shared)
 """Tables whose rows several sessions may share. An import accepts an existing row of these tables if it is equal."""

@@ -2,9 +2,9 @@
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
@@ -24,9 +24,10 @@ from persist.db.values.arguments import check_label
 from persist.db.values.progress import OpenProgress
 from persist.errors import Conflict, InvalidValue, NotFound
 from persist.maintenance.empty_store import FIXED
-from persist.maintenance.exported import kind_of, values_for
+from persist.maintenance.exported import kind_of, tables_of, values_for
 from persist.maintenance.lines import LineWriter
 from persist.maintenance.transactions import TABLES, Session, rows_in, session
+from persist.maintenance.unknown import counts_of, refuse, unknown_in
 from persist.programs.exporting import FILES
 from persist.store.store import Store
 
@@ -38,12 +39,14 @@ class ExportReport:
     """What was written: row counts by table, in the order of the file.
 
     `kind`: what the session id belongs to, such as "chat session". None for a whole store.
+    `left_unknown`: what persist does not know and was left on request, values by table.column and rows by table.
     `files`: attachments of runs that the rows name, relative to the folder of the run. The export does not contain them.
     """
 
     tables: dict[str, int]
     kind: str | None = None
     files: tuple[str, ...] = ()
+    left_unknown: Mapping[str, int] = field(default_factory=dict)
 
 
 def export(
@@ -52,18 +55,23 @@ def export(
     *,
     session_id: str | None = None,
     overwrite: bool = False,
+    leave_unknown: bool = False,
     progress: OpenProgress | None = None,
 ) -> ExportReport:
     """Write all rows, or those of one session, from one snapshot. `persist.maintenance.lines` describes the format.
 
     `session_id`: the id of a chat session, a conversation, a messaging session, a workflow run, a program's run, a checkpoint
     thread or a transcript, which its session's id names, too. Raises NotFound for an unknown id, Conflict for one of several
-    transcripts. A file appears under its name only when it is complete, and only its owner may read
-    it. Raises Conflict if the file exists, unless `overwrite`. `progress`: called with the table at hand, the rows written, and
-    how many there are, which of one session nobody knows.
+    transcripts. Raises InvalidValue for columns and tables that persist does not know, unless `leave_unknown` leaves them. A file
+    appears under its name only when it is complete, and only its owner may read it. Raises Conflict if the file exists, unless
+    `overwrite`. `progress`: called with the table at hand, the rows written, and how many there are, which of one session nobody
+    knows.
     """
     with session(store, writable=False) as reading:
         kind, id = (None, "") if session_id is None else kind_of(reading, check_label("session_id", session_id))
+        unknown = counts_of(one for one in unknown_in(reading) if kind is None or one.known in tables_of(kind))
+        if not leave_unknown:
+            refuse(unknown, "an export")
         with opened(path, overwrite) as stream:
             writer = LineWriter(stream)
             runtime = store.runtime
@@ -85,7 +93,7 @@ def export(
                 for rows in kind.rows:
                     export.part(rows, values)
                 writer.end({})
-    return ExportReport(writer.tables, None if kind is None else kind.kind, tuple(sorted(export.files)))
+    return ExportReport(writer.tables, None if kind is None else kind.kind, tuple(sorted(export.files)), unknown)
 
 
 class _Export:

@@ -171,7 +171,7 @@ class _Restoring:
 
     def _bad(self, table: Table, cells: Cells) -> Sequence[Any]:
         columns = columns_of(self._raw, table)
-        return bad_cells(self._raw, columns, self._raw.values(table, self._place(table, cells), columns) or ())
+        return bad_cells(columns, self._raw.values(table, self._place(table, cells), columns) or ())
 
 
 @contextmanager

@@ -41,6 +41,8 @@ class Reconciling:
         self.source, self.reading, self.writing, self.own, self.rows = source, reading, writing, own, rows
         self._cursors = ExitStack()
         self.raw = source.bulk.one_file and one_file
+        self.filled: dict[str, int] = {}
+        """What the source held nothing of, and the target has a value for, by table.column."""
         self.keeps_scopes = one_file
         """Whether rows that belong to the file itself stay what they are: files have no other owners."""
 
@@ -69,6 +71,7 @@ class Reconciling:
         with self._looking() as target:
             found = differences(self._groups(self.source, table, checksum, told), self._target_groups(target, table))
             settle(counted(found), self.rows, lambda batch: self._write(lambda to: self._put(to, table, batch)))
+        self.filled.update({name: count for name, count in self.source.bulk.filled.items() if name not in self.filled})
         if wrote:
             self._check(table)
         return checksum

@@ -9,9 +9,8 @@ from sqlalchemy import Table
 
 from persist.blobs.body_stores import Bodies
 from persist.db.changes.event_streams import logged_tables
-from persist.db.dialects.bulk import Row
+from persist.db.dialects.bulk import Columns, Row
 from persist.db.dialects.from_url import dialect_for
-from persist.db.schema.base import VERSION_TABLE
 from persist.db.statements.schema_version import COPY, EVENTS, OWN_SCOPES
 from persist.db.values.progress import Progress
 from persist.errors import Conflict, InvalidValue, NotFound
@@ -21,11 +20,12 @@ from persist.lazy_imports import lazy_modules
 from persist.maintenance.blob_copying import copy_bodies
 from persist.maintenance.checksums import Checksum
 from persist.maintenance.copy_marks import META, Mark, begin, end, first_mark, go_on, read_mark, take_over
-from persist.maintenance.copying import CopyReport, own_scopes, with_scopes
+from persist.maintenance.copying import CopyReport, left_out, own_scopes, with_scopes
 from persist.maintenance.empty_store import FIXED, refuse_unless_empty
 from persist.maintenance.reconciling import Reconciling
 from persist.maintenance.table_keys import after, first_page, key_in, next_page, page_columns
 from persist.maintenance.transactions import TABLES, Session, rows_in, session
+from persist.maintenance.unknown import Carrying
 from persist.settings import current_settings
 from persist.store.store import Store
 
@@ -47,6 +47,7 @@ def copy_resumably(
     rows: int = _ROWS,
     progress: Progress | None = None,
     scopes: Mapping[str, str] | None = None,
+    leave_unknown: bool = False,
 ) -> CopyReport:
     """Copy every row into an empty database in transactions of at most `rows` rows; the same call goes on after an interruption.
 
@@ -54,10 +55,11 @@ def copy_resumably(
     copied table by table, parents first, while others may write to the source. Then the target is compared with one snapshot of
     the source, and what was added, changed or deleted since is copied too. The report is that of the snapshot.
 
-    `scopes`, `progress` and `blobs` as for `copy` and `Store.open`. Raises Conflict if the target has rows and no copy is under
-    way, if it refuses a row, or if another process has gone on with this copy. Raises InvalidValue if the target is the source or
-    in memory, if the copy under way is that of another source, or for a value that cannot be stored, and StoreCorrupt if rows
-    read back differ. After an error what was copied stays, and the copy can go on.
+    `scopes`, `progress`, `leave_unknown` and `blobs` as for `copy` and `Store.open`. Raises Conflict if the target has rows and
+    no copy is under way, if it refuses a row, or if another process has gone on with this copy. Raises InvalidValue if the
+    target is the source or in memory, if the copy under way is that of another source, for a value that cannot be stored, or
+    for what persist does not know and the target cannot have, and StoreCorrupt if rows read back differ. After an error what
+    was copied stays, and the copy can go on.
     """
     if rows < 1:
         raise InvalidValue("rows", "expected at least 1.")
@@ -65,7 +67,7 @@ def copy_resumably(
     _make(target_url, schema)
     with ExitStack() as stack:
         writer, reader = (stack.enter_context(_opened(target_url, schema, blobs)) for _ in range(2))
-        return _ResumableCopy(source, writer, reader, own, rows, progress).run()
+        return _ResumableCopy(source, writer, reader, own, rows, progress, leave_unknown=leave_unknown).run()
 
 
 def _make(url: str | Path, schema: str | None) -> None:
@@ -89,10 +91,18 @@ def _opened(url: str | Path, schema: str | None, blobs: "Bodies | None") -> Stor
 
 class _ResumableCopy:
     def __init__(
-        self, source: Store, writer: Store, reader: Store, own: Mapping[str, str], rows: int, progress: Progress | None
+        self,
+        source: Store,
+        writer: Store,
+        reader: Store,
+        own: Mapping[str, str],
+        rows: int,
+        progress: Progress | None,
+        *,
+        leave_unknown: bool,
     ) -> None:
         self.source, self.writer, self.reader = source, writer, reader
-        self.own, self.rows, self.progress = own, rows, progress
+        self.own, self.rows, self.progress, self.leave_unknown = own, rows, progress, leave_unknown
         self.one_file = writer.runtime.dialect.one_file
         self.raw = self.one_file and source.runtime.dialect.one_file
         self.totals: dict[Table, int] = {}
@@ -113,6 +123,7 @@ class _ResumableCopy:
         with session(self.source, writable=False) as reading, session(self.writer, writable=True, checked=False) as target:
             if reading.bulk.identity() == target.bulk.identity():
                 raise InvalidValue("target", "it is the source itself.")
+            Carrying(reading, target, self._scoped, leave=self.leave_unknown)  # refuses before days of copying
             asked = first_mark(reading, self.own, COPIED[0].name)
             found = read_mark(target)
             if found is not None:
@@ -189,16 +200,29 @@ class _ResumableCopy:
 
     def _reconciled(self) -> CopyReport:
         with session(self.source, writable=False) as source:
-            left_out = tuple(sorted(source.work.whole_tables.names() - {table.name for table in TABLES} - {VERSION_TABLE}))
             work = Reconciling(source, self._reading, self._writing, self.own, self.rows, one_file=self.one_file)
             self._count()
             for table in reversed(COPIED):
                 work.delete(table)
             sums = {table: work.mend(table, self._tell_compared) for table in COPIED}
+            unknown = self._carry(source)
             copy_bodies(source.work, self.writer.runtime)
             sums[META] = self._end(source)
+            left = left_out(source, unknown.counts)
         tables = {str(table.name): sums[table].rows for table in TABLES}
-        return CopyReport(tables, {str(table.name): str(sums[table]) for table in TABLES}, left_out)
+        checksums = {str(table.name): str(sums[table]) for table in TABLES}
+        return CopyReport(tables, checksums, left, dict(work.filled), unknown.counts, unknown.left)
+
+    def _carry(self, source: Session) -> Carrying:
+        """Carry what persist does not know, in one transaction: most databases have none of it."""
+        with self._writing() as target:
+            unknown = Carrying(source, target, self._scoped, leave=self.leave_unknown)
+            unknown.make(again=True)
+            unknown.carry()
+        return unknown
+
+    def _scoped(self, columns: Columns, rows: list[Row]) -> list[Row]:
+        return rows if self.one_file else with_scopes(columns, rows, self.own)
 
     def _end(self, source: Session) -> Checksum:
         columns = tuple(META.columns)

@@ -42,7 +42,7 @@ def set_aside(work: UnitOfWork, *, table: Table, key: Cells) -> str | None:
         columns = columns_of(raw, table)
         for place in raw.find(table, key):
             values = raw.values(table, place, columns)
-            bad = [] if values is None else bad_cells(raw, columns, values)
+            bad = [] if values is None else bad_cells(columns, values)
             if bad:
                 said.append(aside.row(table, place, bad))
     settle(work, aside.moved)
@@ -195,7 +195,7 @@ class _Aside:
             return {}
         columns = columns_of(self.raw, table)
         values = self.raw.values(table, place, columns)
-        return {} if values is None else typed(self.work, self.raw, table, place, bad_cells(self.raw, columns, values))
+        return {} if values is None else typed(self.work, self.raw, table, place, bad_cells(columns, values))
 
     def _key(self, table: Table, cells: Cells) -> str:
         return key_text(table, [None if (cell := cells[name]) is None else next(iter(cell.values())) for name in key_of(table)])

@@ -8,7 +8,8 @@ from sqlalchemy import BigInteger, Column, Select, Table, Text, bindparam, case,
 from sqlalchemy.sql.elements import ColumnElement
 
 from persist.db.changes.event_streams import key_of
-from persist.db.dialects.bulk import Columns, Row, absent, key_value
+from persist.db.dialects.bulk import Columns, Row, key_value
+from persist.db.dialects.plain_values import absent
 from persist.db.schema.column_types import EnumText, Label
 from persist.db.schema.scope_columns import OWN, scope_of
 from persist.db.statements.prepared import LIMIT, Statement

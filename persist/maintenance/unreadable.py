@@ -81,14 +81,11 @@ def _repair_order(table: Table) -> int:
     return -1 if table is event_heads else 1 if table is event_log else 0
 
 
-def bad_cells(raw: RawRows, columns: Sequence[Column[Any]], values: Sequence[Any]) -> list[Bad]:
-    """Return the unreadable cells of a row. `values`: the stored values, as `RawRows` returns them."""
+def bad_cells(columns: Sequence[Column[Any]], values: Sequence[Any]) -> list[Bad]:
+    """Return the unreadable cells of a row. `values`: the stored values, as `RawRows` returns them. NULL is read as None."""
     found = []
     for column, value in zip(columns, values, strict=True):
-        if value is None:
-            if not raw.may_be_null(column):
-                found.append(Bad(column.name, f"{column.name} holds nothing, and must hold something."))
-        elif (reason := _reader(column)(value)) is not None:
+        if value is not None and (reason := _reader(column)(value)) is not None:
             found.append(Bad(column.name, f"{column.name} holds {_described(column, value)}, which is {reason}."))
     return found
 
@@ -111,14 +108,13 @@ def _in_table(raw: RawRows, table: Table) -> Iterator[BadRow]:
     if not columns or not {*key} <= {*raw.names(table)}:
         return
     count, readers = len(key), [_reader(column) for column in columns]
-    optional = [raw.may_be_null(column) for column in columns]
     for row in raw.scan(table, key, columns):
         values = row[count:]
-        for reader, value, may_be_null in zip(readers, values, optional, strict=True):
-            if (reader(value) is not None) if value is not None else not may_be_null:
+        for reader, value in zip(readers, values, strict=True):
+            if value is not None and reader(value) is not None:
                 cells = {name: raw.cell(value) for name, value in zip(key, row, strict=False)}
                 name = f"{table.name} {key_text(table, row[:count])}"
-                yield BadRow(table, cells, name, bad_cells(raw, columns, values))
+                yield BadRow(table, cells, name, bad_cells(columns, values))
                 break
 
 

@@ -108,9 +108,17 @@ class AsyncTenants:
         """See Tenants.upgrade_all. `progress` is called on other threads than the loop's."""
         return await asyncio.to_thread(self._directory.upgrade_all, parallel, progress)
 
-    async def copy(self, name: str, to: str, *, new_name: str | None = None, progress: CopyProgress | None = None) -> CopyReport:
+    async def copy(
+        self,
+        name: str,
+        to: str,
+        *,
+        new_name: str | None = None,
+        progress: CopyProgress | None = None,
+        leave_unknown: bool = False,
+    ) -> CopyReport:
         """See Tenants.copy. `progress` is called on another thread than the loop's."""
-        return await asyncio.to_thread(self._directory.copy, name, to, new_name, progress)
+        return await asyncio.to_thread(self._directory.copy, name, to, new_name, progress, leave_unknown=leave_unknown)
 
     async def assign(self, name: str, server: str) -> None:
         """See Tenants.assign."""

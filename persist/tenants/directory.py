@@ -226,7 +226,7 @@ class Directory:
         """See Tenants.upgrade_all."""
         return upgrade_all(self.servers, parallel=parallel, progress=progress)
 
-    def copy(self, name: str, to: str, new_name: str | None, progress: CopyProgress | None) -> CopyReport:
+    def copy(self, name: str, to: str, new_name: str | None, progress: CopyProgress | None, *, leave_unknown: bool) -> CopyReport:
         """See Tenants.copy."""
         source, _ = self.open(name)
         named_so = check_tenant(name if new_name is None else new_name)
@@ -235,7 +235,7 @@ class Directory:
             try:
                 self._create(target, named_so, unfinished=True)
                 with self._for_copy(target, named_so) as store:
-                    return copy_store(source, store, progress=progress)
+                    return copy_store(source, store, progress=progress, leave_unknown=leave_unknown)
             finally:
                 if target not in self.servers.by_key.values():
                     target.close()

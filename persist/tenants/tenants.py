@@ -114,14 +114,22 @@ class Tenants:
         """
         return self._directory.upgrade_all(parallel, progress)
 
-    def copy(self, name: str, to: str, *, new_name: str | None = None, progress: CopyProgress | None = None) -> CopyReport:
+    def copy(
+        self,
+        name: str,
+        to: str,
+        *,
+        new_name: str | None = None,
+        progress: CopyProgress | None = None,
+        leave_unknown: bool = False,
+    ) -> CopyReport:
         """Copy a tenant to another server, or under another name, and compare row counts and checksums.
 
         `to`: the key of a server, or a URL. What is there must be empty, else Conflict. A copy that was cut short cannot be
         opened until `copy` was called again. What is written to the source during the copy is not in it; the source stays.
-        `progress`: called as that of `persist.maintenance.copy` is.
+        `progress` and `leave_unknown` are those of `persist.maintenance.copy`.
         """
-        return self._directory.copy(name, to, new_name, progress)
+        return self._directory.copy(name, to, new_name, progress, leave_unknown=leave_unknown)
 
     def assign(self, name: str, server: str) -> None:
         """Say in the map that a tenant is on another server from now on, to which it was copied.

@@ -1,14 +1,17 @@
 """Bulk reads and writes of whole tables in one open transaction, in batches, in the published form of values."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from sqlalchemy import Column, Table
 
+from persist.db.dialects.plain_values import PlainValues, absent
+from persist.db.formats.missing_values import filled
 from persist.db.formats.published import Step, form_of
-from persist.db.schema.column_types import Label
 from persist.db.statements.prepared import CompiledStatement
 from persist.errors import InvalidValue
 from persist.quoting import named
@@ -27,7 +30,7 @@ def _nothing() -> None:
     pass
 
 
-class Bulk(ABC):
+class Bulk(PlainValues):
     """Bulk reads and writes of one transaction, on one of persist's own driver connections."""
 
     one_file: bool
@@ -38,6 +41,10 @@ class Bulk(ABC):
     def __init__(self, dialect: "Dialect", driver: Any) -> None:
         self.dialect, self.driver = dialect, driver
         self.restore_guards: Callable[[], None] = _nothing
+        self.filled: Counter[str] = Counter()
+        """How many values were read where nothing is stored, and other databases have to hold something, by table.column."""
+        self._readers: WeakSet[Generator[list[Row], None, None]] = WeakSet()
+        self._may_lack: dict[str, frozenset[str]] = {}
 
     # -- reading
 
@@ -52,16 +59,29 @@ class Bulk(ABC):
     ) -> Generator[list[Row], None, None]:
         """Execute a SELECT of these columns and yield its rows in batches of up to `rows` rows or about a megabyte.
 
-        InvalidValue names the table, column and row of a value without a published form. `raw`: values stay as stored.
+        InvalidValue names the table, column and row of a value without a published form. `raw`: values stay as stored. What other
+        databases must hold, and this one does not, has a value: see `persist.db.formats.missing_values`.
         """
+        found = self._batches(compiled, columns, values or {}, raw=raw, rows=rows)
+        self._readers.add(found)
+        return found
+
+    def _batches(
+        self, compiled: CompiledStatement, columns: Columns, values: Mapping[str, Any], *, raw: bool, rows: int
+    ) -> Generator[list[Row], None, None]:
+        table = columns[0].table
+        if table.name not in self._may_lack:
+            self._may_lack[table.name] = self.dialect.tables.may_lack(self.driver, table)
+        lacking = self._may_lack[table.name]
         steps: list[Step | None] = [None if raw else self.reading_step(column) for column in columns]
         large = [index for index, column in enumerate(columns) if form_of(column).large]
         size = min(_FIRST, rows)
         try:
             with closing(self.dialect.transactions.reading_cursor(self.driver)) as cursor:
-                cursor.execute(compiled.sql, compiled.args(values or {}))
+                cursor.execute(compiled.sql, compiled.args(values))
                 while found := cursor.fetchmany(size):
-                    yield converted(found, columns, steps)
+                    published = converted(found, columns, steps)
+                    yield filled(published, tuple(columns), lacking, self.filled) if lacking else published
                     size = min(rows, next_size(found, large, size))
         except Exception as error:
             raise self.explained(error, columns) from error
@@ -84,9 +104,11 @@ class Bulk(ABC):
     def end_loading(self) -> None:
         """Put the row guards back. Raise Conflict if a loaded row refers to a missing row."""
 
-    @abstractmethod
     def leave(self) -> None:
-        """Restore the connection's settings, before the transaction ends."""
+        """Close what still reads, and restore the connection's settings, before the transaction ends."""
+        for reader in list(self._readers):  # after an error, which says what is wrong, nobody reads them to their end
+            with suppress(Exception):
+                reader.close()
 
     @abstractmethod
     def stored(self, columns: Columns, rows: Sequence[Row], *, raw: bool) -> list[Row]:
@@ -102,16 +124,12 @@ class Bulk(ABC):
             [*(row[place] for place in places), *(key_value(column, row[names[column.name]]) for column in key)]
             for row in self.stored(columns, rows, raw=raw)
         ]
-        self._run_many(f"UPDATE {self.named(table)} SET {values} WHERE {self._is(key)}", arguments)
+        self._run_many(f"UPDATE {self.named(table)} SET {values} WHERE {self.key_is(key)}", arguments)
 
     def delete(self, table: Table, key: Columns, keys: Sequence[Sequence[Any]]) -> None:
         """Delete the rows with these keys."""
         arguments = [[key_value(column, value) for column, value in zip(key, row, strict=True)] for row in keys]
-        self._run_many(f"DELETE FROM {self.named(table)} WHERE {self._is(key)}", arguments)
-
-    def _is(self, key: Columns) -> str:
-        terms = [(self.quoted(column.name), f"{absent(column)!r}" if column.nullable else None) for column in key]
-        return " AND ".join(f"{name if none is None else f'COALESCE({name}, {none})'} = {self.mark}" for name, none in terms)
+        self._run_many(f"DELETE FROM {self.named(table)} WHERE {self.key_is(key)}", arguments)
 
     def _run_many(self, sql: str, arguments: Sequence[Sequence[Any]]) -> None:
         try:
@@ -160,11 +178,6 @@ class Bulk(ABC):
     def explained(self, error: Exception, columns: Columns) -> Exception:
         """Translate a driver's error that occurred while these columns were read."""
         return self.dialect.errors.classify(error) or error
-
-
-def absent(column: Column[Any]) -> str | int:
-    """What stands, in the key of a row, for a column of the key that is NULL."""
-    return "" if isinstance(column.type, Label) else -1
 
 
 def key_value(column: Column[Any], value: Any) -> Any:

@@ -44,10 +44,6 @@ class RawRows(ABC):
         """Whether the column can hold a value that its type cannot read."""
 
     @abstractmethod
-    def may_be_null(self, column: Column[Any]) -> bool:
-        """Whether a NULL from `scan` or `values` is acceptable in this column."""
-
-    @abstractmethod
     def scan(self, table: Table, key: Sequence[str], columns: Columns) -> Iterator[tuple[Any, ...]]:
         """Iterate over all rows: the key columns for `cell`, then `columns` in the form that `unreadable.conditions` checks."""
 

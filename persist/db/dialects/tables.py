@@ -2,9 +2,17 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Table
+
+
+class StoredColumn(NamedTuple):
+    """A column as the database knows it, with its declared type."""
+
+    name: str
+    type: str
+    not_null: bool
 
 
 class Tables(ABC):
@@ -13,6 +21,15 @@ class Tables(ABC):
     @abstractmethod
     def names(self, connection: Connection) -> set[str]:
         """The names of the tables in the store's schema."""
+
+    @abstractmethod
+    def columns(self, driver: Any, table: str) -> list[StoredColumn]:
+        """The columns of a table, also those that persist does not know, without computed ones."""
+
+    def may_lack(self, driver: Any, table: Table) -> frozenset[str]:
+        """The columns that persist's own tables have NOT NULL, and that may be NULL in this database."""
+        loose = {column.name for column in self.columns(driver, table.name) if not column.not_null}
+        return frozenset(str(column.name) for column in table.columns if not column.nullable and column.name in loose)
 
     @abstractmethod
     def advance_sequences(self, connection: Connection, tables: Sequence[Table]) -> None:

@@ -14,6 +14,7 @@ from persist.db.schema.row_guards import GUARDS
 
 if TYPE_CHECKING:
     from persist.db.dialects.raw_rows import RawRows
+    from persist.db.dialects.tables import StoredColumn
 
 
 class TableOperations:
@@ -25,6 +26,14 @@ class TableOperations:
     def names(self) -> set[str]:
         """The names of all tables in the store's schema, also those of other programs."""
         return self._dialect.tables.names(self._connection)
+
+    def columns(self, table: str) -> "list[StoredColumn]":
+        """The columns of a table, also those that persist does not know, without computed ones."""
+        return self._dialect.tables.columns(self._dialect.transactions.driver_of(self._connection), table)
+
+    def may_lack(self, table: Table) -> frozenset[str]:
+        """The columns that persist's own tables have NOT NULL, and that may be NULL in this database."""
+        return self._dialect.tables.may_lack(self._dialect.transactions.driver_of(self._connection), table)
 
     def raw_rows(self) -> "RawRows":
         """Access to undecoded rows in this transaction."""

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
-from sqlalchemy import Table, and_, insert, select, update
+from sqlalchemy import Table, and_, insert, select, type_coerce, update
+from sqlalchemy.types import NullType
 
 from persist.db.dialects.backends import row_guard_ddl
 from persist.db.dialects.interface import Dialect
@@ -11,10 +12,12 @@ from persist.db.dialects.sqlite.foreign_files import ForeignFile, Orphans
 from persist.db.dialects.sqlite.parsed_ddl import Index, catalog_of_statements
 from persist.db.operations.adopting import Takeover
 from persist.db.schema.base import VERSION_TABLE, table_of
+from persist.db.schema.instants import Instant
 from persist.db.schema.meta_table import Meta
 from persist.db.schema.row_guards import GUARDS
 from persist.db.statements.schema_version import ADOPTED, version_table
 from persist.errors import Conflict, UnmanagedDatabase
+from persist.schema.adopt.empty_cells import may_be_empty, notice_empty, value_for
 from persist.schema.adopt.plan import checks_on, missing_indexes, plan
 from persist.schema.adopt.report import AdoptReport
 from persist.schema.adopt.rules import ALL, rules_of
@@ -72,6 +75,10 @@ class Changes:
         self._add_row_guards()
         tell(5)
         look_through(takeover, self._dialect, [model for model in metadata.sorted_tables if takeover.brought(model)])
+        for model in metadata.sorted_tables:
+            if (found := self._found.tables.get(model.name)) is not None:
+                notice_empty(takeover, model, found)
+        self._notice_unknown()
         tell(6)
         self._check_references(orphans)
         self._stamp()
@@ -135,9 +142,30 @@ class Changes:
             self._fill_columns(model, added.get(model.name, ()))
 
     def _fill_columns(self, model: Table, added: Sequence[str]) -> None:
+        """Give existing rows their values in columns that were added, and in those that are there and hold nothing."""
         for column, value in rules_of(model).values.items():
             if column.table is model and column.name in added:
                 self._takeover.run(update(model).values({column: value}))
+        found = self._found.tables.get(model.name)
+        for column in may_be_empty(model, found) if found is not None else ():
+            if (known := value_for(column)) is not None:
+                empty = type_coerce(column, NullType()).is_(None)
+                count = self._takeover.run(update(model).where(empty, known.isnot(None)).values({column: known}))
+                what = "an instant that is known" if isinstance(column.type, Instant) else "what a new row has"
+                self._takeover.settle(model, f"{column.name} held nothing, and got {what}", count)
+
+    def _notice_unknown(self) -> None:
+        """Report the tables and columns that persist does not know, with what they hold."""
+        models = {model.name: model for model in self._models}
+        for name, table in self._found.tables.items():
+            if name not in models:
+                self._takeover.notice(table.name, "rows of a table that persist does not know", self._file.count(table.name))
+                continue
+            for column in table.columns.values():
+                if column.name.lower() not in models[name].columns:
+                    count = self._file.count(table.name, column.name)
+                    message = "values of a column that persist does not know"
+                    self._takeover.notice(f"{table.name}.{column.name}", message, count)
 
     def _seed(self) -> None:
         """Insert the seed rows whose keys are missing."""

@@ -6,11 +6,20 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Column, Table
 
 from persist.db.dialects.bulk import Bulk, Columns, Row, converted
+from persist.db.dialects.plain_values import PlainColumn
 from persist.db.dialects.postgres.row_guards import lift_row_guards
 from persist.db.formats.published import Step, form_of
 
 if TYPE_CHECKING:
     from persist.db.dialects.interface import Dialect
+
+_KINDS = {
+    **dict.fromkeys(("smallint", "integer", "bigint"), "integer"),
+    **dict.fromkeys(("real", "double precision"), "real"),
+    "bytea": "bytes",
+}
+"""What columns of these types hold; those of any other type are read as text."""
+_TYPES = {"integer": "BIGINT", "real": "DOUBLE PRECISION", "text": "TEXT", "bytes": "BYTEA"}
 
 
 class PostgresBulk(Bulk):
@@ -21,6 +30,26 @@ class PostgresBulk(Bulk):
     def __init__(self, dialect: "Dialect", driver: Any) -> None:
         super().__init__(dialect, driver)
         driver.execute("SET LOCAL TimeZone = 'UTC'")  # local time may be in the year 10000, which datetime lacks
+
+    def plain_columns(self, table: str) -> list[PlainColumn]:
+        columns = self.dialect.tables.columns(self.driver, table)
+        if not columns:
+            return []
+        counts = ", ".join(f"count({self.name(column.name)})" for column in columns)
+        values = self._run(f"SELECT {counts} FROM {self.table_name(table)}").fetchone()
+        return [
+            PlainColumn(one.name, _KINDS.get(one.type, "text"), count, one.type)
+            for one, count in zip(columns, values, strict=True)
+        ]
+
+    def type_for(self, column: PlainColumn) -> str | None:
+        return column.declared or _TYPES.get(column.kind)
+
+    def plain_term(self, column: PlainColumn) -> str:
+        return f"CAST({self.name(column.name)} AS TEXT)" if column.kind == "text" else self.name(column.name)
+
+    def plain_mark(self, column: PlainColumn) -> str:
+        return f"CAST({self.mark} AS {str(self.type_for(column)).replace('%', '%%')})"
 
     def reading_step(self, column: Column[Any]) -> Step | None:
         return form_of(column).from_server
@@ -50,9 +79,6 @@ class PostgresBulk(Bulk):
     def end_loading(self) -> None:
         """Put the row guards back; every COPY has checked its foreign keys."""
         self.restore_guards()
-
-    def leave(self) -> None:
-        """Do nothing: SET LOCAL ends with the transaction."""
 
     def highest(self, table: Table) -> int | None:
         name = self._sequence(table)

@@ -49,9 +49,6 @@ class PostgresRawRows(RawRows):
     def may_spoil(self, column: Column[Any]) -> bool:
         return not isinstance(column.type, _SAFE)
 
-    def may_be_null(self, column: Column[Any]) -> bool:
-        return True  # the server enforces NOT NULL, and `scan` returns readable instants as NULL
-
     def scan(self, table: Table, key: Sequence[str], columns: Columns) -> Iterator[tuple[Any, ...]]:
         listed = ", ".join([*(f"CAST({quoted(name)} AS TEXT)" for name in key), *map(_looked_at, columns)])
         texts = [len(key) + place for place, column in enumerate(columns) if isinstance(column.type, Json)]

@@ -6,13 +6,18 @@ from typing import Any
 from sqlalchemy import URL, Connection, Table, text
 
 from persist.db.dialects.postgres.timeouts import SECRETS
-from persist.db.dialects.tables import Tables
+from persist.db.dialects.quoting import quoted
+from persist.db.dialects.tables import StoredColumn, Tables
 from persist.db.values.command_words import command_word
 
 _REFERENCES = """
     SELECT c.relname, k.conname, pg_get_constraintdef(k.oid) FROM pg_catalog.pg_constraint k
     JOIN pg_catalog.pg_class c ON c.oid = k.conrelid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
     WHERE k.contype = 'f' AND n.nspname = %s AND c.relname = ANY(%s) ORDER BY c.relname, k.conname"""
+
+_COLUMNS = """
+    SELECT attname, pg_catalog.format_type(atttypid, atttypmod), attnotnull FROM pg_catalog.pg_attribute
+    WHERE attrelid = CAST(%s AS regclass) AND attnum > 0 AND NOT attisdropped AND attgenerated = '' ORDER BY attnum"""
 
 
 class PostgresTables(Tables):
@@ -24,6 +29,10 @@ class PostgresTables(Tables):
     def names(self, connection: Connection) -> set[str]:
         query = text("SELECT tablename FROM pg_catalog.pg_tables WHERE schemaname = :schema")
         return set(connection.execute(query, {"schema": self._schema}).scalars())
+
+    def columns(self, driver: Any, table: str) -> list[StoredColumn]:
+        named = f"{quoted(self._schema)}.{quoted(table)}"
+        return [StoredColumn(*row) for row in driver.execute(_COLUMNS, [named]).fetchall()]
 
     def advance_sequences(self, connection: Connection, tables: Sequence[Table]) -> None:
         for table in tables:

@@ -8,11 +8,14 @@ from typing import Any
 from sqlalchemy import Column, Table
 
 from persist.db.dialects.bulk import Bulk, Columns, Row, converted
+from persist.db.dialects.plain_values import PlainColumn
 from persist.db.dialects.sqlite.row_guards import lift_row_guards
 from persist.db.formats.published import Step, form_of
 from persist.errors import Conflict, InvalidValue
 
 _CACHE_KIB = 64 * 1024
+_TYPES = {"integer": "INTEGER", "real": "REAL", "text": "TEXT", "bytes": "BLOB", "any": "BLOB"}
+"""Types by what a column holds: one of type BLOB keeps every value as it is."""
 
 
 class SqliteBulk(Bulk):
@@ -20,6 +23,28 @@ class SqliteBulk(Bulk):
 
     one_file, mark = True, "?"
     _cache_before: int | None = None
+
+    def plain_columns(self, table: str) -> list[PlainColumn]:
+        found = []
+        for column in self.dialect.tables.columns(self.driver, table):
+            name = self.name(column.name)
+            facts = f"count(*), group_concat(DISTINCT typeof({name})), max(instr(CAST({name} AS BLOB), x'00') > 0)"
+            query = f"SELECT {facts} FROM {self.table_name(table)} WHERE {name} IS NOT NULL"
+            values, kinds, has_nul = self.driver.execute(query).fetchone()
+            kind = {"blob": "bytes"}.get(kinds, kinds) if kinds in ("integer", "real", "text", "blob") else "any"
+            if not values:
+                kind = "text"
+            found.append(PlainColumn(column.name, "any" if kind == "text" and has_nul else kind, values))
+        return found
+
+    def type_for(self, column: PlainColumn) -> str | None:
+        return _TYPES[column.kind]
+
+    def plain_term(self, column: PlainColumn) -> str:
+        return self.name(column.name)
+
+    def plain_mark(self, column: PlainColumn) -> str:
+        return self.mark
 
     def reading_step(self, column: Column[Any]) -> Step | None:
         return form_of(column).checked
@@ -32,6 +57,7 @@ class SqliteBulk(Bulk):
         self.driver.execute(f"PRAGMA cache_size={-_CACHE_KIB}")
 
     def leave(self) -> None:
+        super().leave()
         if self._cache_before is not None:
             self.driver.execute(f"PRAGMA cache_size={self._cache_before}")
 

@@ -86,6 +86,11 @@ class ForeignFile:
                 found[table, "?"] = -1
         return found
 
+    def count(self, table: str, column: str | None = None) -> int:
+        """How many rows a table has, or how many values a column."""
+        what = "*" if column is None else quote(column)
+        return int(self._driver.execute(f"SELECT count({what}) FROM {quote(table)}").fetchone()[0])
+
     def repeated(self, table: str, index: Index) -> bool:
         """Whether the table holds duplicates that a unique index would refuse."""
         terms = split_at_commas(index.body[1 : closing_bracket(index.body, 0)])

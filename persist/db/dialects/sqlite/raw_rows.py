@@ -38,9 +38,6 @@ class SqliteRawRows(RawRows):
     def may_spoil(self, column: Column[Any]) -> bool:
         return True
 
-    def may_be_null(self, column: Column[Any]) -> bool:
-        return bool(column.nullable)
-
     def scan(self, table: Table, key: Sequence[str], columns: Columns) -> Iterator[tuple[Any, ...]]:
         names = ", ".join(quoted(name) for name in [*key, *(column.name for column in columns)])
         yield from self._driver.execute(f"SELECT {names} FROM {self._named(table)}")

@@ -6,8 +6,9 @@ from typing import Any
 
 from sqlalchemy import Connection, Table
 
+from persist.db.dialects.quoting import quoted
 from persist.db.dialects.sqlite.host_references import HostReferences, let_go
-from persist.db.dialects.tables import Tables
+from persist.db.dialects.tables import StoredColumn, Tables
 from persist.db.values.command_words import command_word
 
 
@@ -20,6 +21,10 @@ class SqliteTables(Tables):
     def names(self, connection: Connection) -> set[str]:
         rows = connection.exec_driver_sql("SELECT name FROM sqlite_master WHERE type = 'table'")
         return {name for (name,) in rows if not name.startswith("sqlite_")}
+
+    def columns(self, driver: Any, table: str) -> list[StoredColumn]:
+        rows = driver.execute(f"PRAGMA table_xinfo({quoted(table)})").fetchall()
+        return [StoredColumn(row[1], row[2], bool(row[3])) for row in rows if not row[6]]
 
     def advance_sequences(self, connection: Connection, tables: Sequence[Table]) -> None:
         """Do nothing: SQLite generates the number after the highest one in the table."""
