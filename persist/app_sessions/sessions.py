@@ -167,7 +167,7 @@ class AppSessions(Repository):
         """A session with its state and events, in the order in which they were appended; None if unknown.
 
         `recent`: only so many of the last events. `since`: only events with this timestamp or a later one. Timestamps order
-        nothing: they come from the clocks of whoever made the events.
+        nothing: they come from the clocks of the hosts that made the events.
         """
         work = self._work
         key = validation.names(work, app_name=app_name, user_id=user_id, session_id=session_id)
