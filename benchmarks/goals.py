@@ -21,6 +21,7 @@ _JOB = "500 messages, a commit each, and read back"
 _THREAD = "LangGraph: put and get of 150 checkpoints"
 _CHAT = "LangGraph: checkpoints of a chat of 150 turns"
 _TASKS = "LangGraph: checkpoints of 50 tasks at once, 5 times"
+_HISTORY = "LangGraph: list of 33 checkpoints of a thread with 10,000 messages"
 _ITEMS = "OpenAI Agents: 500 items added one by one and read"
 _EMPTY = "Postgres: claim and end of an empty run"
 _CLAIM = "Postgres: a claim of a queued run"
@@ -67,6 +68,9 @@ GOALS = (
     Goal("fan-out", f"{_TASKS}, vs SqliteSaver", 1.0),
     Goal("fan-out-equal", f"{_TASKS}, vs SqliteSaver at our durability", 1.0),
     Goal("fan-out-postgres", f"Postgres: {_TASKS}, vs PostgresSaver", 1.0),
+    Goal("history", f"{_HISTORY}, vs SqliteSaver", 1.0),
+    Goal("history-equal", f"{_HISTORY}, vs SqliteSaver at our durability", 1.0),
+    Goal("history-postgres", f"Postgres: {_HISTORY}, vs PostgresSaver", 1.0),
     Goal("agents", f"{_ITEMS}, vs SQLAlchemySession", 1.0),
     Goal("agents-own", f"{_ITEMS}, vs our own `chat.messages`", 1.5),
     Goal("agents-postgres", f"Postgres: {_ITEMS}, vs SQLAlchemySession", 1.0),

@@ -1,8 +1,9 @@
 """LangGraph's checkpointers on the same database: `PersistSaver` and those that the framework comes with.
 
-Three jobs. A thread: 150 checkpoints whose list of messages grows by one of 200 characters; each is put with its write and then
-read. A chat: a graph of one node answers 150 times, 450 checkpoints in all. A fan-out: a graph starts 50 tasks, 5 times. A row
-compares the time inside `put`, `put_writes` and `get_tuple`, added over all threads. On SQLite each job runs against
+Four jobs. A thread: 150 checkpoints whose list of messages grows by one of 200 characters; each is put with its write and then
+read. A chat: a graph of one node answers 150 times, 450 checkpoints in all. A fan-out: a graph starts 50 tasks, 5 times. A
+history: the list of 33 checkpoints of a thread with 10,000 messages. A row compares the time inside `put`, `put_writes` and
+`get_tuple`, added over all threads, or inside `list`. On SQLite each job runs against
 `SqliteSaver` as its users make it (`synchronous=FULL`, the default of SQLite) and at our durability (`synchronous=NORMAL`).
 """
 
@@ -36,6 +37,7 @@ CHECKPOINTS, LONG = 150, 500
 """Of the thread that is timed, and of the one whose bytes are counted."""
 
 TASKS, ROUNDS_OF_TASKS = 50, 5
+MESSAGES, HEADS = 10_000, 33
 TIMES = 5
 """So many of every job; the first does not count."""
 
@@ -107,6 +109,10 @@ def _compared(savers: Mapping[str, Saver], times: int, key: str) -> Iterator[Row
         for name in savers:
             if name != OURS:
                 yield _row(f"{job_key}{name}", best[OURS], best[name], watches[OURS])
+    listed = _histories(savers)
+    for name in savers:
+        if name != OURS:
+            yield reached(f"history{name}", listed[OURS] / listed[name], f"{us(listed[OURS])} vs {us(listed[name])}")
 
 
 def _row(key: str, ours: Mapping[str, float], theirs: Mapping[str, float], watch: Stopwatch) -> Row:
@@ -115,6 +121,29 @@ def _row(key: str, ours: Mapping[str, float], theirs: Mapping[str, float], watch
         calls = watch.calls(method)
         details.append(f"{method} {us(ours[method] / calls)} vs {us(theirs[method] / calls)}")
     return reached(key, sum(ours[method] for method in METHODS) / sum(theirs[method] for method in METHODS), ", ".join(details))
+
+
+def _histories(savers: Mapping[str, Saver]) -> dict[str, float]:
+    """The seconds that each saver takes to list the checkpoints of a long thread."""
+    said = [AIMessage("x" * 200 + str(number), id=str(number)) for number in range(MESSAGES)]
+    begins: dict[str, Any] = {name: {"configurable": {"thread_id": uuid.uuid4().hex, "checkpoint_ns": ""}} for name in savers}
+    for name, saver in savers.items():
+        version, config = None, begins[name]
+        for number in range(HEADS):
+            version, checkpoint = saver.get_next_version(version, None), empty_checkpoint()
+            checkpoint["id"] = f"{number:08}"
+            checkpoint["channel_values"] = {"messages": said[: MESSAGES - HEADS + 1 + number]}
+            checkpoint["channel_versions"] = {"messages": version}
+            config = saver.put(config, checkpoint, {"source": "loop", "step": number, "parents": {}}, {"messages": version})
+    taken: dict[str, list[float]] = {name: [] for name in savers}
+    for name in in_turn(list(savers), 3):
+        gc.collect()
+        began = time.perf_counter()
+        found = list(savers[name].list(begins[name]))
+        taken[name].append(time.perf_counter() - began)
+        if [len(one.checkpoint["channel_values"]["messages"]) for one in found[:: HEADS - 1]] != [MESSAGES, MESSAGES - HEADS + 1]:
+            raise AssertionError(f"{name} did not list the history that was put")
+    return {name: min(seconds) for name, seconds in taken.items()}
 
 
 # ---------------------------------------------------------------- jobs

@@ -77,11 +77,11 @@ _ERASE = [
 
 @cache
 def _events(after: bool) -> Statement:
-    """The SELECT of a session's newest events, newest first, with or without the earliest timestamp."""
+    """The SELECT of a session's events, those appended last first, with or without the earliest timestamp."""
     query = select(*(_E[name] for name in _EVENT_FIELDS)).where(_E.app_session_id == ROW_ID)
     if after:
         query = query.where(_E.timestamp >= bindparam("since", type_=_E.timestamp.type))
-    return Statement(query.order_by(_E.timestamp.desc(), _E.position.desc()).limit(LIMIT))
+    return Statement(query.order_by(_E.position.desc()).limit(LIMIT))
 
 
 @cache
@@ -98,7 +98,7 @@ def _of_app(user: bool) -> tuple[Statement, Statement, Statement]:
     """The SELECTs of an application's sessions, of their states, and of its users' states; or of one user's."""
     of_app = (_S.app_name == param("app_name"), *([_S.user_id == param("user_id")] if user else []))
     of_users = (_U.app_name == param("app_name"), *([_U.user_id == param("user_id")] if user else []))
-    found = select(*COLUMNS).where(*of_app).order_by(_S.update_time, _S.user_id, _S.session_id)
+    found = select(*COLUMNS).where(*of_app).order_by(_S.updated_at, _S.update_time, _S.user_id, _S.session_id)
     states = select(_T.app_session_id, _T.key, _T.value).join(sessions, _S.id == _T.app_session_id).where(*of_app)
     users = select(_U.user_id, _U.key, _U.value).where(*of_users)
     return (
@@ -164,9 +164,10 @@ class AppSessions(Repository[F]):
     def load(
         self, app_name: str, user_id: str, session_id: str, *, recent: int | None = None, since: float | None = None
     ) -> LoadedSession | None:
-        """A session with its state and events, in the order of their timestamps, ties in that of appending; None if unknown.
+        """A session with its state and events, in the order in which they were appended; None if unknown.
 
-        `recent`: only so many of the newest events. `since`: only events with this timestamp or a later one.
+        `recent`: only so many of the last events. `since`: only events with this timestamp or a later one. Timestamps order
+        nothing: they come from the clocks of the hosts that made the events.
         """
         work = self._work
         key = validation.names(work, app_name=app_name, user_id=user_id, session_id=session_id)

@@ -1,6 +1,8 @@
 """`tx.messaging.messages`: appending messages to a session and reading the newest."""
 
-from sqlalchemy import bindparam, insert, select, tuple_
+from datetime import timedelta
+
+from sqlalchemy import and_, bindparam, case, func, insert, select, tuple_
 
 from persist.db.expressions.upsert import merging
 from persist.db.schema.column_types import Int64
@@ -18,6 +20,14 @@ _FIELDS = tuple(MessagingMessage.model_fields)
 _COLUMNS = tuple(_M[name] for name in _FIELDS)
 _GIVEN = (*(column for column in _COLUMNS if column is not _M.id and column is not _M.session_id), _M.unique_message_id)
 _id = param("row_id")
+_new = {column.name: bindparam(f"new_{column.name}", type_=column.type) for column in _GIVEN}
+
+_CLOCKS_APART = timedelta(hours=1)
+"""By how much a host's clock may be behind that of the host which added the message before."""
+_newest_at = select(func.max(_M.timestamp)).where(_M.session_id == _id).scalar_subquery()
+_is_ahead = and_(_newest_at > _new["timestamp"], _newest_at <= bindparam("latest", type_=_M.timestamp.type))
+# An answer never stands before its question, whatever the clock of the host that adds it says.
+_new_values = {**_new, "timestamp": case((_is_ahead, _newest_at), else_=_new["timestamp"])}
 
 _EXISTS = Statement(select(_S.id).where(_S.id == _id))
 # Waits for a transaction that is cleaning up the session, and then finds it deleted. It is no part of the INSERT: where an id
@@ -27,9 +37,9 @@ _ADD = Statement(
     merging(
         insert(messages).from_select(
             [_M.session_id, *_GIVEN],
-            select(_S.id, *(bindparam(f"new_{column.name}", type_=column.type) for column in _GIVEN)).where(_S.id == _id),
+            select(_S.id, *_new_values.values()).where(_S.id == _id),
         )
-    ).returning(_M.id)
+    ).returning(_M.id, _M.timestamp)
 )
 _DELIVERED = Statement(
     select(*_COLUMNS).where(
@@ -58,23 +68,25 @@ class MessagingMessages(Repository[F]):
         """Append a message to the session, or return the one that this role said under this `platform_message_id`.
 
         So a message that the platform delivers twice is stored once, with its first content. Raises NotFound without the session.
-        `content` is any text up to `Settings.max_text_bytes` (PayloadTooLarge). The session's row is not changed; see
-        `sessions.touch`.
+        `content` is any text up to `Settings.max_text_bytes` (PayloadTooLarge). Its timestamp is now, or that of the message
+        before it, should another host's clock be ahead. The session's row is not changed; see `sessions.touch`.
         """
         work = self._work
+        now = work.now()
         fields = {
             "role": check_choice("role", role, MessagingRole),
             "content": work.body("content", content),
-            "timestamp": work.now(),
+            "timestamp": now,
             "platform_message_id": optional_label("platform_message_id", platform_message_id),
         }
         id, key = work.label("session_id", session_id), fields["platform_message_id"]
         new_values = {f"new_{name}": value for name, value in {**fields, "unique_message_id": key}.items()}
         with work.batch(last=True) as batch:
             batch.row(_HOLD, row_id=id)
-            added = batch.returned(_ADD, row_id=id, **new_values)
+            added = batch.returned(_ADD, row_id=id, latest=now + _CLOCKS_APART, **new_values)
         if added.result is not None:
-            return construct(MessagingMessage, {"id": added.result[0], "session_id": session_id, **fields})
+            message_id, at = added.result
+            return construct(MessagingMessage, {**fields, "id": message_id, "session_id": session_id, "timestamp": at})
         if key is not None:
             first = work.row(_DELIVERED, row_id=id, said_by=fields["role"], message_id=key)
             if first is not None:

@@ -13,7 +13,7 @@ from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.unreadable.cells import is_unreadable
 from persist.db.values.arguments import check_count, check_flag
 from persist.errors import InvalidValue
-from persist.transcripts.entry_text import Entry, entries_of, new_entries, stored_entries, text_of, uuid_of, value_of
+from persist.transcripts.entry_text import Entry, entries_of, labels_of, new_entries, stored_entries, text_of, value_of
 from persist.transcripts.models import entries, transcripts
 from persist.transcripts.sessions import ITS_ID, of_session
 
@@ -29,7 +29,7 @@ _of_part = select(_E.entry).where(*_in_part)
 _OPEN = Statement(
     merge(transcripts, "project", "session_id", updated_at="latest").returning(_T.id, _T.length, _T.main_at, _T.summary)
 )
-_STORED = Statement(select(_E.uuid).where(*_in_part, _E.uuid.is_not(None), among_labels(_E.uuid, "uuids")))
+_STORED = Statement(select(_E.uuid, _E.entry).where(*_in_part, _E.uuid.is_not(None), among_labels(_E.uuid, "labels")))
 _WITHOUT_UUID = Statement(_of_part.where(_E.uuid.is_(None)).order_by(_E.position))
 _APPEND = Statement(insert(entries))
 _GROW = Statement(
@@ -42,7 +42,7 @@ _TAIL = Statement(_of_part.order_by(_E.position.desc()).limit(LIMIT))
 
 
 class TranscriptEntries(Repository[F]):
-    """`tx.transcripts.entries`. An entry is a JSON object; its `uuid`, where it has one, makes it unique in its part."""
+    """`tx.transcripts.entries`. An entry is a JSON object. Of those with a `uuid` a part has each once, by uuid and content."""
 
     @writes
     def append(
@@ -57,7 +57,8 @@ class TranscriptEntries(Repository[F]):
     ) -> int:
         """Append entries in their order; the number of new ones. The first ones create the transcript.
 
-        An entry whose `uuid` is there already is left out. Those without one are appended every time, unless `once`: then
+        An entry with a `uuid` that is there already is left out; one that shares it and differs is appended. Those without a
+        uuid are appended every time, unless `once`: then
         each that is there already is left out, as when a file is imported again. Two writers of one session wait for each
         other, so that every reader has the entries in the order of the commits.
 
@@ -74,23 +75,22 @@ class TranscriptEntries(Repository[F]):
         if not given:
             return 0
         now = work.now()
-        uuids = list(dict.fromkeys(uuid for entry, _ in given if (uuid := uuid_of(entry)) is not None))
         with work.batch() as batch:
             opened = batch.returned(_OPEN, **_new(work.runtime.ids.mint("trn"), where, now))
-            stored = batch.rows(_STORED, **where, uuids=uuids)
+            stored = batch.rows(_STORED, **where, labels=labels_of(given))
             alike = batch.rows(_WITHOUT_UUID, **where) if once else None
         assert opened.result is not None
         id, length, main_at, summary = opened.result
         known = None if alike is None else stored_entries(session_id, (row[0] for row in alike.result))
-        new = new_entries(given, (row[0] for row in stored.result), known)
+        new = new_entries(given, map(tuple, stored.result), known)
         if not part:
             previous = None if is_unreadable(main_at) else main_at
             main_at = now if previous is None else max(previous, now)
             if new:
                 summary = self._summary(session_id, where, fold, [entry for entry, *_ in new], previous, summary)
         rows = [
-            {"transcript_id": id, "subpath": part, "position": length + index, "uuid": uuid, "entry": text}
-            for index, (_, text, uuid) in enumerate(new)
+            {"transcript_id": id, "subpath": part, "position": length + index, "uuid": label, "entry": text}
+            for index, (_, text, label) in enumerate(new)
         ]
         with work.batch(last=True) as batch:
             batch.run_many(_APPEND, rows)

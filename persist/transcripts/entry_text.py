@@ -8,6 +8,7 @@ from hashlib import sha256
 from typing import Any
 
 from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.unreadable.cells import is_unreadable
 from persist.db.values.arguments import check_list
 from persist.db.values.escaping import escape_text, utf8_size
 from persist.errors import InvalidValue
@@ -81,35 +82,56 @@ def value_of(text: str | None) -> Any:
 
 
 def uuid_of(entry: Entry) -> str | None:
-    """What makes an entry the same as a stored one: its `uuid`, escaped, a digest of a very long one; None if it has none."""
+    """What names an entry in its part: its `uuid`, escaped, a digest of a very long one; None if it has none."""
     uuid = entry.get("uuid")
     if not isinstance(uuid, str) or not uuid:
         return None
     label = escape_text(uuid, nul=True)
-    return label if utf8_size(label) <= _MAX_UUID_BYTES else f"sha256:{sha256(label.encode()).hexdigest()}"
+    return label if utf8_size(label) <= _MAX_UUID_BYTES else _digest(label)
+
+
+def labels_of(given: Iterable[tuple[Entry, str]]) -> list[str]:
+    """The labels under which these entries are stored if they are stored already."""
+    uuids = ((uuid_of(entry), entry) for entry, _ in given)
+    return list(dict.fromkeys(label for uuid, entry in uuids if uuid for label in (uuid, _further(uuid, entry))))
 
 
 def new_entries(
-    given: Iterable[tuple[Entry, str]], uuids: Iterable[str], alike: Iterable[Entry] | None = None
+    given: Iterable[tuple[Entry, str]], stored: Iterable[tuple[str, str]], alike: Iterable[Entry] | None = None
 ) -> list[tuple[Entry, str, str | None]]:
-    """The given entries that are not stored yet, each with its text and its uuid.
+    """The given entries that are not stored yet, each with its text and its label.
 
-    `uuids`: the stored ones. `alike`: stored entries without a uuid; each stands for one given entry that equals it.
+    `stored`: the labels and texts of stored ones. The first entry with a uuid is stored under it, one that shares it and differs
+    under a digest of both. `alike`: stored entries without a uuid; each stands for one given entry that equals it.
     """
-    seen, counts = set(uuids), Counter(map(_canonical, alike or ()))
+    seen, counts = dict(stored), Counter(map(_canonical, alike or ()))
     found = []
     for entry, text in given:
-        uuid = uuid_of(entry)
-        if uuid is not None:
-            if uuid in seen:
+        label = uuid_of(entry)
+        if label is not None:
+            if label in seen and (_says(seen[label], entry) or (label := _further(label, entry)) in seen):
                 continue
-            seen.add(uuid)
+            seen[label] = text
         elif counts and counts[key := _canonical(entry)]:
             counts[key] -= 1
             continue
-        found.append((entry, text, uuid))
+        found.append((entry, text, label))
     return found
 
 
-def _canonical(entry: Entry) -> str:
+def _says(stored: str, entry: Entry) -> bool:
+    """Whether a stored text is that of the entry, in whatever order of its keys. An unreadable one is not."""
+    return not is_unreadable(stored) and _canonical(value_of(stored)) == _canonical(entry)
+
+
+def _further(uuid: str, entry: Entry) -> str:
+    """The label of an entry whose uuid another one has: rows are unique by it, so that it is stored once, too."""
+    return _digest(f"{uuid}\n{_canonical(entry)}")
+
+
+def _digest(text: str) -> str:
+    return f"sha256:{sha256(text.encode()).hexdigest()}"
+
+
+def _canonical(entry: Any) -> str:
     return json.dumps(entry, sort_keys=True)

@@ -31,7 +31,10 @@ class TranscriptRow(Base):
 
 
 class TranscriptEntryRow(Base):
-    """One entry. `subpath` is empty in the main part of a transcript; positions count through all of its parts."""
+    """One entry. `subpath` is empty in the main part of a transcript; positions count through all of its parts.
+
+    `uuid` tells an entry that is appended again: its own, or a digest of it and the content where an earlier entry has that uuid.
+    """
 
     __tablename__ = "transcript_entries"
     transcript_id: Mapped[str] = mapped_column(Label(), ForeignKey(f"{SCHEMA_TOKEN}.transcript_sessions.id"), primary_key=True)

@@ -68,11 +68,12 @@ def test_names_that_no_role_has(name: Any) -> None:
 
 def test_the_command_prints_the_script() -> None:
     shown = CliRunner().invoke(main, ["grants", "--role", "app", "--name", "mine"])
-    assert shown.output == grant_script(RoleKind.APP, role="mine")
+    begins = "\\set ON_ERROR_STOP on\n"
+    assert shown.output == begins + grant_script(RoleKind.APP, role="mine")
     every = CliRunner().invoke(main, ["grants"]).output
     assert [f'"persist_{kind}"' in every for kind in ("owner", "app", "read_only", "watcher")] == [True] * 4
-    assert CliRunner().invoke(main, ["grants", "--tenant", "acme"]).output == tenant_script("acme")
-    assert CliRunner().invoke(main, ["grants", "--tenant", "acme", "--remove"]).output == tenant_removal_script("acme")
+    assert CliRunner().invoke(main, ["grants", "--tenant", "acme"]).output == begins + tenant_script("acme")
+    assert CliRunner().invoke(main, ["grants", "--tenant", "acme", "--remove"]).output == begins + tenant_removal_script("acme")
     assert CliRunner().invoke(main, ["grants", "--remove"]).exit_code == 2
     assert CliRunner().invoke(main, ["grants", "--tenant", "acme", "--role", "app"]).exit_code == 2
     assert CliRunner().invoke(main, ["grants", "--name", "acme"]).exit_code == 2

@@ -76,8 +76,7 @@ class AppSessions(Machine):
         self.do("app_sessions.sessions.append", "app", user, id, event, state=change, expected=expected, expect=expect)
 
     def _ordered(self, user: str, id: str) -> list[tuple[str, str]]:
-        events = self.sessions[user, id]["events"]
-        return [(one.id, one.data) for one in sorted(events, key=lambda one: one.timestamp)]
+        return [(one.id, one.data) for one in self.sessions[user, id]["events"]]
 
     @rule(user=USERS, id=IDS, recent=st.sampled_from([0, 1, 2]), since=st.sampled_from([None, 1.0]))
     def window(self, user: str, id: str, recent: int, since: float | None) -> None:

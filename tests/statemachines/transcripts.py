@@ -13,6 +13,7 @@ PARTS = st.sampled_from(["", "", "a", "b/c"])
 ENTRIES = st.lists(
     st.one_of(
         st.sampled_from(["1", "2", "3", "", "\x00\ud83d"]).map(lambda uuid: {"type": "x", "uuid": uuid}),
+        st.sampled_from([{"type": "y", "uuid": "1"}, {"uuid": "1", "type": "y"}, {"type": 1, "uuid": "\x00\ud83d"}]),
         st.sampled_from([{"z": 1, "a": 2}, {"a": 2, "z": 1}, {"n": 10**30}, {"n": -0.0}, {"uuid": 1}]),
     ),
     max_size=4,
@@ -32,15 +33,13 @@ class Transcripts(Machine):
     def append(self, project: str, session: str, part: str, entries: list[Any], once: bool, folded: bool) -> None:
         def expect(got: Any) -> Any:
             stored = self.parts.get((project, session, part), [])
-            known = {one["uuid"] for one in stored if isinstance(one.get("uuid"), str) and one["uuid"]}
             alike = [one for one in stored if not (isinstance(one.get("uuid"), str) and one["uuid"])] if once else []
-            new = []
+            new: list[Any] = []
             for entry in entries:
                 uuid = entry.get("uuid")
                 if isinstance(uuid, str) and uuid:
-                    if uuid in known:
+                    if entry in stored or entry in new:
                         continue
-                    known.add(uuid)
                 elif entry in alike:
                     alike.remove(entry)
                     continue

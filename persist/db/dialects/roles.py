@@ -57,7 +57,8 @@ def grants(kind: RoleKind, role: str, *, owner: str, schema: str, versions: Sequ
     to, of, where = quoted(role), quoted(owner), quoted(schema)
     made = role_made(role)
     if kind is RoleKind.OWNER:
-        return [made, f"CREATE SCHEMA IF NOT EXISTS {where} AUTHORIZATION {to};", f"ALTER SCHEMA {where} OWNER TO {to};"]
+        there = [f"CREATE SCHEMA IF NOT EXISTS {where} AUTHORIZATION {to};", f"ALTER SCHEMA {where} OWNER TO {to};"]
+        return [made, *there, _handed_over(role, schema)]
     if kind is RoleKind.WATCHER:
         tables = ", ".join(f"{where}.{quoted(table)}" for table in (*versions, *log))
         numbers = f"GRANT SELECT ON ALL SEQUENCES IN SCHEMA {where} TO {to};"  # how far positions are
@@ -71,6 +72,32 @@ def grants(kind: RoleKind, role: str, *, owner: str, schema: str, versions: Sequ
         f"{later} {rights} ON TABLES TO {to};",
         f"{later} {sequences} ON SEQUENCES TO {to};",
     ]
+
+
+def _handed_over(role: str, schema: str) -> str:
+    """The statement that gives the role what is in the schema: another one may have made it, which then alone could upgrade it.
+
+    A sequence goes with the table whose column it numbers.
+    """
+    theirs = f"pg_namespace.nspname = {literal(schema)} AND {literal(role)} <> pg_get_userbyid"
+    tables = (
+        "SELECT 'TABLE ' || pg_class.oid::regclass AS what FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace"
+        f" WHERE relkind IN ('r', 'p', 'v') AND {theirs}(relowner)"
+    )
+    sequences = (
+        "SELECT 'SEQUENCE ' || pg_class.oid::regclass FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace"
+        f" WHERE relkind = 'S' AND {theirs}(relowner)"
+        " AND NOT EXISTS (SELECT FROM pg_depend WHERE objid = pg_class.oid AND deptype IN ('a', 'i'))"
+    )
+    functions = (
+        "SELECT 'FUNCTION ' || pg_proc.oid::regprocedure FROM pg_proc JOIN pg_namespace ON pg_namespace.oid = pronamespace"
+        f" WHERE prokind = 'f' AND {theirs}(proowner)"
+    )
+    give = (
+        f"DECLARE what text; BEGIN FOR what IN {tables} UNION ALL {sequences} UNION ALL {functions}"
+        f" LOOP EXECUTE 'ALTER ' || what || {literal(f' OWNER TO {quoted(role)}')}; END LOOP; END"
+    )
+    return f"DO {body(give)};"
 
 
 def role_made(role: str) -> str:

@@ -55,7 +55,7 @@ class PersistSessionService(BaseSessionService):
     async def get_session(
         self, *, app_name: str, user_id: str, session_id: str, config: GetSessionConfig | None = None
     ) -> Session | None:
-        """The session with the events that `config` names, in the order of their timestamps; None if there is none."""
+        """The session with the events that `config` names, in the order of appending; None if there is none."""
         if config is not None and not isinstance(config, GetSessionConfig):
             raise InvalidArgument("config", f"expected a GetSessionConfig, got {type(config).__name__}.")
         window, named = config or GetSessionConfig(), _stripped(session_id)

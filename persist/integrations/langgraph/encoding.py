@@ -37,6 +37,12 @@ LONG_ENOUGH = 512
 
 DELTAS = "counters_since_delta_snapshot"
 
+Read = dict[Blob, Any]
+"""What stored bytes were deserialized to."""
+
+_OWN = (dict, list, set)
+_ATOMS = (str, int, float, bool, bytes, type(None))
+
 
 class Encoding:
     """Encodes and decodes checkpoints, their values and writes with one serializer.
@@ -150,11 +156,15 @@ class Encoding:
                 return pieces
         return self.blob(name, value)
 
-    def tuple(self, loaded: Loaded, config: RunnableConfig | None = None) -> CheckpointTuple:
-        """The CheckpointTuple of a stored checkpoint, with the caller's config if given. Raises StoreCorrupt if it is damaged."""
+    def tuple(self, loaded: Loaded, config: RunnableConfig | None = None, history: "History | None" = None) -> CheckpointTuple:
+        """The CheckpointTuple of a stored checkpoint, with the caller's config if given. Raises StoreCorrupt if it is damaged.
+
+        `history`: what was read of other checkpoints, so that a value which they share is deserialized once.
+        """
         row = loaded.checkpoint
         head, metadata = self._head(row)
-        values = {channel: self.read(stored) for channel, stored in loaded.values.items()}
+        read = self.read if history is None else history.read
+        values = {channel: read(stored) for channel, stored in loaded.values.items()}
         try:
             all_versions = {channel: version_of(version) for channel, version in row.versions.items()}
         except ValueError:
@@ -198,6 +208,54 @@ class Encoding:
             # joined to one array, as the serializer writes a list: one call reads it
             return self._serde.loads_typed((_PACKED, array_header(len(stored)) + b"".join(piece.data for piece in stored)))
         return [self._serde.loads_typed((piece.kind, piece.data)) for piece in stored]
+
+
+class History:
+    """Values of the checkpoints of one list, each deserialized once for all checkpoints that have it.
+
+    A list, a dictionary and a set are each checkpoint's own; what is in them is shared. Other values are read anew each time.
+    """
+
+    def __init__(self, encoding: Encoding) -> None:
+        self._encoding = encoding
+        self._read: Read = {}
+        self._before: Read = {}
+
+    def turn_page(self) -> None:
+        """Forget what the page before the last one had and the last one did not."""
+        self._before, self._read = self._read, {}
+
+    def read(self, stored: Stored) -> Any:
+        """A value, of which the list or dictionary itself is new."""
+        if not isinstance(stored, Blob):
+            return self._elements(stored)
+        found = self._known(stored)
+        if found is None:
+            found = self._encoding.read(stored)
+            if type(found) in _OWN:
+                self._read[stored] = found
+        return found.copy() if type(found) in _OWN else found
+
+    def _elements(self, pieces: Sequence[Blob]) -> list[Any]:
+        found = [self._known(piece) for piece in pieces]
+        missing = [index for index, value in enumerate(found) if value is None]
+        if missing:
+            for index, value in zip(missing, self._encoding.read([pieces[index] for index in missing]), strict=True):
+                found[index] = self._read[pieces[index]] = value
+        if len(set(map(id, found))) < len(found):  # equal elements of one list are objects of their own
+            seen: set[int] = set()
+            for index, value in enumerate(found):
+                if id(value) in seen and type(value) not in _ATOMS:
+                    found[index] = self._encoding.read(pieces[index])
+                seen.add(id(value))
+        return found
+
+    def _known(self, stored: Blob) -> Any:
+        """What was read of these bytes for this page or the one before; None if nothing was."""
+        found = self._read.get(stored)
+        if found is None and (found := self._before.get(stored)) is not None:
+            self._read[stored] = found
+        return found
 
 
 def _damaged(row: Row) -> StoreCorrupt:

@@ -8,7 +8,7 @@ from langgraph.checkpoint.base import CheckpointTuple
 
 from persist.checkpoints.schemas import Checkpoint
 from persist.integrations.langgraph.arguments import checkpoint_id, configurable, mapping, optional_limit, thread_key
-from persist.integrations.langgraph.encoding import Encoding
+from persist.integrations.langgraph.encoding import Encoding, History
 from persist.store.transaction import Transaction
 
 _PAGE = 20
@@ -30,6 +30,7 @@ class Listing:
         limit: int | None,
     ) -> None:
         self._encoding, self._left = encoding, optional_limit("limit", limit)
+        self._history = History(encoding)
         self._filter = None if filter is None else mapping("filter", filter)
         named = None if config in (None, {}) else configurable(config)
         self._where = {
@@ -58,7 +59,8 @@ class Listing:
         if self._left is not None:
             self._left -= len(matching)
             self.ended = self.ended or self._left == 0
-        return [self._encoding.tuple(loaded) for loaded in tx.checkpoints.states.load(matching)]
+        self._history.turn_page()
+        return [self._encoding.tuple(loaded, history=self._history) for loaded in tx.checkpoints.states.load(matching)]
 
     def _matches(self, row: Checkpoint) -> bool:
         if not self._filter:

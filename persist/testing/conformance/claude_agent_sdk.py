@@ -72,7 +72,7 @@ async def the_published_kit_passes(make: Make) -> None:
 
 @beyond
 async def a_retried_batch_is_stored_once(make: Make) -> None:
-    """Entries whose `uuid` a transcript has are left out, since the SDK repeats a batch whose answer was lost."""
+    """Entries with a `uuid` that a transcript has are left out, since the SDK repeats a batch whose answer was lost."""
     key, entries = _key(), _entries(*"abc")
     await make().append(key, entries[:2])
     await make().append(key, entries)
@@ -80,6 +80,18 @@ async def a_retried_batch_is_stored_once(make: Make) -> None:
     sub = {**key, "subpath": "subagents/agent-1"}
     await make().append(sub, entries[:1])
     expect(entries[:1], await make().load(sub), "Transcripts have entries of their own.")
+
+
+@beyond
+async def entries_that_share_an_id_and_differ_are_kept(make: Make) -> None:
+    """Entries of one `uuid` that differ are all kept, as programs write them, and stored once when a batch overlaps another."""
+    key, uuid = _key(), new_id()
+    entries = [{"type": "attachment", "uuid": uuid, "content": content} for content in ("a", ["b"], {"c": 1, "d": 2})]
+    entries.insert(1, *_entries("between"))
+    await make().append(key, entries[:2])
+    await make().append(key, entries)
+    await make().append(key, entries[2:])
+    expect(entries, await make().load(key), "Entries that share an id and differ are all kept, in their order.")
 
 
 async def entries_without_an_id_are_all_kept(make: Make) -> None:
@@ -199,6 +211,7 @@ async def a_cancelled_append_is_whole_or_absent(make: Make) -> None:
 CHECKS: tuple[Check, ...] = (
     the_published_kit_passes,
     a_retried_batch_is_stored_once,
+    entries_that_share_an_id_and_differ_are_kept,
     entries_without_an_id_are_all_kept,
     entries_come_back_equal,
     many_entries_stay_in_order,

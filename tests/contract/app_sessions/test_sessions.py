@@ -7,6 +7,8 @@ import pytest
 from persist.app_sessions.schemas import ArtifactKey, InHand, LoadedSession, NewEvent, NewMemory, StateChange
 from persist.errors import Conflict, InvalidValue, NotFound, PayloadTooLarge
 from persist.testing import FrozenClock
+from tests.contract.conftest import Raw
+from tests.query_plans import Asked, plan, rows_read, scans
 
 HARD = '{"b":NaN,"a":123456789012345678901234567890,"t":"\\u0000 \\ud83d"}'
 
@@ -130,7 +132,7 @@ def test_an_event_that_is_there_is_not_stored_again(store: Any) -> None:
     assert [one.id for one in load(store).events] == ["1", "2", "1"]
 
 
-def test_events_are_in_the_order_of_their_timestamps_and_ties_in_that_of_appending(store: Any) -> None:
+def test_events_are_in_the_order_of_appending_and_timestamps_filter_only(store: Any) -> None:
     create(store)
     for id, timestamp in (("c", 2.0), ("b", 2.0), ("a", 1.0), ("d", 2.0), ("e", 1.0)):
         append(store, event(id, timestamp))
@@ -138,10 +140,36 @@ def test_events_are_in_the_order_of_their_timestamps_and_ties_in_that_of_appendi
     def ids(**given: Any) -> str:
         return "".join(one.id for one in load(store, **given).events)
 
-    assert ids() == "aecbd"
-    assert [ids(recent=count) for count in (0, 1, 3, 9)] == ["", "d", "cbd", "aecbd"]
-    assert [ids(since=since) for since in (0, 1.0, 1.5, 2.0, 3)] == ["aecbd", "aecbd", "cbd", "cbd", ""]
-    assert ids(since=1.0, recent=2) == "bd"
+    assert ids() == "cbade"
+    assert [ids(recent=count) for count in (0, 1, 3, 9)] == ["", "e", "ade", "cbade"]
+    assert [ids(since=since) for since in (0, 1.0, 1.5, 2.0, 3)] == ["cbade", "cbade", "cbd", "cbd", ""]
+    assert ids(since=1.0, recent=2) == "de"
+    assert ids(since=2.0, recent=2) == "bd"
+
+
+def test_the_last_events_are_read_by_the_index(store: Any, raw: Raw, asked: list[Asked], database_url: str) -> None:
+    create(store)
+    with store.begin() as tx:
+        for number in range(300):
+            tx.app_sessions.sessions.append("app", "u", "s", event(f"{number}", 1.0 + number))
+    if not raw.is_sqlite:
+        raw.rows("ANALYZE app_session_events")
+    asked.clear()
+    assert [one.id for one in load(store, recent=2).events] == ["298", "299"]
+    looks = [statement for statement in asked if "app_session_events.position" in statement[0]]
+    if raw.is_sqlite:
+        assert [scans(database_url, look) for look in looks] == [[]]
+    else:
+        assert [rows_read(database_url, look) <= 3 for look in looks] == [True], plan(database_url, looks[0])
+
+
+def test_an_application_lists_the_session_that_was_used_last_as_the_last(store: Any, clock: FrozenClock) -> None:
+    for id, ahead in (("1", 60.0), ("2", 0.0)):
+        create(store, id)
+        append(store, event("e", clock().timestamp() + ahead), id)
+        clock.advance(seconds=1)
+    with store.read() as tx:
+        assert [one.session.session_id for one in tx.app_sessions.sessions.of_app("app")] == ["1", "2"]
 
 
 def test_lists(store: Any, clock: FrozenClock) -> None:

@@ -187,12 +187,26 @@ def test_messages_of_one_millisecond_keep_their_order(store: Any, talking: str) 
     assert history(store, talking, limit=2) == made[-2:]
 
 
-def test_the_instant_comes_before_the_id(store: Any, clock: Any, talking: str) -> None:
-    add(store, talking, "later")
-    clock.advance(seconds=-5)
-    add(store, talking, "earlier")
-    assert words(history(store, talking)) == ["earlier", "later"]
-    assert words(history(store, talking, limit=1)) == ["later"]
+def test_an_answer_of_a_host_whose_clock_is_behind_follows_its_question(store: Any, clock: Any, talking: str) -> None:
+    asked = add(store, talking, "question")
+    clock.advance(seconds=-0.5)
+    answered = add(store, talking, "answer", role="assistant")
+    other = talk(store, user_id="U2").id
+    assert (answered.timestamp, add(store, other).timestamp) == (asked.timestamp, clock())
+    assert history(store, talking) == [asked, answered]
+    assert history(store, talking, before=answered.id) == [asked]
+    clock.advance(seconds=1)
+    assert add(store, talking).timestamp == clock()
+
+
+def test_the_instants_of_other_programs_order_what_they_wrote(store: Any, clock: Any, raw: Raw, talking: str) -> None:
+    made = [add(store, talking, text) for text in ("first", "second", "third")]
+    for message, instant in zip(made, ("9999-12-31T23:59:59.999Z", "2020-01-01T00:00:00.000Z", "no instant"), strict=True):
+        if raw.is_sqlite or instant != "no instant":
+            raw.rows("UPDATE messaging_messages SET timestamp = ? WHERE id = ?", instant, message.id)
+    assert add(store, talking, "now").timestamp == clock()
+    found = words(history(store, talking))
+    assert found == (["second", "now", "first"] if raw.is_sqlite else ["second", "third", "now", "first"])
 
 
 def test_fifty_are_read_unless_asked(store: Any, talking: str) -> None:

@@ -57,11 +57,42 @@ def test_entries_come_back_in_their_order_and_as_they_were(store: Any) -> None:
 
 def test_a_uuid_is_stored_once_in_its_part(store: Any) -> None:
     assert append(store, *uuids("a", "b", "a")) == 2
-    assert append(store, {"type": "other", "uuid": "a"}, *uuids("c")) == 1
+    assert append(store, *uuids("b", "a", "c")) == 1
     assert append(store, *uuids("a"), subpath="subagents/1") == 1
     assert append(store, *uuids("a"), session="s2") == append(store, *uuids("a"), project="q") == 1
     assert stored(store) == uuids("a", "b", "c")
     assert stored(store, subpath="subagents/1") == uuids("a")
+
+
+def hooks(uuid: str = "h") -> list[Any]:
+    """Lines of a session log that share a uuid, as Claude Code writes what hooks add: each is an entry of its own."""
+    bodies: list[Any] = [{"z": 1, "a": [1]}, {"z": 1, "a": [2]}, {"z": 1.0, "a": [1]}]
+    return [{"type": "attachment", "uuid": uuid, "attachment": body} for body in bodies]
+
+
+def test_entries_that_share_a_uuid_and_differ_are_kept_in_their_place(store: Any) -> None:
+    first, second, third = hooks()
+    lines = [*uuids("a"), first, *uuids("b"), second, third, *uuids("c")]
+    assert append(store, *lines[:4], fold=count) == 4  # then the answer is lost, and batches come again that overlap
+    assert append(store, *lines[1:5], fold=count) == 1
+    for once in (False, True):
+        assert append(store, *lines, second, fold=count, once=once) == (0 if once else 1)
+        assert stored(store) == lines
+    assert one(store).summary == {"count": 6}
+    turned = {key: first[key] for key in reversed(first)}
+    assert append(store, turned, third, subpath="part") == 2
+    assert append(store, first, second, third, subpath="part") == 1
+    assert stored(store, subpath="part") == [turned, third, second]
+
+
+def test_an_entry_is_kept_beside_a_spoilt_one_of_its_uuid(store: Any, raw: Raw) -> None:
+    append(store, *uuids("a", "b"))
+    raw.rows("UPDATE transcript_entries SET entry = 'no json' WHERE uuid = 'a'")
+    if raw.is_sqlite:
+        raw.rows("UPDATE transcript_entries SET entry = CAST(x'80' AS TEXT) WHERE uuid = 'a'")
+    assert append(store, *uuids("a", "b")) == 1
+    assert append(store, *uuids("a", "b")) == 0
+    assert stored(store) == uuids("b", "a")
 
 
 @pytest.mark.parametrize("uuid", ["\x00", "\ud83d", "\ufdd0", "é" * 5000, "x" * 501])
@@ -69,7 +100,8 @@ def test_any_text_is_a_uuid(store: Any, uuid: str) -> None:
     assert append(store, *uuids(uuid)) == 1
     assert append(store, *uuids(uuid)) == 0
     assert append(store, *uuids(uuid + "!")) == 1
-    assert stored(store) == uuids(uuid, uuid + "!")
+    assert [append(store, *hooks(uuid)) for _ in "ab"] == [3, 0]
+    assert stored(store) == [*uuids(uuid, uuid + "!"), *hooks(uuid)]
 
 
 @pytest.mark.parametrize("none", [{}, {"uuid": None}, {"uuid": ""}, {"uuid": 1}, {"uuid": ["a"]}])

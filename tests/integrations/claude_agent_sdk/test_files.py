@@ -24,6 +24,8 @@ LINES: list[Any] = [
     },
     {"type": "custom-title", "customTitle": "t"},
     {"z": 1, "type": "x", "uuid": "b", "n": [10**30, math.inf, 0.1]},
+    {"type": "attachment", "uuid": "c", "attachment": {"hookName": "SessionStart:startup"}},
+    {"type": "attachment", "uuid": "c", "attachment": {"hookName": "SessionStart:resume"}},
     {"type": "custom-title", "customTitle": "t"},
 ]
 PART: list[Any] = [{"type": "user", "uuid": "a"}, {"type": "mode"}]
@@ -45,7 +47,7 @@ def loaded(sessions: Any, do: Do, subpath: str | None = None) -> Any:
 
 def test_an_import_adds_what_is_missing(sessions: Any, do: Do, tmp_path: Path) -> None:
     write(tmp_path, LINES, PART, {"agentType": "explore", "type": "shadowed"})
-    assert do(sessions.import_session(SESSION, home=tmp_path)) == 7
+    assert do(sessions.import_session(SESSION, home=tmp_path)) == len(LINES) + len(PART) + 1
     assert do(sessions.import_session(SESSION, home=tmp_path)) == 0
     assert loaded(sessions, do) == LINES
     assert loaded(sessions, do, AGENT) == [*PART, {"type": "agent_metadata", "agentType": "explore"}]
@@ -101,7 +103,7 @@ def test_a_session_is_written_as_the_files_it_came_from(sessions: Any, do: Do, t
     assert do(sessions.import_session(SESSION, home=tmp_path)) == 0
     with pytest.raises(Conflict, match="is there already"):
         do(sessions.write_session(KEY, home=tmp_path))
-    do(sessions.append(KEY, [{"type": "tag", "uuid": "c"}]))
+    do(sessions.append(KEY, [{"type": "tag", "uuid": "d"}]))
     do(sessions.write_session(KEY, home=tmp_path, overwrite=True))
     do(sessions.delete(KEY))
     assert do(sessions.import_session(SESSION, home=tmp_path)) == len(LINES) + len(PART) + 2

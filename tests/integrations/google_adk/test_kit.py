@@ -85,6 +85,14 @@ class Oldest(InMemorySessionService):
         return found
 
 
+class ByTimestamp(InMemorySessionService):
+    async def get_session(self, **given: Any) -> Session | None:
+        found = await super().get_session(**given)
+        if found is not None:
+            found.events.sort(key=lambda event: event.timestamp)
+        return found
+
+
 class Partial(InMemorySessionService):
     async def append_event(self, session: Session, event: Event) -> Event:
         whole = event.model_copy(update={"partial": None})
@@ -132,6 +140,7 @@ def test_each_check_of_sessions_finds_its_fault(do: Do) -> None:
         "sessions_keep_each_others_state": LosingState,
         "events_come_back_exactly": WithoutBranch,
         "a_window_gives_the_newest": Oldest,
+        "events_keep_the_order_of_appending": ByTimestamp,
         "a_partial_event_is_not_stored": Partial,
         "a_repeated_event_is_stored_once": Repeating,
         "a_session_that_is_gone_takes_no_event": Reviving,

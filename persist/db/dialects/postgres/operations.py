@@ -243,6 +243,7 @@ class PostgresOperations(DatabaseOperations):
         )
         shown = command_word(url.render_as_string(hide_password=False))
         command = f"pg_dump --format=custom --schema={self._dialect.schema} --file={command_word(str(target))} {shown}"
+        command = f"umask 077; {command}"  # nobody else reads the file
         raise UnsupportedEngine("postgresql", f"pg_dump makes its backups, while others write, too; run: {command}")
 
 

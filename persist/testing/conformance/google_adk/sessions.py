@@ -137,6 +137,18 @@ async def a_window_gives_the_newest(make: Make) -> None:
         expect(expected, _said(found), f"A window of {window} gives the newest events.")
 
 
+async def events_keep_the_order_of_appending(make: Make) -> None:
+    """Events come in the order in which they were appended, whatever the clocks of the hosts that made them say."""
+    names = _names(new_id())
+    session = await make().create_session(**names)
+    for text, at in (("call", 2e9 + 0.5), ("response", 2e9), ("answer", 2e9 + 1)):
+        await make().append_event(session, _event(text, at))
+    found = await make().get_session(**names)
+    expect(["call", "response", "answer"], _said(found), "Events come in the order in which they were appended.")
+    found = await make().get_session(**names, config=GetSessionConfig(num_recent_events=2))
+    expect(["response", "answer"], _said(found), "The newest events are those that were appended last.")
+
+
 async def a_partial_event_is_not_stored(make: Make) -> None:
     """An event that is only a part of one is returned, and neither stored nor applied."""
     names = await _talk(make(), "a")
@@ -229,6 +241,7 @@ CHECKS: tuple[Check, ...] = (
     sessions_keep_each_others_state,
     events_come_back_exactly,
     a_window_gives_the_newest,
+    events_keep_the_order_of_appending,
     a_partial_event_is_not_stored,
     a_repeated_event_is_stored_once,
     a_session_that_is_gone_takes_no_event,
