@@ -63,6 +63,8 @@ class UnitOfWork:
         """Whether the running verb has changed a row."""
         self.doomed = False
         """Whether a verb failed after it wrote, so that the transaction can only be rolled back."""
+        self.touched: set[str] = set()
+        """The ids of rows whose instant of change verbs of this transaction have set."""
         self.ending = False
         """Whether the events are being stored with which the transaction ends."""
         self._options: dict[str, Any] = {"preserve_rowcount": True}  # an INSERT may write no row where one exists
