@@ -157,8 +157,12 @@ def _tool_chunks(told: Entry, part: Part, ai_sdk: AiSdk, *, final: bool) -> Iter
     chain = [(_STAGES.get(chunk["type"], RESULT), chunk) for chunk in chunks]
     told_stage, detail = told if isinstance(told, list | tuple) else (_NOTHING, "")
     known = [chunk for stage, chunk in chain if stage <= told_stage]
+    before = [_digest([chunk for stage, chunk in chain[:place] if stage != RESULT]) for place in range(len(chain))]
+    entries = [[stage, _NO_INPUT if stage == OPEN else before[at] + _digest(chunk)] for at, (stage, chunk) in enumerate(chain)]
     streams = bool(chain) and chain[-1][0] == OPEN
-    if told_stage > OPEN and (not known or streams or _digest(known[:-1]) != detail[:_DIGEST]):
+    if told_stage > OPEN and [told_stage, detail] in entries:
+        known = chunks[: entries.index([told_stage, detail]) + 1]
+    elif told_stage > OPEN and (not known or streams or _digest(known[:-1]) != detail[:_DIGEST]):
         told_stage, known = _NOTHING, []
     elif told_stage > OPEN and _digest(known[-1]) != detail[_DIGEST:]:
         known = known[:-1] if len(known) == len(chain) else []
@@ -167,7 +171,7 @@ def _tool_chunks(told: Entry, part: Part, ai_sdk: AiSdk, *, final: bool) -> Iter
     first = 0 if told_stage == _NOTHING else len(known)
     for place, (stage, chunk) in enumerate(chain):
         if place >= first and not (stage == OPEN == told_stage):
-            yield [stage, _NO_INPUT if stage == OPEN else _digest(chunks[:place]) + _digest(chunk)], chunk
+            yield entries[place], chunk
         if stage == OPEN and told_stage <= OPEN and place == (len(chain) - 1 if streams else 0):
             yield from _input_delta(part, detail if told_stage == OPEN else _NO_INPUT, ai_sdk, whole=final or not streams)
 

@@ -100,7 +100,7 @@ def set_status(
         summary=None if reason is None else work.body("reason", reason),
         evidence=None if evidence_refs is None else work.json("evidence_refs", plain(evidence_refs)),
     )
-    who, excuse = optional_label("actor", actor), None if override is None else work.body("override", override)
+    who, excuse = work.acting("actor", actor), None if override is None else work.body("override", override)
     if by is TransitionSource.ADMIN and to not in BY_ADMIN:
         raise InvalidValue("status", f"an admin sets {', '.join(sorted(BY_ADMIN))}, and nothing else.")
     if excuse is not None and (who is None or not excuse.strip()):
@@ -226,7 +226,7 @@ def log_row(
         "reason_summary": because.summary,
         "evidence_refs": because.evidence,
         "source": source,
-        "actor": actor,
+        "actor": work.acting("actor", actor),
         "created_at": at,
         "metadata": None if override is None else {"override": override},
     }

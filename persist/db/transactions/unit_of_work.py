@@ -20,7 +20,7 @@ from persist.db.transactions.writer_mark import mark, unmark
 from persist.db.unreadable.cells import OnUnreadable, Unreadable, without_unreadable
 from persist.db.unreadable.rereading import By
 from persist.db.unreadable.shortened import filled_up
-from persist.db.values.arguments import check_body, required_label
+from persist.db.values.arguments import check_body, optional_label, required_label
 from persist.db.values.json import Json, JsonText, check_object, encode
 from persist.errors import StoreForked, TransactionAborted
 from persist.lazy_imports import lazy_modules
@@ -163,6 +163,10 @@ class UnitOfWork:
     def journal(self) -> Journal | None:
         """What the transaction changed and did not yet store as events, where the event log is on."""
         return self.events.journal
+
+    def acting(self, path: str, named: object) -> str | None:
+        """Who acts: the label that is given, else the actor of the transaction, else of the store."""
+        return optional_label(path, named) or self.events.actor or self.runtime.actor
 
     def begin_event(self, name: str, stream: str | None = None) -> None:
         """Record the changes that follow as one event of that name and stream."""

@@ -174,7 +174,7 @@ class Approvals(Repository):
 
     @writes
     def respond(self, id: str, *, approved: bool, by: str | None = None, response: str | None = None) -> bool:
-        """Answer a gate of either kind and leave the run alone; False if it was not pending."""
+        """Answer a gate of either kind and leave the run alone; False if it was not pending. `by` is else who acts in the transaction."""
         work = self._work
         to = ApprovalStatus.APPROVED if check_flag("approved", approved) else ApprovalStatus.REJECTED
         return _answer_gate(work, _RESOLVE, _answer(work, work.label("id", id), to, by=by, response=response))
@@ -320,7 +320,7 @@ def _check_pending(approval: Approval) -> None:
 def _answer(work: UnitOfWork, id: str, to: ApprovalStatus, *, by: str | None, response: str | None) -> dict[str, Any]:
     """The checked values of an answer."""
     new_response = None if response is None else work.body("response", response)
-    return {"by": optional_label("by", by), "new_response": new_response, "row_id": id, "to": to, "at": work.now()}
+    return {"by": work.acting("by", by), "new_response": new_response, "row_id": id, "to": to, "at": work.now()}
 
 
 def _answer_gate(work: UnitOfWork, statement: Statement, answer: dict[str, Any]) -> bool:

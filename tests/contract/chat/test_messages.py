@@ -188,4 +188,5 @@ def test_a_transaction_writes_its_session_for_few_of_many_messages(
     with store.begin() as tx:
         tx.chat.messages.append(session, role="user", parts=HI, metadata=model and {"model": {**model, "n": [1, 1]}})
     found = session_of(store, session)
-    assert found.updated_at == at and (model is None or json.dumps(found.model["n"]) == "[1, 1]")
+    assert found.updated_at == at
+    assert model is None or json.dumps(found.model["n"]) == "[1, 1]"
