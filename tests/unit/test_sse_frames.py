@@ -62,7 +62,7 @@ NUMBERS = [
 
 
 @pytest.mark.parametrize(
-    "broken", [b"data: {oops}\n\n", b"<html>\n", b'data: {"type":', b"data: \xff\n\n", b"data: [1]\n\n"] + NUMBERS
+    "broken", [b"data: {oops}\n\n", b"<html>\n", b'data: {"type":', b"data: \xff\n\n", b"data: [1]\n\n", *NUMBERS]
 )
 def test_the_chunks_before_a_refused_frame_are_returned(broken: bytes) -> None:
     parsed = sse.parse([sse.frame(CHUNK) + broken])

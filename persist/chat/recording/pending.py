@@ -161,10 +161,21 @@ class UnwrittenChanges:
         for unit in self.units.values():
             yield from unit.dirty
             yield from unit.grown
+        yield from self.earlier_message_parts
+
+    def removed(self) -> Iterator[str]:
+        """The ids of parts whose rows are to be deleted."""
+        for unit in self.units.values():
+            yield from (part.id or "" for part in unit.removed)
 
     def _rewrite(self, part: PartState, entry: Entry) -> None:
         if entry.earlier_message_id is not None:
-            self.earlier_message_parts[part] = (entry.earlier_message_id, entry.at)
+            unit = next((unit for unit in self.units.values() if part in unit.dirty or part in unit.grown), None)
+            if unit is None:
+                self.earlier_message_parts[part] = (entry.earlier_message_id, entry.at)
+                return
+            unit.dirty[part] = entry.at
+            unit.grown.pop(part, None)
             return
         unit = self.unit(entry.current)
         unit.dirty[part] = entry.at

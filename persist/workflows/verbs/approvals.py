@@ -174,7 +174,7 @@ class Approvals(Repository):
 
     @writes
     def respond(self, id: str, *, approved: bool, by: str | None = None, response: str | None = None) -> bool:
-        """Answer a gate of either kind and leave the run alone; False if it was not pending. `by` is else who acts in the transaction."""
+        """Answer a gate of either kind and leave the run alone; False if it was not pending. `by`: else who acts."""
         work = self._work
         to = ApprovalStatus.APPROVED if check_flag("approved", approved) else ApprovalStatus.REJECTED
         return _answer_gate(work, _RESOLVE, _answer(work, work.label("id", id), to, by=by, response=response))
