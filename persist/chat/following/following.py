@@ -54,9 +54,12 @@ class Following:
             self._sent = Sent(turn.message_id)
         sent = self._sent
         goes_on = turn is not None and turn.message_id == sent.message_id
-        if look.metadata is not None and not sent.ended:
-            final = not (running and goes_on)
-            yield from missing_chunks(sent, look.metadata, look.parts, final=final, ai_sdk=self._ai_sdk)
+        if look.metadata is not None:
+            # a dead recorder's turn is no end: the next one may write the other half of the text's last character
+            final = turn is None or not goes_on or turn.state != TurnState.RUNNING
+            for chunk in missing_chunks(sent, look.metadata, look.parts, final=final, ai_sdk=self._ai_sdk):
+                sent.ended = sent.step_ended = False
+                yield chunk
         if running and goes_on and (look.metadata is not None or not sent.started):
             return
         if look.metadata is None and sent.started:
