@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from persist.chat.following.cursor import decode_cursor, encode_cursor
 from persist.chat.following.reading import Look, look_at
 from persist.chat.following.rendering import Chunk, Sent, ending_chunks, missing_chunks
-from persist.chat.schemas import TurnState
+from persist.chat.schemas import STOPPED_AT, TurnState
 from persist.chat.storage.turns import Turn
 from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.unit_of_work import UnitOfWork
@@ -65,7 +65,8 @@ class Following:
         if look.metadata is None and sent.started:
             last = "abort"
         elif turn is None or not goes_on:
-            last = "finish" if sent.started else "abort"
+            stopped = look.metadata is not None and look.metadata.get(STOPPED_AT) is not None
+            last = "finish" if sent.started and not stopped else "abort"
         else:
             last = "error" if turn.state == TurnState.ERROR else "abort"
         yield from ending_chunks(sent, last)

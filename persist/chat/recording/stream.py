@@ -10,6 +10,7 @@ from persist.chat.reducer.accumulator import Accumulator, Change, PartState, Unk
 from persist.chat.reducer.chunks import ChunkType
 from persist.chat.reducer.message_state import MessageState
 from persist.chat.reducer.open_parts import open_parts, part_id_for
+from persist.chat.schemas import STOPPED_AT
 from persist.chat.storage.files import refuse_reference
 from persist.db.group_commit.tasks import FunctionTask
 from persist.db.transactions.runtime import Runtime
@@ -111,10 +112,10 @@ class Stream:
             unwritten.add(entry)
         for id, (state, current) in reversed(self._left_messages.items()):
             new = unwritten.units[current].new if current in unwritten.units else {}
-            for part in reversed(state.parts if new else []):
-                if part in new and waits_for(part.data, call_id, approval_id):
-                    self._message_of_part[part] = id
-                    return part
+            for own in reversed(state.parts if new else []):
+                if own in new and waits_for(own.data, call_id, approval_id):
+                    self._message_of_part[own] = id
+                    return own
         states = {part.id or "": part for part in unwritten.parts()}
         newer = {id: part.data for id, part in states.items()} | dict.fromkeys(unwritten.removed())
         found = yield FunctionTask(lambda db: find_unfinished_call(db, self._session_id, call_id, approval_id, newer))
@@ -154,6 +155,7 @@ class Stream:
         self._leave()
         self.accumulator = resumed
         self.current = Current(id, stored=True, offset=last - len(stored.rows))
+        self.current.stopped = stored.message.get("metadata", {}).get(STOPPED_AT) is not None
 
     def _leave(self) -> None:
         if self.current.id is not None:
@@ -196,6 +198,8 @@ class Stream:
         if change.metadata:
             payload = chunk["messageMetadata"]
             patch = Patch(payload, first=self.accumulator.metadata == payload)
+        if change.type == ChunkType.START and self.current.stopped:
+            patch = Patch({**(patch.payload if patch else {}), STOPPED_AT: None}, first=False)
         earlier_message_id = self._message_of_part.get(change.changed) if change.changed is not None else None
         return Entry(change, self.current, now, patch=patch, earlier_message_id=earlier_message_id, adopts=adopts)
 

@@ -7,7 +7,7 @@ from persist.chat.reducer.chunks import DATA_PREFIX, InputEncoding
 from persist.chat.reducer.partial_json import ABSENT
 from persist.chat.reducer.parts import Part, derived_input, is_part, picked
 from persist.chat.reducer.tool_parts import RESULT_STATES, is_dynamic, is_tool, tool_name
-from persist.chat.schemas import ToolState, UIMessage
+from persist.chat.schemas import STOPPED_AT, ToolState, UIMessage
 from persist.errors import InvalidValue
 from persist.settings import AiSdk
 
@@ -40,7 +40,9 @@ def chunks_of(message: UIMessage, *, ai_sdk: AiSdk = AiSdk.V7, finished: bool = 
             in_step = True
         else:
             chunks += chunks_of_part(part, str(number), ai_sdk)
-    if finished:
+    if finished and (message.get("metadata") or {}).get(STOPPED_AT) is not None:
+        chunks.append({"type": "abort"})
+    elif finished:
         chunks += ([{"type": "finish-step"}] if in_step else []) + [{"type": "finish"}]
     return chunks
 
@@ -84,9 +86,9 @@ def _input(part: Part, ai_sdk: AiSdk, *, former: bool) -> Iterator[Chunk]:
     """
     call = _call(part)
     if "resultProviderMetadata" in part and part.get("state") not in RESULT_STATES and not former:
-        former = {"toolCallId": part["toolCallId"], "providerMetadata": part["resultProviderMetadata"]}
+        began = {"toolCallId": part["toolCallId"], "providerMetadata": part["resultProviderMetadata"]}
         yield {"type": "tool-input-start", **call}  # the call began again after a result
-        yield {"type": "tool-output-error", **former, "errorText": ""}
+        yield {"type": "tool-output-error", **began, "errorText": ""}
     if "input" in part and "rawInput" not in part and part.get("state") != ToolState.INPUT_STREAMING:
         yield {"type": "tool-input-available", **call, "input": part["input"]}
         return

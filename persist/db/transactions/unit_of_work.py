@@ -20,7 +20,7 @@ from persist.db.transactions.writer_mark import mark, unmark
 from persist.db.unreadable.cells import OnUnreadable, Unreadable, without_unreadable
 from persist.db.unreadable.rereading import By
 from persist.db.unreadable.shortened import filled_up
-from persist.db.values.arguments import check_body, optional_label, required_label
+from persist.db.values.arguments import check_body, required_label
 from persist.db.values.json import Json, JsonText, check_object, encode
 from persist.errors import StoreForked, TransactionAborted
 from persist.lazy_imports import lazy_modules
@@ -63,10 +63,8 @@ class UnitOfWork:
         """Whether the running verb has changed a row."""
         self.doomed = False
         """Whether a verb failed after it wrote, so that the transaction can only be rolled back."""
-        self.touched: set[str] = set()
-        """The ids of rows whose instant of change verbs of this transaction have set."""
-        self.ending = False
-        """Whether the events are being stored with which the transaction ends."""
+        self.touched: set[str] = set()  # ids of rows whose instant of change verbs of this transaction have set
+        self.ending = False  # whether the events are being stored with which the transaction ends
         self._options: dict[str, Any] = {"preserve_rowcount": True}  # an INSERT may write no row where one exists
         if joined is not None:
             # without the host's own, whose None would be another kind of map for the statements that Core keeps compiled
@@ -163,10 +161,6 @@ class UnitOfWork:
     def journal(self) -> Journal | None:
         """What the transaction changed and did not yet store as events, where the event log is on."""
         return self.events.journal
-
-    def acting(self, path: str, named: object) -> str | None:
-        """Who acts: the label that is given, else the actor of the transaction, else of the store."""
-        return optional_label(path, named) or self.events.actor or self.runtime.actor
 
     def begin_event(self, name: str, stream: str | None = None) -> None:
         """Record the changes that follow as one event of that name and stream."""

@@ -10,6 +10,7 @@ from sqlalchemy import select, update
 from persist.db.expressions.upsert import taken
 from persist.db.operations.optional_pages import OptionalPages
 from persist.db.statements.prepared import Statement, param
+from persist.db.transactions.actors import acting
 from persist.db.transactions.repository import NothingToDo, Repository, reads, writes, writes_if_needed
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_choice, check_flag, optional_label
@@ -320,7 +321,7 @@ def _check_pending(approval: Approval) -> None:
 def _answer(work: UnitOfWork, id: str, to: ApprovalStatus, *, by: str | None, response: str | None) -> dict[str, Any]:
     """The checked values of an answer."""
     new_response = None if response is None else work.body("response", response)
-    return {"by": work.acting("by", by), "new_response": new_response, "row_id": id, "to": to, "at": work.now()}
+    return {"by": acting(work, "by", by), "new_response": new_response, "row_id": id, "to": to, "at": work.now()}
 
 
 def _answer_gate(work: UnitOfWork, statement: Statement, answer: dict[str, Any]) -> bool:

@@ -206,7 +206,7 @@ def test_the_rest_of_a_message_is_given_after_its_turn_ended(store: Any, session
     assert rest[-1] == {"type": "finish"}
 
 
-@pytest.mark.parametrize(("end", "last"), [("error", "error"), ("abort", "finish"), ("close", "finish"), ("rewind", "abort")])
+@pytest.mark.parametrize(("end", "last"), [("error", "error"), ("abort", "abort"), ("close", "finish"), ("rewind", "abort")])
 def test_a_follower_ends_with_its_turn(store: Any, other: Any, session: str, end: str, last: str) -> None:
     question = say(store, session, "?")
     recorder = store.record(session)
