@@ -97,6 +97,22 @@ def steps(url: str, asked: Asked) -> int:
     return told
 
 
+def steps_of_connections(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """One number: the instructions, in tens, of SQLite's virtual machine on all connections that are opened from now on."""
+    taken, connect = [0], sqlite3.connect
+
+    def count() -> None:
+        taken[0] += 1
+
+    def counted(*args: Any, **options: Any) -> sqlite3.Connection:
+        connection: sqlite3.Connection = connect(*args, **options)
+        connection.set_progress_handler(count, 10)
+        return connection
+
+    monkeypatch.setattr(sqlite3, "connect", counted)
+    return taken
+
+
 def _nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield node
     for below in node.get("Plans", ()):

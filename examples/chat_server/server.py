@@ -24,6 +24,7 @@ from .assistant import CLIENT_TOOLS
 
 PAGE = Path(__file__).with_name("page")
 MAX_BODY = 20 * 2**20
+MAX_MESSAGES = 1000
 STATUS = {PayloadTooLarge: 413, InvalidValue: 422, NotFound: 404, Conflict: 409, StoreBusy: 503, Unavailable: 503}
 
 routes = APIRouter()
@@ -98,8 +99,10 @@ async def own_session(store: AsyncStore, id: Any, owner: str) -> ChatSession:
 @routes.post("/api/chat")
 async def send(request: Request, body: Posted, store: Store, owner: Owner) -> Response:
     """Take in what useChat posts, begin to answer it, and follow the answer."""
-    session = await own_session(store, body.get("id"), owner)
     ui_messages: Any = body.get("messages")
+    if isinstance(ui_messages, list) and len(ui_messages) > MAX_MESSAGES:
+        raise HTTPException(413, f"The list has more than {MAX_MESSAGES} messages.")
+    session = await own_session(store, body.get("id"), owner)
     async with store.begin() as tx:
         messages = tx.chat.messages
         await messages.repair_interrupted(session.id, human_input_tools=CLIENT_TOOLS)  # of a process that died

@@ -10,7 +10,7 @@ from sqlalchemy import CheckConstraint, ForeignKey, Index, and_, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from persist.blobs.models import blobs
-from persist.chat.schemas import UNFINISHED, Role, TurnState
+from persist.chat.schemas import STOPPED_AT, UNFINISHED, Role, TurnState
 from persist.db.changes.event_streams import Streams, deltas_of
 from persist.db.schema.base import (
     ONE_TREE,
@@ -187,6 +187,7 @@ QUEUED = json_key_set(messages.c.metadata_json, "queued_at")
 HIDDEN = json_key_set(messages.c.metadata_json, "hidden_at")
 TRIGGERED = json_key_set(messages.c.metadata_json, "trigger")
 DELIVERY = json_label(messages.c.metadata_json, "trigger", "delivery_id")
+STOPPED = json_key_set(messages.c.metadata_json, STOPPED_AT)
 VISIBLE = and_(~QUEUED, ~HIDDEN)
 IS_COMPACTION = predicate("type = 'data-compaction'")
 IS_UNFINISHED = predicate(f"tool_state IN ({', '.join(repr(str(state)) for state in UNFINISHED)})")

@@ -30,6 +30,9 @@ class ToolState(StrEnum):
     OUTPUT_DENIED = "output-denied"
 
 
+STOPPED_AT = "stopped_at"
+"""The key of a message's metadata with the instant, in milliseconds, at which `abort` stopped its answer."""
+
 UNFINISHED = (
     ToolState.INPUT_STREAMING,
     ToolState.INPUT_AVAILABLE,

@@ -77,7 +77,6 @@ def answer(
     if reply is not None and reason is not None:
         raise click.UsageError("--reason goes with --approve or --reject; a reply says it all.")
     with database.open_existing() as store, store.begin() as tx:
-        by = store.runtime.actor if by is None else by
         gate = tx.workflows.approvals.get(approval)
         status = tx.workflows.runs.get(gate.workflow_run_id).status
         if not reject:

@@ -1,6 +1,5 @@
 """`persist schedules`: runs that are queued at the times of a cron expression."""
 
-import json
 from typing import Any
 
 import click
@@ -10,6 +9,7 @@ from persist.cli.failures import Failed
 from persist.cli.groups import Group
 from persist.cli.listing import by_name, say_named
 from persist.cli.output import inline, instant, say, say_json, say_json_list, say_table
+from persist.db.values.json import parse
 from persist.workflows.schedule_values import CatchUp, Schedule
 
 _HEAD = ("SCHEDULE", "WORKFLOW", "CRON", "TIME ZONE", "ENABLED", "NEXT (UTC)", "LAST (UTC)")
@@ -58,7 +58,7 @@ def set_(
 ) -> None:
     """Make the schedule NAME, enabled, or replace it. A worker, or `persist schedules fire`, queues what is due."""
     try:
-        given = None if context is None else json.loads(context)
+        given = None if context is None else parse(context)
     except (ValueError, RecursionError) as error:
         raise click.BadParameter(f"not JSON: {error}", param_hint="--context") from None
     with database.open_existing() as store, store.begin() as tx:

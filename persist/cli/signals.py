@@ -8,6 +8,7 @@ from persist.cli.database import Database, as_json, on_database, quiet
 from persist.cli.groups import Group
 from persist.cli.output import Paint, columns, inline, instant, say, say_json, say_json_list
 from persist.cli.run_lines import cut
+from persist.db.values.json import parse
 from persist.workflows.schemas import Signal
 
 _PAYLOAD = 60
@@ -29,7 +30,7 @@ def signals() -> None:
 def send(run: str, name: str, database: Database, payload: str, key: str | None, as_json: bool, quiet: bool) -> None:
     """Tell a run something. If it waits for a signal of this NAME, it goes on; otherwise it finds the signal later."""
     try:
-        value = json.loads(payload)
+        value = parse(payload)
     except (ValueError, RecursionError) as error:
         raise click.BadParameter(f"not JSON: {error}", param_hint="--payload") from None
     with database.open_existing() as store, store.begin() as tx:

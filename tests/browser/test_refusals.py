@@ -72,8 +72,9 @@ def test_a_hostile_post_is_refused(chat: Chat, client: httpx.Client, session: st
         (b'{"id":NaN}', "application/json", 400),
         (json.dumps({"messages": [HELLO]}).encode(), "text/plain", 415),
         (b" " * (21 * 2**20), "application/json", 413),
+        (json.dumps({"messages": [HELLO] * 1001}).encode(), "application/json", 413),
     ],
-    ids=["half", "list", "deep", "nan", "text", "large"],
+    ids=["half", "list", "deep", "nan", "text", "large", "many"],
 )
 def test_a_body_that_is_no_post_is_refused(client: httpx.Client, body: bytes, kind: str, status: int) -> None:
     refused = client.post("/api/chat", content=body, headers={"content-type": kind})

@@ -146,7 +146,7 @@ def test_save_policies_end_alike(record: Record, save_on: str) -> None:
         (b"data: [1]\n", "not a JSON object"),
         (b"data: \xff\n", "UTF-8"),
         (b'data: {"type":"text-delta","id":"t"}\n', "text-delta.delta"),
-        (b'data: {"type":"data-x","data":1e999}\n', "not a JSON number"),
+        (b'data: {"type":"data-x","data":1e999}\n', "is not JSON"),
         (b'data: {"type":"data-x","data":' + b"[" * 300 + b"]" * 300 + b"}\n", "nested deeper"),
         (b'{"type":"data-x","data":' + b"[" * 100_000 + b"\n", "is not one JSON object"),
     ],

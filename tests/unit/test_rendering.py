@@ -3,17 +3,25 @@
 import base64
 import json
 from collections.abc import Callable
+from datetime import timedelta
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from persist.chat.following.cursor import decode_cursor, encode_cursor
+from persist.chat.following.following import Following
+from persist.chat.following.reading import Look
 from persist.chat.following.rendering import IndexedPart, Sent, ending_chunks, missing_chunks
 from persist.chat.reducer import reduce
 from persist.chat.reducer.accumulator import Accumulator
+from persist.chat.schemas import TurnState
+from persist.chat.storage.turns import Turn
+from persist.db.values.clock import EPOCH
 from persist.errors import InvalidValue, PersistError
 from persist.settings import AiSdk
+from tests.cases import each
 from tests.streams.vectors import VECTORS, name_of
 
 Chunk = dict[str, Any]
@@ -103,6 +111,61 @@ def test_hostile_streams_lose_no_text_and_no_part(vector: dict[str, Any]) -> Non
         assert "toolCallId" in wanted or got == wanted
 
 
+RUNTIME: Any = SimpleNamespace(check_usable=lambda: None, settings=None, clock=lambda: EPOCH + timedelta(days=1))
+DEAD = Turn("another.host/1/nonce", TurnState.RUNNING, EPOCH, "m", EPOCH, None)
+
+
+def told(accumulator: Accumulator, turn: Turn | None, cursor: str | None) -> list[tuple[Chunk, str]]:
+    """The chunks, each with the cursor after it, until the stream of one that has this cursor is over."""
+    following = Following(RUNTIME, "s", cursor, int(accumulator.ai_sdk))
+    marks = (str(id(part)) for part in accumulator.parts)
+    parts = [
+        IndexedPart(place, mark, part) for place, (mark, part) in enumerate(zip(marks, stored(accumulator)["parts"], strict=True))
+    ]
+    found = []
+    while not following.over:
+        first = 0 if following.cursor is None else decode_cursor(following.cursor).settled
+        look = Look(turn, stored(accumulator).get("metadata") or {}, tuple(part for part in parts if part.place >= first))
+        found += [(chunk, following.cursor or "") for chunk in following.chunks(look)]
+    return found
+
+
+def bare(given: list[tuple[Chunk, str]]) -> list[Chunk]:
+    return [chunk for chunk, _ in given]
+
+
+@each("vector", SOUND, ids=name_of)
+def test_every_cursor_goes_on_without_a_gap_after_a_dead_recorder_and_after_the_end(vector: dict[str, Any]) -> None:
+    chunks = vector["chunks"]
+    for cut in sorted({1, len(chunks) // 3, 2 * len(chunks) // 3, len(chunks)} - {0}):
+        accumulator, kept = Accumulator(ai_sdk=AiSdk(vector["ai_sdk"])), []  # kept, so that no later part gets the id of one
+        given: list[tuple[Chunk, str]] = []
+        for place, chunk in enumerate(chunks):
+            try:
+                accumulator.apply(chunk)
+            except PersistError:
+                break
+            kept += accumulator.parts
+            if place + 1 == cut:
+                given = told(accumulator, DEAD, None)
+                for end, (_, cursor) in enumerate(given, start=1):
+                    assert bare(told(accumulator, DEAD, cursor)) == bare(given[end:])
+        message, ends = stored(accumulator), set[str]()
+        for place, (_, cursor) in enumerate(given):
+            rest = told(accumulator, None, cursor)
+            for end in range(max(1, len(rest) - 2), len(rest) + 1) if rest else ():
+                assert bare(told(accumulator, None, rest[end - 1][1])) == bare(rest[end:])
+            whole = [chunk for chunk in bare([*given[: place + 1], *rest]) if chunk["type"] != "abort"]
+            types = [chunk["type"] for chunk in whole]
+            assert types.count("start") == 1
+            assert types[-1] == "finish" and types.count("finish") == 1 if rest else "finish" not in types
+            text = json.dumps(whole)
+            if text not in ends:
+                ends.add(text)
+                rebuilt = reduce(whole, ai_sdk=vector["ai_sdk"])
+                assert (rebuilt["parts"], rebuilt.get("metadata") or {}) == (message["parts"], message.get("metadata") or {})
+
+
 def test_text_is_sent_once() -> None:
     sent = Sent("m")
     part = {"type": "text", "text": "ab", "state": "streaming"}
@@ -171,7 +234,8 @@ def written(value: Any) -> str:
                 {},
                 None,
                 ["", 1, 0, -1, "", []],
-                ["m", 2, 0, -1, "", []],
+                ["m", 4, 0, -1, "", []],
+                ["m", 6, 0, -1, "", []],
                 ["m", 1, -1, -1, "", []],
                 ["m", 1, 0, True, "", []],
                 ["m", 1, 0, -1, 5, []],

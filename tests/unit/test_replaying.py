@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from persist.chat.following.rendering import IndexedPart, Sent, missing_chunks
 from persist.chat.reducer import reduce
 from persist.chat.reducer.chunks import validate
 from persist.chat.reducer.replaying import chunks_of
@@ -19,6 +20,8 @@ from tests.streams.vectors import VECTORS, name_of
 VERDICTS: dict[str, dict[str, Any]] = json.loads(FILE.read_text(encoding="utf-8"))
 REPLAYS = list(replays())
 every_replay = each("replay", REPLAYS, ids=lambda replay: replay["name"])
+
+CALL = {"type": "tool-input-available", "toolCallId": "c", "toolName": "search"}
 
 # a stored message had two data parts of one id; two kinds of call had one id; a part lost what it was streamed with
 ODD = {"6-resume-data-and-metadata", "6-tool-both-kinds-one-id", "7-random-15"}
@@ -63,6 +66,35 @@ def test_what_was_cut_off_or_hostile_is_replayed_without_an_error(vector: dict[s
         rebuilt = reduce(chunks, ai_sdk=major)
         again = chunks_of(rebuilt, ai_sdk=AiSdk(major), finished=False)
         assert reduce(again, ai_sdk=major) == rebuilt
+
+
+@each(
+    "chunks",
+    [
+        [*made, ask, *later]
+        for made in (
+            [{"type": "tool-output-available", "toolCallId": "c", "output": {"n": 1}, "preliminary": True}],
+            [{"type": "tool-output-available", "toolCallId": "c", "output": None, "providerMetadata": {"p": {}}}],
+            [{"type": "tool-output-error", "toolCallId": "c", "errorText": "no"}],
+        )
+        for ask in [{"type": "tool-approval-request", "toolCallId": "c", "approvalId": "a"}]
+        for later in (
+            [],
+            [{"type": "tool-approval-response", "approvalId": "a", "approved": True}],
+            [{"type": "tool-output-denied", "toolCallId": "c"}],
+            [{"type": "tool-output-available", "toolCallId": "c", "output": 2}],
+        )
+    ],
+)
+def test_a_result_that_is_there_before_an_approval_is_asked_is_replayed_and_followed(chunks: list[dict[str, Any]]) -> None:
+    chunks = [{"type": "start", "messageId": "m"}, {**CALL, "input": {"x": 1}}, *chunks]
+    assert reduce(chunks_of(reduce(chunks))) == reduce(chunks)
+    sent, given = Sent("m"), list[dict[str, Any]]()
+    for end in range(1, len(chunks) + 1):
+        parts = [IndexedPart(place, "mark", part) for place, part in enumerate(reduce(chunks[:end])["parts"])]
+        given += missing_chunks(sent, {}, parts)
+    assert [chunk["type"] for chunk in given] == [chunk["type"] for chunk in chunks]
+    assert reduce(given) == reduce(chunks)
 
 
 def test_a_running_message_has_no_end() -> None:

@@ -56,7 +56,14 @@ def test_what_is_no_object_of_json_is_not_framed(bad: Any) -> None:
         sse.frame(bad)
 
 
-@pytest.mark.parametrize("broken", [b"data: {oops}\n\n", b"<html>\n", b'data: {"type":', b"data: \xff\n\n", b"data: [1]\n\n"])
+NUMBERS = [
+    b'data: {"type":"data-x","data":[%s]}\n\n' % number for number in (b"NaN", b"Infinity", b"-Infinity", b"1e999", b"-1e999")
+]
+
+
+@pytest.mark.parametrize(
+    "broken", [b"data: {oops}\n\n", b"<html>\n", b'data: {"type":', b"data: \xff\n\n", b"data: [1]\n\n", *NUMBERS]
+)
 def test_the_chunks_before_a_refused_frame_are_returned(broken: bytes) -> None:
     parsed = sse.parse([sse.frame(CHUNK) + broken])
     assert next(parsed) == CHUNK

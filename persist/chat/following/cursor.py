@@ -17,7 +17,7 @@ _REFUSED = "it is no cursor of follow()."
 
 def encode_cursor(sent: Sent) -> str:
     """The cursor of this place: base64url text without padding."""
-    flags = sent.started | sent.ended << 1
+    flags = sent.started | sent.ended << 1 | sent.step_ended << 2
     text = orjson.dumps([sent.message_id, flags, sent.settled, sent.step, sent.metadata, sent.entries])
     return base64.urlsafe_b64encode(text).decode("ascii").rstrip("=")
 
@@ -32,11 +32,11 @@ def decode_cursor(cursor: object) -> Sent:
     except (binascii.Error, ValueError):
         raise InvalidValue("cursor", _REFUSED) from None
     match found:
-        case [str(id), 0 | 1 | 3 as flags, settled, step, str(metadata), list(entries)]:
+        case [str(id), 0 | 1 | 2 | 3 | 5 as flags, settled, step, str(metadata), list(entries)]:
             if id and _is_count(settled, 0) and _is_count(step, -1) and all(map(_is_entry, entries)):
                 check_label("cursor", id)
                 told = [None if entry is None else (entry[0], entry[1]) for entry in entries]
-                return Sent(id, bool(flags & 1), bool(flags & 2), settled, step, metadata, told)
+                return Sent(id, bool(flags & 1), bool(flags & 2), settled, step, metadata, bool(flags & 4), told)
     raise InvalidValue("cursor", _REFUSED)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from persist.chat.following.cursor import decode_cursor, encode_cursor
 from persist.chat.following.reading import Look, look_at
 from persist.chat.following.rendering import Chunk, Sent, ending_chunks, missing_chunks
-from persist.chat.schemas import TurnState
+from persist.chat.schemas import STOPPED_AT, TurnState
 from persist.chat.storage.turns import Turn
 from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.unit_of_work import UnitOfWork
@@ -54,15 +54,19 @@ class Following:
             self._sent = Sent(turn.message_id)
         sent = self._sent
         goes_on = turn is not None and turn.message_id == sent.message_id
-        if look.metadata is not None and not sent.ended:
-            final = not (running and goes_on)
-            yield from missing_chunks(sent, look.metadata, look.parts, final=final, ai_sdk=self._ai_sdk)
+        if look.metadata is not None:
+            # a dead recorder's turn is no end: the next one may write the other half of the text's last character
+            final = turn is None or not goes_on or turn.state != TurnState.RUNNING
+            for chunk in missing_chunks(sent, look.metadata, look.parts, final=final, ai_sdk=self._ai_sdk):
+                sent.ended = sent.step_ended = False
+                yield chunk
         if running and goes_on and (look.metadata is not None or not sent.started):
             return
         if look.metadata is None and sent.started:
             last = "abort"
         elif turn is None or not goes_on:
-            last = "finish" if sent.started else "abort"
+            stopped = look.metadata is not None and look.metadata.get(STOPPED_AT) is not None
+            last = "finish" if sent.started and not stopped else "abort"
         else:
             last = "error" if turn.state == TurnState.ERROR else "abort"
         yield from ending_chunks(sent, last)

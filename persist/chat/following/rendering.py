@@ -18,8 +18,8 @@ from persist.settings import AiSdk
 
 Chunk = dict[str, Any]
 Entry = Any
-"""How much of a part was sent: of text its characters, -1 once it is ended; of a tool call [stage, characters or digest]; else a
-digest."""
+"""How much of a part was sent: of text its characters, -1 once it is ended, [0, characters] with its metadata; of a tool call
+[stage, characters or digest]; else a digest."""
 
 OPEN, INPUT, REQUESTED, RESPONDED, RESULT = range(5)
 """How far a tool call was told: its input streams, its input is whole, approval asked, approval answered, result."""
@@ -50,12 +50,15 @@ class Sent:
     message_id: str
     started: bool = False
     ended: bool = False
+    """Whether its latest chunk was an end. A message that goes on afterwards is sent on."""
     settled: int = 0
     """The index before which all parts were sent whole and can change no more: a discarded attempt takes back its own step."""
     step: int = -1
     """The index of the latest step's start; -1 before any."""
     metadata: str = ""
     """The digest of the message's metadata."""
+    step_ended: bool = False
+    """Whether its latest chunk was `finish-step`, before `finish`."""
     entries: list[tuple[str, Entry] | None] = field(default_factory=list)
     """The mark of each part from index `settled` on, and how much of it was sent. None where no part could be read."""
 
@@ -76,7 +79,8 @@ def missing_chunks(
         yield {"type": "message-metadata", "messageMetadata": metadata}
     if _was_reset(sent, parts):
         for part in parts:
-            if sent.settled <= part.place <= sent.step:  # a reset closes the texts of earlier steps, too
+            # a reset closes the texts of earlier steps, too; a result would reach a call of the step that it discards
+            if sent.settled <= part.place <= sent.step and part.part["type"] in TEXT_TYPES:
                 yield from _part_chunks(sent, part, ai_sdk, final=True)
         del sent.entries[max(0, sent.step + 1 - sent.settled) :]
         if ai_sdk >= AiSdk.V7:
@@ -91,9 +95,10 @@ def ending_chunks(sent: Sent, last: str) -> Iterator[Chunk]:
     """The end of the stream: `finish-step` if there were steps and then `finish`, or `abort`, or `error`."""
     if sent.ended:
         return
-    if sent.step >= 0 and last == "finish":
+    if sent.step >= 0 and last == "finish" and not sent.step_ended:
+        sent.step_ended = True
         yield {"type": "finish-step"}
-    sent.ended = True
+    sent.ended, sent.step_ended = True, False
     yield {"type": "error", "errorText": "The turn ended with an error."} if last == "error" else {"type": last}
 
 
@@ -132,18 +137,24 @@ def _text_chunks(told: Entry, index: int, part: Part, ai_sdk: AiSdk, *, final: b
     start, *others = chunks_of_part(part, str(index), ai_sdk)
     ended = part.get("state") != "streaming"
     metadata = {"providerMetadata": part["providerMetadata"]} if "providerMetadata" in part else {}
-    begins = told is None
+    begins, whole = told is None, isinstance(told, list | tuple)
+    if whole:
+        told = told[1]
+
+    def sent(characters: int) -> Entry:
+        return [OPEN, characters] if last and metadata else characters
+
     if begins:
         told = 0
-        yield told, start
+        yield sent(told), start
     if told == _ENDED or type(told) is not int:
         return
     text = part.get("text") or ""
     text = text if ended or final else _without_half(text)
     if len(text) > told:
-        yield len(text), {**start, "type": f"{part['type']}-delta", "delta": text[told:]}
-    elif last and not ended and metadata and not begins:  # an empty piece may have brought it
-        yield told, {**start, "type": f"{part['type']}-delta", "delta": ""}
+        yield sent(len(text)), {**start, "type": f"{part['type']}-delta", "delta": text[told:]}
+    elif last and not ended and metadata and not begins and not whole:  # an empty piece may have brought it
+        yield sent(told), {**start, "type": f"{part['type']}-delta", "delta": ""}
     if ended:
         yield _ENDED, {**others[-1], **metadata}
 
@@ -157,17 +168,21 @@ def _tool_chunks(told: Entry, part: Part, ai_sdk: AiSdk, *, final: bool) -> Iter
     chain = [(_STAGES.get(chunk["type"], RESULT), chunk) for chunk in chunks]
     told_stage, detail = told if isinstance(told, list | tuple) else (_NOTHING, "")
     known = [chunk for stage, chunk in chain if stage <= told_stage]
+    before = [_digest([chunk for stage, chunk in chain[:place] if stage != RESULT]) for place in range(len(chain))]
+    entries = [[stage, _NO_INPUT if stage == OPEN else before[at] + _digest(chunk)] for at, (stage, chunk) in enumerate(chain)]
     streams = bool(chain) and chain[-1][0] == OPEN
-    if told_stage > OPEN and (not known or streams or _digest(known[:-1]) != detail[:_DIGEST]):
+    if told_stage > OPEN and [told_stage, detail] in entries:
+        known = chunks[: entries.index([told_stage, detail]) + 1]
+    elif told_stage > OPEN and (not known or streams or _digest(known[:-1]) != detail[:_DIGEST]):
         told_stage, known = _NOTHING, []
     elif told_stage > OPEN and _digest(known[-1]) != detail[_DIGEST:]:
         known = known[:-1] if len(known) == len(chain) else []
-    elif told_stage == OPEN and not streams and not {"input", "rawInput"} & part.keys():
+    elif told_stage == OPEN and detail != _NO_INPUT and not streams and not {"input", "rawInput"} & part.keys():
         told_stage = _NOTHING  # the input that streamed was refused, and nothing of it is kept
     first = 0 if told_stage == _NOTHING else len(known)
     for place, (stage, chunk) in enumerate(chain):
         if place >= first and not (stage == OPEN == told_stage):
-            yield [stage, _NO_INPUT if stage == OPEN else _digest(chunks[:place]) + _digest(chunk)], chunk
+            yield entries[place], chunk
         if stage == OPEN and told_stage <= OPEN and place == (len(chain) - 1 if streams else 0):
             yield from _input_delta(part, detail if told_stage == OPEN else _NO_INPUT, ai_sdk, whole=final or not streams)
 

@@ -23,7 +23,7 @@ from persist.chat.storage.statements import (
     REWRITE_PART,
     SET_METADATA,
     SET_MODEL,
-    TOUCH_SESSION_AFTER,
+    TOUCH_SESSION,
 )
 from persist.db.changes.batch import Batch
 from persist.db.changes.driver_statements import DriverStatements, StatementRunner
@@ -261,7 +261,7 @@ class Flush:
 
     def _write(self, db: DriverStatements, batch: Batch, merges: "Mapping[str, Merge]") -> None:
         if self.model is not None:
-            batch.run(SET_MODEL, row_id=self.session_id, model=self.model, at=self.at)
+            batch.run(SET_MODEL, row_id=self.session_id, model=self.model, at=self.at, before=self.at)
         if self.prompt is not None:
             batch.run(ADD_PROMPT, digest=self.prompt[0], body=self.prompt[1], created_at=self.at)
         for message in self.messages:
@@ -273,7 +273,7 @@ class Flush:
             batch.run(_TOUCH_MESSAGE, row_id=message_id, at=self.at)
         if self.touch_session and self.model is None:
             lag = timedelta() if self.begin or self.end or self.failed else _LAG
-            batch.run(TOUCH_SESSION_AFTER, row_id=self.session_id, at=self.at, before=self.at - lag)
+            batch.run(TOUCH_SESSION, row_id=self.session_id, at=self.at, before=self.at - lag)
         if self.failed:
             turns.mark_error(batch, self.session_id, self.owner)
         if self.end:

@@ -7,14 +7,15 @@ from typing import Any
 
 from persist.chat.reducer.accumulator import Change, PartState
 from persist.chat.reducer.message_state import merged
-from persist.chat.schemas import StepUsage
+from persist.chat.schemas import STOPPED_AT, StepUsage
+from persist.db.values.clock import epoch_ms
 from persist.db.values.escaping import utf8_size
 
 
 class Current:
     """One assistant message of the stream."""
 
-    __slots__ = ("ended", "id", "marked", "offset", "started", "stored")
+    __slots__ = ("ended", "id", "marked", "offset", "started", "stopped", "stored")
 
     def __init__(self, id: str | None = None, *, stored: bool = False, offset: int = 0) -> None:
         self.id = id
@@ -26,6 +27,8 @@ class Current:
         """Whether the recorder's own metadata is in the stored row."""
         self.ended = False
         """Whether it was finished. A `start` that names it again then reads it anew, since other writers may have changed it."""
+        self.stopped = False
+        """Whether it is stored as stopped, and goes on with the `start` that names it."""
         self.started = False
         """Whether a `start` named it: then even a message without parts is stored at finish."""
 
@@ -43,6 +46,8 @@ def patched(base: Mapping[str, Any], patches: Iterable[Patch], owned: Mapping[st
     metadata = dict(base)
     for patch in patches:
         metadata = merged(metadata, patch.payload, skipped=frozenset()) if patch.first else merged(metadata, patch.payload)
+    if STOPPED_AT in metadata and metadata[STOPPED_AT] is None:
+        del metadata[STOPPED_AT]  # the answer goes on
     return {**metadata, **owned}
 
 
@@ -161,10 +166,21 @@ class UnwrittenChanges:
         for unit in self.units.values():
             yield from unit.dirty
             yield from unit.grown
+        yield from self.earlier_message_parts
+
+    def removed(self) -> Iterator[str]:
+        """The ids of parts whose rows are to be deleted."""
+        for unit in self.units.values():
+            yield from (part.id or "" for part in unit.removed)
 
     def _rewrite(self, part: PartState, entry: Entry) -> None:
         if entry.earlier_message_id is not None:
-            self.earlier_message_parts[part] = (entry.earlier_message_id, entry.at)
+            unit = next((unit for unit in self.units.values() if part in unit.dirty or part in unit.grown), None)
+            if unit is None:
+                self.earlier_message_parts[part] = (entry.earlier_message_id, entry.at)
+                return
+            unit.dirty[part] = entry.at
+            unit.grown.pop(part, None)
             return
         unit = self.unit(entry.current)
         unit.dirty[part] = entry.at
@@ -182,5 +198,7 @@ class UnwrittenChanges:
         self.touched = True
         unit = self.unit(entry.current)
         unit.touch = True
+        if entry.change.boundary == "abort":
+            unit.patches.append(Patch({STOPPED_AT: epoch_ms(entry.at)}, first=False))
         if entry.change.boundary == "finish" and (entry.current.started or unit.patches or unit.usage):
             unit.create = True

@@ -1,22 +1,22 @@
 """What a recorder reads from the database: a message to continue, and the unfinished tool call that a late result belongs to."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Text, cast, or_, select
+from sqlalchemy import Text, cast, select
 
 from persist.chat.models import HIDDEN, IS_UNFINISHED, VISIBLE, messages, parts
 from persist.chat.reducer.parts import Part
 from persist.chat.reducer.tool_parts import approval_id as approval_of
-from persist.chat.schemas import Role, ToolState, UIMessage
+from persist.chat.schemas import UNFINISHED, Role, ToolState, UIMessage
 from persist.chat.storage.files import StoredFile, put_back, referred
 from persist.chat.storage.folding import fold, fold_message
 from persist.chat.storage.stored_json import stored_object, stored_part
 from persist.db.changes.batch import Requirement
 from persist.db.changes.driver_statements import StatementRunner
 from persist.db.expressions.json_text import stored_text
-from persist.db.statements.prepared import Row, Statement, param
+from persist.db.statements.prepared import Row, Statement, among, param
 from persist.db.transactions.runtime import Runtime
 from persist.errors import Conflict, UnreadableRow
 
@@ -30,9 +30,9 @@ _calls = (
     .where(_P.session_id == _id, IS_UNFINISHED, VISIBLE)
     .order_by(_M.created_at.desc(), _M.id.desc(), _P.index.desc())
 )
-_CALL = Statement(_calls.where(_P.tool_call_id == param("call_id")).limit(1))
-_asked = or_(_P.tool_state == ToolState.APPROVAL_REQUESTED, _P.tool_state == ToolState.APPROVAL_RESPONDED)
-_ASKED = Statement(_calls.where(_asked))
+_CALL = Statement(_calls.where(_P.tool_call_id == param("call_id")))
+_ASKED_STATES = (ToolState.APPROVAL_REQUESTED, ToolState.APPROVAL_RESPONDED)
+_ASKED = Statement(_calls.where(among(_P.tool_state, _ASKED_STATES)))
 _hidden = select(_M.id).where(_M.id == _id, HIDDEN)
 NOT_HIDDEN = Requirement(_hidden, absent=True)
 """A message that no rewind hides. What is added to a hidden one would never be shown."""
@@ -103,19 +103,26 @@ def hidden_error(id: str) -> Conflict:
     return Conflict(f"Message {id} was hidden by a rewind; unrewind it, or record another message.", constraint="chat_messages")
 
 
+def waits_for(part: Part, call_id: str | None, approval_id: str | None) -> bool:
+    """Whether this is an unfinished tool call with that call id, or else with that approval, which was asked for."""
+    if call_id is not None:
+        return part.get("toolCallId") == call_id and part.get("state") in UNFINISHED
+    return approval_of(part) == approval_id and part.get("state") in _ASKED_STATES
+
+
 def find_unfinished_call(
-    db: StatementRunner, session_id: str, *, call_id: str | None, approval_id: str | None
+    db: StatementRunner, session_id: str, call_id: str | None, approval_id: str | None, newer: Mapping[str, Part | None]
 ) -> StoredCall | None:
     """The session's latest visible unfinished tool part with that call id, or else with that approval; None if there is none.
 
-    Providers reuse call ids: hence the latest.
+    Providers reuse call ids: hence the latest. `newer`: parts by id as they are to be written, None for those to be removed.
     """
-    if call_id is not None:
-        row = db.row(_CALL, row_id=session_id, call_id=call_id)
-        return None if row is None else _call(db, *row)
-    for part_id, message_id in db.rows(_ASKED, row_id=session_id):
-        call = _call(db, part_id, message_id)
-        if approval_of(call.data) == approval_id:
+    rows = db.rows(_ASKED, row_id=session_id) if call_id is None else db.rows(_CALL, row_id=session_id, call_id=call_id)
+    for part_id, message_id in rows:
+        known = newer.get(part_id)
+        if known is not None and waits_for(known, call_id, approval_id):
+            return StoredCall(part_id, message_id, str(known.get("toolCallId")), known)
+        if part_id not in newer and waits_for((call := _call(db, part_id, message_id)).data, call_id, approval_id):
             return call
     return None
 

@@ -5,11 +5,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from persist.chat.recording.pending import Current, Entry, Patch, UnwrittenChanges
-from persist.chat.recording.resume import find_unfinished_call, load_message
+from persist.chat.recording.resume import find_unfinished_call, load_message, waits_for
 from persist.chat.reducer.accumulator import Accumulator, Change, PartState, UnknownToolCall
 from persist.chat.reducer.chunks import ChunkType
 from persist.chat.reducer.message_state import MessageState
 from persist.chat.reducer.open_parts import open_parts, part_id_for
+from persist.chat.schemas import STOPPED_AT
 from persist.chat.storage.files import refuse_reference
 from persist.db.group_commit.tasks import FunctionTask
 from persist.db.transactions.runtime import Runtime
@@ -94,19 +95,38 @@ class Stream:
         try:
             change = self.accumulator.apply(chunk)
         except UnknownToolCall as unknown:
-            call_id, approval_id = unknown.tool_call_id, unknown.approval_id
-            found = yield FunctionTask(
-                lambda db: find_unfinished_call(db, self._session_id, call_id=call_id, approval_id=approval_id)
-            )
-            if found is None:
+            part = yield from self._earlier_call(unknown.tool_call_id, unknown.approval_id, batch, pending)
+            if part is None:
                 raise
-            part = PartState(found.data)
-            part.id = found.part_id
-            self.accumulator.earlier_message_parts[found.call_id] = part
-            self._message_of_part[part] = found.message_id
+            self.accumulator.earlier_message_parts[part.data["toolCallId"]] = part
             change = self.accumulator.apply(chunk)
         batch.changes.append((self.accumulator, change))
         return change
+
+    def _earlier_call(
+        self, call_id: str | None, approval_id: str | None, batch: AppliedChunks, pending: UnwrittenChanges
+    ) -> Generator[FunctionTask[Any], Any, PartState | None]:
+        """The unfinished call of an earlier message: what is not written yet counts as it will when it is."""
+        unwritten = pending.copy()
+        for entry in batch.entries:
+            unwritten.add(entry)
+        for id, (state, current) in reversed(self._left_messages.items()):
+            new = unwritten.units[current].new if current in unwritten.units else {}
+            for own in reversed(state.parts if new else []):
+                if own in new and waits_for(own.data, call_id, approval_id):
+                    self._message_of_part[own] = id
+                    return own
+        states = {part.id or "": part for part in unwritten.parts()}
+        newer = {id: part.data for id, part in states.items()} | dict.fromkeys(unwritten.removed())
+        found = yield FunctionTask(lambda db: find_unfinished_call(db, self._session_id, call_id, approval_id, newer))
+        if found is None:
+            return None
+        part = states.get(found.part_id)
+        if part is None:
+            part = PartState(found.data)
+            part.id = found.part_id
+        self._message_of_part[part] = found.message_id
+        return part
 
     def _turn_to(self, id: str, batch: AppliedChunks, pending: UnwrittenChanges) -> DatabaseSteps:
         """Continue the message that a `start` names: another one, or a finished one again."""
@@ -135,10 +155,15 @@ class Stream:
         self._leave()
         self.accumulator = resumed
         self.current = Current(id, stored=True, offset=last - len(stored.rows))
+        self.current.stopped = stored.message.get("metadata", {}).get(STOPPED_AT) is not None
 
     def _leave(self) -> None:
         if self.current.id is not None:
-            self._left_messages[self.current.id] = (self.accumulator.state, self.current)
+            self._left(self.current.id, self.accumulator.state)
+
+    def _left(self, id: str, state: MessageState) -> None:
+        self._left_messages.pop(id, None)  # the latest stands last
+        self._left_messages[id] = (state, self.current)
 
     def _entry(self, change: Change, chunk: Mapping[str, Any], batch: AppliedChunks) -> Entry:
         """Check the chunk's values and make the ids it needs. A bad value undoes this chunk only."""
@@ -156,7 +181,7 @@ class Stream:
         adopts = False
         if change.opened:
             if change.closed is not None and self.current.id is not None:
-                self._left_messages[self.current.id] = (change.closed, self.current)
+                self._left(self.current.id, change.closed)
             self.current = Current(self.accumulator.message_id)
         elif self.current.id is None and self.accumulator.message_id:
             self.current.id, adopts = self.accumulator.message_id, True
@@ -173,6 +198,8 @@ class Stream:
         if change.metadata:
             payload = chunk["messageMetadata"]
             patch = Patch(payload, first=self.accumulator.metadata == payload)
+        if change.type == ChunkType.START and self.current.stopped:
+            patch = Patch({**(patch.payload if patch else {}), STOPPED_AT: None}, first=False)
         earlier_message_id = self._message_of_part.get(change.changed) if change.changed is not None else None
         return Entry(change, self.current, now, patch=patch, earlier_message_id=earlier_message_id, adopts=adopts)
 

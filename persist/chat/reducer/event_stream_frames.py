@@ -4,7 +4,7 @@ import json
 import re
 from typing import Any
 
-from persist.db.values.json import decode
+from persist.db.values.json import parse
 from persist.errors import InvalidValue, PayloadTooLarge
 
 Chunk = dict[str, Any]
@@ -20,8 +20,8 @@ _RAW = "Feed the response's bytes or text as they come instead of its lines: spl
 def chunk_of(text: str) -> Chunk:
     """Parse the text as a JSON object. Raises InvalidValue if it is anything else."""
     try:
-        chunk = decode(text)
-    except ValueError:
+        chunk = parse(text)
+    except (ValueError, RecursionError):
         chunk = None
     if not isinstance(chunk, dict):
         raise not_json_error(text.strip())
@@ -46,7 +46,7 @@ def may_continue(text: str) -> bool:
 def _problem(text: str) -> tuple[int, bool] | None:
     """(position of the syntax error, whether the text ends inside a string); None if the text is JSON."""
     try:
-        json.loads(text)
+        parse(text)
     except json.JSONDecodeError as error:
         return error.pos, error.msg.startswith("Unterminated string")
     except (ValueError, RecursionError):

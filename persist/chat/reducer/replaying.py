@@ -7,7 +7,7 @@ from persist.chat.reducer.chunks import DATA_PREFIX, InputEncoding
 from persist.chat.reducer.partial_json import ABSENT
 from persist.chat.reducer.parts import Part, derived_input, is_part, picked
 from persist.chat.reducer.tool_parts import RESULT_STATES, is_dynamic, is_tool, tool_name
-from persist.chat.schemas import ToolState, UIMessage
+from persist.chat.schemas import STOPPED_AT, ToolState, UIMessage
 from persist.errors import InvalidValue
 from persist.settings import AiSdk
 
@@ -40,7 +40,9 @@ def chunks_of(message: UIMessage, *, ai_sdk: AiSdk = AiSdk.V7, finished: bool = 
             in_step = True
         else:
             chunks += chunks_of_part(part, str(number), ai_sdk)
-    if finished:
+    if finished and (message.get("metadata") or {}).get(STOPPED_AT) is not None:
+        chunks.append({"type": "abort"})
+    elif finished:
         chunks += ([{"type": "finish-step"}] if in_step else []) + [{"type": "finish"}]
     return chunks
 
@@ -56,7 +58,11 @@ def chunks_of_part(part: Part, id: str, ai_sdk: AiSdk) -> Iterator[Chunk]:
     elif kind in _AS_THEY_ARE or kind.startswith(DATA_PREFIX) or (ai_sdk >= AiSdk.V7 and kind in _AS_THEY_ARE_IN_7):
         yield dict(part)
     elif is_tool(part) and isinstance(part.get("toolCallId"), str):
-        yield from _input(part, ai_sdk)
+        former = part.get("state") not in RESULT_STATES and ("output" in part or "errorText" in part)
+        yield from _input(part, ai_sdk, former=former)
+        if former:  # of a call that asked for an approval after it had a result, such as a preliminary one
+            state = ToolState.OUTPUT_ERROR if "errorText" in part else ToolState.OUTPUT_AVAILABLE
+            yield from _outcome({**part, "state": state}, ai_sdk)
         yield from _approval(part, ai_sdk)
         yield from _outcome(part, ai_sdk)
 
@@ -73,13 +79,16 @@ def _growing(part: Part, id: str) -> Iterator[Chunk]:
         yield {"type": f"{kind}-end", "id": id, **picked(part, "citations")}
 
 
-def _input(part: Part, ai_sdk: AiSdk) -> Iterator[Chunk]:
-    """The chunks of a call's input: streamed where the part shows text of it or no input at all, else complete."""
+def _input(part: Part, ai_sdk: AiSdk, *, former: bool) -> Iterator[Chunk]:
+    """The chunks of a call's input: streamed where the part shows text of it or no input at all, else complete.
+
+    `former`: a result that the part still has follows.
+    """
     call = _call(part)
-    if "resultProviderMetadata" in part and part.get("state") not in RESULT_STATES:
-        former = {"toolCallId": part["toolCallId"], "providerMetadata": part["resultProviderMetadata"]}
+    if "resultProviderMetadata" in part and part.get("state") not in RESULT_STATES and not former:
+        began = {"toolCallId": part["toolCallId"], "providerMetadata": part["resultProviderMetadata"]}
         yield {"type": "tool-input-start", **call}  # the call began again after a result
-        yield {"type": "tool-output-error", **former, "errorText": ""}
+        yield {"type": "tool-output-error", **began, "errorText": ""}
     if "input" in part and "rawInput" not in part and part.get("state") != ToolState.INPUT_STREAMING:
         yield {"type": "tool-input-available", **call, "input": part["input"]}
         return

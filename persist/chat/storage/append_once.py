@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import bindparam, exists, select, update
+from sqlalchemy import bindparam, exists, select
 
 from persist.blobs.bodies import add_outside
 from persist.chat.models import messages, parts, sessions
@@ -24,8 +24,9 @@ from persist.chat.storage.message_insert import (
     message_value,
     naming_taken,
     new_message,
+    touch_before,
 )
-from persist.chat.storage.statements import LOCK_SESSION
+from persist.chat.storage.statements import LOCK_SESSION, setting_model, touching
 from persist.db.expressions.upsert import taken, unless_there
 from persist.db.statements.prepared import Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
@@ -35,8 +36,8 @@ from persist.errors import NotFound
 _M, _P, _S = messages.c, parts.c, sessions.c
 _id = param("row_id")
 _unknown = ~exists().where(_M.id == bindparam("new", type_=_M.id.type))
-_TOUCH = Statement(update(sessions).where(_S.id == _id, _unknown).values(updated_at=param("at")))
-_SET_MODEL = Statement(update(sessions).where(_S.id == _id, _unknown).values(model_json=param("model"), updated_at=param("at")))
+_TOUCH = Statement(touching(_unknown))
+_SET_MODEL = Statement(setting_model(_unknown))
 _COUNT = Statement(usage.adding_counters().where(_unknown))
 _INSERT_LAST = Statement(unless_there(insert_with(), "id").returning(_M.created_at))
 _INSERT_THEN = Statement(
@@ -66,10 +67,11 @@ def append(work: UnitOfWork, posting: Posting, *, id: str | None, created_at: da
         session = batch.row(LOCK_SESSION, row_id=session_id)
         known, known_parts = batch.row(GET_MESSAGE, row_id=id), batch.rows(STORED_PARTS, row_id=id)
         model = posting.metadata.get("model") if posting.role is Role.USER else None
+        touched = {"row_id": session_id, "new": id, "at": now, "before": touch_before(work, session_id, now)}
         if model is None:
-            batch.run(_TOUCH, row_id=session_id, new=id, at=now)
+            batch.run(_TOUCH, **touched)
         else:
-            batch.run(_SET_MODEL, row_id=session_id, new=id, model=work.json("metadata.model", model), at=now)
+            batch.run(_SET_MODEL, **touched, model=work.json("metadata.model", model))
         if added and not recounts:
             batch.run(_COUNT, row_id=session_id, new=id, **added)
         if created_at is None:

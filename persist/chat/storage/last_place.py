@@ -1,6 +1,7 @@
 """The created_at that sorts a new message last in its session: from the newest message, and as SQL inside an INSERT."""
 
 from datetime import datetime, timedelta
+from typing import Any
 
 from sqlalchemy import bindparam, case, func, literal, select, type_coerce
 
@@ -22,11 +23,20 @@ _newest_message = (
 NEWEST_MESSAGE = Statement(_newest_message)
 _newest = _newest_message.subquery()
 _now = bindparam("at", type_=_M.created_at.type)
-_later = type_coerce(_newest.c.at, Int64()) + literal(1, Int64())
+_new = bindparam("new", type_=_M.id.type)
+
+
+def _later(at: Any) -> Any:
+    return type_coerce(at, Int64()) + literal(1, Int64())
+
+
 # What `place_after` returns, as SQL inside the INSERT: that saves a round trip to a server.
-LAST_CREATED_AT = select(
-    case((_newest.c.at < _now, _now), (_newest.c.id < bindparam("new", type_=_M.id.type), _newest.c.at), else_=_later)
+LAST_CREATED_AT = select(case((_newest.c.at < _now, _now), (_newest.c.id < _new, _newest.c.at), else_=_later(_newest.c.at)))
+_before = messages.alias().c
+AFTER_CREATED_AT = select(case((_before.id < _new, _before.created_at), else_=_later(_before.created_at))).where(
+    _before.id == bindparam("previous", type_=_M.id.type)
 )
+"""As LAST_CREATED_AT, after a message that is known to be the last: no other one is looked at, however many share its instant."""
 
 
 def place_after(row: Row | None, message_id: str, now: datetime) -> datetime:

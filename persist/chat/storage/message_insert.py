@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from sqlalchemy import Insert, Text, bindparam, cast, func, null, select, update
@@ -13,7 +13,7 @@ from persist.chat.models import messages, parts, sessions
 from persist.chat.reducer.tool_parts import tool_columns
 from persist.chat.schemas import ChatMessage, Role
 from persist.chat.storage.files import NAME_BLOB, refuse_reference, taken_out, with_own_files
-from persist.chat.storage.last_place import LAST_CREATED_AT
+from persist.chat.storage.last_place import AFTER_CREATED_AT, LAST_CREATED_AT
 from persist.chat.storage.statements import LOCK_SESSION, SET_MODEL, TOUCH_SESSION
 from persist.chat.storage.stored_json import stored_object
 from persist.chat.storage.usage import (
@@ -67,9 +67,11 @@ def insert_part() -> Insert:
 
 
 INSERT_LAST = Statement(insert_with(lock=True).returning(_M.created_at))
+_INSERT_AFTER = Statement(insert_with(created_at=AFTER_CREATED_AT.scalar_subquery(), lock=True).returning(_M.created_at))
 INSERT_LAST_OF_TURN = Statement(insert_with())
 """As INSERT_LAST, without its lock: the recorder's turn keeps the session, and others wait for a lock of the turn before it."""
 _INSERT_PART = Statement(insert_part())
+_TOUCHED_EVERY = timedelta(milliseconds=100)
 PLACE_LAST = Statement(
     update(messages)
     .where(_M.id == bindparam("new", type_=_M.id.type))
@@ -166,14 +168,24 @@ def new_message(id: str, posting: Posting, metadata: dict[str, Any], created: da
 
 
 def insert_last(
-    work: UnitOfWork, batch: Batch, posting: Posting, id: str, metadata: JsonText, now: datetime
+    work: UnitOfWork,
+    batch: Batch,
+    posting: Posting,
+    id: str,
+    metadata: JsonText,
+    now: datetime,
+    *,
+    previous: str | None = None,
 ) -> tuple[Pending[Row | None], Added]:
     """Add the statements that insert a message, which sorts last in its session: (created_at,), or None without the session.
 
-    What `insert_parts` returns is the second of the pair.
+    What `insert_parts` returns is the second of the pair. `previous`: the session's last message, which the batch inserted.
     """
     values = {"new": id, "session": posting.session_id, "speaker": posting.role, "at": now, "metadata": metadata}
-    inserted = batch.returned(INSERT_LAST, **values)
+    if previous is None:
+        inserted = batch.returned(INSERT_LAST, **values)
+    else:
+        inserted = batch.returned(_INSERT_AFTER, **values, previous=previous)
     return inserted, insert_parts(work, batch, posting, id, now)
 
 
@@ -244,10 +256,24 @@ def part_rows(work: UnitOfWork, posting: Posting, message_id: str, now: datetime
 def touch_session(work: UnitOfWork, batch: Batch, session_id: str, metadata: Mapping[str, Any], now: datetime) -> None:
     """Set the `updated_at` of a session that is locked, and its model if the metadata has one."""
     model = metadata.get("model")
+    touched = {"row_id": session_id, "at": now, "before": touch_before(work, session_id, now)}
     if model is None:
-        batch.run(TOUCH_SESSION, row_id=session_id, at=now)
+        batch.run(TOUCH_SESSION, **touched)
     else:
-        batch.run(SET_MODEL, row_id=session_id, model=work.json("metadata.model", model), at=now)
+        batch.run(SET_MODEL, **touched, model=work.json("metadata.model", model))
+
+
+def touch_before(work: UnitOfWork, session_id: str, now: datetime) -> datetime:
+    """The instant before which a session was touched that is touched now.
+
+    A transaction touches a session ten times a second at most, however many messages it appends: until it ends, Postgres keeps
+    every version of a row and its index entries, and looks at all of them to find the row again.
+    """
+    if work.joined:  # its caller may take back to a savepoint what was touched
+        return now
+    again = session_id in work.touched
+    work.touched.add(session_id)
+    return now - _TOUCHED_EVERY if again else now
 
 
 def found_message(db: StatementRunner, id: str, row: Row | None) -> ChatMessage:

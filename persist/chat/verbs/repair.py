@@ -3,9 +3,9 @@
 import logging
 from datetime import datetime, timedelta
 
-from sqlalchemy import func, select
+from sqlalchemy import case, func, select
 
-from persist.chat.models import IS_UNFINISHED, VISIBLE, messages, parts, sessions
+from persist.chat.models import IS_UNFINISHED, STOPPED, VISIBLE, messages, parts, sessions
 from persist.chat.reducer.parts import Part
 from persist.chat.reducer.tool_parts import is_dynamic, tool_name
 from persist.chat.schemas import ToolState
@@ -23,9 +23,10 @@ from persist.errors import NotFound, UnreadableRow
 log = logging.getLogger("persist")
 
 ABORTED = "aborted by host restart"
+_WAS_STOPPED = "the answer was stopped"
 
 _M, _P = messages.c, parts.c
-_COLUMNS = (_P.session_id, _P.message_id, _P.id, _P.type, _P.tool_state, _M.updated_at)
+_COLUMNS = (_P.session_id, _P.message_id, _P.id, _P.type, _P.tool_state, _M.updated_at, case((STOPPED, 1), else_=0))
 _OF_SESSION = Statement(
     select(*_COLUMNS).join(messages, _M.id == _P.message_id).where(_P.session_id == param("session_id"), IS_UNFINISHED, VISIBLE)
 )
@@ -56,7 +57,7 @@ def repair(work: UnitOfWork, session_id: str | None, *, idle: timedelta, human_i
         alive[session_id] = turn is not None and turn.running(now)
         found = rows.result
     repaired = 0
-    for session, _, part_id, kind, state, _ in found:
+    for session, _, part_id, kind, state, _, was_stopped in found:
         if state == ToolState.APPROVAL_REQUESTED:
             continue
         if session not in alive:
@@ -70,7 +71,7 @@ def repair(work: UnitOfWork, session_id: str | None, *, idle: timedelta, human_i
             continue
         if part is None or tool_name(part) in human_input_tools:
             continue
-        data = aborted(part)
+        data = aborted(part, _WAS_STOPPED if was_stopped else ABORTED)
         work.run(
             REWRITE_PART,
             row_id=part_id,
@@ -92,7 +93,7 @@ def _unfinished(work: UnitOfWork, part_id: str, state: str) -> Part | None:
     return None if row is None or row[1] != state else stored_part(part_id, row[0], work.to_plain_json)
 
 
-def aborted(part: Part) -> Part:
+def aborted(part: Part, why: str = ABORTED) -> Part:
     """The part in state output-error. A static tool whose input was still streaming keeps its `rawInput`.
 
     A call that was denied is in state output-denied: the SDK's validator refuses an error of a call that nobody allowed.
@@ -100,7 +101,7 @@ def aborted(part: Part) -> Part:
     approval = part.get("approval")
     if isinstance(approval, dict) and approval.get("approved") is False:
         return {**part, "state": str(ToolState.OUTPUT_DENIED)}
-    changed = {**part, "state": str(ToolState.OUTPUT_ERROR), "errorText": ABORTED}
+    changed = {**part, "state": str(ToolState.OUTPUT_ERROR), "errorText": why}
     if part.get("state") == ToolState.INPUT_STREAMING and is_dynamic(part):
         changed.pop("rawInput", None)
     changed.pop("preliminary", None)

@@ -161,7 +161,7 @@ class _StoredParts:
         if message_id not in self._read:
             self._read.add(message_id)
             rows = self._work.rows(SOME_PARTS, ids=[message_id])
-            self._rows = [*self._rows, *rows]
+            self._rows += rows
             self._parts |= self._grouped(rows)
             self._indexes = None
         return self._parts.get(message_id, [])
@@ -170,10 +170,11 @@ class _StoredParts:
         """The parts by message. A large file is what the browser was shown: its bytes, or the reference that it posts instead."""
         values = stored_objects([text for *_, text in rows])
         found = by_message(rows, values)
+        places = {id(part): place for parts in found.values() for place, part in enumerate(parts)}
         filed: dict[Files, list[StoredFile]] = {}
         for row, data in zip(rows, values, strict=True):
             if data is not None and data.get("state") == STORED:
-                place = next(place for place, part in enumerate(found[row[0]]) if part is data)
+                place = places[id(data)]
                 files = Files.REFERENCE if (row[0], place) in self._shown else Files.DATA
                 filed.setdefault(files, []).append(StoredFile(row[0], row[1], data))
         for files, stored in filed.items():
@@ -237,8 +238,10 @@ class _Writer:
                 batch.run(SET_METADATA, row_id=id, metadata=metadata, at=now)
                 batch.run(_REMOVE_PARTS, row_id=id)
                 files += insert_parts(work, batch, posting, id, now)
+            previous = None
             for id, posting, metadata in self._added:
-                files += insert_last(work, batch, posting, id, metadata, now)[1]
+                files += insert_last(work, batch, posting, id, metadata, now, previous=previous)[1]
+                previous = id
             if self._added or self._edit:
                 touch_session(work, batch, session_id, {}, now)
         add_outside(files)

@@ -16,6 +16,7 @@ from persist.conversations.storage.progression_folding import OF_BRANCH, OF_SESS
 from persist.conversations.validation import plain
 from persist.db.changes.batch import Batch, Pending
 from persist.db.statements.prepared import Row, Statement, param
+from persist.db.transactions.actors import acting
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import is_unreadable
 from persist.db.values.arguments import check_choice, optional_label
@@ -100,7 +101,7 @@ def set_status(
         summary=None if reason is None else work.body("reason", reason),
         evidence=None if evidence_refs is None else work.json("evidence_refs", plain(evidence_refs)),
     )
-    who, excuse = optional_label("actor", actor), None if override is None else work.body("override", override)
+    who, excuse = acting(work, "actor", actor), None if override is None else work.body("override", override)
     if by is TransitionSource.ADMIN and to not in BY_ADMIN:
         raise InvalidValue("status", f"an admin sets {', '.join(sorted(BY_ADMIN))}, and nothing else.")
     if excuse is not None and (who is None or not excuse.strip()):
@@ -226,7 +227,7 @@ def log_row(
         "reason_summary": because.summary,
         "evidence_refs": because.evidence,
         "source": source,
-        "actor": actor,
+        "actor": acting(work, "actor", actor),
         "created_at": at,
         "metadata": None if override is None else {"override": override},
     }

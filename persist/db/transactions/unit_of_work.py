@@ -63,8 +63,8 @@ class UnitOfWork:
         """Whether the running verb has changed a row."""
         self.doomed = False
         """Whether a verb failed after it wrote, so that the transaction can only be rolled back."""
-        self.ending = False
-        """Whether the events are being stored with which the transaction ends."""
+        self.touched: set[str] = set()  # ids of rows whose instant of change verbs of this transaction have set
+        self.ending = False  # whether the events are being stored with which the transaction ends
         self._options: dict[str, Any] = {"preserve_rowcount": True}  # an INSERT may write no row where one exists
         if joined is not None:
             # without the host's own, whose None would be another kind of map for the statements that Core keeps compiled

@@ -152,6 +152,21 @@ def decode(text: str | bytes) -> Json:
             raise InvalidValue("stored JSON", f"the text is no JSON: {error}.") from None
 
 
+def parse(text: str | bytes) -> Json:
+    """The value of JSON text from outside. ValueError or RecursionError for any other text, such as NaN, Infinity and 1e999."""
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return stdlib.loads(text, parse_constant=_finite, parse_float=_finite)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text} is no number of JSON")
+    return number
+
+
 def check_object(value: Json, path: str, limits: JsonLimits) -> dict[str, Any]:
     """A JSON object in the domain, within `max_depth`; None becomes {}."""
     plain = plain_object(value, path)

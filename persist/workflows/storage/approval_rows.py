@@ -8,8 +8,9 @@ from sqlalchemy import select
 from persist.db.changes.batch import Batch, Pending
 from persist.db.expressions.upsert import insert_missing
 from persist.db.statements.prepared import Row, Statement, param
+from persist.db.transactions.actors import acting
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.db.values.arguments import check_choice, optional_label
+from persist.db.values.arguments import check_choice
 from persist.db.values.clock import as_utc
 from persist.db.values.frozen import construct
 from persist.errors import InvalidValue, NotFound
@@ -63,7 +64,7 @@ def checked_question(
         "gate": work.label("gate", gate),
         "summary": work.body("summary", summary),
         "kind": check_choice("kind", kind, ApprovalKind),
-        "requested_by": optional_label("requested_by", requested_by),
+        "requested_by": acting(work, "requested_by", requested_by),
     }
 
 

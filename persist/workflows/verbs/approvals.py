@@ -10,6 +10,7 @@ from sqlalchemy import select, update
 from persist.db.expressions.upsert import taken
 from persist.db.operations.optional_pages import OptionalPages
 from persist.db.statements.prepared import Statement, param
+from persist.db.transactions.actors import acting
 from persist.db.transactions.repository import F, NothingToDo, Repository, reads, writes, writes_if_needed
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_choice, check_flag, optional_label
@@ -174,7 +175,7 @@ class Approvals(Repository[F]):
 
     @writes
     def respond(self, id: str, *, approved: bool, by: str | None = None, response: str | None = None) -> bool:
-        """Answer a gate of either kind and leave the run alone; False if it was not pending."""
+        """Answer a gate of either kind and leave the run alone; False if it was not pending. `by`: else who acts."""
         work = self._work
         to = ApprovalStatus.APPROVED if check_flag("approved", approved) else ApprovalStatus.REJECTED
         return _answer_gate(work, _RESOLVE, _answer(work, work.label("id", id), to, by=by, response=response))
@@ -320,7 +321,7 @@ def _check_pending(approval: Approval) -> None:
 def _answer(work: UnitOfWork, id: str, to: ApprovalStatus, *, by: str | None, response: str | None) -> dict[str, Any]:
     """The checked values of an answer."""
     new_response = None if response is None else work.body("response", response)
-    return {"by": optional_label("by", by), "new_response": new_response, "row_id": id, "to": to, "at": work.now()}
+    return {"by": acting(work, "by", by), "new_response": new_response, "row_id": id, "to": to, "at": work.now()}
 
 
 def _answer_gate(work: UnitOfWork, statement: Statement, answer: dict[str, Any]) -> bool:

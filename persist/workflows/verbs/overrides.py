@@ -9,8 +9,9 @@ from sqlalchemy import delete, select, update
 from persist.db.expressions.upsert import insert_missing, seen
 from persist.db.operations.optional_pages import OptionalPages
 from persist.db.statements.prepared import Statement, param
+from persist.db.transactions.actors import acting
 from persist.db.transactions.repository import F, Repository, reads, writes
-from persist.db.values.arguments import check_flag, optional_label
+from persist.db.values.arguments import check_flag
 from persist.db.values.frozen import construct
 from persist.db.values.pages import PagedList
 from persist.workflows.models import cron_overrides, workflow_overrides
@@ -68,7 +69,7 @@ class CronOverrides(Repository[F]):
         Raises InvalidValue for a schedule that is no cron expression (persist.workflows.storage.cron).
         """
         work = self._work
-        row_name, changed_by, now = work.label("name", name), optional_label("by", by), work.now()
+        row_name, changed_by, now = work.label("name", name), acting(work, "by", by), work.now()
         given: dict[str, Any] = {}
         if not isinstance(enabled, Omitted):
             given["enabled"] = check_flag("enabled", enabled)
@@ -113,7 +114,7 @@ class WorkflowOverrides(Repository[F]):
         row_name, on, changed_by, now = (
             work.label("name", name),
             check_flag("enabled", enabled),
-            optional_label("by", by),
+            acting(work, "by", by),
             work.now(),
         )
         with work.batch(last=True) as batch:

@@ -105,6 +105,32 @@ def test_a_cursor_goes_on_without_a_gap_and_without_a_repetition(store: Any, oth
     assert list(other.follow(session, other_end(other, session, again.cursor))) == []
 
 
+def test_every_cursor_of_a_dead_recorders_answer_goes_on_with_the_next_one(
+    store: Any, other: Any, raw: Raw, session: str
+) -> None:
+    dead = store.record(session)
+    dead.__enter__()
+    dead.feed_many([*OPEN, delta("one \ud83d")])
+    raw.rows("UPDATE chat_turns SET owner = 'another.host/1/nonce', seen_at = 0")
+    follower, given = other.follow(session, other.chat.messages.cursor(session, "m")), []
+    assert [chunk["type"] for chunk in follower] == ["abort"]
+    cursors = [follower.cursor]
+    with store.record(session) as recorder:
+        recorder.feed_many([START, {"type": "text-start", "id": "t"}, delta("\ude00 two")])
+        follower = other.follow(session, cursors[0])
+        chunks = iter(follower)
+        given.append(next(chunks))
+        cursors.append(follower.cursor)
+        recorder.feed_many([{"type": "text-end", "id": "t"}, {"type": "finish-step"}, {"type": "finish"}])
+    for chunk in chunks:
+        given.append(chunk)
+        cursors.append(follower.cursor)
+    assert words_of(given) == "\U0001f600 two"
+    assert [chunk["type"] for chunk in given] == ["text-delta", "text-end", "finish-step", "finish"]
+    for place, cursor in enumerate(cursors):
+        assert list(other.follow(session, cursor)) == given[place:]
+
+
 def other_end(store: Any, session: str, cursor: str) -> str:
     """The cursor at the end of the message."""
     follower = store.follow(session, cursor)
@@ -180,7 +206,7 @@ def test_the_rest_of_a_message_is_given_after_its_turn_ended(store: Any, session
     assert rest[-1] == {"type": "finish"}
 
 
-@pytest.mark.parametrize(("end", "last"), [("error", "error"), ("abort", "finish"), ("close", "finish"), ("rewind", "abort")])
+@pytest.mark.parametrize(("end", "last"), [("error", "error"), ("abort", "abort"), ("close", "finish"), ("rewind", "abort")])
 def test_a_follower_ends_with_its_turn(store: Any, other: Any, session: str, end: str, last: str) -> None:
     question = say(store, session, "?")
     recorder = store.record(session)

@@ -2,6 +2,7 @@
 
 import json
 import re
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -165,3 +166,27 @@ def test_message_metadata_patches_merge_and_unknown_keys_survive(store: Any, clo
     assert shown(store, session)[0]["metadata"] == {"custom": {"a": 1, "b": 2}}
     with store.begin() as tx, pytest.raises(NotFound):
         tx.chat.messages.update_metadata("msg_nowhere", {})
+
+
+@pytest.mark.parametrize("model", [None, {"provider_id": "p", "n": [1, 1.0]}])
+@pytest.mark.parametrize("named", [False, True])
+def test_a_transaction_writes_its_session_for_few_of_many_messages(
+    store: Any, clock: Any, session: str, named: bool, model: Any
+) -> None:
+    instants = set()
+    with store.begin() as tx:
+        for number in range(30):
+            at = clock.advance(seconds=0.01)
+            fields = {"id": f"m{number}"} if named else {}
+            tx.chat.messages.append(session, role="user", parts=HI, metadata=model and {"model": model}, **fields)
+            found = tx.chat.sessions.get(session)
+            instants.add(found.updated_at)
+            assert timedelta(0) <= at - found.updated_at <= timedelta(milliseconds=100)
+            assert model is None or json.dumps(found.model) == json.dumps(model)
+    assert len(instants) <= 4
+    at = clock.advance(seconds=0.001)
+    with store.begin() as tx:
+        tx.chat.messages.append(session, role="user", parts=HI, metadata=model and {"model": {**model, "n": [1, 1]}})
+    found = session_of(store, session)
+    assert found.updated_at == at
+    assert model is None or json.dumps(found.model["n"]) == "[1, 1]"

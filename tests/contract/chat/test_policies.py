@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from persist.errors import InvalidValue
+from persist.errors import InvalidValue, StreamProtocolError
 from persist.settings import Settings
-from tests.contract.chat.scenes import VECTORS, call, create, output, record, shown, step, text, turn, words
+from tests.contract.chat.scenes import VECTORS, approval, call, create, output, record, shown, step, text, turn, words
 from tests.contract.conftest import Raw
 from tests.contract.faces import in_one_way
 from tests.contract.marks import unmarked
@@ -150,3 +150,55 @@ def test_two_turns_follow_each_other(store: Any, session: str) -> None:
     for word in ("one", "two"):
         record(store, session, turn(*text(word)))
     assert durable(store, session) == ["one", "two"]
+
+
+START_A, START_B = ({"type": "start", "messageId": id} for id in "AB")
+STEP, RESET, FINISH = ({"type": type} for type in ("start-step", "reset-step", "finish"))
+ASKED = [START_A, STEP, call("bash", "c"), approval("a", "c")]
+ANSWERED = {"type": "tool-approval-response", "approvalId": "a", "approved": True}
+FAILED = {"type": "tool-output-error", "toolCallId": "c", "errorText": "no"}
+TYPED = [{"type": "tool-input-start", "toolCallId": "c", "toolName": "bash"}]
+TYPED += [{"type": "tool-input-delta", "toolCallId": "c", "inputTextDelta": "{}"}]
+
+
+@pytest.mark.parametrize(
+    ("before", "chunks"),
+    [
+        ([START_A, STEP, call("bash", "c")], [RESET, output("c", 1)]),
+        (ASKED, [RESET, ANSWERED]),
+        ([START_A, STEP, call("bash", "c"), FINISH, START_B, STEP, call("bash", "c")], [RESET, output("c", 1)]),
+        ([], [START_A, STEP, call("bash", "c"), START_B, STEP, output("c", 1), output("c", 2), FINISH]),
+        ([], [START_A, STEP, *TYPED, START_B, STEP, output("c", 1), FINISH]),
+        ([START_A, STEP, *TYPED], [{**TYPED[1], "inputTextDelta": " "}, START_B, STEP, output("c", 1), FINISH]),
+        ([], [*ASKED, START_B, STEP, ANSWERED, ANSWERED, output("c", 1), FINISH]),
+        ([START_A, STEP, call("bash", "c")], [output("c", 1), START_B, STEP, output("c", 2), FINISH]),
+        (
+            [START_A, STEP, call("bash", "c")],
+            [START_B, STEP, FAILED, {"type": "start", "messageId": "C"}, output("c", 2), FINISH],
+        ),
+        ([START_A, STEP, call("bash", "c")], [START_B, STEP, call("bash", "d"), RESET, output("c", 1), FINISH]),
+    ],
+)
+def test_a_call_of_what_is_not_written_yet_counts_as_if_it_were(
+    store: Any, raw: Raw, before: list[Any], chunks: list[Any]
+) -> None:
+    found = []
+    for number, (policy, together) in enumerate(
+        (("chunk", False), ("chunk", True), ("step", True), ("turn", True), ("turn", False))
+    ):
+        session, refused = create(store), None
+        named = [{**chunk, "messageId": f"{chunk['messageId']}{number}"} if "messageId" in chunk else chunk for chunk in chunks]
+        first = [{**chunk, "messageId": f"{chunk['messageId']}{number}"} if "messageId" in chunk else chunk for chunk in before]
+        with store.record(session, save_on=policy) as recorder:
+            recorder.feed_many(first)
+            try:
+                if together:
+                    recorder.feed_many(named)
+                else:
+                    for chunk in named:
+                        recorder.feed(chunk)
+            except StreamProtocolError as error:
+                refused = error.index
+        found.append((refused, [(message["id"][0], message["parts"]) for message in shown(store, session)]))
+    assert found == [found[0]] * len(found)
+    assert raw.count("chat_part_deltas") == 0

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from persist.errors import NotFound
-from tests.contract.chat.scenes import create, text
+from tests.contract.chat.scenes import create, shown, text
 from tests.contract.faces import every_way
 
 pytestmark = every_way
@@ -76,3 +76,26 @@ def test_another_session_is_not_asked(store: Any, session: str) -> None:
         store.chat.sessions.request_stop(session)
         assert sees_stop(one)
         assert not asked(two)
+
+
+def test_an_answer_that_was_stopped_is_stored_so_until_it_is_continued(store: Any, other: Any, clock: Any, session: str) -> None:
+    with store.record(session) as recorder:
+        recorder.feed_many([{"type": "start", "messageId": "m"}, {"type": "text-start", "id": "t"}])
+        recorder.feed({"type": "tool-input-available", "toolCallId": "c", "toolName": "bash", "input": {}})
+        cursor = other.chat.messages.cursor(session, "m")
+        at = clock.advance(seconds=1)
+        recorder.feed({"type": "abort"})
+    (stopped,) = shown(other, session)
+    assert stopped["metadata"] == {"stopped_at": int(at.timestamp() * 1000)}
+    assert [part["state"] for part in stopped["parts"]] == ["streaming", "input-available"]
+    assert other.chat.messages.replay("m")[-1] == {"type": "abort"}
+    assert list(other.follow(session, cursor))[-1] == {"type": "abort"}
+    assert store.chat.messages.repair_interrupted(session) == 1
+    (repaired,) = shown(other, session)
+    assert repaired["parts"][1]["errorText"] == "the answer was stopped"
+    assert (repaired["parts"][0], repaired["metadata"]) == (stopped["parts"][0], stopped["metadata"])
+    with store.record(session) as recorder:
+        recorder.feed_many([{"type": "start", "messageId": "m", "messageMetadata": {"a": 1}}, *text("more", id="u")])
+        assert shown(other, session)[0]["metadata"] == {"a": 1}
+    assert shown(other, session)[0]["metadata"] == {"a": 1}  # a recorder that is closed, or dies, stops nothing
+    assert other.chat.messages.replay("m")[-1] == {"type": "finish"}

@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from persist import Store
+from tests.contract.chat.posts import user
 from tests.contract.chat.scenes import create, shown
 from tests.contract.conftest import Raw
 from tests.contract.faces import on_one_face
-from tests.query_plans import Asked, plan, rows_read, scans
+from tests.query_plans import Asked, plan, rows_read, scans, steps_of_connections
 
 PAGE = 20
 MANY = 10_000
@@ -98,3 +99,20 @@ def test_a_delivery_is_found_by_its_own_index(asked: list[Asked], store: Any, ra
         assert step.endswith("USING INDEX ix_chat_messages_delivery (session_id=? AND <expr>=?)")
     else:
         assert rows_read(database_url, look) == 1, plan(database_url, look)
+
+
+@pytest.mark.parametrize("backend", ["sqlite"])
+def test_each_of_many_new_questions_costs_the_same(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = steps_of_connections(monkeypatch)
+    cost = {}
+    with Store.open(database_url) as store:
+        for count in (100, 800):
+            session = create(store)
+            questions = [
+                user(f"{session}-{number:04}", "hello") for number in range(count)
+            ]  # they share an instant: ids tell the order
+            before = taken[0]
+            assert store.chat.messages.sync(session, questions).added == [question["id"] for question in questions]
+            cost[count] = taken[0] - before
+            assert shown(store, session) == questions
+    assert cost[800] < 8 * cost[100] * 1.25

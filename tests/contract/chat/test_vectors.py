@@ -22,7 +22,7 @@ from tests.contract.chat.scenes import (
     text,
 )
 
-OWNED = ("model", "agent", "system_prompt_digest")
+OWNED = ("model", "agent", "system_prompt_digest", "stopped_at")
 
 # Where the reducer, which knows one message, and the recorder, which knows the session, differ: a user message is none that an
 # assistant's stream may continue, the result of an earlier message's call finds its part, and a message that the stream comes
@@ -130,7 +130,7 @@ def test_every_cut_is_what_a_second_connection_sees(store: Any, other: Any) -> N
     assert not wrong, "\n".join(f"{name}: {difference}" for name, difference in wrong.items())
 
 
-def test_frames_after_an_abort_are_dropped(store: Any, session: str) -> None:
+def test_frames_after_an_abort_are_dropped(store: Any, clock: Any, session: str) -> None:
     """(c) 1: open text stays as it is, tools are frozen."""
     chunks = [
         {"type": "start", "messageId": "m"},
@@ -153,6 +153,7 @@ def test_frames_after_an_abort_are_dropped(store: Any, session: str) -> None:
                 {"type": "text", "text": "a", "state": "streaming"},
                 {"type": "tool-bash", "toolCallId": "c", "state": "input-streaming"},
             ],
+            "metadata": {"stopped_at": int(clock().timestamp() * 1000)},
         }
     ]
 

@@ -106,3 +106,24 @@ def test_a_host_s_own_transaction_names_the_stores_actor(database_url: str) -> N
             store.join(connection).chat.sessions.create(agent="build", model={}, id="joined")
         assert [event.actor for event in store.events.read("joined")] == [MARIA]
     engine.dispose()
+
+
+def test_who_did_it_is_in_the_rows_that_say_so(store: Any) -> None:
+    with store.begin(actor=MARIA) as tx:
+        run = tx.workflows.runs.create("build", trigger_id="t", current_phase="p")
+        conversation = tx.conversations.sessions.create().id
+        gates = [tx.workflows.approvals.request(run.id, gate="g", summary="?", id=f"gate {number}") for number in range(2)]
+        assert {gate.requested_by for gate in gates} == {MARIA}
+        tx.workflows.approvals.respond("gate 0", approved=True)
+        tx.workflows.approvals.respond("gate 1", approved=True, by="ada")
+        assert [tx.workflows.approvals.get(gate.id).responded_by for gate in gates] == [MARIA, "ada"]
+        assert tx.workflows.workflow_overrides.set("build", enabled=False).updated_by == MARIA
+        assert tx.workflows.cron_overrides.set("nightly", enabled=False).updated_by == MARIA
+        tx.conversations.sessions.set_status(conversation, "completed")
+        tx.conversations.sessions.set_status(conversation, "failed", override="it was wrong")
+        assert {change.actor for change in tx.conversations.sessions.transitions(conversation)} == {MARIA}
+    with store.begin() as tx:
+        tx.workflows.approvals.request(run.id, gate="g", summary="?", id="gate 2")
+        tx.workflows.approvals.respond("gate 2", approved=False)
+        unnamed = tx.workflows.approvals.get("gate 2")
+        assert (unnamed.requested_by, unnamed.responded_by) == (None, None)
