@@ -6,7 +6,6 @@ row of `*`, which the writers' processes move now and then; positions without a 
 running writers, for statements that begin after it.
 """
 
-import logging
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -17,19 +16,17 @@ from persist.db.changes.batch import Batch
 from persist.db.concurrency.deadline_timer import Timer
 from persist.db.expressions.positions import commits_asynchronously, is_snapshot, last_position, settled_position
 from persist.db.statements.prepared import Statement, param
+from persist.db.transactions.outages import Outage
 from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.errors import PersistError
 from persist.events.models import event_heads, event_positions
 from persist.events.schemas import ALL, Event
 
-log = logging.getLogger("persist")
-
 _EVERY = 0.05
 """Seconds between two notices of one process."""
 _MARK_EVERY = 1.0
 """Seconds between two moves of the mark by one process. Readers can do without it; it spares them to look far."""
-_RETRY = 1.0
 
 _H = event_heads.c
 # Statements about the sequence name no table: on a distributed server they would run where the table is, without the sequence.
@@ -66,6 +63,7 @@ class Settler:
         self._sent_at = self._marked_at = 0.0
         self._unmarked = False
         """Whether events are not settled yet, or settled beyond the mark."""
+        self._outage = Outage(runtime.errors, "readers in other processes cannot be notified")
         self.due: float | None = None
 
     def __call__(self) -> None:
@@ -94,10 +92,11 @@ class Settler:
         self._sent_at = time.monotonic()
         try:
             _in_transaction(self._runtime, partial(self._tell, mark=mark))
+            self._outage.is_over()
         except PersistError as error:
-            log.warning("readers in other processes could not be notified: %s", error)
+            self._outage.failed(error)
             self._changed = self._changed or changed
-            self._look_at(self._sent_at + _RETRY)
+            self._look_at(self._sent_at + self._outage.pause())
 
     def _look_at(self, due: float) -> None:
         if self.due is None or due < self.due:

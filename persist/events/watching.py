@@ -1,7 +1,6 @@
 """Following the event log: every event once, in order, from a given number on, with no transaction open between reads."""
 
 import asyncio
-import logging
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -9,17 +8,16 @@ from concurrent.futures import ThreadPoolExecutor
 
 from sqlalchemy import func, select
 
+from persist.db.transactions.outages import Outage
 from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.snapshots import in_snapshot
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_count, check_label
-from persist.errors import InvalidValue, StoreBusy, Unavailable
+from persist.errors import InvalidValue, PersistError
 from persist.events.models import event_log
 from persist.events.repository import Events, read_all
 from persist.events.schemas import ALL, Event
 from persist.events.settling import settled_now
-
-log = logging.getLogger("persist")
 
 _BATCH = 200
 """Events in one read, and so the most held in memory."""
@@ -29,9 +27,6 @@ _MAX_WAIT = 5.0
 
 _SOON, _LATER = 0.005, 0.5
 """Seconds until the next look while events wait for a transaction with a smaller position: first, and at most."""
-
-_OUTAGE = 1.0
-"""Seconds between reads while the database cannot be read."""
 
 
 def last_number(work: UnitOfWork, stream: str) -> int:
@@ -56,7 +51,7 @@ class Watcher:
             raise InvalidValue("timeout", "expected seconds, 0 or more, or None.")
         self._timeout = timeout
         self._deadline: float | None = None
-        self._outage = False
+        self._outage = Outage(runtime.errors, "the log of events cannot be read")
         self._held_back: float | None = None
         """Seconds to wait if there are events that cannot be read yet."""
         self._wakeups = runtime.dialect.event_log.wakeups(runtime.listen_url)
@@ -95,8 +90,8 @@ class Watcher:
     def wait(self) -> None:
         """Wait for a notification of new events, 5 s at most. It can be interrupted at any moment."""
         left = _MAX_WAIT if self._deadline is None else max(0.0, min(_MAX_WAIT, self._deadline - time.monotonic()))
-        if self._outage:
-            self._wakeups.pause(min(left, _OUTAGE))
+        if self._outage.is_on:
+            self._wakeups.pause(min(left, self._outage.pause()))
         elif self._held_back is not None:
             self._wakeups.wait(min(left, self._held_back))
             self._held_back = min(self._held_back * 1.5, _LATER)
@@ -107,12 +102,11 @@ class Watcher:
         """The next events, from a read transaction that ends before this returns. [] during an outage, which is only logged."""
         try:
             events = self._read_all() if self._stream == ALL else in_snapshot(self._runtime, self._read_stream)
-        except (Unavailable, StoreBusy) as error:
-            if not self._outage:
-                log.warning("the log of events cannot be read now: %s", error)
-            self._outage = True
+        except PersistError as error:
+            if not self._outage.met(error):
+                raise
             return []
-        self._outage = False
+        self._outage.is_over()
         return events
 
     def _read_stream(self, work: UnitOfWork) -> list[Event]:

@@ -55,6 +55,10 @@ class StoreBridge:
         if writes or self._store.runtime.one_connection:
             self._store.runtime.refuse_inside_transaction("a call outside of the transaction")
 
+    def is_outage(self, error: BaseException) -> bool:
+        """Whether the database cannot be used for now: what shared a transaction is refused then, and not tried one by one."""
+        return self._store.runtime.errors.is_outage(error)
+
     @property
     def pinned(self) -> PinnedConnection:
         """The connection of the store on which single statements commit by themselves."""

@@ -7,9 +7,10 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from persist.db.concurrency.writer_lock import Cancelled
+from persist.db.transactions.outages import Outage
 from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.errors import InvalidValue, PersistError, StoreBusy, Unavailable
+from persist.errors import InvalidValue, PersistError
 from persist.otel.intake import ObservedCall, observed, record_call
 from persist.store.async_store import AsyncStore
 from persist.store.store import Store
@@ -70,6 +71,7 @@ class SpanProcessor(_SdkSpanProcessor):
         if instance_id is None and not self._runtime.dialect.one_file:
             raise InvalidValue("instance_id", "this database holds those of many; say which.")
         self._instance_id = instance_id
+        self._outage = Outage(self._runtime.errors, "calls that spans told of cannot be stored")
         self._buffer, self._batch, self._interval = buffer, batch, interval
         self._changed = threading.Condition()
         """Guards what follows; notified when there is something to store, and when it is stored."""
@@ -193,18 +195,28 @@ class SpanProcessor(_SdkSpanProcessor):
         """Store the calls together; if one of them is refused, each by itself."""
         try:
             transact_with_retries(self._runtime, self._block, lambda tx: self._record(tx, calls), over=self._is_late)
+            self._outage.is_over()
             self.stored += len(calls)
             self._in_hand -= len(calls)
-        except (StoreBusy, Unavailable, Cancelled) as error:
+        except Cancelled as error:
             self._refused(calls, error)
         except Exception as error:
-            if len(calls) == 1 or self._late:
+            if not self._stopping and self._outage.met(error):
+                self._wait_with(calls)
+            elif len(calls) == 1 or self._late or self._runtime.errors.is_outage(error):
                 self._refused(calls, error)
-                return
-            for call in calls:
-                self._write([call])
+            else:
+                for call in calls:
+                    self._write([call])
         finally:
             self._transaction = None
+
+    def _wait_with(self, calls: list[ObservedCall]) -> None:
+        """Keep the calls until the outage is over, or `shutdown` asks for them: the buffer bounds how many gather meanwhile."""
+        with self._changed:
+            self._waiting.extendleft(reversed(calls))
+            self._in_hand -= len(calls)
+            self._changed.wait_for(lambda: self._stopping, self._outage.pause())
 
     def _block(self) -> TransactionBlock:
         return TransactionBlock(self._runtime, writable=True, cancelled=self._is_late)

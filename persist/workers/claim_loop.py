@@ -10,7 +10,8 @@ from typing import TypeVar
 from persist.db.dialects.event_log import RUNS
 from persist.db.dialects.wakeups import Wakeups
 from persist.db.transactions.notifier import named
-from persist.errors import Closed, LeaseLost, NotFound, NotPermitted, PersistError, StoreBusy, Unavailable
+from persist.db.transactions.outages import Outage
+from persist.errors import Closed, LeaseLost, NotFound, PersistError
 from persist.store.store import Store
 from persist.workers.jobs import Job
 from persist.workers.options import LONGEST_WAIT, WorkerOptions
@@ -21,8 +22,6 @@ log = logging.getLogger("persist")
 
 T = TypeVar("T")
 
-_OUTAGE = 1.0
-"""Seconds between attempts while the database cannot be reached."""
 _RENEWALS = 3
 """How many times a lease is renewed within its length, so that one failed attempt loses nothing."""
 _AT_ONCE = 1000
@@ -38,19 +37,21 @@ class ClaimLoop:
 
     def __init__(self, store: Store, options: WorkerOptions, start: Callable[[Job], None]) -> None:
         self._store, self._options, self._start = store, options, start
-        self._outcomes = Outcomes(store, options.retry)
+        self._outcomes = Outcomes(store, options.retry, self._rest)
         self._names = frozenset(options.handlers)
         self._wakers = self._names | {ANY_WORKFLOW}
         self._jobs: dict[str, Job] = {}
         self._changed = threading.Condition()
         """Guards `_jobs` and `_stopping`; notified when a job ends and when the worker is to stop."""
-        self._stopping = self._hurried = False
+        self._stopping = self._hurried = self._impatient = False
         self._ended = 0
         """How many jobs have ended."""
         self._over = threading.Event()
         runtime = store.runtime
         self._wakeups: Wakeups = runtime.dialect.event_log.wakeups(runtime.listen_url, RUNS)
-        self._outage = False
+        errors = runtime.errors
+        self._outage = Outage(errors, f"the worker {options.name} cannot use the database")
+        self._renewing = Outage(errors, f"the leases of the worker {options.name} cannot be renewed")
         self._due_at = 0.0
         self._told = ""
         """Why what is due could not be done, as it was logged last."""
@@ -130,7 +131,7 @@ class ClaimLoop:
         with self._changed:
             if self._ended != ended:  # what ended in this moment may have queued something
                 return True
-            if not self._jobs and not self._outage:
+            if not self._jobs and not self._outage.is_on:
                 return False
             self._changed.wait(min(self._options.poll, _SOON) if until_idle else self._options.poll)
             return True
@@ -202,20 +203,20 @@ class ClaimLoop:
         """Call the database; during an outage, which is logged once, wait a moment and return None."""
         try:
             result = call()
-        except (StoreBusy, Unavailable, NotPermitted) as error:
-            if isinstance(error, NotPermitted) and not self._outage:
-                raise  # in an outage a server says so while it starts
-            if not self._outage:
-                log.warning("the worker %s cannot reach the database, and tries again: %s", self._options.name, error)
-            self._outage = True
+        except PersistError as error:
+            if not self._outage.met(error):
+                raise
             with self._changed:
-                if not self._stopping:
-                    self._changed.wait(_OUTAGE)
+                self._changed.wait_for(lambda: self._stopping, self._outage.pause())
             return None
-        if self._outage:
-            self._outage = False
+        if self._outage.is_over():
             self._try(self._release_leftovers)
         return result
+
+    def _rest(self, seconds: float) -> bool:
+        """Wait before the end of a handler is stored again. False: the worker has waited for it as long as it may."""
+        with self._changed:
+            return not self._changed.wait_for(lambda: self._impatient, seconds)
 
     # -- jobs and their leases
 
@@ -234,6 +235,8 @@ class ClaimLoop:
         """Wait for the handlers; when the time of grace is over, cancel them and give their runs back."""
         with self._changed:
             self._changed.wait_for(lambda: not self._jobs or self._hurried, self._options.grace)
+            self._impatient = True
+            self._changed.notify_all()
         left = self._held()
         for job in left:
             job.give_back()
@@ -261,6 +264,8 @@ class ClaimLoop:
         except (LeaseLost, NotFound):
             job.lose()
         except PersistError as error:
-            log.warning("the lease of the run %s could not be renewed: %s", job.run.id, error)
+            self._renewing.failed(error)
             if job.is_expired:
                 job.lose()
+        else:
+            self._renewing.is_over()

@@ -5,7 +5,8 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from persist.errors import InvalidValue, LeaseLost, NotFound, PayloadTooLarge, StoreBusy, Unavailable
+from persist.db.transactions.outages import Outage
+from persist.errors import InvalidValue, LeaseLost, NotFound, PayloadTooLarge, PersistError
 from persist.store.store import Store
 from persist.workers.jobs import Job
 from persist.workers.options import RetryPolicy
@@ -14,16 +15,16 @@ from persist.workflows.steps import told
 
 log = logging.getLogger("persist")
 
-_PAUSE = 0.5
-"""Seconds between attempts during an outage."""
-
 
 class Outcomes:
     """Stores how the handlers of one worker end. The methods raise nothing: what cannot be stored is logged."""
 
-    def __init__(self, store: Store, retry: RetryPolicy) -> None:
-        self._runs, self._retry = store.workflows.runs, retry
-        self._sleep = store.runtime.sleep
+    def __init__(self, store: Store, retry: RetryPolicy, rest: Callable[[float], bool]) -> None:
+        """`rest` waits so many seconds, and says whether anybody may wait any longer."""
+        self._runs, self._retry, self._rest = store.workflows.runs, retry, rest
+        self._gave_up = False
+        """Whether the worker ended in an outage: what is left to store is not even tried."""
+        self._outage = Outage(store.runtime.errors, "how handlers ended cannot be stored")
 
     def succeeded(self, job: Job) -> None:
         """The handler returned: a running run succeeds, a paused one waits for its gates."""
@@ -62,18 +63,19 @@ class Outcomes:
         self._store(job, lambda: self._runs.release(job.lease))
 
     def _store(self, job: Job, call: Callable[[], Any]) -> None:
-        """Call the database, again and again during an outage, as long as the lease lasts."""
+        """Call the database, again and again during an outage: whether the lease has lasted is the database's to say."""
         try:
-            while True:
+            while not self._gave_up:
                 try:
                     call()
-                except (StoreBusy, Unavailable) as error:
-                    if job.is_expired:
+                except PersistError as error:
+                    if not self._outage.met(error):
                         raise
-                    log.warning("how the handler of the run %s ended cannot be stored yet: %s", job.run.id, error)
-                    self._sleep(_PAUSE)
+                    self._gave_up = not self._rest(self._outage.pause())
                 else:
+                    self._outage.is_over()
                     return
+            log.warning("the worker ends in an outage: how the handler of the run %s ended is not stored", job.run.id)
         except (LeaseLost, NotFound) as error:
             log.warning("how the handler of the run %s ended is not stored: %s", job.run.id, error)
         except Exception:

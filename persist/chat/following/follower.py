@@ -1,7 +1,6 @@
 """Followers of both faces: iterators of UI message chunks, with a cursor to go on from."""
 
 import asyncio
-import logging
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -14,14 +13,10 @@ from persist.chat.following.reading import Look
 from persist.chat.following.rendering import Chunk
 from persist.chat.following.turn_watch import Waiter, turn_watch
 from persist.db.dialects.wakeups import Wakeups
+from persist.db.transactions.outages import Outage
 from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.snapshots import in_snapshot
-from persist.errors import Closed, StoreBusy, Unavailable
-
-log = logging.getLogger("persist")
-
-_OUTAGE = 1.0
-"""Seconds between looks while the database cannot be read."""
+from persist.errors import Closed, PersistError
 
 
 class _Told:
@@ -57,6 +52,7 @@ class _Follower:
         self._chunks: Iterator[Chunk] = iter(())
         self._waiter: Waiter | None = None
         self._closed = False
+        self._outage = Outage(runtime.errors, "a turn that is followed cannot be read")
         self._reads = Wakeups()
         """Closing the store waits for the read that it allows at a time, and allows none afterwards."""
         runtime.watchers.add(self._reads)
@@ -79,6 +75,7 @@ class _Follower:
             if self._reads.stopped:
                 raise Closed("store")
             found = in_snapshot(self._runtime, self._following.look)
+        self._outage.is_over()
         if (lag := self._told.looked()) is not None:
             self._runtime.counters.followed(lag)
         return found
@@ -131,9 +128,10 @@ class Follower(_Follower):
                 self._take(self._look())
             except Closed:
                 continue
-            except (StoreBusy, Unavailable) as error:
-                log.warning("a turn that is followed cannot be read now: %s", error)
-                self._changed.wait(_OUTAGE)
+            except PersistError as error:
+                if not self._outage.met(error):
+                    raise
+                self._changed.wait(self._outage.pause())
                 self._changed.set()
 
     def close(self) -> None:
@@ -191,9 +189,10 @@ class AsyncFollower(_Follower):
                 self._take(await self._call(self._look))
             except Closed:
                 continue
-            except (StoreBusy, Unavailable) as error:
-                log.warning("a turn that is followed cannot be read now: %s", error)
-                await asyncio.sleep(_OUTAGE)
+            except PersistError as error:
+                if not self._outage.met(error):
+                    raise
+                await asyncio.sleep(self._outage.pause())
                 self._changed.set()
             except asyncio.CancelledError:
                 self._changed.set()  # the next call looks again

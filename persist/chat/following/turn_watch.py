@@ -16,6 +16,7 @@ from persist.chat.following.reading import ended_turns, marks_of, stopped_turns
 from persist.db.dialects.event_log import TURNS
 from persist.db.dialects.wakeups import Wakeups
 from persist.db.transactions.notifier import named
+from persist.db.transactions.outages import Outage
 from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.snapshots import in_snapshot
 from persist.db.transactions.unit_of_work import UnitOfWork
@@ -35,7 +36,6 @@ _ONCE_MORE = 0.03
 """A changed session is looked at again after this time: a second change within the same millisecond leaves no other trace."""
 _SHARE = 4
 """After a look at all sessions the thread rests this many times as long as the look took."""
-_OUTAGE = 1.0
 
 
 class Waiter:
@@ -89,19 +89,17 @@ class TurnWatch:
 
     def _run(self, wakeups: Wakeups) -> None:
         self._marks = {}
-        failed = False
+        outage = Outage(self._runtime.errors, "changes of running turns cannot be read")
         try:
             while self._anybody_waits(wakeups):
                 try:
                     self._look(wakeups)
-                    failed = False
+                    outage.is_over()
                 except Closed:
                     return
                 except PersistError as error:
-                    if not failed:
-                        log.warning("changes of running turns cannot be read now: %s", error)
-                    failed = True
-                    wakeups.pause(_OUTAGE)
+                    outage.failed(error)
+                    wakeups.pause(outage.pause())
         except Exception:
             log.exception("following running turns failed")
         finally:

@@ -32,7 +32,7 @@ from persist.db.observation.tracing import TurnTrace
 from persist.db.transactions.runtime import Runtime
 from persist.db.values.clock import epoch_ms
 from persist.db.values.escaping import utf8_size
-from persist.errors import Conflict, NotFound, PersistError, StoreBusy, StoreFull, StreamProtocolError, Unavailable
+from persist.errors import Conflict, NotFound, PersistError, StreamProtocolError, Unavailable
 from persist.settings import SaveOn
 from persist.usage.spending import budget_keys, refuse
 from persist.usage.writing import window_of
@@ -200,13 +200,11 @@ class Recording:
             plan.end = not (self._errored or plan.pending.failed)
             try:
                 yield from self._write_plan(plan)
-            except (StoreBusy, StoreFull, Unavailable) as error:
-                if isinstance(error, Unavailable) and not plan.has_writes():
-                    self.abandon()  # everything had been written
-                raise  # still open: another close() can write what is pending
-            except (Conflict, NotFound):
+            except PersistError as error:
+                if self._runtime.errors.is_outage(error) and (plan.has_writes() or not isinstance(error, Unavailable)):
+                    raise  # still open: another close() can write what is pending
                 self.abandon()
-                if plan.has_writes():
+                if not isinstance(error, Conflict | NotFound) or plan.has_writes():
                     raise  # else everything was written, and the turn's new owner continues from there
             except BaseException:
                 self.abandon()

@@ -10,7 +10,7 @@ from persist.chat.following.turn_watch import Waiter, turn_watch
 from persist.chat.storage.turns import read_turn
 from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.snapshots import in_snapshot
-from persist.errors import StoreBusy, Unavailable
+from persist.errors import PersistError
 
 
 class StopRequests:
@@ -30,7 +30,9 @@ class StopRequests:
         if self.watch() and not self.requested:
             try:
                 turn = in_snapshot(self._runtime, lambda work: read_turn(work, self._session_id))
-            except (StoreBusy, Unavailable):
+            except PersistError as error:
+                if not self._runtime.errors.is_outage(error):
+                    raise
                 return self.requested  # the watch sees it later
             if turn is not None and turn.owner == self._owner and turn.stop_requested_at is not None:
                 self._notice()

@@ -7,7 +7,17 @@ from sqlalchemy import exc
 
 from persist.db.connections.host_connections import ONLY_INSIDE_RUN_SYNC
 from persist.db.dialects.concealing import conceal_values
-from persist.errors import Closed, EventLogSwitched, InvalidValue, PersistError, StoreBusy, StoreCorrupt, Unavailable
+from persist.errors import (
+    Closed,
+    EventLogSwitched,
+    InvalidValue,
+    PersistError,
+    ReadOnlyTransaction,
+    StoreBusy,
+    StoreCorrupt,
+    StoreFull,
+    Unavailable,
+)
 
 _POOL_TIMEOUT = 30.0
 """Seconds that a QueuePool of SQLAlchemy waits for a connection by default; persist's own engines leave it at that."""
@@ -15,6 +25,15 @@ _POOL_TIMEOUT = 30.0
 
 _CAUSES = {"40001": "serialization", "40P01": "deadlock"}
 """By SQLSTATE; whatever else is retried waited for a lock, or lost its connection."""
+
+READ_ONLY = "25006"
+"""The SQLSTATE of a write in a transaction that reads only: persist began it so, or the server takes no writes."""
+
+_BEING_RESTORED = frozenset(("3D000", "3F000", "42P01"))
+"""SQLSTATEs of a database, schema or table that is not there, as while a backup is restored under who had it open."""
+
+_NO_FILE = ("SQLITE_CANTOPEN", "SQLITE_READONLY")
+"""What SQLite says of the file of a store that was opened for writing, once the disk or the descriptors are gone."""
 
 _DEEP = 5
 """So many causes of an error are looked at."""
@@ -61,6 +80,20 @@ class Errors:
                 return code
             error = error.__cause__
         return None
+
+    def is_outage(self, error: BaseException) -> bool:
+        """Whether who waits can go on later without doing anything: the one rule for workers, followers, watchers and the rest.
+
+        The database is busy, away, full, cannot be read or written by its machine, takes no writes, or is being restored.
+        """
+        if isinstance(error, StoreBusy | StoreFull | Unavailable):
+            return True
+        code = self.code_of(error) or ""
+        return code in _BEING_RESTORED or (code.startswith(_NO_FILE) and not isinstance(error, ReadOnlyTransaction))
+
+    def refuses_writes(self, error: BaseException) -> bool:
+        """Whether a server refused a write because the transaction reads only."""
+        return self.code_of(error) == READ_ONLY
 
     def classify(self, error: BaseException) -> PersistError | None:
         """Translate an error of the driver or of SQLAlchemy into a PersistError; None for any other error."""

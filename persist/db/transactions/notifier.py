@@ -4,7 +4,6 @@ Notifications are sent at most every 20 ms, on a connection of the pool: a NOTIF
 whole server while it commits.
 """
 
-import logging
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -14,19 +13,17 @@ from sqlalchemy import Text, literal, select
 
 from persist.db.concurrency.deadline_timer import Timer
 from persist.db.dialects.event_log import MAX_PAYLOAD, Notify
+from persist.db.transactions.outages import Outage
 from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.snapshots import in_snapshot
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.json import encode
 from persist.errors import PersistError
 
-log = logging.getLogger("persist")
-
 Tell = Callable[[str], None]
 """Tells the readers of a topic the name of what changed."""
 
 _EVERY = 0.02
-_RETRY = 1.0
 
 
 class Notifier:
@@ -36,6 +33,7 @@ class Notifier:
         self._runtime, self._timer, self._notify = runtime, timer, notify
         self._changed: set[str] = set()
         self._sent_at = 0.0
+        self._outage = Outage(runtime.errors, "readers in other processes cannot be notified")
         self.due: float | None = None
 
     def __call__(self, name: str) -> None:
@@ -52,15 +50,16 @@ class Notifier:
         self.flush()
 
     def flush(self) -> None:
-        """Send now. A failure is logged, and tried again a second later."""
+        """Send now. After a failure, which is logged once, it is tried again within a second."""
         changed, self._changed = self._changed, set()
         try:
             if changed:
                 in_snapshot(self._runtime, partial(self._send, _payloads(changed)))
+                self._outage.is_over()
         except PersistError as error:
-            log.warning("readers in other processes could not be notified: %s", error)
+            self._outage.failed(error)
             self._changed |= changed
-            self.due = time.monotonic() + _RETRY
+            self.due = time.monotonic() + self._outage.pause()
             self._timer.watch(self)
 
     def _send(self, texts: list[str], work: UnitOfWork) -> None:

@@ -114,6 +114,8 @@ class Verb:
         if work.journal is not None:
             work.journal.rollback_to(self._mark)
         ours = work.runtime.translate(error)
+        if (work.joined or not work.writable) and work.runtime.errors.refuses_writes(error):
+            ours = ReadOnlyTransaction(self.name)  # as it was begun, by persist or by the host
         from_database = ours is not error and getattr(error, "orig", None) is not ours
         # a column type may refuse a value before it reaches the database; that needs no rollback
         if (work.wrote or from_database) and not work.joined:

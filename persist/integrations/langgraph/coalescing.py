@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
-from persist.errors import StoreBusy, Unavailable
 from persist.integrations.store_bridge import StoreBridge, on_asyncio
 from persist.store.transaction import Transaction
 
@@ -113,7 +112,7 @@ class _Line:
         try:
             results = await self._bridge.run_async(lambda tx: [call.function(tx) for call in calls], writes=self._writes)
         except Exception as error:
-            if len(calls) > 1 and not isinstance(error, StoreBusy | Unavailable):
+            if len(calls) > 1 and not self._bridge.is_outage(error):
                 for call in calls:
                     await self._run([call])
                 return

@@ -1,12 +1,13 @@
 """`persist.workflows.Worker`: leases that are renewed, lost, left over, and claimed again."""
 
 import threading
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from persist.errors import LeaseLost, Unavailable
+from persist.errors import LeaseLost, StoreBusy, StoreFull, Unavailable
 from persist.workers import claim_loop
 from persist.workflows.schemas import RunStatus, WorkflowRun
 from persist.workflows.verbs.runs import Runs
@@ -139,7 +140,6 @@ def test_the_first_run_that_is_claimed_after_an_outage_is_kept(
             raise Unavailable("the database is away")
         return claim_runs(runs, *args, **options)
 
-    monkeypatch.setattr(claim_loop, "_OUTAGE", 0.001)
     monkeypatch.setattr(Runs, "claim", first_away)
     Working(store, portal, {"build": lambda run: None}, poll=timedelta(hours=1)).run_until_idle()
     run = stored(store, id)
@@ -151,3 +151,59 @@ def test_a_lease_of_a_run_that_it_does_not_hold(store: Any, portal: Portal) -> N
     for run in ("run_nowhere", queue(store)):
         with pytest.raises(LeaseLost):
             work.worker.lease(run)
+
+
+OUTAGES = (Unavailable("away"), StoreFull("/the/disk"), StoreBusy(5.0), Unavailable("The server takes no writes now"))
+
+
+def failing(verb: Any, ways: Iterator[Exception], over: threading.Event) -> Any:
+    """The verb, which meets each of these errors first, and sets the event before the call that goes through."""
+
+    def call(*args: Any, **options: Any) -> Any:
+        for error in ways:
+            raise error
+        over.set()
+        return verb(*args, **options)
+
+    return call
+
+
+def test_a_worker_outlives_every_kind_of_outage_and_says_so_once(
+    store: Any, portal: Portal, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    id, over, called = queue(store), threading.Event(), []
+    monkeypatch.setattr(Runs, "claim", failing(Runs.claim, iter(OUTAGES), over))
+    Working(store, portal, {"build": lambda run: called.append(run.id)}).run_until_idle()
+    assert (called, statuses(store, id)) == ([id], ["succeeded"])
+    told = [record.getMessage() for record in caplog.records if "cannot use the database" in record.getMessage()]
+    assert len(told) == 1
+
+
+def test_a_result_that_could_not_be_stored_is_stored_after_the_outage(
+    store: Any, portal: Portal, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    id, over, called = queue(store), threading.Event(), []
+    monkeypatch.setattr(Runs, "complete", failing(Runs.complete, iter(OUTAGES), over))
+    Working(store, portal, {"build": lambda run: called.append(run.id)}).run_until_idle()
+    run = stored(store, id)
+    assert (called, run.status, run.lease_token) == ([id], RunStatus.SUCCEEDED, 1)
+    assert len([record for record in caplog.records if "how handlers ended cannot be stored" in record.getMessage()]) == 1
+
+
+def test_a_worker_that_is_stopped_in_an_outage_ends_and_its_run_is_claimed_again(
+    store: Any, portal: Portal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    id, met = queue(store), threading.Event()
+
+    def away(*args: Any, **options: Any) -> Any:
+        met.set()
+        raise StoreFull("/the/disk")
+
+    with monkeypatch.context() as outage:
+        for verb in ("complete", "release"):
+            outage.setattr(Runs, verb, away)
+        with Working(store, portal, {"build": lambda run: None}, name="w1", grace=timedelta(0)).at_work():
+            seen(met)
+    assert statuses(store, id) == ["running"]
+    Working(store, portal, {"build": lambda run: None}, name="w1").run_until_idle()  # of the same name: it need not wait
+    assert statuses(store, id) == ["succeeded"]

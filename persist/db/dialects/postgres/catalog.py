@@ -9,7 +9,7 @@ from sqlalchemy.schema import CreateSchema
 
 from persist.db.dialects.operations import Ask, Catalog, Catalogs, Definition
 from persist.db.schema.base import SCHEMA_TOKEN
-from persist.errors import NotPermitted, ReadOnlyTransaction
+from persist.errors import NotPermitted
 
 if TYPE_CHECKING:
     from persist.db.dialects.interface import Dialect
@@ -51,7 +51,7 @@ def compare(dialect: "Dialect", ask: Ask, metadata: MetaData) -> Catalogs:
             dialect.transactions.begin(connection, write=True)
             return _definitions(connection, str(dialect.schema), metadata)
         except Exception as error:
-            if not isinstance(dialect.errors.classify(error), NotPermitted | ReadOnlyTransaction):
+            if not isinstance(dialect.errors.classify(error), NotPermitted) and not dialect.errors.refuses_writes(error):
                 raise
         finally:
             connection.rollback()

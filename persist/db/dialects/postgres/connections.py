@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
-from sqlalchemy import Connection, Engine, event
+from sqlalchemy import Connection, Engine, event, exc
 
 from persist.db.connections.connection_cache import ConnectionCache
 from persist.db.dialects.connections import Connections
@@ -21,6 +21,8 @@ else:
 
 _SNAPSHOT = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
 _IDLE_SECONDS = 1.0  # a connection idle for longer goes through the pool, which pings it
+_WAS_LENT = "persist_was_lent"
+"""Where the `info` of a pool's record says that its connection was lent before; the pool clears it when it makes another."""
 _LAST_ANSWER = 0.5
 """Seconds that the answer to a COMMIT may take to arrive when its connection is returned to the pool."""
 
@@ -37,12 +39,15 @@ class PostgresConnections(Connections):
         self.deferred_commits = DeferredCommits(psycopg)
         self.clock = self._server_clock = ServerClock()
         self._names: WeakKeyDictionary[Any, pipelining.PreparedNames] = WeakKeyDictionary()
+        self._trusted: WeakSet[Any] = WeakSet()
+        """The driver connections on which no write was refused, nor on others, since they were made."""
         if owned:
             self.idle = {write: ConnectionCache(2, _IDLE_SECONDS, self._give_back) for write in (True, False)}
             event.listen(
                 engine, "connect", lambda driver, _: refuse_other_servers(driver), insert=True
             )  # SQLAlchemy fails on them
             event.listen(engine, "connect", self._look)
+            event.listen(engine, "checkout", self._replace_distrusted)
 
     def _make_engine(self, *, write: bool) -> Engine:
         snapshot = _SNAPSHOT if self.owned and not write else {}
@@ -60,6 +65,21 @@ class PostgresConnections(Connections):
         pooled = self._pooled or int(found.get_value(0, 1)) != driver.info.backend_pid
         self._names[driver] = pipelining.PreparedNames(enabled=not pooled, one_server=found.get_value(0, 2) != b"t")
         driver.prepare_threshold = None  # psycopg would deallocate all prepared statements, also ours, after a ROLLBACK
+
+    def distrust(self) -> None:
+        """Use no session any more that exists by now: one that began while the server took no writes may refuse them for ever.
+
+        Others may have been made to a server that is a standby now. A ping shows none of that.
+        """
+        self._trusted.clear()
+
+    def _replace_distrusted(self, driver: Any, record: Any, _: Any) -> None:
+        """Let the pool replace a connection that is not trusted. One that it has just made is trusted."""
+        if driver not in self._trusted:
+            if record.info.get(_WAS_LENT):
+                raise exc.DisconnectionError
+            self._trusted.add(driver)
+        record.info[_WAS_LENT] = True
 
     def names(self, driver: Any) -> "pipelining.PreparedNames":
         """The prepared statements of a psycopg connection; a caller's has none of persist's."""
@@ -84,6 +104,7 @@ class PostgresConnections(Connections):
             self._server_clock.ask(driver.pgconn)
         if self.owned:
             return connection
+        self._trusted.add(driver)
         # override the isolation level of the host's engine: AUTOCOMMIT would mean no transaction
         return connection.execution_options(**({"isolation_level": "READ COMMITTED"} if write else _SNAPSHOT))
 
@@ -116,9 +137,17 @@ class PostgresConnections(Connections):
                 driver.pgconn.consume_input()
         except self._psycopg.Error:
             return False
-        return self.usable(driver)
+        return driver in self._trusted and self.usable(driver)
+
+    def release(self, connection: Connection, *, write: bool) -> None:
+        is_open = not (connection.closed or connection.invalidated)
+        if not self.owned and is_open and connection.connection.driver_connection not in self._trusted:
+            self.discard(connection)
+        else:
+            super().release(connection, write=write)
 
     def prepare_pinned(self, driver: Any) -> Callable[[], None]:
+        self._trusted.add(driver)
         before = driver.autocommit
 
         def restore() -> None:

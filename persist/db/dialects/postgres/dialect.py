@@ -72,6 +72,7 @@ def _dialect(
     psycopg: Any, connections: PostgresConnections, event_log: PostgresEventLog, schema: str, *, read_only: bool = False
 ) -> Dialect:
     engine = connections.engine
+    translate = translation(psycopg, engine.url.database or "the database", connections.distrust)
     return Dialect(
         name="postgresql",
         sqlalchemy_dialect=type(engine.dialect),
@@ -86,7 +87,7 @@ def _dialect(
         to_plain_json=from_jsonb,
         connections=connections,
         transactions=PostgresTransactions(psycopg, connections, event_log),
-        errors=Errors("postgresql", translation(psycopg, engine.url.database or "the database"), retryable, tells_rollback),
+        errors=Errors("postgresql", translate, retryable, tells_rollback),
         event_log=event_log,
         tables=PostgresTables(engine.url, schema),
     )

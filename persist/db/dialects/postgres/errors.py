@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from persist.db.dialects.concealing import public_text
+from persist.db.dialects.errors import READ_ONLY
 from persist.db.dialects.postgres.event_guards import SQLSTATE
 from persist.db.expressions.locking import LOCK_TIMEOUT_SECONDS
 from persist.errors import (
@@ -15,7 +16,6 @@ from persist.errors import (
     NotFound,
     NotPermitted,
     PersistError,
-    ReadOnlyTransaction,
     StoreBusy,
     StoreCorrupt,
     StoreError,
@@ -27,20 +27,29 @@ from persist.errors import (
 _ENDS_CONNECTION = frozenset(("25P03", "25P04"))
 """SQLSTATEs of a connection that the server ends: its transaction was idle, or open, for too long."""
 
-_ROLLED_BACK = _ENDS_CONNECTION | {"57014"}
-"""SQLSTATEs that a transaction has no more once it is committed; the last one is that of a cancelled statement."""
+_ROLLED_BACK = _ENDS_CONNECTION | {"57014", READ_ONLY}
+"""SQLSTATEs that a transaction has no more once it is committed; 57014 is that of a cancelled statement."""
 
 _OF_A_NODE = re.compile(r'violates (?:unique|foreign key|check|not-null|exclusion) constraint "(?P<name>[^"]*?)(?:_\d+)?"$')
 """What a node of Citus says in the middle of a COPY. The coordinator passes it on, with the name of the node's own constraint,
 as an internal error, XX000. In another language than English it stays one."""
 
 
-def translation(psycopg: Any, database: str) -> Callable[[BaseException], PersistError | None]:
-    """The function that translates the drivers' errors for the database of that name."""
+def translation(
+    psycopg: Any, database: str, distrust_sessions: Callable[[], None]
+) -> Callable[[BaseException], PersistError | None]:
+    """The function that translates the drivers' errors for the database of that name.
+
+    `distrust_sessions`: called when a write was refused because its session reads only.
+    """
 
     def translate(error: BaseException) -> PersistError | None:
         found = driver_error_of(psycopg, error)
-        return None if found is None else translate_error(found, database)
+        if found is None:
+            return None
+        if found.state == READ_ONLY:
+            distrust_sessions()
+        return translate_error(found, database)
 
     return translate
 
@@ -102,8 +111,8 @@ def translate_error(error: DriverError, database: str) -> PersistError:
         return StoreBusy(LOCK_TIMEOUT_SECONDS if state == "55P03" else 0.0, text)
     if state == "53100":
         return StoreFull(database)
-    if state == "25006":
-        return ReadOnlyTransaction("the statement")
+    if state == READ_ONLY:  # where persist itself began a snapshot, ReadOnlyTransaction replaces it
+        return Unavailable(f"The server takes no writes now: {text}")
     if state in ("XX001", "XX002"):
         return StoreCorrupt(database, text)
     if state.startswith("42501") or state.startswith("28"):
@@ -117,6 +126,6 @@ def translate_error(error: DriverError, database: str) -> PersistError:
         return InvalidValue("value", text + ".")
     if state.startswith("22") or error.bad_data:
         return InvalidValue("value", text + ".")
-    if state.startswith(("08", "57", "53")) or state in _ENDS_CONNECTION or (not state and error.lost):
+    if state.startswith(("08", "53", "57", "58000", "58030")) or state in _ENDS_CONNECTION or (not state and error.lost):
         return Unavailable(text)
     return StoreError(text + ".")

@@ -83,10 +83,14 @@ class SharedPool:
 
     def take_pinned(self) -> Pinned | None:
         """Take the connection that a recorder used last; None if there is none. Others that were not used are let go."""
-        try:
-            _, pinned = self._pinned.pop()
-        except IndexError:
-            return None
+        while True:
+            try:
+                _, pinned = self._pinned.pop()
+            except IndexError:
+                return None
+            if self.connections.alive(pinned.pooled.driver_connection):
+                break
+            pinned.pooled.invalidate()
         while self._pinned and time.monotonic() - self._pinned[0][0] > _FRESH:
             try:
                 _, stale = self._pinned.popleft()
