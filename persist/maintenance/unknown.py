@@ -1,6 +1,6 @@
 """Columns of persist's tables, and tables `x_…`, that persist does not know: what they hold, and how a copy carries them along.
 
-A host or the program that made a file has added them. Only values are carried: no constraint, no default and no index of theirs.
+A host or the program that made a file has added them. Only values are carried, without constraints, defaults and indexes.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -10,7 +10,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from sqlalchemy import Column, Table
+from sqlalchemy import Column, Table, UniqueConstraint
 
 from persist import InvalidValue, Store
 from persist.db.schema.base import VERSION_TABLE
@@ -31,7 +31,7 @@ Ids = Mapping[str, Any]
 def _found_by(column: Column[Any]) -> bool:
     """Whether nothing can take the place of a missing value: rows are found or told apart by it, or it is a word of a list."""
     unique = [index.columns for index in column.table.indexes if index.unique]
-    unique += [one.columns for one in column.table.constraints if type(one).__name__ == "UniqueConstraint"]
+    unique += [one.columns for one in column.table.constraints if isinstance(one, UniqueConstraint)]
     if isinstance(column.type, EnumText) and column.server_default is None:
         return True
     return column.primary_key or bool(column.foreign_keys) or any(column.name in columns for columns in unique)

@@ -1,6 +1,7 @@
 """Columns and tables that persist does not know: copies carry them, exports refuse, the doctor and adoption count them."""
 
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -93,7 +94,8 @@ def test_what_a_target_cannot_take_is_refused_by_name_and_left_on_request(
         raw.execute("ALTER TABLE chat_sessions ADD COLUMN mixed")
         raw.execute("UPDATE chat_sessions SET mixed = CASE agent WHEN 'build' THEN 1 ELSE 'two' END")
     with Store.open(_url(source)) as file, Store.open(postgres_url) as server:
-        for way in (lambda: copy(file, server), lambda: copy_resumably(file, postgres_url)):
+        ways: list[Callable[[], object]] = [lambda: copy(file, server), lambda: copy_resumably(file, postgres_url)]
+        for way in ways:
             with pytest.raises(InvalidValue, match=r"chat_sessions\.mixed' \(2 values\).*--leave-unknown"):
                 way()
         report = copy(file, server, leave_unknown=True)

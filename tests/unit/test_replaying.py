@@ -71,8 +71,8 @@ def test_what_was_cut_off_or_hostile_is_replayed_without_an_error(vector: dict[s
 @each(
     "chunks",
     [
-        [*made, ask, *later]
-        for made in (
+        [*first, ask, *later]
+        for first in (
             [{"type": "tool-output-available", "toolCallId": "c", "output": {"n": 1}, "preliminary": True}],
             [{"type": "tool-output-available", "toolCallId": "c", "output": None, "providerMetadata": {"p": {}}}],
             [{"type": "tool-output-error", "toolCallId": "c", "errorText": "no"}],

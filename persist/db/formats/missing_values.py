@@ -28,7 +28,7 @@ _NOTHING: tuple[tuple[tuple[type, ...], Any], ...] = (
     ((LargeBinary,), b""),
     ((object,), ""),
 )
-_DDL = SQLiteDDLCompiler(SQLiteDialect(), CreateColumn(Column("any", Integer())))
+_DDL = SQLiteDDLCompiler(SQLiteDialect(), CreateColumn(Column("any", Integer())))  # type: ignore[arg-type]  # a part of a statement compiles, too
 _EMPTY: dict[type | None, str] = {dict: "{}", list: "[]", None: "null"}
 
 

@@ -113,7 +113,7 @@ def test_what_an_earlier_process_held_may_end_before_it_is_released(
     over, other = queue(store), queue(store)
     for _ in range(2):
         assert claim(store, "w1") is not None
-    held_by = Runs.held_by
+    held_by: Any = Runs.held_by
 
     def then_it_ends(runs: Runs, worker: str) -> Any:
         leases = held_by(runs, worker)

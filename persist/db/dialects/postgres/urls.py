@@ -24,9 +24,7 @@ _ADVICE = {
         ("autocommit", "conninfo", "context", "cursor_factory", "row_factory"),
         "it belongs to calls of psycopg.connect, and persist makes these itself",
     ),
-    **dict.fromkeys(
-        ("connection_limit", "pool_size", "pool_timeout"), "persist's pools are as wide as they need to be"
-    ),
+    **dict.fromkeys(("connection_limit", "pool_size", "pool_timeout"), "persist's pools are as wide as they need to be"),
 }
 """What to do instead of the options that other programs have, and that URLs are copied with."""
 
