@@ -163,11 +163,6 @@ class Cells:
         self._report(refused, left_out=leaves_out)
         return Shortened(found, len(refused)) if leaves_out else found
 
-    def unknown(self) -> UnreadableRow:
-        """The error for a writing statement: it is not run again, so the row and the column stay unknown."""
-        column = next((origin for one in self._columns if (origin := _origin(one)) is not None), None)
-        return UnreadableRow("the result" if column is None else column.table.name, None, "a column", "the value cannot be read")
-
     def _row(self, row: Sequence[Any], values: Mapping[str, Any]) -> tuple[_Row, list[UnreadableRow]]:
         cells, errors = [], []
         for place, value in enumerate(row):

@@ -24,3 +24,20 @@ class Rereader(Protocol):
 
     def lenient(self, driver: Any) -> AbstractContextManager[None]:
         """A context in which the driver connection returns a stand-in (NotText, NotLoaded) for such a value."""
+
+
+def written_rows(cursor: Any, driver: Any, reader: Rereader) -> list[Any]:
+    """The rows of a `… RETURNING` that was executed on SQLite and must not be executed again.
+
+    The driver fetches them one by one. A cursor that refuses a row has not passed it, and gives it to a lenient driver.
+    """
+    rows: list[Any] = []
+    try:
+        for row in cursor:
+            rows.append(row)  # what a list comprehension has found is lost with its error
+    except Exception as error:
+        if not reader.refused(error):
+            raise
+        with reader.lenient(driver):
+            rows += cursor.fetchall()
+    return rows
