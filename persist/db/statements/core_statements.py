@@ -8,7 +8,7 @@ from sqlalchemy import Connection, CursorResult, Select
 
 from persist.db.statements.prepared import Row, columns_of, decoder_of
 from persist.db.unreadable.cells import Cells, kind_of
-from persist.db.unreadable.rereading import By, Rereader, written_rows
+from persist.db.unreadable.rereading import By, Rereader, rows_on
 
 Kinds = list[tuple[int, frozenset[type]]]
 _kinds: WeakKeyDictionary[Any, Kinds] = WeakKeyDictionary()
@@ -27,7 +27,7 @@ def fetched(
     result = execute(statement, values)
     if not (reader.typed or isinstance(statement, Select)):
         driver = connection.connection.driver_connection
-        raw = written_rows(result.cursor, driver, reader)
+        raw = rows_on(result.cursor, driver, reader)
         result.close()
         return _decoded(connection, reader, statement, raw, values, by)
     kinds = [] if reader.typed else _kinds_of(result, statement)

@@ -17,7 +17,7 @@ from sqlalchemy.types import NullType, TypeEngine
 from persist.db.schema.base import SCHEMA_TOKEN
 from persist.db.schema.column_types import ascii_unchanged
 from persist.db.unreadable.cells import Cells, Decoder, OnUnreadable, kind_of
-from persist.db.unreadable.rereading import RAISING, By, Rereader, written_rows
+from persist.db.unreadable.rereading import RAISING, By, Rereader, rows_on
 
 Row = tuple[Any, ...]
 
@@ -153,7 +153,7 @@ class CompiledStatement:
         """Every row of a cursor that has executed the statement with these values, decoded."""
         rows = None
         try:
-            rows = written_rows(cursor, driver, self._reader) if self._goes_on else cursor.fetchall()
+            rows = rows_on(cursor, driver, self._reader) if self._goes_on else cursor.fetchall()
             return self._decoded(rows)
         except Exception as error:
             return self._reread(driver, values, rows, error, by, cursor)
@@ -175,10 +175,11 @@ class CompiledStatement:
     def chunks(self, cursor: Any, values: Mapping[str, Any], rows: int, by: By = RAISING) -> Iterator[list[Row]]:
         """Execute on a cursor that fetches on demand; lists of at most `rows` rows, decoded."""
         cursor.execute(self.sql, self.args(values))
+        reader = self._reader
         while True:
             fetched = None
             try:
-                fetched = cursor.fetchmany(rows)
+                fetched = cursor.fetchmany(rows) if reader.typed else rows_on(cursor, cursor.connection, reader, rows)
                 decoded = self._decoded(fetched)
             except Exception as error:
                 if fetched is None and by[0] is not OnUnreadable.RAISE:
@@ -200,7 +201,7 @@ class CompiledStatement:
         """Decode the rows cell by cell, after an error of the driver or of a decoder.
 
         `rows` is None if the driver failed to fetch them. A cursor of a pipeline then fetches them from the same answer
-        (`reloaded`). Without one the query is executed again; `written_rows` fetches what a writing statement wrote. The other
+        (`reloaded`). Without one the query is executed again; `rows_on` fetches what a writing statement wrote. The other
         cursors are closed: the traceback of an error that somebody keeps would keep one open, and on SQLite the connection its
         snapshot of the file.
         """

@@ -119,6 +119,13 @@ def is_unreadable(value: object) -> bool:
     return type(value) is Unreadable
 
 
+def need(*values: object) -> None:
+    """Raise `UnreadableRow` if one of the values stands for a cell that could not be read, which SQL has used all the same."""
+    for value in values:
+        if is_unreadable(value):
+            bool(value)
+
+
 class Cells:
     """Decodes the rows of one statement cell by cell, after decoding all rows at once has failed."""
 
