@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from persist.chat.models import messages, parts, sessions
+from persist.chat.models import parts
 from persist.chat.reducer.parts import TEXT_TYPES
-from persist.db.schema.shapes import Shapes, json_object, objects
+from persist.db.schema.shapes import Shapes
 
 
 def _part(value: Any) -> str | None:
@@ -20,9 +20,4 @@ def _part(value: Any) -> str | None:
     return None if fits else f"a part whose {grows} is no text"
 
 
-SHAPES: Shapes = {
-    sessions.c.permissions_json: objects,
-    sessions.c.metadata_json: json_object,
-    messages.c.metadata_json: json_object,
-    parts.c.data_json: _part,
-}
+SHAPES: Shapes = {parts.c.data_json: _part}

@@ -25,7 +25,6 @@ from persist.programs.shapes import SHAPES as OF_PROGRAMS
 from persist.quoting import shown
 from persist.schema.metadata import HEAD, metadata
 from persist.transcripts.shapes import SHAPES as OF_TRANSCRIPTS
-from persist.workflows.shapes import SHAPES as OF_WORKFLOWS
 
 SHAPES: Shapes = {
     **OF_APP_SESSIONS,
@@ -35,7 +34,6 @@ SHAPES: Shapes = {
     **OF_HISTORIES,
     **OF_PROGRAMS,
     **OF_TRANSCRIPTS,
-    **OF_WORKFLOWS,
 }
 """By column, the conditions that a value must meet besides those of the column type."""
 
@@ -94,7 +92,11 @@ def columns_of(raw: RawRows, table: Table) -> list[Column[Any]]:
     """Return the columns of a table in this database whose values may be unreadable."""
     there = set(raw.names(table))
     wanted = [column for column in table.columns if column.name in there]
-    return [column for column in wanted if raw.may_spoil(column) or column in SHAPES]
+    return [column for column in wanted if raw.may_spoil(column) or column in SHAPES or _has_shape(column)]
+
+
+def _has_shape(column: Column[Any]) -> bool:
+    return isinstance(column.type, Json) and column.type.shape is not None
 
 
 def key_text(table: Table, values: Sequence[Any]) -> str:

@@ -26,7 +26,7 @@ from persist.db.values.json import Json
 from persist.errors import InvalidValue, ReadOnlyTransaction
 from persist.lazy_imports import lazy_modules
 from persist.schema.opening import prepare
-from persist.store.closing import fold_progressions
+from persist.store.closing import close_when_dropped, fold_progressions, say_dropped
 from persist.store.event_log import StoreEventLog
 from persist.store.file_owner import FileOwner
 from persist.store.forks import forget, remember
@@ -68,14 +68,14 @@ class Store(FileOwner, Domains[Sync]):
         self.runtime = runtime
         self.timer = timer or Timer()
         self._event_log = StoreEventLog(runtime, self.timer)
-        self.pinned = PinnedConnection(runtime)
+        self.pinned = runtime.pinned = PinnedConnection(runtime)
         self._recorders: WeakGroup[recorders.Recorder] = WeakGroup()
         self._notifiers = Notifiers(runtime, self.timer)
         self.path: Path | None = runtime.dialect.path
-        wake_workers = self._notifiers.of(RUNS)
-        if wake_workers is not None:
+        if (wake_workers := self._notifiers.of(RUNS)) is not None:
             runtime.observers.add(RUNS, wake_workers)
-        remember(runtime, self.pinned)
+        remember(runtime)
+        self._unless_closed = close_when_dropped(runtime)
 
     # -- opening and closing
 
@@ -175,9 +175,9 @@ class Store(FileOwner, Domains[Sync]):
         return cls.on_dialect(dialect_of(engine, settings, schema=schema), settings, clock, migrate=False, owns_engine=False)
 
     def close(self) -> None:
-        """Flush recorders without finishing them, stop timers, close the store's connections. A second call does nothing.
+        """Flush recorders without finishing them, stop timers, close the store's connections; the second call does nothing.
 
-        Raises StoreInUse while a transaction is open.
+        Raises StoreInUse while a transaction is open. A store that is dropped without it is freed with a ResourceWarning.
         """
         runtime = self.runtime
         if runtime.closed:
@@ -198,7 +198,12 @@ class Store(FileOwner, Domains[Sync]):
         self.pinned.close()
         if runtime.owns_engine:
             runtime.connections.dispose()
+        self._unless_closed.detach()
         forget(runtime)
+
+    def __del__(self) -> None:
+        if "_unless_closed" in vars(self) and say_dropped(self, self.runtime) and not self._recorders.members():
+            self.timer.leave()  # the connections are closed as well, once no transaction has them
 
     def __enter__(self) -> "Store":
         return self

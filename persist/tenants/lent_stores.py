@@ -57,6 +57,9 @@ class TenantStore(Store):
         for superfluous in self._give_back(self._use):
             superfluous.close()
 
+    def __del__(self) -> None:
+        """Say nothing: a use that was dropped has ended, and the store is kept for the next one."""
+
 
 def _work_of(runtime: Runtime, use: Use) -> TransactionPerVerb:
     """What runs each verb of one use in a transaction: it keeps the use alive, and refuses once that has ended."""

@@ -71,7 +71,7 @@ class WorkflowRunRow(Base):
     parent_run_id: Mapped[str | None] = mapped_column(Label())
     join_until: Mapped[JoinUntil | None] = mapped_column(EnumText(JoinUntil))
     concurrency_key: Mapped[str | None] = mapped_column(Label())
-    phase_history: Mapped[Any] = mapped_column(Json(list, required=True), server_default="[]")
+    phase_history: Mapped[Any] = mapped_column(Json(list, dict, required=True), server_default="[]")
     context: Mapped[Any | None] = mapped_column(Json(dict))
     scratch: Mapped[Any | None] = mapped_column(Json(dict))
     node_statuses: Mapped[Any | None] = mapped_column(Json(dict))

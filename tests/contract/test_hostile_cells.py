@@ -3,6 +3,7 @@
 import logging
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -10,11 +11,13 @@ import pytest
 from sqlalchemy import SingletonThreadPool, StaticPool, create_engine, text
 
 import persist
-from persist import InvalidValue, Store
+from persist import InvalidValue, Store, UnreadableRow
 from persist.conversations import end_stale, stale_sessions
 from persist.maintenance import doctor, maintain, prune
+from tests.cases import each
 from tests.contract.chat.scenes import create
 from tests.contract.conftest import Raw
+from tests.statemachines.valid_arguments import REMARK
 
 LONG = "k" * 700
 UNBINDABLE = [pytest.param("x\0y", id="a NUL"), pytest.param(LONG, id="700 bytes")]
@@ -137,6 +140,72 @@ def test_a_message_that_is_nested_too_deep_to_read_hides_nothing(store: Any, dat
         tx.chat.sessions.get(session)
     with store.begin() as tx:
         tx.chat.sessions.fork(session, flat)
+
+
+@each(
+    "change_of",
+    [
+        *(
+            f"progression_id = {value} WHERE id = '{id}'"
+            for value in ("CAST(x'fffe' AS TEXT)", "x'ff'")
+            for id in ("main", "fork")
+        ),
+        *(f"forked_at_ord = {value} WHERE id = 'fork'" for value in ("'soon'", "x'ff'", "1.5")),
+        "parent_branch_id = CAST(x'fffe' AS TEXT) WHERE id = 'fork'",
+    ],
+)
+def test_a_branch_that_says_what_cannot_be_read_is_no_shorter_one(tmp_path: Path, change_of: str) -> None:
+    url = f"sqlite:///{tmp_path / str(abs(hash(change_of)))}.db"
+    with Store.open(url) as store:
+        with store.begin() as tx:
+            tx.conversations.sessions.create(id="talk")
+            tx.conversations.branches.create("talk", id="main")
+            tx.conversations.messages.record("main", {**REMARK, "id": "said"})
+            tx.conversations.branches.fork("main", new_id="fork")
+            tx.conversations.messages.record("fork", {**REMARK, "id": "answered"})
+        assert [message.id for message in store.conversations.branches.history("fork")] == ["said", "answered"]
+        change(url, f"UPDATE branches SET {change_of}")
+        with pytest.raises(UnreadableRow) as caught:
+            store.conversations.branches.history("fork")
+        assert (caught.value.table, caught.value.column) == ("branches", change_of.split()[0])
+        if change_of.endswith("'fork'") and not change_of.startswith("parent"):
+            with pytest.raises(UnreadableRow):
+                store.conversations.branches.fork("fork")
+            with pytest.raises(UnreadableRow):
+                store.conversations.vectors.search([1.0, 0.5], branch_id="fork")
+
+
+@pytest.mark.parametrize("joined", [False, True])
+@pytest.mark.parametrize("value", ["CAST(x'fffe' AS TEXT)", "x'ff'"])
+def test_a_message_that_cannot_be_named_hides_no_other_from_a_search(sqlite_url: str, value: str, joined: bool) -> None:
+    with Store.open(sqlite_url) as store:
+        for id in ("m0", "m1", "m2"):
+            store.conversations.messages.put({**REMARK, "id": id})
+        change(sqlite_url, f"UPDATE messages SET id = {value} WHERE id = 'm1'")
+        assert [message.id for message, _ in store.conversations.vectors.search([1.0, 0.5])] == ["m0", "m2"]
+    if joined:
+        engine = create_engine(sqlite_url)
+        with Store.from_engine(engine) as store, engine.begin() as connection:
+            found = store.join(connection).conversations.vectors.search([1.0, 0.5])
+            assert [message.id for message, _ in found] == ["m0", "m2"]
+        engine.dispose()
+
+
+def test_what_readers_refuse_doctor_finds(store: Any, database_url: str) -> None:
+    """JSON of another shape than its column's: a task, a chat, a branch."""
+    with store.begin() as tx:
+        tx.telemetry.tasks.poll([{"id": "t", "source_id": "s", "kind": "k", "title": "t"}], workspace_id="w")
+        tx.chat.sessions.create(agent="a", model={}, id="chat")
+        tx.conversations.sessions.create(id="talk")
+    spoilt = {("tasks", "links"), ("tasks", "labels"), ("chat_sessions", "model_json"), ("sessions", "node_metadata")}
+    with closing(Raw(database_url)) as raw:
+        for table, column in spoilt:
+            raw.rows(f"UPDATE {table} SET {column} = '7'")
+    with Store.open(database_url) as opened:
+        found = [(finding.code, finding.subject.split()[0], finding.message.split()[0]) for finding in doctor(opened)]
+        assert {*found} == {("unreadable", *cell) for cell in spoilt}
+        doctor(opened, fix=True)
+        assert doctor(opened) == []
 
 
 def test_whose_file_it_is_must_be_readable(sqlite_url: str) -> None:

@@ -1,7 +1,11 @@
 """Opening a store: for reading only, in memory, over the caller's own engine."""
 
+import gc
 import logging
+import warnings
+import weakref
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +13,9 @@ import pytest
 from sqlalchemy import Engine, create_engine, event, text
 
 from persist import Store
+from persist.chat.following.turn_watch import turn_watch
 from persist.errors import InvalidValue, NotFound, ReadOnlyTransaction, SchemaOutdated, TransactionOpen, UnsupportedEngine
+from persist.testing import FrozenClock
 from tests.contract.chat.scenes import MODEL, create, record, say, shown, turn, words
 from tests.contract.chat.scenes import text as spoken
 from tests.contract.faces import every_way
@@ -208,3 +214,39 @@ def test_an_engine_over_an_empty_database_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SchemaOutdated):
         Store.from_engine(engine)
     engine.dispose()
+
+
+def _dropped(url: str, clock: FrozenClock) -> "list[weakref.ref[Any]]":
+    """What a store that has written and recorded was made of, its pools among it, when nobody has the store any more."""
+    store = Store.open(url, clock=clock)
+    session = store.chat.sessions.create(agent="build", model={}).id
+    store.workflows.runs.claim("w", lease=timedelta(minutes=5))
+    with store.record(session) as recorder:
+        recorder.feed({"type": "start", "messageId": f"of {session}"})
+        recorder.feed({"type": "finish"})
+    turn_watch(store.runtime)
+    pools = [engine.pool for engine in store.runtime.connections.engines]
+    return [*map(weakref.ref, (store.runtime, store.runtime.connections, *pools))]
+
+
+def test_a_store_that_is_dropped_is_freed_with_its_connections(database_url: str, clock: FrozenClock) -> None:
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        dropped = [_dropped(database_url, clock) for _ in range(3)]
+        gc.collect()
+        gc.collect()  # what the first one closed keeps itself no longer
+    assert [seen() for of_store in dropped for seen in of_store] == [None] * len(dropped) * len(dropped[0])
+    ours = [str(one.message) for one in said if one.category is ResourceWarning and "was not closed" in str(one.message)]
+    assert len(ours) == 3
+    assert all(message.startswith("Store(") for message in ours)
+
+
+def test_a_transaction_outlives_the_store_that_was_dropped(database_url: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        with Store.open(database_url).begin() as tx:
+            gc.collect()
+            tx.chat.sessions.create(agent="build", model={}, id="kept")
+        gc.collect()
+    with Store.open(database_url) as store:
+        assert store.chat.sessions.get("kept").agent == "build"

@@ -6,9 +6,16 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from sqlalchemy import create_engine, update
 
 from persist import Store
+from persist.db.schema.column_types import FreeText, Json, Label
+from persist.db.statements.prepared import Statement
 from persist.errors import InvalidValue, UnreadableRow
+from persist.workflows.models import runs as workflow_runs
+from tests.async_portal import Portal
+from tests.contract.conftest import Raw
+from tests.contract.workers.working import Working
 
 ABOUT = {"trigger_id": "issue/1", "current_phase": "plan"}
 
@@ -69,6 +76,81 @@ def test_a_claim_in_a_transaction_of_its_own_passes_it_by_and_leaves_it_as_it_wa
     assert [lease.run_id for lease in claimed] == ["good", "late"]
     assert raw.rows(kept) == before
     assert [runs.workflows.runs.complete(lease).status for lease in claimed] == ["succeeded", "succeeded"]
+
+
+# ---------------------------------------------------------------- text that is no UTF-8, which the driver of SQLite refuses
+
+NOT_UTF8 = "CAST(x'fffe' AS TEXT)"
+TEXTS = [
+    column.name
+    for column in workflow_runs.columns
+    if isinstance(column.type, Label | FreeText | Json) and column.name not in ("status", "lease_owner", "unique_trigger_id")
+]
+"""The columns of text that a waiting run has; `id` first."""
+
+
+@pytest.fixture
+def undecodable(sqlite_url: str) -> str:
+    """A waiting run for each column of text in which just that cannot be decoded, and behind them two good ones."""
+    with Store.open(sqlite_url) as store, store.begin() as tx:
+        for id in [*TEXTS, "good", "late"]:
+            tx.workflows.runs.create(
+                "triage", trigger_id="issue/1", current_phase="plan", status="queued", context={"a": 1}, id=id
+            )
+    with closing(Raw(sqlite_url)) as raw:
+        raw.rows("PRAGMA ignore_check_constraints = ON")
+        for column in TEXTS:
+            raw.rows(f"UPDATE workflow_runs SET {column} = {NOT_UTF8} WHERE id = ?", column)
+    return sqlite_url
+
+
+@pytest.mark.parametrize("limits", [False, True])
+@pytest.mark.parametrize("logged", [False, True])
+def test_claims_pass_by_text_that_is_no_utf8(undecodable: str, limits: bool, logged: bool) -> None:
+    with Store.open(undecodable) as store:
+        if logged:  # a stream has a name
+            with closing(Raw(undecodable)) as raw:
+                raw.rows("DELETE FROM workflow_runs WHERE id < 'a' OR id > 'z'")
+            with pytest.raises(UnreadableRow):
+                store.switch_events(True)
+        assert store.logs_events == logged
+        if limits:
+            store.workflows.limits.set("workflow:triage", concurrency=100)
+        first = store.workflows.runs.claim("w", lease=timedelta(minutes=5), workflow_name="triage")
+        assert first is not None
+        rest = store.workflows.runs.claim("w", lease=timedelta(minutes=5), limit=100)
+        assert [first.run_id, *(lease.run_id for lease in rest)] == ["good", "late"]
+    with closing(Raw(undecodable)) as raw:
+        waiting = "SELECT count(*) FROM workflow_runs WHERE status = 'queued' AND lease_token = 0"
+        assert raw.rows(waiting) == [(len(TEXTS) - logged,)]
+
+
+def test_claims_in_a_hosts_transaction_pass_by_text_that_is_no_utf8(undecodable: str) -> None:
+    engine = create_engine(undecodable)
+    with Store.from_engine(engine) as store, engine.begin() as connection:
+        leases = store.join(connection).workflows.runs.claim("w", lease=timedelta(minutes=5), limit=100)
+        assert [lease.run_id for lease in leases] == ["good", "late"]
+    engine.dispose()
+
+
+def test_no_text_ends_the_workers_of_a_workflow(undecodable: str, portal: Portal) -> None:
+    with Store.open(undecodable) as store:
+        Working(store, portal, {"triage": lambda run: None}).run_until_idle()
+        done = store.workflows.runs.list(status="succeeded").items
+        assert sorted(run.id for run in done) == ["good", "late"]
+
+
+def test_the_error_of_what_a_write_returns_names_table_key_and_column(undecodable: str) -> None:
+    with Store.open(undecodable) as store, store.begin() as tx:
+        for name in TEXTS[1:]:
+            statement = update(workflow_runs).where(workflow_runs.c.id == name).values(priority=1)
+            with pytest.raises(UnreadableRow) as caught:
+                tx._work.returned_rows(Statement(statement.returning(workflow_runs.c[name], workflow_runs.c.id)))
+            error = caught.value
+            assert (error.table, error.key, error.column) == ("workflow_runs", (name,), name)
+
+
+# ---------------------------------------------------------------- what becomes of a run that somebody has
 
 
 def test_a_worker_that_has_claimed_a_run_ends_it_whatever_became_of_its_context(runs: Any, raw: Any) -> None:

@@ -81,6 +81,14 @@ def cells(table: Table, *, lite: bool) -> Iterator[Cell]:
             yield Cell(table, column.name, number % 2, value)
 
 
+def refused_cells(table: Table, rows: int) -> Iterator[Cell]:
+    """Every column of text in each other row of a file, with what the driver refuses: a sweep may write just this row."""
+    known = set(cells(table, lite=True))
+    for column in table.columns:
+        if NOT_UTF8 in lite_values(column):
+            yield from {Cell(table, column.name, place, NOT_UTF8) for place in range(rows)} - known
+
+
 def spoil(tx: Any, cell: Cell) -> bool:
     """Put it there; False where there is no such row, or the database refuses."""
     work, driver = work_of(tx), _driver(tx)

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, TypeVar
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakSet
 
 from persist.chat.following.reading import ended_turns, marks_of, stopped_turns
 from persist.db.dialects.event_log import TURNS
@@ -54,7 +54,7 @@ class TurnWatch:
     """Wakes waiters. Its thread runs while anybody waits."""
 
     def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
+        self.runtime = runtime
         self._lock = threading.Lock()
         self._waiters: WeakSet[Waiter] = WeakSet()
         self._thread: threading.Thread | None = None
@@ -65,12 +65,12 @@ class TurnWatch:
 
     def add(self, waiter: Waiter) -> None:
         """Wake this waiter at every change from now on."""
-        self._runtime.check_usable()
+        self.runtime.check_usable()
         with self._lock:
             self._waiters.add(waiter)
             if self._thread is None:
-                self._wakeups = self._runtime.dialect.event_log.wakeups(self._runtime.listen_url, TURNS)
-                self._runtime.watchers.add(self._wakeups)
+                self._wakeups = self.runtime.dialect.event_log.wakeups(self.runtime.listen_url, TURNS)
+                self.runtime.watchers.add(self._wakeups)
                 self._thread = threading.Thread(target=self._run, args=(self._wakeups,), name="persist-turns", daemon=True)
                 self._thread.start()
         self.hurry()
@@ -120,7 +120,7 @@ class TurnWatch:
         self._wake(self._again)
 
     def _anybody_waits(self, wakeups: Wakeups) -> bool:
-        if wakeups.stopped or self._runtime.closed:
+        if wakeups.stopped or self.runtime.closed:
             return False
         with self._lock:
             if not self._waiters:
@@ -168,27 +168,26 @@ class TurnWatch:
         with wakeups.reading:
             if wakeups.stopped:
                 raise Closed("store")
-            return in_snapshot(self._runtime, read)
+            return in_snapshot(self.runtime, read)
 
     def _end(self, wakeups: Wakeups) -> None:
-        self._runtime.watchers.discard(wakeups)
+        self.runtime.watchers.discard(wakeups)
         wakeups.close()
         with self._lock:
             if self._wakeups is wakeups:
                 self._thread = self._wakeups = None
-            left = list(self._waiters) if self._runtime.closed or wakeups.stopped else []
+            left = list(self._waiters) if self.runtime.closed or wakeups.stopped else []
         for waiter in left:
             waiter.wake()
 
 
-_watches: "WeakKeyDictionary[Runtime, TurnWatch]" = WeakKeyDictionary()
 _watches_lock = threading.Lock()
 
 
 def turn_watch(runtime: Runtime) -> TurnWatch:
     """The one watch of a store."""
     with _watches_lock:
-        found = _watches.get(runtime)
-        if found is None:
-            found = _watches[runtime] = TurnWatch(runtime)
+        found: TurnWatch | None = runtime.turn_watch
+        if found is None or found.runtime is not runtime:  # the copy of a runtime has a watch of its own
+            found = runtime.turn_watch = TurnWatch(runtime)
         return found

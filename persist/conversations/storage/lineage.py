@@ -6,9 +6,9 @@ inherits the first `forked_at_ord` items of its parent's history, and none that 
 
 from operator import itemgetter
 
-from sqlalchemy import bindparam, case, func, literal, select
+from sqlalchemy import bindparam, case, cast, exists, func, literal, select
 
-from persist.conversations.models import branches, members, messages
+from persist.conversations.models import branches, members, messages, progressions
 from persist.conversations.schemas import ConvMessage
 from persist.conversations.storage.branch_rows import ask_branch, hold_with
 from persist.conversations.storage.message_rows import COLUMNS, WITH_TYPE, message_values
@@ -16,6 +16,7 @@ from persist.db.changes.batch import Batch, Pending
 from persist.db.schema.column_types import Int64
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.unreadable.cells import OnUnreadable
 from persist.db.values.counts import UNBOUNDED
 from persist.errors import Conflict, NotFound
 
@@ -58,7 +59,7 @@ ITEMS = LINE.join(
 )
 """The items at the positions from `first` to before `end`."""
 
-_line, _next = LINE.alias("walked"), branches.alias("next_parent")
+_line, _next, _pools = LINE.alias("walked"), branches.alias("next_parent"), progressions.alias("pools")
 _ENDS = (
     select(_line.c.id)
     .select_from(_line.outerjoin(_next, _next.c.id == _line.c.parent_branch_id))
@@ -67,9 +68,24 @@ _ENDS = (
 )
 """Whether the line ends at a branch that inherits nothing or whose parent is gone; a circle of pointers does not end."""
 
+_known = exists().where(_pools.c.id == _line.c.progression_id)
+_BROKEN = (
+    select(_line.c.id)
+    .select_from(_line.outerjoin(_next, _next.c.id == _line.c.parent_branch_id))
+    .where(~_known | (cast(_line.c.inherited, Int64()) != _line.c.inherited) | ((_line.c.inherited != 0) & _next.c.id.is_(None)))
+    .exists()
+)
+"""Whether a branch of the line names a progression or a parent that is not there, or begins at what is no number."""
+
+_IS_WHOLE = _ENDS & ~_BROKEN
+
 _IDS = Statement(select(_position, _P.message_id).select_from(ITEMS))
-_MESSAGES = Statement(select(_position, _ENDS, *COLUMNS).select_from(ITEMS.join(WITH_TYPE, messages.c.id == _P.message_id)))
+_MESSAGES = Statement(select(_position, _IS_WHOLE, *COLUMNS).select_from(ITEMS.join(WITH_TYPE, messages.c.id == _P.message_id)))
 _HAS_END = Statement(select(_ENDS).where(_B.id == param("row_id")))
+_LINE_OF = Statement(
+    select(_B.id, _B.progression_id, _B.parent_branch_id, _B.forked_at_ord).where(_B.id.in_(select(_L.id))),
+    unreadable=OnUnreadable.RAISE,
+)
 _DESCENDS = Statement(select(_L.id).where((_L.id == param("branch")) | (_L.parent_branch_id == param("branch"))).limit(1))
 _INHERITS = Statement(
     select(_P.message_id)
@@ -110,12 +126,12 @@ def found_item_ids(items: list[Row]) -> list[str]:
 def history(work: UnitOfWork, branch_id: str, *, first: int, end: int) -> list[ConvMessage]:
     """The messages at the positions from `first` to before `end`, in order; deleted messages are left out.
 
-    Raises NotFound for the branch, Conflict where its parents form a circle.
+    Raises NotFound for the branch, Conflict where its parents form a circle, and UnreadableRow where one of them says what cannot
+    be read: without it the history would be another one.
     """
     rows = work.rows(_MESSAGES, row_id=branch_id, first=first, end=end)
-    ends = rows[0][1] if rows else _has_end(work, branch_id)
-    if not ends:
-        raise Conflict(f"The parents of the branch {branch_id!r} form a circle.")
+    if not rows or not rows[0][1]:
+        _check_line(work, branch_id)
     return [*message_values(row[2:] for row in _ordered(rows))]
 
 
@@ -151,11 +167,13 @@ def ask_inherits(batch: Batch, branch_id: str, message_id: str) -> Pending[Row |
     return batch.row(_INHERITS, row_id=branch_id, branch=branch_id, message=message_id)
 
 
-def _has_end(work: UnitOfWork, branch_id: str) -> bool:
+def _check_line(work: UnitOfWork, branch_id: str) -> None:
     row = work.row(_HAS_END, row_id=branch_id)
     if row is None:
         raise NotFound("branch", branch_id)
-    return bool(row[0])
+    work.rows(_LINE_OF, row_id=branch_id)
+    if not row[0]:
+        raise Conflict(f"The parents of the branch {branch_id!r} form a circle.")
 
 
 def _ordered(rows: list[Row]) -> list[Row]:

@@ -16,6 +16,7 @@ from persist.conversations.vector_search.similarity import Item
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.row_chunks import chunks
 from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.unreadable.cells import need
 from persist.db.values.counts import UNBOUNDED
 
 _M = messages.c
@@ -43,7 +44,9 @@ class Scope:
         if session_id is not None:
             self._values["pool"] = get_session(work, work.label("session_id", session_id)).progression_id
         if branch_id is not None:
-            self._values |= {"row_id": get_branch(work, work.label("branch_id", branch_id)).id, "first": 0, "end": UNBOUNDED}
+            branch = get_branch(work, work.label("branch_id", branch_id))
+            need(branch.progression_id, branch.parent_branch_id, branch.forked_at_ord)
+            self._values |= {"row_id": branch.id, "first": 0, "end": UNBOUNDED}
 
     def embeddings(self, size: int) -> Iterator[Sequence[Row]]:
         """Yield chunks of (message id, embedding) for embeddings of `size` bytes."""

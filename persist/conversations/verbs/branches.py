@@ -36,6 +36,7 @@ from persist.db.expressions.upsert import insert_missing
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.unreadable.cells import need
 from persist.db.values.arguments import check_choice, check_count, optional_label
 from persist.db.values.clock import as_utc
 from persist.db.values.counts import UNBOUNDED
@@ -48,7 +49,11 @@ List = list
 _B = branches.c
 _id = param("row_id")
 _INSERT = Statement(insert_missing(branches, "id"))
-_PARENT = Statement(select(lineage.SIZE, _B.session_id, _B.user, _B.system_msg_id, _B.node_metadata).where(_B.id == _id))
+_PARENT = Statement(
+    select(lineage.SIZE, _B.session_id, _B.user, _B.system_msg_id, _B.node_metadata, _B.progression_id, _B.forked_at_ord).where(
+        _B.id == _id
+    )
+)
 _LIST = Statement(
     select(*COLUMNS).where(_B.session_id == param("session"), _B.former_of.is_(None)).order_by(_B.created_at, _B.id)
 )
@@ -162,7 +167,8 @@ class Branches(Repository[F]):
             existing = None if new_id is None else ask_branch(batch, fork_id)
         if found.result is None:
             raise NotFound("branch", id)
-        size, session_id, user, system_msg_id, node_metadata = found.result
+        size, session_id, user, system_msg_id, node_metadata, *counted = found.result
+        need(*counted)
         if existing is not None and existing.result is not None:
             return _fork_of(found_branch(existing, fork_id), parent, at)
         inherited = size if at is None else check_count("at", at)

@@ -68,6 +68,13 @@ class Timer:
         if thread is not None and thread is not threading.current_thread():
             thread.join()
 
+    def leave(self) -> None:
+        """End the thread without waiting for it, from a finalizer, which may interrupt any code."""
+        self._stopped = True
+        if self._wake.acquire(blocking=False):
+            self._wake.notify()
+            self._wake.release()
+
     def _run(self) -> None:
         while True:
             with self._wake:
@@ -77,7 +84,9 @@ class Timer:
                 waiting = [(timed.due, timed) for timed in self._timed if timed.due is not None]
                 late = [timed for due, timed in waiting if due <= now]
                 if not late:
+                    # a thread that waits with names for what it watches weakly would keep it
                     self._next = min((due for due, _ in waiting), default=float("inf"))
+                    del waiting, late
                     self._wake.wait(None if self._next == float("inf") else self._next - now)
                     continue
             for timed in late:
@@ -87,7 +96,7 @@ class Timer:
                     # The chunk was acknowledged or is retried by the next flush; the thread must stay alive.
                     log.warning("a timed flush failed: %s", error)
                     timed.due = time.monotonic() + 1.0
-            del waiting, late
+            del waiting, late, timed
 
 
 class SharedTimer(Timer):
@@ -95,6 +104,9 @@ class SharedTimer(Timer):
 
     def stop(self) -> None:
         """Go on: other stores use the thread."""
+
+    def leave(self) -> None:
+        """Go on, too."""
 
     def end(self) -> None:
         """End the thread, when the last store is closed."""

@@ -209,7 +209,7 @@ class Json(TypeDecorator[Any]):
     of        the type of each item of a list
     required  a stored JSON null is not of the shape
 
-    Reading JSON of another shape raises InvalidValue, as reading text that is not JSON does.
+    Reading JSON of another shape raises InvalidValue, as reading text that is not JSON does. `persist doctor` asks `misfit`.
     """
 
     impl = JSON
@@ -221,29 +221,38 @@ class Json(TypeDecorator[Any]):
 
     def result_processor(self, dialect: Dialect, coltype: object) -> Processor:
         value_of = value_of_jsonb if is_postgres(dialect) else decode
-        shape, of = self.shape, self.of
+        shape, fits = self.shape, self._fits
         if shape is None:
             return lambda text: None if text is None else value_of(text)
-        null_allowed = not self.required
 
         def read(text: Any) -> Any:
             if text is None:
                 return None
             value: Any = value_of(text)
-            kinds = set() if of is None or type(value) is not list else set(map(type, value))
-            if type(value) is shape and kinds <= {of}:
+            if fits(value):
                 return value
-            if value is None and null_allowed:
-                return None
             raise other_shape(shape)
 
         return read
+
+    def misfit(self, value: Any) -> str | None:
+        """What is wrong with a stored value, such as "no object"; None if readers take it."""
+        if self._fits(value):
+            return None
+        return "no object" if self.shape is dict else "no list" + ("" if self.of is None else f" of {_ITEMS[self.of]}")
+
+    def _fits(self, value: Any) -> bool:
+        if self.shape is None or (value is None and not self.required):
+            return True
+        items: Any = value
+        return type(value) is self.shape and (self.of is None or all(type(item) is self.of for item in items))
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
         return _PgJson() if is_postgres(dialect) else _LiteJson()
 
 
 _SHAPES: dict[type, str] = {dict: "an object", list: "a list"}
+_ITEMS: dict[type, str] = {dict: "objects", str: "texts"}
 
 
 def other_shape(shape: type) -> InvalidValue:

@@ -6,9 +6,9 @@ from weakref import WeakKeyDictionary
 
 from sqlalchemy import Connection, CursorResult, Select
 
-from persist.db.statements.prepared import Row, decoder_of
+from persist.db.statements.prepared import Row, columns_of, decoder_of
 from persist.db.unreadable.cells import Cells, kind_of
-from persist.db.unreadable.rereading import By, Rereader
+from persist.db.unreadable.rereading import By, Rereader, rows_on
 
 Kinds = list[tuple[int, frozenset[type]]]
 _kinds: WeakKeyDictionary[Any, Kinds] = WeakKeyDictionary()
@@ -25,6 +25,11 @@ def fetched(
 ) -> list[Row]:
     """Execute; every row, decoded. For unreadable rows (`by`), see `persist.db.unreadable.cells`."""
     result = execute(statement, values)
+    if not (reader.typed or isinstance(statement, Select)):
+        driver = connection.connection.driver_connection
+        raw = rows_on(result.cursor, driver, reader)
+        result.close()
+        return _decoded(connection, reader, statement, raw, values, by)
     kinds = [] if reader.typed else _kinds_of(result, statement)
     try:
         rows = [tuple(row) for row in result]
@@ -47,8 +52,7 @@ def _kinds_of(result: CursorResult[Any], statement: Any) -> Kinds:
     compiled: Any = getattr(result.context, "compiled", None)
     kinds = None if compiled is None else _kinds.get(compiled)
     if kinds is None:
-        columns = statement.selected_columns if isinstance(statement, Select) else ()
-        kinds = [(place, kind) for place, column in enumerate(columns) if (kind := kind_of(column)) is not None]
+        kinds = [(place, kind) for place, column in enumerate(columns_of(statement)) if (kind := kind_of(column)) is not None]
         if compiled is not None:
             _kinds[compiled] = kinds
     return kinds
@@ -69,7 +73,12 @@ def _cell_by_cell(
         assert result.cursor is not None
         raw = result.cursor.fetchall()
         result.close()
-    columns = list(statement.selected_columns)
+    return _decoded(connection, reader, statement, raw, values, by)
+
+
+def _decoded(connection: Connection, reader: Rereader, statement: Any, raw: Any, values: Mapping[str, Any], by: By) -> list[Row]:
+    """The driver's raw rows, decoded cell by cell."""
+    columns = columns_of(statement)
     decoders = [decoder_of(column.type, connection.dialect) for column in columns]
     kinds = [None if reader.typed else kind_of(column) for column in columns]
     return Cells(statement, columns, decoders, kinds).rows(raw, values, *by)

@@ -17,7 +17,7 @@ from sqlalchemy.types import NullType, TypeEngine
 from persist.db.schema.base import SCHEMA_TOKEN
 from persist.db.schema.column_types import ascii_unchanged
 from persist.db.unreadable.cells import Cells, Decoder, OnUnreadable, kind_of
-from persist.db.unreadable.rereading import RAISING, By, Rereader
+from persist.db.unreadable.rereading import RAISING, By, Rereader, rows_on
 
 Row = tuple[Any, ...]
 
@@ -53,7 +53,7 @@ class CompiledStatement:
         "_constants",
         "_decoders",
         "_encoders",
-        "_is_query",
+        "_goes_on",
         "_kinds",
         "_pick",
         "_reader",
@@ -88,15 +88,15 @@ class CompiledStatement:
         self._constants = [bind.value if code is None else code(bind.value) for bind, code in map(by_name.__getitem__, own)]
         distinct = [*given, *own]
         self._spread = None if distinct == list(names) else _picker([distinct.index(name) for name in names])
-        columns = statement.selected_columns if isinstance(statement, Select) else getattr(statement, "exported_columns", ())
+        columns = columns_of(statement)
         decoders: list[Decoder] = [decoder_of(column.type, dialect) for column in columns]
         self._decoders: list[Decoder] | None = decoders if any(decoders) else None
         kinds = [None if reader.typed else kind_of(column) for column in columns]
         self._kinds = [(place, kind) for place, kind in enumerate(kinds) if kind is not None]
         self._valid_types: set[tuple[type, ...]] = set()
         """The types of rows that were checked before and were valid."""
-        self._cells = Cells(statement, list(columns), decoders, kinds)
-        self._reader, self._is_query = reader, isinstance(statement, Select)
+        self._cells = Cells(statement, columns, decoders, kinds)
+        self._reader, self._goes_on = reader, not (reader.typed or isinstance(statement, Select))
         row = f"({', '.join('?' * len(names))})"
         self._row = row if names and f" VALUES {row}" in self.sql else None
         """The SQL of the parameters of one row, in an `INSERT … VALUES` for SQLite."""
@@ -153,7 +153,7 @@ class CompiledStatement:
         """Every row of a cursor that has executed the statement with these values, decoded."""
         rows = None
         try:
-            rows = cursor.fetchall()
+            rows = rows_on(cursor, driver, self._reader) if self._goes_on else cursor.fetchall()
             return self._decoded(rows)
         except Exception as error:
             return self._reread(driver, values, rows, error, by, cursor)
@@ -175,10 +175,11 @@ class CompiledStatement:
     def chunks(self, cursor: Any, values: Mapping[str, Any], rows: int, by: By = RAISING) -> Iterator[list[Row]]:
         """Execute on a cursor that fetches on demand; lists of at most `rows` rows, decoded."""
         cursor.execute(self.sql, self.args(values))
+        reader = self._reader
         while True:
             fetched = None
             try:
-                fetched = cursor.fetchmany(rows)
+                fetched = cursor.fetchmany(rows) if reader.typed else rows_on(cursor, cursor.connection, reader, rows)
                 decoded = self._decoded(fetched)
             except Exception as error:
                 if fetched is None and by[0] is not OnUnreadable.RAISE:
@@ -200,17 +201,16 @@ class CompiledStatement:
         """Decode the rows cell by cell, after an error of the driver or of a decoder.
 
         `rows` is None if the driver failed to fetch them. A cursor of a pipeline then fetches them from the same answer
-        (`reloaded`). Without one a query is executed again; a writing statement is not, and raises. Another cursor is closed: the
-        traceback of an error that somebody keeps would keep it open, and on SQLite the connection its snapshot of the file.
+        (`reloaded`). Without one the query is executed again; `rows_on` fetches what a writing statement wrote. The other
+        cursors are closed: the traceback of an error that somebody keeps would keep one open, and on SQLite the connection its
+        snapshot of the file.
         """
         reload: Callable[[Any], list[Row]] | None = getattr(cursor, "reloaded", None)
         if cursor is not None and reload is None:
             cursor.close()
         if rows is None:
-            if not self._reader.refused(error):
+            if self._goes_on or not self._reader.refused(error):
                 raise error
-            if reload is None and not self._is_query:
-                raise self._cells.unknown() from error
             with self._reader.lenient(driver):
                 rows = driver.execute(self.sql, self.args(values)).fetchall() if reload is None else reload(driver)
         return self._cells.rows(rows, values, *by)
@@ -242,6 +242,12 @@ class CompiledStatement:
                 raise _WrongKindError
         if len(self._valid_types) < _MAX_VALID_TYPES:
             self._valid_types.add(types)
+
+
+def columns_of(statement: Any) -> list[ColumnElement[Any]]:
+    """The columns that a SELECT or a RETURNING gives; none for another statement."""
+    columns = statement.selected_columns if isinstance(statement, Select) else getattr(statement, "exported_columns", ())
+    return list(columns)
 
 
 class _WrongKindError(Exception):

@@ -101,6 +101,10 @@ class Runtime:
         """The actor of events where a transaction names none."""
         self.blob_store: Any = None
         """Where the bodies of blobs are kept (a BlobStore of persist.blobs), if not in the database."""
+        self.turn_watch: Any = None
+        """What wakes the followers of turns (a TurnWatch of persist.chat), once somebody follows. It ends with the store."""
+        self.pinned: Any = None
+        """The connection of the store's recorders."""
         self.listen_url: str | None = None
         self.watchers: WeakGroup[Wakeups] = WeakGroup()
         """Where readers of the log wait in this process."""

@@ -119,6 +119,13 @@ def is_unreadable(value: object) -> bool:
     return type(value) is Unreadable
 
 
+def need(*values: object) -> None:
+    """Raise `UnreadableRow` if one of the values stands for a cell that could not be read, which SQL has used all the same."""
+    for value in values:
+        if is_unreadable(value):
+            bool(value)
+
+
 class Cells:
     """Decodes the rows of one statement cell by cell, after decoding all rows at once has failed."""
 
@@ -162,11 +169,6 @@ class Cells:
         leaves_out = unreadable is OnUnreadable.LEAVE_OUT
         self._report(refused, left_out=leaves_out)
         return Shortened(found, len(refused)) if leaves_out else found
-
-    def unknown(self) -> UnreadableRow:
-        """The error for a writing statement: it is not run again, so the row and the column stay unknown."""
-        column = next((origin for one in self._columns if (origin := _origin(one)) is not None), None)
-        return UnreadableRow("the result" if column is None else column.table.name, None, "a column", "the value cannot be read")
 
     def _row(self, row: Sequence[Any], values: Mapping[str, Any]) -> tuple[_Row, list[UnreadableRow]]:
         cells, errors = [], []

@@ -44,6 +44,8 @@ def reader_of(column: Column[Any], shape: Shape | None = None) -> Reader:
     kind = column.type
     if isinstance(kind, EnumText) and shape is None:
         shape = word_of(kind.words)
+    if isinstance(kind, Json) and kind.shape is not None and shape is None:
+        shape = kind.misfit
     check_type = _label_reader(column, kind) if isinstance(kind, Label) else _type_reader(kind)
     if shape is None or shape is any_value:
         return check_type

@@ -1,6 +1,7 @@
 """How unreadable rows are read again: what the caller wants done with them, and what the dialect must do for its driver."""
 
 from contextlib import AbstractContextManager
+from itertools import islice
 from typing import Any, Protocol
 
 from persist.db.unreadable.cells import OnUnreadable, Unreadable
@@ -24,3 +25,20 @@ class Rereader(Protocol):
 
     def lenient(self, driver: Any) -> AbstractContextManager[None]:
         """A context in which the driver connection returns a stand-in (NotText, NotLoaded) for such a value."""
+
+
+def rows_on(cursor: Any, driver: Any, reader: Rereader, most: int | None = None) -> list[Any]:
+    """The next rows of a cursor of SQLite, at most `most`, for a statement that must not be executed again.
+
+    The driver fetches them one by one. A cursor that refuses a row has not passed it, and gives it to a lenient driver.
+    """
+    rows: list[Any] = []
+    try:
+        for row in islice(cursor, most):
+            rows.append(row)  # what a list comprehension has found is lost with its error
+    except Exception as error:
+        if not reader.refused(error):
+            raise
+        with reader.lenient(driver):
+            rows += islice(cursor, None if most is None else most - len(rows))
+    return rows

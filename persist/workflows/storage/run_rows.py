@@ -8,6 +8,7 @@ from persist.db.changes.batch import Pending
 from persist.db.dialects.event_log import RUNS
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.unreadable.cells import is_unreadable
 from persist.db.values.frozen import construct
 from persist.errors import InvalidValue, LeaseLost, NotFound
 from persist.workflows.models import runs
@@ -58,7 +59,7 @@ def written_run(row: Pending[Row | None]) -> WorkflowRun:
 
 def announce_claimable(work: UnitOfWork, run: WorkflowRun) -> None:
     """Wake idle workers after the commit: the run may be claimed."""
-    if isinstance(run.workflow_name, str):  # it may be a value that cannot be read
+    if not is_unreadable(run.workflow_name):
         work.announce(RUNS, run.workflow_name)
 
 

@@ -170,7 +170,7 @@ def _try_first(work: UnitOfWork, count: int, taken: dict[str, Any], values: dict
     """Try to claim the first ready runs, on SQLite: the claimed runs, or None if it is to be done step by step."""
     mark = None if work.journal is None else work.journal.mark()
     found = work.rows(queue.first_ready(len(values), rounded(count)), at=taken["at"], **values)[:count]
-    if not found or not all(is_next and not is_unreadable(updated_at) for _, updated_at, is_next in found):
+    if not found or not all(row[-1] and not any(map(is_unreadable, row)) for row in found):
         return None
     claimed = []
     for id, updated_at, _ in found:
