@@ -18,10 +18,10 @@ from persist.db.concurrency.observers import AFTERWARDS
 from persist.db.expressions.upsert import insert_missing, merge
 from persist.db.schema.arrays import among_labels
 from persist.db.statements.prepared import Row, Statement, param
-from persist.db.transactions.verb_frame import Verb
 from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.snapshots import in_transaction
 from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.transactions.verb_frame import Verb
 from persist.errors import BlobUnreadable
 
 _B, _P = blobs.c, pieces.c

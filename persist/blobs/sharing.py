@@ -20,10 +20,10 @@ from persist.db.schema.base import table_of
 from persist.db.schema.meta_table import Meta
 from persist.db.statements.prepared import Statement
 from persist.db.statements.schema_version import DATABASE_ID
-from persist.db.transactions.verb_frame import Verb
 from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.snapshots import in_transaction
 from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.transactions.verb_frame import Verb
 from persist.db.values.clock import Clock, as_utc
 from persist.errors import NotFound, PersistError
 

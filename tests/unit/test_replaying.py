@@ -68,24 +68,21 @@ def test_what_was_cut_off_or_hostile_is_replayed_without_an_error(vector: dict[s
         assert reduce(again, ai_sdk=major) == rebuilt
 
 
-@each(
-    "chunks",
-    [
-        [*first, ask, *later]
-        for first in (
-            [{"type": "tool-output-available", "toolCallId": "c", "output": {"n": 1}, "preliminary": True}],
-            [{"type": "tool-output-available", "toolCallId": "c", "output": None, "providerMetadata": {"p": {}}}],
-            [{"type": "tool-output-error", "toolCallId": "c", "errorText": "no"}],
-        )
-        for ask in [{"type": "tool-approval-request", "toolCallId": "c", "approvalId": "a"}]
-        for later in (
-            [],
-            [{"type": "tool-approval-response", "approvalId": "a", "approved": True}],
-            [{"type": "tool-output-denied", "toolCallId": "c"}],
-            [{"type": "tool-output-available", "toolCallId": "c", "output": 2}],
-        )
-    ],
-)
+_RESULTS: list[dict[str, Any]] = [
+    {"type": "tool-output-available", "toolCallId": "c", "output": {"n": 1}, "preliminary": True},
+    {"type": "tool-output-available", "toolCallId": "c", "output": None, "providerMetadata": {"p": {}}},
+    {"type": "tool-output-error", "toolCallId": "c", "errorText": "no"},
+]
+_ASKED: dict[str, Any] = {"type": "tool-approval-request", "toolCallId": "c", "approvalId": "a"}
+_ANSWERS: list[list[dict[str, Any]]] = [
+    [],
+    [{"type": "tool-approval-response", "approvalId": "a", "approved": True}],
+    [{"type": "tool-output-denied", "toolCallId": "c"}],
+    [{"type": "tool-output-available", "toolCallId": "c", "output": 2}],
+]
+
+
+@each("chunks", [[first, _ASKED, *later] for first in _RESULTS for later in _ANSWERS])
 def test_a_result_that_is_there_before_an_approval_is_asked_is_replayed_and_followed(chunks: list[dict[str, Any]]) -> None:
     chunks = [{"type": "start", "messageId": "m"}, {**CALL, "input": {"x": 1}}, *chunks]
     assert reduce(chunks_of(reduce(chunks))) == reduce(chunks)

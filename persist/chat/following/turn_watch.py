@@ -89,7 +89,7 @@ class TurnWatch:
 
     def _run(self, wakeups: Wakeups) -> None:
         self._marks = {}
-        outage = Outage(self._runtime.errors, "changes of running turns cannot be read")
+        outage = Outage(self.runtime.errors, "changes of running turns cannot be read")
         try:
             while self._anybody_waits(wakeups):
                 try:

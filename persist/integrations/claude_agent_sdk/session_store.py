@@ -57,7 +57,7 @@ class PersistSessionStore(SessionStore):
         return f"PersistSessionStore({self._store!r})"
 
     async def append(self, key: SessionKey, entries: list[SessionStoreEntry]) -> None:
-        """Append entries in one transaction, together with the summary; those stored already, by `uuid` and content, are left out."""
+        """Append entries in one transaction, together with the summary; those stored already, by uuid and content, are not."""
         project, session_id, subpath = _names(key)
         given = cast(_Entries, entries)
         fold = None if subpath else _fold(key)
