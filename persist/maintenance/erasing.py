@@ -343,9 +343,7 @@ class Erasure:
 
     def _out_of_quarantine(self, work: UnitOfWork, *, parts: Sequence[Part]) -> None:
         found = copies_of(work, parts, self.mark.selectors)
-        gone = sum(
-            work.change(delete(quarantine).where(quarantine.c.group_id.in_(part)))
-            for part in in_parts(sorted(found.groups), _STREAMS)
-        )
+        copies = in_parts(sorted(found.groups), _STREAMS)
+        gone = sum(work.change(delete(quarantine).where(quarantine.c.group_id.in_(part))) for part in copies)
         if gone or found.events:
             self._count(work, rows={quarantine.name: gone}, found={EVENTS_ASIDE: found.events})

@@ -25,11 +25,11 @@ from persist.db.transactions.repository import Async
 from persist.db.transactions.unit_of_work import OUTSIDE, UnitOfWork
 from persist.db.values.clock import Clock
 from persist.db.values.json import Json
-from persist.errors import InvalidValue, PersistError, StoreInUse
+from persist.errors import PersistError, StoreInUse
 from persist.lazy_imports import lazy_modules
 from persist.store.async_opening import Opening
 from persist.store.store import Store
-from persist.store.transaction import Domains, VerbRun, new_work, pause_before_retry
+from persist.store.transaction import Domains, VerbRun, check_attempts, new_work, pause_before_retry
 
 with lazy_modules(globals()):
     from persist.chat.following import follower
@@ -185,8 +185,7 @@ class AsyncStore(AsyncDomains):
 
     async def transact(self, fn: Callable[[AsyncTransaction], Awaitable[T]], *, attempts: int = 5, actor: str | None = None) -> T:
         """See Store.transact."""
-        if attempts < 1:
-            raise InvalidValue("attempts", "expected at least 1.")
+        check_attempts(attempts)
         for attempt in range(attempts):
             try:
                 async with self._transaction(writable=True, actor=actor, retries=attempt) as tx:

@@ -23,7 +23,7 @@ from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.clock import Clock, system_clock
 from persist.db.values.json import Json
-from persist.errors import InvalidValue, ReadOnlyTransaction
+from persist.errors import ReadOnlyTransaction
 from persist.lazy_imports import lazy_modules
 from persist.schema.opening import prepare
 from persist.store.closing import close_when_dropped, fold_progressions, say_dropped
@@ -233,11 +233,8 @@ class Store(FileOwner, Domains[Sync]):
     def transact(self, fn: Callable[[Transaction], T], *, attempts: int = 5, actor: str | None = None) -> T:
         """Run `fn` in a write transaction, and again from the start after lock contention, serialization failure or deadlock.
 
-        On Postgres also after a lost connection, if the transaction is known to be rolled back. `attempts` counts all runs, the
-        first included.
+        On Postgres also after a lost connection, if the transaction is known to be rolled back. `attempts` counts all runs.
         """
-        if attempts < 1:
-            raise InvalidValue("attempts", "expected at least 1.")
         return transact_with_retries(self.runtime, lambda: self.begin(actor=actor), fn, attempts)
 
     def on_run_finished(self, callback: "Callable[[WorkflowRun], object]") -> Callable[[], None]:

@@ -13,7 +13,7 @@ from persist.db.transactions.repository import Domain, F, Sync, TransactionPerVe
 from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.transaction_events import TransactionEvents
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.errors import PersistError, StoreBusy, TransactionOpen, UnreadableRow
+from persist.errors import InvalidValue, PersistError, StoreBusy, TransactionOpen, UnreadableRow
 from persist.lazy_imports import lazy_modules
 
 with lazy_modules(globals()):
@@ -148,6 +148,12 @@ def with_retries(
     raise AssertionError("unreachable: the last attempt returns or raises")
 
 
+def check_attempts(attempts: int) -> None:
+    """Refuse to run something less than once."""
+    if attempts < 1:
+        raise InvalidValue("attempts", "expected at least 1.")
+
+
 def transact_with_retries(
     runtime: Runtime,
     block: Callable[[], TransactionBlock],
@@ -156,6 +162,7 @@ def transact_with_retries(
     over: Callable[[PersistError], bool] | None = None,
 ) -> T:
     """Run `fn` in a transaction, and again as `with_retries` says; its result."""
+    check_attempts(attempts)
     calls = count()
 
     def once() -> T:

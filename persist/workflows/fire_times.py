@@ -101,7 +101,7 @@ def _as_time_passes(walls: Iterator[datetime], zone: ZoneInfo) -> Iterator[datet
 
 
 def _later(fires: Iterator[datetime], than: datetime) -> Iterator[datetime]:
-    """Those that come after all before them, and after that instant."""
+    """The fires after an instant, each of them later than all before it."""
     try:
         for fire in fires:
             if fire > than:

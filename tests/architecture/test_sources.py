@@ -38,6 +38,7 @@ LATE_IMPORTS = {
     ("persist/db/dialects/postgres/dialect.py", "psycopg"): "an optional driver",
     ("persist/db/dialects/postgres/rereading.py", "psycopg"): "an optional driver",
     ("persist/db/dialects/postgres/shared_listener.py", "psycopg"): "an optional driver",
+    ("persist/db/dialects/postgres/urls.py", "psycopg"): "an optional driver",
     ("persist/db/dialects/postgres/wakeups.py", "psycopg"): "an optional driver",
     ("persist/db/dialects/sqlite/vector_functions.py", "sqlite_vec"): "an optional library",
     ("persist/integrations/langgraph/strict.py", "numpy"): "an optional library; only a value that holds an array needs it",

@@ -1,4 +1,4 @@
-"""How whoever waits for a database lives through an outage: it is logged once, waited for, and noticed within half a second."""
+"""Living through an outage of the database: it is logged once, waited for, and its end is noticed within half a second."""
 
 import logging
 
@@ -14,7 +14,7 @@ _FIRST, _LONGEST = 0.05, 0.5
 class Outage:
     """The outage that one worker, follower or watcher is in, if it is in one. Thread-safe as far as it has to be.
 
-    `what` cannot be done meanwhile, as the log says it.
+    `what`: what cannot be done until it is over, as the log says it.
     """
 
     def __init__(self, errors: Errors, what: str) -> None:

@@ -269,7 +269,7 @@ def test_what_a_block_leaves_is_checked_where_it_is_said(store: Any, portal: Por
 @pytest.mark.parametrize("entry", [{"files": object()}, 5, {"text": "x" * 20_000_000}], ids=["no JSON", "no object", "too large"])
 def test_a_refused_end_fails_the_execution_and_keeps_its_output(store: Any, portal: Portal, entry: Any) -> None:
     lease = held(store)
-    with pytest.raises((InvalidValue, PayloadTooLarge)) as refused, Around(store.phase(lease, "plan"), portal) as phase:  # noqa: PT012
+    with pytest.raises((InvalidValue, PayloadTooLarge)) as refused, Around(store.phase(lease, "plan"), portal) as phase:  # noqa: PT012  # leaving raises
         phase.output = "an hour's work"
         phase.entry = entry
     (execution,) = executions(store, lease.run_id)
