@@ -212,7 +212,7 @@ class SpanProcessor(_SdkSpanProcessor):
             self._transaction = None
 
     def _wait_with(self, calls: list[ObservedCall]) -> None:
-        """Keep the calls until the outage is over, or `shutdown` asks for them: the buffer bounds how many gather until then."""
+        """Keep the calls until the outage is over, or `shutdown` asks for them: the buffer bounds how many there are."""
         with self._changed:
             self._waiting.extendleft(reversed(calls))
             self._in_hand -= len(calls)

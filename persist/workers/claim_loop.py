@@ -28,6 +28,7 @@ _AT_ONCE = 1000
 """How many runs one call claims; a worker of more of them calls again."""
 _SOON = 0.05
 """Seconds between looks for work that a running handler may have queued, for a worker that ends when it is idle."""
+_CLAIM, _LEFTOVERS = "claim", "leftovers"
 _CLEAN_UP = 10.0
 """Seconds that cancelled handlers have to end."""
 
@@ -52,6 +53,8 @@ class ClaimLoop:
         errors = runtime.errors
         self._outage = Outage(errors, f"the worker {options.name} cannot use the database")
         self._renewing = Outage(errors, f"the leases of the worker {options.name} cannot be renewed")
+        self._failing: set[str] = set()
+        """The calls that met the outage and have not succeeded since."""
         self._due_at = 0.0
         self._told = ""
         """Why what is due could not be done, as it was logged last."""
@@ -104,7 +107,7 @@ class ClaimLoop:
         keeper = threading.Thread(target=self._keep_leases, name="persist-leases", daemon=True)
         keeper.start()
         try:
-            self._try(self._release_leftovers)
+            self._try(_LEFTOVERS, self._release_leftovers)
             while not self._stopping and not wakeups.stopped and self._turn(until_idle):
                 pass
         except Closed:
@@ -146,7 +149,7 @@ class ClaimLoop:
 
     def _claim(self, free: int) -> bool:
         """Claim and start up to `free` runs; whether there was one."""
-        jobs = self._try(lambda: self._claimed(free))
+        jobs = self._try(_CLAIM, lambda: self._claimed(free))
         for job in jobs or ():
             try:
                 self._start(job)
@@ -179,9 +182,14 @@ class ClaimLoop:
             if job.is_expired:
                 job.lose()
         workflows = self._store.workflows
-        for do in (workflows.schedules.fire_due, workflows.signals.expire_due, workflows.approvals.expire_due):
+        sweeps: dict[str, Callable[[], object]] = {
+            "schedules": workflows.schedules.fire_due,
+            "signals": workflows.signals.expire_due,
+            "approvals": workflows.approvals.expire_due,
+        }
+        for what, sweep in sweeps.items():
             try:
-                self._try(do)
+                self._try(what, sweep)
             except Closed:
                 raise
             except Exception as error:  # what one kind of sweep cannot do must not end the work on everything else
@@ -199,18 +207,24 @@ class ClaimLoop:
                 with suppress(LeaseLost, NotFound):  # ended, or another worker's, since the look
                     runs.release(lease)
 
-    def _try(self, call: Callable[[], T]) -> T | None:
-        """Call the database; during an outage, which is logged once, wait a moment and return None."""
+    def _try(self, what: str, call: Callable[[], T]) -> T | None:
+        """Call the database; during an outage, which is logged once, wait a moment and return None.
+
+        The outage is over when each call that failed has succeeded: others may only have read, as they can on a full disk.
+        """
         try:
             result = call()
         except PersistError as error:
             if not self._outage.met(error):
                 raise
+            self._failing.add(what)
+            self._due_at = 0.0
             with self._changed:
                 self._changed.wait_for(lambda: self._stopping, self._outage.pause())
             return None
-        if self._outage.is_over():
-            self._try(self._release_leftovers)
+        self._failing -= {what, _LEFTOVERS}
+        if not self._failing and self._outage.is_over():
+            self._try(_LEFTOVERS, self._release_leftovers)
         return result
 
     def _rest(self, seconds: float) -> bool:

@@ -1,4 +1,4 @@
-"""Living through an outage of the database: it is logged once, waited for, and its end is noticed within half a second."""
+"""An outage of the database, as workers, followers and watchers wait for it: it is logged once, and its end is soon noticed."""
 
 import logging
 
@@ -8,13 +8,13 @@ from persist.errors import NotPermitted
 log = logging.getLogger("persist")
 
 _FIRST, _LONGEST = 0.05, 0.5
-"""Seconds until the next attempt: after the first failure, and at most, so that nobody is late by a second."""
+"""Seconds until the next attempt: after the first failure, and at most, so that its end is noticed within a second."""
 
 
 class Outage:
     """The outage that one worker, follower or watcher is in, if it is in one. Thread-safe as far as it has to be.
 
-    `what`: what cannot be done until it is over, as the log says it.
+    `what` says in the log what cannot be done until it is over.
     """
 
     def __init__(self, errors: Errors, what: str) -> None:

@@ -173,7 +173,8 @@ def test_a_worker_outlives_every_kind_of_outage_and_says_so_once(
 ) -> None:
     id, over, called = queue(store), threading.Event(), []
     monkeypatch.setattr(Runs, "claim", failing(Runs.claim, iter(OUTAGES), over))
-    Working(store, portal, {"build": lambda run: called.append(run.id)}).run_until_idle()
+    poll = timedelta(milliseconds=1)  # sweeps find nothing to write, and say nothing of an outage
+    Working(store, portal, {"build": lambda run: called.append(run.id)}, poll=poll).run_until_idle()
     assert (called, statuses(store, id)) == ([id], ["succeeded"])
     told = [record.getMessage() for record in caplog.records if "cannot use the database" in record.getMessage()]
     assert len(told) == 1

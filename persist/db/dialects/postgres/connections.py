@@ -1,5 +1,6 @@
 """Connections to Postgres through psycopg 3, direct or through a pooler: pools, cached connections, whether one is still open."""
 
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakSet
@@ -10,7 +11,7 @@ from persist.db.connections.connection_cache import ConnectionCache
 from persist.db.dialects.connections import Connections
 from persist.db.dialects.postgres.deferred_commits import DeferredCommits
 from persist.db.dialects.postgres.server_clock import ServerClock
-from persist.db.dialects.postgres.servers import refuse_other_servers
+from persist.db.dialects.postgres.servers import of_one_transaction, own_settings, refuse_other_servers
 from persist.db.schema.base import SCHEMA_TOKEN
 from persist.lazy_imports import lazy_module
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from persist.db.dialects.postgres import pipelining
 else:
     pipelining = lazy_module("persist.db.dialects.postgres.pipelining")
+
+log = logging.getLogger("persist")
 
 _SNAPSHOT = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
 _IDLE_SECONDS = 1.0  # a connection idle for longer goes through the pool, which pings it
@@ -54,16 +57,17 @@ class PostgresConnections(Connections):
         return self.engine.execution_options(schema_translate_map={SCHEMA_TOKEN: self._schema}, **snapshot)
 
     def _look(self, driver: Any, record: Any) -> None:
-        """Look at the server's clock, and disable prepared statements on a new connection that goes through a pooler.
+        """Look at the server's clock, take persist's settings, and disable prepared statements behind a pooler.
 
         A pooler may run a prepared statement in another session, where the name can mean another statement. A pooler sends its
         clients cancel keys of its own, so a pooled connection reports a process id other than pg_backend_pid().
         """
-        found = self._server_clock.ask(driver.pgconn)
+        found = self._server_clock.ask(driver.pgconn, own_settings(0 if self._pooled else driver.info.backend_pid))
         if found.status != self._psycopg.pq.ExecStatus.TUPLES_OK:
             raise self._psycopg.errors.error_from_result(found)
         pooled = self._pooled or int(found.get_value(0, 1)) != driver.info.backend_pid
-        self._names[driver] = pipelining.PreparedNames(enabled=not pooled, one_server=found.get_value(0, 2) != b"t")
+        one_server, left = found.get_value(0, 2) != b"t", found.get_value(0, 3).decode()
+        self._names[driver] = pipelining.PreparedNames(not pooled, one_server=one_server, settings=of_one_transaction(left))
         driver.prepare_threshold = None  # psycopg would deallocate all prepared statements, also ours, after a ROLLBACK
 
     def distrust(self) -> None:
@@ -83,12 +87,14 @@ class PostgresConnections(Connections):
 
     def names(self, driver: Any) -> "pipelining.PreparedNames":
         """The prepared statements of a psycopg connection; a caller's has none of persist's."""
-        return self._names[driver] if self.owned else pipelining.PreparedNames(enabled=False, one_server=False)
+        return self._names[driver] if self.owned else pipelining.PreparedNames(False, one_server=False)
 
     def check_server(self, driver: Any) -> None:
         refuse_other_servers(driver)
         if self._server_clock.is_due:
-            self._server_clock.ask(driver.pgconn)
+            found = self._server_clock.ask(driver.pgconn, own_settings(0))
+            if not self.owned and found.ntuples == 1 and b"extra_float_digits" in (found.get_value(0, 3) or b""):
+                log.warning("the engine's role or database sets extra_float_digits: numbers with fractions are read rounded")
 
     def prepare_database(self, driver: Any) -> None:
         """Do nothing: a Postgres database needs no setup by its clients."""

@@ -14,6 +14,7 @@ from persist.db.dialects.findings import Problem, Severity
 from persist.db.dialects.operations import Ask, Catalogs, DatabaseOperations, Facts, ForeignReference, Progress
 from persist.db.dialects.postgres import upgrading
 from persist.db.dialects.postgres.catalog import compare
+from persist.db.dialects.postgres.servers import SETTINGS_THAT_MATTER
 from persist.db.dialects.postgres.timeouts import SECRETS
 from persist.db.dialects.upgrade_steps import Step
 from persist.db.statements.distribution import is_distributed
@@ -185,6 +186,12 @@ class PostgresOperations(DatabaseOperations):
                     f'it is invalid and serves no query; run: REINDEX INDEX CONCURRENTLY "{self._dialect.schema}"."{row["name"]}"'
                 )
                 yield Problem("index_invalid", Severity.WARNING, f"index {row['name']}", message)
+        query = text("SELECT name, reset_val FROM pg_catalog.pg_settings WHERE name = ANY(:names) ORDER BY name")
+        for name, value in ask(query.bindparams(names=list(SETTINGS_THAT_MATTER))).fetchall():
+            expected, why = SETTINGS_THAT_MATTER[name]
+            if value != expected:
+                message = f"the server, the role or the database sets it to {value} instead of {expected}: {why}."
+                yield Problem("setting", Severity.WARNING, name, message)
         ours = {table.name: table for table in tables}
         for (name,) in self._of_schema(ask, _NO_IDENTITY).fetchall():
             if name in ours:

@@ -26,6 +26,7 @@ _LOST_PREPARED = frozenset(("26000", "0A000"))
 """SQLSTATEs for a prepared statement that the server no longer has, or whose result changed its type."""
 
 _BEGIN = b"BEGIN"
+_BEGIN_READ_COMMITTED = b"BEGIN ISOLATION LEVEL READ COMMITTED"
 _SNAPSHOT = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _COMMIT = b"COMMIT"
 
@@ -75,13 +76,14 @@ class PreparedNames:
     """The statements that are prepared on one server connection. `enabled` is False behind a pooler.
 
     A pooler may run a statement on another server connection than the one where it was prepared. `one_server` is False for a
-    cluster: its coordinator commits each statement on the node of its table, unless a BEGIN came before.
+    cluster: its coordinator commits each statement on the node of its table, unless a BEGIN came before. `settings` is a SELECT
+    that each transaction begins with behind a pooler, where a role or database has other settings than persist's.
     """
 
-    __slots__ = ("_left_out", "_names", "_numbers", "_uses", "enabled", "one_server")
+    __slots__ = ("_left_out", "_names", "_numbers", "_uses", "enabled", "one_server", "settings")
 
-    def __init__(self, *, enabled: bool, one_server: bool = True) -> None:
-        self.enabled, self.one_server = enabled, one_server
+    def __init__(self, enabled: bool, *, one_server: bool = True, settings: bytes | None = None) -> None:
+        self.enabled, self.one_server, self.settings = enabled, one_server, settings
         self._numbers = count()
         self._names: dict[bytes, bytes] = {}
         self._uses: dict[bytes, int] = {}
@@ -204,7 +206,10 @@ class PipelinedConnection:
         queued, self._queue = self._queue, []
         begin, settings, self._begin, self._settings = self._begin, self._settings, None, None
         opening: list[_Command] = [] if settings is None or begin is None else [(settings, (), None)]
-        spelled = not (commit and self._names.one_server)
+        spelled = not (commit and self._names.one_server and self._names.settings is None)
+        if begin is not None and self._names.settings is not None:
+            begin = _BEGIN_READ_COMMITTED if begin == _BEGIN else begin
+            opening.insert(0, (self._names.settings, (), None))
         if begin is not None and spelled:
             opening.insert(0, (begin, (), None))
         closing: list[_Command] = [(_COMMIT, (), None)] if commit and (begin is None or spelled) else []

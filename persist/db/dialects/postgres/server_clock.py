@@ -52,13 +52,13 @@ class ServerClock:
         """Whether the server was asked so long ago that the two clocks may have drifted apart."""
         return self._ahead_ns is None or steady_ns() - self._asked_ns > _GOOD_FOR_NS
 
-    def ask(self, pgconn: Any) -> Any:
-        """Ask the server over an idle libpq connection.
+    def ask(self, pgconn: Any, also: bytes = b"NULL") -> Any:
+        """Ask the server over an idle libpq connection, and `also` for what that SQL says.
 
-        The answer has its time, the process id of the session, and whether nodes of a cluster hold the database ("t").
+        The answer has its time, the id of the session's process, whether nodes of a cluster hold the database ("t"), and `also`.
         """
         sent, steady = wall_ns(), steady_ns()
-        answer = pgconn.exec_(_ASK)
+        answer = pgconn.exec_(_ASK + b", " + also)
         if answer.ntuples == 1:
             took = steady_ns() - steady
             server = int(answer.get_value(0, 0)) * 1000
