@@ -60,7 +60,11 @@ def test_content_is_read_as_it_was_written(foreign: Make, script: str) -> None:
         assert [type(content) for content in contents] == [int, float, str, dict]
         assert found["m0"].embedding == [1.0]
         assert found["m1"].lion_class_str == "my.own.Class"
-    assert [(notice.subject, notice.count) for notice in report.notices] == [("messages.content", 1)]
+    assert [(notice.subject, notice.count) for notice in report.notices] == [
+        ("messages.content", 1),
+        ("schema_meta", 1),
+        ("plays", 1),
+    ]
 
 
 @SHAPES

@@ -230,7 +230,11 @@ def test_every_command_of_the_table_is_there() -> None:
 
 def test_a_command_without_an_argument_takes_the_database_as_one() -> None:
     """But for those that name a folder of runs, or servers."""
-    assert [path for path, command in _commands(main) if _only_by_option(command)] == ["programs ls", "tenants ls"]
+    assert [path for path, command in _commands(main) if _only_by_option(command)] == [
+        "blobs databases",
+        "programs ls",
+        "tenants ls",
+    ]
 
 
 def _commands(group: click.Command, *path: str) -> Iterator[tuple[str, click.Command]]:

@@ -34,7 +34,7 @@ def test_json_is_the_report(command: Command, filled: str) -> None:
         report = prune(store, "telemetry", older_than=timedelta(days=1), keep=1, dry_run=True)
     found = json.loads(command("prune", "telemetry", "--older-than", "1d", "--keep", "1", "--dry-run", "--json").stdout)
     assert found["tables"] == report.tables
-    assert found.keys() == {"what", "before", "keep", "dry_run", "tables", "files", "total"}
+    assert found.keys() == {"what", "before", "keep", "dry_run", "tables", "files", "kept", "total"}
     assert (found["total"], found["keep"], found["dry_run"]) == (report.total, 1, True)
 
 

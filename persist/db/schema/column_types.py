@@ -237,7 +237,7 @@ class Json(TypeDecorator[Any]):
 
     def misfit(self, value: Any) -> str | None:
         """What is wrong with a stored value, such as "no object"; None if readers take it."""
-        if self._fits(value):
+        if value is None or self._fits(value):  # what is missing is no unreadable value
             return None
         return "no object" if self.shape is dict else "no list" + ("" if self.of is None else f" of {_ITEMS[self.of]}")
 
