@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from json import dumps
 from typing import Any
 
-from sqlalchemy import Table, exists, insert, select, type_coerce
+from sqlalchemy import Table, exists, insert, or_, select, type_coerce
 from sqlalchemy.types import NullType
 
 from persist.chat.models import messages as chat_messages
@@ -52,7 +52,7 @@ def set_aside(work: UnitOfWork, *, table: Table, key: Cells) -> str | None:
 def set_orphans_aside(work: UnitOfWork, *, table: Table) -> str | None:
     """Move those rows of a table that would have gone with a missing row, had the database checked its foreign keys.
 
-    Return what was done, or None if there is no such row any more.
+    Return what was done, or None if there is no such row. Where a row of the parent's table lacks its key, all stay.
     """
     with work.whole_tables.raw_rows() as raw:
         aside = _Aside(work, raw)
@@ -63,8 +63,9 @@ def set_orphans_aside(work: UnitOfWork, *, table: Table) -> str | None:
             of, theirs = table.alias("of"), parent.alias("theirs")
             pairs = [(of.c[element.parent.name], theirs.c[element.column.name]) for element in key.elements]
             without = ~exists().where(*(ours == its for ours, its in pairs)).correlate(of)
+            nameless = exists().where(or_(*(its.is_(None) for _, its in pairs)))  # a parent without a key may be theirs
             query = select(*(type_coerce(of.c[name], NullType()) for name in names)).where(
-                *(ours.is_not(None) for ours, _ in pairs), without
+                *(ours.is_not(None) for ours, _ in pairs), without, ~nameless
             )
             for values in work.select(query).fetchall():
                 for place in raw.find(table, {name: raw.cell(value) for name, value in zip(names, values, strict=True)}):

@@ -89,7 +89,7 @@ def _named(finding: Finding) -> set[str]:
     return {f"{table}.{name}" for name in names}
 
 
-@pytest.mark.parametrize("keys", [False])
+@pytest.mark.parametrize("keys", [False, True])
 def test_no_row_is_moved_because_something_is_missing(loose: tuple[Path, Ids], tmp_path: Path, *, keys: bool) -> None:
     path = tmp_path / "state.db"
     shutil.copyfile(loose[0], path)

@@ -41,7 +41,8 @@ def test_rows_stay_and_only_the_newest_session_of_a_key_is_active(foreign: Make,
     assert report.settled == (
         Settled("messaging_sessions", "of several active sessions of one key all but the newest became inactive", 1),
     )
-    assert all("does not know" in notice.message for notice in report.notices)
+    unknown = [("messaging_sessions.extra, (column)", 4), ("notes", 1)] if script is FIRST_WORKFLOWS else []
+    assert [(notice.subject, notice.count) for notice in report.notices] == unknown
     file.assert_kept(report, but=["messaging_sessions", "notes"])
     assert file.rows("SELECT id, active FROM messaging_sessions ORDER BY id") == [("s1", 1), ("s2", 1), ("s3", 0), ("s4", 0)]
 

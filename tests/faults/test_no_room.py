@@ -47,7 +47,7 @@ def _attachment(store: Store, folder: Path) -> None:
 WRITES: dict[str, Callable[[Store, Path], object]] = {
     "attachment": _attachment,
     "export": lambda store, folder: export(store, folder / "out.jsonl"),
-    "run file": lambda store, folder: create_run_file(folder, program_source="x" * 5000),
+    "run file": lambda store, folder: create_run_file(folder, program_source="x" * 5000).close(),
 }
 
 
