@@ -7,7 +7,7 @@ running writers, for statements that begin after it.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from sqlalchemy import Text, literal, select, update
@@ -18,6 +18,7 @@ from persist.db.expressions.positions import commits_asynchronously, is_snapshot
 from persist.db.statements.prepared import Statement, param
 from persist.db.transactions.outages import Outage
 from persist.db.transactions.runtime import Runtime
+from persist.db.transactions.snapshots import in_transaction
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.errors import PersistError
 from persist.events.models import event_heads, event_positions
@@ -91,7 +92,7 @@ class Settler:
             return
         self._sent_at = time.monotonic()
         try:
-            _in_transaction(self._runtime, partial(self._tell, mark=mark))
+            in_transaction(self._runtime, partial(self._tell, mark=mark), holds_store=False)
             self._outage.is_over()
         except PersistError as error:
             self._outage.failed(error)
@@ -115,17 +116,6 @@ class Settler:
             if marked is not None and settled > marked:
                 work.run(_MOVE, upto=settled)
             self._unmarked, self._marked_at = marked is not None and settled < last, self._sent_at
-
-
-def _in_transaction(runtime: Runtime, run: Callable[[UnitOfWork], None]) -> None:
-    work = UnitOfWork(runtime, writable=True, is_snapshot=True)
-    work.begin()
-    try:
-        run(work)
-    except BaseException:
-        work.rollback()
-        raise
-    work.commit()
 
 
 class Look:

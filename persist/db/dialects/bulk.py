@@ -119,28 +119,21 @@ class Bulk(PlainValues):
         keyed = {column.name for column in key}
         places = [place for place, column in enumerate(columns) if column.name not in keyed]
         names = {column.name: place for place, column in enumerate(columns)}
-        values = ", ".join(f"{self.quoted(columns[place].name)} = {self.mark}" for place in places)
+        values = ", ".join(f"{self.name(columns[place].name)} = {self.mark}" for place in places)
         arguments = [
             [*(row[place] for place in places), *(key_value(column, row[names[column.name]]) for column in key)]
             for row in self.stored(columns, rows, raw=raw)
         ]
-        self._run_many(f"UPDATE {self.named(table)} SET {values} WHERE {self.key_is(key)}", arguments)
+        self.run_many(f"UPDATE {self.table_name(table.name)} SET {values} WHERE {self.key_is(key)}", arguments)
 
     def delete(self, table: Table, key: Columns, keys: Sequence[Sequence[Any]]) -> None:
         """Delete the rows with these keys."""
         arguments = [[key_value(column, value) for column, value in zip(key, row, strict=True)] for row in keys]
-        self._run_many(f"DELETE FROM {self.named(table)} WHERE {self.key_is(key)}", arguments)
-
-    def _run_many(self, sql: str, arguments: Sequence[Sequence[Any]]) -> None:
-        try:
-            with closing(self.driver.cursor()) as cursor:
-                cursor.executemany(sql, arguments)
-        except Exception as error:
-            raise (self.dialect.errors.classify(error) or error) from error
+        self.run_many(f"DELETE FROM {self.table_name(table.name)} WHERE {self.key_is(key)}", arguments)
 
     def clear(self, table: Table) -> None:
         """Delete every row of the table."""
-        self.driver.execute(f"DELETE FROM {self.named(table)}")
+        self.driver.execute(f"DELETE FROM {self.table_name(table.name)}")
 
     # -- integer keys
 
@@ -162,18 +155,9 @@ class Bulk(PlainValues):
     def lasting_identity(self) -> tuple[Any, ...]:
         """As `identity`, but the same after a restart of the server as before."""
 
-    def named(self, table: Table) -> str:
-        """The quoted name of the table, with its schema, for SQL text."""
-        name = self.quoted(table.name)
-        return name if self.dialect.schema is None else f"{self.quoted(self.dialect.schema)}.{name}"
-
     def listed(self, columns: Columns) -> str:
         """The quoted names of the columns, separated by commas, for SQL text."""
-        return ", ".join(self.quoted(column.name) for column in columns)
-
-    def quoted(self, name: str) -> str:
-        """Quote an identifier for SQL text, where it needs quotes."""
-        return str(self.dialect.connections.writer.dialect.identifier_preparer.quote(name))
+        return ", ".join(self.name(column.name) for column in columns)
 
     def explained(self, error: Exception, columns: Columns) -> Exception:
         """Translate a driver's error that occurred while these columns were read."""

@@ -101,10 +101,10 @@ class PlainValues(ABC):
                 (*row[count:], *(absent(column) if value is None else value for column, value in zip(key, row, strict=False)))
                 for row in rows
             ]
-            self._many(f"UPDATE {self.table_name(table)} SET {values} WHERE {where}", arguments)
+            self.run_many(f"UPDATE {self.table_name(table)} SET {values} WHERE {where}", arguments)
         else:
             listed = ", ".join(self.name(column.name) for column in columns)
-            self._many(f"INSERT INTO {self.table_name(table)} ({listed}) VALUES ({', '.join(marks)})", rows)
+            self.run_many(f"INSERT INTO {self.table_name(table)} ({listed}) VALUES ({', '.join(marks)})", rows)
 
     def name(self, name: str) -> str:
         """The name quoted for SQL text that has placeholders."""
@@ -122,6 +122,10 @@ class PlainValues(ABC):
     def _run(self, sql: str) -> Any:
         return self.driver.execute(sql, ())
 
-    def _many(self, sql: str, rows: Sequence[Row]) -> None:
-        with closing(self.driver.cursor()) as cursor:
-            cursor.executemany(sql, rows)
+    def run_many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Execute a statement for each of these rows of arguments. Raises the typed error of a refused one."""
+        try:
+            with closing(self.driver.cursor()) as cursor:
+                cursor.executemany(sql, rows)
+        except Exception as error:
+            raise (self.dialect.errors.classify(error) or error) from error

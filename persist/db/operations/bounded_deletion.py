@@ -90,6 +90,11 @@ def delete_some(work: UnitOfWork, below: Sequence[Below], units: Units | None, i
     return _delete_first(work, below, id, most)
 
 
+def row_value(columns: Sequence[Any]) -> Any:
+    """The columns as what can be looked for in a subquery of as many: the only one itself, or all of them together."""
+    return columns[0] if len(columns) == 1 else tuple_(*columns)
+
+
 def _delete_first(work: UnitOfWork, below: Sequence[Below], id: Any, most: int) -> Counter[str]:
     rows: Counter[str] = Counter()
     for one in below:
@@ -97,11 +102,10 @@ def _delete_first(work: UnitOfWork, below: Sequence[Below], id: Any, most: int) 
         if left <= 0:
             break
         key: Sequence[Any] = one.key or tuple(one.table.primary_key.columns)
-        identity: Any = key[0] if len(key) == 1 else tuple_(*key)
         first = select(*key).where(one.of([id])).order_by(*(one.order or key)).limit(literal(left))
         if one.parent is not None:
             work.change(update(one.table).where(one.of([id]), one.parent.in_(first)).values({one.parent: None}))
-        rows[one.table.name] += delete_rows(work, one.table, one.of([id]), identity.in_(first))
+        rows[one.table.name] += delete_rows(work, one.table, one.of([id]), row_value(key).in_(first))
     return rows
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, Table, delete, literal, select, tuple_, union
 
 from persist.db.changes.event_streams import place_of
-from persist.db.operations.bounded_deletion import Condition, delete_rows
+from persist.db.operations.bounded_deletion import Condition, delete_rows, row_value
 from persist.db.operations.erasing_ways import By, Follow, Key, Lead, Values, Way, equal
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
@@ -292,7 +292,7 @@ def delete_some(work: UnitOfWork, table: Table, condition: Condition) -> int:
     """Delete up to SOME rows that meet the condition; how many."""
     key = list(table.primary_key.columns)
     some = select(*key).where(condition).limit(SOME)
-    return work.change(delete(table).where(key[0].in_(some) if len(key) == 1 else tuple_(*key).in_(some)))
+    return work.change(delete(table).where(row_value(key).in_(some)))
 
 
 def in_parts(keys: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:

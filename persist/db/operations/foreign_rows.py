@@ -7,11 +7,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from sqlalchemy import Table, column, func, select, tuple_
+from sqlalchemy import Table, column, func, select
 from sqlalchemy import table as table_named
 from sqlalchemy.sql.elements import ColumnElement
 
 from persist.db.dialects.operations import ForeignReference
+from persist.db.operations.bounded_deletion import row_value
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.errors import PersistError
 
@@ -53,7 +54,7 @@ def _below(tables: Sequence[Table], table: Table, condition: ColumnElement[bool]
             if key.referred_table is table:
                 own, theirs = [*key.columns], [element.column for element in key.elements]
                 these = select(*theirs).where(condition)
-                yield from _below(tables, child, (own[0] if len(own) == 1 else tuple_(*own)).in_(these))
+                yield from _below(tables, child, row_value(own).in_(these))
 
 
 def _keys(one: ForeignReference, table: Table) -> Any:
@@ -63,7 +64,7 @@ def _keys(one: ForeignReference, table: Table) -> Any:
 def _count(work: UnitOfWork, one: ForeignReference, keys: Any) -> int:
     own: list[ColumnElement[Any]] = [column(name) for name in one.columns]
     theirs = table_named(one.table, *own, schema=one.schema)  # type: ignore[arg-type]  # they are columns without a table
-    referring = select(func.count()).select_from(theirs).where((own[0] if len(own) == 1 else tuple_(*own)).in_(keys))
+    referring = select(func.count()).select_from(theirs).where(row_value(own).in_(keys))
     point = work.savepoint()
     try:
         count = int(work.select(referring).scalar() or 0)

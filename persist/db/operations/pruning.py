@@ -23,6 +23,7 @@ from persist.db.operations.bounded_deletion import (
     delete_rows,
     delete_some,
     fitting,
+    row_value,
 )
 from persist.db.schema.column_types import Label
 from persist.db.statements.prepared import Row
@@ -275,7 +276,7 @@ class AgedRows(Pruning):
 
     @property
     def _identity(self) -> Any:
-        return self._key[0] if len(self._key) == 1 else tuple_(*self._key)
+        return row_value(self._key)
 
     def _among(self, keys: Sequence[Row]) -> Condition:
         condition: Condition = self._identity.in_([key[0] for key in keys] if len(self._key) == 1 else list(keys))

@@ -26,7 +26,7 @@ class AsyncFace:
 @cache
 def async_face(kind: Any) -> Any:
     """The asynchronous class of a domain or repository, named `Async…` and made once. Its parts are made at their first use."""
-    parts: dict[str, Any] = {"__doc__": kind.__doc__, "__module__": kind.__module__, "_kind": kind}
+    parts: dict[str, Any] = {"__doc__": kind.__doc__, "__module__": kind.__module__}
     for base in reversed(kind.__mro__):
         for name, value in vars(base).items():
             if isinstance(value, on_demand):

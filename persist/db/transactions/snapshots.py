@@ -15,25 +15,25 @@ def in_snapshot(runtime: Runtime, read: Callable[[UnitOfWork], T], *, holds_stor
     `holds_store`: the store cannot be closed at that moment, as with any transaction of a caller's.
     """
     work = UnitOfWork(runtime, writable=False, is_snapshot=not holds_store)
-    work.begin()
-    try:
-        found = read(work)
-    except BaseException:
-        work.rollback()
-        raise
-    work.end_read()
-    return found
+    return _within(work, read, work.end_read)
 
 
-def in_transaction(runtime: Runtime, write: Callable[[UnitOfWork], T]) -> T:
-    """What `write` returns, from a write transaction of its own that is committed before this returns."""
-    work = UnitOfWork(runtime, writable=True)
+def in_transaction(runtime: Runtime, write: Callable[[UnitOfWork], T], *, holds_store: bool = True) -> T:
+    """What `write` returns, from a write transaction of its own that is committed before this returns.
+
+    `holds_store`: as for `in_snapshot`.
+    """
+    work = UnitOfWork(runtime, writable=True, is_snapshot=not holds_store)
     work.is_alone, work.marks = True, False
+    return _within(work, write, work.commit)
+
+
+def _within(work: UnitOfWork, run: Callable[[UnitOfWork], T], end: Callable[[], object]) -> T:
     work.begin()
     try:
-        found = write(work)
+        found = run(work)
     except BaseException:
         work.rollback()
         raise
-    work.commit()
+    end()
     return found

@@ -55,7 +55,7 @@ class PostgresBulk(Bulk):
         return form_of(column).from_server
 
     def begin_loading(self, tables: Iterable[Table]) -> None:
-        names = ", ".join(self.named(table) for table in tables)
+        names = ", ".join(self.table_name(table.name) for table in tables)
         self.driver.execute(f"LOCK TABLE {names} IN SHARE ROW EXCLUSIVE MODE")
         self.restore_guards = lift_row_guards(self.driver)
 
@@ -64,7 +64,7 @@ class PostgresBulk(Bulk):
         try:
             with (
                 self.driver.cursor() as cursor,
-                cursor.copy(f"COPY {self.named(table)} ({self.listed(columns)}) FROM STDIN") as copy,
+                cursor.copy(f"COPY {self.table_name(table.name)} ({self.listed(columns)}) FROM STDIN") as copy,
             ):
                 write = copy.write_row
                 for batch in batches:
@@ -96,7 +96,7 @@ class PostgresBulk(Bulk):
         column = next((column for column in table.columns if column.identity is not None), None)
         if column is None:
             return None
-        row = self.driver.execute("SELECT pg_get_serial_sequence(%s, %s)", (self.named(table), column.name)).fetchone()
+        row = self.driver.execute("SELECT pg_get_serial_sequence(%s, %s)", (self.table_name(table.name), column.name)).fetchone()
         return None if row is None else row[0]
 
     def identity(self) -> tuple[Any, ...]:

@@ -65,7 +65,7 @@ class SqliteBulk(Bulk):
         marks = ", ".join("?" * len(columns))
         rows = chain.from_iterable(self.stored(columns, batch, raw=raw) for batch in batches)
         try:
-            self.driver.executemany(f"INSERT INTO {self.named(table)} ({self.listed(columns)}) VALUES ({marks})", rows)
+            self.driver.executemany(f"INSERT INTO {self.table_name(table.name)} ({self.listed(columns)}) VALUES ({marks})", rows)
         except Exception as error:
             ours = self.dialect.errors.classify(error)
             if isinstance(ours, Conflict) and (scope := table.info.get("key_scope")) and "UNIQUE" in str(error):

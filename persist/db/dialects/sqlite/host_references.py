@@ -109,7 +109,7 @@ def _triggers(tables: tuple[Table, ...]) -> dict[str, str]:
             made[name] = f"CREATE TEMP TRIGGER IF NOT EXISTS {name} {head} BEGIN {body} END"
 
     for table in tables:
-        keys = [key for key in table.foreign_key_constraints if key.info.get("dialect", "sqlite") == "sqlite"]
+        keys = _keys(table)
         columns = ", ".join(dict.fromkeys(name for key in keys for name in key.column_keys))
         missing = [f"{_REFUSE} {_lacks_parent(key)}" for key in keys]
         trigger(f"{_PREFIX}_of_{table.name}", f"AFTER INSERT ON main.{table.name}", missing)
@@ -122,12 +122,7 @@ def _triggers(tables: tuple[Table, ...]) -> dict[str, str]:
 
 def _deleted(parent: Table, tables: Sequence[Table]) -> Iterator[str]:
     """What happens to rows that refer to a deleted row, those first that others do not refer to."""
-    keys = [
-        key
-        for table in reversed(tables)
-        for key in table.foreign_key_constraints
-        if key.referred_table is parent is not table and key.info.get("dialect", "sqlite") == "sqlite"
-    ]
+    keys = [key for table in reversed(tables) for key in _keys(table) if key.referred_table is parent is not table]
     for key in keys:
         if key.ondelete == "CASCADE":
             yield f"DELETE FROM {key.table.name} WHERE {_refers(key)}"
@@ -137,6 +132,11 @@ def _deleted(parent: Table, tables: Sequence[Table]) -> Iterator[str]:
     for key in keys:
         if key.ondelete not in ("CASCADE", "SET NULL"):
             yield f"{_REFUSE} EXISTS (SELECT 1 FROM {key.table.name} WHERE {_refers(key)})"
+
+
+def _keys(table: Table) -> list[ForeignKeyConstraint]:
+    """The foreign keys that the table has in a file."""
+    return [key for key in table.foreign_key_constraints if key.info.get("dialect", "sqlite") == "sqlite"]
 
 
 def _refers(key: ForeignKeyConstraint) -> str:
