@@ -14,7 +14,8 @@ from persist.chat.models import IS_UNFINISHED, VISIBLE, messages, parts, session
 from persist.chat.reducer.tool_parts import tool_columns
 from persist.chat.schemas import UNFINISHED, ToolState
 from persist.chat.storage.last_place import NEWEST_MESSAGE, place_after
-from persist.chat.storage.statements import INSERT_MESSAGE, INSERT_PART, REWRITE_PART, TOUCH_SESSION
+from persist.chat.storage.message_insert import touch_session
+from persist.chat.storage.statements import INSERT_MESSAGE, INSERT_PART, REWRITE_PART
 from persist.chat.storage.usage import recompute
 from persist.db.expressions.upsert import insert_missing
 from persist.db.schema.base import json_key_set
@@ -106,7 +107,7 @@ class SessionItems(Repository[F]):
             batch.run_many(INSERT_PART, [one.row for one in own])
             for values in rewritten:
                 batch.run(REWRITE_PART, **values)
-            batch.run(TOUCH_SESSION, row_id=session_id, at=now)
+            touch_session(work, batch, session_id, {}, now)
         return True
 
     @reads
@@ -183,7 +184,7 @@ class SessionItems(Repository[F]):
             batch.run_many(_DELETE, [{"row_id": one.id} for one in removed])
             for call in answered_calls:
                 batch.run(REWRITE_PART, **self._rewritten(call, unanswered, now))
-            batch.run(TOUCH_SESSION, row_id=session_id, at=now)
+            touch_session(work, batch, session_id, {}, now)
         if counts:
             recompute(work, session_id)
 
@@ -209,7 +210,7 @@ class SessionItems(Repository[F]):
         if cleared.result:
             recompute(work, session_id)
             with work.batch(last=True) as batch:
-                batch.run(TOUCH_SESSION, row_id=session_id, at=work.now())
+                touch_session(work, batch, session_id, {}, work.now())
 
     def _encoded(self, index: int, text: str) -> _EncodedItem:
         """Encode an item. Refuses invalid ones (InvalidValue) before anything is written."""
