@@ -8,20 +8,7 @@ from typing import Any
 
 from sqlalchemy import Column, Table, select
 
-import persist.agent_tasks.erasing
-import persist.app_sessions.erasing
-import persist.chat.erasing
-import persist.checkpoints.erasing
-import persist.conversations.erasing
-import persist.histories.erasing
-import persist.messaging.erasing
-import persist.programs.erasing
-import persist.replay_streams.erasing
-import persist.telemetry.erasing
-import persist.transcripts.erasing
-import persist.usage.erasing
-import persist.workflows.erasing
-from persist.blobs.erasing import ErasableBlobs
+from persist.blobs.upkeep import ErasableBlobs
 from persist.db.changes.event_streams import key_of
 from persist.db.dialects.backends import operations_of
 from persist.db.operations.erasing import IDS, SESSION, Elsewhere, Erasable, Owners, in_parts
@@ -29,6 +16,7 @@ from persist.db.operations.erasing_ways import Key, Lead, Way
 from persist.db.schema.column_types import Label
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable, error_of
+from persist.domains import upkeeps
 from persist.errors import UnreadableRow
 from persist.events.erasing import changes_in, in_streams, is_there, named_in, stream_named, unreadable_events
 from persist.events.models import event_log
@@ -53,19 +41,7 @@ Cells = Mapping[str, Any]
 def kinds(*, trial: bool) -> dict[str, Erasable]:
     """Every kind of thing that is erased, by the name of its table, in the order in which they are erased."""
     listed: list[Erasable] = [
-        *persist.workflows.erasing.ERASABLES,
-        *persist.usage.erasing.ERASABLES,
-        *persist.histories.erasing.ERASABLES,
-        *persist.checkpoints.erasing.ERASABLES,
-        *persist.replay_streams.erasing.ERASABLES,
-        *persist.transcripts.erasing.ERASABLES,
-        *persist.telemetry.erasing.ERASABLES,
-        *persist.programs.erasing.ERASABLES,
-        *persist.agent_tasks.erasing.ERASABLES,
-        *persist.app_sessions.erasing.ERASABLES,
-        *persist.messaging.erasing.ERASABLES,
-        *persist.conversations.erasing.ERASABLES,
-        *persist.chat.erasing.ERASABLES,
+        *(kind for upkeep in reversed([*upkeeps().values()]) for kind in upkeep.erasables),
         ErasableBlobs(metadata.sorted_tables, trial=trial),  # last: what the others delete names no blob any more
     ]
     return {kind.table.name: kind for kind in listed}
