@@ -6,9 +6,13 @@ A domain is a package with `models.py`, `repository.py` and `upkeep.py`, which a
 from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from persist.db.transactions.repository import Domain, F, on_demand
 from persist.lazy_imports import lazy_modules
+
+if TYPE_CHECKING:
+    from persist.db.operations.upkeep import Upkeep
 
 with lazy_modules(globals()):
     from persist.agent_tasks import repository as agent_tasks
@@ -17,7 +21,6 @@ with lazy_modules(globals()):
     from persist.chat import repository as chat
     from persist.checkpoints import repository as checkpoints
     from persist.conversations import repository as conversations
-    from persist.db.operations import upkeep
     from persist.events import repository as events
     from persist.histories import repository as histories
     from persist.messaging import repository as messaging
@@ -52,20 +55,19 @@ class Domains(Domain[F]):
     blobs = on_demand(find=lambda: blobs.Blobs[F])
 
 
-NAMES = tuple(name for name, value in vars(Domains).items() if isinstance(value, on_demand))
-"""The name of each domain, which is that of its package."""
+def names() -> list[str]:
+    """The name of each domain, which is that of its package."""
+    return [name for name, value in vars(Domains).items() if isinstance(value, on_demand)]
 
 
 def import_models() -> None:
     """Import the tables of every domain, which registers them in the metadata."""
-    for name in NAMES:
+    for name in names():
         import_module(f"persist.{name}.models")
 
 
 @cache
-def upkeeps() -> "Mapping[str, upkeep.Upkeep]":
+def upkeeps() -> "Mapping[str, Upkeep]":
     """The upkeep of each domain, in the order of the registry. The tables of all domains are imported before."""
     import_models()
-    found = {name: import_module(f"persist.{name}.upkeep").UPKEEP for name in NAMES}
-    assert all(isinstance(one, upkeep.Upkeep) for one in found.values()), found
-    return found
+    return {name: import_module(f"persist.{name}.upkeep").UPKEEP for name in names()}

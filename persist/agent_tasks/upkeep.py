@@ -14,7 +14,7 @@ from persist.db.operations.aggregates import Aggregate
 from persist.db.operations.erasing import OWNER, SESSION, ErasableRows, found_by
 from persist.db.operations.erasing_ways import Lead, Together, equal
 from persist.db.operations.pruning import AgedRows, Orphaned
-from persist.db.operations.upkeep import Upkeep
+from persist.db.operations.upkeep import Upkeep, aged, erasable, exported
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
 
@@ -23,7 +23,8 @@ _TASK = "agent task"
 """Finds what watches a task, by its owner and its id."""
 
 _tasks = Aggregate(tasks)
-TASKS = _tasks.aged(
+TASKS = aged(
+    _tasks,
     _T.updated_at,
     may_go=_T.final.is_(true()),
     # the parts of an artifact before the artifact, whose part is -1: a task with parts alone could not be read
@@ -69,11 +70,12 @@ UPKEEP = Upkeep(
             own_streams=False,
             rooted=False,
         ),
-        _tasks.erasable(
+        erasable(
+            _tasks,
             {OWNER: equal(_T.owner), SESSION: equal(_T.id, _T.context_id)},
             leading=(Lead((_T.id,), found_by(_TASK), (_T.owner, _T.task_id)),),
         ),
     ),
-    exports=(_tasks.exported("agent task"),),
+    exports=(exported(_tasks, "agent task"),),
     checkup=checkup,
 )

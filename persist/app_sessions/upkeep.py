@@ -25,7 +25,7 @@ from persist.db.operations.erasing import OWNER, SESSION, USER, ErasableRows, fo
 from persist.db.operations.erasing_ways import Key, Lead, equal
 from persist.db.operations.exporting import Rows, parent_key, the_id
 from persist.db.operations.pruning import AgedRows, Orphaned
-from persist.db.operations.upkeep import Upkeep
+from persist.db.operations.upkeep import Upkeep, aged, erasable, exported
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
 
@@ -50,7 +50,7 @@ class _Artifacts(ErasableRows):
 
 
 _sessions, _artifacts = Aggregate(sessions), Aggregate(artifacts, first=(artifact_blobs,))
-SESSIONS = _sessions.aged(_S.updated_at)
+SESSIONS = aged(_sessions, _S.updated_at)
 _of_session = exists().where(
     _S.id == the_id(), _S.app_name == _A.app_name, _S.user_id == _A.user_id, _S.session_id == _A.session_id
 )
@@ -61,7 +61,8 @@ _OF_ARTIFACTS = (artifact_versions.c.metadata_text, artifact_versions.c.part)
 UPKEEP = Upkeep(
     prunings=(
         SESSIONS,
-        _artifacts.aged(
+        aged(
+            _artifacts,
             _A.updated_at,
             orphaned=Orphaned(
                 SESSIONS,
@@ -71,12 +72,16 @@ UPKEEP = Upkeep(
         AgedRows(memories, _M.updated_at, _M.app_name, _M.user_id, _M.session_id, _M.id),
     ),
     erasables=(
-        _sessions.erasable(
+        erasable(
+            _sessions,
             {OWNER: equal(_S.user_id), USER: equal(_S.user_id), SESSION: equal(_S.id, _S.session_id)},
             leading=(Lead((_S.id,), followed, (_S.session_id,)),),
         ),
-        _artifacts.erasable(
-            {OWNER: equal(_A.user_id), USER: equal(_A.user_id), SESSION: equal(_A.session_id)}, kind=_Artifacts, rooted=False
+        erasable(
+            _artifacts,
+            {OWNER: equal(_A.user_id), USER: equal(_A.user_id), SESSION: equal(_A.session_id)},
+            kind=_Artifacts,
+            rooted=False,
         ),
         ErasableRows(
             user_state,
@@ -94,7 +99,8 @@ UPKEEP = Upkeep(
         ),
     ),
     exports=(
-        _sessions.exported(
+        exported(
+            _sessions,
             "app session",
             before=(
                 Rows(blobs, blobs.c.sha256.in_(_digests), (blobs.c.sha256,), shared=True),

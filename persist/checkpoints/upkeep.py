@@ -8,14 +8,13 @@ from typing import Any
 
 from sqlalchemy import or_, select
 
-from persist.checkpoints.models import memories, states, threads, values, vectors
+from persist.checkpoints.models import THREADS, memories, states, threads, values, vectors
 from persist.db.dialects.findings import Problem, Severity
-from persist.db.operations.aggregates import Aggregate
 from persist.db.operations.bounded_deletion import Condition
 from persist.db.operations.erasing import NAMESPACE, SESSION, ErasableRows, holding
 from persist.db.operations.erasing_ways import Equal, Values, Way, equal
 from persist.db.operations.pruning import AgedRows
-from persist.db.operations.upkeep import Upkeep
+from persist.db.operations.upkeep import Upkeep, aged, erasable, exported
 from persist.db.schema.shapes import floats32, json_object, optional, texts, texts_by_name
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
@@ -78,16 +77,15 @@ def _spans(value: Any) -> str | None:
     return None if fits else "no list of ranges"
 
 
-_threads = Aggregate(threads)
 UPKEEP = Upkeep(
     prunings=(
         # the newest checkpoints first: older ones are rebuilt from no newer one, and never lack a value
-        _threads.aged(threads.c.updated_at, order={states: (_S.id.desc(), _S.namespace)}),
+        aged(THREADS, threads.c.updated_at, order={states: (_S.id.desc(), _S.namespace)}),
         # by the instant at which they expire: memories that never do are kept
         AgedRows(memories, _M.expires_at, _M.namespace, _M.key),
     ),
     erasables=(
-        _threads.erasable({SESSION: equal(threads.c.id)}),
+        erasable(THREADS, {SESSION: equal(threads.c.id)}),
         ErasableRows(
             memories,
             ("namespace",),
@@ -97,7 +95,7 @@ UPKEEP = Upkeep(
             rooted=False,
         ),
     ),
-    exports=(_threads.exported("thread"),),
+    exports=(exported(THREADS, "thread"),),
     checkup=checkup,
     shapes={
         states.c.versions_json: texts_by_name,

@@ -17,7 +17,7 @@ from persist.db.operations.erasing import HISTORY, NAMESPACE, SESSION, Erasable,
 from persist.db.operations.erasing_ways import By, Key, Lead, Way, equal
 from persist.db.operations.exporting import Rows, the_id
 from persist.db.operations.pruning import AgedRows, Cut, Pruning, Removed
-from persist.db.operations.upkeep import Upkeep
+from persist.db.operations.upkeep import Upkeep, exported
 from persist.db.schema.shapes import json_object, optional, texts
 from persist.db.statements.prepared import Row
 from persist.db.transactions.unit_of_work import UnitOfWork
@@ -205,7 +205,8 @@ def _entries(ends: Select[Any] | CompoundSelect[Any]) -> Rows:
     return Rows(entries, select(walked.c.depth).where(in_line).exists(), (_E.root_id, _E.depth, _E.id), shared=True)
 
 
-_HISTORY = Aggregate(histories).exported(
+_HISTORY = exported(
+    Aggregate(histories),
     "history",
     order={branches: (_B.position,)},
     after=(
@@ -216,7 +217,7 @@ _HISTORY = Aggregate(histories).exported(
 )
 """An export of one conversation, with the messages of its history and of the branches that it has left."""
 
-_RUN = Aggregate(runs).exported("history run", after=(_entries(select(_S.head_id).where(_S.run_id == the_id())),))
+_RUN = exported(Aggregate(runs), "history run", after=(_entries(select(_S.head_id).where(_S.run_id == the_id())),))
 """An export of one run with its events, snapshots, their messages, and its tool effects."""
 
 

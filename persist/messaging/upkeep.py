@@ -8,7 +8,7 @@ from persist.db.operations.adopting import Rules, Takeover
 from persist.db.operations.aggregates import Aggregate
 from persist.db.operations.erasing import LINK, NAMED, OWNER, SESSION, USER, followed
 from persist.db.operations.erasing_ways import Lead, equal
-from persist.db.operations.upkeep import Upkeep
+from persist.db.operations.upkeep import Upkeep, aged, erasable, exported
 from persist.messaging.models import IS_ACTIVE, SAME_THREAD, sessions
 
 _S = sessions.c
@@ -27,9 +27,10 @@ def _one_active(takeover: Takeover) -> None:
 
 _sessions = Aggregate(sessions)
 UPKEEP = Upkeep(
-    prunings=(_sessions.aged(_S.last_activity_at, may_go=_S.active.is_(false())),),
+    prunings=(aged(_sessions, _S.last_activity_at, may_go=_S.active.is_(false())),),
     erasables=(
-        _sessions.erasable(
+        erasable(
+            _sessions,
             {
                 OWNER: equal(_S.user_id),
                 USER: equal(_S.user_id),
@@ -39,7 +40,7 @@ UPKEEP = Upkeep(
             leading=(Lead((_S.id,), _FOLLOWED), Lead((_S.id,), _FOLLOWED, (_S.agent_session_id,))),
         ),
     ),
-    exports=(_sessions.exported("messaging session"),),
+    exports=(exported(_sessions, "messaging session"),),
     adoption=Rules(
         values={_S.last_activity_at: _S.created_at},
         always_written=frozenset({_S.message_count, _S.active}),

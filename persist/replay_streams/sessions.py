@@ -2,7 +2,7 @@
 
 from functools import cache
 
-from sqlalchemy import bindparam, delete, exists, select, tuple_
+from sqlalchemy import bindparam, select, tuple_
 
 from persist.db.statements.prepared import LIMIT, Row, Statement, param
 from persist.db.transactions.repository import F, Repository, reads, writes
@@ -10,7 +10,7 @@ from persist.db.values.clock import epoch_ms
 from persist.db.values.frozen import construct
 from persist.db.values.pages import Page, check_limit, values_after
 from persist.errors import NotFound
-from persist.replay_streams.models import messages, sessions
+from persist.replay_streams.models import SESSIONS, sessions
 from persist.replay_streams.schemas import ReplaySession
 
 _S = sessions.c
@@ -19,10 +19,6 @@ _COLUMNS = tuple(_S[name] for name in _FIELDS)
 _LIST = "replay_streams.sessions"
 
 _GET = Statement(select(*_COLUMNS).where(_S.id == param("row_id")))
-_LOCK = Statement(select(_S.id).where(_S.id == param("row_id")).with_for_update())
-_DELETE_MESSAGES = Statement(delete(messages).where(messages.c.session_id == param("row_id")))
-_DELETE = Statement(delete(sessions).where(_S.id == param("row_id"), ~exists().where(messages.c.session_id == _S.id)))
-"""A session that another transaction has made in this very moment stays: it comes after."""
 
 
 @cache
@@ -57,13 +53,7 @@ class ReplaySessions(Repository[F]):
     @writes
     def delete(self, id: str) -> bool:
         """Delete a session with all its messages; False for an unknown id."""
-        work = self._work
-        key = {"row_id": work.label("id", id)}
-        with work.batch(last=True) as batch:
-            batch.lock(_LOCK, **key)  # what others are storing is there or waits
-            batch.run(_DELETE_MESSAGES, **key)
-            deleted = batch.run(_DELETE, **key)
-        return deleted.result == 1
+        return SESSIONS.delete(self._work, id)
 
 
 def _value(row: Row) -> ReplaySession:

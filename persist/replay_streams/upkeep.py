@@ -6,14 +6,13 @@ from collections.abc import Iterator
 from sqlalchemy import bindparam, select, tuple_
 
 from persist.db.dialects.findings import Problem, Severity
-from persist.db.operations.aggregates import Aggregate
 from persist.db.operations.erasing import SESSION
 from persist.db.operations.erasing_ways import equal
-from persist.db.operations.upkeep import Upkeep
+from persist.db.operations.upkeep import Upkeep, aged, erasable, exported
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
 from persist.quoting import named
-from persist.replay_streams.models import messages, sessions
+from persist.replay_streams.models import SESSIONS, messages, sessions
 
 _M = messages.c
 _PAGE = 500
@@ -48,10 +47,9 @@ def _is_json(message: str) -> bool:
     return True
 
 
-_sessions = Aggregate(sessions)
 UPKEEP = Upkeep(
-    prunings=(_sessions.aged(sessions.c.updated_at),),
-    erasables=(_sessions.erasable({SESSION: equal(sessions.c.id)}),),
-    exports=(_sessions.exported("replay session"),),
+    prunings=(aged(SESSIONS, sessions.c.updated_at),),
+    erasables=(erasable(SESSIONS, {SESSION: equal(sessions.c.id)}),),
+    exports=(exported(SESSIONS, "replay session"),),
     checkup=checkup,
 )

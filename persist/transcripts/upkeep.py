@@ -10,7 +10,7 @@ from persist.db.dialects.findings import Problem, Severity
 from persist.db.operations.aggregates import Aggregate
 from persist.db.operations.erasing import LOGS, SESSION
 from persist.db.operations.erasing_ways import equal
-from persist.db.operations.upkeep import Upkeep
+from persist.db.operations.upkeep import Upkeep, aged, erasable, exported
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
 from persist.transcripts.models import entries, transcripts
@@ -44,9 +44,9 @@ def _json(value: str | None) -> str | None:
 
 _transcripts = Aggregate(transcripts)
 UPKEEP = Upkeep(
-    prunings=(_transcripts.aged(_T.updated_at),),
-    erasables=(_transcripts.erasable({SESSION: equal(_T.id, _T.session_id), LOGS: equal(_T.session_id)}),),
-    exports=(_transcripts.exported("transcript", also=_T.session_id),),
+    prunings=(aged(_transcripts, _T.updated_at),),
+    erasables=(erasable(_transcripts, {SESSION: equal(_T.id, _T.session_id), LOGS: equal(_T.session_id)}),),
+    exports=(exported(_transcripts, "transcript", also=_T.session_id),),
     checkup=checkup,
     shapes={entries.c.entry: _object, transcripts.c.summary: _json},
 )

@@ -18,7 +18,7 @@ from persist.db.operations.aggregates import Aggregate
 from persist.db.operations.erasing import LINK, LOGS, SESSION, ErasableRows, found_by
 from persist.db.operations.erasing_ways import Lead, Way, equal
 from persist.db.operations.pruning import AgedRows
-from persist.db.operations.upkeep import Upkeep
+from persist.db.operations.upkeep import Upkeep, aged, erasable, exported
 from persist.db.schema.base import flag_set
 from persist.db.statements.prepared import among
 from persist.db.transactions.unit_of_work import UnitOfWork
@@ -31,7 +31,8 @@ from persist.workflows.transitions import TERMINAL
 _R, _E, _A, _S, _L = runs.c, executions.c, approvals.c, schedules.c, limits.c
 
 _runs = Aggregate(runs, also={executions: "workflow_run_id", approvals: "workflow_run_id"})
-RUNS = _runs.aged(
+RUNS = aged(
+    _runs,
     _R.finished_at,
     may_go=among(_R.status, TERMINAL) & ~exists().where(_E.workflow_run_id == _R.id, _E.finished_at.is_(None)),
     only={executions: _E.finished_at.is_not(None)},
@@ -129,7 +130,8 @@ def _shut_limits(work: UnitOfWork) -> Iterator[Problem]:
 UPKEEP = Upkeep(
     prunings=(RUNS, EXECUTIONS, APPROVALS),
     erasables=(
-        _runs.erasable(
+        erasable(
+            _runs,
             {SESSION: equal(_R.id)},
             kind=_Runs,
             further=[Way(by, equal(_E.session_id), (_E.workflow_run_id,)) for by in (SESSION, LINK)],
@@ -139,7 +141,8 @@ UPKEEP = Upkeep(
         ErasableRows(executions, ("id",), {SESSION: equal(_E.session_id), LINK: equal(_E.session_id)}, own_streams=False),
     ),
     exports=(
-        _runs.exported(
+        exported(
+            _runs,
             "workflow run",
             order={
                 executions: (_E.started_at, _E.id),

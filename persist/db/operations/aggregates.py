@@ -1,24 +1,19 @@
-"""Aggregates: a root table with the tables below it, from which its pruning, erasing and exporting are made.
+"""Aggregates: a root table with the tables below it, whose foreign keys to the root's key say which rows belong to a row of it.
 
-The foreign keys to the root's key say which rows belong to a row of the root. A domain says the rest: which age counts and what
-may go, what belongs to a person, and where the rows below go or stand in another order than that of their keys.
+`persist.db.operations.upkeep` makes pruning, erasing and exporting from one.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
-from sqlalchemy import Column, Table
-from sqlalchemy.sql.elements import ColumnElement
+from sqlalchemy import Column, Table, delete, exists, select
 
 from persist.db.changes.event_streams import rows_below
-from persist.db.operations.bounded_deletion import Below, Condition, Ids
-from persist.db.operations.erasing import ErasableRows, holding
-from persist.db.operations.erasing_ways import By
-from persist.db.operations.exporting import Exported, Rows, the_id
-from persist.db.operations.pruning import AgedRows
+from persist.db.statements.prepared import Statement, param
+from persist.db.transactions.unit_of_work import UnitOfWork
 
-Order = Mapping[Table, Sequence[ColumnElement[Any]]]
 _NONE: Mapping[Table, Any] = MappingProxyType({})
 
 
@@ -34,40 +29,29 @@ class Aggregate:
         self.root, self.key = root, key
         below = {**{table: table.c[name] for table, name in also.items()}, **rows_below(root)}
         self.below: Mapping[Table, Column[Any]] = {table: below[table] for table in dict.fromkeys([*first, *below])}
-        """The tables below the root, children first, with the column that holds the root's key."""
+        """The tables below the root, with the column that holds the root's key, in the order in which their rows go."""
 
-    def aged(
-        self, at: ColumnElement[Any], *, only: Mapping[Table, Condition] = _NONE, order: Order = _NONE, **options: Any
-    ) -> AgedRows:
-        """The pruning by the age `at`. `only`: of these tables only such rows go. `options`: as of AgedRows."""
+    def delete(self, work: UnitOfWork, id: str) -> bool:
+        """Delete a row of the root with everything below it; False for an unknown id. Ends the batch of the transaction."""
+        lock, *below, root = self._deletion
+        key = {"row_id": work.label(str(self.key.key), id)}
+        with work.batch(last=True) as batch:
+            batch.lock(lock, **key)  # what others are writing below it is there or waits
+            for statement in below:
+                batch.run(statement, **key)
+            deleted = batch.run(root, **key)
+        return deleted.result == 1
 
-        def belonging(table: Table, column: Column[Any]) -> Below:
-            def of(ids: Ids) -> Condition:
-                return column.in_(ids) & only[table] if table in only else column.in_(ids)
+    @cached_property
+    def _deletion(self) -> Sequence[Statement]:
+        """The statements that lock the row, delete what is below it from the last table to the first, and delete the row.
 
-            return Below(table, of, order=order.get(table, ()))
-
-        return AgedRows(self.root, at, self.key, below=[belonging(*one) for one in self.below.items()], **options)
-
-    def erasable(
-        self, by: By, *, kind: type[ErasableRows] = ErasableRows, together: bool = False, **options: Any
-    ) -> ErasableRows:
-        """What is erased whole, found `by` columns of the root. `options`: as of ErasableRows."""
-        below = [holding(table, str(column.key)) for table, column in self.below.items()]
-        return kind(self.root, (str(self.key.key),), by, below, **options)
-
-    def exported(
-        self,
-        kind: str,
-        *,
-        order: Mapping[Table, Sequence[Column[Any]]] = _NONE,
-        before: Sequence[Rows] = (),
-        after: Sequence[Rows] = (),
-        also: Column[str] | None = None,
-    ) -> Exported:
-        """The export of one row of the root with all below it, and with rows that stand `before` or `after` these."""
-        below = [
-            Rows(table, column == the_id(), tuple(order.get(table, table.primary_key.columns)))
-            for table, column in self.below.items()
-        ]
-        return Exported(kind, self.key, (*before, Rows(self.root, self.key == the_id(), (self.key,)), *below, *after), also)
+        A row that another transaction has made in this very moment stays: it comes after.
+        """
+        this = self.key == param("row_id")
+        is_empty = [~exists().where(column == self.key) for column in self.below.values()]
+        return (
+            Statement(select(self.key).where(this).with_for_update()),
+            *(Statement(delete(table).where(column == param("row_id"))) for table, column in reversed([*self.below.items()])),
+            Statement(delete(self.root).where(this, *is_empty)),
+        )
