@@ -56,7 +56,7 @@ class Domains(Domain[F]):
 
 
 def names() -> list[str]:
-    """The name of each domain, which is that of its package."""
+    """The names of the domains and of their packages."""
     return [name for name, value in vars(Domains).items() if isinstance(value, on_demand)]
 
 

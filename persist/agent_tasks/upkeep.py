@@ -12,7 +12,7 @@ from persist.agent_tasks.models import pieces, tasks, webhooks
 from persist.db.dialects.findings import Problem, Severity
 from persist.db.operations.aggregates import Aggregate
 from persist.db.operations.erasing import OWNER, SESSION, ErasableRows, found_by
-from persist.db.operations.erasing_ways import Lead, Together, equal
+from persist.db.operations.erasing_ways import EqualTuple, Lead, equal
 from persist.db.operations.pruning import AgedRows, Orphaned
 from persist.db.operations.upkeep import Upkeep, aged, erasable, exported
 from persist.db.transactions.unit_of_work import UnitOfWork
@@ -66,7 +66,7 @@ UPKEEP = Upkeep(
         ErasableRows(
             webhooks,
             ("task_id", "owner", "id"),
-            {OWNER: equal(_W.owner), _TASK: Together((_W.owner, _W.task_id))},
+            {OWNER: equal(_W.owner), _TASK: EqualTuple((_W.owner, _W.task_id))},
             own_streams=False,
             rooted=False,
         ),

@@ -175,7 +175,7 @@ class _Sessions(ErasableRows):
 
 
 class _ErasablePrompts(Erasable):
-    """System prompts of erased messages. One that a message of somebody else names stays."""
+    """System prompts of erased messages, but for prompts that messages of other sessions name."""
 
     table = prompts
     key = ("digest",)

@@ -24,7 +24,7 @@ _M = memories.c
 
 
 class _Within(Equal):
-    """Selects what is of one of these namespaces, or of one below."""
+    """Selects the rows of a namespace and of all namespaces below it."""
 
     def __call__(self, values: Values) -> Condition:
         (column,) = self.columns

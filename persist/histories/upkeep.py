@@ -39,7 +39,7 @@ class _AgedWhole(AgedRows):
     erase     deletes one of them
     ends      makes a query for the entries at which these rows end
     ends_at   makes the condition of the entries at which one of those among the rows ends
-    ends_but  makes the condition of the entries at which any of the rows ends, but for those that are going
+    ends_but  makes the condition of the entries at which a row ends that stays
     """
 
     batch = 50

@@ -194,7 +194,7 @@ def _batches(run: Run, pruning: Pruning, cut: Cut, *, prepare: bool) -> Iterator
 def _removals(run: Run, pruning: Pruning, cut: Cut, found: Sequence[Row]) -> Iterator[Removed]:
     """Delete a batch, in as many transactions as its size takes.
 
-    A candidate stays if something of it cannot be read or bound again; the others of its batch go one by one then.
+    A candidate with a cell that cannot be read or bound again stays; then the candidates of its batch are pruned one by one.
     """
     while found:
         removed = run(partial(_remove, pruning=pruning, cut=cut, found=found))
