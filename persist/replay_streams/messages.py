@@ -8,12 +8,12 @@ from sqlalchemy import and_, bindparam, delete, func, literal, select, true
 from persist.db.expressions.conditional_insert import insert_where
 from persist.db.expressions.upsert import merge
 from persist.db.schema.column_types import LABEL_BYTES, Int64
-from persist.db.statements.prepared import LIMIT, Row, Statement, param
+from persist.db.statements.prepared import LIMIT, Statement, param
+from persist.db.statements.row_values import Values
 from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.values.arguments import check_count, check_timedelta
 from persist.db.values.clock import epoch_ms, instant_before
 from persist.db.values.escaping import utf8_size
-from persist.db.values.frozen import construct
 from persist.db.values.pages import check_limit
 from persist.errors import InvalidValue, PayloadTooLarge
 from persist.replay_streams.models import messages, sessions
@@ -24,8 +24,7 @@ _SWEPT = 32
 """How many expired messages of the session one call deletes at most: more than one call adds, so none is left in the long run."""
 
 _M = messages.c
-_FIELDS = tuple(ReplayMessage.model_fields)
-_COLUMNS = tuple(_M[name] for name in _FIELDS)
+_MESSAGE = Values(ReplayMessage, messages)
 _session = _M.session_id == param("in_session")
 _in_stream = (_session, _M.stream == param("in_stream"))
 
@@ -54,7 +53,7 @@ _newest_position = (
     .scalar_subquery()
 )
 _AFTER_ID = Statement(
-    select(_anchor.c.stream, _anchor.c.position, _newest_position, *_COLUMNS)
+    select(_anchor.c.stream, _anchor.c.position, _newest_position, *_MESSAGE.columns)
     .select_from(_anchor.outerjoin(messages, _behind))
     .where(_anchor.c.session_id == param("in_session"), _anchor.c.id == param("row_id"))
     .order_by(_M.position)
@@ -62,12 +61,12 @@ _AFTER_ID = Statement(
 )
 """The place of a message, once for each of those behind it, or once without any."""
 _AFTER = Statement(
-    select(*_COLUMNS)
+    select(*_MESSAGE.columns)
     .where(*_in_stream, _M.position > param("position"), _M.message.is_not(None))
     .order_by(_M.position)
     .limit(LIMIT)
 )
-_NEWEST = Statement(select(*_COLUMNS).where(_session).order_by(_M.id.desc()).limit(LIMIT))
+_NEWEST = Statement(select(*_MESSAGE.columns).where(_session).order_by(_M.id.desc()).limit(LIMIT))
 
 
 class ReplayMessages(Repository[F]):
@@ -122,7 +121,7 @@ class ReplayMessages(Repository[F]):
         if not rows:
             return None
         stream, position, newest = rows[0][:3]
-        missed = [_value(row[3:]) for row in rows if row[3] is not None]
+        missed = [_MESSAGE(row[3:]) for row in rows if row[3] is not None]
         position = missed[-1].position if missed else position
         return Missed(stream, missed, position, more=position < (newest or 0))
 
@@ -130,13 +129,13 @@ class ReplayMessages(Repository[F]):
     def list(self, session_id: str, stream: str, *, position: int = 0, limit: int = 100) -> List[ReplayMessage]:
         """The messages of a stream behind a position, oldest first, without markers."""
         values = {"position": check_count("position", position), "limit": check_limit(limit)}
-        return [_value(row) for row in self._work.rows(_AFTER, **_place(self, session_id, stream), **values)]
+        return [_MESSAGE(row) for row in self._work.rows(_AFTER, **_place(self, session_id, stream), **values)]
 
     @reads
     def newest(self, session_id: str, *, limit: int = 100) -> List[ReplayMessage]:
         """The newest messages of all streams of a session, newest first, with markers."""
         session = self._work.label("session_id", session_id)
-        return [_value(row) for row in self._work.rows(_NEWEST, in_session=session, limit=check_limit(limit))]
+        return [_MESSAGE(row) for row in self._work.rows(_NEWEST, in_session=session, limit=check_limit(limit))]
 
 
 def _place(repository: Repository[Any], session_id: str, stream: str) -> dict[str, str]:
@@ -153,8 +152,3 @@ def _expired(repository: Repository[Any], keep_for: timedelta | None) -> str | N
         return None
     before = epoch_ms(instant_before(repository._work.now(), check_timedelta("keep_for", keep_for, zero=False)))
     return f"rpl_{max(before, 0) << 12:014x}"
-
-
-def _value(row: Row) -> ReplayMessage:
-    values: dict[str, Any] = dict(zip(_FIELDS, row, strict=True))
-    return construct(ReplayMessage, values)

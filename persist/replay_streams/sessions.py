@@ -1,37 +1,23 @@
 """`tx.replay_streams.sessions`: listing and deleting the sessions of clients."""
 
-from functools import cache
+from sqlalchemy import delete, exists, select
 
-from sqlalchemy import bindparam, delete, exists, select, tuple_
-
-from persist.db.statements.prepared import LIMIT, Row, Statement, param
+from persist.db.operations.keyset import Keyset
+from persist.db.statements.prepared import Statement, param
+from persist.db.statements.row_values import Values
 from persist.db.transactions.repository import F, Repository, reads, writes
-from persist.db.values.clock import epoch_ms
-from persist.db.values.frozen import construct
-from persist.db.values.pages import Page, check_limit, values_after
-from persist.errors import NotFound
+from persist.db.values.pages import Page
 from persist.replay_streams.models import messages, sessions
 from persist.replay_streams.schemas import ReplaySession
 
 _S = sessions.c
-_FIELDS = tuple(ReplaySession.model_fields)
-_COLUMNS = tuple(_S[name] for name in _FIELDS)
-_LIST = "replay_streams.sessions"
-
-_GET = Statement(select(*_COLUMNS).where(_S.id == param("row_id")))
+_SESSION = Values(ReplaySession, sessions)
+_NEWEST = Keyset("replay_streams.sessions", _SESSION, (_S.updated_at, _S.id))
+_GET = Statement(select(*_SESSION.columns).where(_S.id == param("row_id")))
 _LOCK = Statement(select(_S.id).where(_S.id == param("row_id")).with_for_update())
 _DELETE_MESSAGES = Statement(delete(messages).where(messages.c.session_id == param("row_id")))
 _DELETE = Statement(delete(sessions).where(_S.id == param("row_id"), ~exists().where(messages.c.session_id == _S.id)))
 """A session that another transaction has made in this very moment stays: it comes after."""
-
-
-@cache
-def _listing(after: bool) -> Statement:
-    query = select(*_COLUMNS).order_by(_S.updated_at.desc(), _S.id.desc()).limit(LIMIT)
-    if after:
-        after_key = tuple_(bindparam("after_at", type_=_S.updated_at.type), bindparam("after_id", type_=_S.id.type))
-        query = query.where(tuple_(_S.updated_at, _S.id) < after_key)
-    return Statement(query)
 
 
 class ReplaySessions(Repository[F]):
@@ -40,19 +26,12 @@ class ReplaySessions(Repository[F]):
     @reads
     def list(self, *, limit: int = 20, after: str | None = None) -> Page[ReplaySession]:
         """Sessions, the one written to last first. Pass a page's `cursor` as `after` for the next page."""
-        work = self._work
-        limit = check_limit(limit)
-        after_key = values_after(after, _LIST, {})
-        rows = work.rows(_listing(bool(after_key)), **after_key, limit=limit + 1)
-        return Page.of(rows, limit, _value, name=_LIST, filters={}, key=lambda _, item: [epoch_ms(item.updated_at), item.id])
+        return _NEWEST.page(self._work, limit, after)
 
     @reads
     def get(self, id: str) -> ReplaySession:
         """The session. Raises NotFound."""
-        row = self._work.row(_GET, row_id=self._work.label("id", id))
-        if row is None:
-            raise NotFound("replay session", id)
-        return _value(row)
+        return _SESSION.found(self._work.row(_GET, row_id=self._work.label("id", id)), "replay session", id)
 
     @writes
     def delete(self, id: str) -> bool:
@@ -64,7 +43,3 @@ class ReplaySessions(Repository[F]):
             batch.run(_DELETE_MESSAGES, **key)
             deleted = batch.run(_DELETE, **key)
         return deleted.result == 1
-
-
-def _value(row: Row) -> ReplaySession:
-    return construct(ReplaySession, dict(zip(_FIELDS, row, strict=True)))

@@ -1,41 +1,43 @@
 """`tx.transcripts.sessions`: finding, listing and deleting transcripts."""
 
-from functools import cache
 from typing import Any
 
-from sqlalchemy import and_, bindparam, delete, exists, func, select, tuple_
+from sqlalchemy import and_, delete, exists, func, select
 
-from persist.db.operations.optional_pages import OptionalPages
-from persist.db.statements.prepared import LIMIT, Row, Statement, param
+from persist.db.operations.keyset import Keyset
+from persist.db.statements.prepared import Statement, param
+from persist.db.statements.row_values import Values
 from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.db.values.clock import epoch_ms
-from persist.db.values.frozen import construct
-from persist.db.values.pages import Page, PagedList, check_limit, values_after
-from persist.errors import NotFound
+from persist.db.values.pages import Page, PagedList
 from persist.transcripts.entry_text import value_of
 from persist.transcripts.models import entries, transcripts
 from persist.transcripts.schemas import Transcript
 
 List = list
 _T, _E = transcripts.c, entries.c
-_FIELDS = tuple(Transcript.model_fields)
-_COLUMNS = tuple(_T[name] for name in _FIELDS)
-_LIST = "transcripts.sessions"
+_TRANSCRIPT = Values(Transcript, transcripts, decode={"summary": value_of})
+_NEWEST = Keyset(
+    "transcripts.sessions",
+    _TRANSCRIPT,
+    (_T.updated_at, _T.id),
+    {"project": _T.project == param("project"), "session_id": _T.session_id == param("session_id")},
+)
+_MAINS = Keyset(
+    "transcripts.mains",
+    _TRANSCRIPT,
+    (_T.main_at, _T.id),
+    {"of_project": _T.project == param("of_project")},
+    where=[_T.main_at.is_not(None)],
+    exact=True,
+)
 
 _this = and_(_T.project == param("of_project"), _T.session_id == param("of_session"))
 ITS_ID = select(_T.id).where(_this).scalar_subquery()
 """The id of a session's transcript, for the parameters of `of_session`. With a join a planner might read every entry."""
 
-_GET = Statement(select(*_COLUMNS).where(_T.id == param("row_id")))
-_FIND = Statement(select(*_COLUMNS).where(_this))
-_MAINS = OptionalPages[Transcript](
-    "transcripts.mains",
-    select(*_COLUMNS).where(_T.project == param("of_project"), _T.main_at.is_not(None)),
-    (_T.main_at, _T.id),
-    lambda one: (one.main_at, one.id),
-    descending=True,
-)
+_GET = Statement(select(*_TRANSCRIPT.columns).where(_T.id == param("row_id")))
+_FIND = Statement(select(*_TRANSCRIPT.columns).where(_this))
 _LOCK = Statement(select(_T.id).where(_this).with_for_update())
 _DELETE_ENTRIES = Statement(delete(entries).where(_E.transcript_id == ITS_ID))
 _DELETE_PART = Statement(delete(entries).where(_E.transcript_id == ITS_ID, _E.subpath == param("of_subpath")))
@@ -54,19 +56,6 @@ def _subpaths() -> Statement:
 _SUBPATHS = _subpaths()
 
 
-@cache
-def _listing(*given: str) -> Statement:
-    query = select(*_COLUMNS).order_by(_T.updated_at.desc(), _T.id.desc()).limit(LIMIT)
-    if "project" in given:
-        query = query.where(_T.project == param("project"))
-    if "session_id" in given:
-        query = query.where(_T.session_id == param("session_id"))
-    if "after" in given:
-        after_key = tuple_(bindparam("after_at", type_=_T.updated_at.type), bindparam("after_id", type_=_T.id.type))
-        query = query.where(tuple_(_T.updated_at, _T.id) < after_key)
-    return Statement(query)
-
-
 class TranscriptSessions(Repository[F]):
     """`tx.transcripts.sessions`. The first entries create a transcript. A session is known by its project and its id in it."""
 
@@ -76,27 +65,19 @@ class TranscriptSessions(Repository[F]):
     ) -> Page[Transcript]:
         """Transcripts, most recently updated first. Pass a page's `cursor` as `after` for the next page."""
         work = self._work
-        limit = check_limit(limit)
         named = {"project": project, "session_id": session_id}
         filters = {name: work.label(name, value) for name, value in named.items() if value is not None}
-        after_key = values_after(after, _LIST, filters)
-        given = (*filters, *(["after"] if after_key else []))
-        rows = work.rows(_listing(*given), **filters, **after_key, limit=limit + 1)
-        return Page.of(rows, limit, _value, name=_LIST, filters=filters, key=lambda _, one: [epoch_ms(one.updated_at), one.id])
+        return _NEWEST.page(work, limit, after, filters)
 
     @reads
     def get(self, id: str) -> Transcript:
         """The transcript. Raises NotFound."""
-        row = self._work.row(_GET, row_id=self._work.label("id", id))
-        if row is None:
-            raise NotFound("transcript", id)
-        return _value(row)
+        return _TRANSCRIPT.found(self._work.row(_GET, row_id=self._work.label("id", id)), "transcript", id)
 
     @reads
     def find(self, project: str, session_id: str) -> Transcript | None:
         """The transcript of a session; None if nothing of it was appended."""
-        row = self._work.row(_FIND, **of_session(self._work, project, session_id))
-        return None if row is None else _value(row)
+        return _TRANSCRIPT.optional(self._work.row(_FIND, **of_session(self._work, project, session_id)))
 
     @reads
     def mains(self, project: str, *, limit: int | None = None, after: str | None = None) -> PagedList[Transcript]:
@@ -104,7 +85,7 @@ class TranscriptSessions(Repository[F]):
 
         With a `limit` a page, whose `cursor` is `after` for the next one.
         """
-        return _MAINS.read(self._work, _value, limit, after, {"of_project": self._work.label("project", project)})
+        return _MAINS.pages(self._work, limit, after, {"of_project": self._work.label("project", project)})
 
     @reads
     def subpaths(self, project: str, session_id: str) -> List[str]:
@@ -128,8 +109,3 @@ class TranscriptSessions(Repository[F]):
 def of_session(work: UnitOfWork, project: str, session_id: str) -> dict[str, Any]:
     """The parameters of ITS_ID."""
     return {"of_project": work.label("project", project), "of_session": work.label("session_id", session_id)}
-
-
-def _value(row: Row) -> Transcript:
-    *plain, summary = row
-    return construct(Transcript, dict(zip(_FIELDS, (*plain, value_of(summary)), strict=True)))
