@@ -5,28 +5,28 @@ from functools import cache
 from hashlib import blake2b
 from typing import Any
 
-from sqlalchemy import bindparam, delete, exists, func, select, tuple_, update
+from sqlalchemy import bindparam, delete, exists, func, select, update
 
 from persist.agent_tasks.models import pieces, tasks
 from persist.agent_tasks.schemas import AgentTask, LoadedTask, Piece, TaskPage
 from persist.agent_tasks.validation import checked_bytes, checked_pieces, label_of
 from persist.db.expressions.conditional_insert import insert_where
+from persist.db.expressions.keyset import behind
 from persist.db.expressions.upsert import merging
+from persist.db.operations.keyset import Keyset
 from persist.db.statements.prepared import LIMIT, Row, Statement, param
+from persist.db.statements.row_values import Values
 from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.unreadable.shortened import Shortened
 from persist.db.values.arguments import check_flag
-from persist.db.values.clock import epoch_ms
-from persist.db.values.frozen import construct
-from persist.db.values.pages import Page, check_limit, values_after
+from persist.db.values.pages import Page, check_limit
 from persist.errors import Conflict, InvalidValue, NotFound
 
 List = list
 _TRIES = 8
-_LATEST = "agent_tasks.latest"
 _T, _P = tasks.c, pieces.c
-_FIELDS = tuple(AgentTask.model_fields)
-_COLUMNS = tuple(_T[name] for name in _FIELDS)
+_TASK = Values(AgentTask, tasks)
+_LATEST = Keyset("agent_tasks.latest", _TASK, (_T.updated_at, _T.id))
 _KEY = (_P.kind, _P.position, _P.part)
 _this = (_T.owner == param("of_owner"), _T.task_id == param("of_task"))
 _its_id = select(_T.id).where(*_this).scalar_subquery()
@@ -35,9 +35,9 @@ _same_piece = (_of_row, _P.kind == param("of_kind"), _P.position == param("of_po
 
 _LOCK = Statement(select(_T.id, _T.state, _T.final, _T.head).where(*_this).with_for_update())
 _DIGESTS = Statement(select(*_KEY, _P.digest).where(_P.task == _its_id))
-_GET = Statement(select(*_COLUMNS, _T.head).where(*_this))
+_GET = Statement(select(*_TASK.columns, _T.head).where(*_this))
 _PIECES = Statement(select(_P.task, *_KEY, _P.data).where(_P.task == _its_id).order_by(*_KEY))
-_BY_ID = Statement(select(*_COLUMNS, _T.head).where(_T.id == param("row_id")))
+_BY_ID = Statement(select(*_TASK.columns, _T.head).where(_T.id == param("row_id")))
 _PIECES_BY_ID = Statement(select(_P.task, *_KEY, _P.data).where(_of_row).order_by(*_KEY))
 _exists = exists().where(_T.id == param("of_row"))
 _MAKE = Statement(merging(insert_where(tasks, ~exists().where(*_this)), "owner", "task_id"))
@@ -62,15 +62,6 @@ _DELETE = Statement(delete(tasks).where(*_this, ~exists().where(_P.task == _T.id
 
 
 @cache
-def _latest(after: bool) -> Statement:
-    query = select(*_COLUMNS).order_by(_T.updated_at.desc(), _T.id.desc()).limit(LIMIT)
-    if after:
-        after_key = tuple_(bindparam("after_at", type_=_T.updated_at.type), bindparam("after_id", type_=_T.id.type))
-        query = query.where(tuple_(_T.updated_at, _T.id) < after_key)
-    return Statement(query)
-
-
-@cache
 def _listed(what: str, *given: str) -> Statement:
     """The tasks, the number or the pieces of a page, with those of the filters that are given."""
     chosen = [_T.owner == param("of_owner")]
@@ -83,9 +74,8 @@ def _listed(what: str, *given: str) -> Statement:
     if what == "count":
         return Statement(select(func.count()).select_from(tasks).where(*chosen))
     if "after" in given:
-        after = tuple_(bindparam("after_key", type_=_T.status_key.type), bindparam("after_id", type_=_T.task_id.type))
-        chosen.append(tuple_(_T.status_key, _T.task_id) < after)
-    page = select(*_COLUMNS, _T.head).where(*chosen).order_by(_T.status_key.desc(), _T.task_id.desc()).limit(LIMIT)
+        chosen.append(behind((_T.status_key, _T.task_id), ("after_key", "after_id"), descending=True))
+    page = select(*_TASK.columns, _T.head).where(*chosen).order_by(_T.status_key.desc(), _T.task_id.desc()).limit(LIMIT)
     if what == "tasks":
         return Statement(page)
     ids = page.with_only_columns(_T.id).subquery()
@@ -225,10 +215,7 @@ class AgentTasks(Repository[F]):
     @reads
     def latest(self, *, limit: int = 20, after: str | None = None) -> Page[AgentTask]:
         """Tasks of every owner, the one saved last first. Pass a page's `cursor` as `after` for the next page."""
-        limit = check_limit(limit)
-        after_key = values_after(after, _LATEST, {})
-        rows = self._work.rows(_latest(bool(after_key)), **after_key, limit=limit + 1)
-        return Page.of(rows, limit, _value, name=_LATEST, filters={}, key=lambda _, item: [epoch_ms(item.updated_at), item.id])
+        return _LATEST.page(self._work, limit, after)
 
     @reads
     def by_id(self, id: str) -> LoadedTask:
@@ -265,16 +252,12 @@ def _piece(id: str, place: tuple[str, int, int], digest: bytes, data: bytes) -> 
     return {"task": id, "kind": place[0], "position": place[1], "part": place[2], "digest": digest, "data": data}
 
 
-def _value(row: Row) -> AgentTask:
-    return construct(AgentTask, dict(zip(_FIELDS, row, strict=True)))
-
-
 def _loaded(rows: Sequence[Row], below: Sequence[Row]) -> List[LoadedTask]:
     by_task: dict[str, List[Piece]] = {}
     for task, kind, position, part, data in below:
         by_task.setdefault(task, []).append(Piece(kind, position, part, bytes(data)))
     found = []
     for row in rows:
-        task = _value(row[:-1])
+        task = _TASK(row[:-1])
         found.append(LoadedTask(task, bytes(row[-1]), by_task.get(task.id, [])))
     return found

@@ -8,14 +8,13 @@ from persist.agent_tasks.models import webhooks
 from persist.agent_tasks.schemas import Webhook
 from persist.agent_tasks.validation import checked_bytes, label_of
 from persist.db.expressions.upsert import upsert
-from persist.db.statements.prepared import Row, Statement, param
+from persist.db.statements.prepared import Statement, param
+from persist.db.statements.row_values import Values
 from persist.db.transactions.repository import F, Repository, reads, writes
-from persist.db.values.frozen import construct
 
 List = list
 _W = webhooks.c
-_FIELDS = tuple(Webhook.model_fields)
-_COLUMNS = tuple(_W[name] for name in _FIELDS)
+_WEBHOOK = Values(Webhook, webhooks)
 _of_task = _W.task_id == param("of_task")
 _of_owner = _W.owner == param("of_owner")
 
@@ -26,7 +25,7 @@ _DELETE_ONE = Statement(delete(webhooks).where(_of_task, _of_owner, _W.id == par
 
 @cache
 def _listing(of_one: bool) -> Statement:
-    query = select(*_COLUMNS).where(_of_task).order_by(_W.place)
+    query = select(*_WEBHOOK.columns).where(_of_task).order_by(_W.place)
     return Statement(query.where(_of_owner) if of_one else query)
 
 
@@ -53,7 +52,7 @@ class AgentTaskWebhooks(Repository[F]):
         key = {"of_task": label_of(work, "task_id", task_id, empty=True)}
         if owner is not None:
             key["of_owner"] = label_of(work, "owner", owner, empty=True)
-        return [_value(row) for row in work.rows(_listing(owner is not None), **key)]
+        return [_WEBHOOK(row) for row in work.rows(_listing(owner is not None), **key)]
 
     @writes
     def delete(self, task_id: str, *, owner: str, id: str | None = None) -> int:
@@ -67,7 +66,3 @@ class AgentTaskWebhooks(Repository[F]):
         with work.batch(last=True) as batch:
             deleted = batch.run(_DELETE, **key) if one is None else batch.run(_DELETE_ONE, **key, row_id=one)
         return deleted.result
-
-
-def _value(row: Row) -> Webhook:
-    return construct(Webhook, dict(zip(_FIELDS, row, strict=True)))
