@@ -1,6 +1,6 @@
 """`Values`: which columns of a table a value is read from, and what makes the value of a row of them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from sqlalchemy import Table
@@ -17,7 +17,8 @@ class Values(Generic[V]):
     """The values of one kind in the rows of a table. It is called with a row of `columns`, and returns the row's value.
 
     A field is read from the column of its name, or of its name with `_json`, or from the expression in `read` under its name.
-    `decode`: what makes the value of a field from its cell, where the column's type does not.
+    `decode`: what makes the value of a field from its cell, where the column's type does not. `without`: fields that no column
+    holds, and that the caller gives beside the row.
     """
 
     __slots__ = ("_decode", "columns", "fields", "kind")
@@ -27,18 +28,19 @@ class Values(Generic[V]):
         kind: type[V],
         table: Table,
         *,
-        decode: dict[str, Callable[[Any], Any]] | None = None,
+        decode: Mapping[str, Callable[[Any], Any]] | None = None,
+        without: Collection[str] = (),
         **read: ColumnElement[Any],
     ) -> None:
         of = table.c
-        self.kind, self.fields = kind, tuple(kind.model_fields)
+        self.kind, self.fields = kind, tuple(name for name in kind.model_fields if name not in without)
         self.columns: tuple[ColumnElement[Any], ...] = tuple(
             read[name] if name in read else of[name] if name in of else of[f"{name}_json"] for name in self.fields
         )
         self._decode = tuple((decode or {}).items())
 
-    def __call__(self, row: Row) -> V:
-        cells = dict(zip(self.fields, row, strict=True))
+    def __call__(self, row: Sequence[Any], **given: Any) -> V:
+        cells = dict(zip(self.fields, row, strict=True), **given)
         for name, decode in self._decode:
             cells[name] = decode(cells[name])
         return built(self.kind, cells)
