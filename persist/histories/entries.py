@@ -5,12 +5,12 @@ from sqlalchemy import select
 from persist.db.statements.prepared import Statement, param
 from persist.db.transactions.repository import F, Repository, reads
 from persist.errors import NotFound
-from persist.histories.lines import COLUMNS, AskedHistory, entry_of
+from persist.histories.lines import ENTRY, AskedHistory
 from persist.histories.models import entries
 from persist.histories.schemas import Entry
 from persist.histories.validation import whole_number
 
-_GET = Statement(select(*COLUMNS).where(entries.c.id == param("row_id")))
+_GET = Statement(select(*ENTRY.columns).where(entries.c.id == param("row_id")))
 
 
 class HistoryEntries(Repository[F]):
@@ -22,7 +22,7 @@ class HistoryEntries(Repository[F]):
         row = self._work.row(_GET, row_id=self._work.label("id", id))
         if row is None:
             raise NotFound("history entry", id)
-        return entry_of(row)
+        return ENTRY(row)
 
     @reads
     def list(self, head_id: str, *, limit: int | None = None) -> list[Entry]:

@@ -8,11 +8,11 @@ from sqlalchemy import func, select, true
 
 from persist.db.expressions.conditional_insert import insert_where
 from persist.db.expressions.upsert import merging
-from persist.db.statements.prepared import Row, Statement, param
+from persist.db.statements.prepared import Statement, param
+from persist.db.statements.row_values import Values
 from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.values.arguments import optional_label
 from persist.db.values.clock import as_utc
-from persist.db.values.frozen import construct
 from persist.histories.models import run_events
 from persist.histories.runs import touch
 from persist.histories.schemas import RunEvent
@@ -20,7 +20,7 @@ from persist.histories.validation import optional_text, whole_number
 
 List = list
 _V = run_events.c
-_FIELDS = tuple(RunEvent.model_fields)
+_EVENT = Values(RunEvent, run_events)
 _last = select(func.coalesce(func.max(_V.position), -1)).where(_V.run_id == param("run_id")).scalar_subquery()
 _APPEND = Statement(merging(insert_where(run_events, true(), {"position": _last + 1})))
 _OF_RUN = Statement(select(*_V).where(_V.run_id == param("run_id")).order_by(_V.position))
@@ -70,8 +70,4 @@ class RunEvents(Repository[F]):
     @reads
     def list(self, run_id: str) -> List[RunEvent]:
         """The events of a run, oldest first."""
-        return [_value(row) for row in self._work.rows(_OF_RUN, run_id=self._work.label("run_id", run_id, empty=True))]
-
-
-def _value(row: Row) -> RunEvent:
-    return construct(RunEvent, dict(zip(_FIELDS, row, strict=True)))
+        return [_EVENT(row) for row in self._work.rows(_OF_RUN, run_id=self._work.label("run_id", run_id, empty=True))]

@@ -2,22 +2,21 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from functools import cache
 from typing import Any
 
-from sqlalchemy import bindparam, delete, select, tuple_, update
+from sqlalchemy import bindparam, delete, select, update
 
 from persist.db.changes.batch import Batch
 from persist.db.expressions.upsert import merge
-from persist.db.operations.optional_pages import OptionalPages
-from persist.db.statements.prepared import LIMIT, Row, Statement, param
+from persist.db.operations.keyset import Keyset
+from persist.db.statements.prepared import Statement, param
+from persist.db.statements.row_values import Values
 from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import optional_label
-from persist.db.values.clock import as_utc, epoch_ms
-from persist.db.values.frozen import construct
-from persist.db.values.pages import Page, PagedList, check_limit, values_after
-from persist.errors import Conflict, NotFound
+from persist.db.values.clock import as_utc
+from persist.db.values.pages import Page, PagedList
+from persist.errors import Conflict
 from persist.histories.models import BELOW_RUN, entries, runs
 from persist.histories.releasing import OF_RUN, AskedReleasing
 from persist.histories.schemas import HistoryRun
@@ -26,23 +25,21 @@ from persist.quoting import named
 
 List = list
 _R = runs.c
-_FIELDS = tuple(HistoryRun.model_fields)
-_COLUMNS = (
-    _R.id,
-    _R.conversation_id,
-    _R.parent_id,
-    _R.agent_name,
-    _R.registration_id,
-    _R.started_at,
-    _R.created_at,
-    _R.updated_at,
-    _R.metadata_json,
-)
-_LIST = "histories.runs"
+_RUN = Values(HistoryRun, runs)
 _this = _R.id == param("row_id")
 _registered = _R.started_at.is_not(None)
-_GET = Statement(select(*_COLUMNS).where(_this, _registered))
-_GET_ANY = Statement(select(*_COLUMNS).where(_this))
+_NEWEST = Keyset("histories.runs", _RUN, (_R.updated_at, _R.id))
+_STARTED = Keyset(
+    "histories.started",
+    _RUN,
+    (_R.started_at, _R.created_at, _R.id),
+    {name: _R[name] == param(name) for name in ("parent_id", "conversation_id")},
+    where=[_registered],
+    descending=False,
+    exact=True,
+)
+_GET = Statement(select(*_RUN.columns).where(_this, _registered))
+_GET_ANY = Statement(select(*_RUN.columns).where(_this))
 _STATE = Statement(select(_R.updated_at).where(_this))
 _LOCK = Statement(select(_R.id).where(_this).with_for_update())
 _MAKE = Statement(merge(runs, "id", updated_at="latest"))
@@ -54,22 +51,6 @@ _REGISTER = Statement(
 )
 _DELETE_BELOW = [Statement(delete(table).where(table.c.run_id == param("row_id"))) for table in BELOW_RUN]
 _DELETE = Statement(delete(runs).where(_this))
-
-
-@cache
-def _started(*given: str) -> OptionalPages[HistoryRun]:
-    query = select(*_COLUMNS).where(_registered, *(_R[name] == param(name) for name in given))
-    by = (_R.started_at, _R.created_at, _R.id)
-    return OptionalPages("histories.started", query, by, lambda one: (one.started_at, one.created_at, one.id))
-
-
-@cache
-def _listing(after: bool) -> Statement:
-    query = select(*_COLUMNS).order_by(_R.updated_at.desc(), _R.id.desc()).limit(LIMIT)
-    if after:
-        key = tuple_(bindparam("after_at", type_=_R.updated_at.type), bindparam("after_id", type_=_R.id.type))
-        query = query.where(tuple_(_R.updated_at, _R.id) < key)
-    return Statement(query)
 
 
 class HistoryRuns(Repository[F]):
@@ -113,25 +94,17 @@ class HistoryRuns(Repository[F]):
     @reads
     def find(self, id: str) -> HistoryRun | None:
         """The run; None if none is registered under the id."""
-        row = self._work.row(_GET, row_id=self._work.label("id", id, empty=True))
-        return None if row is None else _value(row)
+        return _RUN.optional(self._work.row(_GET, row_id=self._work.label("id", id, empty=True)))
 
     @reads
     def get(self, id: str) -> HistoryRun:
         """The run, be it registered or not. Raises NotFound."""
-        row = self._work.row(_GET_ANY, row_id=self._work.label("id", id, empty=True))
-        if row is None:
-            raise NotFound("history run", id)
-        return _value(row)
+        return _RUN.found(self._work.row(_GET_ANY, row_id=self._work.label("id", id, empty=True)), "history run", id)
 
     @reads
     def list(self, *, limit: int = 20, after: str | None = None) -> Page[HistoryRun]:
         """Runs, registered or not, the one that took a step last first. Pass a page's `cursor` as `after` for the next page."""
-        work = self._work
-        limit = check_limit(limit)
-        after_key = values_after(after, _LIST, {})
-        rows = work.rows(_listing(bool(after_key)), **after_key, limit=limit + 1)
-        return Page.of(rows, limit, _value, name=_LIST, filters={}, key=lambda _, item: [epoch_ms(item.updated_at), item.id])
+        return _NEWEST.page(self._work, limit, after)
 
     @reads
     def started(
@@ -148,7 +121,7 @@ class HistoryRuns(Repository[F]):
         """
         given = {"parent_id": parent_id, "conversation_id": conversation_id}
         filters = {name: self._work.label(name, value, empty=True) for name, value in given.items() if value is not None}
-        return _started(*filters).read(self._work, _value, limit, after, filters)
+        return _STARTED.pages(self._work, limit, after, filters)
 
     @writes
     def delete(self, id: str) -> bool:
@@ -182,7 +155,3 @@ def erase(work: UnitOfWork, id: str, before: datetime | None = None, *, left: bo
         gone = batch.run(_DELETE, row_id=id)
     counts = {table.name: one.result for table, one in zip(BELOW_RUN, below, strict=True)}
     return {runs.name: gone.result, **counts, entries.name: sum(one.result for one in released)}
-
-
-def _value(row: Row) -> HistoryRun:
-    return construct(HistoryRun, dict(zip(_FIELDS, row, strict=True)))

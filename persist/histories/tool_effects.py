@@ -6,11 +6,11 @@ from sqlalchemy import func, select, true
 
 from persist.db.expressions.conditional_insert import insert_where
 from persist.db.expressions.upsert import overwriting
-from persist.db.statements.prepared import Row, Statement, among, param
+from persist.db.statements.prepared import Statement, among, param
+from persist.db.statements.row_values import Values
 from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.values.arguments import check_choice
 from persist.db.values.clock import as_utc
-from persist.db.values.frozen import construct
 from persist.histories.models import effects
 from persist.histories.runs import touch
 from persist.histories.schemas import EffectStatus, ToolEffect
@@ -19,13 +19,12 @@ from persist.histories.validation import optional_text, text
 List = list
 _F = effects.c
 _KEY = ("run_id", "tool_call_id")
-_FIELDS = tuple(ToolEffect.model_fields)
-_COLUMNS = tuple(_F[name] for name in _FIELDS)
+_EFFECT = Values(ToolEffect, effects)
 _last = select(func.coalesce(func.max(_F.position), -1)).where(_F.run_id == param("run_id")).scalar_subquery()
 _PUT = Statement(overwriting(insert_where(effects, true(), {"position": _last + 1}), *_KEY, keep=("position",)))
 _of_run = _F.run_id == param("run_id")
-_GET = Statement(select(*_COLUMNS).where(_of_run, _F.tool_call_id == param("tool_call_id")))
-_OPEN = Statement(select(*_COLUMNS).where(_of_run, among(_F.status, [EffectStatus.STARTED])).order_by(_F.position))
+_GET = Statement(select(*_EFFECT.columns).where(_of_run, _F.tool_call_id == param("tool_call_id")))
+_OPEN = Statement(select(*_EFFECT.columns).where(_of_run, among(_F.status, [EffectStatus.STARTED])).order_by(_F.position))
 
 
 class ToolEffects(Repository[F]):
@@ -65,14 +64,9 @@ class ToolEffects(Repository[F]):
         """What is known of a tool call; None if nothing is."""
         work = self._work
         key = {name: work.label(name, value, empty=True) for name, value in zip(_KEY, (run_id, tool_call_id), strict=True)}
-        row = work.row(_GET, **key)
-        return None if row is None else _value(row)
+        return _EFFECT.optional(work.row(_GET, **key))
 
     @reads
     def unresolved(self, run_id: str) -> List[ToolEffect]:
         """The calls of a run that are noted as started and as nothing since, in the order in which they were first noted."""
-        return [_value(row) for row in self._work.rows(_OPEN, run_id=self._work.label("run_id", run_id, empty=True))]
-
-
-def _value(row: Row) -> ToolEffect:
-    return construct(ToolEffect, dict(zip(_FIELDS, row, strict=True)))
+        return [_EFFECT(row) for row in self._work.rows(_OPEN, run_id=self._work.label("run_id", run_id, empty=True))]
