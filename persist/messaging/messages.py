@@ -2,11 +2,13 @@
 
 from datetime import timedelta
 
-from sqlalchemy import and_, bindparam, case, func, insert, select, tuple_
+from sqlalchemy import and_, bindparam, case, func, insert, select
 
+from persist.db.expressions.keyset import behind
 from persist.db.expressions.upsert import merging
 from persist.db.schema.column_types import Int64
 from persist.db.statements.prepared import Statement, param
+from persist.db.statements.row_values import Values
 from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.values.arguments import check_choice, optional_count, optional_label
 from persist.db.values.frozen import construct
@@ -16,9 +18,8 @@ from persist.messaging.models import DELIVERED_ONCE, messages, sessions
 from persist.messaging.schemas import MessagingMessage, MessagingRole
 
 _M, _S = messages.c, sessions.c
-_FIELDS = tuple(MessagingMessage.model_fields)
-_COLUMNS = tuple(_M[name] for name in _FIELDS)
-_GIVEN = (*(column for column in _COLUMNS if column is not _M.id and column is not _M.session_id), _M.unique_message_id)
+_MESSAGE = Values(MessagingMessage, messages)
+_GIVEN = (*(column for column in _MESSAGE.columns if column is not _M.id and column is not _M.session_id), _M.unique_message_id)
 _id = param("row_id")
 _new = {column.name: bindparam(f"new_{column.name}", type_=column.type) for column in _GIVEN}
 
@@ -42,7 +43,7 @@ _ADD = Statement(
     ).returning(_M.id, _M.timestamp)
 )
 _DELIVERED = Statement(
-    select(*_COLUMNS).where(
+    select(*_MESSAGE.columns).where(
         _M.session_id == _id,
         _M.role == param("said_by"),
         _M.unique_message_id == param("message_id"),
@@ -50,14 +51,14 @@ _DELIVERED = Statement(
     )
 )
 _NEWEST = Statement(
-    select(*_COLUMNS)
+    select(*_MESSAGE.columns)
     .where(_M.session_id == _id)
     .order_by(_M.timestamp.desc(), _M.id.desc())
     .limit(bindparam("maximum", type_=Int64()))
 )
 _PLACE = Statement(select(_M.timestamp, _M.id).where(_M.session_id == _id, _M.id == bindparam("before", type_=Int64())))
-_last = tuple_(bindparam("at", type_=_M.timestamp.type), bindparam("last", type_=Int64()))
-_EARLIER = Statement(_NEWEST.statement.where(tuple_(_M.timestamp, _M.id) < _last))  # type: ignore[attr-defined]  # it is the select above
+_behind = behind((_M.timestamp, _M.id), ("at", "last"), descending=True)
+_EARLIER = Statement(_NEWEST.statement.where(_behind))  # type: ignore[attr-defined]  # it is the select above
 
 
 class MessagingMessages(Repository[F]):
@@ -90,7 +91,7 @@ class MessagingMessages(Repository[F]):
         if key is not None:
             first = work.row(_DELIVERED, row_id=id, said_by=fields["role"], message_id=key)
             if first is not None:
-                return construct(MessagingMessage, dict(zip(_FIELDS, first, strict=True)))
+                return _MESSAGE(first)
         raise NotFound("messaging session", session_id)
 
     @reads
@@ -111,4 +112,4 @@ class MessagingMessages(Repository[F]):
             rows = [] if place is None else work.rows(_EARLIER, row_id=id, maximum=maximum, at=place[0], last=place[1])
         if not rows and work.row(_EXISTS, row_id=id) is None:
             raise NotFound("messaging session", id)
-        return [construct(MessagingMessage, dict(zip(_FIELDS, row, strict=True))) for row in reversed(rows)]
+        return [_MESSAGE(row) for row in reversed(rows)]

@@ -1,23 +1,24 @@
 """`tx.messaging.sessions`: a user's session in a channel or thread, reused until a pause is longer than the idle time."""
 
 from datetime import datetime, timedelta
-from functools import cache
 from typing import Any
 
-from sqlalchemy import bindparam, delete, false, func, select, tuple_, update
+from sqlalchemy import bindparam, delete, false, func, select, update
 from sqlalchemy.sql.expression import ColumnElement
 
 from persist.db.expressions.conditional_insert import insert_where
 from persist.db.expressions.upsert import insert_missing, merging
-from persist.db.statements.prepared import LIMIT, Row, Statement, param
+from persist.db.operations.keyset import Keyset
+from persist.db.statements.prepared import Statement, param
+from persist.db.statements.row_values import Values
 from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import is_unreadable
 from persist.db.values.arguments import check_flag, check_timedelta, optional_label
-from persist.db.values.clock import epoch_ms, instant_before
+from persist.db.values.clock import instant_before
 from persist.db.values.frozen import construct
-from persist.db.values.pages import Page, check_limit, values_after
-from persist.errors import Conflict, NotFound
+from persist.db.values.pages import Page
+from persist.errors import Conflict
 from persist.messaging.models import IS_ACTIVE, SAME_THREAD, messages, sessions
 from persist.messaging.schemas import MessagingSession
 
@@ -28,11 +29,8 @@ KEPT = timedelta(days=7)
 
 _MILLISECOND = timedelta(milliseconds=1)
 _TRIES = 8
-_LIST = "messaging.sessions"
-
 _S = sessions.c
-_FIELDS = tuple(MessagingSession.model_fields)
-_COLUMNS = tuple(_S[name] for name in _FIELDS)
+_SESSION = Values(MessagingSession, sessions)
 
 
 def _param(name: str, column: ColumnElement[Any]) -> ColumnElement[Any]:
@@ -50,9 +48,20 @@ _in_thread = (
 )
 _of_key = (*_in_thread, _S.user_id == param("key_user"))
 
-_GET = Statement(select(*_COLUMNS).where(_S.id == _id))
-_OF_KEY = Statement(select(*_COLUMNS).where(*_of_key).order_by(*_newest_first).limit(1))
-_LOCK_OF_KEY = Statement(select(*_COLUMNS).where(*_of_key).order_by(*_newest_first).limit(1).with_for_update())
+_LATEST = Keyset(
+    "messaging.sessions",
+    _SESSION,
+    (_S.last_activity_at, _S.id),
+    {
+        # There are few platforms: reading sessions in index order is faster than finding one platform's and sorting them.
+        # coalesce() keeps the planner from using an index on the column.
+        "platform": func.coalesce(_S.platform, "") == _param("platform", _S.platform),
+        "active": _S.active == param("active"),
+    },
+)
+_GET = Statement(select(*_SESSION.columns).where(_S.id == _id))
+_OF_KEY = Statement(select(*_SESSION.columns).where(*_of_key).order_by(*_newest_first).limit(1))
+_LOCK_OF_KEY = Statement(select(*_SESSION.columns).where(*_of_key).order_by(*_newest_first).limit(1).with_for_update())
 _DEACTIVATE_KEY = Statement(update(sessions).where(*_of_key).values(active=False))
 _before = _param("before", _S.last_activity_at)
 # as an expression, or an index of all sessions by their activity might be read instead of the one of active keys
@@ -61,7 +70,7 @@ _DEACTIVATE_STALE = Statement(update(sessions).where(*_of_key, _is_stale).values
 _INSERT = Statement(insert_missing(sessions))
 # With the condition, it does not wait for a transaction that uses the active session.
 _INSERT_UNLESS_ACTIVE = Statement(merging(insert_where(sessions, ~select(_S.id).where(*_of_key).exists())))
-_IN_THREAD = Statement(select(*_COLUMNS).where(*_in_thread).order_by(*_newest_first).limit(1))
+_IN_THREAD = Statement(select(*_SESSION.columns).where(*_in_thread).order_by(*_newest_first).limit(1))
 _TOUCH = Statement(
     update(sessions)
     .where(_S.id == _id)
@@ -80,22 +89,6 @@ _DELETE_MESSAGES = Statement(delete(messages).where(messages.c.session_id == _id
 _DELETE = Statement(delete(sessions).where(_S.id == _id))
 
 
-@cache
-def _listing(*given: str) -> Statement:
-    """The SELECT of a list, with those of the filters `platform`, `active` and `after` that are given."""
-    query = select(*_COLUMNS).order_by(*_newest_first).limit(LIMIT)
-    if "platform" in given:
-        # There are few platforms: reading sessions in index order is faster than finding one platform's and sorting them.
-        # coalesce() keeps the planner from using an index on the column.
-        query = query.where(func.coalesce(_S.platform, "") == _param("platform", _S.platform))
-    if "active" in given:
-        query = query.where(_S.active == param("active"))
-    if "after" in given:
-        place = tuple_(_param("after_at", _S.last_activity_at), _param("after_id", _S.id))
-        query = query.where(tuple_(_S.last_activity_at, _S.id) < place)
-    return Statement(query)
-
-
 class MessagingSessions(Repository[F]):
     """`tx.messaging.sessions`."""
 
@@ -108,19 +101,12 @@ class MessagingSessions(Repository[F]):
         `active` True or False: only such sessions; one whose `active` is None is neither.
         """
         work = self._work
-        limit = check_limit(limit)
-        given: dict[str, Any] = {}
+        filters: dict[str, Any] = {}
         if platform is not None:
-            given["platform"] = work.label("platform", platform)
+            filters["platform"] = work.label("platform", platform)
         if active is not None:
-            given["active"] = check_flag("active", active)
-        filters, after_key = dict(given), values_after(after, _LIST, given)
-        if after_key:
-            given["after"] = after
-        rows = work.rows(_listing(*given), **filters, **after_key, limit=limit + 1)
-        return Page.of(
-            rows, limit, _value, name=_LIST, filters=filters, key=lambda _, item: [epoch_ms(item.last_activity_at), item.id]
-        )
+            filters["active"] = check_flag("active", active)
+        return _LATEST.page(work, limit, after, filters)
 
     @writes
     def get_or_create(
@@ -141,14 +127,14 @@ class MessagingSessions(Repository[F]):
                 batch.run(_DEACTIVATE_STALE, **key, before=since)
                 batch.run(_INSERT_UNLESS_ACTIVE, **key, **new_session)
                 active = batch.row(_OF_KEY, **key)
-            if active.result is not None and _used_since(found := _value(active.result), since):
+            if active.result is not None and _used_since(found := _SESSION(active.result), since):
                 return found
         for _ in range(_TRIES):
             row = work.row(_OF_KEY, **key)
-            if row is not None and not _used_since(_value(row), since):
+            if row is not None and not _used_since(_SESSION(row), since):
                 row = work.row(_LOCK_OF_KEY, **key)  # another caller may have used it or replaced it
             if row is not None:
-                found = _value(row)
+                found = _SESSION(row)
                 if _used_since(found, since):
                     return found
                 work.run(_DEACTIVATE_KEY, **key)
@@ -159,10 +145,7 @@ class MessagingSessions(Repository[F]):
     @reads
     def get(self, id: str) -> MessagingSession:
         """The session, active or not. Raises NotFound."""
-        row = self._work.row(_GET, row_id=self._work.label("id", id))
-        if row is None:
-            raise NotFound("messaging session", id)
-        return _value(row)
+        return _SESSION.found(self._work.row(_GET, row_id=self._work.label("id", id)), "messaging session", id)
 
     @reads
     def find_active(
@@ -177,7 +160,7 @@ class MessagingSessions(Repository[F]):
         row = work.row(_IN_THREAD, **place)
         if row is None:
             return None
-        latest = _value(row)
+        latest = _SESSION(row)
         return latest if include_stale or latest.last_activity_at >= _ago("idle", work.now(), IDLE) else None
 
     @writes
@@ -217,10 +200,6 @@ class MessagingSessions(Repository[F]):
 
 def _used_since(session: MessagingSession, since: datetime) -> bool:
     return not is_unreadable(session.last_activity_at) and session.last_activity_at >= since
-
-
-def _value(row: Row) -> MessagingSession:
-    return construct(MessagingSession, dict(zip(_FIELDS, row, strict=True)))
 
 
 def _new(work: UnitOfWork, now: datetime, **key: str | None) -> dict[str, Any]:
