@@ -27,7 +27,7 @@ from persist.db.statements.prepared import Statement, param
 from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
-from persist.errors import InvalidValue, NotFound
+from persist.errors import InvalidValue
 
 _P, _F = parts.c, part_blobs.c
 STORED = "persist-blob"
@@ -173,10 +173,7 @@ def names_of(db: StatementRunner, message_ids: Iterable[str]) -> dict[Key, str]:
 
 def blob_of_session(work: UnitOfWork, session_id: str, digest: str) -> Blob:
     """The blob, if a part of a message of the session names it. Raises NotFound."""
-    row = work.row(_OF_SESSION, row_id=session_id, digest=digest)
-    if row is None:
-        raise NotFound("file", digest)
-    return BLOB(row)
+    return BLOB.found(work.row(_OF_SESSION, row_id=session_id, digest=digest), "file", digest)
 
 
 def _found(data: Part) -> re.Match[str] | None:

@@ -3,7 +3,8 @@
 A raw INSERT from the sqlite3 command line, which knows no scopes, belongs to the owner too. The API always uses the real id.
 """
 
-from typing import TypeVar
+from collections.abc import Sequence
+from typing import Any, TypeVar
 
 from sqlalchemy import Table, select
 
@@ -11,7 +12,7 @@ from persist.db.expressions.upsert import insert_missing
 from persist.db.schema.base import table_of
 from persist.db.schema.meta_table import Meta
 from persist.db.schema.scope_columns import OWN
-from persist.db.statements.prepared import Row, Statement, param
+from persist.db.statements.prepared import Statement, param
 from persist.db.statements.row_values import Values
 from persist.db.statements.schema_version import OWN_SCOPES
 from persist.db.transactions.unit_of_work import UnitOfWork
@@ -59,7 +60,7 @@ class ScopedValues(Values[V]):
         super().__init__(kind, table)
         self.scope = scope
 
-    def public(self, work: UnitOfWork, row: Row) -> V:
+    def public(self, work: UnitOfWork, row: Sequence[Any]) -> V:
         """The value of a row of `columns`."""
         fields = dict(zip(self.fields, row, strict=True))
         fields[self.scope] = public_scope(work, self.scope, fields[self.scope])
