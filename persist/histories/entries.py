@@ -4,7 +4,6 @@ from sqlalchemy import select
 
 from persist.db.statements.prepared import Statement, param
 from persist.db.transactions.repository import F, Repository, reads
-from persist.errors import NotFound
 from persist.histories.lines import ENTRY, AskedHistory
 from persist.histories.models import entries
 from persist.histories.schemas import Entry
@@ -19,10 +18,7 @@ class HistoryEntries(Repository[F]):
     @reads
     def get(self, id: str) -> Entry:
         """The entry. Raises NotFound."""
-        row = self._work.row(_GET, row_id=self._work.label("id", id))
-        if row is None:
-            raise NotFound("history entry", id)
-        return ENTRY(row)
+        return ENTRY.found(self._work.row(_GET, row_id=self._work.label("id", id)), "history entry", id)
 
     @reads
     def list(self, head_id: str, *, limit: int | None = None) -> list[Entry]:

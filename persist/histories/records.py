@@ -125,7 +125,7 @@ class HistoryRecords(Repository[F]):
             batch.lock(_LOCK, row_id=id)
             found = batch.row(_GET, row_id=id)
             asked = Places(batch, needed)
-        stored = None if found.result is None else _HISTORY(found.result)
+        stored = _HISTORY.optional(found.result)
         if (None if stored is None else stored.revision) != expected:
             raise _changed(id)
         places = asked.found()

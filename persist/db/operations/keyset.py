@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from functools import cache
 from typing import Any, Generic, TypeVar
 
-from sqlalchemy import Select, select
+from sqlalchemy import select
 from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.types import Integer
 
@@ -30,7 +30,7 @@ class Keyset(Generic[V]):
     """A list in the order of columns that are never NULL, and unique together. Each set of filters has a statement of its own.
 
     name            to which list its cursors belong
-    values          what is listed; `query` selects their columns, or by default all rows of `where`
+    values          what is listed, of all rows that meet `where`
     order           labels, whole numbers and instants; a cursor holds the last item's `places`, by default of the same names
     filters         the condition of each filter, with a parameter of its name
     exact           a cursor holds instants in microseconds: for columns that store them
@@ -45,14 +45,13 @@ class Keyset(Generic[V]):
         filters: Mapping[str, ColumnElement[bool]] = _NONE,
         *,
         where: Sequence[ColumnElement[bool]] = (),
-        query: Select[Any] | None = None,
         places: Sequence[str] | None = None,
         descending: bool = True,
         exact: bool = False,
         literal_limits: bool = False,
     ) -> None:
         self._name, self._make, self._order, self._filters = name, values, tuple(order), filters
-        self._query, self._where, self._descending, self._exact = query, tuple(where), descending, exact
+        self._where, self._descending, self._exact = tuple(where), descending, exact
         self._places = tuple(places or (str(column.key) for column in order))
         self._parameters = tuple(f"after_{place}" for place in range(len(self._order)))
         self._kinds = tuple(int if isinstance(column.type, (Instant, Integer)) else str for column in order)
@@ -103,8 +102,7 @@ class Keyset(Generic[V]):
         return [self._make(row) for row in work.rows(self._statement(None, False, *filters), **filters, limit=limit)]
 
     def _declared(self, rows: int | None, goes_on: bool, *given: str) -> Statement:
-        query = select(*self._make.columns) if self._query is None else self._query
-        query = query.where(*self._where, *(self._filters[name] for name in given))
+        query = select(*self._make.columns).where(*self._where, *(self._filters[name] for name in given))
         query = query.order_by(*(column.desc() if self._descending else column for column in self._order))
         if goes_on:
             query = query.where(behind(self._order, self._parameters, descending=self._descending))
