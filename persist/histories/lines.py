@@ -10,12 +10,14 @@ from persist.db.changes.batch import Batch, Pending
 from persist.db.schema.column_types import Int64
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.statements.row_values import Values
+from persist.db.transactions.repository import F, Repository, reads
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
 from persist.db.values.counts import UNBOUNDED
 from persist.errors import NotFound, StoreCorrupt, UnreadableRow
 from persist.histories.models import entries
 from persist.histories.schemas import Entry
+from persist.histories.validation import whole_number
 from persist.quoting import named
 
 _E = entries.c
@@ -87,3 +89,28 @@ def chain(head_id: str, rows: Sequence[Row], limit: int = UNBOUNDED) -> list[Ent
         reason = f"the messages that lead to {named(head_id)} are no chain; persist doctor names what is wrong."
         raise StoreCorrupt("history_entries", reason)
     return found
+
+
+_GET = Statement(select(*ENTRY.columns).where(entries.c.id == param("row_id")))
+
+
+class HistoryEntries(Repository[F]):
+    """`tx.histories.entries`. They are stored by `tx.histories.records.put`, and never changed."""
+
+    @reads
+    def get(self, id: str) -> Entry:
+        """The entry. Raises NotFound."""
+        return ENTRY.found(self._work.row(_GET, row_id=self._work.label("id", id)), "history entry", id)
+
+    @reads
+    def list(self, head_id: str, *, limit: int | None = None) -> list[Entry]:
+        """The entries from the first one to `head_id`, in order, or the last `limit` of them; none that cannot be read.
+
+        Raises NotFound for an unknown head, and StoreCorrupt if another program's rows are no chain of messages.
+        """
+        work = self._work
+        head_id = work.label("head_id", head_id)
+        maximum = None if limit is None else whole_number("limit", limit, minimum=0)
+        with work.batch() as batch:
+            asked = AskedHistory(batch, head_id, maximum)
+        return asked.readable(work)
