@@ -17,7 +17,8 @@ from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.table_operations import TableOperations
 from persist.db.transactions.transaction_events import NO_EVENTS, TransactionEvents
 from persist.db.transactions.writer_mark import mark, unmark
-from persist.db.unreadable.cells import OnUnreadable, Unreadable, without_unreadable
+from persist.db.unreadable.cells import OnUnreadable, without_unreadable
+from persist.db.unreadable.missing import Carried
 from persist.db.unreadable.rereading import By
 from persist.db.unreadable.shortened import filled_up
 from persist.db.values.arguments import check_body, required_label
@@ -53,8 +54,7 @@ class UnitOfWork:
         """Whether the transaction consists of one verb, called outside of any transaction."""
         self.listing = False
         """Whether a reading verb is running: its lists leave out unreadable rows."""
-        self.carried: list[Unreadable] | None = None
-        """The placeholders for unreadable cells that the running verb read; None outside of a verb. See unreadable.cells."""
+        self.carried: Carried | None = None  # what the running verb read of unreadable cells; None outside of a verb
         self.announcements: list[tuple[str, Any]] = []
         """What observers are told after the commit: topic and value."""
         self.depth = 0
