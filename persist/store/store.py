@@ -140,15 +140,17 @@ class Store(FileOwner, Domains[Sync]):
         `copied_into`: as for `prepare`.
         """
         try:
-            blob_store = body_stores.body_store(settings.blobs) if settings.blobs else None
+            bodies = settings.blobs or None
+            if bodies is not None:
+                body_stores.body_store(bodies)  # raises InvalidValue before anything is made
             found = prepare(dialect, migrate=migrate, copied_into=copied_into)
         except BaseException:
             if owns_engine:
                 dialect.connections.dispose()
             raise
         runtime = Runtime(dialect, settings, clock or dialect.connections.clock, sleep or time.sleep, owns_engine=owns_engine)
-        if blob_store is not None:
-            runtime.blob_store = sharing.shared(runtime, blob_store, found.database_id, found.place)
+        if bodies is not None:
+            runtime.blob_store = sharing.shared(runtime, bodies, found.database_id, found.place)
         runtime.scopes = dict(found.scopes)
         runtime.tables = lambda: catalog.metadata.sorted_tables
         dialect.transactions.keep_references(runtime.tables)
