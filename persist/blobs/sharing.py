@@ -188,7 +188,8 @@ def shared(runtime: Runtime, bodies: Bodies, id: str | None, place: str | None) 
     """
     path = runtime.dialect.path
     where = place if path is None else os.path.realpath(path)
-    store, named = body_store(bodies), isinstance(bodies, str | os.PathLike) and OWN_PREFIX in os.fspath(bodies)
+    pattern = os.fspath(bodies) if isinstance(bodies, str | os.PathLike) else ""
+    store, named = body_store(bodies), OWN_PREFIX in pattern
     assert store is not None
     if id is None and not runtime.read_only and (named or (where is not None and isinstance(store, Register))):
         with suppress(PersistError):  # a role that may not write there: its owner gives the id
@@ -196,7 +197,7 @@ def shared(runtime: Runtime, bodies: Bodies, id: str | None, place: str | None) 
     if named and id is None:
         return None
     if named:
-        store = body_store(os.fspath(bodies).replace(OWN_PREFIX, str(id)))
+        store = body_store(pattern.replace(OWN_PREFIX, str(id)))
         assert store is not None
     if where is not None and runtime.dialect.schema is not None:
         where = f"{where} {runtime.dialect.schema}"

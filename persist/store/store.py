@@ -45,6 +45,7 @@ with lazy_modules(globals()):
     from persist.chat.recording import options as recording
     from persist.chat.recording import recorder as recorders
     from persist.chat.recording import recovery
+    from persist.db.operations import foreign_rows
     from persist.schema import adopt as adopting
     from persist.schema import metadata as catalog
     from persist.store import metrics as measuring
@@ -153,6 +154,7 @@ class Store(FileOwner, Domains[Sync]):
             runtime.blob_store = sharing.shared(runtime, bodies, found.database_id, found.place)
         runtime.scopes = dict(found.scopes)
         runtime.tables = lambda: catalog.metadata.sorted_tables
+        runtime.explain = lambda work, error: foreign_rows.explained(work, error)
         dialect.transactions.keep_references(runtime.tables)
         store = cls(runtime, timer)
         store._event_log.prepare(distributed=found.distributed)

@@ -14,7 +14,16 @@ from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.transactions.writer_mark import mark, unmark
 from persist.db.unreadable.cells import error_of
 from persist.db.unreadable.missing import Carried
-from persist.errors import Closed, PersistError, ReadOnlyTransaction, StoreCorrupt, StoreForked, TransactionAborted, WrongOwner
+from persist.errors import (
+    Closed,
+    Conflict,
+    PersistError,
+    ReadOnlyTransaction,
+    StoreCorrupt,
+    StoreForked,
+    TransactionAborted,
+    WrongOwner,
+)
 
 
 class Verb:
@@ -140,6 +149,9 @@ class Verb:
         if (work.joined or not work.writable) and work.runtime.errors.refuses_writes(error):
             ours = ReadOnlyTransaction(self.name)  # as it was begun, by persist or by the host
         from_database = ours is not error and getattr(error, "orig", None) is not ours
+        if isinstance(ours, Conflict) and ours is not error and (work.joined or work.runtime.dialect.one_writer):
+            ours.__cause__ = error
+            ours = work.runtime.explain(work, ours)  # else once the transaction is over, in which nothing runs any more
         # a column type may refuse a value before it reaches the database; that needs no rollback
         if (work.wrote or from_database) and not work.joined:
             work.doomed = True

@@ -36,8 +36,8 @@ def _beyond() -> Statement:
     cost = func.sum(each.c.cost_usd) * literal(1_000_000.0, Float())
     spent = select(each.c.scope, cost.label("cost"), func.count().label("number")).group_by(each.c.scope).subquery("spent")
     hours = [_R.bucket == literal(Bucket.HOUR, _R.bucket.type), _R.starts_at >= param("from_hour"), _R.starts_at < param("to")]
-    counted = select(_R.scope, cast(func.sum(_R.cost_usd_micros), Float()).label("cost")).where(*hours)
-    counted = counted.group_by(_R.scope).subquery("counted")
+    of_scope = select(_R.scope, cast(func.sum(_R.cost_usd_micros), Float()).label("cost")).where(*hours).group_by(_R.scope)
+    counted = of_scope.subquery("counted")
     beyond = spent.c.cost - func.coalesce(counted.c.cost, 0.0)
     found = select(func.count(), func.sum(beyond)).select_from(spent.outerjoin(counted, counted.c.scope == spent.c.scope))
     # each cost was rounded to whole millionths on its own
