@@ -181,6 +181,12 @@ class SharedBlobStore:
         return as_utc("clock", self._clock())
 
 
+def checked(bodies: Bodies) -> Bodies:
+    """Return the place as it was given. Raises InvalidValue if no bodies can be kept there."""
+    body_store(bodies)
+    return bodies
+
+
 def shared(runtime: Runtime, bodies: Bodies, id: str | None, place: str | None) -> SharedBlobStore | None:
     """The bodies of a database that was opened. It gets an id with the first place that it may share. A folder knows it then.
 

@@ -30,7 +30,7 @@ from persist.store.closing import close_when_dropped, fold_progressions, say_dro
 from persist.store.event_log import StoreEventLog
 from persist.store.file_owner import FileOwner
 from persist.store.forks import forget, remember
-from persist.store.transaction import Domains, Transaction, TransactionBlock, transact_with_retries, transaction_per_verb
+from persist.store.transaction import Domains, Transaction, TransactionBlock, explain, transact_with_retries, transaction_per_verb
 
 if TYPE_CHECKING:
     from persist.events.schemas import Event
@@ -45,7 +45,6 @@ with lazy_modules(globals()):
     from persist.chat.recording import options as recording
     from persist.chat.recording import recorder as recorders
     from persist.chat.recording import recovery
-    from persist.db.operations import foreign_rows
     from persist.schema import adopt as adopting
     from persist.schema import metadata as catalog
     from persist.store import metrics as measuring
@@ -141,9 +140,7 @@ class Store(FileOwner, Domains[Sync]):
         `copied_into`: as for `prepare`.
         """
         try:
-            bodies = settings.blobs or None
-            if bodies is not None:
-                body_stores.body_store(bodies)  # raises InvalidValue before anything is made
+            bodies = sharing.checked(settings.blobs) if settings.blobs else None
             found = prepare(dialect, migrate=migrate, copied_into=copied_into)
         except BaseException:
             if owns_engine:
@@ -153,8 +150,7 @@ class Store(FileOwner, Domains[Sync]):
         if bodies is not None:
             runtime.blob_store = sharing.shared(runtime, bodies, found.database_id, found.place)
         runtime.scopes = dict(found.scopes)
-        runtime.tables = lambda: catalog.metadata.sorted_tables
-        runtime.explain = lambda work, error: foreign_rows.explained(work, error)
+        runtime.tables, runtime.explain = lambda: catalog.metadata.sorted_tables, explain
         dialect.transactions.keep_references(runtime.tables)
         store = cls(runtime, timer)
         store._event_log.prepare(distributed=found.distributed)

@@ -25,6 +25,7 @@ with lazy_modules(globals()):
     from persist.chat import repository as chat
     from persist.checkpoints import repository as checkpoints
     from persist.conversations import repository as conversations
+    from persist.db.operations import foreign_rows
     from persist.events import repository as events
     from persist.histories import repository as histories
     from persist.messaging import repository as messaging
@@ -70,6 +71,11 @@ class Transaction(Domains[Sync]):
 def work_of(tx: Transaction) -> UnitOfWork:
     """The unit of work of a transaction, for the modules of persist that run their own statements in it."""
     return tx._work
+
+
+def explain(work: UnitOfWork, error: Conflict) -> Conflict:
+    """The error of a refused deletion, with whose rows are in its way."""
+    return foreign_rows.explained(work, error)
 
 
 def new_work(runtime: Runtime, *, writable: bool, actor: str | None = None) -> UnitOfWork:

@@ -120,7 +120,7 @@ def running_sessions(rows: Iterable[Row], now: datetime) -> set[str]:
 
 
 def running_among(work: UnitOfWork, ids: Sequence[str]) -> set[str]:
-    """Those of these sessions in which a live recorder owns the turn."""
+    """The sessions of the list in which a live recorder owns the turn."""
     return running_sessions(work.rows(_OF_SESSIONS, ids=ids), work.now())
 
 

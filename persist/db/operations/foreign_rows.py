@@ -37,7 +37,7 @@ def explained(work: UnitOfWork, error: Conflict) -> Conflict:
         references = operations_of(work.runtime.dialect).foreign_references(work.select, tables)
         for statement, values in deletions if references else ():
             if statement.whereclause is not None and isinstance(statement.table, Table):
-                found += in_the_way(work, references, tables, statement.table, statement.whereclause, values)
+                found += _direct(work, references, tables, statement.table, statement.whereclause, values)
     except Exception as other:
         log.warning("what refers to the rows cannot be said: %s", type(other).__name__)
     if not found:
@@ -52,22 +52,33 @@ def in_the_way(
     tables: Sequence[Table],
     table: Table,
     condition: ColumnElement[bool],
-    values: Mapping[str, Any] | None = None,
 ) -> Counter[str]:
     """How many rows refer to those rows of a table that meet the condition, or to rows below them, by what they are called.
 
-    `values`: the parameters of the condition. `references`: those that refuse a deletion. Where none refers to such a row, but
-    to what belongs to it without a foreign key, such as a session's messages, each counts as one. So does a table that may not be
-    read.
+    `references`: those that refuse a deletion. Where none refers to such a row, but to what belongs to it without a foreign key,
+    such as a session's messages, each counts as one. So does a table that may not be read.
     """
+    found = _direct(work, references, tables, table, condition, {})
+    if not found.total():
+        whole = {of.name: of for of in tables}
+        found.update({name_of(one): min(1, _count(work, one, _keys(one, whole[one.parent]), {})) for one in references})
+    return +found
+
+
+def _direct(
+    work: UnitOfWork,
+    references: Sequence[ForeignReference],
+    tables: Sequence[Table],
+    table: Table,
+    condition: ColumnElement[bool],
+    values: Mapping[str, Any],
+) -> Counter[str]:
+    """The counts of `in_the_way` by foreign keys alone. `values`: the parameters of the condition."""
     found: Counter[str] = Counter()
     for below, of in _below(tables, table, condition):
         for one in references:
             if one.parent == below.name:
                 found[name_of(one)] += _count(work, one, _keys(one, below).where(of), values)
-    if not found.total():
-        whole = {of.name: of for of in tables}
-        found.update({name_of(one): min(1, _count(work, one, _keys(one, whole[one.parent]))) for one in references})
     return +found
 
 
@@ -92,7 +103,7 @@ def _keys(one: ForeignReference, table: Table) -> Any:
     return select(*(table.c[name] for name in one.parent_columns))
 
 
-def _count(work: UnitOfWork, one: ForeignReference, keys: Any, values: Mapping[str, Any] | None = None) -> int:
+def _count(work: UnitOfWork, one: ForeignReference, keys: Any, values: Mapping[str, Any]) -> int:
     own: list[ColumnElement[Any]] = [column(name) for name in one.columns]
     theirs = table_named(one.table, *own, schema=one.schema)  # type: ignore[arg-type]  # they are columns without a table
     referring = select(func.count()).select_from(theirs).where(row_value(own).in_(keys))

@@ -22,7 +22,7 @@ _LAST = datetime.max.replace(microsecond=999_000, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class UncountedCost:
-    """Of how many runs executions cost more than usage has of them, and how much more, in millionths of a US dollar."""
+    """The number of runs whose executions cost more than usage counts for them, and how much more, in millionths of a dollar."""
 
     runs: int
     cost_usd_micros: int
