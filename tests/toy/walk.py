@@ -23,11 +23,11 @@ registered: Any = on_demand(find=lambda: import_module("persist.notes.repository
 registered.__set_name__(domains.Domains, "notes")
 domains.Domains.notes = registered  # type: ignore[attr-defined]  # as if the class named it
 
-from persist import AsyncStore, Store  # noqa: E402
-from persist.errors import NotFound  # noqa: E402
-from persist.events.schemas import TYPES  # noqa: E402
-from persist.maintenance import doctor, erase, export, prunable, prune  # noqa: E402
-from persist.schema.opening import table_ddl  # noqa: E402
+from persist import AsyncStore, Store  # noqa: E402  # the registry is complete by then
+from persist.errors import NotFound  # noqa: E402  # the registry is complete by then
+from persist.events.schemas import TYPES  # noqa: E402  # the registry is complete by then
+from persist.maintenance import doctor, erase, export, prunable, prune  # noqa: E402  # the registry is complete by then
+from persist.schema.opening import table_ddl  # noqa: E402  # the registry is complete by then
 
 TYPES.update({"Pages.add": "note.added", "Pages.delete": "note.deleted"})
 

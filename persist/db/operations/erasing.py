@@ -135,7 +135,7 @@ class Erasable(ABC):
         return {}
 
     def mentioned(self, change: Mapping[str, Any]) -> dict[str, list[Key]]:
-        """The same as `also`, read from a logged change of a thing, whose rows may be deleted since."""
+        """Keys as those of `also` in a logged change of a thing, whose rows may be deleted since."""
         return {}
 
     def again(self, work: UnitOfWork, keys: Sequence[Key], elsewhere: Elsewhere) -> Sequence[Key]:
