@@ -258,8 +258,10 @@ def _stored(row: Sequence[Any]) -> _Stored:
 
 
 def _begins(stored: _Stored, digests: Sequence[bytes]) -> bool:
-    depth = stored.place.depth
-    return 0 <= depth < len(digests) and stored.digest is not None and bytes(stored.digest) == digests[depth]
+    depth: int | None = stored.place.depth
+    if depth is None or stored.digest is None:  # of what another program wrote: the messages are stored once more
+        return False
+    return 0 <= depth < len(digests) and bytes(stored.digest) == digests[depth]
 
 
 def _added(
