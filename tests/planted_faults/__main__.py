@@ -46,7 +46,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="planted-") as folder:
         copy = Copy(Path(folder))
         for number, fault in enumerate(faults, 1):
-            tests = ["tests"] if given.lane else list(dict.fromkeys(fault.tests))
+            tests = ["tests"] if given.lane else fault.tests
             verdict = copy.judge(fault, options, tests)
             missed += not verdict.found
             word = "found" if verdict.found else "MISSED"

@@ -73,18 +73,24 @@ class Copy:
             path.write_text(text, encoding="utf-8")
 
     def judge(self, fault: Fault, options: Sequence[str], tests: Sequence[str]) -> Verdict:
-        """Run the tests with the fault, then those that failed without it: only one that passes there has found it."""
-        with self.planted(fault):
-            code, said = self._test([*options, "--maxfail=3", *tests])
-        failed = tuple(dict.fromkeys(_FAILED.findall(said)))
-        counts = (_COUNTS.findall(said) or [said.strip()[-300:]])[-1].strip("= ")
-        if not code:
-            return Verdict(False, (), counts)
-        if code == NOTHING_CHOSEN or not failed:
-            raise NotPlantedError(f"{fault.name}: pytest ended with {code}: {said[-2000:]}")
-        wrong = self._failing_anyway(options, failed)
-        by = tuple(one for one in failed if one not in wrong)
-        return Verdict(bool(by), by, counts)
+        """Run one part of the tests after the other with the fault until one fails, then that one without it, too.
+
+        Only a test that passes without the fault has found it.
+        """
+        counts = []
+        for part in dict.fromkeys(tests):
+            with self.planted(fault):
+                code, said = self._test([*options, "--maxfail=3", part])
+            counts.append((_COUNTS.findall(said) or [said.strip()[-300:]])[-1].strip("= "))
+            if code in (0, NOTHING_CHOSEN):
+                continue
+            failed = tuple(dict.fromkeys(_FAILED.findall(said)))
+            if not failed:
+                raise NotPlantedError(f"{fault.name}: pytest ended with {code}: {said[-2000:]}")
+            wrong = self._failing_anyway(options, failed)
+            if by := tuple(one for one in failed if one not in wrong):
+                return Verdict(True, by, ", ".join(counts))
+        return Verdict(False, (), ", ".join(counts))
 
     def _failing_anyway(self, options: Sequence[str], tests: Sequence[str]) -> set[str]:
         code, said = self._test([*options, *tests])
