@@ -51,7 +51,8 @@ class ProcessorTime:
 
     def __init__(self, config: pytest.Config) -> None:
         self._config, self._folder, self._last = config, "", 0.0
-        self._seconds, self._cases = Counter[str](), Counter[str]()
+        self._seconds: dict[str, float] = {}
+        self._cases = Counter[str]()
 
     def pytest_sessionstart(self) -> None:
         self._last = seconds_of_family(os.getpid())
@@ -65,8 +66,11 @@ class ProcessorTime:
 
     def _count(self, folder: str) -> None:
         now = seconds_of_family(os.getpid())
-        self._seconds[self._folder or "collection"] += now - self._last
+        self._add(self._folder or "collection", now - self._last)
         self._folder, self._last = folder, now
+
+    def _add(self, folder: str, seconds: float) -> None:
+        self._seconds[folder] = self._seconds.get(folder, 0.0) + seconds
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self) -> None:
@@ -79,7 +83,8 @@ class ProcessorTime:
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
         seconds, cases = getattr(node, "workeroutput", {}).get("processor_time", ({}, {}))
-        self._seconds.update(seconds)
+        for folder, used in seconds.items():
+            self._add(folder, used)
         self._cases.update(cases)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:

@@ -15,8 +15,8 @@ FAULTS = (
         "chat: the next page of sessions repeats the last one",
         "off-by-one of a cursor",
         "chat",
-        "query = query.where(tuple_(_S.updated_at, _S.id) < tuple_(*place_after))",
-        "query = query.where(tuple_(_S.updated_at, _S.id) <= tuple_(*place_after))",
+        'query = query.where(behind((_S.updated_at, _S.id), ("after_at", "after_id"), descending=True))',
+        'query = query.where(behind((_S.updated_at, _S.id), ("after_at", "after_id"), descending=True, inclusive=True))',
         ("tests/contract/chat/test_session_lists.py", *CHAT),
     ),
     Fault(
@@ -137,8 +137,8 @@ FAULTS = (
         "workflows: the newest signal is taken first",
         "swapped order",
         "workflows",
-        'select(*_COLUMNS).where(_of_run, _S.name == param("name"), IS_UNTAKEN).order_by(_S.seq)',
-        'select(*_COLUMNS).where(_of_run, _S.name == param("name"), IS_UNTAKEN).order_by(_S.seq.desc())',
+        '_S.name == param("name"), IS_UNTAKEN).order_by(_S.seq)',
+        '_S.name == param("name"), IS_UNTAKEN).order_by(_S.seq.desc())',
         ("tests/contract/workflows/test_signals.py", *WORKFLOWS),
     ),
     Fault(
