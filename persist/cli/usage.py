@@ -6,10 +6,11 @@ from typing import Any
 
 import click
 
-from persist.cli.ages import to_age
-from persist.cli.database import Database, as_json, on_named_database, quiet
-from persist.cli.output import cells, columns, fitted, inline, say, say_json, say_table
+from persist.cli.database import Database, on_named_database, to_age
+from persist.cli.nouns import Answer, Table, answers, pages
+from persist.cli.output import cells, columns, fitted, inline
 from persist.db.values.clock import instant_before
+from persist.db.values.pages import Page
 from persist.usage.schemas import Bucket, Group, UsageSum
 
 _MILLION = 1_000_000
@@ -32,21 +33,9 @@ def _filters(command: Any) -> Any:
 @click.option("--since", callback=to_age, metavar="AGE", help="Only the time since so long ago: 12h, 30d.")
 @click.option("--until", callback=to_age, metavar="AGE", help="Only the time until so long ago.")
 @_filters
-@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many lines.")
-@click.option("--after", metavar="CURSOR", help="The page after the one that ended with this cursor.")
-@as_json
-@quiet("Print the costs alone.")
-def usage(
-    database: Database,
-    by: str,
-    since: timedelta | None,
-    until: timedelta | None,
-    limit: int,
-    after: str | None,
-    as_json: bool,
-    quiet: bool,
-    **filters: str | None,
-) -> None:
+@pages(help="How many lines.")
+@answers("Print the costs alone.")
+def usage(database: Database, by: str, since: timedelta | None, until: timedelta | None, **wanted: Any) -> Answer:
     """Sum up tokens and cost of calls of models, in UTC days or hours, or for each model, agent, owner and so on.
 
     Days and hours come newest first, the others by cost. A bar shows the cost, or the tokens where no cost is known. Long names
@@ -57,21 +46,22 @@ def usage(
     begins, ends = (None if age is None else instant_before(now, age) for age in (since, until))
     with database.open(read_only=True) as store, store.read() as tx:
         if by in Bucket._value2member_map_:
-            page = (tx.usage.by_day if by == Bucket.DAY else tx.usage.by_hour)(begins, ends, **filters, limit=limit, after=after)
+            page = (tx.usage.by_day if by == Bucket.DAY else tx.usage.by_hour)(begins, ends, **wanted)
         else:
-            page = tx.usage.by_group(by, begins, ends, **filters, limit=limit, after=after)
-    if as_json:
-        say_json({"items": [one.model_dump(mode="json") for one in page.items], "cursor": page.cursor})
-    elif quiet:
-        for one in page.items:
-            say(cost(one.cost_usd_micros))
-    elif not page.items:
-        say("No calls.", err=True)
-    else:
-        rows = [(by.upper(), "CALLS", "INPUT", "OUTPUT", "CACHED", "COST"), *(_row(one, by) for one in page.items)]
-        say_table(with_bars(rows, page.items))
-        if page.cursor is not None:
-            say(f"There are more: add --after {page.cursor}", err=True)
+            page = tx.usage.by_group(by, begins, ends, **wanted)
+    head, *rows = with_bars([_head(by), *(_row(one, by) for one in page.items)], page.items)
+    sums = Table[tuple[UsageSum, tuple[str, ...]]](
+        "No calls.",
+        head,
+        lambda one: one[1],
+        name=lambda one: cost(one[0].cost_usd_micros),
+        json=lambda one: one[0],
+    )
+    return sums.page(Page([*zip(page.items, rows, strict=True)], page.cursor))
+
+
+def _head(by: str) -> tuple[str, ...]:
+    return by.upper(), "CALLS", "INPUT", "OUTPUT", "CACHED", "COST"
 
 
 def with_bars(rows: list[tuple[str, ...]], sums: list[UsageSum], width: int | None = None) -> list[tuple[str, ...]]:
