@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable
 from itertools import count
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from persist.db.concurrency.ownership import forget_ended
 from persist.db.expressions.locking import LOCK_TIMEOUT_SECONDS
@@ -14,9 +14,9 @@ from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.transaction_events import TransactionEvents
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.errors import InvalidValue, PersistError, StoreBusy, TransactionOpen, UnreadableRow
-from persist.lazy_imports import lazy_modules
+from persist.lazy_imports import lazy_module
 
-with lazy_modules(globals()):
+if TYPE_CHECKING:
     from persist.agent_tasks import repository as agent_tasks
     from persist.app_sessions import repository as app_sessions
     from persist.blobs import repository as blobs
@@ -32,6 +32,22 @@ with lazy_modules(globals()):
     from persist.transcripts import repository as transcripts
     from persist.usage import repository as usage
     from persist.workflows import repository as workflows
+else:
+    agent_tasks = lazy_module("persist.agent_tasks.repository")
+    app_sessions = lazy_module("persist.app_sessions.repository")
+    blobs = lazy_module("persist.blobs.repository")
+    chat = lazy_module("persist.chat.repository")
+    checkpoints = lazy_module("persist.checkpoints.repository")
+    conversations = lazy_module("persist.conversations.repository")
+    events = lazy_module("persist.events.repository")
+    histories = lazy_module("persist.histories.repository")
+    messaging = lazy_module("persist.messaging.repository")
+    programs = lazy_module("persist.programs.repository")
+    replay_streams = lazy_module("persist.replay_streams.repository")
+    telemetry = lazy_module("persist.telemetry.repository")
+    transcripts = lazy_module("persist.transcripts.repository")
+    usage = lazy_module("persist.usage.repository")
+    workflows = lazy_module("persist.workflows.repository")
 
 T = TypeVar("T")
 
