@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable
 from itertools import count
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from persist.db.concurrency.ownership import forget_ended
 from persist.db.expressions.locking import LOCK_TIMEOUT_SECONDS
@@ -67,7 +67,8 @@ class Domains(Domain[F]):
     events = on_demand(find=lambda: events.Events[F])
     histories = on_demand(find=lambda: histories.Histories[F])
     messaging = on_demand(find=lambda: messaging.Messaging[F])
-    programs = on_demand(find=lambda: programs.Programs[F])
+    # its package imports the store: mypy knows the parameter of the class in a type only
+    programs = on_demand(find=lambda: cast("type[programs.Programs[F]]", programs.Programs))
     replay_streams = on_demand(find=lambda: replay_streams.ReplayStreams[F])
     telemetry = on_demand(find=lambda: telemetry.Telemetry[F])
     transcripts = on_demand(find=lambda: transcripts.Transcripts[F])
