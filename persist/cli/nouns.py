@@ -61,10 +61,10 @@ class Table(Generic[T]):
     name: Callable[[T], object] = attrgetter("id")
     json: Callable[[T], Any] = lambda one: one
 
-    def page(self, page: Page[T] | PagedList[T], note: str | None = None) -> Answer:
+    def page(self, page: Page[T] | PagedList[T], note: str | None = None, **more: object) -> Answer:
         """The answer for a page of a list, which says how to get the next one."""
-        more = None if page.cursor is None else f"There are more: add --after {page.cursor}"
-        return self.all(page.items, more or note, cursor=page.cursor)
+        next_page = None if page.cursor is None else f"There are more: add --after {page.cursor}"
+        return self.all(page.items, next_page or note, cursor=page.cursor, **more)
 
     def all(self, found: Iterable[T], note: str | None = None, cursor: str | None = None, **more: object) -> Answer:
         """The answer for a whole list. `more`: what the JSON object has beside `items` and `cursor`, null without a next page."""

@@ -1,6 +1,7 @@
 """`persist ls` and `persist show`: the latest of what a domain has, and one of it; of chats by themselves."""
 
 from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from persist.chat.schemas import ChatSession
+from persist.chat.storage.turns import running_among
 from persist.cli.blobs import found_in
 from persist.cli.database import Database, as_json, instead, on_database, place_of, quiet
 from persist.cli.framework_state import find_app_session
@@ -17,9 +19,10 @@ from persist.cli.output import Paint, cost, cut, inline, model_name, say, say_js
 from persist.cli.root import COMMANDS
 from persist.cli.transcript import message_lines
 from persist.cli.transcripts import find_transcript
+from persist.db.transactions.verb_frame import Verb
 from persist.db.values.json import encode
-from persist.errors import NotFound, UnreadableRow
-from persist.store.transaction import Transaction
+from persist.errors import NotFound
+from persist.store.transaction import Transaction, work_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -136,12 +139,13 @@ def ls(
         page = tx.chat.sessions.list(
             agent=agent, workspace_root=workspace, owner=owner, include_archived=archived, limit=limit, after=after
         )
-        running = set() if quiet else {one.id for one in page.items if _runs(tx, one.id)}
+        with Verb(work_of(tx), "ls", writes=False):
+            running = set() if quiet else running_among(work_of(tx), [one.id for one in page.items])
     listed = _table(running, owners=any(one.owner is not None for one in page.items))
     listed.page(page).say(as_json=as_json, quiet=quiet)
 
 
-def _table(running: set[str], *, owners: bool) -> Table[ChatSession]:
+def _table(running: AbstractSet[str], *, owners: bool) -> Table[ChatSession]:
     def row(session: ChatSession) -> tuple[object, ...]:
         title = session.metadata.get("title")
         shown = title if isinstance(title, str) else ""
@@ -162,13 +166,6 @@ def _table(running: set[str], *, owners: bool) -> Table[ChatSession]:
         row,
         json=lambda one: {**one.model_dump(mode="json"), "running": one.id in running},
     )
-
-
-def _runs(tx: Transaction, id: str) -> bool:
-    try:
-        return tx.chat.sessions.turn(id) is not None
-    except UnreadableRow:  # of what another program wrote; the list is there to find it
-        return False
 
 
 def _last(path: str) -> str:

@@ -1,6 +1,7 @@
 """`persist usage`: what calls of models used and cost, by day or by who used it, with a bar for each line."""
 
 import shutil
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -9,9 +10,12 @@ import click
 from persist.cli.database import Database, on_named_database, to_age
 from persist.cli.nouns import Answer, Table, answers, pages
 from persist.cli.output import cells, columns, fitted, inline
+from persist.db.transactions.verb_frame import Verb
 from persist.db.values.clock import instant_before
 from persist.db.values.pages import Page
+from persist.store.transaction import work_of
 from persist.usage.schemas import Bucket, Group, UsageSum
+from persist.workflows.storage.uncounted_cost import UncountedCost, uncounted_cost
 
 _MILLION = 1_000_000
 _LEAST_BAR, _MOST_BAR = 8, 40
@@ -39,8 +43,9 @@ def usage(database: Database, by: str, since: timedelta | None, until: timedelta
     """Sum up tokens and cost of calls of models, in UTC days or hours, or for each model, agent, owner and so on.
 
     Days and hours come newest first, the others by cost. A bar shows the cost, or the tokens where no cost is known. Long names
-    are cut in the middle. With --json: an object with `items` and `cursor`, null on the last page, with whole names; cost is in
-    millionths of a US dollar.
+    are cut in the middle. What executions of workflows cost that named no model is said below, unless a filter is given: a
+    recorder may have reported the same calls. With --json: an object with `items` and `cursor`, null on the last page, with
+    whole names, and `without_model`; cost is in millionths of a US dollar.
     """
     now = datetime.now(UTC)
     begins, ends = (None if age is None else instant_before(now, age) for age in (since, until))
@@ -49,6 +54,9 @@ def usage(database: Database, by: str, since: timedelta | None, until: timedelta
             page = (tx.usage.by_day if by == Bucket.DAY else tx.usage.by_hour)(begins, ends, **wanted)
         else:
             page = tx.usage.by_group(by, begins, ends, **wanted)
+        with Verb(work_of(tx), "usage", writes=False):
+            filtered = any(wanted[name] for name in _FILTERS)
+            others = UncountedCost(0, 0) if filtered else uncounted_cost(work_of(tx), begins, ends)
     head, *rows = with_bars([_head(by), *(_row(one, by) for one in page.items)], page.items)
     sums = Table[tuple[UsageSum, tuple[str, ...]]](
         "No calls.",
@@ -57,7 +65,12 @@ def usage(database: Database, by: str, since: timedelta | None, until: timedelta
         name=lambda one: cost(one[0].cost_usd_micros),
         json=lambda one: one[0],
     )
-    return sums.page(Page([*zip(page.items, rows, strict=True)], page.cursor))
+    answer = sums.page(Page([*zip(page.items, rows, strict=True)], page.cursor), without_model=asdict(others))
+    if not others.runs:
+        return answer
+    runs = f"{others.runs:,} {'run' if others.runs == 1 else 'runs'}"
+    beside = f"Beside these, executions of {runs} that named no model cost {cost(others.cost_usd_micros)}."
+    return replace(answer, lines=[*answer.lines, beside])
 
 
 def _head(by: str) -> tuple[str, ...]:

@@ -47,6 +47,11 @@ class ConnectionCache:
         """Whether `put` would keep another connection."""
         return len(self._connections) < self._maximum
 
+    @property
+    def cached(self) -> list[Connection]:
+        """The connections that wait for the next transaction."""
+        return [connection for _, connection in self._connections]
+
     def put(self, connection: Connection) -> None:
         """Keep a connection for the next transaction, or return it to its pool if the cache is full."""
         if len(self._connections) < self._maximum:

@@ -247,7 +247,12 @@ def _verb(
                 work.note(name, did_something=bool(done))
             return done
         with Verb(work, name, writes=writes, guarded=self.guarded, module=module) as verb:
-            result = method(self, *args, **kwargs)
+            try:
+                result = method(self, *args, **kwargs)
+            except Exception as error:
+                if not verb.runs_again(error, (*args, *kwargs.values())):
+                    raise
+                result = method(self, *args, **kwargs)
             if work.carried and work.depth == 1:
                 result = cast("R", results.without_unreadable_cells(result, writes=writes))
             verb.result = result

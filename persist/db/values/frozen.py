@@ -21,8 +21,13 @@ _field_names: dict[type[Value], set[str]] = {}
 
 def construct(model: type[V], fields: Mapping[str, Any]) -> V:
     """A value with these fields, all of which must be given; equal to `model(**fields)`, at a tenth of the cost."""
+    return built(model, dict(fields))
+
+
+def built(model: type[V], fields: dict[str, Any]) -> V:
+    """The value of `construct`. It keeps this dictionary, which nobody else may have."""
     value = model.__new__(model)
-    _set(value, "__dict__", dict(fields))
+    _set(value, "__dict__", fields)
     names = _field_names.get(model)
     if names is None:
         names = _field_names[model] = set(model.model_fields)
