@@ -1,361 +1,213 @@
 """persist keeps the durable state of AI-agent systems: what runs, what was said, what it cost, where to resume."""
 
-from persist.errors import (
-    BlobUnreadable,
-    BudgetExceeded,
-    Closed,
-    Conflict,
-    CopyUnfinished,
-    EffectUnknown,
-    InvalidValue,
-    LeaseLost,
-    MigrationFailed,
-    NotFound,
-    NotPermitted,
-    PayloadTooLarge,
-    PersistError,
-    ReadOnlyTransaction,
-    RecursionLimitExceeded,
-    RunHeld,
-    SchemaOutdated,
-    SchemaTooNew,
-    SchemaUnknown,
-    StoreBusy,
-    StoreCorrupt,
-    StoreForked,
-    StoreFull,
-    StoreInUse,
-    StreamProtocolError,
-    TransactionAborted,
-    TransactionOpen,
-    TransitionError,
-    Unavailable,
-    UnknownTenant,
-    UnmanagedDatabase,
-    UnreadableRow,
-    UnsupportedEngine,
-    WrongOwner,
-)
+from typing import TYPE_CHECKING
+
+from persist.errors import BlobUnreadable as BlobUnreadable
+from persist.errors import BudgetExceeded as BudgetExceeded
+from persist.errors import Closed as Closed
+from persist.errors import Conflict as Conflict
+from persist.errors import CopyUnfinished as CopyUnfinished
+from persist.errors import EffectUnknown as EffectUnknown
+from persist.errors import InvalidValue as InvalidValue
+from persist.errors import LeaseLost as LeaseLost
+from persist.errors import MigrationFailed as MigrationFailed
+from persist.errors import NotFound as NotFound
+from persist.errors import NotPermitted as NotPermitted
+from persist.errors import PayloadTooLarge as PayloadTooLarge
+from persist.errors import PersistError as PersistError
+from persist.errors import ReadOnlyTransaction as ReadOnlyTransaction
+from persist.errors import RecursionLimitExceeded as RecursionLimitExceeded
+from persist.errors import RunHeld as RunHeld
+from persist.errors import SchemaOutdated as SchemaOutdated
+from persist.errors import SchemaTooNew as SchemaTooNew
+from persist.errors import SchemaUnknown as SchemaUnknown
+from persist.errors import StoreBusy as StoreBusy
+from persist.errors import StoreCorrupt as StoreCorrupt
+from persist.errors import StoreForked as StoreForked
+from persist.errors import StoreFull as StoreFull
+from persist.errors import StoreInUse as StoreInUse
+from persist.errors import StreamProtocolError as StreamProtocolError
+from persist.errors import TransactionAborted as TransactionAborted
+from persist.errors import TransactionOpen as TransactionOpen
+from persist.errors import TransitionError as TransitionError
+from persist.errors import Unavailable as Unavailable
+from persist.errors import UnknownTenant as UnknownTenant
+from persist.errors import UnmanagedDatabase as UnmanagedDatabase
+from persist.errors import UnreadableRow as UnreadableRow
+from persist.errors import UnsupportedEngine as UnsupportedEngine
+from persist.errors import WrongOwner as WrongOwner
 from persist.lazy_imports import lazy_names
 
-with lazy_names(globals()):
-    from persist.agent_tasks.schemas import AgentTask
-    from persist.agent_tasks.schemas import LoadedTask as LoadedAgentTask
-    from persist.agent_tasks.schemas import Piece as AgentTaskPiece
-    from persist.agent_tasks.schemas import TaskPage as AgentTaskPage
-    from persist.agent_tasks.schemas import Webhook as AgentTaskWebhook
-    from persist.app_sessions.schemas import Appended as AppendedEvents
-    from persist.app_sessions.schemas import AppSession, AppSessionEvent
-    from persist.app_sessions.schemas import Artifact as AppArtifact
-    from persist.app_sessions.schemas import ArtifactKey as AppArtifactKey
-    from persist.app_sessions.schemas import ArtifactVersion as AppArtifactVersion
-    from persist.app_sessions.schemas import FoundMemory as FoundAppMemory
-    from persist.app_sessions.schemas import InHand as AppEventsInHand
-    from persist.app_sessions.schemas import LoadedSession as LoadedAppSession
-    from persist.app_sessions.schemas import NewEvent as NewAppEvent
-    from persist.app_sessions.schemas import NewMemory as NewAppMemory
-    from persist.app_sessions.schemas import StateChange as AppStateChange
-    from persist.blobs.body_stores import BlobStore
-    from persist.blobs.reader import BlobReader
-    from persist.blobs.schemas import Blob
-    from persist.chat.following.follower import AsyncFollower, Follower
-    from persist.chat.recording.async_recorder import AsyncRecorder
-    from persist.chat.recording.options import RecordOptions
-    from persist.chat.recording.recorder import Recorder
-    from persist.chat.schemas import ChatMessage, ChatSession, ChatTurn, SyncedMessages
-    from persist.chat.schemas import Role as ChatRole
-    from persist.checkpoints.schemas import Blob as CheckpointBlob
-    from persist.checkpoints.schemas import ChannelHistory, Checkpoint, CheckpointThread, Memory
-    from persist.checkpoints.schemas import Loaded as LoadedCheckpoint
-    from persist.checkpoints.schemas import PendingWrite as PendingCheckpointWrite
-    from persist.checkpoints.schemas import Write as CheckpointWrite
-    from persist.conversations.schemas import (
-        Branch,
-        ConvMessage,
-        ConvSession,
-        InvocationKind,
-        Progression,
-        SourceKind,
-        StatusTransition,
-    )
-    from persist.conversations.schemas import PruneReport as ConversationsPruned
-    from persist.conversations.schemas import Status as ConversationStatus
-    from persist.db.dialects.from_url import prepare_engine
-    from persist.db.values.pages import Page, PagedList
-    from persist.events.schemas import Consumer, Event, EventBatch
-    from persist.histories.schemas import EffectStatus, History, HistoryRun, LoadedSnapshot, RunEvent, SnapshotState, ToolEffect
-    from persist.histories.schemas import Entry as HistoryEntry
-    from persist.histories.schemas import Message as HistoryMessage
-    from persist.histories.schemas import NewEntry as NewHistoryEntry
-    from persist.histories.schemas import Snapshot as RunSnapshot
-    from persist.maintenance.copying import CopyReport
-    from persist.messaging.schemas import MessagingMessage, MessagingRole, MessagingSession
-    from persist.programs.schemas import Agent as ProgramAgent
-    from persist.programs.schemas import AgentScope as ProgramAgentScope
-    from persist.programs.schemas import AgentSegment as ProgramAgentSegment
-    from persist.programs.schemas import AuditFinding as ProgramAuditFinding
-    from persist.programs.schemas import Binding as ProgramBinding
-    from persist.programs.schemas import BindingKind as ProgramBindingKind
-    from persist.programs.schemas import ExecutionStatus as ProgramExecutionStatus
-    from persist.programs.schemas import Import as ProgramImport
-    from persist.programs.schemas import (
-        Isolation,
-        ProgramExecution,
-        ProgramRun,
-        RefusedRow,
-        ResumePoint,
-        ServerAccess,
-        StartedSubagent,
-        Subagent,
-        TakenIn,
-        TakenRow,
-    )
-    from persist.programs.schemas import Loop as ProgramLoop
-    from persist.programs.schemas import ParallelBlock as ProgramParallelBlock
-    from persist.programs.schemas import RunStatus as ProgramRunStatus
-    from persist.replay_streams.schemas import Missed as MissedMessages
-    from persist.replay_streams.schemas import ReplayMessage, ReplaySession
-    from persist.schema.metadata import include_name
-    from persist.schema.migrate import check, current, upgrade
-    from persist.settings import AiSdk, SaveOn, Settings
-    from persist.store.async_store import AsyncStore, AsyncTransaction
-    from persist.store.store import Store
-    from persist.store.transaction import Transaction, TransactionBlock
-    from persist.telemetry.schemas import (
-        AgentTag,
-        GithubLink,
-        LinkKind,
-        StatusEntry,
-        TagKind,
-        TaskState,
-        ToolCall,
-        UsageSample,
-        UsageTotals,
-    )
-    from persist.telemetry.schemas import Task as TelemetryTask
-    from persist.tenants.async_tenants import AsyncTenants, TenantOpening
-    from persist.tenants.schemas import Tenant, UpgradeOutcome, UpgradeReport, UpgradeStatus
-    from persist.tenants.tenants import Tenants
-    from persist.transcripts.schemas import Transcript
-    from persist.usage.schemas import Budget, BudgetStanding, UsageCall, UsageSum
-    from persist.usage.schemas import Period as BudgetPeriod
-    from persist.workflows.family_values import Children as RunChildren
-    from persist.workflows.family_values import FamilyTotals, JoinUntil, OnExpiry
-    from persist.workflows.limit_values import Limit as RunLimit
-    from persist.workflows.override_values import CronOverride, WorkflowOverride
-    from persist.workflows.phase_blocks import AsyncPhaseBlock, PhaseBlock
-    from persist.workflows.schedule_values import CatchUp, Schedule
-    from persist.workflows.schemas import (
-        Approval,
-        ApprovalKind,
-        ApprovalStatus,
-        ChatThread,
-        Effect,
-        EffectState,
-        Execution,
-        ExecutionStats,
-        FailureKind,
-        Lease,
-        Phase,
-        RunStatus,
-        Signal,
-        StatsBucket,
-        WorkflowRun,
-        WorkflowRunSummary,
-    )
-    from persist.workflows.steps import AsyncStep, Step
+if TYPE_CHECKING:
+    from persist.agent_tasks import schemas as _agent_tasks
+    from persist.agent_tasks.schemas import AgentTask as AgentTask
+    from persist.app_sessions import schemas as _app_sessions
+    from persist.app_sessions.schemas import AppSession as AppSession
+    from persist.app_sessions.schemas import AppSessionEvent as AppSessionEvent
+    from persist.blobs.body_stores import BlobStore as BlobStore
+    from persist.blobs.reader import BlobReader as BlobReader
+    from persist.blobs.schemas import Blob as Blob
+    from persist.chat import schemas as _chat
+    from persist.chat.following.follower import AsyncFollower as AsyncFollower
+    from persist.chat.following.follower import Follower as Follower
+    from persist.chat.recording.async_recorder import AsyncRecorder as AsyncRecorder
+    from persist.chat.recording.options import RecordOptions as RecordOptions
+    from persist.chat.recording.recorder import Recorder as Recorder
+    from persist.chat.schemas import ChatMessage as ChatMessage
+    from persist.chat.schemas import ChatSession as ChatSession
+    from persist.chat.schemas import ChatTurn as ChatTurn
+    from persist.chat.schemas import SyncedMessages as SyncedMessages
+    from persist.checkpoints import schemas as _checkpoints
+    from persist.checkpoints.schemas import ChannelHistory as ChannelHistory
+    from persist.checkpoints.schemas import Checkpoint as Checkpoint
+    from persist.checkpoints.schemas import CheckpointThread as CheckpointThread
+    from persist.checkpoints.schemas import Memory as Memory
+    from persist.conversations import schemas as _conversations
+    from persist.conversations.schemas import Branch as Branch
+    from persist.conversations.schemas import ConvMessage as ConvMessage
+    from persist.conversations.schemas import ConvSession as ConvSession
+    from persist.conversations.schemas import InvocationKind as InvocationKind
+    from persist.conversations.schemas import Progression as Progression
+    from persist.conversations.schemas import SourceKind as SourceKind
+    from persist.conversations.schemas import StatusTransition as StatusTransition
+    from persist.db.dialects.from_url import prepare_engine as prepare_engine
+    from persist.db.values.pages import Page as Page
+    from persist.db.values.pages import PagedList as PagedList
+    from persist.events.schemas import Consumer as Consumer
+    from persist.events.schemas import Event as Event
+    from persist.events.schemas import EventBatch as EventBatch
+    from persist.histories import schemas as _histories
+    from persist.histories.schemas import EffectStatus as EffectStatus
+    from persist.histories.schemas import History as History
+    from persist.histories.schemas import HistoryRun as HistoryRun
+    from persist.histories.schemas import LoadedSnapshot as LoadedSnapshot
+    from persist.histories.schemas import RunEvent as RunEvent
+    from persist.histories.schemas import SnapshotState as SnapshotState
+    from persist.histories.schemas import ToolEffect as ToolEffect
+    from persist.maintenance.copying import CopyReport as CopyReport
+    from persist.messaging.schemas import MessagingMessage as MessagingMessage
+    from persist.messaging.schemas import MessagingRole as MessagingRole
+    from persist.messaging.schemas import MessagingSession as MessagingSession
+    from persist.programs import schemas as _programs
+    from persist.programs.schemas import Isolation as Isolation
+    from persist.programs.schemas import ProgramExecution as ProgramExecution
+    from persist.programs.schemas import ProgramRun as ProgramRun
+    from persist.programs.schemas import RefusedRow as RefusedRow
+    from persist.programs.schemas import ResumePoint as ResumePoint
+    from persist.programs.schemas import ServerAccess as ServerAccess
+    from persist.programs.schemas import StartedSubagent as StartedSubagent
+    from persist.programs.schemas import Subagent as Subagent
+    from persist.programs.schemas import TakenIn as TakenIn
+    from persist.programs.schemas import TakenRow as TakenRow
+    from persist.replay_streams import schemas as _replay_streams
+    from persist.replay_streams.schemas import ReplayMessage as ReplayMessage
+    from persist.replay_streams.schemas import ReplaySession as ReplaySession
+    from persist.schema.metadata import include_name as include_name
+    from persist.schema.migrate import check as check
+    from persist.schema.migrate import current as current
+    from persist.schema.migrate import upgrade as upgrade
+    from persist.settings import AiSdk as AiSdk
+    from persist.settings import SaveOn as SaveOn
+    from persist.settings import Settings as Settings
+    from persist.store.async_store import AsyncStore as AsyncStore
+    from persist.store.async_store import AsyncTransaction as AsyncTransaction
+    from persist.store.store import Store as Store
+    from persist.store.transaction import Transaction as Transaction
+    from persist.store.transaction import TransactionBlock as TransactionBlock
+    from persist.telemetry import schemas as _telemetry
+    from persist.telemetry.schemas import AgentTag as AgentTag
+    from persist.telemetry.schemas import GithubLink as GithubLink
+    from persist.telemetry.schemas import LinkKind as LinkKind
+    from persist.telemetry.schemas import StatusEntry as StatusEntry
+    from persist.telemetry.schemas import TagKind as TagKind
+    from persist.telemetry.schemas import TaskState as TaskState
+    from persist.telemetry.schemas import ToolCall as ToolCall
+    from persist.telemetry.schemas import UsageSample as UsageSample
+    from persist.telemetry.schemas import UsageTotals as UsageTotals
+    from persist.tenants.async_tenants import AsyncTenants as AsyncTenants
+    from persist.tenants.async_tenants import TenantOpening as TenantOpening
+    from persist.tenants.schemas import Tenant as Tenant
+    from persist.tenants.schemas import UpgradeOutcome as UpgradeOutcome
+    from persist.tenants.schemas import UpgradeReport as UpgradeReport
+    from persist.tenants.schemas import UpgradeStatus as UpgradeStatus
+    from persist.tenants.tenants import Tenants as Tenants
+    from persist.transcripts.schemas import Transcript as Transcript
+    from persist.usage import schemas as _usage
+    from persist.usage.schemas import Budget as Budget
+    from persist.usage.schemas import BudgetStanding as BudgetStanding
+    from persist.usage.schemas import UsageCall as UsageCall
+    from persist.usage.schemas import UsageSum as UsageSum
+    from persist.workflows import family_values as _family_values
+    from persist.workflows import limit_values as _limit_values
+    from persist.workflows.family_values import FamilyTotals as FamilyTotals
+    from persist.workflows.family_values import JoinUntil as JoinUntil
+    from persist.workflows.family_values import OnExpiry as OnExpiry
+    from persist.workflows.override_values import CronOverride as CronOverride
+    from persist.workflows.override_values import WorkflowOverride as WorkflowOverride
+    from persist.workflows.phase_blocks import AsyncPhaseBlock as AsyncPhaseBlock
+    from persist.workflows.phase_blocks import PhaseBlock as PhaseBlock
+    from persist.workflows.schedule_values import CatchUp as CatchUp
+    from persist.workflows.schedule_values import Schedule as Schedule
+    from persist.workflows.schemas import Approval as Approval
+    from persist.workflows.schemas import ApprovalKind as ApprovalKind
+    from persist.workflows.schemas import ApprovalStatus as ApprovalStatus
+    from persist.workflows.schemas import ChatThread as ChatThread
+    from persist.workflows.schemas import Effect as Effect
+    from persist.workflows.schemas import EffectState as EffectState
+    from persist.workflows.schemas import Execution as Execution
+    from persist.workflows.schemas import ExecutionStats as ExecutionStats
+    from persist.workflows.schemas import FailureKind as FailureKind
+    from persist.workflows.schemas import Lease as Lease
+    from persist.workflows.schemas import Phase as Phase
+    from persist.workflows.schemas import RunStatus as RunStatus
+    from persist.workflows.schemas import Signal as Signal
+    from persist.workflows.schemas import StatsBucket as StatsBucket
+    from persist.workflows.schemas import WorkflowRun as WorkflowRun
+    from persist.workflows.schemas import WorkflowRunSummary as WorkflowRunSummary
+    from persist.workflows.steps import AsyncStep as AsyncStep
+    from persist.workflows.steps import Step as Step
+
+    LoadedAgentTask = _agent_tasks.LoadedTask
+    AgentTaskPiece = _agent_tasks.Piece
+    AgentTaskPage = _agent_tasks.TaskPage
+    AgentTaskWebhook = _agent_tasks.Webhook
+    AppendedEvents = _app_sessions.Appended
+    AppArtifact = _app_sessions.Artifact
+    AppArtifactKey = _app_sessions.ArtifactKey
+    AppArtifactVersion = _app_sessions.ArtifactVersion
+    FoundAppMemory = _app_sessions.FoundMemory
+    AppEventsInHand = _app_sessions.InHand
+    LoadedAppSession = _app_sessions.LoadedSession
+    NewAppEvent = _app_sessions.NewEvent
+    NewAppMemory = _app_sessions.NewMemory
+    AppStateChange = _app_sessions.StateChange
+    ChatRole = _chat.Role
+    CheckpointBlob = _checkpoints.Blob
+    LoadedCheckpoint = _checkpoints.Loaded
+    PendingCheckpointWrite = _checkpoints.PendingWrite
+    CheckpointWrite = _checkpoints.Write
+    ConversationsPruned = _conversations.PruneReport
+    ConversationStatus = _conversations.Status
+    HistoryEntry = _histories.Entry
+    HistoryMessage = _histories.Message
+    NewHistoryEntry = _histories.NewEntry
+    RunSnapshot = _histories.Snapshot
+    ProgramAgent = _programs.Agent
+    ProgramAgentScope = _programs.AgentScope
+    ProgramAgentSegment = _programs.AgentSegment
+    ProgramAuditFinding = _programs.AuditFinding
+    ProgramBinding = _programs.Binding
+    ProgramBindingKind = _programs.BindingKind
+    ProgramExecutionStatus = _programs.ExecutionStatus
+    ProgramImport = _programs.Import
+    ProgramLoop = _programs.Loop
+    ProgramParallelBlock = _programs.ParallelBlock
+    ProgramRunStatus = _programs.RunStatus
+    MissedMessages = _replay_streams.Missed
+    TelemetryTask = _telemetry.Task
+    BudgetPeriod = _usage.Period
+    RunChildren = _family_values.Children
+    RunLimit = _limit_values.Limit
+lazy_names(globals())
 
 __version__ = "0.1.0"
-
-__all__ = [
-    "AgentTag",
-    "AgentTask",
-    "AgentTaskPage",
-    "AgentTaskPiece",
-    "AgentTaskWebhook",
-    "AiSdk",
-    "AppArtifact",
-    "AppArtifactKey",
-    "AppArtifactVersion",
-    "AppEventsInHand",
-    "AppSession",
-    "AppSessionEvent",
-    "AppStateChange",
-    "AppendedEvents",
-    "Approval",
-    "ApprovalKind",
-    "ApprovalStatus",
-    "AsyncFollower",
-    "AsyncPhaseBlock",
-    "AsyncRecorder",
-    "AsyncStep",
-    "AsyncStore",
-    "AsyncTenants",
-    "AsyncTransaction",
-    "Blob",
-    "BlobReader",
-    "BlobStore",
-    "BlobUnreadable",
-    "Branch",
-    "Budget",
-    "BudgetExceeded",
-    "BudgetPeriod",
-    "BudgetStanding",
-    "CatchUp",
-    "ChannelHistory",
-    "ChatMessage",
-    "ChatRole",
-    "ChatSession",
-    "ChatThread",
-    "ChatTurn",
-    "Checkpoint",
-    "CheckpointBlob",
-    "CheckpointThread",
-    "CheckpointWrite",
-    "Closed",
-    "Conflict",
-    "Consumer",
-    "ConvMessage",
-    "ConvSession",
-    "ConversationStatus",
-    "ConversationsPruned",
-    "CopyReport",
-    "CopyUnfinished",
-    "CronOverride",
-    "Effect",
-    "EffectState",
-    "EffectStatus",
-    "EffectUnknown",
-    "Event",
-    "EventBatch",
-    "Execution",
-    "ExecutionStats",
-    "FailureKind",
-    "FamilyTotals",
-    "Follower",
-    "FoundAppMemory",
-    "GithubLink",
-    "History",
-    "HistoryEntry",
-    "HistoryMessage",
-    "HistoryRun",
-    "InvalidValue",
-    "InvocationKind",
-    "Isolation",
-    "JoinUntil",
-    "Lease",
-    "LeaseLost",
-    "LinkKind",
-    "LoadedAgentTask",
-    "LoadedAppSession",
-    "LoadedCheckpoint",
-    "LoadedSnapshot",
-    "Memory",
-    "MessagingMessage",
-    "MessagingRole",
-    "MessagingSession",
-    "MigrationFailed",
-    "MissedMessages",
-    "NewAppEvent",
-    "NewAppMemory",
-    "NewHistoryEntry",
-    "NotFound",
-    "NotPermitted",
-    "OnExpiry",
-    "Page",
-    "PagedList",
-    "PayloadTooLarge",
-    "PendingCheckpointWrite",
-    "PersistError",
-    "Phase",
-    "PhaseBlock",
-    "ProgramAgent",
-    "ProgramAgentScope",
-    "ProgramAgentSegment",
-    "ProgramAuditFinding",
-    "ProgramBinding",
-    "ProgramBindingKind",
-    "ProgramExecution",
-    "ProgramExecutionStatus",
-    "ProgramImport",
-    "ProgramLoop",
-    "ProgramParallelBlock",
-    "ProgramRun",
-    "ProgramRunStatus",
-    "Progression",
-    "ReadOnlyTransaction",
-    "RecordOptions",
-    "Recorder",
-    "RecursionLimitExceeded",
-    "RefusedRow",
-    "ReplayMessage",
-    "ReplaySession",
-    "ResumePoint",
-    "RunChildren",
-    "RunEvent",
-    "RunHeld",
-    "RunLimit",
-    "RunSnapshot",
-    "RunStatus",
-    "SaveOn",
-    "Schedule",
-    "SchemaOutdated",
-    "SchemaTooNew",
-    "SchemaUnknown",
-    "ServerAccess",
-    "Settings",
-    "Signal",
-    "SnapshotState",
-    "SourceKind",
-    "StartedSubagent",
-    "StatsBucket",
-    "StatusEntry",
-    "StatusTransition",
-    "Step",
-    "Store",
-    "StoreBusy",
-    "StoreCorrupt",
-    "StoreForked",
-    "StoreFull",
-    "StoreInUse",
-    "StreamProtocolError",
-    "Subagent",
-    "SyncedMessages",
-    "TagKind",
-    "TakenIn",
-    "TakenRow",
-    "TaskState",
-    "TelemetryTask",
-    "Tenant",
-    "TenantOpening",
-    "Tenants",
-    "ToolCall",
-    "ToolEffect",
-    "Transaction",
-    "TransactionAborted",
-    "TransactionBlock",
-    "TransactionOpen",
-    "Transcript",
-    "TransitionError",
-    "Unavailable",
-    "UnknownTenant",
-    "UnmanagedDatabase",
-    "UnreadableRow",
-    "UnsupportedEngine",
-    "UpgradeOutcome",
-    "UpgradeReport",
-    "UpgradeStatus",
-    "UsageCall",
-    "UsageSample",
-    "UsageSum",
-    "UsageTotals",
-    "WorkflowOverride",
-    "WorkflowRun",
-    "WorkflowRunSummary",
-    "WrongOwner",
-    "check",
-    "current",
-    "include_name",
-    "prepare_engine",
-    "upgrade",
-]

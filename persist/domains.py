@@ -6,21 +6,19 @@ A domain is a package with `models.py`, `repository.py` and `upkeep.py`, which a
 from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from persist.db.transactions.repository import Domain, F, on_demand
-from persist.lazy_imports import lazy_modules
+from persist.lazy_imports import lazy_module
 
 if TYPE_CHECKING:
-    from persist.db.operations.upkeep import Upkeep
-
-with lazy_modules(globals()):
     from persist.agent_tasks import repository as agent_tasks
     from persist.app_sessions import repository as app_sessions
     from persist.blobs import repository as blobs
     from persist.chat import repository as chat
     from persist.checkpoints import repository as checkpoints
     from persist.conversations import repository as conversations
+    from persist.db.operations.upkeep import Upkeep
     from persist.events import repository as events
     from persist.histories import repository as histories
     from persist.messaging import repository as messaging
@@ -30,6 +28,22 @@ with lazy_modules(globals()):
     from persist.transcripts import repository as transcripts
     from persist.usage import repository as usage
     from persist.workflows import repository as workflows
+else:
+    agent_tasks = lazy_module("persist.agent_tasks.repository")
+    app_sessions = lazy_module("persist.app_sessions.repository")
+    blobs = lazy_module("persist.blobs.repository")
+    chat = lazy_module("persist.chat.repository")
+    checkpoints = lazy_module("persist.checkpoints.repository")
+    conversations = lazy_module("persist.conversations.repository")
+    events = lazy_module("persist.events.repository")
+    histories = lazy_module("persist.histories.repository")
+    messaging = lazy_module("persist.messaging.repository")
+    programs = lazy_module("persist.programs.repository")
+    replay_streams = lazy_module("persist.replay_streams.repository")
+    telemetry = lazy_module("persist.telemetry.repository")
+    transcripts = lazy_module("persist.transcripts.repository")
+    usage = lazy_module("persist.usage.repository")
+    workflows = lazy_module("persist.workflows.repository")
 
 
 class Domains(Domain[F]):
@@ -42,7 +56,8 @@ class Domains(Domain[F]):
     conversations = on_demand(find=lambda: conversations.Conversations[F])
     messaging = on_demand(find=lambda: messaging.Messaging[F])
     workflows = on_demand(find=lambda: workflows.Workflows[F])
-    programs = on_demand(find=lambda: programs.Programs[F])
+    # its package imports the store: mypy knows the parameter of the class in a type only
+    programs = on_demand(find=lambda: cast("type[programs.Programs[F]]", programs.Programs))
     checkpoints = on_demand(find=lambda: checkpoints.Checkpoints[F])
     histories = on_demand(find=lambda: histories.Histories[F])
     transcripts = on_demand(find=lambda: transcripts.Transcripts[F])

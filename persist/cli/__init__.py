@@ -1,4 +1,4 @@
-"""The command line: `persist`. One file per noun; a command's module is imported when the command runs."""
+"""The command line: `persist`. `nouns.py` holds what commands share; a command's module is imported when the command runs."""
 
 from persist.cli.root import main
 

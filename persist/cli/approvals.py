@@ -1,50 +1,48 @@
-"""`persist approvals`: the gates at which runs wait for a person."""
+"""`persist approvals` and `persist signals`: the gates at which runs wait for a person, and what runs are told."""
+
+import json
+from typing import Any
 
 import click
 
-from persist.cli.database import Database, as_json, on_database, on_named_database, quiet
-from persist.cli.groups import Group
-from persist.cli.output import Paint, columns, inline, instant, say, say_json, say_json_list
-from persist.cli.run_lines import cut
+from persist.cli.database import Database, on_database, to_json
+from persist.cli.nouns import Answer, Noun, Table, answers, told
+from persist.cli.output import cut, inline
 from persist.errors import Conflict, InvalidValue
 from persist.store.transaction import Transaction
-from persist.workflows.schemas import Approval, ApprovalKind, ApprovalStatus, RunStatus, WorkflowRun
+from persist.workflows.schemas import Approval, ApprovalKind, ApprovalStatus, RunStatus, Signal, WorkflowRun
 
-_SUMMARY = 60
+_SHOWN = 60
+
+approvals = Noun(
+    "approvals",
+    "List and answer what waits for a person.",
+    "List and answer the gates at which workflow runs wait for a person.",
+)
+APPROVALS = Table[Approval](
+    "Nothing waits for an answer.",
+    ("APPROVAL", "RUN", "GATE", "KIND", "ASKED (UTC)", "EXPIRES (UTC)", "SUMMARY"),
+    lambda one: (
+        one.id,
+        one.workflow_run_id,
+        one.gate,
+        one.kind,
+        one.created_at,
+        one.expires_at,
+        cut(one.summary, _SHOWN),
+    ),
+)
 
 
-@click.group(cls=Group, short_help="List and answer what waits for a person.")
-def approvals() -> None:
-    """List and answer the gates at which workflow runs wait for a person."""
-
-
-@approvals.command(short_help="List what waits for an answer, the newest first.")
-@on_named_database
-@click.option("--run", metavar="ID", help="Only gates of this run.")
-@click.option("--trigger", metavar="ID", help="Only gates of this trigger's runs.")
+@approvals.reads("ls", "List what waits for an answer, the newest first.")
+@click.option("--run", "workflow_run_id", metavar="ID", help="Only gates of this run.")
+@click.option("--trigger", "trigger_id", metavar="ID", help="Only gates of this trigger's runs.")
 @click.option(
     "--kind", type=click.Choice([kind.value for kind in ApprovalKind]), help="Only gates that want a decision, or a reply."
 )
-@as_json
-@quiet("Print the ids alone.")
-def ls(database: Database, run: str | None, trigger: str | None, kind: str | None, as_json: bool, quiet: bool) -> None:
+def ls(tx: Transaction, **wanted: Any) -> Answer:
     """List what waits for an answer, the newest first. With --json: an object with `items` and `cursor`."""
-    with database.open(read_only=True) as store, store.read() as tx:
-        pending = tx.workflows.approvals.pending(workflow_run_id=run, trigger_id=trigger, kind=kind)
-    if as_json:
-        say_json_list(approval.model_dump(mode="json") for approval in pending)
-    elif quiet:
-        for approval in pending:
-            say(inline(approval.id))
-    elif not pending:
-        say("Nothing waits for an answer.", err=True)
-    else:
-        head, *rows = columns(
-            [("APPROVAL", "RUN", "GATE", "KIND", "ASKED (UTC)", "EXPIRES (UTC)", "SUMMARY"), *map(_row, pending)]
-        )
-        say(Paint()(head, bold=True))
-        for row in rows:
-            say(row)
+    return APPROVALS.all(tx.workflows.approvals.pending(**wanted))
 
 
 @approvals.command(short_help="Answer a gate: its run goes on, or fails.")
@@ -55,19 +53,10 @@ def ls(database: Database, run: str | None, trigger: str | None, kind: str | Non
 @click.option("--reply", metavar="TEXT", help="What a gate that wants a reply is told: the run goes on.")
 @click.option("--by", metavar="WHO", help="Who answers; without it the actor of `persist --actor`.")
 @click.option("--reason", metavar="TEXT", help="Why, with --approve or --reject.")
-@as_json
-@quiet("Print nothing.")
+@answers("Print nothing.")
 def answer(
-    approval: str,
-    database: Database,
-    approve: bool,
-    reject: bool,
-    reply: str | None,
-    by: str | None,
-    reason: str | None,
-    as_json: bool,
-    quiet: bool,
-) -> None:
+    database: Database, approval: str, approve: bool, reject: bool, reply: str | None, by: str | None, reason: str | None
+) -> Answer:
     """Answer a gate: its run goes on, or with --reject fails. Exit code 1 if it was answered already.
 
     A gate that wants a reply takes --reply or --reject. With --json: an object with `approval` and `run`.
@@ -89,11 +78,10 @@ def answer(
         else:
             run = tx.workflows.approvals.resolve_and_resume(approval, by=by, response=response)
         answered = tx.workflows.approvals.get(approval)
-    if as_json:
-        say_json({"approval": answered.model_dump(mode="json"), "run": run.model_dump(mode="json")})
-    elif not quiet:
-        done = "Approved" if approve else "Rejected" if reject else "Replied to"
-        say(f"{done} {inline(answered.gate)}; run {inline(run.id)} is {inline(run.status)}.")
+    done = "Approved" if approve else "Rejected" if reject else "Replied to"
+    return told(
+        {"approval": answered, "run": run}, f"{done} {inline(answered.gate)}; run {inline(run.id)} is {inline(run.status)}."
+    )
 
 
 def _check_kind(gate: Approval, reply: str | None) -> None:
@@ -110,13 +98,37 @@ def _answer_alone(tx: Transaction, gate: Approval, by: str | None, response: str
     return tx.workflows.runs.get(gate.workflow_run_id)
 
 
-def _row(approval: Approval) -> tuple[str, ...]:
-    return (
-        inline(approval.id),
-        inline(approval.workflow_run_id),
-        inline(approval.gate),
-        inline(approval.kind),
-        instant(approval.created_at),
-        "-" if approval.expires_at is None else instant(approval.expires_at),
-        cut(approval.summary, _SUMMARY),
-    )
+signals = Noun(
+    "signals", "Tell runs something, and list what they were told.", "Tell workflow runs something, and list what they were told."
+)
+SIGNALS = Table[Signal](
+    "The run was told nothing.",
+    ("SEQ", "NAME", "SENT (UTC)", "TAKEN (UTC)", "PAYLOAD"),
+    lambda one: (
+        str(one.seq),
+        one.name,
+        one.sent_at,
+        one.taken_at,
+        "(timed out)" if one.timed_out else cut(json.dumps(one.payload, ensure_ascii=False), _SHOWN),
+    ),
+    name=lambda one: one.name,
+)
+
+
+@signals.writes("send", "Tell a run something: if it waits for that, it goes on.")
+@click.argument("run")
+@click.argument("name")
+@click.option("--payload", metavar="JSON", default="null", callback=to_json, help="What the run gets with it.")
+@click.option("--key", metavar="KEY", help="Of all signals to the run with one key the first is sent.")
+def send(tx: Transaction, run: str, name: str, payload: Any, key: str | None) -> Answer:
+    """Tell a run something. If it waits for a signal of this NAME, it goes on; otherwise it finds the signal later."""
+    signal = tx.workflows.signals.send(run, name, payload, idempotency_key=key)
+    status = tx.workflows.runs.get(run).status
+    return told(signal, f"Sent {inline(signal.name)}; run {inline(run)} is {inline(status)}.")
+
+
+@signals.reads("ls", "List what a run was told, in its order.", quiet="Print the names alone.")
+@click.argument("run")
+def list_signals(tx: Transaction, run: str) -> Answer:
+    """List what a run was told, taken or not. With --json: an object with `items` and `cursor`."""
+    return SIGNALS.all(tx.workflows.signals.list(run))

@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import click
 
@@ -10,61 +10,37 @@ from persist.blobs.reader import BlobReader
 from persist.blobs.repository import OCTETS
 from persist.blobs.schemas import Blob
 from persist.blobs.sharing import SharedBlobStore
-from persist.cli.database import Database, as_json, on_database, on_named_database, quiet
-from persist.cli.groups import Group
-from persist.cli.output import columns, inline, instant, say, say_json, say_json_list, say_table
-from persist.cli.sizes import size
+from persist.cli.database import Database, on_database
+from persist.cli.nouns import Answer, Noun, Table, answers, pages, table, told
+from persist.cli.output import columns, inline, instant, size
 from persist.db.files.private_files import private_opener
 from persist.errors import Conflict, InvalidValue, NotFound
 from persist.store.transaction import Transaction
 
+blobs = Noun("blobs", "List files and large bytes, write them out, put them in.")
+BLOBS = Table[Blob](
+    "No blobs.",
+    ("SHA-256", "SIZE", "TYPE", "PUT (UTC)"),
+    lambda blob: (blob.sha256, size(blob.size), blob.media_type, blob.put_at),
+    name=lambda blob: blob.sha256,
+)
 
-@click.group("blobs", cls=Group, short_help="List files and large bytes, write them out, put them in.")
-def blobs() -> None:
-    """List files and large bytes, write them out, put them in."""
 
-
-@blobs.command(short_help="List blobs, the one put last first.")
-@on_named_database
-@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many.")
-@click.option("--after", metavar="CURSOR", help="The page after the one that ended with this cursor.")
-@as_json
-@quiet("Print the digests alone.")
-def ls(database: Database, limit: int, after: str | None, as_json: bool, quiet: bool) -> None:
+@blobs.reads("ls", "List blobs, the one put last first.", quiet="Print the digests alone.")
+@pages()
+def ls(tx: Transaction, **wanted: Any) -> Answer:
     """List blobs, the one put last first. With --json: an object with `items` and `cursor`, null on the last page."""
-    with database.open(read_only=True) as store, store.read() as tx:
-        page = tx.blobs.list(limit=limit, after=after)
-    if as_json:
-        say_json_list((blob.model_dump(mode="json") for blob in page.items), page.cursor)
-    elif quiet:
-        for blob in page.items:
-            say(blob.sha256)
-    elif not page.items:
-        say("No blobs.", err=True)
-    else:
-        rows = [(inline(one.sha256), size(one.size), inline(one.media_type), instant(one.put_at)) for one in page.items]
-        say_table([("SHA-256", "SIZE", "TYPE", "PUT (UTC)"), *rows])
-        if page.cursor is not None:
-            say(f"There are more: add --after {page.cursor}", err=True)
+    return BLOBS.page(tx.blobs.list(**wanted))
 
 
-@blobs.command(short_help="Print what is known of a blob.")
+@blobs.reads("show", "Print what is known of a blob.", quiet="Print the digest alone.")
 @click.argument("digest", metavar="SHA-256")
-@on_database
-@as_json
-@quiet("Print the digest alone.")
-def show(digest: str, database: Database, as_json: bool, quiet: bool) -> None:
+def show(tx: Transaction, digest: str) -> Answer:
     """Print what is known of a blob, without its bytes. With --json: an object."""
-    with database.open(read_only=True) as store, store.read() as tx:
-        blob = found_in(tx, digest)
-    if as_json:
-        say_json(blob.model_dump(mode="json"))
-    elif quiet:
-        say(blob.sha256)
-    else:
-        known = [("sha-256", blob.sha256), ("size", size(blob.size)), ("type", inline(blob.media_type))]
-        for line in columns([*known, ("created", f"{instant(blob.created_at)} UTC"), ("put", f"{instant(blob.put_at)} UTC")]):
-            say(line)
+    blob = found_in(tx, digest)
+    facts = [("sha-256", blob.sha256), ("size", size(blob.size)), ("type", inline(blob.media_type))]
+    instants = [("created", f"{instant(blob.created_at)} UTC"), ("put", f"{instant(blob.put_at)} UTC")]
+    return Answer(blob, columns([*facts, *instants]), [blob.sha256])
 
 
 def found_in(tx: Transaction, digest: str) -> Blob:
@@ -99,22 +75,19 @@ def get(digest: str, file: Path, database: Database, force: bool) -> None:
 @on_database
 @click.option("--type", "media_type", default=OCTETS, show_default=True, help="The media type, such as image/png.")
 @click.option("--repair", is_flag=True, help="Write the bytes anew, even if those there have the right size.")
-@as_json
-def put(file: Path, database: Database, media_type: str, repair: bool, as_json: bool) -> None:
+@answers(None)
+def put(file: Path, database: Database, media_type: str, repair: bool) -> Answer:
     """Store a file, or standard input for -, and print its digest. Equal bytes are stored once."""
     with database.open_existing() as store:
         blob = store.blobs.put(sys.stdin.buffer if str(file) == "-" else file, media_type, repair=repair)
-    if as_json:
-        say_json(blob.model_dump(mode="json"))
-    else:
-        say(blob.sha256)
+    return told(blob, blob.sha256)
 
 
 @blobs.command(short_help="List the databases that keep bodies in the same place.")
 @on_database
 @click.option("--forget", metavar="NAME", help="Take a database that is gone, or was copied elsewhere, out of the register.")
-@as_json
-def databases(database: Database, forget: str | None, as_json: bool) -> None:
+@answers(None)
+def databases(database: Database, forget: str | None) -> Answer:
     """List the databases that are registered where this one keeps bodies. While there are others, no body is removed there.
 
     With --json: an array of objects.
@@ -126,12 +99,13 @@ def databases(database: Database, forget: str | None, as_json: bool) -> None:
         if forget is not None:
             place.forget(forget)
         found = place.databases()
-    if as_json:
-        say_json([{**one._asdict(), "since": None if one.since is None else one.since.isoformat()} for one in found])
-        return
-    since = ["-" if one.since is None else instant(one.since) for one in found]
-    rows = [(inline(one.name), inline(one.database), at, "*" if one.own else "") for one, at in zip(found, since, strict=True)]
-    say_table([("NAME", "DATABASE", "SINCE (UTC)", "THIS"), *rows])
+    return Answer(
+        [{**one._asdict(), "since": None if one.since is None else one.since.isoformat()} for one in found],
+        table(
+            ("NAME", "DATABASE", "SINCE (UTC)", "THIS"),
+            ((one.name, one.database, one.since, "*" if one.own else "") for one in found),
+        ),
+    )
 
 
 def _write(target: IO[bytes], pieces: BlobReader) -> None:

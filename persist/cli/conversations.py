@@ -1,22 +1,23 @@
 """`persist conversations`: sessions with branches over shared messages."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import click
 
-from persist.cli.conversation_lines import HEAD, SessionRow, message_lines, session_cells, session_lines
-from persist.cli.database import Database, as_json, on_database, on_named_database, quiet
+from persist.cli.database import Database, FloatRange, as_json, on_database, on_named_database, quiet
 from persist.cli.failures import Failed
-from persist.cli.groups import Group
-from persist.cli.numbers import FloatRange
-from persist.cli.output import Paint, columns, inline, instant, say, say_json, say_json_list
+from persist.cli.nouns import Answer, Noun, Table, Text, answers, known, pages, told
+from persist.cli.output import Paint, columns, cut, inline, instant, printable, say, say_json, shortened
 from persist.cli.progress import Progress
 from persist.conversations import end_stale, import_runs, stale_sessions
 from persist.conversations.schemas import Branch, ConvMessage, ConvSession, InvocationKind, SourceKind, Status
 from persist.conversations.staleness import ENDS
+from persist.db.values.pages import Page
 from persist.errors import NotFound
 from persist.maintenance.pruning import prune_conversations
 from persist.store.transaction import Transaction
@@ -25,9 +26,16 @@ _ENDS = [status.value for status in ENDS]
 _MAX_HOURS = 24 * 365 * 1000  # a thousand years; more has no beginning that a datetime could hold
 
 
-@click.group(cls=Group, short_help="List, show, import, prune and repair conversations.")
-def conversations() -> None:
-    """List, show, import, prune and repair conversations: sessions with branches over shared messages."""
+_NAME = 60
+_ROLES = {"user": "green", "assistant": "cyan", "system": "magenta", "action": "yellow", "tool": "yellow"}
+_STATUSES = {"running": "yellow", "completed": "green", "failed": "red", "timed_out": "red", "aborted": "red", "cancelled": "red"}
+_SAID = ("assistant_response", "instruction", "system_message", "system", "text", "content")
+
+conversations = Noun(
+    "conversations",
+    "List, show, import, prune and repair conversations.",
+    "List, show, import, prune and repair conversations: sessions with branches over shared messages.",
+)
 
 
 @conversations.command("import", short_help="Import folders of runs.")
@@ -51,98 +59,57 @@ def import_(folder: Path, database: Database, as_json: bool, quiet: bool) -> Non
     with database.open(read_only=False) as store, progress:
         report = import_runs(store, folder, progress=progress.count)
     if as_json:
-        say_json(report.model_dump(mode="json"))
+        say_json(report)
     elif not quiet:
         say(f"{report.imported:,} imported, {report.skipped:,} skipped, {report.errors:,} errors")
     if report.errors:
         raise Failed(f"Of the runs below {str(folder)!r}, {report.errors:,} could not be imported.")
 
 
-@conversations.command(short_help="List sessions, the latest update first.")
-@on_named_database
+@conversations.reads("ls", "List sessions, the latest update first.")
 @click.option("--status", type=click.Choice([status.value for status in Status]), help="Only sessions with this status.")
-@click.option("--agent", metavar="NAME", help="Only sessions of this agent.")
-@click.option("--playbook", metavar="NAME", help="Only sessions of this playbook.")
-@click.option("--kind", type=click.Choice([kind.value for kind in InvocationKind]), help="Only sessions started this way.")
-@click.option("--source", type=click.Choice([kind.value for kind in SourceKind]), help="Only live, or only imported sessions.")
-@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="How many.")
-@click.option("--after", metavar="CURSOR", help="The page after the one that ended with this cursor.")
-@as_json
-@quiet("Print the ids alone.")
-def ls(
-    database: Database,
-    status: str | None,
-    agent: str | None,
-    playbook: str | None,
-    kind: str | None,
-    source: str | None,
-    limit: int,
-    after: str | None,
-    as_json: bool,
-    quiet: bool,
-) -> None:
+@click.option("--agent", "agent_name", metavar="NAME", help="Only sessions of this agent.")
+@click.option("--playbook", "playbook_name", metavar="NAME", help="Only sessions of this playbook.")
+@click.option(
+    "--kind",
+    "invocation_kind",
+    type=click.Choice([kind.value for kind in InvocationKind]),
+    help="Only sessions started this way.",
+)
+@click.option(
+    "--source",
+    "source_kind",
+    type=click.Choice([kind.value for kind in SourceKind]),
+    help="Only live, or only imported sessions.",
+)
+@pages(50)
+def ls(tx: Transaction, **wanted: Any) -> Answer:
     """List sessions, the latest update first. With --json: an object with `items` and `cursor`, null on the last page."""
-    with database.open(read_only=True) as store, store.read() as tx:
-        page = tx.conversations.sessions.list(
-            status=status,
-            agent_name=agent,
-            playbook_name=playbook,
-            invocation_kind=kind,
-            source_kind=source,
-            limit=limit,
-            after=after,
-        )
-        rows = [_counted(tx, session) for session in page.items]
-    if as_json:
-        say_json_list((_fields(row) for row in rows), page.cursor)
-    elif quiet:
-        for row in rows:
-            say(inline(row.session.id))
-    elif not rows:
-        say("No sessions.", err=True)
-    else:
-        head, *lines = columns([HEAD, *map(session_cells, rows)])
-        say(Paint()(head, bold=True))
-        for line in lines:
-            say(line)
-        if page.cursor is not None:
-            say(f"There are more: add --after {page.cursor}", err=True)
+    page = tx.conversations.sessions.list(**wanted)
+    return _SESSIONS.page(Page([_counted(tx, session) for session in page.items], page.cursor))
 
 
-@conversations.command(short_help="Print a session's branches and messages.")
+@conversations.reads(
+    "show", "Print a session's branches and messages.", quiet="Leave out what is known of the session as a whole."
+)
 @click.argument("session")
-@on_database
 @click.option("--branch", metavar="ID|NAME", help="What this branch shows, instead of the session's whole pool.")
 @click.option("--limit", type=click.IntRange(1, 100_000), help="Only the newest so many messages.")
-@as_json
-@quiet("Leave out what is known of the session as a whole.")
-def show(session: str, database: Database, branch: str | None, limit: int | None, as_json: bool, quiet: bool) -> None:
+def show(tx: Transaction, session: str, branch: str | None, limit: int | None) -> Answer:
     """Print a session: its branches, and its messages, or with --branch the history of one branch, what it inherits included.
 
     Long contents are cut; with --json everything is there: an object with `session`, `branches` and `messages`.
     """
-    with database.open(read_only=True) as store, store.read() as tx:
-        found = tx.conversations.sessions.get(session)
-        branches = tx.conversations.branches.list(session)
-        if branch is None:
-            messages = _pool(tx, found, limit)
-        else:
-            messages = tx.conversations.branches.history(_named(branches, branch).id, limit=limit)
-    if as_json:
-        say_json(
-            {
-                "session": found.model_dump(mode="json"),
-                "branches": [one.model_dump(mode="json") for one in branches],
-                "messages": [one.model_dump(mode="json") for one in messages],
-            }
-        )
-        return
+    found = tx.conversations.sessions.get(session)
+    branches = tx.conversations.branches.list(session)
+    if branch is None:
+        messages = _pool(tx, found, limit)
+    else:
+        messages = tx.conversations.branches.history(_named(branches, branch).id, limit=limit)
     paint = Paint()
-    if not quiet:
-        for line in session_lines(found, branches, paint):
-            say(line)
-    for message in messages:
-        say("\n".join(["", *message_lines(message, paint)]))
+    lines = (line for message in messages for line in ("", *_message_lines(message, paint)))
+    facts = chain(known(_facts(found, paint)), _branch_lines(branches, paint))
+    return Answer({"session": found, "branches": branches, "messages": messages}, chain(facts, lines), lines)
 
 
 @conversations.command(short_help="Delete old sessions, and what nothing else shows.")
@@ -152,20 +119,19 @@ def show(session: str, database: Database, branch: str | None, limit: int | None
     "--keep-n", type=click.IntRange(min=0), default=100, show_default=True, help="Keep the latest so many, however old."
 )
 @click.option("--dry-run", is_flag=True, help="Delete nothing; the counts are those of a real run.")
-@as_json
-@quiet("Print nothing.")
-def prune(database: Database, keep_days: int, keep_n: int, dry_run: bool, as_json: bool, quiet: bool) -> None:
+@answers("Print nothing.")
+def prune(database: Database, keep_days: int, keep_n: int, dry_run: bool) -> Answer:
     """Delete sessions that nobody updated for --keep-days, beyond the --keep-n latest; running ones are kept.
 
     With them go their branches, and messages that nothing else shows; forks in other sessions keep their history.
     """
     with database.open_existing() as store:
         report = prune_conversations(store, keep_days=keep_days, keep_n=keep_n, dry_run=dry_run)
-    if as_json:
-        say_json({**report.model_dump(mode="json"), "dry_run": dry_run})
-    elif not quiet:
-        counts = ", ".join(f"{count:,} {name}" for name, count in report.model_dump().items())
-        say(f"Would delete {counts}." if dry_run else f"Deleted {counts}.")
+    counts = ", ".join(f"{count:,} {name}" for name, count in report.model_dump().items())
+    return told(
+        {**report.model_dump(mode="json"), "dry_run": dry_run},
+        f"Would delete {counts}." if dry_run else f"Deleted {counts}.",
+    )
 
 
 @conversations.command(short_help="End sessions that say they run and do not.")
@@ -190,7 +156,7 @@ def doctor(database: Database, hours: float, status: str, dry_run: bool, as_json
             with store.begin() as tx:
                 ids = end_stale(tx.conversations, stale, status=status, reason=f"doctor: no end within {hours:g} hours")
     if as_json:
-        say_json_list(ids, dry_run=dry_run)
+        say_json({"items": ids, "cursor": None, "dry_run": dry_run})
     elif quiet:
         for id in ids:
             say(inline(id))
@@ -206,13 +172,39 @@ def doctor(database: Database, hours: float, status: str, dry_run: bool, as_json
         say(f"{len(ids):,} {'would be' if dry_run else 'are now'} {status}.", err=True)
 
 
-def _counted(tx: Transaction, session: ConvSession) -> SessionRow:
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """A session of a list, and how much it holds."""
+
+    session: ConvSession
+    branches: int
+    messages: int
+
+
+_SESSIONS = Table[_Counted](
+    "No sessions.",
+    ("SESSION", "STATUS", "AGENT", "UPDATED (UTC)", "BRANCHES", "MESSAGES", "NAME"),
+    lambda one: (
+        one.session.id,
+        one.session.status or "-",
+        one.session.agent_name or "-",
+        one.session.updated_at,
+        one.branches,
+        one.messages,
+        cut(one.session.name or "", _NAME),
+    ),
+    name=lambda one: one.session.id,
+    json=lambda one: {
+        **one.session.model_dump(mode="json"),
+        "branch_count": one.branches,
+        "message_count": one.messages,
+    },
+)
+
+
+def _counted(tx: Transaction, session: ConvSession) -> _Counted:
     branches = tx.conversations.branches.list(session.id)
-    return SessionRow(session, len(branches), len(tx.conversations.progressions.get(session.progression_id)))
-
-
-def _fields(row: SessionRow) -> dict[str, Any]:
-    return {**row.session.model_dump(mode="json"), "branch_count": row.branches, "message_count": row.messages}
+    return _Counted(session, len(branches), len(tx.conversations.progressions.get(session.progression_id)))
 
 
 def _pool(tx: Transaction, session: ConvSession, limit: int | None) -> list[ConvMessage]:
@@ -229,3 +221,58 @@ def _named(branches: Sequence[Branch], wanted: str) -> Branch:
     if len(found) > 1:
         raise Failed(f"There are {len(found)} branches named {wanted!r}: {', '.join(branch.id for branch in found)}.")
     return found[0]
+
+
+def _branch_lines(branches: Sequence[Branch], paint: Paint) -> Iterator[str]:
+    if branches:
+        yield from ("", paint("branches", bold=True))
+        yield from columns([_branch(branch) for branch in branches])
+
+
+def _message_lines(message: ConvMessage, paint: Paint) -> Iterator[str]:
+    """Who says it, when and to whom, then what was said, whatever its shape."""
+    role = inline(message.role)
+    to = [f"{name} {inline(value)}" for name, value in (("to", message.recipient), ("in", message.channel)) if value]
+    about = "  ".join([instant(message.created_at), *to, inline(message.id)])
+    yield f"{paint(role, fg=_ROLES.get(message.role), bold=True)}  {paint(about, dim=True)}"
+    for line in _said(message.content):
+        yield f"  {line}"
+
+
+def _said(content: Any) -> list[str]:
+    """Text as text; of an object the one text that matters, if that is all there is to it; else JSON, cut."""
+    if isinstance(content, dict):
+        said = {name: value for name, value in content.items() if value not in (None, "", [], {})}
+        if len(said) == 1 and next(iter(said)) in _SAID:
+            content = next(iter(said.values()))
+    return printable(content).split("\n") if isinstance(content, str) else [shortened(content)]
+
+
+def _facts(session: ConvSession, paint: Paint) -> Iterator[tuple[str, object]]:
+    yield "session", session.id
+    yield "status", Text(paint(inline(session.status or "-"), fg=_STATUSES.get(session.status or "")))
+    hints = {
+        "name": session.name,
+        "user": session.user,
+        "reason": session.status_reason_summary,
+        "agent": session.agent_name,
+        "playbook": session.playbook_name,
+        "kind": session.invocation_kind,
+        "show": session.show_topic,
+        "play": session.show_play_name,
+        "artifacts": session.artifacts_path,
+        "source": session.source_kind,
+    }
+    yield from ((name, value or None) for name, value in hints.items())
+    yield "created", session.created_at
+    yield "started", session.started_at
+    yield "updated", session.updated_at
+    yield "spoke", session.last_message_at
+    if session.ended_at is not None:
+        yield "ended", f"{instant(session.ended_at)} UTC{' (about)' if session.ended_at_is_approximate else ''}"
+    yield "metadata", shortened(session.node_metadata) if session.node_metadata else None
+
+
+def _branch(branch: Branch) -> tuple[str, ...]:
+    origin = "" if branch.parent_branch_id is None else f"from {inline(branch.parent_branch_id)} at {branch.forked_at_ord}"
+    return f"  {inline(branch.id)}", inline(branch.status or "-"), cut(branch.name or "-", _NAME), origin

@@ -1,9 +1,11 @@
-"""The options that every command on a database takes, and the store they name."""
+"""The options that many commands take: the store they name, ages, numbers with a fraction."""
 
+import math
 import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,6 +13,7 @@ import click
 
 from persist.cli.failures import redacted
 from persist.cli.output import inline
+from persist.db.values.json import parse
 from persist.errors import SchemaOutdated
 from persist.store.store import Store
 
@@ -18,6 +21,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _SCHEME = re.compile(r"[A-Za-z][\w+.-]+:|:|.*:[^/\\]*@")
 """How a URL begins, or what has a user and a password. A path on Windows begins with one letter and a colon."""
+
+_AGE = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(s|m|h|d|w)", re.ASCII)
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 _IN_MEMORY = ("sqlite://", "sqlite:///", "sqlite:///:memory:")
 
@@ -103,3 +109,35 @@ def instead(named: str | None, options: dict[str, Any]) -> dict[str, Any]:
 def quiet(help: str) -> Callable[[F], F]:
     """-q, with what the command leaves out."""
     return click.option("-q", "--quiet", is_flag=True, help=help)
+
+
+def to_age(ctx: click.Context, param: click.Parameter, value: str | None) -> timedelta | None:
+    """For `callback=` of an option: a number and a unit, seconds, minutes, hours, days or weeks."""
+    if value is None:
+        return None
+    match = _AGE.fullmatch(value)
+    if match is None:
+        raise click.BadParameter(f"expected an age such as 90m, 12h, 30d or 2w, got {value!r}.")
+    try:
+        return timedelta(**{_UNITS[match[2]]: float(match[1])})
+    except OverflowError:
+        raise click.BadParameter(f"{value!r} is longer than there are dates.") from None
+
+
+def to_json(ctx: click.Context, param: click.Parameter, value: str | None) -> Any:
+    """For `callback=` of an option: the value that JSON text stands for."""
+    try:
+        return None if value is None else parse(value)
+    except (ValueError, RecursionError) as error:
+        raise click.BadParameter(f"not JSON: {error}", param_hint=param.opts[0]) from None
+
+
+class FloatRange(click.FloatRange):
+    """A number in a range. Click's own takes what is no number, too, as it is neither below nor above the range."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number; click reports what is none as a usage error."""
+        number = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{value!r} is no number.", param, ctx)
+        return number

@@ -1,18 +1,23 @@
-"""`persist doctor`: what is wrong with a database."""
+"""`persist doctor` and `persist quarantine`: what is wrong with a database."""
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import chain
 
 import click
 
-from persist.cli.database import Database, as_json, on_named_database, quiet
-from persist.cli.output import Paint, inline, say, say_json_list
+from persist.cli.database import Database, as_json, on_database, on_named_database, quiet
+from persist.cli.nouns import Answer, Noun, Table, answers
+from persist.cli.output import Paint, columns, inline, instant, say, say_json, shortened
 from persist.cli.progress import Progress
 from persist.db.dialects.findings import Severity
+from persist.db.values.pages import Page
 from persist.errors import PersistError
+from persist.maintenance import quarantined, quarantined_row, restore_row
 from persist.maintenance.doctor_checks import doctor as examine
 from persist.maintenance.doctor_checks import finding_of_error
 from persist.maintenance.findings import Finding
+from persist.maintenance.quarantine import Quarantined
 
 _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "blue"}
 
@@ -36,7 +41,7 @@ def doctor(ctx: click.Context, database: Database, fix: bool, full: bool, as_jso
     with Progress("Examining", left=left, quiet=quiet or as_json) as progress:
         findings = _found(database, progress, fix=fix, full=full)
     if as_json:
-        say_json_list(finding.model_dump(mode="json") for finding in findings)
+        say_json({"items": findings, "cursor": None})
     else:
         paint = Paint()
         for finding in findings:
@@ -83,3 +88,64 @@ def _summary(findings: Sequence[Finding]) -> str:
     if fixed:
         words.append(f"{fixed:,} fixed")
     return f"{', '.join(words)}."
+
+
+quarantine = Noun(
+    "quarantine",
+    "List, show and bring back rows that were set aside.",
+    "Rows that `persist doctor --fix` set aside, since one of their values, or of a row they depend on, cannot be read.",
+)
+ROWS = Table[Quarantined](
+    "Nothing is in quarantine.",
+    ("ID", "GROUP", "MOVED", "ROW", "CAUSE"),
+    lambda row: (row.id, row.group_id, row.moved_at, f"{row.table} {row.key}", row.cause),
+    json=lambda row: row.model_dump(mode="json", exclude={"row"}),
+)
+
+
+@quarantine.command(short_help="List them, in the order in which they were moved.")
+@on_named_database
+@click.option("--after", metavar="ID", help="Those after this one.")
+@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="At most so many.")
+@answers(None)
+def ls(database: Database, after: str | None, limit: int) -> Answer:
+    """List the rows in quarantine. Those of one GROUP were moved, and come back, together.
+
+    With --json: an object with `items` and `cursor`, null on the last page.
+    """
+    with database.open(read_only=True) as store:
+        found = quarantined(store, after=after, limit=limit + 1)
+    answer = ROWS.page(Page(found[:limit], found[limit - 1].id if len(found) > limit else None))
+    return answer if found else Answer(answer.json, answer.notes)  # an empty quarantine is what was hoped for
+
+
+@quarantine.command(short_help="Print what a row held.")
+@click.argument("id")
+@on_database
+@answers(None)
+def show(id: str, database: Database) -> Answer:
+    """Print a row in quarantine: what each of its columns held, and in which form."""
+    with database.open(read_only=True) as store:
+        row = quarantined_row(store, id)
+    head = [f"{inline(row.table)} {inline(row.key)}, moved {instant(row.moved_at)} UTC", inline(row.cause)]
+    cells = columns([(inline(name), *_form(cell)) for name, cell in (row.row or {}).items()])
+    return Answer(row, chain(head, (f"  {line}" for line in cells)))
+
+
+@quarantine.command(short_help="Bring a row back as it was.")
+@click.argument("id")
+@on_database
+@answers("Print nothing.")
+def restore(id: str, database: Database) -> Answer:
+    """Bring a row back byte for byte, with the rows that were moved with it. It cannot be read then any more than before."""
+    with database.open_existing() as store:
+        found = restore_row(store, id)
+    rows = [inline(f"{row.table} {row.key}") for row in found]
+    return Answer({"items": map(ROWS.json, found), "cursor": None}, rows, notes=[f"Brought back {len(found):,} rows."])
+
+
+def _form(cell: dict[str, object] | None) -> tuple[str, str]:
+    if cell is None:
+        return "null", ""
+    ((form, value),) = cell.items()
+    return form, shortened(value, 100)

@@ -1,25 +1,41 @@
-"""`persist events`: the log of events on and off, how it stands, and its retention."""
+"""`persist events`, `consumers` and `watch`: the log of events, who reads it, and its events as they come."""
 
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import asdict
-from datetime import timedelta
+from datetime import UTC, timedelta
+from fnmatch import fnmatchcase
+from typing import Any
 
 import click
 
-from persist.cli.ages import to_age
-from persist.cli.database import Database, as_json, on_database, on_named_database, quiet
-from persist.cli.groups import Group
-from persist.cli.output import Paint, columns, inline, instant, say, say_json, say_json_list
+from persist.cli.database import Database, FloatRange, as_json, on_database, on_named_database, quiet, to_age
+from persist.cli.interrupts import Interrupted, Interrupts
+from persist.cli.nouns import Answer, Noun, Table, answers, limit, told
+from persist.cli.output import Paint, columns, inline, instant, say, say_json, shortened
 from persist.cli.progress import Progress
-from persist.events.schemas import ALL
-from persist.events.status import latest_streams, log_status
+from persist.events.schemas import ALL, Consumer, Event
+from persist.events.status import Stream, latest_streams, log_status
+from persist.events.watching import Watcher, last_number
 from persist.maintenance.snapshots import looking
+from persist.store.transaction import Transaction
 
-_HEAD = ("STREAM", "EVENTS", "LAST (UTC)", "TYPE")
+_SIGNS = {"put": "+", "set": "~", "delete": "-"}
+_MAX = 200
 
-
-@click.group(cls=Group, short_help="Switch the log of events on and off, look at it, trim it.")
-def events() -> None:
-    """The log of events: every change of a row as an event, for `persist watch`, audits and rebuilding. It is off at first."""
+events = Noun(
+    "events",
+    "Switch the log of events on and off, look at it, trim it.",
+    "The log of events: every change of a row as an event, for `persist watch`, audits and rebuilding. It is off at first.",
+)
+STREAMS = Table[Stream](
+    "There are no events.",
+    ("STREAM", "EVENTS", "LAST (UTC)", "TYPE"),
+    lambda stream: (stream.stream_id, stream.seq, stream.at, stream.type),
+    name=lambda stream: stream.stream_id,
+    json=lambda stream: {**asdict(stream), "at": stream.at.isoformat()},
+)
 
 
 @events.command(short_help="From now on every change is an event, too.")
@@ -60,9 +76,8 @@ def _switch(database: Database, *, on: bool, as_json: bool, quiet: bool) -> None
 
 @events.command(short_help="Whether the log is on, and how much is in it.")
 @on_named_database
-@as_json
-@quiet("Print on or off alone.")
-def status(database: Database, as_json: bool, quiet: bool) -> None:
+@answers("Print on or off alone.")
+def status(database: Database) -> Answer:
     """Whether the log is on, and how much is in it.
 
     With --json: an object with `on`, `guarded`, `snapshots`, `events`, `streams`, `position`, the number of the newest event, and
@@ -71,46 +86,26 @@ def status(database: Database, as_json: bool, quiet: bool) -> None:
     with database.open(read_only=True) as store, looking(store, "events status") as work:
         found = log_status(work)
     word = "on" if found.on else "off"
-    if as_json:
-        say_json({**asdict(found), "oldest": found.oldest and found.oldest.isoformat()})
-    elif quiet:
-        say(word)
-    else:
-        oldest = "-" if found.oldest is None else f"{instant(found.oldest)} UTC"
-        notes = [("guard", "none: the database takes no triggers")] if found.on and not found.guarded else []
-        if found.snapshots is not None:
-            notes.append(("snapshots", f"{found.snapshots:,} streams so far; `persist events on` goes on"))
-        counts = [(name, f"{getattr(found, name):,}") for name in ("events", "streams", "position")]
-        for line in columns([("log", word), *notes, *counts, ("oldest", oldest)]):
-            say(line)
+    oldest = "-" if found.oldest is None else f"{instant(found.oldest)} UTC"
+    notes = [("guard", "none: the database takes no triggers")] if found.on and not found.guarded else []
+    if found.snapshots is not None:
+        notes.append(("snapshots", f"{found.snapshots:,} streams so far; `persist events on` goes on"))
+    counts = [(name, f"{getattr(found, name):,}") for name in ("events", "streams", "position")]
+    said = {**asdict(found), "oldest": found.oldest and found.oldest.isoformat()}
+    return Answer(said, columns([("log", word), *notes, *counts, ("oldest", oldest)]), [word])
 
 
 @events.command("ls", short_help="List the streams.")
 @on_named_database
-@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many.")
-@as_json
-@quiet("Print the names alone.")
-def streams(database: Database, limit: int, as_json: bool, quiet: bool) -> None:
+@limit()
+@answers("Print the names alone.")
+def streams(database: Database, limit: int) -> Answer:
     """List the streams in which something happened last, with how many events they have had and the newest of these.
 
     With --json: an object with `items`, each with `stream_id`, `seq`, `first_seq`, `position`, `type` and `at`, and `cursor`.
     """
     with database.open(read_only=True) as store, looking(store, "events ls") as work:
-        found = latest_streams(work, limit)
-    if as_json:
-        say_json_list({**asdict(stream), "at": stream.at.isoformat()} for stream in found)
-        return
-    if not found:
-        say("There are no events.", err=True)
-        return
-    if quiet:
-        for stream in found:
-            say(inline(stream.stream_id))
-        return
-    head, *rows = columns([_HEAD, *((inline(s.stream_id), f"{s.seq:,}", instant(s.at), inline(s.type)) for s in found)])
-    say(Paint()(head, bold=True))
-    for row in rows:
-        say(row)
+        return STREAMS.all(latest_streams(work, limit))
 
 
 @events.command(short_help="Delete old events.")
@@ -118,9 +113,8 @@ def streams(database: Database, limit: int, as_json: bool, quiet: bool) -> None:
 @on_database
 @click.option("--older-than", metavar="AGE", callback=to_age, help="Only events older than that: 90m, 12h, 30d, 2w.")
 @click.option("--keep", type=click.IntRange(min=0), help="Spare this many, the newest, of each stream.")
-@as_json
-@quiet("Print nothing.")
-def trim(database: Database, stream: str, older_than: timedelta | None, keep: int | None, as_json: bool, quiet: bool) -> None:
+@answers("Print nothing.")
+def trim(database: Database, stream: str, older_than: timedelta | None, keep: int | None) -> Answer:
     """Delete old events of STREAM, or of each (*): by age, by number, or by both.
 
     What the stream holds is written as a snapshot first, for those who read it later; --keep 0 leaves nothing but that.
@@ -130,7 +124,150 @@ def trim(database: Database, stream: str, older_than: timedelta | None, keep: in
         raise click.UsageError("Which events? Give --older-than AGE, or --keep N, or both.")
     with database.open_existing() as store:
         deleted = store.events.trim(stream, older_than=older_than, keep=keep)
-    if as_json:
-        say_json({"deleted": deleted})
-    elif not quiet:
-        say(f"Deleted {deleted:,} events.")
+    return told({"deleted": deleted}, f"Deleted {deleted:,} events.")
+
+
+consumers = Noun("consumers", "List and remove durable readers of the log of events.")
+CONSUMERS = Table[Consumer](
+    "No consumers.",
+    ("CONSUMER", "POSITION", "BEHIND", "ACKNOWLEDGED (UTC)", "LEASED UNTIL (UTC)", "TYPES"),
+    lambda consumer: (
+        consumer.name,
+        consumer.position,
+        consumer.behind,
+        consumer.acknowledged_at,
+        consumer.lease_expires_at,
+        "any" if consumer.types is None else ", ".join(consumer.types),
+    ),
+    name=lambda consumer: consumer.name,
+)
+
+
+@consumers.reads("ls", "List consumers and how far they are.", quiet="Print the names alone.")
+@limit()
+def list_consumers(tx: Transaction, limit: int) -> Answer:
+    """List consumers by name: how far each has acknowledged, how many events are behind that, what is handed out until when.
+
+    With --json: an object with `items` and `cursor`.
+    """
+    return CONSUMERS.all(tx.events.consumers.list(limit=limit))
+
+
+@consumers.writes("remove", "Forget a consumer.", json=False)
+@click.argument("name")
+def remove(tx: Transaction, name: str) -> Answer:
+    """Forget a consumer: events that it has not acknowledged can be trimmed and pruned from then on."""
+    removed = tx.events.consumers.remove(name)
+    return told(None, f"Removed {inline(name)}." if removed else f"There was no consumer {inline(name)}.")
+
+
+@click.command(short_help="Follow the log of events while it is written.")
+@click.argument("stream", default=ALL)
+@on_database
+@click.option("--after", type=click.IntRange(min=0), default=0, help="Begin after this number; 0 is before the first event.")
+@click.option("--now", is_flag=True, help="Begin after the last event there is, instead of the first one.")
+@click.option(
+    "--type", "types", multiple=True, metavar="TYPE", help="Only of this type, such as run.failed or 'run.*'; may be repeated."
+)
+@click.option("--timeout", type=FloatRange(min=0), metavar="SECONDS", help="End after so many seconds without an event.")
+@as_json
+@quiet("Print the events alone, and not which was the last.")
+def watch(
+    database: Database,
+    stream: str,
+    after: int,
+    now: bool,
+    types: tuple[str, ...],
+    timeout: float | None,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Follow the log of events, of one STREAM or of all (*), until Ctrl-C.
+
+    Each line begins with the event's number: its place in STREAM, or among all events. At the end standard error says which
+    was the last; with --after the next watch goes on behind it, with nothing missing and nothing twice.
+
+    Every event is one line; with --json it is an object with `position`, `stream_id`, `seq`, `type`, `at`, `actor` and `data`.
+    """
+    if now and after:
+        raise click.UsageError("--now and --after name two places to begin at.")
+    paint = Paint()
+    with database.open(read_only=True) as store, Interrupts() as interrupts:
+        if not store.logs_events:
+            say("The log of events is off: nothing comes until `persist events on` switches it on.", err=True)
+        if now:
+            with looking(store, "watch") as work:
+                after = last_number(work, stream)
+        last = after
+        try:
+            for event in _uncut(Watcher(store.runtime, stream, after, timeout), interrupts):
+                number = event.position if stream == ALL else event.seq
+                if types and not any(fnmatchcase(event.type, one) for one in types):
+                    pass
+                elif as_json:
+                    say_json(_fields(event))
+                else:
+                    say(_line(number, event, paint, every_stream=stream == ALL))
+                last = number
+        except Interrupted:
+            click.get_current_context().exit(interrupts.exit_code)
+        finally:
+            if not quiet:
+                say(f"Seen up to {last}; --after {last} goes on from there.", err=True)
+
+
+def _uncut(watcher: Watcher, interrupts: Interrupts) -> Iterator[Event]:
+    """The events; Ctrl-C ends the wait for one, and never a look at the log, nor a line."""
+    with closing(watcher):
+        while (events := watcher.poll()) is not None:
+            for event in events:
+                interrupts.check()
+                yield event
+            if not events:
+                with interrupts.waiting():
+                    watcher.wait()
+
+
+def _line(number: int, event: Event, paint: Paint, *, every_stream: bool) -> str:
+    named = [inline(event.stream_id)] if every_stream else []
+    at = event.at.astimezone(UTC).strftime("%H:%M:%S")
+    did = [inline(event.type), *([] if event.actor is None else [f"by {inline(event.actor)}"])]
+    return "  ".join([f"{number:>6}", paint(at, dim=True), *named, paint(did[0], bold=True), *did[1:], _summary(event)])
+
+
+def _fields(event: Event) -> dict[str, Any]:
+    """The event for scripts."""
+    return {
+        "position": event.position,
+        "stream_id": event.stream_id,
+        "seq": event.seq,
+        "type": event.type,
+        "at": event.at.isoformat(),
+        "actor": event.actor,
+        "data": event.data,
+    }
+
+
+def _summary(event: Event) -> str:
+    """What happened: text that came, or how many rows of which tables were added (+), changed (~) and deleted (-)."""
+    changes = event.data.get("changes") if isinstance(event.data, dict) else None
+    if not isinstance(changes, list):
+        return shortened(event.data, _MAX)
+    texts = [row["delta"] for change in changes if isinstance((row := change.get("row", {})).get("delta"), str)]
+    if texts and len(texts) == len(changes):
+        return shortened("".join(texts), _MAX)
+    counts = Counter((_SIGNS.get(change["op"], "?"), change["table"]) for change in changes)
+    rows = ", ".join(f"{sign}{count:,} {inline(table)}" for (sign, table), count in counts.items())
+    parts = [f"{inline(str(part.get('type')))}{_said_of(part)}" for change in changes if (part := _part(change)) is not None]
+    return "; ".join([*parts, rows]) if len(parts) == 1 else rows
+
+
+def _part(change: dict[str, Any]) -> dict[str, Any] | None:
+    """The part of a message that the change wrote, if it did."""
+    part = change.get("row", {}).get("data_json") if change["table"] == "chat_parts" else None
+    return part if isinstance(part, dict) else None
+
+
+def _said_of(part: dict[str, Any]) -> str:
+    said = part.get("text") or part.get("state")
+    return f": {shortened(said, _MAX)}" if isinstance(said, str) else ""

@@ -1,16 +1,15 @@
 """`persist logs`: the session logs below a folder, without any database."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from persist.cli.database import as_json, quiet
-from persist.cli.groups import Group
-from persist.cli.log_lines import message_lines
-from persist.cli.numbers import FloatRange
-from persist.cli.output import Paint, columns, inline, instant, say, say_json, say_json_list
+from persist.cli.database import FloatRange, as_json, quiet
+from persist.cli.nouns import Answer, Noun, Table, answers, known
+from persist.cli.output import Paint, inline, printable, say, say_json, shortened
 from persist.errors import NotFound
 from persist.sessionlog import (
     LogMessage,
@@ -25,6 +24,8 @@ from persist.sessionlog import (
 )
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+_COLOURS = {"user": "green", "assistant": "cyan", "system": "magenta", "tool": "yellow"}
 
 
 def in_home(command: F) -> F:
@@ -51,9 +52,23 @@ def in_home(command: F) -> F:
 project = click.option("--project", metavar="SLUG", help="The session's project, where several have a log of that session.")
 
 
-@click.group(cls=Group, short_help="List, print and follow session logs; no database.")
-def logs() -> None:
-    """List, print and follow the JSONL logs of agent sessions. They are files; no database is involved."""
+logs = Noun(
+    "logs",
+    "List, print and follow session logs; no database.",
+    "List, print and follow the JSONL logs of agent sessions. They are files; no database is involved.",
+)
+LOGS = Table[SessionLogInfo](
+    "No session logs.",
+    ("SESSION", "PROJECT", "STARTED (UTC)", "WRITTEN (UTC)", "BYTES"),
+    lambda info: (info.session_id, info.project_slug, info.started_at, info.modified_at, info.size),
+    name=lambda info: info.session_id,
+    json=lambda info: {
+        **asdict(info),
+        "path": str(info.path),
+        "started_at": info.started_at.isoformat(),
+        "modified_at": info.modified_at.isoformat(),
+    },
+)
 
 
 @logs.command(short_help="List logs, the last written first.")
@@ -63,29 +78,16 @@ def logs() -> None:
     "--scope", type=click.Choice([scope.value for scope in Scope]), default="all", show_default=True, help="Which ones."
 )
 @click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="How many.")
-@as_json
-@quiet("Print the session ids alone.")
-def ls(home: Path, project: str | None, scope: str, limit: int, as_json: bool, quiet: bool) -> None:
+@answers("Print the session ids alone.")
+def ls(home: Path, project: str | None, scope: str, limit: int) -> Answer:
     """List logs, the last written first.
 
     With --json: an object with `items`, `cursor` (null) and `more`, how many were left out.
     """
     found = [info for info in list_session_logs(home, scope=scope) if project in (None, info.project_slug)]
-    shown, more = found[:limit], max(0, len(found) - limit)
-    if as_json:
-        say_json_list((_fields(info) for info in shown), more=more)
-    elif quiet:
-        for info in shown:
-            say(info.session_id)
-    elif not shown:
-        say("No session logs.", err=True)
-    else:
-        head, *rows = columns([("SESSION", "PROJECT", "STARTED (UTC)", "WRITTEN (UTC)", "BYTES"), *map(_row, shown)])
-        say(Paint()(head, bold=True))
-        for row in rows:
-            say(row)
-        if more:
-            say(f"There are {more:,} more: add --limit {len(found)}", err=True)
+    more = max(0, len(found) - limit)
+    note = f"There are {more:,} more: add --limit {len(found)}" if more else None
+    return LOGS.all(found[:limit], note, more=more)
 
 
 @logs.command(short_help="Print a session's log as a conversation.")
@@ -103,9 +105,8 @@ def show(session: str, home: Path, project: str | None, as_json: bool, quiet: bo
     info = find_session_log(home, session, project_slug=project)
     paint = Paint()
     if not as_json and not quiet:
-        for line in columns(_header(info)):
-            name, _, value = line.partition(" ")
-            say(f"{paint(name, dim=True)} {value}")
+        for line in known(_facts(info)):
+            say(line)
     for message in iter_session_log(info.path):
         if as_json:
             say_json({"index": message.index, "msg": message.msg})
@@ -145,34 +146,48 @@ def _lines(path: Path, since: int, poll: float) -> Iterator[LogMessage]:
 
 
 def _say_message(message: dict[str, Any], paint: Paint) -> None:
-    say("\n".join(["", *message_lines(message, paint)]))
+    say("\n".join(["", *log_message_lines(message, paint)]))
 
 
-def _fields(info: SessionLogInfo) -> dict[str, Any]:
-    return {
-        "session_id": info.session_id,
-        "project_slug": info.project_slug,
-        "path": str(info.path),
-        "started_at": info.started_at.isoformat(),
-        "modified_at": info.modified_at.isoformat(),
-        "size": info.size,
-    }
+def _facts(info: SessionLogInfo) -> list[tuple[str, object]]:
+    return [
+        ("session", info.session_id),
+        ("project", info.project_slug),
+        ("file", str(info.path)),
+        ("bytes", info.size),
+        ("started", info.started_at),
+        ("written", info.modified_at),
+    ]
 
 
-def _row(info: SessionLogInfo) -> tuple[str, ...]:
-    return (
-        info.session_id,
-        inline(info.project_slug),
-        instant(info.started_at),
-        instant(info.modified_at),
-        f"{info.size:,}",
-    )
+def log_message_lines(message: dict[str, Any], paint: Paint) -> Iterator[str]:
+    """Who speaks and when, then what was said, whatever its shape."""
+    role = str(message.get("role"))
+    at = [inline(str(message[name])) for name in ("timestamp", "tool_call_id") if message.get(name) is not None]
+    yield f"{paint(inline(role), fg=_COLOURS.get(role), bold=True)}  {paint('  '.join(at), dim=True)}".rstrip()
+    if message.get("reasoning") is not None:
+        for line in _text(message["reasoning"]):
+            yield paint(f"  > {line}", dim=True)
+    content = message.get("content")
+    if role == "tool":
+        yield f"  {shortened(content)}"
+    elif content is not None:
+        for line in _text(content):
+            yield f"  {line}"
+    calls = message.get("tool_calls")
+    for call in calls if isinstance(calls, list) else []:
+        yield from _call_lines(call, paint)
 
 
-def _header(info: SessionLogInfo) -> Iterator[tuple[str, str]]:
-    yield "session", info.session_id
-    yield "project", inline(info.project_slug)
-    yield "file", inline(str(info.path))
-    yield "bytes", f"{info.size:,}"
-    yield "started", f"{instant(info.started_at)} UTC"
-    yield "written", f"{instant(info.modified_at)} UTC"
+def _text(value: Any) -> list[str]:
+    return printable(value).split("\n") if isinstance(value, str) else [shortened(value)]
+
+
+def _call_lines(call: Any, paint: Paint) -> Iterator[str]:
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict):
+        yield f"  tool {shortened(call)}"
+        return
+    yield f"  tool {paint(inline(str(function.get('name', '?'))), bold=True)}  {paint(inline(str(call.get('id', ''))), dim=True)}"
+    if "arguments" in function:
+        yield f"    input   {shortened(function['arguments'])}"

@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 import click
 
 from persist.cli.database import Database, as_json, on_database, place_of, quiet
-from persist.cli.output import Paint, columns, inline, say, say_json
+from persist.cli.nouns import table
+from persist.cli.output import inline, say, say_json
 from persist.cli.progress import Progress
 from persist.errors import NotFound
 from persist.maintenance import CopyReport, copy_resumably
@@ -148,9 +149,7 @@ def _show_tables(tables: Mapping[str, int], checksums: Mapping[str, str]) -> Non
     rows = [(name, f"{count:,}", checksums[name]) for name, count in tables.items() if count]
     if rows:
         width = max(len("ROWS"), *(len(count) for _, count, _ in rows))
-        head, *lines = columns([("TABLE", "ROWS".rjust(width), "CHECKSUM"), *((n, c.rjust(width), s) for n, c, s in rows)])
-        say(Paint()(head, bold=True))
-        for line in lines:
+        for line in table(("TABLE", "ROWS".rjust(width), "CHECKSUM"), ((name, n.rjust(width), sum) for name, n, sum in rows)):
             say(line)
 
 

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import click
 
-from persist.cli.ages import to_age
-from persist.cli.database import Database, on_database, quiet
+from persist.cli.database import Database, on_database, quiet, to_age
 from persist.cli.output import say
 from persist.db.values.clock import instant_before, system_clock
 from persist.maintenance.exporting import opened

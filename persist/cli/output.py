@@ -10,11 +10,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 import click
+from pydantic import BaseModel
 
 # Control characters move the cursor, retitle the window or worse; overrides of the writing direction make text lie; halves
 # of surrogate pairs cannot be written. Stored text comes from models, tools and web pages, so it may hold any of them.
 _HARMFUL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _RAW_IN_JSON = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_UNITS = ("B", "KB", "MB", "GB", "TB")
 
 
 def _escape(match: re.Match[str]) -> str:
@@ -56,6 +58,22 @@ def cost(dollars: float | None) -> str:
     return f"${dollars:,.4f}" if dollars else "-"
 
 
+def size(count: int | None) -> str:
+    """1,234,567 bytes as 1.2 MB; `-` where nobody knows."""
+    if count is None:
+        return "-"
+    value, unit = float(count), 0
+    while value >= 1000 and unit < len(_UNITS) - 1:
+        value, unit = value / 1000, unit + 1
+    return f"{count} B" if not unit else f"{value:,.1f} {_UNITS[unit]}"
+
+
+def cut(text: str, maximum: int) -> str:
+    """Text on one line, cut when it is long."""
+    shown = inline(text)
+    return shown if len(shown) <= maximum else shown[: maximum - 1] + "…"
+
+
 def shortened(value: Any, maximum: int = 300) -> str:
     """A JSON value on one line, cut when it is long."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
@@ -83,13 +101,12 @@ def say(text: str, *, err: bool = False) -> None:
 
 
 def say_json(value: Any, *, err: bool = False) -> None:
-    """Print a JSON value on one line."""
-    say_json_text(json.dumps(value, ensure_ascii=False), err=err)
+    """Print a JSON value on one line; values of the package may be anywhere in it."""
+    say_json_text(json.dumps(value, ensure_ascii=False, default=_dumped), err=err)
 
 
-def say_json_list(items: Iterable[Any], cursor: str | None = None, **more: Any) -> None:
-    """Print a list as every command does: an object with `items` and `cursor`, null where no page follows."""
-    say_json({"items": list(items), "cursor": cursor, **more})
+def _dumped(value: Any) -> Any:
+    return value.model_dump(mode="json") if isinstance(value, BaseModel) else list(value)
 
 
 def say_json_text(text: str, *, err: bool = False) -> None:
@@ -129,11 +146,3 @@ def _first(text: str, width: int) -> str:
         if taken > width:
             return text[:place]
     return text
-
-
-def say_table(rows: Sequence[Sequence[str]]) -> None:
-    """Print rows below each other in columns; the first one is the head."""
-    first, *rest = columns(rows)
-    say(Paint()(first, bold=True))
-    for line in rest:
-        say(line)

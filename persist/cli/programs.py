@@ -1,21 +1,29 @@
 """`persist programs`: runs of programs, in files of their own or in one database."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from persist.cli.database import as_json, place_of, quiet
-from persist.cli.groups import Group
-from persist.cli.output import Paint, columns, inline, instant, say, say_json, say_json_list, shortened
-from persist.cli.program_lines import binding_row, execution_lines, header, resume_lines
-from persist.programs.schemas import ProgramRun, RunStatus
+from persist.cli.database import place_of
+from persist.cli.nouns import Answer, Noun, Table, answers, limit
+from persist.cli.output import Paint, inline, instant, shortened
+from persist.db.concurrency.process_owners import place_of as place_of_owner
+from persist.programs.schemas import Binding, ExecutionStatus, ProgramExecution, ProgramRun, ResumePoint, RunStatus
 from persist.single_owner_files.run_files import create_run_file, list_run_files, open_run_file
 from persist.store.store import Store
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+_COLOURS: dict[str, str] = {
+    ExecutionStatus.COMPLETED: "green",
+    ExecutionStatus.FAILED: "red",
+    ExecutionStatus.EXECUTING: "yellow",
+}
+_LONGEST = 100
 
 
 @dataclass(frozen=True, slots=True, repr=False)  # the URL may hold a password
@@ -58,91 +66,79 @@ def on_runs(command: F) -> F:
     return root(wrapped)  # type: ignore[return-value]  # click's options go on whatever they decorate
 
 
-@click.group(cls=Group, short_help="Make, list and show runs of programs.")
-def programs() -> None:
+programs = Noun(
+    "programs",
+    "Make, list and show runs of programs.",
     """Make, list and show runs of programs.
 
     Runs live in files below a project (--root), or in one database (--url or PERSIST_DATABASE_URL). RUN is an id, or the path
     of a run's folder or file.
-    """
+    """,
+)
+RUNS = Table[ProgramRun](
+    "No runs.",
+    ("RUN", "STATUS", "STARTED (UTC)", "PROGRAM"),
+    lambda run: (run.id, str(run.status), run.started_at, run.program_path or "-"),
+    json=lambda run: run.model_dump(mode="json", exclude={"program_source"}),
+)
+BINDINGS = Table[Binding](
+    "No values.",
+    ("NAME", "FRAME", "KIND", "UPDATED (UTC)", "VALUE"),
+    lambda binding: (
+        binding.name,
+        None if binding.execution_id is None else str(binding.execution_id),
+        str(binding.kind or "-"),
+        binding.updated_at,
+        _beginning(binding),
+    ),
+    name=lambda binding: binding.name,
+)
 
 
 @programs.command(short_help="Make a run file.")
 @click.argument("program", required=False)
 @click.option("--root", type=click.Path(exists=True, file_okay=False, path_type=Path), default=".", help="The project's folder.")
 @click.option("--strict", is_flag=True, help="Let nobody but persist write run, execution and imports.")
-@as_json
-@quiet("Print the id alone.")
-def new(program: str | None, root: Path, strict: bool, as_json: bool, quiet: bool) -> None:
+@answers("Print the id alone.")
+def new(program: str | None, root: Path, strict: bool) -> Answer:
     """Make a run below --root, running: .prose/runs/ID/state.db, with a copy of PROGRAM beside it."""
     with create_run_file(root, program_path=program, strict=strict) as store:
         run, path = store.run_id or "", str(store.path)
-    if as_json:
-        say_json({"id": run, "path": path})
-    else:
-        say(inline(run if quiet else path))
+    return Answer({"id": run, "path": path}, [inline(path)], [inline(run)])
 
 
 @programs.command(short_help="List runs, the last started first.")
 @on_runs
 @click.option("--status", type=click.Choice([status.value for status in RunStatus]), help="Only runs with this status.")
-@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many.")
-@as_json
-@quiet("Print the ids alone.")
-def ls(place: Place, status: str | None, limit: int, as_json: bool, quiet: bool) -> None:
+@limit()
+@answers("Print the ids alone.")
+def ls(place: Place, status: str | None, limit: int) -> Answer:
     """List runs, the last started first. With --json: an object with `items` and `cursor`."""
-    found = _in_files(place.root, status, limit) if place.url is None else _in_database(place, status, limit)
-    if as_json:
-        say_json_list(run.model_dump(mode="json", exclude={"program_source"}) for run in found)
-    elif quiet:
-        for run in found:
-            say(inline(run.id))
-    elif not found:
-        say("No runs.", err=True)
-    else:
-        first, *rows = columns([("RUN", "STATUS", "STARTED (UTC)", "PROGRAM"), *map(_row, found)])
-        say(Paint()(first, bold=True))
-        for row in rows:
-            say(row)
+    return RUNS.all(_in_files(place.root, status, limit) if place.url is None else _in_database(place, status, limit))
 
 
 @programs.command(short_help="Print one run and its statements.")
 @click.argument("run")
 @on_runs
-@as_json
-@quiet("Print the status alone.")
-def show(run: str, place: Place, as_json: bool, quiet: bool) -> None:
+@answers("Print the status alone.")
+def show(run: str, place: Place) -> Answer:
     """Print one run and its statements as a tree. With --json: an object with `run` and `executions`."""
     with place.open(run) as store, store.read() as tx:
         found = tx.programs.runs.get(place.id_in(store, run))
         executions = tx.programs.executions.list(found.id)
-    if as_json:
-        rows = [execution.model_dump(mode="json") for execution in executions]
-        say_json({"run": found.model_dump(mode="json"), "executions": rows})
-    elif quiet:
-        say(inline(str(found.status)))
-    else:
-        for line in [*header(found), *execution_lines(executions, Paint())]:
-            say(line)
+    lines = chain(_header(found), _execution_lines(executions, Paint()))
+    return Answer({"run": found, "executions": executions}, lines, [inline(str(found.status))])
 
 
 @programs.command("resume-point", short_help="Print where an interrupted run goes on.")
 @click.argument("run")
 @on_runs
-@as_json
-@quiet("Print the ids of the executing statements alone.")
-def resume_point(run: str, place: Place, as_json: bool, quiet: bool) -> None:
+@answers("Print the ids of the executing statements alone.")
+def resume_point(run: str, place: Place) -> Answer:
     """Print what executes, and how parallel blocks and loops stand. With --json: bindings and memories too."""
     with place.open(run) as store, store.read() as tx:
         point = tx.programs.runs.resume_point(place.id_in(store, run))
-    if as_json:
-        say_json(point.model_dump(mode="json"))
-    elif quiet:
-        for execution in point.executing:
-            say(str(execution.id))
-    else:
-        for line in [*header(point.run), *resume_lines(point, Paint())]:
-            say(line)
+    return Answer(point, chain(_header(point.run), _resume_lines(point, Paint())), (str(one.id) for one in point.executing))
 
 
 @programs.command(short_help="Print the values of a run.")
@@ -150,34 +146,15 @@ def resume_point(run: str, place: Place, as_json: bool, quiet: bool) -> None:
 @click.argument("name", required=False)
 @on_runs
 @click.option("--frame", type=click.IntRange(0), help="With NAME: what it means in the frame of this execution.")
-@as_json
-@quiet("Print the names alone.")
-def bindings(run: str, name: str | None, place: Place, frame: int | None, as_json: bool, quiet: bool) -> None:
+@answers("Print the names alone.")
+def bindings(run: str, name: str | None, place: Place, frame: int | None) -> Answer:
     """Print every value of a run, cut when long; with NAME that value, whole, as the root or --frame sees it."""
     with place.open(run) as store, store.read() as tx:
         id = tx.programs.runs.get(place.id_in(store, run)).id
-        if name is not None:
-            found = [tx.programs.bindings.resolve(id, name, execution_id=frame)]
-        else:
-            found = tx.programs.bindings.list(id)
-    if as_json:
-        rows = [binding.model_dump(mode="json") for binding in found]
         if name is None:
-            say_json_list(rows)
-        else:
-            say_json(rows[0])
-    elif quiet:
-        for binding in found:
-            say(inline(binding.name))
-    elif name is not None:
-        say(shortened(found[0].value or "", maximum=2**31))
-    elif not found:
-        say("No values.", err=True)
-    else:
-        first, *lines = columns([("NAME", "FRAME", "KIND", "UPDATED (UTC)", "VALUE"), *map(binding_row, found)])
-        say(Paint()(first, bold=True))
-        for line in lines:
-            say(line)
+            return BINDINGS.all(tx.programs.bindings.list(id))
+        found = tx.programs.bindings.resolve(id, name, execution_id=frame)
+    return Answer(found, [shortened(found.value or "", maximum=2**31)], [inline(found.name)])
 
 
 def _in_files(root: Path, status: str | None, limit: int) -> list[ProgramRun]:
@@ -195,6 +172,58 @@ def _in_database(place: Place, status: str | None, limit: int) -> list[ProgramRu
         return tx.programs.runs.list(status=status, limit=limit).items
 
 
-def _row(run: ProgramRun) -> tuple[str, ...]:
-    started = "-" if run.started_at is None else instant(run.started_at)
-    return inline(run.id), inline(str(run.status)), started, inline(run.program_path or "-")
+def _beginning(binding: Binding) -> str:
+    value = shortened(binding.value or "", _LONGEST)
+    return value if binding.attachment_path is None else f"{inline(binding.attachment_path)} {value}".rstrip()
+
+
+def _header(run: ProgramRun) -> Iterator[str]:
+    """What is known of the run itself."""
+    yield f"run      {inline(run.id)}"
+    if run.program_path is not None:
+        yield f"program  {inline(run.program_path)}"
+    yield f"status   {inline(str(run.status))}"
+    if run.started_at is not None:
+        yield f"started  {instant(run.started_at)} UTC"
+    if run.held_by is not None:
+        host, pid = place_of_owner(run.held_by)
+        seen = "" if run.seen_at is None else f", seen {instant(run.seen_at)} UTC"
+        yield f"run by   {inline(host)}{'' if pid is None else f', process {pid}'}{seen}"
+
+
+def _execution_lines(executions: Sequence[ProgramExecution], paint: Paint) -> Iterator[str]:
+    """The statements, each below its parent; one whose parent is missing, or its own, stands at the margin."""
+    ids = {one.id for one in executions}
+    below: dict[int | None, list[ProgramExecution]] = {}
+    for one in executions:
+        below.setdefault(one.parent_id if one.parent_id in ids else None, []).append(one)
+    shown: set[int] = set()
+    for root in [*below.get(None, []), *executions]:
+        pending = [(root, 0)]
+        while pending:
+            one, depth = pending.pop()
+            if one.id in shown:
+                continue
+            shown.add(one.id)
+            yield _execution(one, depth, paint)
+            pending += [(child, depth + 1) for child in reversed(below.get(one.id, []))]
+
+
+def _resume_lines(point: ResumePoint, paint: Paint) -> Iterator[str]:
+    """What is under way, and how much else there is."""
+    for one in point.executing:
+        yield _execution(one, 0, paint)
+    for block in point.parallel:
+        branches = ", ".join(f"{inline(name)} {inline(state)}" for name, state in block.branches.items())
+        yield f"  parallel {inline(block.parallel_id)} ({inline(block.strategy or 'all')}): {branches}"
+    for loop in point.loops:
+        maximum = "" if loop.max_iterations is None else f" of at most {loop.max_iterations}"
+        yield f"  loop {inline(loop.loop_id)}: iteration {loop.current_iteration or 0}{maximum}"
+    yield f"  {len(point.bindings)} values, {len(point.agents)} agents"
+
+
+def _execution(one: ProgramExecution, depth: int, paint: Paint) -> str:
+    status = str(one.status or "-")
+    text = shortened(one.statement_text or "", _LONGEST)
+    error = "" if one.error_message is None else f"  {paint(shortened(one.error_message, _LONGEST), dim=True)}"
+    return f"  {'  ' * depth}{one.id}  {paint(inline(status), fg=_COLOURS.get(status))}  {text}{error}"

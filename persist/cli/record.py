@@ -1,17 +1,22 @@
 """`persist record`: a stream from standard input into a session, chunk by chunk."""
 
+import os
+import stat
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
+from types import TracebackType
 from typing import Any, BinaryIO, Literal
 
 import click
 
+from persist.chat.reducer.sse import EventStream, Found
 from persist.cli.database import Database, as_json, on_named_database, quiet
 from persist.cli.failures import Failed
-from persist.cli.frames import frames_of
 from persist.cli.interrupts import Interrupted, Interrupts
 from persist.cli.output import columns, inline, say, say_json
-from persist.cli.record_progress import RecordProgress
+from persist.cli.progress import Display
+from persist.db.values.json import decode
 from persist.errors import Conflict, InvalidValue, NotFound, PersistError, SchemaOutdated, StreamProtocolError
 from persist.store.store import Store
 
@@ -19,6 +24,9 @@ SaveOn = Literal["chunk", "step", "turn"]
 Major = Literal[6, 7]
 _MAJORS: dict[str, Major] = {"6": 6, "7": 7}
 NEW = "new"
+_LONGEST = 64 * 2**20
+_BOM = b"\xef\xbb\xbf"
+_CHARACTERS_PER_TOKEN = 4  # a rule of thumb: streams do not say how many tokens a piece of text is
 _HINTS = {
     "chat_messages": " With --new-ids the message ids of the stream are ignored.",
     "chat_turns": " With --takeover the other recorder is stopped.",
@@ -53,6 +61,43 @@ class Choices:
     ai_sdk: Major | None
     keep_going: bool
     new_ids: bool
+
+
+class RecordProgress:
+    """Counts chunks, bytes and tokens, and shows them while it is entered."""
+
+    def __init__(self, stream: BinaryIO, *, terminal: bool, quiet: bool) -> None:
+        self.chunks = self.bytes = self._characters = 0
+        self._total = _size(stream)
+        self._display = Display(quiet=quiet, terminal=terminal)
+
+    @property
+    def seconds(self) -> float:
+        """Since the beginning."""
+        return self._display.seconds
+
+    def line(self, size: int) -> None:
+        """A line was read."""
+        self.bytes += size
+
+    def fed(self, chunk: dict[str, Any]) -> None:
+        """A chunk is stored."""
+        self.chunks += 1
+        piece = chunk.get("delta", chunk.get("inputTextDelta"))
+        if isinstance(piece, str):
+            self._characters += len(piece)
+        if self._display.due:
+            self._display.show(str(self), self.bytes, self._total)
+
+    def __enter__(self) -> "RecordProgress":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._display.stop()
+
+    def __str__(self) -> str:
+        rate = self._characters / _CHARACTERS_PER_TOKEN / max(self.seconds, 0.001)
+        return f"{self.chunks:,} chunks, {self.bytes / 1000:,.1f} KB, about {rate:,.0f} tokens/s"
 
 
 def _model(ctx: click.Context, param: click.Parameter, value: str | None) -> dict[str, str] | None:
@@ -169,7 +214,7 @@ def _record(
     recorder = store.record(report.session_id, agent=agent, model=model, **options)
     try:
         with recorder:
-            for number, size, found in frames_of(stream, interrupts):
+            for number, size, found in _frames_of(stream, interrupts):
                 if size:
                     progress.line(size)
                 for chunk in found:
@@ -238,3 +283,39 @@ def _rows(report: Report) -> list[tuple[str, str]]:
     if not report.finished:
         rows.append(("ended", "by an interrupt" if report.interrupted else "without a finish chunk: the message is not complete"))
     return rows
+
+
+def _frames_of(stream: BinaryIO, interrupts: Interrupts) -> Iterator[tuple[int, int, list[Found]]]:
+    """Each line as soon as it has come: its number, its bytes, and what was found in it. The last is the end of the stream."""
+    events, number = EventStream(_LONGEST), 0
+    while True:
+        with interrupts.waiting():
+            line = stream.readline(_LONGEST + 1)
+        if not line:
+            break
+        number += 1
+        size = len(line)
+        yield number, size, _found(events, line.removeprefix(_BOM) if number == 1 else line)
+    yield number, 0, events.end()
+
+
+def _found(events: EventStream, line: bytes) -> list[Found]:
+    if len(line) > _LONGEST:
+        return [InvalidValue("line", f"it is longer than {_LONGEST:,} bytes.")]
+    if events.pending or not line.lstrip().startswith(b"{"):
+        return events.read(line)
+    try:
+        chunk = decode(line.decode())
+    except (ValueError, RecursionError):
+        return [InvalidValue("line", f"{line[:40].decode(errors='replace')!r} is not one JSON object.")]
+    assert isinstance(chunk, dict)  # it begins with a brace
+    return [chunk]
+
+
+def _size(stream: BinaryIO) -> int | None:
+    """How long the input is, if it is a file."""
+    try:
+        status = os.fstat(stream.fileno())
+    except (OSError, ValueError):  # no descriptor: a stream in memory
+        return None
+    return status.st_size if stat.S_ISREG(status.st_mode) else None

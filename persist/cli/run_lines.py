@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from persist.cli.output import Paint, columns, cost, inline, instant, shortened, tokens
+from persist.cli.nouns import known
+from persist.cli.output import Paint, cost, inline, instant, shortened, tokens
 from persist.workflows.family_values import FamilyTotals, JoinUntil, OnExpiry
 from persist.workflows.schemas import Approval, ApprovalStatus, Execution, Outcome, RunStatus, WorkflowRun, WorkflowRunSummary
 
@@ -20,17 +21,9 @@ _COLOURS: dict[str, str] = {
 _ITEM = ("phase", "timestamp")
 
 
-def cut(text: str, maximum: int) -> str:
-    """Text on one line, cut when it is long."""
-    shown = inline(text)
-    return shown if len(shown) <= maximum else shown[: maximum - 1] + "…"
-
-
 def run_lines(run: WorkflowRun, executions: Sequence[Execution], approvals: Sequence[Approval], paint: Paint) -> Iterator[str]:
     """What is known of the run, then a section for everything it has some of."""
-    for line in columns(_header(run, executions)):
-        name, _, value = line.partition(" ")
-        yield f"{paint(name, dim=True)} {value}"
+    yield from known(_facts(run, executions))
     for title, values in (("context", run.context), ("scratch", run.scratch), ("nodes", run.node_statuses)):
         if values:
             yield from ("", paint(title, bold=True))
@@ -63,30 +56,26 @@ def family_lines(children: Sequence[WorkflowRunSummary], family: FamilyTotals, p
     yield f"  {family.executions:,} executions, {tokens(family.total_tokens)} tokens, {cost(family.cost_usd)}"
 
 
-def _header(run: WorkflowRun, executions: Sequence[Execution]) -> Iterator[tuple[str, str]]:
-    yield "run", inline(run.id)
-    yield "workflow", inline(run.workflow_name)
-    yield "trigger", inline(run.trigger_id)
-    if run.repo is not None:
-        yield "repository", inline(run.repo)
-    if run.issue_number is not None:
-        yield "issue", f"#{run.issue_number}"
-    yield "status", inline(run.status)
-    yield "phase", inline(run.current_phase)
+def _facts(run: WorkflowRun, executions: Sequence[Execution]) -> Iterator[tuple[str, object]]:
+    yield "run", run.id
+    yield "workflow", run.workflow_name
+    yield "trigger", run.trigger_id
+    yield "repository", run.repo
+    yield "issue", None if run.issue_number is None else f"#{run.issue_number}"
+    yield "status", run.status
+    yield "phase", run.current_phase
     if run.restart_count:
         yield "restarts", f"{run.restart_count:,}" + ("" if run.max_restarts is None else f" of at most {run.max_restarts:,}")
-    if run.parent_run_id is not None:
-        yield "parent", inline(run.parent_run_id)
+    yield "parent", run.parent_run_id
     if run.join_until is not None and run.status == RunStatus.PAUSED:
         yield "waits for", "its children" + (", or the first that fails" if run.join_until == JoinUntil.FIRST_FAILURE else "")
     if run.lease_owner is not None and run.lease_expires_at is not None:
-        yield "worker", f"{inline(run.lease_owner)} until {instant(run.lease_expires_at)} UTC"
+        yield "worker", f"{run.lease_owner} until {instant(run.lease_expires_at)} UTC"
     yield "tokens", tokens(sum(_tokens(execution) for execution in executions))
     yield "cost", cost(sum(execution.cost_usd or 0.0 for execution in executions))
-    yield "started", f"{instant(run.started_at)} UTC"
-    yield "updated", f"{instant(run.updated_at)} UTC"
-    if run.finished_at is not None:
-        yield "finished", f"{instant(run.finished_at)} UTC"
+    yield "started", run.started_at
+    yield "updated", run.updated_at
+    yield "finished", run.finished_at
 
 
 def _tokens(execution: Execution) -> int:

@@ -1,17 +1,18 @@
 """`persist runs`: the workflow runs of a database."""
 
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Any
 
 import click
 
-from persist.cli.database import Database, as_json, on_database, on_named_database, quiet
 from persist.cli.failures import Failed
-from persist.cli.groups import Group
-from persist.cli.output import Paint, columns, cost, inline, instant, say, say_json, say_json_list, tokens
-from persist.cli.run_lines import cut, family_lines, run_lines
-from persist.cli.run_stats import stats
-from persist.workflows.schemas import FailureKind, RunStatus, WorkflowRun, WorkflowRunSummary
+from persist.cli.nouns import Answer, Noun, Table, pages, shown, table, told
+from persist.cli.output import Paint, cost, cut, inline, tokens
+from persist.cli.run_lines import family_lines, run_lines
+from persist.store.transaction import Transaction
+from persist.workflows.schemas import ExecutionStats, FailureKind, RunStatus, StatsBucket, WorkflowRunSummary
 
 _TRIGGER = 40
 
@@ -26,26 +27,33 @@ def _instant(ctx: click.Context, param: click.Parameter, value: str | None) -> d
         raise click.BadParameter(f"expected an instant such as 2026-01-31 or 2026-01-31T12:00:00Z, got {value!r}.") from None
 
 
-@click.group(cls=Group, short_help="List, show, pause, restart and cancel workflow runs.")
-def runs() -> None:
-    """List, show, pause, restart and cancel workflow runs."""
+runs = Noun("runs", "List, show, pause, restart and cancel workflow runs.")
+RUNS = Table[WorkflowRunSummary](
+    "No runs.",
+    ("RUN", "WORKFLOW", "TRIGGER", "STATUS", "PHASE", "STARTED (UTC)", "TOKENS", "COST"),
+    lambda run: (
+        run.id,
+        run.workflow_name,
+        cut(run.trigger_id, _TRIGGER),
+        run.status,
+        run.current_phase,
+        run.started_at,
+        tokens(run.total_tokens),
+        cost(run.cost_usd),
+    ),
+)
 
 
-runs.add_command(stats)
-
-
-@runs.command(short_help="List runs, the last started first.")
-@on_named_database
+@runs.reads("ls", "List runs, the last started first.")
 @click.option(
     "--status",
-    "statuses",
     multiple=True,
     type=click.Choice([status.value for status in RunStatus]),
     help="Only runs with this status; give it again for another one.",
 )
-@click.option("--workflow", metavar="NAME", help="Only runs of this workflow.")
-@click.option("--trigger", metavar="ID", help="Only runs of this trigger.")
-@click.option("--parent", metavar="ID", help="Only runs that were created for this run.")
+@click.option("--workflow", "workflow_name", metavar="NAME", help="Only runs of this workflow.")
+@click.option("--trigger", "trigger_id", metavar="ID", help="Only runs of this trigger.")
+@click.option("--parent", "parent_run_id", metavar="ID", help="Only runs that were created for this run.")
 @click.option(
     "--failure-kind",
     "failure_kind",
@@ -53,180 +61,117 @@ runs.add_command(stats)
     help="Only runs that failed or were cancelled for this reason.",
 )
 @click.option("--since", metavar="INSTANT", callback=_instant, help="Only runs started then or later; UTC unless it says.")
-@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many.")
-@click.option("--after", metavar="CURSOR", help="The page after the one that ended with this cursor.")
-@as_json
-@quiet("Print the ids alone.")
-def ls(
-    database: Database,
-    statuses: tuple[str, ...],
-    workflow: str | None,
-    trigger: str | None,
-    parent: str | None,
-    failure_kind: str | None,
-    since: datetime | None,
-    limit: int,
-    after: str | None,
-    as_json: bool,
-    quiet: bool,
-) -> None:
+@pages()
+def ls(tx: Transaction, **wanted: Any) -> Answer:
     """List runs, the last started first. With --json: an object with `items` and `cursor`, null on the last page."""
-    with database.open(read_only=True) as store, store.read() as tx:
-        page = tx.workflows.runs.list(
-            status=statuses,
-            workflow_name=workflow,
-            trigger_id=trigger,
-            parent_run_id=parent,
-            failure_kind=failure_kind,
-            since=since,
-            limit=limit,
-            after=after,
-        )
-    if as_json:
-        say_json_list((run.model_dump(mode="json") for run in page.items), page.cursor)
-    elif quiet:
-        for run in page.items:
-            say(inline(run.id))
-    elif not page.items:
-        say("No runs.", err=True)
-    else:
-        head = ("RUN", "WORKFLOW", "TRIGGER", "STATUS", "PHASE", "STARTED (UTC)", "TOKENS", "COST")
-        first, *rows = columns([head, *map(_row, page.items)])
-        say(Paint()(first, bold=True))
-        for row in rows:
-            say(row)
-        if page.cursor is not None:
-            say(f"There are more: add --after {page.cursor}", err=True)
+    return RUNS.page(tx.workflows.runs.list(**wanted))
 
 
-@runs.command(short_help="Print one run and what became of its phases.")
+@runs.reads("show", "Print one run and what became of its phases.", quiet="Print the status alone.")
 @click.argument("run")
-@on_database
-@as_json
-@quiet("Print the status alone.")
-def show(run: str, database: Database, as_json: bool, quiet: bool) -> None:
+def show(tx: Transaction, run: str) -> Answer:
     """Print one run: its context and scratch, the history of its phases, its executions, approvals and children.
 
     Long values are cut; with --json everything is there: an object with `run`, `executions`, `approvals`, `children` (the last 20
     that started) and `family`, the totals of the run and all its descendants.
     """
-    with database.open(read_only=True) as store, store.read() as tx:
-        found = tx.workflows.runs.get(run)
-        children, family = tx.workflows.runs.children(run), tx.workflows.runs.family(run)
-        executions, approvals = tx.workflows.executions.for_run(run), tx.workflows.approvals.list_for_run(run)
-    if as_json:
-        say_json(
-            {
-                "run": found.model_dump(mode="json"),
-                "executions": [execution.model_dump(mode="json") for execution in executions],
-                "approvals": [approval.model_dump(mode="json") for approval in approvals],
-                "children": [child.model_dump(mode="json") for child in children.items],
-                "family": family.model_dump(mode="json"),
-            }
-        )
-    elif quiet:
-        say(inline(found.status))
-    else:
-        for line in run_lines(found, executions, approvals, Paint()):
-            say(line)
-        for line in family_lines(children.items, family, Paint()):
-            say(line)
+    found = tx.workflows.runs.get(run)
+    children, family = tx.workflows.runs.children(run).items, tx.workflows.runs.family(run)
+    executions, approvals = tx.workflows.executions.for_run(run), tx.workflows.approvals.list_for_run(run)
+    return Answer(
+        {"run": found, "executions": executions, "approvals": approvals, "children": children, "family": family},
+        chain(run_lines(found, executions, approvals, Paint()), family_lines(children, family, Paint())),
+        [inline(found.status)],
+    )
 
 
-@runs.command(short_help="Cancel a run, whoever works on it.")
+@runs.reads("stats", "Count runs, executions, tokens and cost.", quiet="Print the days alone.")
+@click.option("--days", type=click.IntRange(1, 1000), default=7, show_default=True, help="How many days, today included.")
+def stats(tx: Transaction, days: int) -> Answer:
+    """Count workflow runs by status and executions by skill, and the last days of executions with their tokens and cost.
+
+    Days are UTC days; "today" begins at midnight where you are. With --json: an object with `runs`, `executions` and `days`.
+    """
+    counts = {status.value: tx.workflows.runs.count(status=status) for status in RunStatus}
+    executions, buckets = tx.workflows.executions.stats(), tx.workflows.executions.daily_stats(days)
+    head = ("DAY (UTC)", "TOTAL", "SUCCEEDED", "FAILED", "SKIPPED", "DEFERRED", "RUNNING", "TOKENS", "COST")
+    return shown(
+        {"runs": counts, "executions": executions, "days": buckets},
+        _counts(counts, executions),
+        table(head, map(_day, buckets)),
+    )
+
+
+@runs.writes("cancel", "Cancel a run, whoever works on it.")
 @click.argument("run")
-@on_database
 @click.option("--reason", help="Why; kept in the run's context as its error.")
 @click.option("--cascade", is_flag=True, help="And everything below it that has not ended.")
-@as_json
-@quiet("Print nothing.")
-def cancel(run: str, database: Database, reason: str | None, cascade: bool, as_json: bool, quiet: bool) -> None:
+def cancel(tx: Transaction, run: str, reason: str | None, cascade: bool) -> Answer:
     """Cancel a run that has not ended, even if a worker holds it. Exit code 1 if it has, or if there is none.
 
     With --cascade its children and all that is below them are cancelled too, also if the run itself has ended.
 
     A worker that holds it cannot write to it any more; a harness without leases looks at the status to find out.
     """
-    changed = _changed(database, run, "cancel", "has ended already", reason=reason, cascade=cascade)
-    _say_changed(changed, "Cancelled", as_json=as_json, quiet=quiet)
+    return _changed(tx, run, "cancel", "has ended already", "Cancelled", reason=reason, cascade=cascade)
 
 
-@runs.command(short_help="Pause a run that no worker holds.")
+@runs.writes("pause", "Pause a run that no worker holds.")
 @click.argument("run")
-@on_database
-@as_json
-@quiet("Print nothing.")
-def pause(run: str, database: Database, as_json: bool, quiet: bool) -> None:
+def pause(tx: Transaction, run: str) -> Answer:
     """Pause a running run that no worker holds: nobody claims it until it is resumed. Exit code 1 if that cannot be done."""
-    changed = _changed(database, run, "pause", "does not run")
-    _say_changed(changed, "Paused", as_json=as_json, quiet=quiet)
+    return _changed(tx, run, "pause", "does not run", "Paused")
 
 
-@runs.command(short_help="Let a paused run go on.")
+@runs.writes("resume", "Let a paused run go on.")
 @click.argument("run")
-@on_database
 @click.option("--force", is_flag=True, help="Without an answer to its gates, which are rejected.")
-@as_json
-@quiet("Print nothing.")
-def resume(run: str, database: Database, force: bool, as_json: bool, quiet: bool) -> None:
+def resume(tx: Transaction, run: str, force: bool) -> Answer:
     """Let a paused run go on: a worker claims it. Exit code 1 if it is not paused, or waits at a gate."""
-    changed = _changed(database, run, "resume", "is not paused", force=force)
-    _say_changed(changed, "Resumed", as_json=as_json, quiet=quiet)
+    return _changed(tx, run, "resume", "is not paused", "Resumed", force=force)
 
 
-@runs.command(short_help="Run a failed or cancelled run again.")
+@runs.writes("restart", "Run a failed or cancelled run again.")
 @click.argument("run")
-@on_database
-@as_json
-@quiet("Print nothing.")
-def restart(run: str, database: Database, as_json: bool, quiet: bool) -> None:
+def restart(tx: Transaction, run: str) -> Answer:
     """Run a failed or cancelled run again: a worker claims it, and phases that are done stay done.
 
     Exit code 1 if it is neither.
     """
-    changed = _changed(database, run, "restart", "is neither failed nor cancelled")
-    _say_changed(changed, "Restarted", as_json=as_json, quiet=quiet)
+    return _changed(tx, run, "restart", "is neither failed nor cancelled", "Restarted")
 
 
-@runs.command(short_help="Queue a failed or cancelled run again.")
+@runs.writes("retry", "Queue a failed or cancelled run again.")
 @click.argument("run")
-@on_database
-@as_json
-@quiet("Print nothing.")
-def retry(run: str, database: Database, as_json: bool, quiet: bool) -> None:
+def retry(tx: Transaction, run: str) -> Answer:
     """Queue a failed or cancelled run again, last in line: a worker claims it in its turn, and phases that are done stay done.
 
     Exit code 1 if it is neither.
     """
-    changed = _changed(database, run, "restart", "is neither failed nor cancelled", then="requeue")
-    _say_changed(changed, "Queued", as_json=as_json, quiet=quiet)
+    return _changed(tx, run, "restart", "is neither failed nor cancelled", "Queued", then="requeue")
 
 
-def _changed(database: Database, run: str, verb: str, refusal: str, *, then: str | None = None, **options: Any) -> WorkflowRun:
+def _changed(tx: Transaction, id: str, verb: str, refusal: str, done: str, *, then: str | None = None, **options: Any) -> Answer:
     """The run after a verb, and the one `then`, changed it. Raises Failed with the refusal if the first returns False."""
-    with database.open_existing() as store, store.begin() as tx:
-        if not getattr(tx.workflows.runs, verb)(run, **options):
-            raise Failed(f"The workflow run {run!r} {refusal}: it is {tx.workflows.runs.get(run).status}.")
-        if then is not None:
-            getattr(tx.workflows.runs, then)(run)
-        return tx.workflows.runs.get(run)
+    if not getattr(tx.workflows.runs, verb)(id, **options):
+        raise Failed(f"The workflow run {id!r} {refusal}: it is {tx.workflows.runs.get(id).status}.")
+    if then is not None:
+        getattr(tx.workflows.runs, then)(id)
+    run = tx.workflows.runs.get(id)
+    return told(run, f"{done} {inline(run.id)}.")
 
 
-def _say_changed(run: WorkflowRun, done: str, *, as_json: bool, quiet: bool) -> None:
-    if as_json:
-        say_json(run.model_dump(mode="json"))
-    elif not quiet:
-        say(f"{done} {inline(run.id)}.")
+def _counts(runs: Mapping[str, int], executions: ExecutionStats) -> Iterator[tuple[str, object]]:
+    yield "runs", _listed(sum(runs.values()), runs)
+    yield "executions", _listed(executions.total, {"today": executions.today, "running": executions.running})
+    yield "skills", ", ".join(f"{name} {count:,}" for name, count in executions.by_skill.items()) or "none"
 
 
-def _row(run: WorkflowRunSummary) -> tuple[str, ...]:
-    return (
-        inline(run.id),
-        inline(run.workflow_name),
-        cut(run.trigger_id, _TRIGGER),
-        inline(run.status),
-        inline(run.current_phase),
-        instant(run.started_at),
-        tokens(run.total_tokens),
-        cost(run.cost_usd),
-    )
+def _listed(total: int, counts: Mapping[str, int]) -> str:
+    of = ", ".join(f"{name} {count:,}" for name, count in counts.items() if count)
+    return f"{total:,}" + (f" ({of})" if of else "")
+
+
+def _day(day: StatsBucket) -> tuple[object, ...]:
+    counts = (day.total, day.succeeded, day.failed, day.skipped, day.deferred, day.running)
+    return day.bucket, *counts, tokens(day.total_tokens), cost(day.cost_usd)

@@ -1,6 +1,7 @@
-"""`persist ls`: the latest of what a domain has; chats have no other list."""
+"""`persist ls` and `persist show`: the latest of what a domain has, and one of it; of chats by themselves."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
@@ -10,40 +11,65 @@ import click
 
 from persist.chat.schemas import ChatSession
 from persist.chat.storage.turns import running_among
+from persist.cli.blobs import found_in
 from persist.cli.database import Database, as_json, instead, on_database, place_of, quiet
-from persist.cli.output import Paint, columns, inline, instant, say, say_json_list, tokens
+from persist.cli.framework_state import find_app_session
+from persist.cli.nouns import Table, known, pages
+from persist.cli.output import Paint, cost, cut, inline, model_name, say, say_json_text, tokens
+from persist.cli.root import COMMANDS
+from persist.cli.transcript import message_lines
+from persist.cli.transcripts import find_transcript
 from persist.db.transactions.verb_frame import Verb
-from persist.store.transaction import work_of
+from persist.db.values.json import encode
+from persist.errors import NotFound
+from persist.store.transaction import Transaction, work_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _WORKSPACE, _TITLE = 30, 60
 _CHAT = "chat"
-_GROUPS = {
-    "agent_tasks": "agent_tasks",
-    "app_sessions": "app_sessions",
-    "blobs": "blobs",
-    "checkpoints": "checkpoints",
-    "consumers": "consumers",
-    "conversations": "conversations",
-    "events": "events",
-    "histories": "histories",
-    "messaging": "messaging",
-    "programs": "programs",
-    "replay_streams": "replay_streams",
-    "telemetry": "telemetry",
-    "transcripts": "transcripts",
-    "workflows": "runs",
+_DOMAINS = (
+    _CHAT,
+    "agent_tasks",
+    "app_sessions",
+    "blobs",
+    "checkpoints",
+    "consumers",
+    "conversations",
+    "events",
+    "histories",
+    "messaging",
+    "programs",
+    "replay_streams",
+    "telemetry",
+    "transcripts",
+    "workflows",
+)
+_KINDS: dict[str, tuple[str, Callable[[Transaction, str], object]]] = {
+    _CHAT: ("a chat session", lambda tx, id: tx.chat.sessions.get(id)),
+    "workflows": ("a workflow run", lambda tx, id: tx.workflows.runs.get(id)),
+    "conversations": ("a conversation", lambda tx, id: tx.conversations.sessions.get(id)),
+    "messaging": ("a messaging session", lambda tx, id: tx.messaging.sessions.get(id)),
+    "programs": ("a program's run", lambda tx, id: tx.programs.runs.get(id)),
+    "agent_tasks": ("an agent's task", lambda tx, id: tx.agent_tasks.tasks.by_id(id)),
+    "app_sessions": ("a session of an application", lambda tx, id: find_app_session(tx, id)),
+    "blobs": ("a blob", lambda tx, id: found_in(tx, id)),
+    "checkpoints": ("a thread", lambda tx, id: tx.checkpoints.threads.get(id)),
+    "histories": ("a history", lambda tx, id: tx.histories.records.find(id) or tx.histories.runs.get(id)),
+    "replay_streams": ("a replay session", lambda tx, id: tx.replay_streams.sessions.get(id)),
+    "transcripts": ("a transcript", lambda tx, id: find_transcript(tx, id)),
 }
-"""The group of commands whose `ls` lists a domain."""
-_WITHOUT_PAGES = {"consumers", "events", "programs", "telemetry"}
 
 
-def command_of(domain: str, name: str) -> click.Command:
+def _group(domain: str) -> str:
+    """The group of commands whose `ls` lists a domain."""
+    return "runs" if domain == "workflows" else domain
+
+
+def _command_of(domain: str, name: str) -> click.Command:
     """`ls` or `show` of a domain that has commands of its own."""
-    group = getattr(import_module(f"persist.cli.{_GROUPS[domain]}"), _GROUPS[domain])
-    assert isinstance(group, click.Group)
-    return group.commands[name]
+    module, group, _ = COMMANDS[_group(domain)]
+    return getattr(import_module(module), group).commands[name]  # type: ignore[no-any-return]  # a group of click
 
 
 def _on_domain(command: F) -> F:
@@ -51,13 +77,12 @@ def _on_domain(command: F) -> F:
     with_options = on_database(command)
 
     def run(*args: Any, words: Sequence[str] = (), **rest: Any) -> Any:
-        domains = [word for word in words if word in (_CHAT, *_GROUPS)]
+        domains = [word for word in words if word in _DOMAINS]
         named = [word for word in words if word not in domains]
         if len(domains) > 1 or len(named) > 1:
-            known = ", ".join((_CHAT, *_GROUPS))
-            raise click.UsageError(f"One DATABASE and one DOMAIN at most, and a domain is one of {known}.")
+            raise click.UsageError(f"One DATABASE and one DOMAIN at most, and a domain is one of {', '.join(_DOMAINS)}.")
         if named and not Path(named[0]).suffix and isinstance(place_of(named[0]), Path) and not Path(named[0]).exists():
-            close = get_close_matches(named[0], (_CHAT, *_GROUPS), 3)
+            close = get_close_matches(named[0], _DOMAINS, 3)
             meant = f" Did you mean {' or '.join(close)}?" if close else ""
             raise click.UsageError(f"{inline(repr(named[0]))} is neither a domain nor a file.{meant}")
         options = instead(named[0] if named else None, rest)
@@ -74,8 +99,7 @@ def _on_domain(command: F) -> F:
 @click.option("--workspace", help="Only chats with this workspace root.")
 @click.option("--owner", help="Only chats of this owner.")
 @click.option("--archived", is_flag=True, help="Archived chats too.")
-@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many.")
-@click.option("--after", metavar="CURSOR", help="The page after the one that ended with this cursor.")
+@pages()
 @as_json
 @quiet("Print the ids alone.")
 @click.pass_context
@@ -102,13 +126,14 @@ def ls(
     if domain != _CHAT:
         if archived or any(one is not None for one in (agent, workspace, owner)):
             raise click.UsageError(
-                f"--agent, --workspace, --owner and --archived are for chats; see `persist {_GROUPS[domain]} ls -h`."
+                f"--agent, --workspace, --owner and --archived are for chats; see `persist {_group(domain)} ls -h`."
             )
-        if after is not None and domain in _WITHOUT_PAGES:
+        command = _command_of(domain, "ls")
+        has_pages = any(param.name == "after" for param in command.params)
+        if after is not None and not has_pages:
             raise click.UsageError(f"The list of {domain} has no pages.")
-        page_after = {} if domain in _WITHOUT_PAGES else {"after": after}
-        where = {"url": database.url, "schema": database.schema}
-        ctx.invoke(command_of(domain, "ls"), limit=limit, as_json=as_json, quiet=quiet, **where, **page_after)
+        where = {"url": database.url, "schema": database.schema, **({"after": after} if has_pages else {})}
+        ctx.invoke(command, limit=limit, as_json=as_json, quiet=quiet, **where)
         return
     with database.open(read_only=True) as store, store.read() as tx:
         page = tx.chat.sessions.list(
@@ -116,42 +141,121 @@ def ls(
         )
         with Verb(work_of(tx), "ls", writes=False):
             running = set() if quiet else running_among(work_of(tx), [one.id for one in page.items])
-    if as_json:
-        say_json_list(({**one.model_dump(mode="json"), "running": one.id in running} for one in page.items), page.cursor)
-    elif quiet:
-        for session in page.items:
-            say(inline(session.id))
-    elif not page.items:
-        say("No sessions.", err=True)
-    else:
-        named = any(one.owner is not None for one in page.items)
-        titles = ("SESSION", "AGENT", *(["OWNER"] if named else []), "WORKSPACE", "UPDATED (UTC)", "TOKENS", "TITLE")
-        head, *rows = columns([titles, *(_row(one, running=one.id in running, named=named) for one in page.items)])
-        say(Paint()(head, bold=True))
-        for row in rows:
-            say(row)
-        if page.cursor is not None:
-            say(f"There are more: add --after {page.cursor}", err=True)
+    listed = _table(running, owners=any(one.owner is not None for one in page.items))
+    listed.page(page).say(as_json=as_json, quiet=quiet)
 
 
-def _row(session: ChatSession, *, running: bool, named: bool) -> tuple[str, ...]:
-    title = session.metadata.get("title")
-    shown = inline(title) if isinstance(title, str) else ""
-    if session.archived_at is not None:
-        shown = f"(archived) {shown}"
-    if running:
-        shown = f"(running) {shown}"
-    return (
-        inline(session.id),
-        inline(session.agent),
-        *([inline(session.owner or "-")] if named else []),
-        _last(inline(session.workspace_root or "-")),
-        instant(session.updated_at),
-        tokens(session.total_tokens),
-        shown if len(shown) <= _TITLE else shown[: _TITLE - 1] + "…",
+def _table(running: AbstractSet[str], *, owners: bool) -> Table[ChatSession]:
+    def row(session: ChatSession) -> tuple[object, ...]:
+        title = session.metadata.get("title")
+        shown = title if isinstance(title, str) else ""
+        shown = shown if session.archived_at is None else f"(archived) {shown}"
+        return (
+            session.id,
+            session.agent,
+            *([session.owner or "-"] if owners else []),
+            _last(inline(session.workspace_root or "-")),
+            session.updated_at,
+            tokens(session.total_tokens),
+            cut(f"(running) {shown}" if session.id in running else shown, _TITLE),
+        )
+
+    return Table(
+        "No sessions.",
+        ("SESSION", "AGENT", *(["OWNER"] if owners else []), "WORKSPACE", "UPDATED (UTC)", "TOKENS", "TITLE"),
+        row,
+        json=lambda one: {**one.model_dump(mode="json"), "running": one.id in running},
     )
 
 
 def _last(path: str) -> str:
     """The end of a long path says more than its beginning."""
     return path if len(path) <= _WORKSPACE else "…" + path[-_WORKSPACE + 1 :]
+
+
+@click.command(short_help="Print a session or run, whatever its kind.")
+@click.argument("id")
+@on_database
+@click.option("--domain", type=click.Choice(list(_KINDS)), help="Which of several that have this id.")
+@click.option("--hidden", is_flag=True, help="Of a chat: messages that a rewind or a cancellation hid, too.")
+@as_json
+@quiet("Leave out what is known of it as a whole.")
+@click.pass_context
+def show(ctx: click.Context, id: str, database: Database, domain: str | None, hidden: bool, as_json: bool, quiet: bool) -> None:
+    """Print what has this id: a session of any domain, a run, a thread, a history or a transcript.
+
+    Long values are cut; with --json everything is there: of a chat an object with `session` and `messages`, these as the AI
+    SDK hydrates them, of the others what the `show` of their own commands prints.
+    """
+    with database.open(read_only=True) as store, store.read() as tx:
+        kind = _kind_of(tx, id) if domain is None else domain
+        if kind == _CHAT:
+            found = tx.chat.sessions.get(id)
+            if as_json:
+                messages = tx.chat.messages.list_json(id, include_hidden=hidden).decode()
+            else:
+                listed = tx.chat.messages.list(id, include_hidden=hidden, files="reference")
+    if kind != _CHAT:
+        if hidden:
+            raise click.UsageError(f"--hidden is for chats, and this is {_KINDS[kind][0]}.")
+        command = _command_of(kind, "show")
+        (argument,) = (str(param.name) for param in command.params if isinstance(param, click.Argument))
+        ctx.invoke(command, as_json=as_json, quiet=quiet, url=database.url, schema=database.schema, **{argument: id})
+        return
+    if as_json:
+        say_json_text(f'{{"session":{encode(found.model_dump(mode="json"))},"messages":{messages}}}')
+        return
+    paint = Paint()
+    if not quiet:
+        for line in known(_facts(found, len(listed))):
+            say(line)
+    for message in listed:
+        say("\n".join(["", *message_lines(message, paint)]))
+
+
+def _kind_of(tx: Transaction, id: str) -> str:
+    """The domain in which something has this id. Raises NotFound, or a usage error where there are several."""
+    kinds = [domain for domain, (_, get) in _KINDS.items() if _has(get, tx, id)]
+    if not kinds:
+        raise NotFound("session or run", id)
+    if len(kinds) > 1:
+        several = " and ".join(_KINDS[domain][0] for domain in kinds)
+        raise click.UsageError(f"{id!r} is the id of {several}; say which with --domain {'|'.join(kinds)}.")
+    return kinds[0]
+
+
+def _has(get: Callable[[Transaction, str], object], tx: Transaction, id: str) -> bool:
+    try:
+        get(tx, id)
+    except NotFound:
+        return False
+    return True
+
+
+def _facts(session: ChatSession, count: int) -> Iterator[tuple[str, object]]:
+    title = session.metadata.get("title")
+    yield "session", session.id
+    yield "title", title if isinstance(title, str) else None
+    yield "agent", session.agent
+    yield "model", model_name(session.model)
+    yield "workspace", session.workspace_root
+    if session.parent_id is not None:
+        yield "forked", f"from {session.parent_id} at {session.parent_message_id or '?'}"
+    yield "messages", count
+    yield "tokens", _tokens(session)
+    yield "cost", cost(session.cost_usd)
+    yield "created", session.created_at
+    yield "updated", session.updated_at
+    yield "archived", session.archived_at
+
+
+def _tokens(session: ChatSession) -> str:
+    counts = {
+        "input": session.prompt_tokens,
+        "output": session.completion_tokens,
+        "reasoning": session.reasoning_tokens,
+        "cache read": session.cache_read,
+        "cache write": session.cache_write,
+    }
+    of = ", ".join(f"{name} {count:,}" for name, count in counts.items() if count)
+    return tokens(session.total_tokens) + (f" ({of})" if of else "")

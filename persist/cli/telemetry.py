@@ -1,169 +1,111 @@
 """`persist telemetry`: what instances of agents do and use."""
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from dataclasses import replace
+from typing import Any
 
 import click
 
-from persist.cli.database import Database, as_json, on_named_database, quiet
-from persist.cli.groups import Group
-from persist.cli.output import Paint, columns, inline, instant, say, say_json, say_json_list, shortened
+from persist.cli.nouns import Answer, Noun, Table, limit, table
+from persist.cli.output import inline, shortened
+from persist.store.transaction import Transaction
 from persist.telemetry.schemas import GithubLink, StatusEntry, ToolCall, UsageTotals
 
-F = TypeVar("F", bound=Callable[..., Any])
-
 _MILLION = 1_000_000
+_instance = click.option("--instance", "instance_id", metavar="ID", help="Of which instance; without it a SQLite file's own.")
+
+telemetry = Noun("telemetry", "Status, usage, tool calls and links of agent instances.")
+INSTANCES = Table[StatusEntry](
+    "No instances.",
+    ("INSTANCE", "STATUS", "SINCE (UTC)"),
+    lambda entry: (entry.instance_id or "-", entry.new_status, entry.occurred_at),
+    name=lambda entry: entry.instance_id or "",
+)
+STATUSES = Table[StatusEntry](
+    "No status.",
+    ("SINCE (UTC)", "STATUS", "METADATA"),
+    lambda entry: (entry.occurred_at, entry.new_status, "" if entry.metadata is None else shortened(entry.metadata, 80)),
+    name=lambda entry: entry.new_status,
+)
+TOOLS = Table[ToolCall](
+    "No tool calls.",
+    ("AT (UTC)", "TOOL", "EXIT", "MS"),
+    lambda call: (call.occurred_at, call.tool_key, call.exit_code, call.duration_ms),
+    name=lambda call: call.tool_key,
+)
+LINKS = Table[GithubLink](
+    "No links.",
+    ("URL", "STATE", "FETCHED (UTC)", "AGAIN AFTER (UTC)", "ERROR"),
+    lambda link: (
+        link.url,
+        _states(link),
+        link.fetched_at if link.fetched_at.timestamp() else "never",
+        link.refresh_after,
+        "" if link.last_error is None else shortened(link.last_error, 60),
+    ),
+    name=lambda link: link.url,
+)
 
 
-def _instance(command: F) -> F:
-    return click.option("--instance", metavar="ID", help="Of which instance; without it a SQLite file's own.")(command)
-
-
-def _limit(maximum: int) -> Callable[[F], F]:
-    return click.option("--limit", type=click.IntRange(1, maximum), default=20, show_default=True, help="How many.")
-
-
-@click.group(cls=Group, short_help="Status, usage, tool calls and links of agent instances.")
-def telemetry() -> None:
-    """Status, usage, tool calls and links of agent instances."""
-
-
-@telemetry.command(short_help="List instances and their status.")
-@on_named_database
-@_limit(1000)
-@as_json
-@quiet("Print the ids alone.")
-def ls(database: Database, limit: int, as_json: bool, quiet: bool) -> None:
+@telemetry.reads("ls", "List instances and their status.")
+@limit()
+def ls(tx: Transaction, limit: int) -> Answer:
     """List instances and their status, those that changed last first. With --json: an object with `items` and `cursor`."""
-    with database.open(read_only=True) as store, store.read() as tx:
-        entries = tx.telemetry.status.latest(limit=limit)
-    if as_json:
-        say_json_list(entry.model_dump(mode="json") for entry in entries)
-    elif quiet:
-        for entry in entries:
-            say(inline(entry.instance_id))
-    else:
-        rows = [(inline(entry.instance_id or "-"), entry.new_status, instant(entry.occurred_at)) for entry in entries]
-        _table(("INSTANCE", "STATUS", "SINCE (UTC)"), [(id, inline(word), at) for id, word, at in rows], "No instances.")
+    return INSTANCES.all(tx.telemetry.status.latest(limit=limit))
 
 
-@telemetry.command(short_help="Print the last changes of an instance's status.")
-@on_named_database
+@telemetry.reads("status", "Print the last changes of an instance's status.", quiet="Print the current status alone.")
 @_instance
-@_limit(10_000)
-@as_json
-@quiet("Print the current status alone.")
-def status(database: Database, instance: str | None, limit: int, as_json: bool, quiet: bool) -> None:
+@limit(maximum=10_000)
+def status(tx: Transaction, **wanted: Any) -> Answer:
     """Print the last changes of an instance's status, the newest last. With --json: an object with `items` and `cursor`."""
-    with database.open(read_only=True) as store, store.read() as tx:
-        entries = tx.telemetry.status.history(limit=limit, instance_id=instance)
-    if as_json:
-        say_json_list(entry.model_dump(mode="json") for entry in entries)
-    elif quiet:
-        for entry in entries[-1:]:
-            say(inline(entry.new_status))
-    else:
-        _table(("SINCE (UTC)", "STATUS", "METADATA"), map(_status, entries), "No status.")
+    entries = tx.telemetry.status.history(**wanted)
+    return replace(STATUSES.all(entries), quiet=(inline(entry.new_status) for entry in entries[-1:]))
 
 
-@telemetry.command(short_help="Sum up tokens and cost.")
-@on_named_database
+@telemetry.reads("usage", "Sum up tokens and cost.", quiet="Print the cost of today alone.")
 @_instance
-@as_json
-@quiet("Print the cost of today alone.")
-def usage(database: Database, instance: str | None, as_json: bool, quiet: bool) -> None:
+def usage(tx: Transaction, instance_id: str | None) -> Answer:
     """Sum up tokens and cost, of today and of everything that is kept.
 
     "today" begins at midnight where you are. "-" is unknown. With --json: an object with `today` and `kept`.
     """
-    with database.open(read_only=True) as store, store.read() as tx:
-        today, kept = tx.telemetry.usage.today(instance_id=instance), tx.telemetry.usage.totals(instance_id=instance)
-    if as_json:
-        say_json({"today": today.model_dump(mode="json"), "kept": kept.model_dump(mode="json")})
-    elif quiet:
-        say(_cost(today.cost_usd_micros))
-    else:
-        head = ("", "SECONDS", "INPUT", "OUTPUT", "CACHE READ", "CACHE WRITE", "COST")
-        _table(head, [("today", *_usage(today)), ("kept", *_usage(kept))], "")
+    usage = tx.telemetry.usage
+    sums = {"today": usage.today(instance_id=instance_id), "kept": usage.totals(instance_id=instance_id)}
+    head = ("", "SECONDS", "INPUT", "OUTPUT", "CACHE READ", "CACHE WRITE", "COST")
+    return Answer(
+        sums,
+        table(head, ((name, *_totals(totals)) for name, totals in sums.items())),
+        [_cost(sums["today"].cost_usd_micros)],
+    )
 
 
-@telemetry.command(short_help="List the last tool calls.")
-@on_named_database
+@telemetry.reads("tools", "List the last tool calls.", quiet="Print the names of the tools alone.")
 @_instance
-@click.option("--tool", metavar="NAME", help="Only calls of this tool.")
-@click.option("--failures", is_flag=True, help="Only calls that failed.")
-@_limit(10_000)
-@as_json
-@quiet("Print the names of the tools alone.")
-def tools(
-    database: Database, instance: str | None, tool: str | None, failures: bool, limit: int, as_json: bool, quiet: bool
-) -> None:
+@click.option("--tool", "tool_key", metavar="NAME", help="Only calls of this tool.")
+@click.option("--failures", "failures_only", is_flag=True, help="Only calls that failed.")
+@limit(maximum=10_000)
+def tools(tx: Transaction, limit: int, **wanted: Any) -> Answer:
     """List the last tool calls, the newest first. With --json: an object with `items` and `cursor`."""
-    with database.open(read_only=True) as store, store.read() as tx:
-        calls = tx.telemetry.tools.last(limit, tool_key=tool, failures_only=failures, instance_id=instance)
-    if as_json:
-        say_json_list(call.model_dump(mode="json") for call in calls)
-    elif quiet:
-        for call in calls:
-            say(inline(call.tool_key))
-    else:
-        _table(("AT (UTC)", "TOOL", "EXIT", "MS"), map(_call, calls), "No tool calls.")
+    return TOOLS.all(tx.telemetry.tools.last(limit, **wanted))
 
 
-@telemetry.command(short_help="List what is known of links.")
-@on_named_database
+@telemetry.reads("links", "List what is known of links.", quiet="Print the URLs alone.")
 @_instance
 @click.option("--due", is_flag=True, help="Only those to be fetched again now, the longest due first.")
-@as_json
-@quiet("Print the URLs alone.")
-def links(database: Database, instance: str | None, due: bool, as_json: bool, quiet: bool) -> None:
+def links(tx: Transaction, instance_id: str | None, due: bool) -> Answer:
     """List what is known of links to issues and pull requests. With --json: an object with `items` and `cursor`."""
-    with database.open(read_only=True) as store, store.read() as tx:
-        known = tx.telemetry.links
-        found = known.due(limit=1000, instance_id=instance) if due else known.list(instance_id=instance)
-    if as_json:
-        say_json_list(link.model_dump(mode="json") for link in found)
-    elif quiet:
-        for link in found:
-            say(inline(link.url))
-    else:
-        _table(("URL", "STATE", "FETCHED (UTC)", "AGAIN AFTER (UTC)", "ERROR"), map(_link, found), "No links.")
+    known = tx.telemetry.links
+    return LINKS.all(known.due(limit=1000, instance_id=instance_id) if due else known.list(instance_id=instance_id))
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]], nothing: str) -> None:
-    first, *lines = columns([head, *rows])
-    if not lines:
-        say(nothing, err=True)
-        return
-    say(Paint()(first, bold=True))
-    for line in lines:
-        say(line)
-
-
-def _status(entry: StatusEntry) -> tuple[str, ...]:
-    metadata = "" if entry.metadata is None else shortened(entry.metadata, 80)
-    return instant(entry.occurred_at), inline(entry.new_status), metadata
-
-
-def _usage(totals: UsageTotals) -> tuple[str, ...]:
+def _totals(totals: UsageTotals) -> tuple[object, ...]:
     counts = (totals.token_input, totals.token_output, totals.token_cache_read, totals.token_cache_write)
-    return (f"{totals.samples:,}", *map(_count, counts), _cost(totals.cost_usd_micros))
+    return (totals.samples, *counts, _cost(totals.cost_usd_micros))
 
 
-def _call(call: ToolCall) -> tuple[str, ...]:
-    return instant(call.occurred_at), inline(call.tool_key), _count(call.exit_code), _count(call.duration_ms)
-
-
-def _link(link: GithubLink) -> tuple[str, ...]:
+def _states(link: GithubLink) -> str:
     states = (link.issue_state, link.pr_state, link.build_state, link.review_state, "draft" if link.pr_is_draft else None)
-    fetched = instant(link.fetched_at) if link.fetched_at.timestamp() else "never"
-    error = "" if link.last_error is None else shortened(link.last_error, 60)
-    known = ", ".join(inline(state) for state in states if state is not None) or "-"
-    return inline(link.url), known, fetched, instant(link.refresh_after), error
-
-
-def _count(number: int | None) -> str:
-    return "-" if number is None else f"{number:,}"
+    return ", ".join(state for state in states if state is not None) or "-"
 
 
 def _cost(micros: int | None) -> str:

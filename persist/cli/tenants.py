@@ -9,9 +9,9 @@ import click
 
 from persist.cli.database import as_json, place_of, quiet
 from persist.cli.failures import Failed
-from persist.cli.groups import Group
 from persist.cli.moving import LEAVE_UNKNOWN, as_said, same, say_others
-from persist.cli.output import inline, say, say_json, say_json_list
+from persist.cli.nouns import Answer, Noun, answers, told
+from persist.cli.output import inline, say, say_json
 from persist.cli.progress import Progress
 from persist.errors import UnknownTenant
 from persist.tenants.schemas import UpgradeOutcome, UpgradeReport, UpgradeStatus
@@ -40,51 +40,42 @@ def on_server(url: str | Path | None) -> Tenants:
     return Tenants(place_of(url))
 
 
-@click.group("tenants", cls=Group, short_help="List, create, drop and copy tenants.")
-def tenants() -> None:
-    """Tenants: a schema each in a Postgres database, or a file each in a folder."""
+tenants = Noun(
+    "tenants",
+    "List, create, drop and copy tenants.",
+    "Tenants: a schema each in a Postgres database, or a file each in a folder.",
+)
 
 
 @tenants.command(short_help="List tenants by name.")
 @click.option("-n", "--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="How many.")
 @click.option("--after", metavar="CURSOR", help="Go on after a page: the cursor that it ended with.")
 @_on_server
-@as_json
-@quiet("Print the names alone.")
-def ls(tenants: Tenants, limit: int, after: str | None, as_json: bool, quiet: bool) -> None:
+@answers("Print the names alone.")
+def ls(tenants: Tenants, limit: int, after: str | None) -> Answer:
     """List tenants by name. With --json: an object with `items` and `cursor`."""
     page = tenants.list(limit=limit, after=after)
-    if as_json:
-        say_json_list(({"name": tenant.name} for tenant in page.items), page.cursor)
-        return
-    for tenant in page.items:
-        say(tenant.name)
-    if not quiet and not page.items:
-        say("No tenants.", err=True)
-    if not quiet and page.cursor is not None:
-        say(f"More: --after {page.cursor}", err=True)
+    names = [tenant.name for tenant in page.items]
+    notes = ["No tenants."] if not names else [] if page.cursor is None else [f"More: --after {page.cursor}"]
+    return Answer({"items": [{"name": name} for name in names], "cursor": page.cursor}, names, names, notes)
 
 
 @tenants.command(short_help="Create a tenant.")
 @click.argument("name")
 @_on_server
-@as_json
-@quiet("Print nothing.")
-def create(name: str, tenants: Tenants, as_json: bool, quiet: bool) -> None:
+@answers("Print nothing.")
+def create(name: str, tenants: Tenants) -> Answer:
     """Create the tenant NAME: lower-case letters a to z, digits and underscores, at most 63. Exit code 1 if there is one."""
     tenant = tenants.create(name)
-    if as_json:
-        say_json({"name": tenant.name})
-    elif not quiet:
-        say(f"Created {tenant.name}.")
+    return told({"name": tenant.name}, f"Created {tenant.name}.")
 
 
 @tenants.command(short_help="Delete a tenant with all its data.")
 @click.argument("name")
 @_on_server
 @click.option("--yes", metavar="NAME", help="Do not ask: the name of the tenant once more.")
-@quiet("Print nothing.")
-def drop(name: str, tenants: Tenants, yes: str | None, quiet: bool) -> None:
+@answers("Print nothing.", json=False)
+def drop(name: str, tenants: Tenants, yes: str | None) -> Answer:
     """Delete the tenant NAME with all its data, and whatever else is in its schema. It asks for the name once more."""
     if not tenants.exists(name):
         raise UnknownTenant("tenant", name)
@@ -93,8 +84,7 @@ def drop(name: str, tenants: Tenants, yes: str | None, quiet: bool) -> None:
             raise click.UsageError(f"To drop {inline(name)} without being asked, repeat its name: --yes {inline(name)}")
         yes = click.prompt(f"This deletes all data of {inline(name)}. Its name once more", err=True)
     tenants.drop(name, confirm=yes)
-    if not quiet:
-        say(f"Dropped {name}.")
+    return told(None, f"Dropped {name}.")
 
 
 @tenants.command(short_help="Copy a tenant to another server, and compare.")
@@ -140,7 +130,7 @@ def upgrade_every(url: str | Path | None, parallel: int, *, as_json: bool, quiet
         report = tenants.upgrade_all(parallel=parallel, progress=tell)
         progress.finish()
     if as_json:
-        say_json_list(_item(outcome) for outcome in report.outcomes)
+        say_json({"items": map(_item, report.outcomes), "cursor": None})
     elif not quiet:
         say(_summary(report))
     if report.failed:

@@ -1,17 +1,18 @@
 """`persist usage`: what calls of models used and cost, by day or by who used it, with a bar for each line."""
 
 import shutil
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import click
 
-from persist.cli.ages import to_age
-from persist.cli.database import Database, as_json, on_named_database, quiet
-from persist.cli.output import cells, columns, fitted, inline, say, say_json, say_table
+from persist.cli.database import Database, on_named_database, to_age
+from persist.cli.nouns import Answer, Table, answers, pages
+from persist.cli.output import cells, columns, fitted, inline
 from persist.db.transactions.verb_frame import Verb
 from persist.db.values.clock import instant_before
+from persist.db.values.pages import Page
 from persist.store.transaction import work_of
 from persist.usage.schemas import Bucket, Group, UsageSum
 from persist.workflows.storage.uncounted_cost import UncountedCost, uncounted_cost
@@ -36,21 +37,9 @@ def _filters(command: Any) -> Any:
 @click.option("--since", callback=to_age, metavar="AGE", help="Only the time since so long ago: 12h, 30d.")
 @click.option("--until", callback=to_age, metavar="AGE", help="Only the time until so long ago.")
 @_filters
-@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many lines.")
-@click.option("--after", metavar="CURSOR", help="The page after the one that ended with this cursor.")
-@as_json
-@quiet("Print the costs alone.")
-def usage(
-    database: Database,
-    by: str,
-    since: timedelta | None,
-    until: timedelta | None,
-    limit: int,
-    after: str | None,
-    as_json: bool,
-    quiet: bool,
-    **filters: str | None,
-) -> None:
+@pages(help="How many lines.")
+@answers("Print the costs alone.")
+def usage(database: Database, by: str, since: timedelta | None, until: timedelta | None, **wanted: Any) -> Answer:
     """Sum up tokens and cost of calls of models, in UTC days or hours, or for each model, agent, owner and so on.
 
     Days and hours come newest first, the others by cost. A bar shows the cost, or the tokens where no cost is known. Long names
@@ -62,27 +51,30 @@ def usage(
     begins, ends = (None if age is None else instant_before(now, age) for age in (since, until))
     with database.open(read_only=True) as store, store.read() as tx:
         if by in Bucket._value2member_map_:
-            page = (tx.usage.by_day if by == Bucket.DAY else tx.usage.by_hour)(begins, ends, **filters, limit=limit, after=after)
+            page = (tx.usage.by_day if by == Bucket.DAY else tx.usage.by_hour)(begins, ends, **wanted)
         else:
-            page = tx.usage.by_group(by, begins, ends, **filters, limit=limit, after=after)
+            page = tx.usage.by_group(by, begins, ends, **wanted)
         with Verb(work_of(tx), "usage", writes=False):
-            others = UncountedCost(0, 0) if any(filters.values()) else uncounted_cost(work_of(tx), begins, ends)
-    if as_json:
-        items = [one.model_dump(mode="json") for one in page.items]
-        say_json({"items": items, "cursor": page.cursor, "without_model": asdict(others)})
-    elif quiet:
-        for one in page.items:
-            say(cost(one.cost_usd_micros))
-    elif not page.items:
-        say("No calls.", err=True)
-    else:
-        rows = [(by.upper(), "CALLS", "INPUT", "OUTPUT", "CACHED", "COST"), *(_row(one, by) for one in page.items)]
-        say_table(with_bars(rows, page.items))
-        if page.cursor is not None:
-            say(f"There are more: add --after {page.cursor}", err=True)
-    if others.runs and not (as_json or quiet):
-        runs = f"{others.runs:,} {'run' if others.runs == 1 else 'runs'}"
-        say(f"Beside these, executions of {runs} that named no model cost {cost(others.cost_usd_micros)}.")
+            filtered = any(wanted[name] for name in _FILTERS)
+            others = UncountedCost(0, 0) if filtered else uncounted_cost(work_of(tx), begins, ends)
+    head, *rows = with_bars([_head(by), *(_row(one, by) for one in page.items)], page.items)
+    sums = Table[tuple[UsageSum, tuple[str, ...]]](
+        "No calls.",
+        head,
+        lambda one: one[1],
+        name=lambda one: cost(one[0].cost_usd_micros),
+        json=lambda one: one[0],
+    )
+    answer = sums.page(Page([*zip(page.items, rows, strict=True)], page.cursor), without_model=asdict(others))
+    if not others.runs:
+        return answer
+    runs = f"{others.runs:,} {'run' if others.runs == 1 else 'runs'}"
+    beside = f"Beside these, executions of {runs} that named no model cost {cost(others.cost_usd_micros)}."
+    return replace(answer, lines=[*answer.lines, beside])
+
+
+def _head(by: str) -> tuple[str, ...]:
+    return by.upper(), "CALLS", "INPUT", "OUTPUT", "CACHED", "COST"
 
 
 def with_bars(rows: list[tuple[str, ...]], sums: list[UsageSum], width: int | None = None) -> list[tuple[str, ...]]:

@@ -2,18 +2,20 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from persist.db.group_commit.pinned_connection import PinnedConnection
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.errors import InvalidValue, UnsupportedEngine
-from persist.lazy_imports import lazy_modules
+from persist.lazy_imports import lazy_module
 from persist.store.async_store import AsyncStore
 from persist.store.store import Store
 from persist.store.transaction import Transaction, TransactionBlock, transact_with_retries, transaction_per_verb
 
-with lazy_modules(globals()):
+if TYPE_CHECKING:
     from anyio import to_thread
+else:
+    to_thread = lazy_module("anyio.to_thread")
 
 T = TypeVar("T")
 

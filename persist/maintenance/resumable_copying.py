@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sqlalchemy import Table
 
@@ -16,7 +17,7 @@ from persist.db.values.progress import Progress
 from persist.errors import Conflict, InvalidValue, NotFound
 from persist.events.models import LOG_TABLES
 from persist.events.switching import take_positions
-from persist.lazy_imports import lazy_modules
+from persist.lazy_imports import lazy_module
 from persist.maintenance.blob_copying import copy_bodies
 from persist.maintenance.checksums import Checksum
 from persist.maintenance.copy_marks import META, Mark, begin, end, first_mark, go_on, read_mark, take_over
@@ -29,8 +30,10 @@ from persist.maintenance.unknown import Carrying
 from persist.settings import current_settings
 from persist.store.store import Store
 
-with lazy_modules(globals()):
+if TYPE_CHECKING:
     from persist.schema import migrate
+else:
+    migrate = lazy_module("persist.schema.migrate")
 
 COPIED = tuple(table for table in TABLES if table is not META)
 _ROWS = 1000

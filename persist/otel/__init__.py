@@ -3,12 +3,13 @@
 `spans` needs nothing else. `instrument` needs the extra `otel`, `SpanProcessor` an SDK of OpenTelemetry.
 """
 
+from typing import TYPE_CHECKING
+
 from persist.lazy_imports import lazy_names
 
-with lazy_names(globals()):
-    from persist.otel.instrumenting import instrument
-    from persist.otel.processor import SpanProcessor
-    from persist.otel.stored_spans import StoredSpan
-    from persist.otel.storing import spans
-
-__all__ = ["SpanProcessor", "StoredSpan", "instrument", "spans"]
+if TYPE_CHECKING:
+    from persist.otel.instrumenting import instrument as instrument
+    from persist.otel.processor import SpanProcessor as SpanProcessor
+    from persist.otel.stored_spans import StoredSpan as StoredSpan
+    from persist.otel.storing import spans as spans
+lazy_names(globals())

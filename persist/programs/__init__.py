@@ -1,29 +1,23 @@
 """Programs: the state of running programs, shared by a virtual machine and its subagents, in one file or one server."""
 
+from typing import TYPE_CHECKING
+
 from persist.lazy_imports import lazy_names
 
 # `single_owner_files` opens stores, a layer above the domains; its functions are exported here too
-with lazy_names(globals()):
-    from persist.programs.subagents.handles import SubagentHandle, audit, subagent
-    from persist.programs.subagents.instructions import instructions_for_subagent
-    from persist.programs.subagents.isolation import SubagentFile, SubagentRole, take_in
-    from persist.programs.subagents.joins import Joined, join
-    from persist.programs.subagents.retries import retry_delay
-    from persist.single_owner_files.run_files import agents_file, create_run_file, list_run_files, open_run_file
-
-__all__ = [
-    "Joined",
-    "SubagentFile",
-    "SubagentHandle",
-    "SubagentRole",
-    "agents_file",
-    "audit",
-    "create_run_file",
-    "instructions_for_subagent",
-    "join",
-    "list_run_files",
-    "open_run_file",
-    "retry_delay",
-    "subagent",
-    "take_in",
-]
+if TYPE_CHECKING:
+    from persist.programs.subagents.handles import SubagentHandle as SubagentHandle
+    from persist.programs.subagents.handles import audit as audit
+    from persist.programs.subagents.handles import subagent as subagent
+    from persist.programs.subagents.instructions import instructions_for_subagent as instructions_for_subagent
+    from persist.programs.subagents.isolation import SubagentFile as SubagentFile
+    from persist.programs.subagents.isolation import SubagentRole as SubagentRole
+    from persist.programs.subagents.isolation import take_in as take_in
+    from persist.programs.subagents.joins import Joined as Joined
+    from persist.programs.subagents.joins import join as join
+    from persist.programs.subagents.retries import retry_delay as retry_delay
+    from persist.single_owner_files.run_files import agents_file as agents_file
+    from persist.single_owner_files.run_files import create_run_file as create_run_file
+    from persist.single_owner_files.run_files import list_run_files as list_run_files
+    from persist.single_owner_files.run_files import open_run_file as open_run_file
+lazy_names(globals())

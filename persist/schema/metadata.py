@@ -1,7 +1,7 @@
 """The metadata of every table of persist: the target of Alembic, and the source of a new SQLite file."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Table, inspect
 
@@ -10,10 +10,12 @@ from persist.db.schema.meta_table import Meta
 from persist.db.statements.schema_version import HEAD as HEAD
 from persist.db.statements.schema_version import REVISIONS as REVISIONS
 from persist.domains import import_models
-from persist.lazy_imports import lazy_modules
+from persist.lazy_imports import lazy_module
 
-with lazy_modules(globals()):
+if TYPE_CHECKING:
     from alembic import context as env
+else:
+    env = lazy_module("alembic.context")
 
 import_models()
 metadata = Base.metadata

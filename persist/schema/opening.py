@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Table, insert, update
 from sqlalchemy import Dialect as SADialect
@@ -28,13 +28,17 @@ from persist.db.statements.schema_version import (
     version_table,
 )
 from persist.errors import Conflict, CopyUnfinished, PersistError, SchemaOutdated, SchemaTooNew, StoreCorrupt, UnreadableRow
-from persist.lazy_imports import lazy_modules
+from persist.lazy_imports import lazy_module
 from persist.schema.revision import verify
 
-with lazy_modules(globals()):
+if TYPE_CHECKING:
     from persist.db.dialects import backends
     from persist.schema import metadata as catalog
     from persist.schema import migrate as migrating
+else:
+    backends = lazy_module("persist.db.dialects.backends")
+    catalog = lazy_module("persist.schema.metadata")
+    migrating = lazy_module("persist.schema.migrate")
 
 _meta = table_of(Meta)
 

@@ -1,5 +1,7 @@
 """Compares a database's revision with that of this code, without Alembic and without changing the database."""
 
+from typing import TYPE_CHECKING
+
 import orjson
 from sqlalchemy import Connection
 
@@ -17,10 +19,12 @@ from persist.db.statements.schema_version import (
     read_version,
 )
 from persist.errors import CopyUnfinished, SchemaOutdated, SchemaTooNew, SchemaUnknown, UnmanagedDatabase
-from persist.lazy_imports import lazy_modules
+from persist.lazy_imports import lazy_module
 
-with lazy_modules(globals()):
+if TYPE_CHECKING:
     from persist.schema import metadata as catalog
+else:
+    catalog = lazy_module("persist.schema.metadata")
 
 
 def found_revision(connection: Connection, dialect: Dialect) -> str | None:

@@ -27,17 +27,24 @@ from persist.db.values.clock import Clock
 from persist.db.values.json import Json
 from persist.domains import Domains
 from persist.errors import PersistError, StoreInUse
-from persist.lazy_imports import lazy_modules
+from persist.lazy_imports import lazy_module
 from persist.store.async_opening import Opening
 from persist.store.store import Store
 from persist.store.transaction import VerbRun, check_attempts, new_work, pause_before_retry
 
-with lazy_modules(globals()):
+if TYPE_CHECKING:
     from persist.chat.following import follower
     from persist.chat.recording import async_recorder
     from persist.events import watching
     from persist.store import metrics as measuring
     from persist.workflows import phase_blocks, steps
+else:
+    follower = lazy_module("persist.chat.following.follower")
+    async_recorder = lazy_module("persist.chat.recording.async_recorder")
+    watching = lazy_module("persist.events.watching")
+    measuring = lazy_module("persist.store.metrics")
+    phase_blocks = lazy_module("persist.workflows.phase_blocks")
+    steps = lazy_module("persist.workflows.steps")
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection

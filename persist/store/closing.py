@@ -4,17 +4,19 @@ import logging
 import warnings
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from persist.db.concurrency.fork_count import PROCESS
 from persist.db.dialects.connections import Connections
 from persist.db.transactions.runtime import Runtime
 from persist.errors import PersistError
-from persist.lazy_imports import lazy_modules
+from persist.lazy_imports import lazy_module
 from persist.store.transaction import TransactionBlock, work_of
 
-with lazy_modules(globals()):
+if TYPE_CHECKING:
     from persist.conversations.storage import progression_folding as folding
+else:
+    folding = lazy_module("persist.conversations.storage.progression_folding")
 
 log = logging.getLogger("persist")
 

@@ -13,14 +13,19 @@ from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.transactions.verb_frame import Verb
 from persist.db.values.arguments import check_flag
 from persist.errors import InvalidValue, ReadOnlyTransaction, UnreadableRow
-from persist.lazy_imports import lazy_modules
+from persist.lazy_imports import lazy_module
 from persist.store.transaction import TransactionBlock, work_of
 
 if TYPE_CHECKING:
     from persist.events.schemas import Event
 
-with lazy_modules(globals()):
+if TYPE_CHECKING:
     from persist.events import settling, switching, watching, writing
+else:
+    settling = lazy_module("persist.events.settling")
+    switching = lazy_module("persist.events.switching")
+    watching = lazy_module("persist.events.watching")
+    writing = lazy_module("persist.events.writing")
 
 log = logging.getLogger("persist")
 

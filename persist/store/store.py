@@ -24,7 +24,7 @@ from persist.db.values.clock import Clock, system_clock
 from persist.db.values.json import Json
 from persist.domains import Domains
 from persist.errors import ReadOnlyTransaction
-from persist.lazy_imports import lazy_modules
+from persist.lazy_imports import lazy_module
 from persist.schema.opening import prepare
 from persist.store.closing import close_when_dropped, fold_progressions, say_dropped
 from persist.store.event_log import StoreEventLog
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from persist.store.metrics import Metrics
     from persist.workflows.schemas import Lease, WorkflowRun
 
-with lazy_modules(globals()):
+if TYPE_CHECKING:
     from persist import settings as configuration
     from persist.blobs import body_stores, sharing
     from persist.chat.following import follower
@@ -50,6 +50,20 @@ with lazy_modules(globals()):
     from persist.store import metrics as measuring
     from persist.workflows import phase_blocks, steps
     from persist.workflows.verbs import finishing
+else:
+    configuration = lazy_module("persist.settings")
+    body_stores = lazy_module("persist.blobs.body_stores")
+    sharing = lazy_module("persist.blobs.sharing")
+    follower = lazy_module("persist.chat.following.follower")
+    recording = lazy_module("persist.chat.recording.options")
+    recorders = lazy_module("persist.chat.recording.recorder")
+    recovery = lazy_module("persist.chat.recording.recovery")
+    adopting = lazy_module("persist.schema.adopt")
+    catalog = lazy_module("persist.schema.metadata")
+    measuring = lazy_module("persist.store.metrics")
+    phase_blocks = lazy_module("persist.workflows.phase_blocks")
+    steps = lazy_module("persist.workflows.steps")
+    finishing = lazy_module("persist.workflows.verbs.finishing")
 
 T = TypeVar("T")
 

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable
 from itertools import count
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from persist.db.concurrency.ownership import forget_ended
 from persist.db.expressions.locking import LOCK_TIMEOUT_SECONDS
@@ -17,10 +17,12 @@ from persist.db.transactions.transaction_events import TransactionEvents
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.domains import Domains
 from persist.errors import Conflict, InvalidValue, PersistError, StoreBusy, TransactionOpen, UnreadableRow
-from persist.lazy_imports import lazy_modules
+from persist.lazy_imports import lazy_module
 
-with lazy_modules(globals()):
+if TYPE_CHECKING:
     from persist.db.operations import foreign_rows
+else:
+    foreign_rows = lazy_module("persist.db.operations.foreign_rows")
 
 T = TypeVar("T")
 

@@ -6,20 +6,22 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
 from persist.db.dialects.tenant_servers import TenantServer
 from persist.errors import InvalidValue, NotFound, PersistError, SchemaOutdated
-from persist.lazy_imports import lazy_modules
+from persist.lazy_imports import lazy_module
 from persist.schema.opening import prepare
 from persist.tenants.names import is_tenant
 from persist.tenants.placing import Servers
 from persist.tenants.schemas import UpgradeOutcome, UpgradeReport, UpgradeStatus
 
-with lazy_modules(globals()):
+if TYPE_CHECKING:
     from persist.schema import migrate
+else:
+    migrate = lazy_module("persist.schema.migrate")
 
 Progress = Callable[[UpgradeOutcome], object]
 """Called with the outcome of each tenant, one at a time and in any order."""

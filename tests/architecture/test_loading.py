@@ -1,18 +1,14 @@
 """What a program loads: the parts it uses. Each program here is a fresh interpreter that prints the modules it has in the end."""
 
 import ast
-import builtins
 import importlib
-import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
-from persist.lazy_imports import lazy_module, lazy_modules
+from persist.lazy_imports import lazy_module
 from tests.architecture.sources import ROOT, Source, sources
 from tests.seeded_databases import new_file
 
@@ -179,25 +175,35 @@ print(failed)
 # ---------------------------------------------------------------- how it is declared
 
 
-def _blocks(source: Source, kind: str) -> Iterator[ast.With]:
-    if f"{kind}(globals())" not in source.text:
-        return
-    for node in source.tree.body:
-        if isinstance(node, ast.With) and ast.unparse(node.items[0].context_expr) == f"{kind}(globals())":
-            yield node
+def _blocks(source: Source) -> Iterator[ast.If]:
+    return (node for node in source.tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
 
 
-def _declared(block: ast.With) -> dict[str, str]:
-    """By the name it is bound to, the module or the name in a module that is imported."""
-    found: dict[str, str] = {}
-    for node in block.body:
-        assert isinstance(node, ast.ImportFrom), ast.unparse(node)
-        found |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+def _later(block: ast.If) -> dict[str, str]:
+    """By the name of each stand-in of a block, its module."""
+    found = {}
+    for node in block.orelse:
+        if isinstance(node, ast.Assign) and ast.unparse(node.value).startswith("lazy_module("):
+            assert isinstance(node.value, ast.Call)
+            found[ast.unparse(node.targets[0])] = ast.literal_eval(node.value.args[0])
     return found
 
 
-LAZY = [(source, block) for source in PACKAGE for block in _blocks(source, "lazy_modules")]
-OFFERING = [(source, block) for source in PACKAGE for block in _blocks(source, "lazy_names")]
+def _declared(block: ast.If) -> dict[str, str]:
+    """By the name that a block binds for the type checker, the module or the name in a module that it imports."""
+    found: dict[str, str] = {}
+    for node in block.body:
+        if isinstance(node, ast.ImportFrom):
+            found |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Attribute):
+            home, _, name = ast.unparse(node.value).partition(".")
+            found[ast.unparse(node.targets[0])] = f"{found[home]}.{name}"
+    return {name: home for name, home in found.items() if not name.startswith("_")}
+
+
+LAZY = [(source, block) for source in PACKAGE for block in _blocks(source) if _later(block)]
+OFFERING = [(source, block) for source in PACKAGE if "lazy_names(globals())\n" in source.text for block in _blocks(source)]
+OFFERING = [(source, block) for source, block in OFFERING if source.name != "persist/lazy_imports.py"]
 
 
 def test_there_is_something_to_look_at() -> None:
@@ -205,19 +211,22 @@ def test_there_is_something_to_look_at() -> None:
 
 
 @pytest.mark.parametrize(("source", "block"), LAZY, ids=lambda given: getattr(given, "name", ""))
-def test_what_comes_later_are_modules(source: Source, block: ast.With) -> None:
-    here = vars(importlib.import_module(_module(source)))
-    for name, module in _declared(block).items():
+def test_what_comes_later_are_modules(source: Source, block: ast.If) -> None:
+    """The type checker sees the module that the stand-in imports."""
+    here, declared = vars(importlib.import_module(_module(source))), _declared(block)
+    for name, module in _later(block).items():
+        assert declared[name] == module
         assert type(here[name]) is lazy_module
         importlib.import_module(module)
 
 
 @pytest.mark.parametrize(("source", "block"), OFFERING, ids=lambda given: getattr(given, "name", ""))
-def test_a_package_offers_what_its_block_imports(source: Source, block: ast.With) -> None:
+def test_a_package_offers_what_its_block_imports(source: Source, block: ast.If) -> None:
     package = importlib.import_module(_module(source))
-    for name, home in _declared(block).items():
+    declared = _declared(block)
+    assert set(declared) <= set(package.__all__) <= set(dir(package))
+    for name, home in declared.items():
         module, _, there = home.rpartition(".")
-        assert name in package.__all__
         assert getattr(package, name) is getattr(importlib.import_module(module), there)
     with pytest.raises(AttributeError, match="no_such_name"):
         package.no_such_name  # noqa: B018  # asking is the test
@@ -234,77 +243,30 @@ def test_a_module_that_comes_later_is_that_module() -> None:
         path.no_such_name  # noqa: B018  # asking is the test
 
 
-DECLARING = """
-from persist.lazy_imports import lazy_modules
-with lazy_modules(globals()):
-    from os import path
-    from xml.etree import ElementTree as trees
-"""
+# ---------------------------------------------------------------- what belongs to the host
 
 
-def test_only_the_imports_of_the_block_come_later() -> None:
-    imported = builtins.__import__
-    here: dict[str, Any] = {"__name__": "here"}
-    elsewhere: dict[str, Any] = {"__name__": "elsewhere"}
-    with lazy_modules(here):
-        exec("import json", elsewhere)
-        exec("from os import path", here)
-        with pytest.raises(ImportError, match="from package import name"):
-            exec("import json", here)
-    assert elsewhere["json"] is json
-    assert type(here["path"]) is lazy_module
-    assert here["path"].join is os.path.join
-    assert builtins.__import__ is imported
+def _assigned(tree: ast.AST) -> Iterator[ast.expr]:
+    for node in ast.walk(tree):
+        match node:
+            case ast.Assign(targets=targets) | ast.Delete(targets=targets):
+                yield from targets
+            case ast.AugAssign(target=target) | ast.AnnAssign(target=target):
+                yield target
+            case ast.Call(func=ast.Name(id="setattr" | "delattr"), args=[target, *_]):
+                yield ast.Attribute(target, "")
 
 
-def test_an_import_that_somebody_replaced_in_the_meantime_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    imported = builtins.__import__
-    here: dict[str, Any] = {"__name__": "here"}
-    asked = []
-    with lazy_modules(here):
-        ours = builtins.__import__
-
-        def theirs(name: str, *given: Any) -> Any:
-            asked.append(name)
-            return ours(name, *given)
-
-        monkeypatch.setattr(builtins, "__import__", theirs)
-    for _ in range(2):
-        exec(DECLARING, here)
-    exec("import json", here)
-    assert asked[-1] == "json"
-    assert here["json"] is json
-    assert type(here["path"]) is lazy_module
-    monkeypatch.undo()
-    with lazy_modules({}):
-        pass
-    assert builtins.__import__ is imported
+def _in_builtins(target: ast.expr) -> bool:
+    """Whether a name of the builtins is meant, or one of `vars(builtins)`."""
+    words = {node.id for node in ast.walk(target) if isinstance(node, ast.Name)}
+    return isinstance(target, ast.Attribute | ast.Subscript) and bool({"builtins", "__builtins__"} & words)
 
 
-def test_blocks_and_imports_in_many_threads() -> None:
-    code = f"""
-import builtins, sys, threading
-from persist.lazy_imports import lazy_module
-sys.setswitchinterval(1e-6)
-imported, failed, together = builtins.__import__, [], threading.Barrier(8)
-declaring = compile({DECLARING!r}, "declaring", "exec")
-def declare():
-    for _ in range(300):
-        here = {{"__name__": "here"}}
-        exec(declaring, here)
-        if type(here["path"]) is not lazy_module or here["path"].join("a", "b") != "a/b": failed.append(here)
-def make():
-    for _ in range(300):
-        from os import path
-        import json.decoder
-        if type(path) is lazy_module or type(json) is lazy_module: failed.append(path)
-def run(work):
-    together.wait()
-    try: work()
-    except BaseException as error: failed.append(repr(error))
-threads = [threading.Thread(target=run, args=(work,)) for work in (declare, make) * 4]
-for thread in threads: thread.start()
-for thread in threads: thread.join()
-print(failed, builtins.__import__ is imported)
-"""
-    assert run(code) == ["[] True"]
+def test_no_builtin_is_replaced() -> None:
+    """They belong to the program that uses the package."""
+    assigned = ((source.name, target) for source in PACKAGE for target in _assigned(source.tree))
+    found = [f"{name}: {ast.unparse(target)}" for name, target in assigned if _in_builtins(target)]
+    assert found == []
+    planted = "import builtins\nbuiltins.__import__ = print\nvars(builtins)['open'] = print\nsetattr(builtins, 'id', print)"
+    assert len([target for target in _assigned(ast.parse(planted)) if _in_builtins(target)]) == 3

@@ -18,7 +18,7 @@ EVERYTHING = sources("persist", "tests", "alembic", "examples")
 
 MAX_LINES = 350
 LONGER: dict[str, str] = {
-    "persist/__init__.py": "it is one list of names",
+    "persist/store/store.py": "it names each module that it imports at its first use twice, for Python and for the type checker",
     "alembic/versions/0030_raw_writes_and_actors.py": "it spells out every trigger on both databases",
     "tests/faults/test_subagent_role.py": "it is all that one role may not, on one server",
 }
@@ -159,6 +159,10 @@ STARTS_ITSELF = ("persist/tenants/upgrading.py", "subprocess")
 """It starts this interpreter with a module of persist; what that works on reaches it as data, by its standard input."""
 
 
+RUNS_AGAIN = ("persist/lazy_imports.py", "exec")
+"""The code of a package, which Python has just run, is run once more where its imports are only noted."""
+
+
 def test_nothing_runs_what_it_reads() -> None:
     """Neither a value of the database nor a file is ever taken for a program, an object or a command."""
     modules = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "code", "subprocess", "ctypes", "xml", "yaml", "zipfile"}
@@ -170,7 +174,11 @@ def test_nothing_runs_what_it_reads() -> None:
                 names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [str(node.module)]
                 names = [name for name in names if (source.name, name.partition(".")[0]) not in (ASKS_THE_SYSTEM, STARTS_ITSELF)]
                 found += [f"{source.name}:{node.lineno}: {name}" for name in names if name.partition(".")[0] in modules]
-            if isinstance(node, ast.Call) and ast.unparse(node.func) in calls:
+            if (
+                isinstance(node, ast.Call)
+                and ast.unparse(node.func) in calls
+                and (source.name, ast.unparse(node.func)) != RUNS_AGAIN
+            ):
                 found.append(f"{source.name}:{node.lineno}: {ast.unparse(node.func)}")
     assert found == []
 

@@ -10,6 +10,7 @@ from typing import Any
 import persist
 from persist import AsyncTenants, Store, Tenants, Transaction
 from persist.domains import Domains
+from tests.architecture.test_public_names import NAMES
 
 INTERNAL = {
     "persist.workflows.verbs.overrides.Omitted",  # the default of an argument that was left out
@@ -29,7 +30,7 @@ def repositories(found: object) -> Iterator[type]:
 
 def hints_of(function: Any) -> dict[str, Any]:
     """Its annotations, with the names that its module imports for type checkers alone."""
-    wanted = dict(vars(sys.modules["persist.store.store"])) | {name: getattr(persist, name) for name in persist.__all__}
+    wanted = dict(vars(sys.modules["persist.store.store"])) | {name: getattr(persist, name) for name in NAMES}
     own = vars(sys.modules[function.__module__])
     return typing.get_type_hints(function, {**wanted, **own}, None)
 
@@ -81,7 +82,7 @@ def with_fields(found: set[type]) -> set[type]:
 
 
 def test_every_type_that_a_user_annotates_with_is_in_persist() -> None:
-    public = {id(getattr(persist, name)) for name in persist.__all__}
+    public = {id(getattr(persist, name)) for name in NAMES}
     found = {f"{one.__module__}.{one.__qualname__}": one for one in with_fields(annotated_with())}
     missing = {name for name, one in found.items() if id(one) not in public and ".<locals>." not in name}
     assert missing - INTERNAL == set()

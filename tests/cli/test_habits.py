@@ -14,8 +14,7 @@ from click.testing import CliRunner, Result
 
 from persist import Store
 from persist.cli import main
-from persist.cli.ages import to_age
-from persist.cli.database import place_of
+from persist.cli.database import place_of, to_age
 from persist.cli.root import COMMANDS
 from tests.cli.conftest import Command
 from tests.markdown import ROOT

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from persist import Conflict, Store
 from persist.chat.reducer import reduce
 from persist.cli import main
-from persist.cli.record_progress import RecordProgress
+from persist.cli.record import RecordProgress
 from tests.markdown import ROOT
 
 pytestmark = pytest.mark.one_database

@@ -10,7 +10,7 @@ import pytest
 from click.testing import Result
 
 from persist import Store
-from persist.cli.sizes import size
+from persist.cli.output import size
 from persist.maintenance import stats
 from persist.testing import FrozenClock
 from tests.cli.golden import assert_golden

@@ -13,12 +13,15 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from persist.db.concurrency.fork_count import PROCESS, in_each_child
-from persist.lazy_imports import lazy_modules
+from persist.lazy_imports import lazy_module
 
-with lazy_modules(globals()):
+if TYPE_CHECKING:
     from persist.db.concurrency import windows_processes
+else:
+    windows_processes = lazy_module("persist.db.concurrency.windows_processes")
 
 PROC = Path("/proc")
 _UNKNOWN = "-"

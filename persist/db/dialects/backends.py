@@ -8,7 +8,7 @@ from sqlalchemy import Connection, Table
 from persist.db.changes.batch import Batch, Pending
 from persist.db.dialects.interface import Dialect
 from persist.db.statements.prepared import Row
-from persist.lazy_imports import lazy_modules
+from persist.lazy_imports import lazy_module
 
 if TYPE_CHECKING:
     from persist.db.dialects.bulk import Bulk
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from persist.db.dialects.raw_rows import RawRows
     from persist.db.dialects.vector_functions import VectorFunctions
 
-with lazy_modules(globals()):
+if TYPE_CHECKING:
     from persist.db.dialects.postgres import bulk as postgres_bulk
     from persist.db.dialects.postgres import event_guards as postgres_event_guards
     from persist.db.dialects.postgres import operations as postgres_operations
@@ -31,6 +31,19 @@ with lazy_modules(globals()):
     from persist.db.dialects.sqlite import raw_rows as sqlite_raw_rows
     from persist.db.dialects.sqlite import row_guards as sqlite_row_guards
     from persist.db.dialects.sqlite import vector_functions as sqlite_vectors
+else:
+    postgres_bulk = lazy_module("persist.db.dialects.postgres.bulk")
+    postgres_event_guards = lazy_module("persist.db.dialects.postgres.event_guards")
+    postgres_operations = lazy_module("persist.db.dialects.postgres.operations")
+    postgres_raw_rows = lazy_module("persist.db.dialects.postgres.raw_rows")
+    postgres_row_guards = lazy_module("persist.db.dialects.postgres.row_guards")
+    postgres_subagent_access = lazy_module("persist.db.dialects.postgres.subagent_access")
+    sqlite_bulk = lazy_module("persist.db.dialects.sqlite.bulk")
+    sqlite_event_guards = lazy_module("persist.db.dialects.sqlite.event_guards")
+    sqlite_operations = lazy_module("persist.db.dialects.sqlite.operations")
+    sqlite_raw_rows = lazy_module("persist.db.dialects.sqlite.raw_rows")
+    sqlite_row_guards = lazy_module("persist.db.dialects.sqlite.row_guards")
+    sqlite_vectors = lazy_module("persist.db.dialects.sqlite.vector_functions")
 
 
 def operations_of(dialect: Dialect) -> "DatabaseOperations":

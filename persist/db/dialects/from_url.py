@@ -14,17 +14,23 @@ from persist.db.dialects.postgres.urls import check_options, is_server, server_u
 from persist.db.dialects.tenant_servers import TenantServer
 from persist.db.files.paths import check_path
 from persist.errors import InvalidValue, NotFound, UnsupportedEngine
-from persist.lazy_imports import lazy_modules
+from persist.lazy_imports import lazy_module
 
 if TYPE_CHECKING:
     from persist.settings import Settings
 
-with lazy_modules(globals()):
+if TYPE_CHECKING:
     from persist.db.dialects.postgres import dialect as postgres
     from persist.db.dialects.postgres import tenant_server as postgres_tenants
     from persist.db.dialects.sqlite import dialect as sqlite
     from persist.db.dialects.sqlite import host_references as sqlite_references
     from persist.db.dialects.sqlite import tenant_folder as sqlite_tenants
+else:
+    postgres = lazy_module("persist.db.dialects.postgres.dialect")
+    postgres_tenants = lazy_module("persist.db.dialects.postgres.tenant_server")
+    sqlite = lazy_module("persist.db.dialects.sqlite.dialect")
+    sqlite_references = lazy_module("persist.db.dialects.sqlite.host_references")
+    sqlite_tenants = lazy_module("persist.db.dialects.sqlite.tenant_folder")
 
 _EXPECTED = 'expected sqlite:///path/to/file.db or postgresql://host/database, or a Path, as in Store.open(Path("state.db")).'
 _SQLITE = {"sqlite", "sqlite+pysqlite"}

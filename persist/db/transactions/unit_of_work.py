@@ -1,7 +1,7 @@
 """The unit of work: what verbs read, write and check with, in one transaction."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, CursorResult, Delete, Executable, Insert, NestedTransaction, Select, Table, Update
 
@@ -25,10 +25,12 @@ from persist.db.unreadable.shortened import filled_up
 from persist.db.values.arguments import check_body, required_label
 from persist.db.values.json import Json, JsonText, check_object, encode
 from persist.errors import StoreForked, TransactionAborted
-from persist.lazy_imports import lazy_modules
+from persist.lazy_imports import lazy_module
 
-with lazy_modules(globals()):
+if TYPE_CHECKING:
     from persist.db.unreadable import results
+else:
+    results = lazy_module("persist.db.unreadable.results")
 
 OUTSIDE = "a verb outside of the transaction"
 """How errors call a verb that is called on a store."""

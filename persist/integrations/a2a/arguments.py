@@ -1,8 +1,5 @@
 """Arguments of the stores of A2A, checked, and the errors for them: those of persist and of the framework at once."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from a2a.auth.user import User
 from a2a.server.context import ServerCallContext
 from a2a.server.owner_resolver import OwnerResolver
@@ -10,17 +7,14 @@ from a2a.utils.errors import InvalidParamsError
 
 from persist.db.values.arguments import check_kind
 from persist.db.values.escaping import escape_text
-from persist.errors import Conflict, InvalidValue
+from persist.errors import Conflict
+from persist.integrations.framework_errors import InvalidForFramework
 from persist.store.async_store import AsyncStore
 from persist.store.store import Store
 
 
-class InvalidTask(InvalidValue, InvalidParamsError):  # noqa: N818  # named like the errors it stands among
+class InvalidTask(InvalidForFramework, InvalidParamsError):  # noqa: N818  # named like the errors it stands among
     """A task, configuration, token or argument that is refused: an InvalidValue, and an InvalidParamsError of the framework."""
-
-    def __init__(self, path: str, reason: str) -> None:
-        InvalidParamsError.__init__(self, f"{path}: {reason}")
-        InvalidValue.__init__(self, path, reason)
 
 
 class TaskEnded(Conflict, InvalidParamsError):  # noqa: N818  # named like the errors it stands among
@@ -31,20 +25,9 @@ class TaskEnded(Conflict, InvalidParamsError):  # noqa: N818  # named like the e
         Conflict.__init__(self, reason)
 
 
-@contextmanager
-def framework_errors() -> Iterator[None]:
-    """Raise what is an InvalidValue as an InvalidTask."""
-    try:
-        yield
-    except InvalidTask:
-        raise
-    except InvalidValue as error:
-        raise InvalidTask(error.path, error.reason) from error
-
-
 def owner_of(resolver: OwnerResolver, context: object) -> str:
     """The owner whom a context names, as it is stored. Raises InvalidTask for what is no context."""
-    with framework_errors():
+    with InvalidTask.raised():
         given = check_kind("context", context, ServerCallContext)
         check_kind("context.user", given.user, User)  # type: ignore[type-abstract]  # an abstract class is a class
     return label_of("owner", resolver(given))

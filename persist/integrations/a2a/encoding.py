@@ -12,7 +12,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from persist.agent_tasks.schemas import LoadedTask, Piece
 from persist.db.values.arguments import check_kind
 from persist.errors import StoreCorrupt
-from persist.integrations.a2a.arguments import InvalidTask, framework_errors
+from persist.integrations.a2a.arguments import InvalidTask
 from persist.quoting import named
 
 M = TypeVar("M", bound=Message)
@@ -33,7 +33,7 @@ _BEFORE_1970 = 62_135_596_800
 
 def pieces_of(task: Task) -> tuple[bytes, list[Piece]]:
     """The head of a task, which is small and always written, and its pieces. Fields that a newer release adds are kept."""
-    with framework_errors():
+    with InvalidTask.raised():
         check_kind("task", task, Task)
     head = _without(task, "history", "artifacts")
     pieces = [Piece("history", place, 0, _bytes(message)) for place, message in enumerate(task.history)]

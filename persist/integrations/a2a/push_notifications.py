@@ -11,7 +11,7 @@ from a2a.types.a2a_pb2 import TaskPushNotificationConfig
 from persist.agent_tasks.repository import AgentTaskWebhooks
 from persist.agent_tasks.schemas import Webhook
 from persist.db.values.arguments import check_kind
-from persist.integrations.a2a.arguments import check_store, framework_errors, label_of, owner_of
+from persist.integrations.a2a.arguments import InvalidTask, check_store, label_of, owner_of
 from persist.integrations.a2a.encoding import decoded
 from persist.integrations.store_bridge import StoreBridge
 from persist.quoting import named
@@ -34,7 +34,7 @@ class PersistPushNotificationConfigStore(PushNotificationConfigStore):
     ) -> TaskPushNotificationConfig:
         """Store the caller's configuration, in place of the one with its id; the copy that is stored."""
         key, owner = label_of("task_id", task_id), self._owner(context)
-        with framework_errors():
+        with InvalidTask.raised():
             check_kind("notification_config", notification_config, TaskPushNotificationConfig)
         stored = normalize_push_notification_config(task_id, notification_config)
         id, data = label_of("id", stored.id), stored.SerializeToString()
@@ -59,7 +59,7 @@ class PersistPushNotificationConfigStore(PushNotificationConfigStore):
         return owner_of(self.owner_resolver, context)
 
     async def _run(self, verb: Callable[[AgentTaskWebhooks], T], *, writes: bool) -> T:
-        with framework_errors():
+        with InvalidTask.raised():
             return await self._bridge.call_async(lambda work: verb(AgentTaskWebhooks(work)), writes=writes)
 
 

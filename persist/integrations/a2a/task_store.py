@@ -12,7 +12,7 @@ from a2a.utils.constants import DEFAULT_LIST_TASKS_PAGE_SIZE
 from persist.agent_tasks.repository import AgentTasks
 from persist.db.values.arguments import check_kind
 from persist.errors import Conflict
-from persist.integrations.a2a.arguments import InvalidTask, TaskEnded, check_store, framework_errors, label_of, owner_of
+from persist.integrations.a2a.arguments import InvalidTask, TaskEnded, check_store, label_of, owner_of
 from persist.integrations.a2a.encoding import (
     FINAL,
     key_of,
@@ -64,7 +64,7 @@ class PersistTaskStore(TaskStore):
     async def list(self, params: ListTasksRequest, context: ServerCallContext) -> ListTasksResponse:
         """A page of the caller's tasks, the one with the latest status first. Raises InvalidTask for a token of another owner."""
         owner = self._owner(context)
-        with framework_errors():
+        with InvalidTask.raised():
             check_kind("params", params, ListTasksRequest)
         size = params.page_size or DEFAULT_LIST_TASKS_PAGE_SIZE
         if not 1 <= size <= _MOST:
@@ -100,7 +100,7 @@ class PersistTaskStore(TaskStore):
 
     async def _run(self, verb: Callable[[AgentTasks], T], *, writes: bool) -> T:
         try:
-            with framework_errors():
+            with InvalidTask.raised():
                 return await self._bridge.call_async(lambda work: verb(AgentTasks(work)), writes=writes)
         except Conflict as error:
             raise TaskEnded(str(error)) from error

@@ -1,8 +1,7 @@
 """PersistSessionStore: the Claude Agent SDK's SessionStore protocol over a Store or an AsyncStore."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -19,7 +18,7 @@ from claude_agent_sdk.types import (
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_flag
 from persist.db.values.clock import epoch_ms
-from persist.errors import InvalidValue
+from persist.integrations.framework_errors import InvalidForFramework
 from persist.integrations.store_bridge import StoreBridge
 from persist.maintenance.session_files import session_files_of, store_session_files
 from persist.quoting import shown
@@ -33,7 +32,7 @@ _Entries = list[dict[str, Any]]
 _KEY = ("project_key", "session_id", "subpath")
 
 
-class InvalidEntry(InvalidValue, ClaudeSDKError):  # noqa: N818  # named like the errors it stands among
+class InvalidEntry(InvalidForFramework, ClaudeSDKError):  # noqa: N818  # named like the errors it stands among
     """A key or an entry that cannot be stored: an InvalidValue, and also a ClaudeSDKError."""
 
 
@@ -121,7 +120,7 @@ class PersistSessionStore(SessionStore):
         where several have such a session. `project_key`: where to store it, by default the name of that folder. In contrast to
         the SDK's `import_session_to_store`, repeating it appends nothing, not even entries without a uuid.
         """
-        with _typed():
+        with InvalidEntry.raised():
             subagents = check_flag("include_subagents", include_subagents)
             session = read_session_files(_home(home), session_id, project_slug=directory_key, subagents=subagents)
             key: SessionKey = {"project_key": project_key or session.project_slug, "session_id": session_id}
@@ -137,13 +136,13 @@ class PersistSessionStore(SessionStore):
         Raises NotFound, and Conflict if a file is there already and not `overwrite`.
         """
         project, session_id, _ = _names(key)
-        with _typed():
+        with InvalidEntry.raised():
             replace = check_flag("overwrite", overwrite)
             session = await self._bridge.run_async(lambda tx: session_files_of(tx, project, session_id), writes=False)
             return write_session_files(_home(home), session, overwrite=replace)
 
     async def _call(self, verb: Callable[[UnitOfWork], T], *, writes: bool = False) -> T:
-        with _typed():
+        with InvalidEntry.raised():
             return await self._bridge.call_async(verb, writes=writes)
 
 
@@ -178,14 +177,3 @@ def _fold(key: SessionKey) -> Fold:
 def _home(home: str | os.PathLike[str] | None) -> str | os.PathLike[str]:
     """The folder above `projects`: the one that is given, else where Claude Code keeps its own."""
     return home or os.environ.get("CLAUDE_CONFIG_DIR") or Path.home() / ".claude"
-
-
-@contextmanager
-def _typed() -> Iterator[None]:
-    """Let an InvalidValue be an InvalidEntry."""
-    try:
-        yield
-    except InvalidEntry:
-        raise
-    except InvalidValue as error:
-        raise InvalidEntry(error.path, error.reason) from error

@@ -14,7 +14,7 @@ from persist.db.values.arguments import check_kind
 from persist.errors import StoreCorrupt
 from persist.integrations.error_kinds import kind_of
 from persist.integrations.google_adk.encoding import mapping, model_of, model_text, stored_value, value_text
-from persist.integrations.google_adk.errors import InvalidArgument, framework_errors
+from persist.integrations.google_adk.errors import InvalidArgument
 from persist.integrations.store_bridge import StoreBridge
 from persist.store.async_store import AsyncStore
 from persist.store.store import Store
@@ -34,7 +34,7 @@ class PersistArtifactService(BaseArtifactService):
     """
 
     def __init__(self, store: Store | AsyncStore) -> None:
-        with framework_errors():
+        with InvalidArgument.raised():
             self._bridge = StoreBridge(store)
 
     async def save_artifact(
@@ -48,7 +48,7 @@ class PersistArtifactService(BaseArtifactService):
         custom_metadata: dict[str, Any] | None = None,
     ) -> int:
         """Save a version and return its number: 0, 1, 2 and so on. A part with `file_data` is kept as the reference it is."""
-        with framework_errors():
+        with InvalidArgument.raised():
             key = _key(app_name, user_id, filename, session_id)
             part = _part(artifact)
             mime_type = _mime_type(part, key)
@@ -65,13 +65,13 @@ class PersistArtifactService(BaseArtifactService):
         self, *, app_name: str, user_id: str, filename: str, session_id: str | None = None, version: int | None = None
     ) -> types.Part | None:
         """A version of an artifact, the latest without a number; None if there is none. References to artifacts are followed."""
-        with framework_errors():
+        with InvalidArgument.raised():
             key = _key(app_name, user_id, filename, session_id)
             return await self._bridge.call_async(lambda work: _load(AppArtifacts(work), key, version), writes=False)
 
     async def list_artifact_keys(self, *, app_name: str, user_id: str, session_id: str | None = None) -> list[str]:
         """The names of a session's artifacts and of the user's, sorted; those of the user begin with `user:`."""
-        with framework_errors():
+        with InvalidArgument.raised():
             _check_names(app_name, user_id, session_id)
             found = await self._bridge.call_async(
                 lambda work: AppArtifacts(work).names(app_name, user_id, session_id), writes=False
@@ -80,7 +80,7 @@ class PersistArtifactService(BaseArtifactService):
 
     async def delete_artifact(self, *, app_name: str, user_id: str, filename: str, session_id: str | None = None) -> None:
         """Delete an artifact with all its versions, if there is one."""
-        with framework_errors():
+        with InvalidArgument.raised():
             key = _key(app_name, user_id, filename, session_id)
             await self._bridge.call_async(lambda work: AppArtifacts(work).delete(key), writes=True)
 
@@ -93,7 +93,7 @@ class PersistArtifactService(BaseArtifactService):
         self, *, app_name: str, user_id: str, filename: str, session_id: str | None = None
     ) -> list[ArtifactVersion]:
         """What is known of an artifact's versions, besides their contents."""
-        with framework_errors():
+        with InvalidArgument.raised():
             key = _key(app_name, user_id, filename, session_id)
             found = await self._bridge.call_async(lambda work: AppArtifacts(work).versions(key), writes=False)
         return [_version(key, one) for one in found]

@@ -16,7 +16,7 @@ from persist.app_sessions.schemas import NewEvent, StateChange
 from persist.db.values.arguments import check_kind
 from persist.errors import StoreCorrupt
 from persist.integrations.error_kinds import kind_of
-from persist.integrations.google_adk.errors import InvalidArgument, framework_errors
+from persist.integrations.google_adk.errors import InvalidArgument
 from persist.integrations.json_keys import check_keys
 from persist.quoting import named
 
@@ -126,7 +126,7 @@ def stored_event(event: Event) -> tuple[NewEvent, StateChange]:
 
 
 def _encoded(path: str, value: Any, encoder: _Encoder) -> str:
-    with framework_errors():
+    with InvalidArgument.raised():
         check_keys(path, value)
     try:
         return encoder.encode(value)

@@ -1,22 +1,16 @@
 """Errors that are those of persist and of Google ADK at once."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from google.adk.errors import StaleSessionError
 from google.adk.errors.already_exists_error import AlreadyExistsError
 from google.adk.errors.input_validation_error import InputValidationError
 from google.adk.errors.session_not_found_error import SessionNotFoundError
 
-from persist.errors import Conflict, InvalidValue, NotFound
+from persist.errors import Conflict, NotFound
+from persist.integrations.framework_errors import InvalidForFramework
 
 
-class InvalidArgument(InvalidValue, InputValidationError):  # noqa: N818  # named like the errors it stands among
+class InvalidArgument(InvalidForFramework, InputValidationError):  # noqa: N818  # named like the errors it stands among
     """An argument that cannot be stored as it is: an InvalidValue, and also an InputValidationError of the framework."""
-
-    def __init__(self, path: str, reason: str) -> None:
-        InputValidationError.__init__(self, f"{path}: {reason}" if path else reason)
-        InvalidValue.__init__(self, path, reason)
 
 
 class SessionExists(Conflict, AlreadyExistsError):  # noqa: N818  # named like the errors it stands among
@@ -43,14 +37,3 @@ class SessionMissing(NotFound, SessionNotFoundError):  # noqa: N818  # named lik
     def __init__(self, session_id: str) -> None:
         SessionNotFoundError.__init__(self, f"Session {session_id} not found.")
         NotFound.__init__(self, "session", session_id)
-
-
-@contextmanager
-def framework_errors() -> Iterator[None]:
-    """Raise what is an InvalidValue as an InvalidArgument."""
-    try:
-        yield
-    except InvalidArgument:
-        raise
-    except InvalidValue as error:
-        raise InvalidArgument(error.path, error.reason) from error

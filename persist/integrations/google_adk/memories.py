@@ -19,7 +19,7 @@ from persist.app_sessions.schemas import NewMemory
 from persist.db.values.arguments import check_kind, check_list
 from persist.integrations.error_kinds import kind_of
 from persist.integrations.google_adk.encoding import mapping, model_of, model_text
-from persist.integrations.google_adk.errors import InvalidArgument, framework_errors
+from persist.integrations.google_adk.errors import InvalidArgument
 from persist.integrations.store_bridge import StoreBridge
 from persist.store.async_store import AsyncStore
 from persist.store.store import Store
@@ -36,12 +36,12 @@ class PersistMemoryService(BaseMemoryService):
     """
 
     def __init__(self, store: Store | AsyncStore) -> None:
-        with framework_errors():
+        with InvalidArgument.raised():
             self._bridge = StoreBridge(store)
 
     async def add_session_to_memory(self, session: Session) -> None:
         """Remember the session's events that have content, instead of those that were remembered of it before."""
-        with framework_errors():
+        with InvalidArgument.raised():
             given = _memories("session.events", check_kind("session", session, Session).events, {})
             await self._bridge.call_async(
                 lambda work: AppMemories(work).replace(session.app_name, session.user_id, session.id, given), writes=True
@@ -57,7 +57,7 @@ class PersistMemoryService(BaseMemoryService):
         custom_metadata: Mapping[str, object] | None = None,
     ) -> None:
         """Remember these events too, those that are not remembered yet. The metadata are stored with each of them."""
-        with framework_errors():
+        with InvalidArgument.raised():
             given = _memories("events", events, mapping("custom_metadata", custom_metadata))
             await self._bridge.call_async(
                 lambda work: AppMemories(work).add(app_name, user_id, session_id or _OF_NO_SESSION, given), writes=True
@@ -72,7 +72,7 @@ class PersistMemoryService(BaseMemoryService):
         custom_metadata: Mapping[str, object] | None = None,
     ) -> None:
         """Remember these entries, each under its id or else a new one. The metadata are added to those of each entry."""
-        with framework_errors():
+        with InvalidArgument.raised():
             shared, given = mapping("custom_metadata", custom_metadata), []
             for number, one in enumerate(check_list("memories", memories)):
                 path = f"memories[{number}]"
@@ -87,7 +87,7 @@ class PersistMemoryService(BaseMemoryService):
         """The user's memories that share the most words with the query, at most ten."""
         if not isinstance(query, str):
             raise InvalidArgument("query", f"expected text, got {type(query).__name__}.")
-        with framework_errors():
+        with InvalidArgument.raised():
             words = _words(query)
             found = await self._bridge.call_async(
                 lambda work: AppMemories(work).search(app_name, user_id, words, limit=_MOST), writes=False
@@ -97,7 +97,7 @@ class PersistMemoryService(BaseMemoryService):
     async def delete_memory(self, *, app_name: str, user_id: str, memory_id: str | None = None) -> None:
         """Delete a memory by its id. Adding its session or event again does not bring it back."""
         if memory_id:
-            with framework_errors():
+            with InvalidArgument.raised():
                 await self._bridge.call_async(lambda work: AppMemories(work).delete(app_name, user_id, memory_id), writes=True)
 
 

@@ -16,7 +16,6 @@ from persist.integrations.google_adk.errors import (
     SessionExists,
     SessionMissing,
     SessionStale,
-    framework_errors,
 )
 from persist.integrations.google_adk.turns import Turns
 from persist.integrations.store_bridge import StoreBridge
@@ -33,7 +32,7 @@ class PersistSessionService(BaseSessionService):
     """
 
     def __init__(self, store: Store | AsyncStore) -> None:
-        with framework_errors():
+        with InvalidArgument.raised():
             self._bridge = StoreBridge(store)
         self._turns = Turns()
 
@@ -42,7 +41,7 @@ class PersistSessionService(BaseSessionService):
     ) -> Session:
         """Create a session. Raises SessionExists if the user has one with that id; a blank id becomes a new one."""
         given = None if session_id is None else _stripped(session_id) or None
-        with framework_errors():
+        with InvalidArgument.raised():
             change = change_of(state)
             try:
                 made = await self._bridge.call_async(
@@ -73,25 +72,25 @@ class PersistSessionService(BaseSessionService):
             )
             return None if found is None else _session(found)
 
-        with framework_errors():
+        with InvalidArgument.raised():
             return await self._bridge.in_worker(read, writes=False)
 
     async def list_sessions(self, *, app_name: str, user_id: str | None = None) -> ListSessionsResponse:
         """The sessions of a user, or of all users, with their state and without events; the one used last comes last."""
-        with framework_errors():
+        with InvalidArgument.raised():
             found = await self._bridge.call_async(lambda work: AppSessions(work).of_app(app_name, user_id), writes=False)
         return ListSessionsResponse(sessions=[_session(one) for one in found])
 
     async def delete_session(self, *, app_name: str, user_id: str, session_id: str) -> None:
         """Delete a session with its events and its own state, if there is one."""
-        with framework_errors():
+        with InvalidArgument.raised():
             await self._bridge.call_async(
                 lambda work: AppSessions(work).delete(app_name, user_id, _stripped(session_id)), writes=True
             )
 
     async def get_user_state(self, *, app_name: str, user_id: str) -> dict[str, Any]:
         """The state that all sessions of the user share, without the prefix `user:`."""
-        with framework_errors():
+        with InvalidArgument.raised():
             found = await self._bridge.call_async(lambda work: AppSessions(work).user_state(app_name, user_id), writes=False)
         return values_of(found)
 
@@ -101,7 +100,7 @@ class PersistSessionService(BaseSessionService):
         Raises SessionStale, SessionMissing or InvalidArgument, and then changes neither the store, nor the object, nor the event.
         An event that is stored already, because its answer was lost, is not stored again.
         """
-        with framework_errors():
+        with InvalidArgument.raised():
             check_kind("session", session, Session)
             check_kind("session.state", session.state, dict)
             check_kind("session.events", session.events, list)

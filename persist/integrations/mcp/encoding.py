@@ -7,20 +7,18 @@ from mcp.shared.exceptions import MCPError
 from mcp.types import INVALID_PARAMS, JSONRPCMessage
 from pydantic import TypeAdapter
 
-from persist.errors import InvalidValue
 from persist.integrations.error_kinds import kind_of
+from persist.integrations.framework_errors import InvalidForFramework
 from persist.quoting import shown
 
 _MESSAGES: TypeAdapter[JSONRPCMessage] = TypeAdapter(JSONRPCMessage)
 _PLAIN = frozenset({str, int, float, bool, type(None)})
 
 
-class InvalidMessage(InvalidValue, MCPError):  # noqa: N818  # named like the errors it stands among
+class InvalidMessage(InvalidForFramework, MCPError):  # noqa: N818  # named like the errors it stands among
     """A message or argument that cannot be stored: an InvalidValue, and also an MCPError of the framework."""
 
-    def __init__(self, path: str, reason: str) -> None:
-        MCPError.__init__(self, INVALID_PARAMS, f"{path}: {reason}")
-        InvalidValue.__init__(self, path, reason)
+    _before = (INVALID_PARAMS,)
 
 
 def text_of(message: JSONRPCMessage) -> str:

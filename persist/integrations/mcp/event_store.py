@@ -1,8 +1,7 @@
 """PersistEventStore and SessionEventStore: the MCP SDK's EventStore over a Store or an AsyncStore."""
 
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import timedelta
 from typing import TypeVar
 
@@ -61,7 +60,7 @@ class SessionEventStore(EventStore):
         def append(messages: ReplayMessages) -> str:
             return messages.append(self._key, stream, text, keep=of.max_events_per_stream, keep_for=of.max_age)
 
-        with _typed():
+        with InvalidMessage.raised():
             return await self._run(append, writes=True)
 
     async def replay_events_after(self, last_event_id: str, send_callback: EventCallback) -> str | None:
@@ -97,7 +96,7 @@ class SessionEventStore(EventStore):
 
     async def delete(self) -> bool:
         """Delete every event of this session; False if there is none."""
-        with _typed():
+        with InvalidMessage.raised():
             return await self._of.bridge.call_async(lambda work: ReplaySessions(work).delete(self._key), writes=True)
 
     async def _after(self, stream: str, position: int) -> list[ReplayMessage]:
@@ -161,12 +160,3 @@ class PersistEventStore(EventStore):
         if session_id is None:
             raise UnboundEventStore
         return self.for_session(session_id)
-
-
-@contextmanager
-def _typed() -> Iterator[None]:
-    """Let an InvalidValue be an InvalidMessage."""
-    try:
-        yield
-    except InvalidValue as error:
-        raise InvalidMessage(error.path, error.reason) from error

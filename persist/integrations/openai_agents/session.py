@@ -14,6 +14,7 @@ from persist.db.values.escaping import escape_text
 from persist.db.values.json import Json
 from persist.errors import InvalidValue
 from persist.integrations.error_kinds import kind_of
+from persist.integrations.framework_errors import InvalidForFramework
 from persist.integrations.openai_agents.items import SessionItems
 from persist.integrations.openai_agents.parts import Item
 from persist.integrations.openai_agents.stored_items import as_text
@@ -26,12 +27,8 @@ T = TypeVar("T")
 _MAX = 2**31 - 1
 
 
-class InvalidItem(InvalidValue, UserError):  # noqa: N818  # named like the errors it stands among
+class InvalidItem(InvalidForFramework, UserError):  # noqa: N818  # named like the errors it stands among
     """An item or argument that cannot be stored: an InvalidValue, and also a UserError of the framework."""
-
-    def __init__(self, path: str, reason: str) -> None:
-        UserError.__init__(self, f"{path}: {reason}")
-        InvalidValue.__init__(self, path, reason)
 
 
 class InvalidSettings(InvalidItem, TypeError):  # noqa: N818  # named like the errors it stands among
@@ -149,11 +146,9 @@ class PersistSession:
 
     async def _write(self, items: Sequence[TResponseInputItem], verb: Callable[[SessionItems, list[str]], T]) -> T:
         """Run one verb that is given the texts of items. InvalidItem for an item that cannot be stored."""
-        try:
+        with InvalidItem.raised():
             texts = [as_text(index, item) for index, item in enumerate(items)]
             return await self._run(lambda stored: verb(stored, texts))
-        except InvalidValue as error:
-            raise InvalidItem(error.path, error.reason) from error
 
     async def _run(self, verb: Callable[[SessionItems], T], *, write: bool = True) -> T:
         """Run one verb in a transaction of its own."""

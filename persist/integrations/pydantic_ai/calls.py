@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.integrations.pydantic_ai.errors import InvalidInput, of_the_framework
+from persist.integrations.pydantic_ai.errors import InvalidInput
 from persist.integrations.store_bridge import StoreBridge
 from persist.store.async_store import AsyncStore
 from persist.store.store import Store
@@ -32,5 +32,5 @@ class Calls:
     async def _call(self, verb: Callable[[UnitOfWork], T], *, writes: bool) -> T:
         if writes or self._runtime.one_connection:
             self._runtime.refuse_inside_transaction(f"a call of {self._name}")
-        with of_the_framework():
+        with InvalidInput.raised():
             return await self._bridge.call_async(verb, writes=writes)

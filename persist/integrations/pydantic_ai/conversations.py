@@ -17,7 +17,7 @@ from persist.histories.records import HistoryRecords
 from persist.histories.schemas import Entry, History, NewEntry
 from persist.integrations.error_kinds import kind_of
 from persist.integrations.pydantic_ai.calls import Calls
-from persist.integrations.pydantic_ai.errors import InvalidInput, of_the_framework
+from persist.integrations.pydantic_ai.errors import InvalidInput
 from persist.integrations.pydantic_ai.messages import decoded, encoded
 from persist.quoting import named
 from persist.store.async_store import AsyncStore
@@ -82,7 +82,7 @@ class PersistConversationStore(ConversationStore):
         self, record: ConversationRecord, *, new_entries: Sequence[ConversationEntry] = (), expected_revision: str | None
     ) -> None:
         """Store a record with its new entries if the stored revision is the expected one, all or nothing."""
-        with of_the_framework():
+        with InvalidInput.raised():
             check_kind("record", record, ConversationRecord)
             id, branches = record.conversation_id, check_list("branches", record.branches)
             given_entries = check_list("new_entries", new_entries)
@@ -111,7 +111,7 @@ class PersistConversationStore(ConversationStore):
 
     async def delete_record(self, conversation_id: str, *, expected_revision: str) -> None:
         """Delete a record of this revision, and the entries that no other record's history or branch reaches."""
-        with of_the_framework():
+        with InvalidInput.raised():
             check_kind("expected_revision", expected_revision, str)
         try:
             await self._calls.write(

@@ -15,14 +15,14 @@ from persist.errors import StoreCorrupt
 from persist.histories.schemas import Entry, Message
 from persist.integrations.error_kinds import kind_of
 from persist.integrations.json_keys import check_keys
-from persist.integrations.pydantic_ai.errors import InvalidInput, of_the_framework
+from persist.integrations.pydantic_ai.errors import InvalidInput
 
 _BYTES, _FLOAT = "bytes", "float"
 
 
 def encoded(path: str, messages: Sequence[ModelMessage], kinds: Sequence[str] | None = None) -> list[Message]:
     """Messages to store. Raises InvalidInput for one that could not be built again from what its adapter writes."""
-    with of_the_framework():
+    with InvalidInput.raised():
         given = check_list(path, messages)
     try:
         dumped = ModelMessagesTypeAdapter.dump_python(given, mode="json", warnings=False)
@@ -81,7 +81,7 @@ def _unsaid(given: Any, built: Any, path: list[str | int]) -> Iterator[list[Any]
 
 
 def _check_keys(path: Sequence[str | int], value: object) -> None:
-    with of_the_framework():
+    with InvalidInput.raised():
         check_keys(".".join(map(str, path)), value, none="None")
 
 

@@ -10,7 +10,7 @@ from persist.histories.runs import HistoryRuns, RunEvents, ToolEffects
 from persist.histories.schemas import HistoryRun, LoadedSnapshot, RunEvent, ToolEffect
 from persist.histories.snapshots import RunSnapshots
 from persist.integrations.pydantic_ai.calls import Calls
-from persist.integrations.pydantic_ai.errors import InvalidInput, of_the_framework
+from persist.integrations.pydantic_ai.errors import InvalidInput
 from persist.integrations.pydantic_ai.messages import decoded, encoded
 from persist.quoting import named
 from persist.store.async_store import AsyncStore
@@ -149,7 +149,7 @@ class PersistStepStore:
 
 
 def _check(path: str, value: object, kind: type) -> None:
-    with of_the_framework():
+    with InvalidInput.raised():
         check_kind(path, value, kind)
 
 

@@ -3,15 +3,17 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from persist.db.dialects.event_log import EVENTS, TURNS, EventLogSupport
 from persist.db.dialects.sqlite.event_guards import FUNCTION
 from persist.db.dialects.wakeups import Wakeups
-from persist.lazy_imports import lazy_modules
+from persist.lazy_imports import lazy_module
 
-with lazy_modules(globals()):
+if TYPE_CHECKING:
     from persist.db.dialects.sqlite import wakeups as sqlite_wakeups
+else:
+    sqlite_wakeups = lazy_module("persist.db.dialects.sqlite.wakeups")
 
 
 class SqliteEventLog(EventLogSupport):

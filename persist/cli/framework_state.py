@@ -1,0 +1,238 @@
+"""`persist agent_tasks`, `app_sessions`, `checkpoints`, `replay_streams`: what adapters of frameworks keep."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import click
+
+from persist.agent_tasks.schemas import AgentTask
+from persist.app_sessions.schemas import AppSession, AppSessionEvent, LoadedSession
+from persist.checkpoints.schemas import Checkpoint, CheckpointThread
+from persist.cli.nouns import Answer, Noun, Table, limit, pages, shown, table
+from persist.cli.output import cut, inline
+from persist.replay_streams.schemas import ReplayMessage, ReplaySession
+from persist.store.transaction import Transaction
+
+_SAID, _MESSAGE = 100, 60
+
+# ---------------------------------------------------------------- agent_tasks
+
+agent_tasks = Noun("agent_tasks", "List and show tasks that agents do for others.")
+TASKS = Table[AgentTask](
+    "No tasks.",
+    ("ID", "TASK", "OWNER", "STATE", "SAVED (UTC)"),
+    lambda task: (task.id, task.task_id, task.owner or "-", task.state, task.updated_at),
+)
+
+
+@agent_tasks.reads("ls", "List tasks of every owner, the one saved last first.")
+@pages()
+def list_tasks(tx: Transaction, **wanted: Any) -> Answer:
+    """List tasks, the one saved last first. With --json: an object with `items` and `cursor`, null on the last page."""
+    return TASKS.page(tx.agent_tasks.tasks.latest(**wanted))
+
+
+@agent_tasks.reads(
+    "show", "Print a task and the pieces that it consists of.", quiet="Leave out what is known of the task as a whole."
+)
+@click.argument("task")
+def show_task(tx: Transaction, task: str) -> Answer:
+    """Print a task, by the id that `ls` prints, and its pieces. With --json: an object with `task` and `pieces`.
+
+    Messages and artifacts are what their protocol made of them, and are not shown.
+    """
+    found = tx.agent_tasks.tasks.by_id(task)
+    pieces = [
+        {"kind": piece.kind, "position": piece.position, "part": piece.part, "bytes": len(piece.data)} for piece in found.pieces
+    ]
+    row = found.task
+    return shown(
+        {"task": row, "pieces": pieces},
+        (
+            ("task", row.task_id),
+            ("owner", row.owner or "-"),
+            ("context", row.context_id or "-"),
+            ("state", row.state),
+            ("saved", row.updated_at),
+        ),
+        table(("KIND", "POSITION", "PART", "BYTES"), map(_piece, pieces)),
+    )
+
+
+def _piece(piece: dict[str, Any]) -> tuple[object, ...]:
+    part = piece["part"]
+    return piece["kind"], str(piece["position"]), str(part) if part >= 0 else None, piece["bytes"]
+
+
+# ---------------------------------------------------------------- app_sessions
+
+app_sessions = Noun("app_sessions", "List and show sessions of applications' users.")
+APP_SESSIONS = Table[AppSession](
+    "No sessions.",
+    ("ID", "APP", "USER", "SESSION", "EVENTS", "USED (UTC)"),
+    lambda one: (one.id, one.app_name, one.user_id, one.session_id, one.revision, one.updated_at),
+)
+
+
+@app_sessions.reads("ls", "List sessions, the one used last first.")
+@pages()
+def list_app_sessions(tx: Transaction, **wanted: Any) -> Answer:
+    """List sessions, the one used last first. With --json: an object with `items` and `cursor`, null on the last page."""
+    return APP_SESSIONS.page(tx.app_sessions.sessions.list(**wanted))
+
+
+@app_sessions.reads(
+    "show", "Print a session, its state and its newest events.", quiet="Leave out what is known of the session as a whole."
+)
+@click.argument("session", metavar="ID")
+@limit(50, help="How many of the newest events.")
+def show_app_session(tx: Transaction, session: str, limit: int) -> Answer:
+    """Print a session, its state and its newest events, oldest first. ID is APP/USER/SESSION, or what `ls` prints first.
+
+    With --json: an object with `session`, `state` and `events`; values are the JSON texts that the runner stored.
+    """
+    row = find_app_session(tx, session)
+    found = tx.app_sessions.sessions.load(row.app_name, row.user_id, row.session_id, recent=limit)
+    assert found is not None, "the snapshot has the row"
+    files = [key.filename for key in tx.app_sessions.artifacts.names(row.app_name, row.user_id, row.session_id)]
+    scopes = {"app": found.state.app, "user": found.state.user, "session": found.state.session}
+    return shown(
+        {"session": row, "state": scopes, "events": found.events},
+        _known(found, scopes, files),
+        table(("EVENT", "AUTHOR", "SAID"), map(_event, found.events)),
+    )
+
+
+def find_app_session(tx: Transaction, given: str) -> AppSession:
+    """The session of an id, or of APP/USER/SESSION. Raises NotFound."""
+    names = given.split("/")
+    for user in range(1, len(names) - 1):  # names may hold slashes, too
+        for session in range(user + 1, len(names)):
+            named = ("/".join(names[:user]), "/".join(names[user:session]), "/".join(names[session:]))
+            found = tx.app_sessions.sessions.load(*named, recent=0) if all(named) else None
+            if found is not None:
+                return found.session
+    return tx.app_sessions.sessions.get(given)
+
+
+def _known(found: LoadedSession, scopes: dict[str, Mapping[str, str]], files: list[str]) -> Iterator[tuple[str, object]]:
+    session = found.session
+    for name, value in (
+        ("id", session.id),
+        ("app", session.app_name),
+        ("user", session.user_id),
+        ("session", session.session_id),
+    ):
+        yield name, cut(value, _SAID)
+    yield "events", session.revision
+    yield "created", session.created_at
+    yield "used", session.updated_at
+    yield from (
+        (f"{scope} {inline(key)}", cut(text, _SAID)) for scope, entries in scopes.items() for key, text in entries.items()
+    )
+    yield from (("artifact", cut(name, _SAID)) for name in files)
+
+
+def _event(event: AppSessionEvent) -> tuple[object, ...]:
+    return event.id, event.author or "-", cut(_said(event.data), _SAID)
+
+
+def _said(data: str) -> str:
+    """The text of an event's parts, or else its JSON text."""
+    try:
+        event = json.loads(data)
+    except (ValueError, RecursionError):  # another program wrote it
+        return data
+    content = event.get("content") if isinstance(event, dict) else None
+    parts = content.get("parts") if isinstance(content, dict) else None
+    found = parts if isinstance(parts, list) else []
+    return " ".join(part["text"] for part in found if isinstance(part, dict) and isinstance(part.get("text"), str)) or data
+
+
+# ---------------------------------------------------------------- checkpoints
+
+checkpoints = Noun("checkpoints", "List and show threads of graph runners.")
+THREADS = Table[CheckpointThread](
+    "No threads.",
+    ("THREAD", "CREATED (UTC)", "USED (UTC)"),
+    lambda thread: (thread.id, thread.created_at, thread.updated_at),
+)
+
+
+@checkpoints.reads("ls", "List threads, the one used last first.")
+@pages()
+def list_threads(tx: Transaction, **wanted: Any) -> Answer:
+    """List threads, the one used last first. With --json: an object with `items` and `cursor`, null on the last page."""
+    return THREADS.page(tx.checkpoints.threads.list(**wanted))
+
+
+@checkpoints.reads(
+    "show", "Print a thread and its newest checkpoints.", quiet="Leave out what is known of the thread as a whole."
+)
+@click.argument("thread")
+@click.option("--namespace", help="Only checkpoints of this namespace; '' is the graph itself.")
+@limit(50, help="How many of the newest.")
+def show_thread(tx: Transaction, thread: str, namespace: str | None, limit: int) -> Answer:
+    """Print a thread and its newest checkpoints, newest first. With --json: an object with `thread` and `checkpoints`.
+
+    Values of channels are what the runner's serializer made of them, and are not shown.
+    """
+    found = tx.checkpoints.threads.get(thread)
+    steps = tx.checkpoints.states.page(thread_id=thread, namespace=namespace, limit=limit)
+    return shown(
+        {"thread": found, "checkpoints": (step.model_dump(mode="json", exclude={"head"}) for step in steps)},
+        (("thread", found.id), ("created", found.created_at), ("used", found.updated_at)),
+        table(("CHECKPOINT", "NAMESPACE", "STEP", "SOURCE", "RUN", "CREATED (UTC)", "CHANNELS"), map(_step, steps)),
+    )
+
+
+def _step(step: Checkpoint) -> tuple[object, ...]:
+    told = step.metadata if isinstance(step.metadata, dict) else {}
+    versions: object = step.versions  # another program may have written anything
+    return (
+        step.id,
+        step.namespace or "-",
+        str(told.get("step", "-")),
+        str(told.get("source", "-")),
+        step.run_id or "-",
+        step.created_at,
+        len(versions) if isinstance(versions, dict) else None,
+    )
+
+
+# ---------------------------------------------------------------- replay_streams
+
+replay_streams = Noun("replay_streams", "List and show sessions with messages to send again.")
+REPLAYS = Table[ReplaySession](
+    "No sessions.",
+    ("SESSION", "CREATED (UTC)", "WRITTEN (UTC)"),
+    lambda session: (session.id, session.created_at, session.updated_at),
+)
+
+
+@replay_streams.reads("ls", "List sessions, the one written to last first.")
+@pages()
+def list_replays(tx: Transaction, **wanted: Any) -> Answer:
+    """List sessions, the one written to last first. With --json: an object with `items` and `cursor`, null on the last page."""
+    return REPLAYS.page(tx.replay_streams.sessions.list(**wanted))
+
+
+@replay_streams.reads(
+    "show", "Print a session and its newest messages.", quiet="Leave out what is known of the session as a whole."
+)
+@click.argument("session")
+@limit(50, help="How many of the newest.")
+def show_replay(tx: Transaction, session: str, limit: int) -> Answer:
+    """Print a session and its newest messages, newest first. With --json: an object with `session` and `messages`."""
+    found = tx.replay_streams.sessions.get(session)
+    messages = tx.replay_streams.messages.newest(session, limit=limit)
+    return shown(
+        {"session": found, "messages": messages},
+        (("session", found.id), ("created", found.created_at), ("written", found.updated_at)),
+        table(("ID", "STREAM", "STORED (UTC)", "MESSAGE"), map(_message, messages)),
+    )
+
+
+def _message(message: ReplayMessage) -> tuple[object, ...]:
+    return message.id, message.stream, message.created_at, None if message.message is None else cut(message.message, _MESSAGE)

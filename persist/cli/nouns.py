@@ -1,0 +1,218 @@
+"""What commands share: a noun is a group of commands, and a command returns an answer, which is printed in one of three ways.
+
+THREADS = Table("No threads.", ("THREAD", "USED (UTC)"), lambda thread: (thread.id, thread.updated_at))
+checkpoints = Noun("checkpoints", "List and show threads of graph runners.")
+
+@checkpoints.reads("ls", "List threads, the one used last first.")
+@pages()
+def list_threads(tx: Transaction, **wanted: Any) -> Answer:
+    return THREADS.page(tx.checkpoints.threads.list(**wanted))
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from operator import attrgetter
+from typing import Any, Generic, TypeVar
+
+import click
+
+from persist.cli.database import Database, as_json, on_database, on_named_database, quiet
+from persist.cli.failures import Group
+from persist.cli.output import Paint, cells, columns, inline, instant, say, say_json
+from persist.db.values.pages import Page, PagedList
+from persist.store.transaction import Transaction
+
+F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a command says: `json` with --json, `quiet` with -q, else `lines`, and `notes` on standard error."""
+
+    json: Any
+    lines: Iterable[str] = ()
+    quiet: Iterable[str] = ()
+    notes: Iterable[str] = ()
+
+    def say(self, *, as_json: bool, quiet: bool) -> None:
+        """Print it."""
+        if as_json:
+            say_json(self.json)
+            return
+        for line in self.quiet if quiet else self.lines:
+            say(line)
+        for note in () if quiet else self.notes:
+            say(note, err=True)
+
+
+@dataclass(frozen=True)
+class Table(Generic[T]):
+    """How things of a kind are listed. `none`: the sentence without any. `row`: the values of one, which stand under `head`.
+
+    `name`: what of one is printed with -q. `json`: what of one is printed with --json.
+    """
+
+    none: str
+    head: Sequence[str]
+    row: Callable[[T], Sequence[object]]
+    name: Callable[[T], object] = attrgetter("id")
+    json: Callable[[T], Any] = lambda one: one
+
+    def page(self, page: Page[T] | PagedList[T], note: str | None = None, **more: object) -> Answer:
+        """The answer for a page of a list, which says how to get the next one."""
+        next_page = None if page.cursor is None else f"There are more: add --after {page.cursor}"
+        return self.all(page.items, next_page or note, cursor=page.cursor, **more)
+
+    def all(self, found: Iterable[T], note: str | None = None, cursor: str | None = None, **more: object) -> Answer:
+        """The answer for a whole list. `more`: what the JSON object has beside `items` and `cursor`, null without a next page."""
+        items = list(found)
+        return Answer(
+            {"items": map(self.json, items), "cursor": cursor, **more},
+            table(self.head, map(self.row, items)) if items else (),
+            (cell(self.name(one)) for one in items),
+            (*(() if items else (self.none,)), *(() if note is None else (note,))),
+        )
+
+
+class Text(str):
+    """Text that may be printed as it is, such as one with colours."""
+
+    __slots__ = ()
+
+
+def cell(value: object) -> str:
+    """A value on one line: an instant in UTC, a number with its thousands apart, a dash for none, anything else as text."""
+    match value:
+        case None:
+            return "-"
+        case Text():
+            return value
+        case datetime():
+            return instant(value)
+        case int():
+            return f"{value:,}"
+    return inline(value if isinstance(value, str) else str(value))
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
+    """Rows below each other in columns, under their head."""
+    first, *rest = columns([head, *(tuple(map(cell, row)) for row in rows)])
+    yield Paint()(first, bold=True)
+    yield from rest
+
+
+def known(facts: Iterable[tuple[str, object]]) -> Iterator[str]:
+    """What is known of a thing: a line for each fact that is not None, the values below each other."""
+    paint = Paint()
+    told = [
+        (name, f"{cell(value)} UTC" if isinstance(value, datetime) else cell(value)) for name, value in facts if value is not None
+    ]
+    width = max((cells(name) for name, _ in told), default=0)
+    for name, value in told:
+        yield f"{paint(name, dim=True)}{' ' * (width - cells(name))}  {value}".rstrip()
+
+
+def shown(json: Any, facts: Iterable[tuple[str, object]], lines: Iterable[str], *, apart: bool = True) -> Answer:
+    """The answer of a `show`: facts of the thing as a whole, which -q leaves out, and lines of what it holds.
+
+    `apart`: with an empty line between them, unless the lines begin with one.
+    """
+
+    def all_() -> Iterator[str]:
+        yield from known(facts)
+        if apart:
+            yield ""
+        yield from lines
+
+    return Answer(json, all_(), lines)
+
+
+def told(json: Any, *lines: str) -> Answer:
+    """The answer of a command that changed something: -q prints nothing."""
+    return Answer(json, lines)
+
+
+def limit(count: int = 20, maximum: int = 1000, help: str = "How many.") -> Callable[[F], F]:
+    """--limit."""
+    return click.option("--limit", type=click.IntRange(1, maximum), default=count, show_default=True, help=help)
+
+
+def pages(count: int = 20, help: str = "How many.") -> Callable[[F], F]:
+    """--limit and --after, of a list that has pages."""
+    after = click.option("--after", metavar="CURSOR", help="The page after the one that ended with this cursor.")
+    return lambda command: limit(count, help=help)(after(command))
+
+
+def answers(quiet_help: str | None, *, json: bool = True) -> Callable[[Callable[..., Answer]], Callable[..., None]]:
+    """--json and -q, below the command's own options; the command returns its answer, which is printed."""
+
+    def decorate(command: Callable[..., Answer]) -> Callable[..., None]:
+        def run(*args: Any, as_json: bool = False, quiet: bool = False, **given: Any) -> None:
+            command(*args, **given).say(as_json=as_json, quiet=quiet)
+
+        own = command.__dict__.get("__click_params__", [])
+        run.__doc__, run.__name__ = command.__doc__, command.__name__
+        if quiet_help is not None:
+            run = quiet(quiet_help)(run)
+        if json:
+            run = as_json(run)
+        run.__dict__.setdefault("__click_params__", []).extend(own)
+        return run
+
+    return decorate
+
+
+class Noun(Group):
+    """A group of commands about things of one kind."""
+
+    def __init__(self, name: str, short_help: str, help: str | None = None) -> None:
+        super().__init__(name, short_help=short_help, help=help or short_help)
+
+    def reads(
+        self, name: str, short_help: str, *, quiet: str | None = "Print the ids alone."
+    ) -> Callable[[Callable[..., Answer]], click.Command]:
+        """A command that looks: its function gets a snapshot `tx`, before its options."""
+        return self._verb(name, short_help, _snapshot, quiet, json=True)
+
+    def writes(
+        self, name: str, short_help: str, *, quiet: str | None = "Print nothing.", json: bool = True
+    ) -> Callable[[Callable[..., Answer]], click.Command]:
+        """A command that changes something: its function gets `tx`, one transaction on a database that is there."""
+        return self._verb(name, short_help, _transaction, quiet, json=json)
+
+    def _verb(
+        self,
+        name: str,
+        short_help: str,
+        opened: Callable[[Database], AbstractContextManager[Transaction]],
+        quiet: str | None,
+        *,
+        json: bool,
+    ) -> Callable[[Callable[..., Answer]], click.Command]:
+        def decorate(command: Callable[..., Answer]) -> click.Command:
+            def run(database: Database, **given: Any) -> Answer:
+                with opened(database) as tx:
+                    return command(tx, **given)
+
+            own = command.__dict__.get("__click_params__", [])
+            run.__doc__, run.__name__ = command.__doc__, command.__name__
+            run.__dict__["__click_params__"] = own
+            on = on_database if any(isinstance(param, click.Argument) for param in own) else on_named_database
+            return self.command(name, short_help=short_help)(on(answers(quiet, json=json)(run)))
+
+        return decorate
+
+
+@contextmanager
+def _snapshot(database: Database) -> Iterator[Transaction]:
+    with database.open(read_only=True) as store, store.read() as tx:
+        yield tx
+
+
+@contextmanager
+def _transaction(database: Database) -> Iterator[Transaction]:
+    with database.open_existing() as store, store.begin() as tx:
+        yield tx
