@@ -229,9 +229,8 @@ def _create(connection: Connection, dialect: Dialect, note: Callable[[Connection
     assert driver is not None
     for statement in ddl(dialect):
         driver.execute(statement)
-    for table in catalog.metadata.sorted_tables:
-        for row in table.info.get("seed", ()):
-            connection.execute(insert(table), row)
+    for table, rows in _seeds():
+        connection.execute(insert(table), rows)
     connection.execute(insert(version_table), {"version_num": HEAD})
     if note is not None:
         note(connection)
@@ -248,6 +247,12 @@ def ddl(dialect: Dialect) -> Sequence[str]:
 def _ddl(kind: Kind, schema: str | None) -> Sequence[str]:
     made = kind()
     return [statement for table in (version_table, *catalog.metadata.sorted_tables) for statement in _table(made, schema, table)]
+
+
+@lru_cache(maxsize=1)
+def _seeds() -> Sequence[tuple[Table, list[dict[str, Any]]]]:
+    """The rows that a new database has, by their tables."""
+    return [(table, [*table.info["seed"]]) for table in catalog.metadata.sorted_tables if table.info.get("seed")]
 
 
 def table_ddl(dialect: Dialect, table: Table) -> list[str]:
