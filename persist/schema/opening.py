@@ -16,6 +16,7 @@ from persist.db.schema.meta_table import Meta
 from persist.db.schema.row_guards import GUARDS
 from persist.db.schema.table_settings import settings_of
 from persist.db.statements.compiled import Kind
+from persist.db.statements.prepared import Statement, param
 from persist.db.statements.schema_version import (
     DATABASE_ID,
     DISTRIBUTED,
@@ -227,11 +228,10 @@ def _create(connection: Connection, dialect: Dialect, note: Callable[[Connection
         return False
     driver = connection.connection.driver_connection
     assert driver is not None
-    for statement in ddl(dialect):
-        driver.execute(statement)
-    for table, rows in _seeds():
-        connection.execute(insert(table), rows)
-    connection.execute(insert(version_table), {"version_num": HEAD})
+    for text in ddl(dialect):
+        driver.execute(text)
+    for statement, rows in _seeds():
+        dialect.prepared[statement].run_many(driver, rows)
     if note is not None:
         note(connection)
     connection.commit()
@@ -250,9 +250,11 @@ def _ddl(kind: Kind, schema: str | None) -> Sequence[str]:
 
 
 @lru_cache(maxsize=1)
-def _seeds() -> Sequence[tuple[Table, list[dict[str, Any]]]]:
-    """The rows that a new database has, by their tables."""
-    return [(table, [*table.info["seed"]]) for table in catalog.metadata.sorted_tables if table.info.get("seed")]
+def _seeds() -> Sequence[tuple[Statement, list[dict[str, Any]]]]:
+    """The rows that a new database has, and what inserts those of a table."""
+    seeds = [(table, [*table.info["seed"]]) for table in catalog.metadata.sorted_tables if table.info.get("seed")]
+    seeds.append((version_table, [{"version_num": HEAD}]))
+    return [(Statement(insert(table).values({name: param(name) for name in rows[0]})), rows) for table, rows in seeds]
 
 
 def table_ddl(dialect: Dialect, table: Table) -> list[str]:
