@@ -244,18 +244,17 @@ class BlobUnreadable(StoreCorrupt):
 
 
 class UnreadableRow(StoreCorrupt):
-    """One row holds a value that persist did not write and cannot read. `key`: as far as it is known.
-
-    Nothing was changed, unless `committed`: then the verb's changes are stored, and only its answer could not be read.
-    """
+    """One row holds a value that persist did not write and cannot read. `key`: as far as it is known."""
 
     committed = False
+    """Whether the verb's changes are stored, and only its answer could not be read; nothing was changed otherwise."""
 
     def __init__(self, table: str, key: Sequence[Any] | None, column: str, reason: str) -> None:
         self.table, self.key, self.column = table, None if key is None else tuple(key), column
         known = None if not self.key else self.key[0] if len(self.key) == 1 else self.key
         row = f"a row of {table}" if known is None else f"row {shown(known)} of {table}"
-        super().__init__(f"{row}, {column}", f"{reason}; `persist doctor` names it, `persist doctor --fix` sets it aside.")
+        remedy = "" if reason.startswith("it holds nothing") else ", `persist doctor --fix` sets it aside"
+        super().__init__(f"{row}, {column}", f"{reason}; `persist doctor` names it{remedy}.")
         self.reason = reason
 
 

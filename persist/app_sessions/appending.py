@@ -10,6 +10,7 @@ from persist.app_sessions.schemas import Appended, AppSession, InHand, NewEvent,
 from persist.app_sessions.scopes import set_entries
 from persist.app_sessions.validation import Names
 from persist.db.statements.prepared import Row, Statement, param
+from persist.db.statements.row_values import Values
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.frozen import construct
 from persist.errors import Conflict, NotFound
@@ -19,12 +20,11 @@ STALE = "app_user_sessions.revision"
 """The `constraint` of the Conflict that an outdated writer gets."""
 
 _S, _E = sessions.c, events.c
-FIELDS = tuple(AppSession.model_fields)
-COLUMNS = tuple(_S[name] for name in FIELDS)
+SESSION = Values(AppSession, sessions)
 OF_NAMES = (_S.app_name == param("app_name"), _S.user_id == param("user_id"), _S.session_id == param("session_id"))
 ROW_ID: ColumnElement[Any] = select(_S.id).where(*OF_NAMES).scalar_subquery()
 
-LOCK = Statement(select(*COLUMNS).where(*OF_NAMES).with_for_update())
+LOCK = Statement(select(*SESSION.columns).where(*OF_NAMES).with_for_update())
 _SAME_ID = Statement(
     select(_E.position, _E.data).where(_E.app_session_id == ROW_ID, _E.id == param("event_id")).order_by(_E.position.desc())
 )
@@ -41,11 +41,6 @@ _TOUCH = Statement(
 )
 
 
-def session_of(row: Row) -> AppSession:
-    """The session of a row of `COLUMNS`."""
-    return construct(AppSession, dict(zip(FIELDS, row, strict=True)))
-
-
 def append(work: UnitOfWork, key: Names, event: NewEvent, change: StateChange, expected: str | InHand | None) -> Appended:
     """Append a checked event and merge its change of the state. See `AppSessions.append`."""
     with work.batch() as batch:
@@ -54,7 +49,7 @@ def append(work: UnitOfWork, key: Names, event: NewEvent, change: StateChange, e
         newest = batch.row(_NEWEST, **key)
     if locked.result is None:
         raise NotFound("session", key["session_id"])
-    session = session_of(locked.result)
+    session = SESSION(locked.result)
     for position, data in same.result:
         if data == event.data:
             return Appended(session, was_there=True, is_newest=position == session.revision)

@@ -4,10 +4,10 @@ import uuid
 from collections import defaultdict
 from functools import cache
 
-from sqlalchemy import bindparam, delete, exists, select, tuple_
+from sqlalchemy import bindparam, delete, exists, select
 
 from persist.app_sessions import validation as validation
-from persist.app_sessions.appending import COLUMNS, FIELDS, LOCK, OF_NAMES, ROW_ID, append, session_of
+from persist.app_sessions.appending import LOCK, OF_NAMES, ROW_ID, SESSION, append
 from persist.app_sessions.models import (
     BELOW,
     artifact_blobs,
@@ -32,23 +32,24 @@ from persist.app_sessions.schemas import (
 from persist.app_sessions.scopes import OF_APP, OF_USER, as_entries, entries_of, set_entries
 from persist.db.changes.batch import Pending
 from persist.db.expressions.upsert import insert_missing
+from persist.db.operations.keyset import Keyset
 from persist.db.statements.prepared import LIMIT, Row, Statement, param
+from persist.db.statements.row_values import Values
 from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.values.arguments import optional_count
-from persist.db.values.clock import epoch_ms
 from persist.db.values.counts import UNBOUNDED
 from persist.db.values.frozen import construct
-from persist.db.values.pages import Page, check_limit, values_after
-from persist.errors import Conflict, NotFound
+from persist.db.values.pages import Page
+from persist.errors import Conflict
 from persist.quoting import named
 
 List = list
 _S, _E, _T, _U, _A, _V, _M = sessions.c, events.c, session_state.c, user_state.c, artifacts.c, artifact_versions.c, memories.c
-_LIST = "app_sessions.sessions"
-_EVENT_FIELDS = tuple(AppSessionEvent.model_fields)
+_EVENT = Values(AppSessionEvent, events)
+_NEWEST = Keyset("app_sessions.sessions", SESSION, (_S.updated_at, _S.id))
 
-_GET = Statement(select(*COLUMNS).where(_S.id == param("row_id")))
-_NAMED = Statement(select(*COLUMNS).where(*OF_NAMES))
+_GET = Statement(select(*SESSION.columns).where(_S.id == param("row_id")))
+_NAMED = Statement(select(*SESSION.columns).where(*OF_NAMES))
 _CREATE = Statement(insert_missing(sessions, "app_name", "user_id", "session_id"))
 _OF_SESSION = Statement(select(_T.key, _T.value).where(_T.app_session_id == ROW_ID).order_by(_T.position, _T.key))
 _DELETE_BELOW = [Statement(delete(table).where(table.c.app_session_id == ROW_ID)) for table in BELOW]
@@ -78,19 +79,10 @@ _ERASE = [
 @cache
 def _events(after: bool) -> Statement:
     """The SELECT of a session's events, those appended last first, with or without the earliest timestamp."""
-    query = select(*(_E[name] for name in _EVENT_FIELDS)).where(_E.app_session_id == ROW_ID)
+    query = select(*_EVENT.columns).where(_E.app_session_id == ROW_ID)
     if after:
         query = query.where(_E.timestamp >= bindparam("since", type_=_E.timestamp.type))
     return Statement(query.order_by(_E.position.desc()).limit(LIMIT))
-
-
-@cache
-def _listing(after: bool) -> Statement:
-    query = select(*COLUMNS).order_by(_S.updated_at.desc(), _S.id.desc()).limit(LIMIT)
-    if after:
-        after_key = tuple_(bindparam("after_at", type_=_S.updated_at.type), bindparam("after_id", type_=_S.id.type))
-        query = query.where(tuple_(_S.updated_at, _S.id) < after_key)
-    return Statement(query)
 
 
 @cache
@@ -98,7 +90,7 @@ def _of_app(user: bool) -> tuple[Statement, Statement, Statement]:
     """The SELECTs of an application's sessions, of their states, and of its users' states; or of one user's."""
     of_app = (_S.app_name == param("app_name"), *([_S.user_id == param("user_id")] if user else []))
     of_users = (_U.app_name == param("app_name"), *([_U.user_id == param("user_id")] if user else []))
-    found = select(*COLUMNS).where(*of_app).order_by(_S.updated_at, _S.update_time, _S.user_id, _S.session_id)
+    found = select(*SESSION.columns).where(*of_app).order_by(_S.updated_at, _S.update_time, _S.user_id, _S.session_id)
     states = select(_T.app_session_id, _T.key, _T.value).join(sessions, _S.id == _T.app_session_id).where(*of_app)
     users = select(_U.user_id, _U.key, _U.value).where(*of_users)
     return (
@@ -137,7 +129,7 @@ class AppSessions(Repository[F]):
             app = batch.rows(OF_APP, app_name=app_name)
             user = batch.rows(OF_USER, app_name=app_name, user_id=user_id)
         state = StateChange(app=entries_of(app), user=entries_of(user), session=dict(change.session))
-        return LoadedSession(construct(AppSession, {name: row[name] for name in FIELDS}), [], state)
+        return LoadedSession(construct(AppSession, {name: row[name] for name in SESSION.fields}), [], state)
 
     @writes
     def append(
@@ -184,7 +176,7 @@ class AppSessions(Repository[F]):
         if found.result is None:
             return None
         state = StateChange(app=entries_of(app), user=entries_of(user), session=entries_of(own))
-        return LoadedSession(session_of(found.result), [] if listed is None else _oldest_first(listed), state)
+        return LoadedSession(SESSION(found.result), [] if listed is None else _oldest_first(listed), state)
 
     @reads
     def of_app(self, app_name: str, user_id: str | None = None) -> List[LoadedSession]:
@@ -200,24 +192,18 @@ class AppSessions(Repository[F]):
         shared, by_user, by_session = entries_of(app), _grouped(users), _grouped(own)
         return [
             LoadedSession(one, [], StateChange(app=shared, user=by_user[one.user_id], session=by_session[one.id]))
-            for one in map(session_of, found.result)
+            for one in map(SESSION, found.result)
         ]
 
     @reads
     def list(self, *, limit: int = 20, after: str | None = None) -> Page[AppSession]:
         """Sessions of all applications, the one used last first. Pass a page's `cursor` as `after` for the next page."""
-        limit = check_limit(limit)
-        after_key = values_after(after, _LIST, {})
-        rows = self._work.rows(_listing(bool(after_key)), **after_key, limit=limit + 1)
-        return Page.of(rows, limit, session_of, name=_LIST, filters={}, key=lambda _, item: [epoch_ms(item.updated_at), item.id])
+        return _NEWEST.page(self._work, limit, after)
 
     @reads
     def get(self, id: str) -> AppSession:
         """The session whose row has this id. Raises NotFound."""
-        row = self._work.row(_GET, row_id=self._work.label("id", id))
-        if row is None:
-            raise NotFound("session", id)
-        return session_of(row)
+        return SESSION.found(self._work.row(_GET, row_id=self._work.label("id", id)), "session", id)
 
     @reads
     def user_state(self, app_name: str, user_id: str) -> Entries:
@@ -248,7 +234,7 @@ class AppSessions(Repository[F]):
 
 
 def _oldest_first(listed: Pending[List[Row]]) -> List[AppSessionEvent]:
-    return [construct(AppSessionEvent, dict(zip(_EVENT_FIELDS, row, strict=True))) for row in reversed(listed.result)]
+    return [_EVENT(row) for row in reversed(listed.result)]
 
 
 def _grouped(found: Pending[List[Row]]) -> defaultdict[str, dict[str, str]]:

@@ -8,7 +8,7 @@ from persist.blobs.bodies import ADVICE
 from persist.blobs.models import blobs
 from persist.blobs.pruning import GRACE, is_orphan, orphans
 from persist.blobs.reader import BlobReader
-from persist.blobs.repository import COLUMNS, blob_value
+from persist.blobs.repository import BLOB
 from persist.blobs.sharing import SharedBlobStore
 from persist.db.dialects.findings import Problem, Severity
 from persist.db.transactions.unit_of_work import UnitOfWork
@@ -31,14 +31,14 @@ def checkup(work: UnitOfWork) -> Iterator[Problem]:
         yield from _of_place(work, store)
     last = ""
     while rows := work.found(
-        select(*COLUMNS, _B.outside)
+        select(*BLOB.columns, _B.outside)
         .where(_B.complete.is_(true()), _B.sha256 > last, true() if store is not None else _B.outside.is_(false()))
         .order_by(_B.sha256)
         .limit(_SOME),
         unreadable=OnUnreadable.LEAVE_OUT,
     ):
         for *columns, is_outside in rows:
-            blob = blob_value(tuple(columns))
+            blob = BLOB(columns)
             last = blob.sha256
             try:
                 if is_outside and store is not None:

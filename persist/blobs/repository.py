@@ -7,7 +7,7 @@ from functools import cache, partial
 from itertools import islice
 from typing import Any
 
-from sqlalchemy import ColumnElement, Table, bindparam, delete, exists, or_, select, true, tuple_
+from sqlalchemy import ColumnElement, Table, delete, exists, or_, select, true
 
 from persist.blobs.bodies import (
     ADD_PIECE,
@@ -25,39 +25,29 @@ from persist.blobs.models import blobs, pieces
 from persist.blobs.reader import BlobReader
 from persist.blobs.schemas import Blob
 from persist.blobs.sharing import SharedBlobStore
-from persist.db.statements.prepared import LIMIT, Row, Statement, param
+from persist.db.operations.keyset import Keyset
+from persist.db.statements.prepared import Statement, param
+from persist.db.statements.row_values import Values
 from persist.db.transactions.repository import AsyncRun, F, Repository, TransactionPerVerb, calls_verbs, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_count, check_flag, optional_count
-from persist.db.values.clock import epoch_ms
 from persist.db.values.escaping import utf8_size
-from persist.db.values.frozen import construct
-from persist.db.values.pages import Page, check_limit, values_after
-from persist.errors import Conflict, NotFound, PayloadTooLarge
+from persist.db.values.pages import Page
+from persist.errors import Conflict, PayloadTooLarge
 
 List = list
 OCTETS = "application/octet-stream"
-_LIST = "blobs"
 _MEDIA_TYPE = 255
 _STAGED = 8
 """How many pieces one transaction stores."""
 _B = blobs.c
-_FIELDS = tuple(Blob.model_fields)
-COLUMNS = tuple(_B[name] for name in _FIELDS)
+BLOB = Values(Blob, blobs)
+_NEWEST = Keyset("blobs", BLOB, (_B.put_at, _B.sha256), where=[_B.complete.is_(true())])
 _this = param("digest")
 
 _is_this = (_B.sha256 == _this, _B.complete.is_(true()))
-_GET = Statement(select(*COLUMNS).where(*_is_this))
+_GET = Statement(select(*BLOB.columns).where(*_is_this))
 _LOCK = Statement(select(_B.outside).where(_B.sha256 == _this).with_for_update())
-
-
-@cache
-def _listing(after: bool) -> Statement:
-    query = select(*COLUMNS).where(_B.complete.is_(true())).order_by(_B.put_at.desc(), _B.sha256.desc()).limit(LIMIT)
-    if after:
-        after_key = tuple_(bindparam("after_at", type_=_B.put_at.type), bindparam("after_id", type_=_B.sha256.type))
-        query = query.where(tuple_(_B.put_at, _B.sha256) < after_key)
-    return Statement(query)
 
 
 def is_named(tables: Sequence[Table]) -> ColumnElement[bool]:
@@ -188,7 +178,7 @@ class Blobs(Repository[F]):
                 for position, piece in enumerate(content.pieces()):
                     if not work.run(ADD_PIECE, sha256=content.sha256, position=position, body=piece):
                         work.run(REWRITE_PIECE, digest=content.sha256, place=position, content=piece)
-        return blob_value((content.sha256, *known))
+        return BLOB((content.sha256, *known))
 
     @writes
     def _stage(self, content: Content, media_type: str, position: int, some: Sequence[bytes]) -> Staged:
@@ -230,11 +220,7 @@ class Blobs(Repository[F]):
     @reads
     def list(self, *, limit: int = 20, after: str | None = None) -> Page[Blob]:
         """Blobs, the one put last first. Pass a page's `cursor` as `after` for the next page."""
-        work = self._work
-        limit = check_limit(limit)
-        after_key = values_after(after, _LIST, {})
-        rows = work.rows(_listing(bool(after_key)), **after_key, limit=limit + 1)
-        return Page.of(rows, limit, blob_value, name=_LIST, filters={}, key=lambda _, item: [epoch_ms(item.put_at), item.sha256])
+        return _NEWEST.page(self._work, limit, after)
 
     @writes
     def delete(self, sha256: str) -> bool:
@@ -261,12 +247,4 @@ class Blobs(Repository[F]):
 
 def found_blob(work: UnitOfWork, digest: str) -> Blob:
     """The blob. Raises NotFound."""
-    row = work.row(_GET, digest=digest)
-    if row is None:
-        raise NotFound("blob", digest)
-    return blob_value(row)
-
-
-def blob_value(row: Row) -> Blob:
-    """The Blob of a row of COLUMNS."""
-    return construct(Blob, dict(zip(_FIELDS, row, strict=True)))
+    return BLOB.found(work.row(_GET, digest=digest), "blob", digest)

@@ -6,15 +6,17 @@ A database is known by an id in its `_meta` and by where it is: a copy, and a ba
 import json
 import os
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
 from hashlib import sha256
+from time import monotonic
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from sqlalchemy import select
 
-from persist.blobs.body_stores import BlobStore, FolderBlobStore
+from persist.blobs.body_stores import BlobStore, Bodies, FolderBlobStore, body_store
 from persist.db.expressions.upsert import insert_missing
 from persist.db.schema.base import table_of
 from persist.db.schema.meta_table import Meta
@@ -33,6 +35,11 @@ _ID = Statement(select(_META.c.value).where(_META.c.key == DATABASE_ID))
 
 GRACE = timedelta(days=1)
 """How long a database waits before it removes bodies of a place that was in use before anybody registered there."""
+LOOK_SECONDS = 1.0
+"""For so long a look at the register counts, so that a sweep looks once and not at every body. A database that registers beside
+others waits for twice as long before it relies on what is there: by then each of these has looked again."""
+OWN_PREFIX = "{database}"
+"""What stands in a path or URL for the id of the database, which so has a place of its own."""
 
 
 @runtime_checkable
@@ -64,9 +71,12 @@ class RegisteredDatabase(NamedTuple):
 class SharedBlobStore:
     """The bodies of one database in a place that others may use, too. What is no Register has the bodies of one alone."""
 
-    def __init__(self, store: BlobStore, database: tuple[str, str] | None, clock: Clock) -> None:
+    def __init__(
+        self, store: BlobStore, database: tuple[str, str] | None, clock: Clock, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
         """`database`: its id, and where it is; None for one that nobody opens again, which does not register."""
-        self.store, self._clock = store, clock
+        self.store, self._clock, self._sleep = store, clock, sleep
+        self._alone_since: float | None = None
         self._register = store if isinstance(store, Register) else None
         self._name = None if database is None else sha256("\n".join(database).encode()).hexdigest()[:32]
         self._shown = "" if database is None else database[1]
@@ -94,8 +104,15 @@ class SharedBlobStore:
         return self.store.exists(sha256) if found is None else found(sha256) == size
 
     def delete(self, sha256: str) -> None:
-        if self.why_kept() is None:
+        if self._is_alone():
             self.store.delete(sha256)
+
+    def _is_alone(self) -> bool:
+        """Whether bodies may be removed, as of a look that is not old."""
+        at = monotonic()
+        if self._alone_since is None or at - self._alone_since > LOOK_SECONDS:
+            self._alone_since = at if self.why_kept() is None else None
+        return self._alone_since is not None
 
     def stored(self) -> Iterable[tuple[str, datetime]]:
         self.try_to_register()
@@ -108,9 +125,12 @@ class SharedBlobStore:
         place, name = self._register, self._name
         assert place is not None
         assert name is not None
-        if name not in place.registered():
+        there = place.registered()
+        if name not in there:
             about = {"database": self._shown, "since": self._now().isoformat(), "waits": not place.is_empty()}
             place.register(name, json.dumps(about))
+            if there:
+                self._sleep(2 * LOOK_SECONDS)
         self._is_registered = True
 
     def try_to_register(self) -> None:
@@ -125,11 +145,17 @@ class SharedBlobStore:
         found = {} if self._register is None else self._register.registered()
         return [_entry(name, text, own=name == self._name) for name, text in sorted(found.items())]
 
+    def forget_own(self) -> None:
+        """Take this database out of the register, since it is gone."""
+        if self._name is not None:
+            self.forget(self._name)
+
     def forget(self, name: str) -> None:
         """Take a database out of the register, since it does not use the place any more. Raises NotFound."""
         if self._register is None or name not in self._register.registered():
             raise NotFound("registered database", name)
         self._register.unregister(name)
+        self._alone_since = None
         if name == self._name:
             self._is_registered = False
 
@@ -155,17 +181,34 @@ class SharedBlobStore:
         return as_utc("clock", self._clock())
 
 
-def shared(runtime: Runtime, store: BlobStore, id: str | None, place: str | None) -> SharedBlobStore:
-    """The bodies of a database that was opened. It gets an id with the first place that it may share. A folder knows it then."""
+def checked(bodies: Bodies) -> Bodies:
+    """Return the place as it was given. Raises InvalidValue if no bodies can be kept there."""
+    body_store(bodies)
+    return bodies
+
+
+def shared(runtime: Runtime, bodies: Bodies, id: str | None, place: str | None) -> SharedBlobStore | None:
+    """The bodies of a database that was opened. It gets an id with the first place that it may share. A folder knows it then.
+
+    None where the place has the id in its name, and the database has none and cannot be given one: it has no bodies there.
+    """
     path = runtime.dialect.path
     where = place if path is None else os.path.realpath(path)
-    if id is None and where is not None and not runtime.read_only and isinstance(store, Register):
+    pattern = os.fspath(bodies) if isinstance(bodies, str | os.PathLike) else ""
+    store, named = body_store(bodies), OWN_PREFIX in pattern
+    assert store is not None
+    if id is None and not runtime.read_only and (named or (where is not None and isinstance(store, Register))):
         with suppress(PersistError):  # a role that may not write there: its owner gives the id
             id = in_transaction(runtime, _minted)
+    if named and id is None:
+        return None
+    if named:
+        store = body_store(pattern.replace(OWN_PREFIX, str(id)))
+        assert store is not None
     if where is not None and runtime.dialect.schema is not None:
         where = f"{where} {runtime.dialect.schema}"
     known = None if where is None or id is None else (id, where)
-    made = SharedBlobStore(store, known, runtime.clock)
+    made = SharedBlobStore(store, known, runtime.clock, runtime.sleep)
     if isinstance(store, FolderBlobStore):  # a bucket may be slow: the first body does it
         made.try_to_register()
     return made

@@ -12,22 +12,26 @@ from persist.checkpoints.models import memories, vectors
 from persist.checkpoints.schemas import Memory
 from persist.db.expressions.upsert import merge
 from persist.db.schema.column_types import Int64
-from persist.db.statements.prepared import Row, Statement, param
+from persist.db.statements.prepared import Statement, param
+from persist.db.statements.row_values import Values
 from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_count, check_list, optional_amount
 from persist.db.values.counts import UNBOUNDED
-from persist.db.values.frozen import construct
 from persist.errors import InvalidValue
 from persist.quoting import shown
 
 List = list
 Namespace = tuple[str, ...]
 
-_M, _X = memories.c, vectors.c
-_FIELDS = tuple(Memory.model_fields)
-_COLUMNS = (_M.namespace, _M.key, _M.value_json, _M.created_at, _M.updated_at, _M.expires_at, _M.ttl_minutes)
 
+def _labels(text: str) -> Namespace:
+    return tuple(text.split(".")) if text else ()
+
+
+_M, _X = memories.c, vectors.c
+
+_MEMORY = Values(Memory, memories, decode={"namespace": _labels})
 _alive = or_(_M.expires_at.is_(None), _M.expires_at > param("now"))
 _this_memory = and_(_M.namespace == param("namespace"), _M.key == param("row_key"))
 # everything below a namespace sorts between its text plus "." and its text plus "/", the next character
@@ -35,7 +39,7 @@ _below = or_(
     _M.namespace == param("prefix"),
     and_(_M.namespace >= bindparam("low", type_=_M.namespace.type), _M.namespace < bindparam("high", type_=_M.namespace.type)),
 )
-_GET = Statement(select(*_COLUMNS).where(_this_memory, _alive))
+_GET = Statement(select(*_MEMORY.columns).where(_this_memory, _alive))
 _PUT = Statement(merge(memories, "namespace", "key", updated_at="later", expires_at="new", ttl_minutes="new", value_json="new"))
 _DELETE = Statement(delete(memories).where(_this_memory))
 _DELETE_EXPIRED = Statement(delete(memories).where(_M.expires_at <= param("now")))
@@ -51,7 +55,7 @@ _EMBED = Statement(vectors.insert())
 
 @cache
 def _listing(everything: bool) -> Statement:
-    query = select(*_COLUMNS).where(_alive).order_by(_M.updated_at.desc(), _M.namespace, _M.key)
+    query = select(*_MEMORY.columns).where(_alive).order_by(_M.updated_at.desc(), _M.namespace, _M.key)
     if not everything:
         query = query.where(_below)
     return Statement(query.limit(bindparam("maximum", type_=Int64())).offset(bindparam("skip", type_=Int64())))
@@ -123,7 +127,7 @@ class Memories(Repository[F]):
         row = work.row(
             _GET, namespace=_namespace_text(work, namespace), row_key=work.label("key", key, empty=True), now=work.now()
         )
-        return None if row is None else _value(row)
+        return _MEMORY.optional(row)
 
     @reads
     def list(self, prefix: Namespace = (), *, limit: int | None = None, offset: int = 0) -> List[Memory]:
@@ -132,7 +136,7 @@ class Memories(Repository[F]):
         maximum = UNBOUNDED if limit is None else check_count("limit", limit)
         paging = {"maximum": maximum, "skip": check_count("offset", offset)}
         rows = work.rows(_listing(not prefix), **_prefix(work, prefix), **paging, now=work.now())
-        return [_value(row) for row in rows]
+        return [_MEMORY(row) for row in rows]
 
     @reads
     def namespaces(self, prefix: Namespace = ()) -> List[Namespace]:
@@ -182,10 +186,6 @@ def _namespace_text(work: UnitOfWork, namespace: Sequence[str]) -> str:
     return ".".join(labels)
 
 
-def _labels(text: str) -> Namespace:
-    return tuple(text.split(".")) if text else ()
-
-
 def _prefix(work: UnitOfWork, prefix: Namespace) -> dict[str, str]:
     text = _namespace_text(work, prefix)
     return {"prefix": text, "low": f"{text}.", "high": f"{text}/"} if text else {}
@@ -198,8 +198,3 @@ def _expiry(now: datetime, ttl_minutes: float | None) -> datetime | None:
         return now + timedelta(minutes=ttl_minutes)
     except OverflowError:
         raise InvalidValue("ttl_minutes", f"{ttl_minutes} minutes from now is beyond the calendar.") from None
-
-
-def _value(row: Row) -> Memory:
-    namespace, key, value, *dates = row
-    return construct(Memory, dict(zip(_FIELDS, (_labels(namespace), key, value, *dates), strict=True)))

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from sqlalchemy import bindparam, select, tuple_
+from sqlalchemy import select
 
 from persist.checkpoints import validation as validation
 from persist.checkpoints.models import pending, states
@@ -13,32 +13,20 @@ from persist.checkpoints.storing import NewState, store
 from persist.checkpoints.task_writes import checked_writes, store_writes
 from persist.checkpoints.values import Reading, read_values, stored_blob, stored_versions, thread_key
 from persist.db.changes.batch import Pending
+from persist.db.expressions.keyset import behind
 from persist.db.statements.prepared import LIMIT, Row, Statement, param
+from persist.db.statements.row_values import Values
 from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.unreadable.cells import OnUnreadable
 from persist.db.values.arguments import optional_label
-from persist.db.values.frozen import construct
 from persist.db.values.pages import check_limit
 from persist.errors import StoreCorrupt
 from persist.quoting import named
 
 List = list
 _S, _W = states.c, pending.c
-_COLUMNS = (
-    _S.thread_id,
-    _S.namespace,
-    _S.id,
-    _S.parent_id,
-    _S.run_id,
-    _S.created_at,
-    _S.metadata_json,
-    _S.versions_json,
-    _S.partial_json,
-    _S.head_kind,
-    _S.head,
-)
-_FIELDS = tuple(name for name in Checkpoint.model_fields if name != "head")
-
+_CHECKPOINT = Values(Checkpoint, states, without=("head",))
+_COLUMNS = (*_CHECKPOINT.columns, _S.head_kind, _S.head)
 _in_namespace = (_S.thread_id == param("thread_id"), _S.namespace == param("namespace"))
 _GET = Statement(select(*_COLUMNS).where(*_in_namespace, _S.id == param("row_id")))
 _LATEST = Statement(select(*_COLUMNS).where(*_in_namespace).order_by(_S.id.desc()).limit(1))
@@ -61,8 +49,8 @@ def _listing(*given: str) -> Statement:
     if "before" in given:
         query = query.where(_S.id < param("before"))
     if "after" in given:
-        key = [bindparam(f"after_{column.name}", type_=column.type) for column in (_S.id, _S.thread_id, _S.namespace)]
-        query = query.where(tuple_(_S.id, _S.thread_id, _S.namespace) < tuple_(*key))
+        key = (_S.id, _S.thread_id, _S.namespace)
+        query = query.where(behind(key, [f"after_{column.name}" for column in key], descending=True))
     return Statement(query)
 
 
@@ -234,7 +222,7 @@ class CheckpointStates(Repository[F]):
 
 def _value(row: Row) -> Checkpoint:
     *fields, kind, data = row
-    return construct(Checkpoint, {**dict(zip(_FIELDS, fields, strict=True)), "head": stored_blob(kind, data)})
+    return _CHECKPOINT(fields, head=stored_blob(kind, data))
 
 
 def _writes(found: Pending[List[Row]]) -> List[PendingWrite]:

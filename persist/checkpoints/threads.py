@@ -2,9 +2,8 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from functools import cache
 
-from sqlalchemy import bindparam, delete, exists, insert, select, tuple_
+from sqlalchemy import bindparam, delete, exists, insert, select
 
 from persist.checkpoints import validation as validation
 from persist.checkpoints.models import BELOW, states, threads
@@ -12,22 +11,21 @@ from persist.checkpoints.pruning_values import Step, trim
 from persist.checkpoints.schemas import CheckpointThread
 from persist.db.expressions.conditional_insert import insert_where
 from persist.db.expressions.upsert import merging
+from persist.db.operations.keyset import Keyset
 from persist.db.schema.column_types import Label
-from persist.db.statements.prepared import LIMIT, Row, Statement, param
+from persist.db.statements.prepared import Statement, param
+from persist.db.statements.row_values import Values
 from persist.db.transactions.repository import F, Repository, reads, writes
-from persist.db.values.clock import epoch_ms
-from persist.db.values.frozen import construct
-from persist.db.values.pages import Page, check_limit, values_after
-from persist.errors import Conflict, NotFound
+from persist.db.values.pages import Page
+from persist.errors import Conflict
 
 List = list
 _T = threads.c
-_FIELDS = tuple(CheckpointThread.model_fields)
-_COLUMNS = tuple(_T[name] for name in _FIELDS)
-_LIST = "checkpoints.threads"
+_THREAD = Values(CheckpointThread, threads)
+_NEWEST = Keyset("checkpoints.threads", _THREAD, (_T.updated_at, _T.id))
 _target = bindparam("target", type_=Label())
 
-_GET = Statement(select(*_COLUMNS).where(_T.id == param("row_id")))
+_GET = Statement(select(*_THREAD.columns).where(_T.id == param("row_id")))
 _LOCK = Statement(select(_T.id).where(_T.id == param("row_id")).with_for_update())
 _EXISTS = Statement(select(_T.id).where(_T.id == param("source")))
 _MAKE = Statement(merging(insert_where(threads, exists().where(_T.id == param("source"))), "id"))
@@ -49,34 +47,18 @@ _COPY_BELOW = [
 _OF_RUN = Statement(select(states.c.thread_id).where(states.c.run_id == param("of_run")).distinct())
 
 
-@cache
-def _listing(after: bool) -> Statement:
-    query = select(*_COLUMNS).order_by(_T.updated_at.desc(), _T.id.desc()).limit(LIMIT)
-    if after:
-        after_key = tuple_(bindparam("after_at", type_=_T.updated_at.type), bindparam("after_id", type_=_T.id.type))
-        query = query.where(tuple_(_T.updated_at, _T.id) < after_key)
-    return Statement(query)
-
-
 class CheckpointThreads(Repository[F]):
     """`tx.checkpoints.threads`. The first checkpoint or write creates a thread."""
 
     @reads
     def list(self, *, limit: int = 20, after: str | None = None) -> Page[CheckpointThread]:
         """Threads, most recently updated first. Pass a page's `cursor` as `after` for the next page."""
-        work = self._work
-        limit = check_limit(limit)
-        after_key = values_after(after, _LIST, {})
-        rows = work.rows(_listing(bool(after_key)), **after_key, limit=limit + 1)
-        return Page.of(rows, limit, _value, name=_LIST, filters={}, key=lambda _, item: [epoch_ms(item.updated_at), item.id])
+        return _NEWEST.page(self._work, limit, after)
 
     @reads
     def get(self, id: str) -> CheckpointThread:
         """The thread. Raises NotFound."""
-        row = self._work.row(_GET, row_id=self._work.label("id", id))
-        if row is None:
-            raise NotFound("thread", id)
-        return _value(row)
+        return _THREAD.found(self._work.row(_GET, row_id=self._work.label("id", id)), "thread", id)
 
     @writes
     def delete(self, id: str) -> bool:
@@ -129,7 +111,3 @@ def _latest(steps: Iterable[Step]) -> Iterable[Step]:
     for step in steps:
         by_namespace[step.namespace].append(step)
     return [max(group, key=lambda step: step.id) for group in by_namespace.values()]
-
-
-def _value(row: Row) -> CheckpointThread:
-    return construct(CheckpointThread, dict(zip(_FIELDS, row, strict=True)))

@@ -9,10 +9,11 @@ from typing import Any, TypeVar
 import click
 
 from persist.chat.schemas import ChatSession
+from persist.chat.storage.turns import running_among
 from persist.cli.database import Database, as_json, instead, on_database, place_of, quiet
 from persist.cli.output import Paint, columns, inline, instant, say, say_json_list, tokens
-from persist.errors import UnreadableRow
-from persist.store.transaction import Transaction
+from persist.db.transactions.verb_frame import Verb
+from persist.store.transaction import work_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -113,7 +114,8 @@ def ls(
         page = tx.chat.sessions.list(
             agent=agent, workspace_root=workspace, owner=owner, include_archived=archived, limit=limit, after=after
         )
-        running = set() if quiet else {one.id for one in page.items if _runs(tx, one.id)}
+        with Verb(work_of(tx), "ls", writes=False):
+            running = set() if quiet else running_among(work_of(tx), [one.id for one in page.items])
     if as_json:
         say_json_list(({**one.model_dump(mode="json"), "running": one.id in running} for one in page.items), page.cursor)
     elif quiet:
@@ -130,13 +132,6 @@ def ls(
             say(row)
         if page.cursor is not None:
             say(f"There are more: add --after {page.cursor}", err=True)
-
-
-def _runs(tx: Transaction, id: str) -> bool:
-    try:
-        return tx.chat.sessions.turn(id) is not None
-    except UnreadableRow:  # of what another program wrote; the list is there to find it
-        return False
 
 
 def _row(session: ChatSession, *, running: bool, named: bool) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """`persist usage`: what calls of models used and cost, by day or by who used it, with a bar for each line."""
 
 import shutil
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -9,8 +10,11 @@ import click
 from persist.cli.ages import to_age
 from persist.cli.database import Database, as_json, on_named_database, quiet
 from persist.cli.output import cells, columns, fitted, inline, say, say_json, say_table
+from persist.db.transactions.verb_frame import Verb
 from persist.db.values.clock import instant_before
+from persist.store.transaction import work_of
 from persist.usage.schemas import Bucket, Group, UsageSum
+from persist.workflows.storage.uncounted_cost import UncountedCost, uncounted_cost
 
 _MILLION = 1_000_000
 _LEAST_BAR, _MOST_BAR = 8, 40
@@ -50,8 +54,9 @@ def usage(
     """Sum up tokens and cost of calls of models, in UTC days or hours, or for each model, agent, owner and so on.
 
     Days and hours come newest first, the others by cost. A bar shows the cost, or the tokens where no cost is known. Long names
-    are cut in the middle. With --json: an object with `items` and `cursor`, null on the last page, with whole names; cost is in
-    millionths of a US dollar.
+    are cut in the middle. What executions of workflows cost that named no model is said below, unless a filter is given: a
+    recorder may have reported the same calls. With --json: an object with `items` and `cursor`, null on the last page, with
+    whole names, and `without_model`; cost is in millionths of a US dollar.
     """
     now = datetime.now(UTC)
     begins, ends = (None if age is None else instant_before(now, age) for age in (since, until))
@@ -60,8 +65,11 @@ def usage(
             page = (tx.usage.by_day if by == Bucket.DAY else tx.usage.by_hour)(begins, ends, **filters, limit=limit, after=after)
         else:
             page = tx.usage.by_group(by, begins, ends, **filters, limit=limit, after=after)
+        with Verb(work_of(tx), "usage", writes=False):
+            others = UncountedCost(0, 0) if any(filters.values()) else uncounted_cost(work_of(tx), begins, ends)
     if as_json:
-        say_json({"items": [one.model_dump(mode="json") for one in page.items], "cursor": page.cursor})
+        items = [one.model_dump(mode="json") for one in page.items]
+        say_json({"items": items, "cursor": page.cursor, "without_model": asdict(others)})
     elif quiet:
         for one in page.items:
             say(cost(one.cost_usd_micros))
@@ -72,6 +80,9 @@ def usage(
         say_table(with_bars(rows, page.items))
         if page.cursor is not None:
             say(f"There are more: add --after {page.cursor}", err=True)
+    if others.runs and not (as_json or quiet):
+        runs = f"{others.runs:,} {'run' if others.runs == 1 else 'runs'}"
+        say(f"Beside these, executions of {runs} that named no model cost {cost(others.cost_usd_micros)}.")
 
 
 def with_bars(rows: list[tuple[str, ...]], sums: list[UsageSum], width: int | None = None) -> list[tuple[str, ...]]:

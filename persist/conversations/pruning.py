@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, bindparam, delete, exists, func, literal, not_, or_, select, true, tuple_, type_coerce
+from sqlalchemy import ColumnElement, and_, bindparam, delete, exists, func, literal, not_, or_, select, true, type_coerce
 
 from persist.conversations.models import branches, exchange_cursors, exchange_items, members, messages, progressions, sessions
 from persist.conversations.prune_counts import count_letters, count_sessions
@@ -14,6 +14,7 @@ from persist.conversations.shortening import shorten
 from persist.conversations.storage import deletion as removal
 from persist.conversations.storage.locking import OF_SESSIONS
 from persist.db.changes.batch import Batch
+from persist.db.expressions.keyset import behind
 from persist.db.operations.bounded_deletion import delete_rows
 from persist.db.operations.pruning import LOOK, Cut, Pruning, Removed
 from persist.db.schema.arrays import among_labels
@@ -211,7 +212,7 @@ class _Sessions(Pruning):
         if after is not None:
             place = (_S.updated_at, _S.id)
             last = [literal(value, column.type) for value, column in zip(after, place, strict=False)]
-            query = query.where(tuple_(*place) > tuple_(*last))
+            query = query.where(behind(place, last))
         return bindable_rows(work.found(query, self.values(cut), unreadable=OnUnreadable.LEAVE_OUT), {1: _S.id})
 
     def goes(self, cut: Cut) -> ColumnElement[bool]:

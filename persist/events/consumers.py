@@ -13,6 +13,7 @@ from sqlalchemy import bindparam, delete, null, or_, select, update
 from persist.db.expressions.upsert import insert_missing, seen
 from persist.db.schema.column_types import Int64
 from persist.db.statements.prepared import LIMIT, Row, Statement, param
+from persist.db.statements.row_values import Values
 from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_count, check_list, check_timedelta, optional_count
@@ -33,8 +34,9 @@ MAX_TYPES = 100
 List = list
 _C, _E = event_consumers.c, event_log.c
 _name = _C.name == param("row_name")
-_FIELDS = tuple(name for name in Consumer.model_fields if name != "behind")
-_consumer = select(*(_C.types_json if name == "types" else _C[name] for name in _FIELDS))
+_CONSUMER = Values(Consumer, event_consumers, without=("behind",))
+_consumer = select(*_CONSUMER.columns)
+_POSITION = _CONSUMER.fields.index("position")
 _GET = Statement(_consumer.where(_name))
 _LIST = Statement(_consumer.order_by(_C.name).limit(LIMIT))
 _ADD = Statement(insert_missing(event_consumers, "name"))
@@ -42,8 +44,8 @@ _REMOVE = Statement(delete(event_consumers).where(_name))
 _PLACE = Statement(
     select(_C.position, _C.lease_token, _C.lease_position, _C.lease_expires_at, _C.types_json).where(_name).with_for_update()
 )
-_event_fields = tuple(Event.model_fields)
-_in_order = select(*(_E[name] for name in _event_fields)).order_by(_E.position).limit(LIMIT)
+_EVENT = Values(Event, event_log)
+_in_order = select(*_EVENT.columns).order_by(_E.position).limit(LIMIT)
 _events = _in_order.where(_E.position > bindparam("after", type_=Int64()))
 _is_free = or_(_C.lease_position.is_(None), _C.lease_expires_at.is_(None), _C.lease_expires_at <= param("at"))
 _free_place = select(_C.position).where(_name, _is_free, _C.types_json.is_(None)).scalar_subquery()
@@ -139,7 +141,7 @@ class Consumers(Repository[F]):
             return _batch(consumer, [], position, token, None)
         wanted = {f"type_{number}": kind for number, kind in enumerate(types or ())}
         rows = at_once.result or work.rows(_next_events(len(wanted)), after=position, limit=most, **wanted)
-        found = [construct(Event, dict(zip(_event_fields, values, strict=True))) for values in rows]
+        found = [_EVENT(values) for values in rows]
         events = [event for event in found if event.position <= head]
         if events:
             upto = events[-1].position
@@ -206,8 +208,7 @@ def _lost(name: str, token: int | None, reason: str) -> LeaseLost:
 
 
 def _value(row: Row, last: Look) -> Consumer:
-    found = dict(zip(_FIELDS, row, strict=True))
-    return construct(Consumer, {**found, "behind": max(0, last.position - found["position"])})
+    return _CONSUMER(row, behind=max(0, last.position - row[_POSITION]))
 
 
 def _batch(consumer: str, events: List[Event], position: int, token: int, expires_at: datetime | None) -> EventBatch:

@@ -9,11 +9,11 @@ from sqlalchemy import bindparam, select
 from persist.db.changes.journal import VerbChanges
 from persist.db.schema.column_types import Int64
 from persist.db.statements.prepared import LIMIT, Row, Statement
+from persist.db.statements.row_values import Values
 from persist.db.transactions.repository import F, Repository, on_demand, reads, writes, writes_in_parts
 from persist.db.transactions.snapshots import in_snapshot
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_count, check_timedelta
-from persist.db.values.frozen import construct
 from persist.db.values.json import Json
 from persist.errors import InvalidValue
 from persist.events.consumers import Consumers
@@ -27,14 +27,13 @@ MOST_STREAMS = 1_000
 """The most streams that one transaction of a caller trims."""
 
 _E = event_log.c
-_FIELDS = ("stream_id", "seq", "position", "type", "data", "at", "actor")
-_columns = [_E[name] for name in _FIELDS]
+_EVENT = Values(Event, event_log)
 _after = bindparam("after", type_=Int64())
 _OF_STREAM = Statement(
-    select(*_columns).where(_E.stream_id == bindparam("stream"), _E.seq > _after).order_by(_E.seq).limit(LIMIT)
+    select(*_EVENT.columns).where(_E.stream_id == bindparam("stream"), _E.seq > _after).order_by(_E.seq).limit(LIMIT)
 )
 _POSITIONS = Statement(select(_E.position).where(_E.position > _after, _E.position <= bindparam("upto", type_=Int64())))
-_OF_ALL = Statement(select(*_columns).where(_E.position > _after).order_by(_E.position).limit(LIMIT))
+_OF_ALL = Statement(select(*_EVENT.columns).where(_E.position > _after).order_by(_E.position).limit(LIMIT))
 
 
 class Events(Repository[F]):
@@ -155,7 +154,7 @@ def confirmed(work: UnitOfWork, after: int, events: List[Event], behind: List[Ev
 
 
 def _events(rows: List[Row]) -> List[Event]:
-    return [construct(Event, dict(zip(_FIELDS, row, strict=True))) for row in rows]
+    return [_EVENT(row) for row in rows]
 
 
 def _ago(work: UnitOfWork, span: timedelta) -> datetime:

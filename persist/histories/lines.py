@@ -9,18 +9,19 @@ from sqlalchemy import CTE, ColumnElement, Select, bindparam, select
 from persist.db.changes.batch import Batch, Pending
 from persist.db.schema.column_types import Int64
 from persist.db.statements.prepared import Row, Statement, param
+from persist.db.statements.row_values import Values
+from persist.db.transactions.repository import F, Repository, reads
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
 from persist.db.values.counts import UNBOUNDED
-from persist.db.values.frozen import construct
 from persist.errors import NotFound, StoreCorrupt, UnreadableRow
 from persist.histories.models import entries
 from persist.histories.schemas import Entry
+from persist.histories.validation import whole_number
 from persist.quoting import named
 
 _E = entries.c
-_FIELDS = tuple(Entry.model_fields)
-COLUMNS = (_E.id, _E.parent_id, _E.kind, _E.message_json, _E.extra_json, _E.created_at)
+ENTRY = Values(Entry, entries)
 
 
 def lines_to(ends: ColumnElement[bool], name: str = "walked") -> CTE:
@@ -38,7 +39,7 @@ def history_to(ends: ColumnElement[bool]) -> Select[Any]:
     """The entries that lead to the one that a condition chooses, oldest first."""
     walked = lines_to(ends)
     in_line = (_E.root_id == walked.c.root_id) & (_E.line_id == walked.c.line_id) & (_E.depth <= walked.c.depth)
-    return select(*COLUMNS).select_from(walked.join(entries, in_line)).order_by(_E.depth, _E.id)
+    return select(*ENTRY.columns).select_from(walked.join(entries, in_line)).order_by(_E.depth, _E.id)
 
 
 _end = entries.alias("end")
@@ -73,7 +74,7 @@ class AskedHistory:
                 work.rows(_HISTORY, head_id=self._head_id, maximum=self._limit)
             except UnreadableRow:
                 assert self._rows is not None
-                return [entry_of(row) for row in self._rows.result]
+                return [ENTRY(row) for row in self._rows.result]
             raise
 
 
@@ -81,7 +82,7 @@ def chain(head_id: str, rows: Sequence[Row], limit: int = UNBOUNDED) -> list[Ent
     """The last `limit` entries up to a head, from their rows. Raises NotFound without any, StoreCorrupt if they are no chain."""
     if not rows:
         raise NotFound("history entry", head_id)
-    found = [entry_of(row) for row in rows]
+    found = [ENTRY(row) for row in rows]
     is_whole = len(found) < limit
     follow = all(entry.parent_id == before.id for before, entry in pairwise(found))
     if not follow or found[-1].id != head_id or (is_whole and found[0].parent_id is not None):
@@ -90,6 +91,26 @@ def chain(head_id: str, rows: Sequence[Row], limit: int = UNBOUNDED) -> list[Ent
     return found
 
 
-def entry_of(row: Sequence[Any]) -> Entry:
-    """The Entry of a row of COLUMNS."""
-    return construct(Entry, dict(zip(_FIELDS, row, strict=True)))
+_GET = Statement(select(*ENTRY.columns).where(entries.c.id == param("row_id")))
+
+
+class HistoryEntries(Repository[F]):
+    """`tx.histories.entries`. They are stored by `tx.histories.records.put`, and never changed."""
+
+    @reads
+    def get(self, id: str) -> Entry:
+        """The entry. Raises NotFound."""
+        return ENTRY.found(self._work.row(_GET, row_id=self._work.label("id", id)), "history entry", id)
+
+    @reads
+    def list(self, head_id: str, *, limit: int | None = None) -> list[Entry]:
+        """The entries from the first one to `head_id`, in order, or the last `limit` of them; none that cannot be read.
+
+        Raises NotFound for an unknown head, and StoreCorrupt if another program's rows are no chain of messages.
+        """
+        work = self._work
+        head_id = work.label("head_id", head_id)
+        maximum = None if limit is None else whole_number("limit", limit, minimum=0)
+        with work.batch() as batch:
+            asked = AskedHistory(batch, head_id, maximum)
+        return asked.readable(work)

@@ -1,25 +1,25 @@
 """`tx.histories.records`: conversations, each the end of a chain of messages that others may share."""
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
-from functools import cache
+from datetime import datetime
 from typing import Any
 
-from sqlalchemy import bindparam, delete, exists, literal_column, select, tuple_, update
+from sqlalchemy import bindparam, delete, exists, literal_column, select, update
 
 from persist.db.changes.batch import Batch
 from persist.db.expressions.conditional_insert import insert_where
 from persist.db.expressions.upsert import insert_missing
+from persist.db.operations.keyset import Keyset
 from persist.db.schema.arrays import labels_array
-from persist.db.statements.prepared import LIMIT, Row, Statement, param
+from persist.db.statements.prepared import Statement, param
+from persist.db.statements.row_values import Values
 from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.db.values.arguments import check_label, check_list, optional_label
-from persist.db.values.clock import EPOCH, as_utc, epoch_us
+from persist.db.values.arguments import check_list, optional_label
+from persist.db.values.clock import as_utc
 from persist.db.values.counts import UNBOUNDED
-from persist.db.values.frozen import construct
-from persist.db.values.pages import Page, check_limit, decode_cursor
-from persist.errors import Conflict, InvalidValue, NotFound
+from persist.db.values.pages import Page
+from persist.errors import Conflict
 from persist.histories.appending import NewEntries, Places
 from persist.histories.models import branches, entries, histories
 from persist.histories.releasing import OF_HISTORY, AskedReleasing
@@ -29,27 +29,13 @@ from persist.quoting import named
 
 List = list
 _H, _B = histories.c, branches.c
-_FIELDS = tuple(History.model_fields)
-_LIST = "histories.records"
 # written as text: SQLAlchemy relates no subquery of a FROM clause to the row around it
 _of_row = literal_column(f"{histories.name}.id", _H.id.type)
 _left = labels_array(select(_B.entry_id, _B.position).where(_B.history_id == _of_row)).label("branches")
-_COLUMNS = (
-    _H.id,
-    _H.head_id,
-    _left,
-    _H.scope,
-    _H.forked_from,
-    _H.forked_at,
-    _H.revision,
-    _H.format_version,
-    _H.created_at,
-    _H.updated_at,
-    _H.usage_json,
-    _H.deferred_json,
-)
+_HISTORY = Values(History, histories, branches=_left)
+_NEWEST = Keyset("histories.records", _HISTORY, (_H.updated_at, _H.id), {"scope": _H.scope == param("scope")}, exact=True)
 _this = _H.id == param("row_id")
-_GET = Statement(select(*_COLUMNS).where(_this))
+_GET = Statement(select(*_HISTORY.columns).where(_this))
 _STATE = Statement(select(_H.revision, _H.updated_at, _H.deferred_json.is_not(None)).where(_this))
 _LOCK = Statement(select(_H.id).where(_this).with_for_update())
 _CREATE = Statement(insert_missing(histories, "id"))
@@ -68,50 +54,30 @@ _DELETE_BRANCHES = Statement(delete(branches).where(_B.history_id == param("hist
 _DELETE = Statement(delete(histories).where(_this))
 
 
-@cache
-def _listing(after: bool, scoped: bool) -> Statement:
-    query = select(*_COLUMNS).order_by(_H.updated_at.desc(), _H.id.desc()).limit(LIMIT)
-    if scoped:
-        query = query.where(_H.scope == param("scope"))
-    if after:
-        key = tuple_(bindparam("after_at", type_=_H.updated_at.type), bindparam("after_id", type_=_H.id.type))
-        query = query.where(tuple_(_H.updated_at, _H.id) < key)
-    return Statement(query)
-
-
 class HistoryRecords(Repository[F]):
     """`tx.histories.records`."""
 
     @reads
     def find(self, id: str) -> History | None:
         """The conversation; None if there is none."""
-        row = self._work.row(_GET, row_id=self._work.label("id", id, empty=True))
-        return None if row is None else _value(row)
+        return _HISTORY.optional(self._work.row(_GET, row_id=self._work.label("id", id, empty=True)))
 
     @reads
     def get(self, id: str) -> History:
         """The conversation. Raises NotFound."""
-        row = self._work.row(_GET, row_id=self._work.label("id", id, empty=True))
-        if row is None:
-            raise NotFound("history", id)
-        return _value(row)
+        return _HISTORY.found(self._work.row(_GET, row_id=self._work.label("id", id, empty=True)), "history", id)
 
     @reads
     def list(self, *, scope: str | None = None, limit: int = 20, after: str | None = None) -> Page[History]:
         """Conversations, the one written last first. Pass a page's `cursor` as `after` for the next page."""
-        work = self._work
-        limit = check_limit(limit)
-        filters = _scoped(work, scope)
-        after_key = _values_after(after, filters)
-        rows = work.rows(_listing(bool(after_key), bool(filters)), **filters, **after_key, limit=limit + 1)
-        return Page.of(rows, limit, _value, name=_LIST, filters=filters, key=lambda _, item: [epoch_us(item.updated_at), item.id])
+        return _NEWEST.page(self._work, limit, after, _scoped(self._work, scope))
 
     @reads
     def latest(self, *, scope: str | None = None, limit: int | None = None) -> List[History]:
         """The conversations, the one written last first; at most `limit` of them."""
         filters = _scoped(self._work, scope)
         maximum = UNBOUNDED if limit is None else min(whole_number("limit", limit, minimum=0), UNBOUNDED)
-        return [_value(row) for row in self._work.rows(_listing(False, bool(filters)), **filters, limit=maximum)]
+        return _NEWEST.first(self._work, maximum, filters)
 
     @writes
     def put(
@@ -159,7 +125,7 @@ class HistoryRecords(Repository[F]):
             batch.lock(_LOCK, row_id=id)
             found = batch.row(_GET, row_id=id)
             asked = Places(batch, needed)
-        stored = None if found.result is None else _value(found.result)
+        stored = _HISTORY.optional(found.result)
         if (None if stored is None else stored.revision) != expected:
             raise _changed(id)
         places = asked.found()
@@ -223,24 +189,9 @@ def _put_branches(batch: Batch, written: Mapping[str, str], left: Sequence[str])
     batch.run_many(_ADD_BRANCH, [{**written, **row} for row in rows])
 
 
-def _values_after(after: str | None, filters: Mapping[str, str]) -> dict[str, Any]:
-    """Parameters of the list's place after a cursor; none without one. Raises InvalidValue for a cursor of another list."""
-    if after is None:
-        return {}
-    at, last = decode_cursor(check_label("after", after), _LIST, filters, (int, str))
-    try:
-        return {"after_at": EPOCH + timedelta(microseconds=at), "after_id": last}
-    except OverflowError:
-        raise InvalidValue("after", "this is not a cursor.") from None
-
-
 def _scoped(work: UnitOfWork, scope: str | None) -> dict[str, str]:
     return {} if scope is None else {"scope": work.label("scope", scope, empty=True)}
 
 
 def _changed(id: str) -> Conflict:
     return Conflict(f"The history {named(id)} is there already, or was changed or deleted since it was read: read it again.")
-
-
-def _value(row: Row) -> History:
-    return construct(History, dict(zip(_FIELDS, row, strict=True)))

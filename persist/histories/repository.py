@@ -1,12 +1,10 @@
 """`tx.histories`: the repositories of the domain."""
 
 from persist.db.transactions.repository import Domain, F, on_demand
-from persist.histories.entries import HistoryEntries
+from persist.histories.lines import HistoryEntries
 from persist.histories.records import HistoryRecords
-from persist.histories.run_events import RunEvents
-from persist.histories.runs import HistoryRuns
+from persist.histories.runs import HistoryRuns, RunEvents, ToolEffects
 from persist.histories.snapshots import RunSnapshots
-from persist.histories.tool_effects import ToolEffects
 
 
 class Histories(Domain[F]):

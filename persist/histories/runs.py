@@ -1,48 +1,46 @@
-"""`tx.histories.runs`: runs of agents. The first step of a run makes it, be it registered or not."""
+"""Runs of agents, their events, and the effects of their tools. The first step of a run makes it, be it registered or not."""
 
 from collections.abc import Mapping
 from datetime import datetime
-from functools import cache
 from typing import Any
 
-from sqlalchemy import bindparam, delete, select, tuple_, update
+from sqlalchemy import bindparam, delete, func, select, true, update
 
 from persist.db.changes.batch import Batch
-from persist.db.expressions.upsert import merge
-from persist.db.operations.optional_pages import OptionalPages
-from persist.db.statements.prepared import LIMIT, Row, Statement, param
+from persist.db.expressions.conditional_insert import insert_where
+from persist.db.expressions.upsert import merge, merging, overwriting
+from persist.db.operations.keyset import Keyset
+from persist.db.statements.prepared import Statement, among, param
+from persist.db.statements.row_values import Values
 from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.db.values.arguments import optional_label
-from persist.db.values.clock import as_utc, epoch_ms
-from persist.db.values.frozen import construct
-from persist.db.values.pages import Page, PagedList, check_limit, values_after
-from persist.errors import Conflict, NotFound
-from persist.histories.models import BELOW_RUN, entries, runs
+from persist.db.values.arguments import check_choice, optional_label
+from persist.db.values.clock import as_utc
+from persist.db.values.pages import Page, PagedList
+from persist.errors import Conflict
+from persist.histories.models import BELOW_RUN, effects, entries, run_events, runs
 from persist.histories.releasing import OF_RUN, AskedReleasing
-from persist.histories.schemas import HistoryRun
-from persist.histories.validation import optional_text
+from persist.histories.schemas import EffectStatus, HistoryRun, RunEvent, ToolEffect
+from persist.histories.validation import optional_text, text, whole_number
 from persist.quoting import named
 
 List = list
 _R = runs.c
-_FIELDS = tuple(HistoryRun.model_fields)
-_COLUMNS = (
-    _R.id,
-    _R.conversation_id,
-    _R.parent_id,
-    _R.agent_name,
-    _R.registration_id,
-    _R.started_at,
-    _R.created_at,
-    _R.updated_at,
-    _R.metadata_json,
-)
-_LIST = "histories.runs"
+_RUN = Values(HistoryRun, runs)
 _this = _R.id == param("row_id")
 _registered = _R.started_at.is_not(None)
-_GET = Statement(select(*_COLUMNS).where(_this, _registered))
-_GET_ANY = Statement(select(*_COLUMNS).where(_this))
+_NEWEST = Keyset("histories.runs", _RUN, (_R.updated_at, _R.id))
+_STARTED = Keyset(
+    "histories.started",
+    _RUN,
+    (_R.started_at, _R.created_at, _R.id),
+    {name: _R[name] == param(name) for name in ("parent_id", "conversation_id")},
+    where=[_registered],
+    descending=False,
+    exact=True,
+)
+_GET = Statement(select(*_RUN.columns).where(_this, _registered))
+_GET_ANY = Statement(select(*_RUN.columns).where(_this))
 _STATE = Statement(select(_R.updated_at).where(_this))
 _LOCK = Statement(select(_R.id).where(_this).with_for_update())
 _MAKE = Statement(merge(runs, "id", updated_at="latest"))
@@ -54,22 +52,6 @@ _REGISTER = Statement(
 )
 _DELETE_BELOW = [Statement(delete(table).where(table.c.run_id == param("row_id"))) for table in BELOW_RUN]
 _DELETE = Statement(delete(runs).where(_this))
-
-
-@cache
-def _started(*given: str) -> OptionalPages[HistoryRun]:
-    query = select(*_COLUMNS).where(_registered, *(_R[name] == param(name) for name in given))
-    by = (_R.started_at, _R.created_at, _R.id)
-    return OptionalPages("histories.started", query, by, lambda one: (one.started_at, one.created_at, one.id))
-
-
-@cache
-def _listing(after: bool) -> Statement:
-    query = select(*_COLUMNS).order_by(_R.updated_at.desc(), _R.id.desc()).limit(LIMIT)
-    if after:
-        key = tuple_(bindparam("after_at", type_=_R.updated_at.type), bindparam("after_id", type_=_R.id.type))
-        query = query.where(tuple_(_R.updated_at, _R.id) < key)
-    return Statement(query)
 
 
 class HistoryRuns(Repository[F]):
@@ -113,25 +95,17 @@ class HistoryRuns(Repository[F]):
     @reads
     def find(self, id: str) -> HistoryRun | None:
         """The run; None if none is registered under the id."""
-        row = self._work.row(_GET, row_id=self._work.label("id", id, empty=True))
-        return None if row is None else _value(row)
+        return _RUN.optional(self._work.row(_GET, row_id=self._work.label("id", id, empty=True)))
 
     @reads
     def get(self, id: str) -> HistoryRun:
         """The run, be it registered or not. Raises NotFound."""
-        row = self._work.row(_GET_ANY, row_id=self._work.label("id", id, empty=True))
-        if row is None:
-            raise NotFound("history run", id)
-        return _value(row)
+        return _RUN.found(self._work.row(_GET_ANY, row_id=self._work.label("id", id, empty=True)), "history run", id)
 
     @reads
     def list(self, *, limit: int = 20, after: str | None = None) -> Page[HistoryRun]:
         """Runs, registered or not, the one that took a step last first. Pass a page's `cursor` as `after` for the next page."""
-        work = self._work
-        limit = check_limit(limit)
-        after_key = values_after(after, _LIST, {})
-        rows = work.rows(_listing(bool(after_key)), **after_key, limit=limit + 1)
-        return Page.of(rows, limit, _value, name=_LIST, filters={}, key=lambda _, item: [epoch_ms(item.updated_at), item.id])
+        return _NEWEST.page(self._work, limit, after)
 
     @reads
     def started(
@@ -148,7 +122,7 @@ class HistoryRuns(Repository[F]):
         """
         given = {"parent_id": parent_id, "conversation_id": conversation_id}
         filters = {name: self._work.label(name, value, empty=True) for name, value in given.items() if value is not None}
-        return _started(*filters).read(self._work, _value, limit, after, filters)
+        return _STARTED.pages(self._work, limit, after, filters)
 
     @writes
     def delete(self, id: str) -> bool:
@@ -184,5 +158,110 @@ def erase(work: UnitOfWork, id: str, before: datetime | None = None, *, left: bo
     return {runs.name: gone.result, **counts, entries.name: sum(one.result for one in released)}
 
 
-def _value(row: Row) -> HistoryRun:
-    return construct(HistoryRun, dict(zip(_FIELDS, row, strict=True)))
+_V = run_events.c
+_EVENT = Values(RunEvent, run_events)
+_last_event = select(func.coalesce(func.max(_V.position), -1)).where(_V.run_id == param("run_id")).scalar_subquery()
+_APPEND = Statement(merging(insert_where(run_events, true(), {"position": _last_event + 1})))
+_EVENTS = Statement(select(*_V).where(_V.run_id == param("run_id")).order_by(_V.position))
+
+
+class RunEvents(Repository[F]):
+    """`tx.histories.run_events`."""
+
+    @writes
+    def append(
+        self,
+        run_id: str,
+        kind: str,
+        *,
+        step_index: int,
+        at: datetime,
+        conversation_id: str | None = None,
+        parent_run_id: str | None = None,
+        agent_name: str | None = None,
+        tool_call_id: str | None = None,
+        tool_name: str | None = None,
+        error: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        idempotency_key: str | None = None,
+    ) -> bool:
+        """Append an event to a run, which need not be registered. False if it has one with that `idempotency_key` already."""
+        work = self._work
+        row = {
+            "run_id": work.label("run_id", run_id, empty=True),
+            "kind": work.label("kind", kind),
+            "step_index": whole_number("step_index", step_index),
+            "at": as_utc("at", at),
+            "conversation_id": optional_text("conversation_id", conversation_id),
+            "parent_run_id": optional_text("parent_run_id", parent_run_id),
+            "agent_name": optional_text("agent_name", agent_name),
+            "tool_call_id": optional_text("tool_call_id", tool_call_id),
+            "tool_name": optional_text("tool_name", tool_name),
+            "error": optional_text("error", error),
+            "metadata_json": work.json("metadata", work.json_object("metadata", metadata)),
+            "idempotency_key": optional_label("idempotency_key", idempotency_key, empty=True),
+        }
+        with work.batch(last=True) as batch:
+            touch(work, batch, run_id)
+            appended = batch.run(_APPEND, **row)
+        return appended.result == 1
+
+    @reads
+    def list(self, run_id: str) -> List[RunEvent]:
+        """The events of a run, oldest first."""
+        return [_EVENT(row) for row in self._work.rows(_EVENTS, run_id=self._work.label("run_id", run_id, empty=True))]
+
+
+_F = effects.c
+_KEY = ("run_id", "tool_call_id")
+_EFFECT = Values(ToolEffect, effects)
+_last_effect = select(func.coalesce(func.max(_F.position), -1)).where(_F.run_id == param("run_id")).scalar_subquery()
+_PUT = Statement(overwriting(insert_where(effects, true(), {"position": _last_effect + 1}), *_KEY, keep=("position",)))
+_of_run = _F.run_id == param("run_id")
+_GET_EFFECT = Statement(select(*_EFFECT.columns).where(_of_run, _F.tool_call_id == param("tool_call_id")))
+_OPEN = Statement(select(*_EFFECT.columns).where(_of_run, among(_F.status, [EffectStatus.STARTED])).order_by(_F.position))
+
+
+class ToolEffects(Repository[F]):
+    """`tx.histories.tool_effects`."""
+
+    @writes
+    def put(
+        self,
+        run_id: str,
+        tool_call_id: str,
+        *,
+        tool_name: str,
+        status: EffectStatus | str,
+        started_at: datetime,
+        ended_at: datetime | None = None,
+        idempotency_key: str | None = None,
+        effect_summary: str | None = None,
+    ) -> None:
+        """Note what is known of a tool call, in place of what was known. The run need not be registered."""
+        work = self._work
+        row = {
+            "run_id": work.label("run_id", run_id, empty=True),
+            "tool_call_id": work.label("tool_call_id", tool_call_id, empty=True),
+            "tool_name": text("tool_name", tool_name),
+            "status": check_choice("status", status, EffectStatus),
+            "started_at": as_utc("started_at", started_at),
+            "ended_at": None if ended_at is None else as_utc("ended_at", ended_at),
+            "idempotency_key": optional_text("idempotency_key", idempotency_key),
+            "effect_summary": optional_text("effect_summary", effect_summary),
+        }
+        with work.batch(last=True) as batch:
+            touch(work, batch, run_id)
+            batch.run(_PUT, **row)
+
+    @reads
+    def find(self, run_id: str, tool_call_id: str) -> ToolEffect | None:
+        """What is known of a tool call; None if nothing is."""
+        work = self._work
+        key = {name: work.label(name, value, empty=True) for name, value in zip(_KEY, (run_id, tool_call_id), strict=True)}
+        return _EFFECT.optional(work.row(_GET_EFFECT, **key))
+
+    @reads
+    def unresolved(self, run_id: str) -> List[ToolEffect]:
+        """The calls of a run that are noted as started and as nothing since, in the order in which they were first noted."""
+        return [_EFFECT(row) for row in self._work.rows(_OPEN, run_id=self._work.label("run_id", run_id, empty=True))]

@@ -12,12 +12,12 @@ from sqlalchemy import Select, bindparam, delete, insert, select, update
 
 from persist.db.changes.batch import Pending
 from persist.db.statements.prepared import Row, Statement, among, param
+from persist.db.statements.row_values import Values
 from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
 from persist.db.values.arguments import check_choice, check_flag, check_list, optional_label
 from persist.db.values.clock import as_utc
-from persist.db.values.frozen import construct
 from persist.errors import NotFound, StoreCorrupt
 from persist.histories.appending import HAS_NEXT, Place, message_columns, place
 from persist.histories.lines import AskedHistory, chain, history_to
@@ -29,8 +29,7 @@ from persist.histories.validation import optional_text, whole_number
 
 List = list
 _S, _E, _R = snapshots.c, entries.c, runs.c
-_FIELDS = tuple(Snapshot.model_fields)
-_COLUMNS = tuple(_S[name] for name in _FIELDS)
+_SNAPSHOT = Values(Snapshot, snapshots)
 _of_run = _S.run_id == param("run_id")
 _heads = select(_S.head_id).where(_of_run)
 _roots = select(_E.root_id).where(_E.id.in_(_heads))
@@ -55,7 +54,7 @@ _SET_SEQUENCE = Statement(
         newest_keys_json=bindparam("keys", type_=_R.newest_keys_json.type),
     )
 )
-_ALL_OF_RUN = Statement(select(*_COLUMNS).where(_of_run).order_by(_S.position))
+_ALL_OF_RUN = Statement(select(*_SNAPSHOT.columns).where(_of_run).order_by(_S.position))
 
 
 def _latest(interrupted: bool, *columns: Any) -> Select[Any]:
@@ -65,7 +64,7 @@ def _latest(interrupted: bool, *columns: Any) -> Select[Any]:
 
 @cache
 def _latest_row(interrupted: bool) -> Statement:
-    return Statement(_latest(interrupted, *_COLUMNS))
+    return Statement(_latest(interrupted, *_SNAPSHOT.columns))
 
 
 @cache
@@ -145,7 +144,7 @@ class RunSnapshots(Repository[F]):
             rows = batch.rows(_latest_entries(interrupted), run_id=run_id)
         if found.result is None:
             return None
-        snapshot = _value(found.result)
+        snapshot = _SNAPSHOT(found.result)
         return LoadedSnapshot(snapshot, [] if snapshot.head_id is None else chain(snapshot.head_id, rows.result))
 
     @reads
@@ -153,7 +152,7 @@ class RunSnapshots(Repository[F]):
         """The complete snapshots of a run, or with `include_interrupted` all, oldest first; none that cannot be read."""
         work = self._work
         interrupted, run_id = check_flag("include_interrupted", include_interrupted), work.label("run_id", run_id, empty=True)
-        found = [_value(row) for row in work.rows(_ALL_OF_RUN, run_id=run_id)]
+        found = [_SNAPSHOT(row) for row in work.rows(_ALL_OF_RUN, run_id=run_id)]
         kept = [one for one in found if interrupted or one.state == SnapshotState.COMPLETE]
         with work.batch() as batch:
             asked = [AskedHistory(batch, one.head_id) for one in kept]
@@ -259,8 +258,10 @@ def _stored(row: Sequence[Any]) -> _Stored:
 
 
 def _begins(stored: _Stored, digests: Sequence[bytes]) -> bool:
-    depth = stored.place.depth
-    return 0 <= depth < len(digests) and stored.digest is not None and bytes(stored.digest) == digests[depth]
+    depth: int | None = stored.place.depth
+    if depth is None or stored.digest is None:  # of what another program wrote: the messages are stored once more
+        return False
+    return 0 <= depth < len(digests) and bytes(stored.digest) == digests[depth]
 
 
 def _added(
@@ -275,7 +276,3 @@ def _added(
         rows.append({**one, **place(id, last, places), "created_at": now, "digest": digest})
         last = id
     return rows, None if last is None else (last, places[last])
-
-
-def _value(row: Row) -> Snapshot:
-    return construct(Snapshot, dict(zip(_FIELDS, row, strict=True)))

@@ -3,7 +3,7 @@
 from persist.errors import NotFound
 from persist.sessionlog.session_files import METADATA, SessionFiles
 from persist.store.transaction import Transaction
-from persist.transcripts.entries import Fold
+from persist.transcripts.repository import Fold
 
 
 def store_session_files(tx: Transaction, session: SessionFiles, *, project: str | None = None, fold: Fold | None = None) -> int:

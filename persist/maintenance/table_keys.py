@@ -4,12 +4,13 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from sqlalchemy import BigInteger, Column, Select, Table, Text, bindparam, case, func, literal_column, select, tuple_
+from sqlalchemy import BigInteger, Column, Select, Table, Text, bindparam, case, func, literal_column, select
 from sqlalchemy.sql.elements import ColumnElement
 
 from persist.db.changes.event_streams import key_of
 from persist.db.dialects.bulk import Columns, Row, key_value
 from persist.db.dialects.plain_values import absent
+from persist.db.expressions.keyset import behind
 from persist.db.schema.column_types import EnumText, Label
 from persist.db.schema.scope_columns import OWN, scope_of
 from persist.db.statements.prepared import LIMIT, Statement
@@ -49,7 +50,7 @@ def next_page(table: Table, *, one_file: bool) -> Statement:
     """Rows after the key `after_0`, `after_1`, … in the order of their keys, up to `limit`."""
     key = page_columns(table, one_file=one_file)
     after = [bindparam(f"after_{place}", type_=_plain(column)) for place, column in enumerate(key)]
-    return Statement(_page(table, one_file=one_file).where(tuple_(*map(_term, key)) > tuple_(*after)))
+    return Statement(_page(table, one_file=one_file).where(behind([_term(column) for column in key], after)))
 
 
 def after(key: Sequence[Any]) -> dict[str, Any]:

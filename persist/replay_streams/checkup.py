@@ -3,9 +3,10 @@
 import json
 from collections.abc import Iterator
 
-from sqlalchemy import bindparam, select, tuple_
+from sqlalchemy import select
 
 from persist.db.dialects.findings import Problem, Severity
+from persist.db.expressions.keyset import behind
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
 from persist.quoting import named
@@ -13,10 +14,9 @@ from persist.replay_streams.models import messages
 
 _M = messages.c
 _PAGE = 500
-_key = tuple_(bindparam("in_session", type_=_M.session_id.type), bindparam("after", type_=_M.id.type))
 _NEXT = (
     select(_M.session_id, _M.id, _M.message)
-    .where(_M.message.is_not(None), tuple_(_M.session_id, _M.id) > _key)
+    .where(_M.message.is_not(None), behind((_M.session_id, _M.id), ("in_session", "after")))
     .order_by(_M.session_id, _M.id)
     .limit(_PAGE)
 )

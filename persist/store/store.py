@@ -30,7 +30,7 @@ from persist.store.closing import close_when_dropped, fold_progressions, say_dro
 from persist.store.event_log import StoreEventLog
 from persist.store.file_owner import FileOwner
 from persist.store.forks import forget, remember
-from persist.store.transaction import Domains, Transaction, TransactionBlock, transact_with_retries, transaction_per_verb
+from persist.store.transaction import Domains, Transaction, TransactionBlock, explain, transact_with_retries, transaction_per_verb
 
 if TYPE_CHECKING:
     from persist.events.schemas import Event
@@ -140,17 +140,17 @@ class Store(FileOwner, Domains[Sync]):
         `copied_into`: as for `prepare`.
         """
         try:
-            blob_store = body_stores.body_store(settings.blobs) if settings.blobs else None
+            bodies = sharing.checked(settings.blobs) if settings.blobs else None
             found = prepare(dialect, migrate=migrate, copied_into=copied_into)
         except BaseException:
             if owns_engine:
                 dialect.connections.dispose()
             raise
         runtime = Runtime(dialect, settings, clock or dialect.connections.clock, sleep or time.sleep, owns_engine=owns_engine)
-        if blob_store is not None:
-            runtime.blob_store = sharing.shared(runtime, blob_store, found.database_id, found.place)
+        if bodies is not None:
+            runtime.blob_store = sharing.shared(runtime, bodies, found.database_id, found.place)
         runtime.scopes = dict(found.scopes)
-        runtime.tables = lambda: catalog.metadata.sorted_tables
+        runtime.tables, runtime.explain = lambda: catalog.metadata.sorted_tables, explain
         dialect.transactions.keep_references(runtime.tables)
         store = cls(runtime, timer)
         store._event_log.prepare(distributed=found.distributed)

@@ -8,12 +8,14 @@ from typing import Any, TypeVar
 
 from persist.db.concurrency.ownership import forget_ended
 from persist.db.expressions.locking import LOCK_TIMEOUT_SECONDS
+from persist.db.statements.refused_deletions import noted_deletions
 from persist.db.transactions.actors import check_actor
 from persist.db.transactions.repository import Domain, F, Sync, TransactionPerVerb, on_demand
 from persist.db.transactions.runtime import Runtime
+from persist.db.transactions.snapshots import in_snapshot
 from persist.db.transactions.transaction_events import TransactionEvents
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.errors import InvalidValue, PersistError, StoreBusy, TransactionOpen, UnreadableRow
+from persist.errors import Conflict, InvalidValue, PersistError, StoreBusy, TransactionOpen, UnreadableRow
 from persist.lazy_imports import lazy_modules
 
 with lazy_modules(globals()):
@@ -23,6 +25,7 @@ with lazy_modules(globals()):
     from persist.chat import repository as chat
     from persist.checkpoints import repository as checkpoints
     from persist.conversations import repository as conversations
+    from persist.db.operations import foreign_rows
     from persist.events import repository as events
     from persist.histories import repository as histories
     from persist.messaging import repository as messaging
@@ -68,6 +71,11 @@ class Transaction(Domains[Sync]):
 def work_of(tx: Transaction) -> UnitOfWork:
     """The unit of work of a transaction, for the modules of persist that run their own statements in it."""
     return tx._work
+
+
+def explain(work: UnitOfWork, error: Conflict) -> Conflict:
+    """The error of a refused deletion, with whose rows are in its way."""
+    return foreign_rows.explained(work, error)
 
 
 def new_work(runtime: Runtime, *, writable: bool, actor: str | None = None) -> UnitOfWork:
@@ -226,6 +234,8 @@ class VerbRun:
             work.rollback()
             if committed and isinstance(error, UnreadableRow):
                 raise _after_commit(error) from error
+            if isinstance(error, Conflict) and not self._runtime.dialect.one_writer:
+                self._explain(error)
             raise
         if self._writes:
             work.commit()
@@ -233,6 +243,13 @@ class VerbRun:
             work.end_read()
         self.announcements = work.announcements
         return result
+
+    def _explain(self, error: Conflict) -> None:
+        """Raise the error with what made the server refuse a deletion, if that is what it did."""
+        if noted_deletions(error):
+            explained = in_snapshot(self._runtime, lambda work: self._runtime.explain(work, error))
+            if explained is not error:
+                raise explained from error
 
 
 def _after_commit(error: UnreadableRow) -> UnreadableRow:

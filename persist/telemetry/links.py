@@ -4,17 +4,16 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import bindparam, delete, func, or_, select, tuple_
+from sqlalchemy import delete, func, or_, select
 
+from persist.db.expressions.keyset import behind
 from persist.db.expressions.like_pattern import like
 from persist.db.expressions.upsert import merge
 from persist.db.statements.prepared import LIMIT, Row, Statement, param
-from persist.db.transactions.own_scope import public_scope, resolve_scope
+from persist.db.transactions.own_scope import ScopedValues, resolve_scope
 from persist.db.transactions.repository import F, Repository, reads, writes
-from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_flag, optional_label
 from persist.db.values.clock import EPOCH, as_utc, instant_after
-from persist.db.values.frozen import construct
 from persist.db.values.pages import check_limit
 from persist.telemetry.instants import second, second_or_now
 from persist.telemetry.link_refresh import AFTER_ERROR, refresh_interval
@@ -24,28 +23,34 @@ from persist.telemetry.schemas import GithubLink
 
 List = list
 _L = links.c
-_FIELDS = tuple(GithubLink.model_fields)
-_COLUMNS = tuple(_L[name] for name in _FIELDS)
+_LINK = ScopedValues(GithubLink, links, "instance_id")
 _KEY = ("instance_id", "url")
 _of_owner = _L.instance_id == param("owner")
 
-_FETCHED = Statement(merge(links, *_KEY, **{name: "new" for name in _FIELDS if name not in _KEY}).returning(*_COLUMNS))  # type: ignore[arg-type]  # every value is a Rule
-_FAILED = Statement(merge(links, *_KEY, refresh_after="new", last_error="new").returning(*_COLUMNS))
+_FETCHED = Statement(merge(links, *_KEY, **{name: "new" for name in _LINK.fields if name not in _KEY}).returning(*_LINK.columns))  # type: ignore[arg-type]  # every value is a Rule
+_FAILED = Statement(merge(links, *_KEY, refresh_after="new", last_error="new").returning(*_LINK.columns))
 _DELETE = Statement(delete(links).where(_of_owner, _L.url == param("of_url")))
 # Other programs may spell the same link's URL and pieces differently. But every spelling contains the digits of its number,
 # perhaps after zeros: this narrows the rows down, and `_rows` then compares canonical URLs.
 _SAME_DIGITS = Statement(
-    select(*_COLUMNS).where(_of_owner, or_(like(_L.url, "digits"), like(_L.url, "padded"))).order_by(_L.fetched_at.desc(), _L.url)
+    select(*_LINK.columns)
+    .where(_of_owner, or_(like(_L.url, "digits"), like(_L.url, "padded")))
+    .order_by(_L.fetched_at.desc(), _L.url)
 )
-_ALL = Statement(select(*_COLUMNS).where(_of_owner).order_by(_L.url))
+_ALL = Statement(select(*_LINK.columns).where(_of_owner).order_by(_L.url))
 _other = links.alias("other")
 _same_number = select(func.count()).where(_other.c.instance_id == _L.instance_id, _other.c.resource_number == _L.resource_number)
 _due_order = (_L.refresh_after, _L.url)
-_due = select(*_COLUMNS, _same_number.scalar_subquery()).where(_of_owner, _L.refresh_after <= param("now")).order_by(*_due_order)
+_due = (
+    select(*_LINK.columns, _same_number.scalar_subquery())
+    .where(_of_owner, _L.refresh_after <= param("now"))
+    .order_by(*_due_order)
+)
 _DUE = Statement(_due.limit(LIMIT))
-_after = (bindparam(f"after_{column.name}", type_=column.type) for column in _due_order)
-_DUE_AFTER = Statement(_due.where(tuple_(*_due_order) > tuple_(*_after)).limit(LIMIT))
-_URL, _NUMBER, _FETCHED_AT, _AGAIN = (_FIELDS.index(name) for name in ("url", "resource_number", "fetched_at", "refresh_after"))
+_DUE_AFTER = Statement(_due.where(behind(_due_order, ("after_due", "after_url"))).limit(LIMIT))
+_URL, _NUMBER, _FETCHED_AT, _AGAIN = (
+    _LINK.fields.index(name) for name in ("url", "resource_number", "fetched_at", "refresh_after")
+)
 
 
 class GithubLinks(Repository[F]):
@@ -104,7 +109,7 @@ class GithubLinks(Repository[F]):
         work = self._work
         link = parse_link("url", work.label("url", url))
         rows = self._rows(resolve_scope(work, "instance_id", instance_id), link)
-        return _value(work, rows[0]) if rows else None
+        return _LINK.public(work, rows[0]) if rows else None
 
     @reads
     def list(self, *, instance_id: str | None = None) -> List[GithubLink]:
@@ -117,7 +122,7 @@ class GithubLinks(Repository[F]):
             if link not in newest or row[_FETCHED_AT] > newest[link][_FETCHED_AT]:
                 newest[link] = row
         newest_urls = {row[_URL] for row in newest.values()}
-        return [_value(work, row) for row in rows if row[_URL] in newest_urls]
+        return [_LINK.public(work, row) for row in rows if row[_URL] in newest_urls]
 
     @reads
     def due(self, *, now: datetime | None = None, limit: int = 5, instance_id: str | None = None) -> List[GithubLink]:
@@ -131,10 +136,10 @@ class GithubLinks(Repository[F]):
         found: List[GithubLink] = []
         rows = work.rows(_DUE, owner=owner, now=at, limit=maximum)
         while rows:
-            found += [_value(work, row) for *row, same_number in rows if self._is_newest(owner, row, same_number)]
+            found += [_LINK.public(work, row) for *row, same_number in rows if self._is_newest(owner, row, same_number)]
             if len(rows) < maximum or len(found) >= maximum:
                 break
-            last = {"after_refresh_after": rows[-1][_AGAIN], "after_url": rows[-1][_URL]}
+            last = {"after_due": rows[-1][_AGAIN], "after_url": rows[-1][_URL]}
             rows = work.rows(_DUE_AFTER, owner=owner, now=at, limit=maximum, **last)
         return found[:maximum]
 
@@ -148,7 +153,7 @@ class GithubLinks(Repository[F]):
                 batch.run(_DELETE, owner=owner, of_url=url)
             stored = batch.returned(prepared, instance_id=owner, **pieces, **found)
         assert stored.result is not None
-        return _value(self._work, stored.result)
+        return _LINK.public(self._work, stored.result)
 
     def _rows(self, owner: str, link: Link) -> List[Row]:
         """The rows of this link in any spelling, the one fetched last first."""
@@ -166,9 +171,3 @@ class GithubLinks(Repository[F]):
             return True
         rows = self._rows(owner, link)
         return bool(rows) and rows[0][_URL] == row[_URL]
-
-
-def _value(work: UnitOfWork, row: Sequence[Any]) -> GithubLink:
-    fields = dict(zip(_FIELDS, row, strict=True))
-    fields["instance_id"] = public_scope(work, "instance_id", fields["instance_id"])
-    return construct(GithubLink, fields)

@@ -7,14 +7,14 @@ from typing import Any
 from sqlalchemy import select
 
 from persist.db.statements.prepared import LIMIT, Statement, param
+from persist.db.statements.row_values import Values
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
-from persist.db.values.frozen import construct
 from persist.telemetry.models import tool_history, usage_samples
 from persist.telemetry.schemas import UsageSample
 
 _U, _H = usage_samples.c, tool_history.c
-_FIELDS = tuple(UsageSample.model_fields)
+_SAMPLE = Values(UsageSample, usage_samples)
 _INSTANCES = [
     Statement(select(column).distinct().order_by(column), unreadable=OnUnreadable.LEAVE_OUT)
     for column in (_U.instance_id, _H.instance_id)
@@ -23,7 +23,7 @@ _INSTANCES = [
 
 @cache
 def _page(after: bool) -> Statement:
-    query = select(*(_U[name] for name in _FIELDS)).where(_U.instance_id == param("owner"))
+    query = select(*_SAMPLE.columns).where(_U.instance_id == param("owner"))
     if after:
         query = query.where(_U.occurred_at > param("after"))
     return Statement(query.order_by(_U.occurred_at).limit(LIMIT), unreadable=OnUnreadable.LEAVE_OUT)
@@ -38,4 +38,4 @@ def samples(work: UnitOfWork, instance_id: str, *, after: datetime | None, limit
     """The next samples of an instance after that second, oldest first."""
     values: dict[str, Any] = {} if after is None else {"after": after}
     rows = work.rows(_page(after is not None), owner=instance_id, limit=limit, **values)
-    return [construct(UsageSample, dict(zip(_FIELDS, row, strict=True))) for row in rows]
+    return [_SAMPLE(row) for row in rows]

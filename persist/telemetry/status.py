@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import and_, bindparam, func, insert, or_, select
+from sqlalchemy import bindparam, func, insert, select
 
+from persist.db.expressions.keyset import behind_newest
 from persist.db.schema.column_types import Int64
 from persist.db.statements.prepared import LIMIT, Row, Statement, param
 from persist.db.transactions.own_scope import public_scope, resolve_scope
@@ -53,7 +54,7 @@ _LATEST = Statement(
 )
 _LATEST_AFTER = Statement(
     _LATEST.statement.where(  # type: ignore[attr-defined]  # it is the select above
-        or_(_S.occurred_at < param("seen_at"), and_(_S.occurred_at == param("seen_at"), _S.instance_id > param("seen")))
+        behind_newest((_S.occurred_at, _S.instance_id), ("seen_at", "seen"))
     )
 )
 _AT = Statement(select(_S.new_status).where(_of_owner, _S.occurred_at <= param("when")).order_by(_S.id.desc()).limit(1))

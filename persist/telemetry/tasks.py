@@ -6,7 +6,7 @@ instance may claim the task, and the number of its claim, which grows with every
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 from sqlalchemy import and_, bindparam, delete, func, literal_column, null, or_, select, update
@@ -15,17 +15,16 @@ from sqlalchemy.sql.expression import FromClause
 
 from persist.db.expressions.locking import advisory_lock
 from persist.db.expressions.upsert import insert_missing
-from persist.db.operations.optional_pages import OptionalPages
+from persist.db.operations.keyset import Keyset
 from persist.db.schema.column_types import Int64
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.first_readable import FirstReadable
-from persist.db.transactions.own_scope import public_scope, resolve_scope
+from persist.db.transactions.own_scope import ScopedValues, public_scope, resolve_scope
 from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import is_unreadable
 from persist.db.values.arguments import check_choice, check_count, check_list, check_timedelta, optional_count
 from persist.db.values.clock import instant_after, instant_before
-from persist.db.values.frozen import construct
 from persist.db.values.json import Json
 from persist.db.values.pages import PagedList
 from persist.errors import InvalidValue, LeaseLost
@@ -37,8 +36,7 @@ from persist.usage.spending import ask_used_up, budget_keys
 
 List = list
 _T = tasks.c
-_FIELDS = tuple(Task.model_fields)
-_COLUMNS = tuple(_T[name] for name in _FIELDS)
+_TASK = ScopedValues(Task, tasks, "workspace_id")
 _REQUIRED = ("id", "source_id", "kind", "title")
 _GIVEN = (*_REQUIRED, "body", "links", "labels", "discovered_at")
 _of_owner = _T.workspace_id == param("owner")
@@ -56,9 +54,9 @@ _unexpired = or_(_T.claim_expires_at.is_(None), _T.claim_expires_at > param("giv
 
 _ADD = Statement(insert_missing(tasks, "workspace_id", "id"))
 _LOCK_QUEUE = Statement(select(advisory_lock()))
-_queue = select(*_COLUMNS).where(_of_owner, _T.state == TaskState.QUEUED).order_by(_T.discovered_at, _T.id)
+_queue = select(*_TASK.columns).where(_of_owner, _T.state == TaskState.QUEUED).order_by(_T.discovered_at, _T.id)
 _NEXT, _FIRST = FirstReadable(_queue), Statement(_queue.limit(literal_column("1")))
-_expired = select(*_COLUMNS).where(_of_owner, _has_expired(tasks)).order_by(_T.discovered_at, _T.id)
+_expired = select(*_TASK.columns).where(_of_owner, _has_expired(tasks)).order_by(_T.discovered_at, _T.id)
 _NEXT_EXPIRED, _FIRST_EXPIRED = FirstReadable(_expired), Statement(_expired.limit(literal_column("1")))
 _BUSY = (
     select(func.count())
@@ -85,9 +83,9 @@ _CLAIM = Statement(
         claim_token=param("token"),
         claim_expires_at=param("until"),
     )
-    .returning(*_COLUMNS)
+    .returning(*_TASK.columns)
 )
-_RENEW = Statement(update(tasks).where(*_held, _unexpired).values(claim_expires_at=param("until")).returning(*_COLUMNS))
+_RENEW = Statement(update(tasks).where(*_held, _unexpired).values(claim_expires_at=param("until")).returning(*_TASK.columns))
 _CLAIM_OF = Statement(select(_T.state, _T.claim_token).where(*_this_task))
 _end = update(tasks).values(state=param("to_state"), completed_at=param("at"), outcome=param("text"), claim_expires_at=null())
 _CANCEL = Statement(_end.where(*_this_task, _T.state == TaskState.QUEUED))
@@ -108,10 +106,14 @@ _RETRY = Statement(
 _PURGE = Statement(delete(tasks).where(_of_owner, _T.state == TaskState.COMPLETED, _T.completed_at < param("before")))
 
 
-@cache
-def _listing(state: bool) -> OptionalPages[Task]:
-    query = select(*_COLUMNS).where(_of_owner, *([_T.state == param("in_state")] if state else []))
-    return OptionalPages("telemetry.tasks", query, (_T.discovered_at, _T.id), lambda one: (one.discovered_at, one.id))
+_LISTED = Keyset(
+    "telemetry.tasks",
+    _TASK,
+    (_T.discovered_at, _T.id),
+    {"owner": _of_owner, "in_state": _T.state == param("in_state")},
+    descending=False,
+    exact=True,
+)
 
 
 class Tasks(Repository[F]):
@@ -172,7 +174,7 @@ class Tasks(Repository[F]):
                 row = _NEXT.find(work, owner=owner)
         if row is None:
             return None
-        task = _task(work, row)
+        task = _TASK.public(work, row)
         with work.batch(last=True) as batch:
             claimed = batch.returned(
                 _CLAIM,
@@ -186,7 +188,7 @@ class Tasks(Repository[F]):
                 given_now=now,
                 until=until,
             )
-        return None if claimed.result is None else _task(work, claimed.result)
+        return None if claimed.result is None else _TASK.public(work, claimed.result)
 
     @writes
     def renew(self, id: str, lease: timedelta, *, token: int, workspace_id: str | None = None) -> Task:
@@ -203,7 +205,7 @@ class Tasks(Repository[F]):
         if renewed.result is None:
             _check_claim(id, held, found.result)
             raise _lost(id, held, "there is no such task in progress: it has ended, or it was never claimed.")
-        return _task(work, renewed.result)
+        return _TASK.public(work, renewed.result)
 
     @writes
     def complete(self, id: str, *, outcome: str | None = None, token: int | None = None, workspace_id: str | None = None) -> bool:
@@ -252,7 +254,7 @@ class Tasks(Repository[F]):
         work = self._work
         owner = resolve_scope(work, "workspace_id", workspace_id)
         values = {} if state is None else {"in_state": check_choice("state", state, TaskState)}
-        return _listing(state is not None).read(work, partial(_task, work), limit, after, {"owner": owner, **values})
+        return _LISTED.pages(work, limit, after, {"owner": owner, **values}, make=partial(_TASK.public, work))
 
     @writes
     def purge(self, older_than: timedelta, *, workspace_id: str | None = None) -> int:
@@ -331,9 +333,3 @@ def _json_list(work: UnitOfWork, path: str, value: Json) -> str:
     if value is not None and not isinstance(value, list):
         raise InvalidValue(path, "expected a list.")
     return work.json(path, [] if value is None else value)
-
-
-def _task(work: UnitOfWork, row: Row) -> Task:
-    fields = dict(zip(_FIELDS, row, strict=True))
-    fields["workspace_id"] = public_scope(work, "workspace_id", fields["workspace_id"])
-    return construct(Task, fields)

@@ -8,9 +8,10 @@ instance's window: writers proceed in the order in which they count.
 
 from typing import Any, Protocol, TypeVar
 
-from sqlalchemy import BigInteger, ColumnElement, Table, Text, and_, bindparam, delete, func, literal, select, tuple_
+from sqlalchemy import BigInteger, ColumnElement, Table, Text, and_, bindparam, delete, func, literal, select
 
 from persist.db.changes.batch import Batch, Pending
+from persist.db.expressions.keyset import behind
 from persist.db.expressions.upsert import insert_missing, merge
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.own_scope import resolve_scope
@@ -59,7 +60,9 @@ class Window:
         newest_first = [kept.c[name].desc() for name in order_columns]
         edge = select(*(kept.c[name] for name in order_columns)).where(kept.c.instance_id == param("owner"))
         edge = edge.order_by(*newest_first).limit(1).offset(bindparam("keep", type_=BigInteger()))
-        cut = delete(table).where(owner == param("owner"), tuple_(*columns) <= edge.scalar_subquery())
+        cut = delete(table).where(
+            owner == param("owner"), behind(columns, edge.scalar_subquery(), descending=True, inclusive=True)
+        )
         too_many = func.count() > bindparam("keep", type_=BigInteger())
         self._full = Statement(select(owner).group_by(owner).having(too_many).order_by(owner).limit(_INSTANCES_PER_BATCH))
         self._cut = Statement(cut)

@@ -1,9 +1,11 @@
 """The verbs of Tenants and AsyncTenants that manage tenants, and how the store of one is opened."""
 
 from collections.abc import Callable, Mapping
+from contextlib import closing, suppress
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
 
+from persist.blobs.sharing import SharedBlobStore
 from persist.db.concurrency.deadline_timer import SharedTimer
 from persist.db.dialects.from_url import check_listen_url, tenant_server
 from persist.db.dialects.tenant_servers import TenantServer
@@ -12,7 +14,7 @@ from persist.db.values.clock import Clock
 from persist.db.values.ids import IdMinter
 from persist.db.values.pages import Page, check_limit, decode_cursor, encode_cursor
 from persist.db.values.progress import Progress as CopyProgress
-from persist.errors import Conflict, InvalidValue, NotFound, SchemaOutdated, UnknownTenant
+from persist.errors import Conflict, InvalidValue, NotFound, PersistError, SchemaOutdated, UnknownTenant
 from persist.maintenance.copying import CopyReport
 from persist.maintenance.copying import copy as copy_store
 from persist.quoting import named
@@ -169,11 +171,11 @@ class Directory:
             place = self.servers.server(server)
             entry = None if table is None else table.find(name)
             if entry is None or entry.server != server:
-                if not place.drop(name):
+                if not self._drop(place, name):
                     raise UnknownTenant("tenant", name)
                 return
         if table is None:
-            if not self.servers.server(self.servers.ruled(name)).drop(name):
+            if not self._drop(self.servers.server(self.servers.ruled(name)), name):
                 raise UnknownTenant("tenant", name)
             return
         found = table.find(name)
@@ -183,8 +185,20 @@ class Directory:
         found = table.find(name)  # the entry may be another one by now, or on another server
         if not marked or found is None:
             raise Conflict(f"Another process has just changed the tenant {name}; look, and drop it again.", constraint="tenants")
-        self.servers.server(found.server).drop(name)
+        self._drop(self.servers.server(found.server), name)
         table.change(name, Status.DROPPING, None)
+
+    def _drop(self, server: TenantServer, name: str) -> bool:
+        """Drop it, and take it out of the register of the place of its bodies, which stay."""
+        bodies: SharedBlobStore | None = None
+        if self._blobs is not None:
+            with suppress(PersistError), closing(self._opened(server, name, migrate=False, unfinished=True)) as store:
+                bodies = store.runtime.blob_store
+        dropped = server.drop(name)
+        if dropped and bodies is not None:
+            with suppress(PersistError):  # not registered, or out of reach: `persist blobs databases --forget` does it
+                bodies.forget_own()
+        return dropped
 
     @staticmethod
     def check_drop(name: str, confirm: str) -> None:

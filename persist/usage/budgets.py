@@ -10,8 +10,9 @@ from persist.db.dialects.event_log import RUNS
 from persist.db.expressions.locking import lock_table
 from persist.db.expressions.saturating_sum import whole_total
 from persist.db.expressions.upsert import upsert
-from persist.db.operations.optional_pages import OptionalPages
+from persist.db.operations.keyset import Keyset
 from persist.db.statements.prepared import Row, Statement, param
+from persist.db.statements.row_values import Values
 from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import is_unreadable
@@ -30,13 +31,13 @@ from persist.usage.writing import TOKENS
 List = builtins.list
 ANY_WORKFLOW = ""
 _B, _S, _R = budgets.c, spent.c, rollups.c
-_COLUMNS = (_B.key, _B.period, _B.max_cost_usd_micros, _B.max_tokens, _B.timezone, _B.updated_at)
+_BUDGET = Values(Budget, budgets)
 _this = (_B.key == param("of_key"), _B.period == param("of_period"))
-_GET = Statement(select(*_COLUMNS).where(*_this))
-_OF_KEY = OptionalPages[Budget](
-    "usage.budgets.of_key", select(*_COLUMNS).where(_B.key == param("of_key")), (_B.period,), lambda one: (one.period,)
+_GET = Statement(select(*_BUDGET.columns).where(*_this))
+_OF_KEY = Keyset(
+    "usage.budgets.of_key", _BUDGET, (_B.period,), {"of_key": _B.key == param("of_key")}, descending=False, exact=True
 )
-_BUDGETS = OptionalPages[Budget]("usage.budgets", select(*_COLUMNS), (_B.key, _B.period), lambda one: (one.key, one.period))
+_BUDGETS = Keyset("usage.budgets", _BUDGET, (_B.key, _B.period), descending=False, exact=True)
 _SET = Statement(upsert(budgets, "key", "period"))
 _DELETE = Statement(delete(budgets).where(*_this))
 _FORGET = Statement(delete(spent).where(_S.key == param("of_key"), _S.period == param("of_period")))
@@ -115,12 +116,12 @@ class UsageBudgets(Repository[F]):
         """The budget, None if there is none."""
         work = self._work
         row = work.row(_GET, of_key=work.label("key", key), of_period=check_choice("period", period, Period))
-        return None if row is None else _value(row)
+        return _BUDGET.optional(row)
 
     @reads
     def list(self, *, limit: int | None = None, after: str | None = None) -> PagedList[Budget]:
         """Every budget, by key and period; with a `limit` a page, whose `cursor` is `after` for the next one."""
-        return _BUDGETS.read(self._work, _value, limit, after)
+        return _BUDGETS.pages(self._work, limit, after)
 
     @reads
     def standings(
@@ -131,8 +132,8 @@ class UsageBudgets(Repository[F]):
         With a `limit` a page, whose `cursor` is `after` for the next one.
         """
         work = self._work
-        pages, values = (_BUDGETS, {}) if key is None else (_OF_KEY, {"of_key": work.label("key", key)})
-        found = pages.read(work, _value, limit, after, values)
+        listed, values = (_BUDGETS, {}) if key is None else (_OF_KEY, {"of_key": work.label("key", key)})
+        found = listed.pages(work, limit, after, values)
         return PagedList((_standing(work, one) for one in found), found.cursor)
 
     @reads
@@ -173,10 +174,6 @@ def _used(sums: List[Row], period: Period, timezone: str, now: datetime) -> dict
         before = used.get(span, (0, 0))
         used[span] = min(before[0] + cost, 2**63 - 1), min(before[1] + tokens, 2**63 - 1)
     return used
-
-
-def _value(row: Row) -> Budget:
-    return construct(Budget, dict(zip((column.name for column in _COLUMNS), row, strict=True)))
 
 
 def _standing(work: UnitOfWork, budget: Budget) -> BudgetStanding:

@@ -2,17 +2,15 @@
 
 import builtins
 from datetime import datetime
-from functools import cache
 
-from sqlalchemy import select
-
-from persist.db.statements.prepared import LIMIT, Statement, param
+from persist.db.operations.keyset import Keyset
+from persist.db.statements.prepared import param
+from persist.db.statements.row_values import Values
 from persist.db.transactions.own_scope import public_scope, resolve_scope
 from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.db.values.arguments import check_flag, check_label
-from persist.db.values.frozen import construct
-from persist.db.values.pages import Page, check_limit, decode_cursor
+from persist.db.values.arguments import check_flag
+from persist.db.values.pages import Page
 from persist.errors import InvalidValue
 from persist.usage.models import calls
 from persist.usage.schemas import Source, UsageCall
@@ -20,16 +18,7 @@ from persist.usage.writing import Call, refuse_unless_counted, window_of, write
 
 List = builtins.list
 _C = calls.c
-_FIELDS = tuple(UsageCall.model_fields)
-_LIST = "usage calls"
-
-
-@cache
-def _listing(after: bool) -> Statement:
-    query = select(*(_C[name] for name in _FIELDS)).where(_C.scope == param("of_scope"))
-    if after:
-        query = query.where(_C.seq < param("after_seq"))
-    return Statement(query.order_by(_C.seq.desc()).limit(LIMIT))
+_NEWEST = Keyset("usage calls", Values(UsageCall, calls), (_C.seq,), {"scope": _C.scope == param("scope")})
 
 
 class UsageCalls(Repository[F]):
@@ -117,16 +106,7 @@ class UsageCalls(Repository[F]):
         """The calls that the window of an instance, session or run keeps, the one written last first."""
         work = self._work
         kind, id = scope_of(work, instance_id, session_id, run_id)
-        scope = f"{kind}:{id}"
-        values, bound = {}, {"scope": scope}
-        if after is not None:
-            (values["after_seq"],) = decode_cursor(check_label("after", after), _LIST, bound, (int,))
-        rows = work.rows(_listing(after is not None), of_scope=scope, **values, limit=check_limit(limit) + 1)
-
-        def value(row: tuple[object, ...]) -> UsageCall:
-            return construct(UsageCall, dict(zip(_FIELDS, row, strict=True)))
-
-        return Page.of(rows, limit, value, name=_LIST, filters=bound, key=lambda _, item: [item.seq])
+        return _NEWEST.page(work, limit, after, {"scope": f"{kind}:{id}"})
 
 
 def scope_of(work: UnitOfWork, instance_id: str | None, session_id: str | None, run_id: str | None) -> tuple[Source, str]:

@@ -5,9 +5,10 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
-from sqlalchemy import literal, or_, select
+from sqlalchemy import literal, select
 from sqlalchemy.sql.elements import ColumnElement
 
+from persist.db.expressions.keyset import behind, behind_newest
 from persist.db.expressions.saturating_sum import whole_total
 from persist.db.statements.prepared import LIMIT, Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
@@ -37,10 +38,11 @@ def _by_bucket(bucket: Bucket, group: Group | None, filters: tuple[str, ...], af
     columns = (_R.starts_at,) if group is None else (_R.starts_at, _R[group])
     found = found.group_by(*columns)
     if after:
-        behind = _R.starts_at < param("after_at")
-        if group is not None:
-            behind = or_(behind, (_R.starts_at == param("after_at")) & (_R[group] > param("after_name")))
-        found = found.where(behind)
+        found = found.where(
+            behind(columns, ("after_at",), descending=True)
+            if group is None
+            else behind_newest(columns, ("after_at", "after_name"))
+        )
     return Statement(found.order_by(_R.starts_at.desc(), *columns[1:]).limit(LIMIT))
 
 
@@ -49,10 +51,7 @@ def _by_group(group: Group, filters: tuple[str, ...], after: bool) -> Statement:
     found = select(_R[group].label("name"), *_SUMS).where(*_filtered(Bucket.HOUR, filters)).group_by(_R[group]).subquery("found")
     query = select(found)
     if after:
-        cost = param("after_cost")
-        query = query.where(
-            or_(found.c.cost_usd_micros < cost, (found.c.cost_usd_micros == cost) & (found.c.name > param("after_name")))
-        )
+        query = query.where(behind_newest((found.c.cost_usd_micros, found.c.name), ("after_cost", "after_name")))
     return Statement(query.order_by(found.c.cost_usd_micros.desc(), found.c.name).limit(LIMIT))
 
 

@@ -21,9 +21,8 @@ from persist.testing import FrozenClock
 from tests.programs.raw_rows import before_guards
 from tests.statemachines.both_databases import alike
 from tests.statemachines.scene import make, verbs
-from tests.unreadable.cells import Attempt
+from tests.unreadable.cells import Attempt, loosened
 
-_NOT_NULL = re.compile(r"(?<!IS) NOT NULL")
 _READS = ("list", "get", "find", "page", "latest", "for_", "search", "inbox", "messages")
 Ids = Mapping[str, Any]
 
@@ -51,11 +50,7 @@ def loose(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Ids]:
         alike(store)
         ids = make(store)
         store.switch_events(False)
-    with closing(sqlite3.connect(path, isolation_level=None)) as raw:
-        raw.execute("PRAGMA writable_schema=ON")
-        for name, sql in raw.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'").fetchall():
-            raw.execute("UPDATE sqlite_master SET sql = ? WHERE name = ?", (_NOT_NULL.sub("", sql), name))
-        raw.execute("PRAGMA writable_schema=RESET")
+    loosened(path)
     return path, ids
 
 

@@ -4,7 +4,9 @@ import json
 import os
 import re
 import shlex
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -173,3 +175,45 @@ def test_a_resumable_copy_goes_on(command: Command, database_url: str, target_ur
     assert result.exit_code == 0
     assert_golden("copy", result.stdout, TABLES)
     assert command("doctor", "--url", target_url).exit_code == 0
+
+
+@pytest.fixture
+def mixed(sqlite_url: str, clock: FrozenClock) -> str:
+    """A file with values that no column of a server takes together, beside a column and a table that one takes."""
+    small(sqlite_url, clock)
+    with closing(sqlite3.connect(sqlite_url.removeprefix("sqlite:///"))) as raw, raw:
+        raw.execute("ALTER TABLE messaging_messages ADD COLUMN mixed")
+        raw.execute("ALTER TABLE messaging_messages ADD COLUMN colour TEXT")
+        raw.execute("UPDATE messaging_messages SET colour = 'red', mixed = CASE rowid WHEN 1 THEN 1 ELSE 'two' END")
+        raw.execute("CREATE TABLE x_notes (note TEXT)")
+        raw.execute("INSERT INTO x_notes VALUES ('mine')")
+    return sqlite_url
+
+
+@pytest.mark.parametrize("way", [(), ("--resumable",)], ids=["at once", "resumable"])
+def test_what_a_target_cannot_take_is_refused_and_left_with_all_of_it_on_request(
+    command: Command, mixed: str, postgres_url: str, way: tuple[str, ...]
+) -> None:
+    refused = command("copy", *way, mixed, postgres_url)
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert refused.stderr == (
+        "Error: source: the target cannot take what persist does not know: 'messaging_messages.mixed' (2 values)."
+        " leave_unknown=True (--leave-unknown) leaves it. Nothing was written.\n"
+    )
+    left = command("copy", *way, "--leave-unknown", mixed, postgres_url)
+    assert left.exit_code == 0
+    assert left.stdout.splitlines()[-2] == (
+        "Left, as asked: messaging_messages.colour (2), messaging_messages.mixed (2), x_notes (1)."
+    )
+    assert "what was copied was read back and is the same" in left.stdout
+    assert "both databases hold the same" not in left.stdout
+
+
+def test_an_export_carries_nothing_of_it_and_says_so(command: Command, mixed: str, tmp_path: Path) -> None:
+    out = tmp_path / "all.jsonl"
+    refused = command("export", str(out), "--url", mixed)
+    assert (refused.exit_code, out.exists()) == (1, False)
+    assert refused.stderr.startswith("Error: source: an export cannot take what persist does not know: ")
+    said = command("export", str(out), "--url", mixed, "--leave-unknown")
+    assert said.stdout.splitlines()[1].startswith("Left, as asked: messaging_messages.colour (2)")
+    assert command("import", str(out), "--url", f"sqlite:///{(tmp_path / 'new.db').as_posix()}").exit_code == 0

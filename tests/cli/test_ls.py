@@ -10,6 +10,7 @@ from persist import Store
 from persist.testing import FrozenClock
 from tests.cli.golden import assert_golden
 from tests.maintenance.pruning_scenes import DOMAINS as PRUNABLE
+from tests.statement_log import seen_statements
 
 pytestmark = pytest.mark.one_database
 
@@ -144,3 +145,14 @@ def test_chats_are_shown_with_their_owners_and_whether_they_run(command: Command
     assert command("ls", "--owner", "nobody").stderr == "No sessions.\n"
     assert "(running)" not in command("ls").stdout
     assert command("ls", "workflows", "--owner", "ann").exit_code == 2
+
+
+def test_one_statement_asks_which_chats_of_a_page_run(
+    command: Command, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Store.open(database_url) as store, store.begin() as tx:
+        for _ in range(9):
+            tx.chat.sessions.create(agent="build", model={})
+    seen = seen_statements(monkeypatch)
+    assert len(command("ls").stdout.splitlines()) == 10
+    assert len([one for one in seen if "chat_turns" in one and one.startswith("SELECT")]) == 1

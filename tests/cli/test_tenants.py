@@ -69,6 +69,30 @@ def test_a_tenant_is_copied_to_another_server(run: Run, folder: Path, tmp_path: 
         assert len(store.chat.sessions.list().items) == 1
 
 
+def test_a_tenant_is_copied_with_what_persist_does_not_know(run: Run, folder: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    run("tenants", "create", "acme")
+    with Store.open(f"sqlite:///{(folder / 'acme.db').as_posix()}") as store:
+        create(store)
+    with closing(sqlite3.connect(folder / "acme.db")) as raw, raw:
+        raw.execute("ALTER TABLE chat_sessions ADD COLUMN colour TEXT")
+        raw.execute("UPDATE chat_sessions SET colour = 'red'")
+        raw.execute("CREATE TABLE x_notes (note TEXT)")
+        raw.execute("INSERT INTO x_notes VALUES ('mine')")
+    to = f"sqlite:///{other.as_posix()}"
+    said = run("tenants", "copy", "acme", to).stdout.splitlines()
+    assert said[0].endswith("both hold the same.")
+    assert said[1:] == ["Copied with them, though persist does not know it: chat_sessions.colour (1), x_notes (1)."]
+    with closing(sqlite3.connect(other / "acme.db")) as raw:
+        assert raw.execute("SELECT colour, note FROM chat_sessions, x_notes").fetchall() == [("red", "mine")]
+    said = run("tenants", "copy", "acme", to, "--as", "bare", "--leave-unknown").stdout.splitlines()
+    assert said[0].endswith("what was copied was read back and is the same.")
+    assert said[1] == "Left, as asked: chat_sessions.colour (1), x_notes (1)."
+    report = json.loads(run("tenants", "copy", "acme", to, "--as", "again", "--leave-unknown", "--json").stdout)
+    assert (report["carried"], report["left_unknown"]) == ({}, {"chat_sessions.colour": 1, "x_notes": 1})
+
+
 def test_upgrading_all_says_what_became_of_each_and_fails_if_one_did(run: Run, folder: Path) -> None:
     run("tenants", "create", "acme")
     kept = Path(__file__).parents[1] / "schema" / "databases"

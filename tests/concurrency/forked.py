@@ -4,12 +4,19 @@ import asyncio
 import gc
 import json
 import os
+import signal
+import sqlite3
+import sys
+import threading
 import warnings
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from typing import Any, NoReturn
 
 from persist import AsyncStore, Store
 from persist.errors import PersistError
+
+_HANGS_AFTER = 30
 
 
 def in_child(child: Callable[[], list[str]]) -> list[str]:
@@ -94,6 +101,79 @@ def fork_async(store: Store, session: str) -> None:
         runner.run(feed({"type": "text-delta", "id": "t", "delta": "after"}, {"type": "finish"}))
         runner.run(shared.close())
     print(json.dumps(raised), flush=True)
+
+
+def fork_in_use(store: Store, session: str, url: str) -> None:
+    """Another thread is inside of a statement, but of no transaction, whose mutex the child finds held for ever."""
+
+    def stay() -> int:
+        inside.set()
+        return int(leave.wait(_HANGS_AFTER))
+
+    def use() -> None:
+        connection = store.runtime.connections.connect(write=True)
+        driver: Any = connection.connection.driver_connection
+        if url.startswith("sqlite"):
+            driver.create_function("stay", 0, stay)
+            driver.execute("SELECT stay()").fetchone()
+        else:
+            stay()
+        store.runtime.connections.discard(connection)
+
+    inside, leave = threading.Event(), threading.Event()
+    thread = threading.Thread(target=use)
+    thread.start()
+    inside.wait(_HANGS_AFTER)
+    found = bounded_child(lambda: _outcome(lambda: Store.open(url).close()))
+    leave.set()
+    thread.join()
+    store.transact(lambda tx: _say(tx, session, "after"))
+    print(json.dumps(found), flush=True)
+
+
+def fork_at_rest(store: Store, session: str, url: str) -> None:
+    """Connections of every kind are open, and no thread is inside of any."""
+    with ExitStack() as many:
+        for _ in range(8):  # more than are cached for the next snapshot
+            many.enter_context(store.read())
+    store.transact(lambda tx: _say(tx, session, "before"))
+    watcher = store.runtime.dialect.event_log.wakeups(None)
+    watcher.wait(0)
+    recorder = store.record(session)
+    recorder.feed_many([{"type": "start"}, {"type": "text-start", "id": "t"}, {"type": "text-delta", "id": "t", "delta": "x"}])
+    recorder.flush()
+    found = bounded_child(lambda: _outcome(lambda: Store.open(url).close()))
+    recorder.close()
+    watcher.close()
+    print(json.dumps(found), flush=True)
+
+
+def fork_inside_sqlite(store: Store, session: str, url: str) -> None:
+    """Another thread held one of SQLite's own mutexes, so that whatever the child asks of SQLite waits for ever."""
+
+    def child() -> str:
+        sqlite3.connect = lambda *_, **__: threading.Event().wait()  # type: ignore[assignment]  # what the mutex does
+        return _outcome(lambda: Store.open(url).close())
+
+    print(json.dumps(bounded_child(child)), flush=True)
+
+
+def bounded_child(child: Callable[[], str]) -> str:
+    """Fork, and say what the child found. It ends as a program does, and is killed if it hangs."""
+    warnings.simplefilter("ignore", DeprecationWarning)  # forking with a thread running is what is tested
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.write(writing, child().encode())
+        sys.exit()
+    os.close(writing)
+    deadline = threading.Timer(_HANGS_AFTER, os.kill, (pid, signal.SIGKILL))
+    deadline.start()
+    with os.fdopen(reading) as pipe:
+        found = pipe.read()
+    ended = os.waitpid(pid, 0)[1]
+    deadline.cancel()
+    return found if ended == 0 else f"{found}, ended by {ended}"
 
 
 def _say(tx: Any, session: str, text: str) -> None:

@@ -69,6 +69,25 @@ def test_a_child_forked_inside_a_transaction_leaves_it_to_its_parent(store: Stor
     assert words(shown(store, session)) == ["before", "after"]
 
 
+def test_a_child_never_touches_a_connection_that_another_thread_was_inside_of(
+    store: Store, spawn: Spawn, database_url: str
+) -> None:
+    """SQLite holds the connection's mutex for a thread that does not exist in the child: closing it would hang."""
+    session = create(store)
+    opened = json.loads(said(spawn("fork_in_use", session, database_url)))
+    assert opened == ("StoreForked" if database_url.startswith("sqlite") else "")
+    assert words(shown(store, session)) == ["after"]
+
+
+def test_a_child_opens_what_its_parent_had_open_at_rest(store: Store, spawn: Spawn, database_url: str) -> None:
+    assert json.loads(said(spawn("fork_at_rest", create(store), database_url))) == ""
+
+
+def test_a_child_in_which_sqlite_itself_hangs_is_told_so(store: Store, spawn: Spawn, database_url: str) -> None:
+    opened = json.loads(said(spawn("fork_inside_sqlite", create(store), database_url)))
+    assert opened == ("StoreForked" if database_url.startswith("sqlite") else "")
+
+
 def test_a_child_of_an_asynchronous_store_waits_for_no_thread_of_its_parent(store: Store, spawn: Spawn) -> None:
     session = create(store)
     begin, feed, flush, close, close_store = json.loads(said(spawn("fork_async", session)))

@@ -9,7 +9,7 @@ from typing import Any
 
 from persist import Store
 from persist.errors import PersistError, StoreBusy
-from tests.concurrency.forked import fork_async, fork_beside, fork_inside
+from tests.concurrency.forked import fork_async, fork_at_rest, fork_beside, fork_in_use, fork_inside, fork_inside_sqlite
 
 MODEL = {"provider_id": "p", "model_id": "m"}
 
@@ -130,6 +130,9 @@ COMMANDS = {
     "fork": fork,
     "fork_beside": fork_beside,
     "fork_inside": fork_inside,
+    "fork_in_use": fork_in_use,
+    "fork_at_rest": fork_at_rest,
+    "fork_inside_sqlite": fork_inside_sqlite,
     "fork_async": fork_async,
 }
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from persist import Store
+from persist import Conflict, Store
 from persist.maintenance import doctor, erase, maintain, prune
 from persist.maintenance.findings import Finding
 from persist.testing import FrozenClock
@@ -126,3 +126,26 @@ def test_an_erasure_says_what_has_to_go_first_and_maintain_finishes_it(database_
         assert host.raw.rows("SELECT id FROM sessions") == [(others[0],)]
         assert host.raw.count("chat_sessions") == host.raw.count("chat_messages") == 0
         assert unfinished(doctor(store)) == 0
+
+
+def test_a_deletion_says_which_rows_of_which_table_refuse_it(database_url: str, host: Host, clock: FrozenClock) -> None:
+    with Store.open(database_url, clock=clock) as store:
+        sessions, messages = chats(store, 3)
+        (conversation,) = conversations(store, 1)
+        host.refer("letters", "chat_messages", [messages[0], messages[0], messages[1]])
+        host.refer("plays", "sessions", [conversation])
+        two = f"{where(host.raw)}letters: rows that refer to chat_messages by theirs (2)"
+        one = f"{where(host.raw)}plays: rows that refer to sessions by theirs (1)"
+        for delete, id, what in (
+            (store.chat.sessions.delete, sessions[0], two),
+            (store.chat.messages.delete, messages[0], two),
+            (store.conversations.sessions.delete, conversation, one),
+        ):
+            with pytest.raises(Conflict) as error:
+                delete(id)
+            assert str(error.value) == f"The database refuses the deletion because of {what}. These go first."
+        store.chat.sessions.delete(sessions[2])
+        said = r"letters: .* \(2\)" if host.raw.is_sqlite else 'on table "letters"'  # a server runs nothing more in it
+        with pytest.raises(Conflict, match=said), store.begin() as tx:
+            tx.chat.sessions.delete(sessions[0])
+        assert host.raw.count("chat_sessions") == 2

@@ -35,6 +35,7 @@ from persist.db.sqlalchemy_private import (
     isolation_on_connect,
     made_of,
     max_connections,
+    unused_connections,
     updated_values,
 )
 
@@ -127,6 +128,20 @@ def test_how_many_connections_a_pool_hands_out(tmp_path: Path, size: int, more: 
     assert isinstance(engine.pool, QueuePool)
     assert max_connections(engine.pool) == most
     engine.dispose()
+
+
+def test_a_pool_tells_which_connections_nobody_uses(tmp_path: Path) -> None:
+    engine = create_engine(f"sqlite:///{(tmp_path / 'a.db').as_posix()}", poolclass=QueuePool)
+    with engine.connect() as used:
+        with engine.connect() as returned:
+            driver = returned.connection.driver_connection
+        assert unused_connections(engine.pool) == [driver]
+        assert used.connection.driver_connection is not driver
+    assert len(unused_connections(engine.pool)) == 2
+    engine.dispose()
+    memory = create_engine("sqlite://")
+    assert unused_connections(memory.pool) == []
+    memory.dispose()
 
 
 def test_where_an_asynchronous_driver_can_be_awaited() -> None:

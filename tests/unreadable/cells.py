@@ -3,6 +3,7 @@
 All of it happens in one transaction that is undone, so that the next cell finds the scene as it was.
 """
 
+import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
@@ -22,6 +23,7 @@ from tests.statemachines.both_databases import Undo
 from tests.statemachines.scene import Verb, arguments
 from tests.statemachines.single_call import work_of
 
+_NOT_NULL = re.compile(r"(?<!IS) NOT NULL")
 NOT_UTF8 = "CAST(x'fffe' AS TEXT)"
 
 
@@ -149,6 +151,15 @@ def _statement(table: Table, name: str, column: str, value: str, place: int = 0)
     key = ", ".join(f'"{one.name}"' for one in table.primary_key.columns) or ("ctid" if "." in name else "rowid")
     row = f"({key}) IN (SELECT {key} FROM {name} ORDER BY {key} LIMIT 1 OFFSET {place})"
     return f'UPDATE {name} SET "{column}" = {value} WHERE {row}'
+
+
+def loosened(path: Path) -> None:
+    """Let every column of a file take NULL, as files of other programs do."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as raw:
+        raw.execute("PRAGMA writable_schema=ON")
+        for name, sql in raw.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'").fetchall():
+            raw.execute("UPDATE sqlite_master SET sql = ? WHERE name = ?", (_NOT_NULL.sub("", sql), name))
+        raw.execute("PRAGMA writable_schema=RESET")
 
 
 def spoil_row(path: Path, table: Table) -> None:

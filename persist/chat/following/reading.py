@@ -9,7 +9,7 @@ from persist.chat.following.rendering import IndexedPart
 from persist.chat.models import STOP_REQUESTED, deltas, messages, parts, turns
 from persist.chat.storage.files import STORED, StoredFile, put_back
 from persist.chat.storage.stored_json import grown_part, joined_deltas, read_object, stored_objects
-from persist.chat.storage.turns import READ_TURN, TURN, Turn, running_sessions, session_agent, turn_of
+from persist.chat.storage.turns import READ_TURN, Turn, running_among, session_agent, turn_of
 from persist.db.expressions.json_text import json_text, stored_text
 from persist.db.schema.arrays import among_labels
 from persist.db.schema.column_types import Int64, Label
@@ -58,10 +58,6 @@ _MARKS = Statement(
     unreadable=OnUnreadable.LEAVE_OUT,
 )
 _STOPPED = Statement(select(_T.session_id, _T.owner).where(STOP_REQUESTED), unreadable=OnUnreadable.LEAVE_OUT)
-_TURNS = Statement(
-    select(_T.session_id, *TURN).where(among_labels(_T.session_id, "ids")),
-    unreadable=OnUnreadable.LEAVE_OUT,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,5 +129,5 @@ def stopped_turns(work: UnitOfWork) -> set[tuple[str, str]]:
 
 def ended_turns(work: UnitOfWork, session_ids: list[str]) -> list[str]:
     """The sessions of the list whose turn ended, or whose recorder's process is gone."""
-    running = running_sessions(work.rows(_TURNS, ids=session_ids), work.now())
+    running = running_among(work, session_ids)
     return [session_id for session_id in session_ids if session_id not in running]

@@ -14,7 +14,7 @@ from sqlalchemy import bindparam, exists, select
 
 from persist.blobs.bodies import NewBlob, read_bodies
 from persist.blobs.models import blobs
-from persist.blobs.repository import COLUMNS, blob_value
+from persist.blobs.repository import BLOB
 from persist.blobs.schemas import Blob
 from persist.chat.models import part_blobs, parts
 from persist.chat.reducer.chunks import ChunkType
@@ -27,7 +27,7 @@ from persist.db.statements.prepared import Statement, param
 from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
-from persist.errors import InvalidValue, NotFound
+from persist.errors import InvalidValue
 
 _P, _F = parts.c, part_blobs.c
 STORED = "persist-blob"
@@ -48,7 +48,7 @@ _NAMED = Statement(
 )
 
 _in_session = exists().where(_F.sha256 == blobs.c.sha256, _F.part_id == _P.id, _P.session_id == param("row_id"))
-_OF_SESSION = Statement(select(*COLUMNS).where(blobs.c.sha256 == param("digest"), _in_session))
+_OF_SESSION = Statement(select(*BLOB.columns).where(blobs.c.sha256 == param("digest"), _in_session))
 
 _OWN = Statement(
     select(_F.sha256, _P.data_json)
@@ -173,10 +173,7 @@ def names_of(db: StatementRunner, message_ids: Iterable[str]) -> dict[Key, str]:
 
 def blob_of_session(work: UnitOfWork, session_id: str, digest: str) -> Blob:
     """The blob, if a part of a message of the session names it. Raises NotFound."""
-    row = work.row(_OF_SESSION, row_id=session_id, digest=digest)
-    if row is None:
-        raise NotFound("file", digest)
-    return blob_value(row)
+    return BLOB.found(work.row(_OF_SESSION, row_id=session_id, digest=digest), "file", digest)
 
 
 def _found(data: Part) -> re.Match[str] | None:

@@ -4,7 +4,7 @@ import logging
 from typing import Any, TypeVar
 
 import orjson
-from sqlalchemy import bindparam, case, exists, select, tuple_, type_coerce
+from sqlalchemy import case, exists, select, type_coerce
 from sqlalchemy.sql.elements import ColumnElement
 
 from persist.chat.models import deltas, messages, part_blobs, parts, sessions
@@ -14,6 +14,7 @@ from persist.chat.storage.files import STORED, StoredFile, put_back, referred
 from persist.chat.storage.stored_json import ANY_SIZE, grown_part, joined_deltas, read_object, stored_objects, stored_part
 from persist.db.changes.batch import Batch, Pending
 from persist.db.expressions.json_text import NO_OBJECT, json_array_text, json_text, stored_text
+from persist.db.expressions.keyset import behind
 from persist.db.schema.arrays import among_labels
 from persist.db.schema.column_types import Int64, Label
 from persist.db.statements.prepared import LIMIT, Row, Statement, param
@@ -43,7 +44,7 @@ _ALL_PARTS = Statement(select(*_BODY).where(_P.session_id == _session))
 _ONE = Statement(select(*_HEAD).where(_M.id == param("id")))
 _ONE_PARTS = Statement(select(*_BODY).where(_P.message_id == param("id")))
 SOME_PARTS = Statement(select(*_BODY).where(among_labels(_P.message_id, "ids")))
-_last = tuple_(bindparam("at", type_=_M.created_at.type), bindparam("last", type_=_M.id.type))
+_ORDER = (_M.created_at, _M.id)
 _named = messages.alias()
 _position = select(_named.c.created_at, _named.c.id).where(_named.c.session_id == _session, _named.c.id == param("id"))
 _POSITION = Statement(_position)
@@ -56,8 +57,9 @@ class _NewestFirst:
         query = select(*_HEAD, _M.created_at, *columns).where(_M.session_id == _session)
         query = query.order_by(_M.created_at.desc(), _M.id.desc()).limit(LIMIT)
         self.latest = Statement(query, unreadable=unreadable)
-        self.earlier = Statement(query.where(tuple_(_M.created_at, _M.id) < _last), unreadable=unreadable)
-        self.before = Statement(query.where(tuple_(_M.created_at, _M.id) < _position.scalar_subquery()), unreadable=unreadable)
+        earlier, before = (behind(_ORDER, place, descending=True) for place in (("at", "last"), _position.scalar_subquery()))
+        self.earlier = Statement(query.where(earlier), unreadable=unreadable)
+        self.before = Statement(query.where(before), unreadable=unreadable)
 
 
 _HEADS = _NewestFirst()

@@ -4,7 +4,7 @@ A row is inserted at the first chunk and deleted at finish, abort and close, so 
 A row in state `error` does not count as running; it stays until the next recorder starts.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -16,8 +16,10 @@ from persist.chat.schemas import TurnState
 from persist.chat.storage.liveness import CLEAR_AFTER, is_stale
 from persist.db.changes.batch import Batch, Requirement
 from persist.db.changes.driver_statements import StatementRunner
+from persist.db.schema.arrays import among_labels
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.unreadable.cells import OnUnreadable
 from persist.errors import Conflict, NotFound, PersistError
 
 _NO_OWNER = "-"
@@ -27,6 +29,9 @@ _session, _owner = param("of_session"), param("owner_id")
 TURN = (_T.owner, _T.state, _T.seen_at, _T.message_id, _T.started_at, _T.stop_requested_at)
 """The columns of a Turn."""
 
+_OF_SESSIONS = Statement(
+    select(_T.session_id, *TURN).where(among_labels(_T.session_id, "ids")), unreadable=OnUnreadable.LEAVE_OUT
+)
 READ_TURN = Statement(select(*TURN).where(_T.session_id == _session))
 _HEAD = Statement(select(sessions.c.agent, sessions.c.owner).where(sessions.c.id == _session))
 LOCK_SESSION_SHARED = Statement(select(sessions.c.id).where(sessions.c.id == _session).with_for_update(read=True, key_share=True))
@@ -112,6 +117,11 @@ def turn_of(row: Row | None) -> Turn | None:
 def running_sessions(rows: Iterable[Row], now: datetime) -> set[str]:
     """The sessions in which a live recorder owns the turn, of rows of a session's id and TURN."""
     return {session_id for session_id, *row in rows if Turn(*row).running(now)}
+
+
+def running_among(work: UnitOfWork, ids: Sequence[str]) -> set[str]:
+    """The sessions of the list in which a live recorder owns the turn."""
+    return running_sessions(work.rows(_OF_SESSIONS, ids=ids), work.now())
 
 
 def refuse_running(db: StatementRunner, session_id: str, now: datetime, doing: str) -> None:

@@ -4,35 +4,30 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Text, bindparam, or_, select, tuple_
+from sqlalchemy import Text, bindparam, or_, select
 from sqlalchemy.sql.elements import ColumnElement
 
 from persist.chat.models import ARCHIVED, OWNED, TITLE, sessions
 from persist.chat.schemas import ChatSession
 from persist.db.expressions.json_members import json_has_member
+from persist.db.expressions.keyset import behind
 from persist.db.schema.base import LABEL_CHARACTERS
-from persist.db.statements.prepared import LIMIT, Row, Statement, param
+from persist.db.statements.prepared import LIMIT, Statement, param
+from persist.db.statements.row_values import Values
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_flag
 from persist.db.values.clock import epoch_ms
 from persist.db.values.escaping import LEAD
-from persist.db.values.frozen import construct
 from persist.db.values.json import Json
 from persist.db.values.pages import Page, check_limit, values_after
 from persist.errors import InvalidValue
 
 _LIST = "chat.sessions"
 _S = sessions.c
-SESSION_FIELDS = tuple(ChatSession.model_fields)
-SESSION_COLUMNS = tuple(_S[name] if name in _S else _S[f"{name}_json"] for name in SESSION_FIELDS)
+SESSION = Values(ChatSession, sessions)
 _MAX_MEMBERS = 16
 """The most metadata values that one list is filtered by."""
 _MAX_INTEGER = 2**63
-
-
-def session_value(row: Row) -> ChatSession:
-    """The ChatSession of a row of SESSION_COLUMNS."""
-    return construct(ChatSession, dict(zip(SESSION_FIELDS, row, strict=True)))
 
 
 def list_sessions(
@@ -74,15 +69,13 @@ def list_sessions(
     values: dict[str, Any] = {_member(place): member for place, member in enumerate(members)}
     values |= {_pattern(place): pattern for place, pattern in enumerate(patterns)}
     rows = work.rows(statement, **given, **values, **after_key, limit=limit + 1)
-    return Page.of(
-        rows, limit, session_value, name=_LIST, filters=filters, key=lambda _, item: [epoch_ms(item.updated_at), item.id]
-    )
+    return Page.of(rows, limit, SESSION, name=_LIST, filters=filters, key=lambda _, item: [epoch_ms(item.updated_at), item.id])
 
 
 @cache
 def _listing(archived: bool | None, goes_on: bool, members: int, patterns: int, *given: str) -> Statement:
     """The SELECT of a list, with those of the filters `agent`, `owner` and `workspace_root` that are given."""
-    query = select(*SESSION_COLUMNS).order_by(_S.updated_at.desc(), _S.id.desc()).limit(LIMIT)
+    query = select(*SESSION.columns).order_by(_S.updated_at.desc(), _S.id.desc()).limit(LIMIT)
     query = query.where(*(_S[name] == param(name) for name in given))
     if "owner" in given:
         query = query.where(OWNED)  # the condition of the partial index
@@ -95,8 +88,7 @@ def _listing(archived: bool | None, goes_on: bool, members: int, patterns: int, 
         spelt = (bindparam(_pattern(place), type_=Text()) for place in range(patterns))
         query = query.where(or_(*(TITLE.ilike(pattern, escape="\\") for pattern in spelt)))
     if goes_on:
-        place_after = (bindparam("after_at", type_=_S.updated_at.type), bindparam("after_id", type_=_S.id.type))
-        query = query.where(tuple_(_S.updated_at, _S.id) < tuple_(*place_after))
+        query = query.where(behind((_S.updated_at, _S.id), ("after_at", "after_id"), descending=True))
     return Statement(query)
 
 

@@ -12,10 +12,10 @@ from persist.chat.schemas import ChatSession, ChatTurn
 from persist.chat.storage import turns
 from persist.chat.storage.statements import LOCK_SESSION
 from persist.chat.verbs import branching
-from persist.chat.verbs.listing import SESSION_COLUMNS, SESSION_FIELDS, list_sessions, session_value
+from persist.chat.verbs.listing import SESSION, list_sessions
 from persist.db.changes.driver_statements import StatementRunner
 from persist.db.expressions.upsert import insert_missing, taken
-from persist.db.operations.optional_pages import OptionalPages
+from persist.db.operations.keyset import Keyset
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.values.arguments import check_list
@@ -30,13 +30,10 @@ _S = sessions.c
 _id = param("row_id")
 _INSERT = Statement(insert_missing(sessions, "id"))
 _INSERT_CHILD = Statement(insert(sessions))
-_GET = Statement(select(*SESSION_COLUMNS).where(_S.id == _id))
-_LOCK = Statement(select(*SESSION_COLUMNS).where(_S.id == _id).with_for_update())
-_CHILDREN = OptionalPages[ChatSession](
-    "chat.children",
-    select(*SESSION_COLUMNS).where(_S.parent_id == _id),
-    (_S.created_at, _S.id),
-    lambda one: (one.created_at, one.id),
+_GET = Statement(select(*SESSION.columns).where(_S.id == _id))
+_LOCK = Statement(select(*SESSION.columns).where(_S.id == _id).with_for_update())
+_CHILDREN = Keyset(
+    "chat.children", SESSION, (_S.created_at, _S.id), {"row_id": _S.parent_id == _id}, descending=False, exact=True
 )
 # None of these sets `updated_at`: it is the instant of the latest activity, by which lists are ordered.
 _SET_METADATA = Statement(update(sessions).where(_S.id == _id).values(metadata_json=param("value")))
@@ -52,9 +49,7 @@ def get_session(db: StatementRunner, id: str, *, lock: bool = False) -> ChatSess
 
 
 def _found(id: str, row: Row | None) -> ChatSession:
-    if row is None:
-        raise NotFound("session", id)
-    return session_value(row)
+    return SESSION.found(row, "session", id)
 
 
 class ChatSessions(Repository[F]):
@@ -83,7 +78,7 @@ class ChatSessions(Repository[F]):
         session = construct(
             ChatSession,
             {
-                **dict.fromkeys(SESSION_FIELDS),
+                **dict.fromkeys(SESSION.fields),
                 "id": work.runtime.ids.mint("ses") if id is None else work.label("id", id),
                 "agent": work.label("agent", agent),
                 "workspace_root": None if workspace_root is None else work.label("workspace_root", workspace_root, empty=True),
@@ -168,7 +163,7 @@ class ChatSessions(Repository[F]):
 
         With a `limit` a page, whose `cursor` is `after` for the next one.
         """
-        return _CHILDREN.read(self._work, session_value, limit, after, {"row_id": self._work.label("id", id)})
+        return _CHILDREN.pages(self._work, limit, after, {"row_id": self._work.label("id", id)})
 
     @writes
     def update_metadata(self, id: str, patch: Mapping[str, Json]) -> ChatSession:
@@ -276,7 +271,7 @@ class ChatSessions(Repository[F]):
         return _found(session.id, row.result)
 
     def _values(self, session: ChatSession) -> dict[str, Any]:
-        values: dict[str, Any] = {name if name in _S else f"{name}_json": getattr(session, name) for name in SESSION_FIELDS}
+        values: dict[str, Any] = {name if name in _S else f"{name}_json": getattr(session, name) for name in SESSION.fields}
         for name in ("model", "metadata", "permissions"):
             values[f"{name}_json"] = self._work.json(name, values[f"{name}_json"])
         return values

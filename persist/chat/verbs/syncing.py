@@ -5,7 +5,7 @@ from collections.abc import Set as AbstractSet
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import bindparam, delete, select, tuple_, type_coerce, update
+from sqlalchemy import bindparam, delete, select, type_coerce, update
 
 from persist.blobs.bodies import Added, add_outside
 from persist.chat.models import IS_COMPACTION, deltas, messages, parts
@@ -23,6 +23,7 @@ from persist.chat.storage.stored_json import grown_part, joined_deltas, read_obj
 from persist.chat.storage.transcript import GROWING, SOME_PARTS, by_message
 from persist.db.changes.batch import Batch
 from persist.db.expressions.json_text import json_text, stored_text
+from persist.db.expressions.keyset import behind
 from persist.db.schema.arrays import label_rows
 from persist.db.schema.column_types import Label
 from persist.db.statements.prepared import Row, Statement, param
@@ -45,7 +46,7 @@ _first = (
 )
 _FROM_FIRST = Statement(
     select(_M.id, type_coerce(_M.role, Label()), json_text(_M.metadata_json))
-    .where(_M.session_id == _session, tuple_(_M.created_at, _M.id) >= _first.scalar_subquery())
+    .where(_M.session_id == _session, behind((_M.created_at, _M.id), _first.scalar_subquery(), inclusive=True))
     .order_by(_M.created_at, _M.id)
 )
 _ELSEWHERE = Statement(select(_M.id).join(_given, _M.id == _given.c.value).where(_M.session_id != _session).limit(1))

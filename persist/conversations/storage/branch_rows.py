@@ -6,27 +6,20 @@ from persist.conversations.models import branches
 from persist.conversations.schemas import Branch
 from persist.db.changes.batch import Batch, Pending
 from persist.db.statements.prepared import Row, Statement, param
+from persist.db.statements.row_values import Values
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.db.values.frozen import construct
 from persist.errors import NotFound
 
 _B = branches.c
-FIELDS = tuple(Branch.model_fields)
-COLUMNS = tuple(_B[name] for name in FIELDS)
-_GET = Statement(select(*COLUMNS).where(_B.id == param("row_id")))
-_LOCK = Statement(select(*COLUMNS).where(_B.id == param("row_id")).with_for_update())
+BRANCH = Values(Branch, branches)
+_GET = Statement(select(*BRANCH.columns).where(_B.id == param("row_id")))
+_LOCK = Statement(select(*BRANCH.columns).where(_B.id == param("row_id")).with_for_update())
 _HOLD = Statement(select(_B.id).where(_B.id == param("row_id")).with_for_update(read=True, key_share=True))
-
-
-def branch_value(row: Row) -> Branch:
-    """The Branch in a row of COLUMNS."""
-    return construct(Branch, dict(zip(FIELDS, row, strict=True)))
 
 
 def find_branch(work: UnitOfWork, id: str, *, lock: bool = False) -> Branch | None:
     """The branch, if there is one."""
-    row = work.row(_LOCK if lock else _GET, row_id=id)
-    return None if row is None else branch_value(row)
+    return BRANCH.optional(work.row(_LOCK if lock else _GET, row_id=id))
 
 
 def get_branch(work: UnitOfWork, id: str, *, lock: bool = False) -> Branch:
@@ -44,9 +37,7 @@ def ask_branch(batch: Batch, id: str, *, lock: bool = False) -> Pending[Row | No
 
 def found_branch(found: Pending[Row | None], id: str) -> Branch:
     """The branch that a batch read. Raises NotFound."""
-    if found.result is None:
-        raise NotFound("branch", id)
-    return branch_value(found.result)
+    return BRANCH.found(found.result, "branch", id)
 
 
 def hold_with(batch: Batch, id: str) -> None:

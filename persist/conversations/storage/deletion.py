@@ -12,7 +12,7 @@ from sqlalchemy import delete, exists, func, or_, select
 
 from persist.conversations.models import branches, messages, progressions, sessions
 from persist.conversations.schemas import Branch
-from persist.conversations.storage.branch_rows import COLUMNS, branch_value
+from persist.conversations.storage.branch_rows import BRANCH
 from persist.conversations.storage.inheritance import Heirs, is_shared
 from persist.conversations.storage.locking import OF_SESSIONS, Line, lock_sessions
 from persist.conversations.storage.progression_members import cut
@@ -56,20 +56,20 @@ class Doomed:
 
     def found(self) -> tuple[list[Branch], list[Branch], bool]:
         """The branches, the forks that stay, and whether there are branches that have no readable id."""
-        victims = [branch_value(row) for row in self._chosen.result]
+        victims = [BRANCH(row) for row in self._chosen.result]
         named = [branch for branch in victims if not is_unreadable(branch.id)]
         going = {branch.id for branch in named}
-        forks = [branch_value(row) for row in self._forks.result]
+        forks = [BRANCH(row) for row in self._forks.result]
         staying = [fork for fork in forks if fork.id not in going and fork.parent_branch_id in going]
         return named, staying, len(named) < len(victims)
 
 
 @cache
 def _doomed(line: Line) -> tuple[Statement, Statement]:
-    chosen = select(*COLUMNS).where(line.chosen).order_by(_B.id).with_for_update()
+    chosen = select(*BRANCH.columns).where(line.chosen).order_by(_B.id).with_for_update()
     parents = select(_B.id).where(line.chosen)
     return Statement(chosen), Statement(
-        select(*COLUMNS).where(_B.parent_branch_id.in_(parents)).order_by(_B.id).with_for_update()
+        select(*BRANCH.columns).where(_B.parent_branch_id.in_(parents)).order_by(_B.id).with_for_update()
     )
 
 

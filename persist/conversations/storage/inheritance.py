@@ -12,7 +12,7 @@ from sqlalchemy import bindparam, exists, insert, null, or_, select, update
 from persist.conversations.models import branches, members, progressions, sessions
 from persist.conversations.schemas import Branch
 from persist.conversations.storage import lineage
-from persist.conversations.storage.branch_rows import FIELDS
+from persist.conversations.storage.branch_rows import BRANCH
 from persist.conversations.storage.progression_members import Places, add_members, ask_ids, unchanged
 from persist.db.expressions.upsert import insert_missing
 from persist.db.schema.column_types import EpochReal, Label
@@ -107,7 +107,7 @@ class Heirs:
             parent = former[parent][0]
         pointers = None if parent is None else dict(zip(lineage.POINTERS, (parent, _inherited(branch)), strict=True))
         fields: dict[str, Any] = {
-            **dict.fromkeys(FIELDS),
+            **dict.fromkeys(BRANCH.fields),
             "id": new,
             "created_at": branch.created_at,
             "name": branch.name,

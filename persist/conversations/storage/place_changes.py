@@ -6,7 +6,7 @@ from typing import Generic, TypeVar
 from sqlalchemy import or_, select
 
 from persist.conversations.models import branches
-from persist.conversations.storage.branch_rows import COLUMNS, branch_value
+from persist.conversations.storage.branch_rows import BRANCH
 from persist.conversations.storage.deletion import settle
 from persist.conversations.storage.inheritance import Heirs, copied_progression
 from persist.conversations.storage.locking import OF_PROGRESSION
@@ -19,7 +19,7 @@ T = TypeVar("T")
 _B = branches.c
 _owners = select(_B.id).where(OF_PROGRESSION.chosen)
 _AROUND = Statement(
-    select(*COLUMNS).where(or_(OF_PROGRESSION.chosen, _B.parent_branch_id.in_(_owners))).order_by(_B.id).with_for_update()
+    select(*BRANCH.columns).where(or_(OF_PROGRESSION.chosen, _B.parent_branch_id.in_(_owners))).order_by(_B.id).with_for_update()
 )
 """The branches that show the progression, and their forks."""
 
@@ -38,7 +38,7 @@ class Change(Generic[T]):
     def spare_forks(self, stay: int) -> None:
         """Preserve what forks show of places that are about to change. `stay`: how many from the first stay as they are."""
         work, pool = self._work, self._pool
-        around = [branch_value(row) for row in self._around.result]
+        around = [BRANCH(row) for row in self._around.result]
         owners = {branch.id: branch for branch in around if branch.progression_id == pool}
         losing = []
         for fork in around:

@@ -7,15 +7,14 @@ from persist.conversations.schemas import ConvSession
 from persist.conversations.storage.progression_members import add_row
 from persist.db.changes.batch import Batch, Pending
 from persist.db.statements.prepared import Row, Statement, param
+from persist.db.statements.row_values import Values
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.db.values.frozen import construct
 from persist.errors import Conflict, NotFound
 
 _S = sessions.c
-FIELDS = tuple(ConvSession.model_fields)
-COLUMNS = tuple(_S[name] for name in FIELDS)
-_GET = Statement(select(*COLUMNS).where(_S.id == param("row_id")))
-_LOCK = Statement(select(*COLUMNS).where(_S.id == param("row_id")).with_for_update())
+SESSION = Values(ConvSession, sessions)
+_GET = Statement(select(*SESSION.columns).where(_S.id == param("row_id")))
+_LOCK = Statement(select(*SESSION.columns).where(_S.id == param("row_id")).with_for_update())
 _POOL = Statement(
     select(progressions.c.id)
     .where(progressions.c.id == select(_S.progression_id).where(_S.id == param("row_id")).scalar_subquery())
@@ -24,15 +23,9 @@ _POOL = Statement(
 _PROGRESSION = Statement(select(progressions.c.id).where(progressions.c.id == param("row_id")))
 
 
-def session_value(row: Row) -> ConvSession:
-    """The ConvSession in a row of COLUMNS."""
-    return construct(ConvSession, dict(zip(FIELDS, row, strict=True)))
-
-
 def find_session(work: UnitOfWork, id: str, *, lock: bool = False) -> ConvSession | None:
     """The session, if there is one."""
-    row = work.row(_LOCK if lock else _GET, row_id=id)
-    return None if row is None else session_value(row)
+    return SESSION.optional(work.row(_LOCK if lock else _GET, row_id=id))
 
 
 def get_session(work: UnitOfWork, id: str, *, lock: bool = False) -> ConvSession:
@@ -56,9 +49,7 @@ def ask_session(batch: Batch, id: str, *, lock: bool = False) -> Pending[Row | N
 
 def found_session(found: Pending[Row | None], id: str) -> ConvSession:
     """The session that a batch read. Raises NotFound."""
-    if found.result is None:
-        raise NotFound("session", id)
-    return session_value(found.result)
+    return SESSION.found(found.result, "session", id)
 
 
 def ask_progression(batch: Batch, wanted: str | None) -> Pending[Row | None] | None:

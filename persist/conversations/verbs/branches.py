@@ -11,15 +11,7 @@ from persist.conversations.schemas import CLONE_FROM, Branch, ConvMessage, Statu
 from persist.conversations.storage import deletion as removal
 from persist.conversations.storage import lineage
 from persist.conversations.storage import progression_members as membership
-from persist.conversations.storage.branch_rows import (
-    COLUMNS,
-    FIELDS,
-    ask_branch,
-    branch_value,
-    found_branch,
-    get_branch,
-    hold_with,
-)
+from persist.conversations.storage.branch_rows import BRANCH, ask_branch, found_branch, get_branch, hold_with
 from persist.conversations.storage.locking import OF_BRANCH
 from persist.conversations.storage.session_rows import (
     ask_progression,
@@ -55,7 +47,7 @@ _PARENT = Statement(
     )
 )
 _LIST = Statement(
-    select(*COLUMNS).where(_B.session_id == param("session"), _B.former_of.is_(None)).order_by(_B.created_at, _B.id)
+    select(*BRANCH.columns).where(_B.session_id == param("session"), _B.former_of.is_(None)).order_by(_B.created_at, _B.id)
 )
 _SET_METADATA = Statement(update(branches).where(_B.id == _id).values(node_metadata=param("value")))
 _SET_SYSTEM = Statement(update(branches).where(_B.id == _id).values(system_msg_id=param("message")))
@@ -119,7 +111,9 @@ class Branches(Repository[F]):
         check_progression(pool, wanted)
         with work.batch() as batch:
             fields["progression_id"] = owned_progression(work, batch, wanted)
-            inserted = batch.run(_INSERT, **{**dict.fromkeys(FIELDS), **fields, "session_id": session_id, "former_of": None})
+            inserted = batch.run(
+                _INSERT, **{**dict.fromkeys(BRANCH.fields), **fields, "session_id": session_id, "former_of": None}
+            )
             creation.log(work, batch)
             stored = ask_branch(batch, branch_id)
         if not inserted.result:  # another writer was faster
@@ -147,7 +141,7 @@ class Branches(Repository[F]):
     def list(self, session_id: str) -> List[Branch]:
         """The session's branches, oldest first."""
         rows = self._work.rows(_LIST, session=self._work.label("session_id", session_id))
-        return [branch_value(row) for row in rows]
+        return [BRANCH(row) for row in rows]
 
     @writes
     def fork(self, id: str, *, at: int | None = None, name: str | None = None, new_id: str | None = None) -> Branch:
@@ -177,7 +171,7 @@ class Branches(Repository[F]):
         metadata = dict(node_metadata or {}) | {"parent_branch_id": parent, "forked_at_ord": inherited}
         metadata.pop(CLONE_FROM, None)  # a fork inherits; it is no copy
         fields = {
-            **dict.fromkeys(FIELDS),
+            **dict.fromkeys(BRANCH.fields),
             "id": fork_id,
             "session_id": session_id,
             "created_at": work.now(),

@@ -16,12 +16,12 @@ from persist.conversations.storage.progression_folding import OF_BRANCH, OF_SESS
 from persist.conversations.validation import plain
 from persist.db.changes.batch import Batch, Pending
 from persist.db.statements.prepared import Row, Statement, param
+from persist.db.statements.row_values import Values
 from persist.db.transactions.actors import acting
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import is_unreadable
 from persist.db.values.arguments import check_choice, optional_label
 from persist.db.values.clock import as_utc
-from persist.db.values.frozen import construct
 from persist.db.values.json import Json, JsonText
 from persist.errors import InvalidValue, TransitionError
 
@@ -29,12 +29,12 @@ _S, _B, _T = sessions.c, branches.c, transitions.c
 TERMINAL = frozenset(Status) - {Status.RUNNING}
 BY_ADMIN = frozenset({Status.FAILED, Status.ABORTED, Status.CANCELLED})
 
-_FIELDS = tuple(StatusTransition.model_fields)
 _NO_CODE = ""  # the published column is NOT NULL in files of the original program
 _LOG = Statement(insert(transitions))
 _UNLOG = Statement(delete(transitions).where(_T.id == param("row_id")))
+_TRANSITION = Values(StatusTransition, transitions, decode={"reason_code": lambda code: code or None})
 _of_entity = (_T.entity_type == param("kind")) & (_T.entity_id == param("entity"))
-_OF_ENTITY = Statement(select(*[_T[name] for name in _FIELDS]).where(_of_entity).order_by(_T.created_at, _T.id))
+_OF_ENTITY = Statement(select(*_TRANSITION.columns).where(_of_entity).order_by(_T.created_at, _T.id))
 _LATEST = Statement(select(_T.created_at, _T.id).where(_of_entity).order_by(_T.created_at.desc(), _T.id.desc()).limit(1))
 _STATUS = {"status": param("to"), "started_at": param("started"), "ended_at": param("ended")}
 _SET_SESSION = Statement(
@@ -217,7 +217,7 @@ def log_row(
     if latest is not None and not any(map(is_unreadable, latest)) and latest >= (at, row_id):
         at = latest[0] + timedelta(microseconds=1)
     return {
-        **dict.fromkeys(_FIELDS),
+        **dict.fromkeys(_TRANSITION.fields),
         "id": row_id,
         "entity_type": kind,
         "entity_id": id,
@@ -235,12 +235,7 @@ def log_row(
 
 def history_of(work: UnitOfWork, kind: str, id: str) -> list[StatusTransition]:
     """Every change of an entity's status, oldest first."""
-    return [_value(row) for row in work.rows(_OF_ENTITY, kind=kind, entity=id)]
-
-
-def _value(row: Row) -> StatusTransition:
-    values = dict(zip(_FIELDS, row, strict=True))
-    return construct(StatusTransition, {**values, "reason_code": values["reason_code"] or None})
+    return [_TRANSITION(row) for row in work.rows(_OF_ENTITY, kind=kind, entity=id)]
 
 
 def _expected(expected: object) -> Iterable[Status | None]:

@@ -12,17 +12,17 @@ from persist.conversations.storage.place_changes import Change
 from persist.conversations.storage.progression_folding import member_ids
 from persist.conversations.validation import node_metadata as checked_metadata
 from persist.db.statements.prepared import Statement, param
+from persist.db.statements.row_values import Values
 from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_count
 from persist.db.values.clock import as_utc
-from persist.db.values.frozen import construct
 from persist.db.values.json import Json
 from persist.errors import InvalidValue, NotFound
 
 _M = members.c
-_FIELDS = tuple(Progression.model_fields)
-_DESCRIBE = Statement(select(*[progressions.c[name] for name in _FIELDS]).where(progressions.c.id == param("row_id")))
+_PROGRESSION = Values(Progression, progressions)
+_DESCRIBE = Statement(select(*_PROGRESSION.columns).where(progressions.c.id == param("row_id")))
 _CONTAINING = Statement(select(_M.progression_id).where(_M.message_id == param("message")).distinct().order_by(_M.progression_id))
 
 
@@ -60,10 +60,7 @@ class Progressions(Repository[F]):
     @reads
     def describe(self, id: str) -> Progression:
         """The progression without its ids. Raises NotFound."""
-        row = self._work.row(_DESCRIBE, row_id=self._work.label("id", id))
-        if row is None:
-            raise NotFound("progression", id)
-        return construct(Progression, dict(zip(_FIELDS, row, strict=True)))
+        return _PROGRESSION.found(self._work.row(_DESCRIBE, row_id=self._work.label("id", id)), "progression", id)
 
     @writes
     def append(self, id: str, message_id: str) -> bool:

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from persist.conversations.schemas import InvocationKind, SourceKind, Status
-from persist.conversations.storage.session_rows import FIELDS
+from persist.conversations.storage.session_rows import SESSION
 from persist.conversations.validation import node_metadata as checked_metadata
 from persist.conversations.verbs.lifecycle import TERMINAL
 from persist.db.transactions.unit_of_work import UnitOfWork
@@ -94,7 +94,7 @@ def new_session(
     word = None if status is None else check_choice("status", status, Status)
     created, updated, progression = columns.pop("created_at"), columns.pop("updated_at"), columns.pop("progression_id")
     fields: dict[str, Any] = {
-        **dict.fromkeys(FIELDS),
+        **dict.fromkeys(SESSION.fields),
         "source_kind": SourceKind.LIVE,
         **session_changes(work, {**columns, **provenance, "node_metadata": node_metadata}),
         "id": work.runtime.ids.mint_uuid() if id is None else work.label("id", id),

@@ -6,13 +6,14 @@ from enum import StrEnum
 from functools import cache
 from typing import Any
 
-from sqlalchemy import bindparam, select, tuple_, type_coerce, update
+from sqlalchemy import select, type_coerce, update
 
 from persist.conversations.models import sessions
 from persist.conversations.schemas import ConvSession, InvocationKind, SourceKind, Status
-from persist.conversations.storage.session_rows import COLUMNS, session_value
+from persist.conversations.storage.session_rows import SESSION
 from persist.db.changes.batch import Batch
-from persist.db.schema.column_types import Float64, Label
+from persist.db.expressions.keyset import behind
+from persist.db.schema.column_types import Float64
 from persist.db.statements.prepared import LIMIT, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_choice
@@ -27,14 +28,13 @@ _WORDS: dict[str, type[StrEnum]] = {"status": Status, "invocation_kind": Invocat
 
 @cache
 def _page(names: tuple[str, ...], *, since: bool, after: bool) -> Statement:
-    query = select(*COLUMNS, _exactly).order_by(_S.updated_at.desc(), _S.id.desc()).limit(LIMIT)
+    query = select(*SESSION.columns, _exactly).order_by(_S.updated_at.desc(), _S.id.desc()).limit(LIMIT)
     for name in names:
         query = query.where(_S[name] == param(name))
     if since:
         query = query.where(_S.updated_at >= param("since"))
     if after:
-        last = tuple_(bindparam("after_at", type_=Float64()), bindparam("after_id", type_=Label()))
-        query = query.where(tuple_(_exactly, _S.id) < last)
+        query = query.where(behind((_exactly, _S.id), ("after_at", "after_id"), descending=True))
     return Statement(query)
 
 
@@ -56,7 +56,7 @@ def page(
     statement = _page(names, since=since is not None, after=after is not None)
     rows = work.rows(statement, limit=limit + 1, **values)
     return Page.of(
-        rows, limit, lambda row: session_value(row[:-1]), name=_LIST, filters=remembered, key=lambda row, item: [row[-1], item.id]
+        rows, limit, lambda row: SESSION(row[:-1]), name=_LIST, filters=remembered, key=lambda row, item: [row[-1], item.id]
     )
 
 

@@ -15,6 +15,7 @@ from sqlalchemy import Select, case, func, literal, select
 
 from persist.db.changes.journal import Journal, ReturningStatement, twin_of
 from persist.db.statements.prepared import CompiledStatement, Row, Statement, StatementCache
+from persist.db.statements.refused_deletions import note_deletions
 from persist.db.unreadable.rereading import By
 from persist.db.unreadable.shortened import filled_up
 
@@ -190,6 +191,7 @@ class PipelinedBatch(Batch):
         except Exception as failed:
             if getattr(failed, "sqlstate", None) == _DIVISION_BY_ZERO:
                 raise RequirementMissed from failed
+            note_deletions(failed, [(sent.statement.statement, sent.values) for sent in self._waiting])
             raise
         wrote = False
         for sent in self._waiting:

@@ -51,6 +51,11 @@ class ConnectionCache:
         """Whether `put` would keep another connection."""
         return len(self._connections) < self._maximum
 
+    @property
+    def cached(self) -> list[Any]:
+        """The driver's connections that wait for the next transaction."""
+        return [driver for _, _, driver in self._connections]
+
     def put(self, connection: Connection, driver: Any) -> None:
         """Keep a connection for the next transaction, or return it to its pool if the cache is full."""
         if len(self._connections) < self._maximum:

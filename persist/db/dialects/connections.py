@@ -158,7 +158,10 @@ class Connections(ABC):
         for engine in self.engines:
             engine.dispose()
 
-    def abandon(self) -> None:
-        """Drop inherited connections in a forked child, without touching their file descriptors."""
+    def abandon(self, pinned: Any) -> None:
+        """Drop inherited connections in a forked child, without touching their file descriptors.
+
+        `pinned`: the driver connection of the recorders, None if a thread of the parent used it.
+        """
         for engine in self.engines:
             engine.dispose(close=False)

@@ -41,6 +41,15 @@ class PinnedDriver:
                     pooled.invalidate()  # the disposed pool would keep the connection
                 pooled.close()
 
+    def at_rest(self) -> Any:
+        """The driver connection, which may be None; None too if another thread uses it, which no child of a fork has."""
+        if not self.mutex.acquire(False):
+            return None
+        try:
+            return self._driver
+        finally:
+            self.mutex.release()
+
     def _ready(self) -> Any:
         runtime, connections = self.runtime, self.runtime.connections
         if self._driver is not None and not (runtime.dialect.one_file or connections.alive(self._driver)):

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Column, Select, Table, Update, and_, func, literal, select, true, tuple_
+from sqlalchemy import Column, Select, Table, Update, and_, func, literal, select, true
 from sqlalchemy.sql.elements import ColumnElement
 
+from persist.db.expressions.keyset import behind
 from persist.db.operations.bounded_deletion import (
     Below,
     Condition,
@@ -191,7 +192,7 @@ class AgedRows(Pruning):
         query = self.candidates(cut, earlier).with_only_columns(*place).order_by(*place).limit(LOOK)
         if after is not None:
             last = [literal(value, column.type) for value, column in zip(after, place, strict=True)]
-            query = query.where(tuple_(*place) > tuple_(*last))
+            query = query.where(behind(place, last))
         return bindable_rows(work.found(query, unreadable=OnUnreadable.LEAVE_OUT), self._labels)
 
     def reads_all(self, work: UnitOfWork, cut: Cut) -> bool:

@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from sqlalchemy import Connection, CursorResult, Select
+from sqlalchemy import Connection, CursorResult, Dialect, Select
 
 from persist.db.statements.prepared import Row, columns_of, decoder_of
-from persist.db.unreadable.cells import Cells, kind_of
+from persist.db.unreadable.cells import Cells
 from persist.db.unreadable.rereading import By, Rereader, rows_on
 
 Kinds = list[tuple[int, frozenset[type]]]
@@ -52,7 +52,7 @@ def _kinds_of(result: CursorResult[Any], statement: Any) -> Kinds:
     compiled: Any = getattr(result.context, "compiled", None)
     kinds = None if compiled is None else _kinds.get(compiled)
     if kinds is None:
-        kinds = [(place, kind) for place, column in enumerate(columns_of(statement)) if (kind := kind_of(column)) is not None]
+        kinds = _cells_of(statement, None, typed=False).kinds()
         if compiled is not None:
             _kinds[compiled] = kinds
     return kinds
@@ -78,7 +78,10 @@ def _cell_by_cell(
 
 def _decoded(connection: Connection, reader: Rereader, statement: Any, raw: Any, values: Mapping[str, Any], by: By) -> list[Row]:
     """The driver's raw rows, decoded cell by cell."""
+    return _cells_of(statement, connection.dialect, typed=reader.typed).rows(raw, values, *by)
+
+
+def _cells_of(statement: Any, dialect: Dialect | None, *, typed: bool) -> Cells:
     columns = columns_of(statement)
-    decoders = [decoder_of(column.type, connection.dialect) for column in columns]
-    kinds = [None if reader.typed else kind_of(column) for column in columns]
-    return Cells(statement, columns, decoders, kinds).rows(raw, values, *by)
+    decoders = [] if dialect is None else [decoder_of(column.type, dialect) for column in columns]
+    return Cells(statement, columns, decoders, typed=typed)

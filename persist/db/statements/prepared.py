@@ -16,7 +16,7 @@ from sqlalchemy.types import NullType, TypeEngine
 
 from persist.db.schema.base import SCHEMA_TOKEN
 from persist.db.schema.column_types import ascii_unchanged
-from persist.db.unreadable.cells import Cells, Decoder, OnUnreadable, kind_of
+from persist.db.unreadable.cells import Cells, Decoder, OnUnreadable
 from persist.db.unreadable.rereading import RAISING, By, Rereader, rows_on
 
 Row = tuple[Any, ...]
@@ -92,11 +92,10 @@ class CompiledStatement:
         decoders: list[Decoder] = [decoder_of(column.type, dialect) for column in columns]
         self._coded = [(place, getattr(code, "of_values", code)) for place, code in enumerate(decoders) if code is not None]
         """The columns that are decoded, each with what decodes a value of it."""
-        kinds = [None if reader.typed else kind_of(column) for column in columns]
-        self._kinds = [(place, kind) for place, kind in enumerate(kinds) if kind is not None]
+        self._cells = Cells(statement, columns, decoders, typed=reader.typed)
+        self._kinds = self._cells.kinds()
         self._valid_types: set[tuple[type, ...]] = set()
         """The types of rows that were checked before and were valid."""
-        self._cells = Cells(statement, columns, decoders, kinds)
         self._reader, self._goes_on = reader, not (reader.typed or isinstance(statement, Select))
         row = f"({', '.join('?' * len(names))})"
         self._row = row if names and f" VALUES {row}" in self.sql else None

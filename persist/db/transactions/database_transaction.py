@@ -190,6 +190,16 @@ class DatabaseTransaction:
         """Whether the end of a snapshot waits for nothing."""
         return self.connection is not None and self.runtime.transactions.ends_at_once(self.connection, self.driver)
 
+    def flush_and_commit(self) -> None:
+        """Execute the statements that wait for a batch, and commit in the same round trip."""
+        driver = self.driver
+        try:
+            driver.flush(commit=True)
+        except Exception as error:
+            if not driver.is_lost:
+                raise  # the server has answered with an error, and so it has not committed
+            raise self.runtime.commit_error(error) from error
+
     def rollback(self) -> None:
         """Roll back; never raises for a connection that is already lost."""
         if self.runtime.leave_to_parent(self.connection):

@@ -11,7 +11,7 @@ from persist.errors import Conflict, InvalidValue, StoreBusy, UnreadableRow
 
 log = logging.getLogger("persist")
 
-_REFERRED = ("SQLITE_CONSTRAINT_FOREIGNKEY", "23503", "23001")
+REFERRED = ("SQLITE_CONSTRAINT_FOREIGNKEY", "23503", "23001")
 """How databases call the error that another row refers to one that was to be deleted."""
 
 
@@ -32,7 +32,7 @@ def left_alone(work: UnitOfWork, what: str, *, only_referred: bool = False) -> I
         ours = work.runtime.translate(error)
         if point.is_active:  # not after a lost connection
             point.rollback()
-        if isinstance(ours, Conflict) and work.runtime.errors.code_of(error) in _REFERRED:
+        if isinstance(ours, Conflict) and work.runtime.errors.code_of(error) in REFERRED:
             references += operations_of(work.runtime.dialect).foreign_references(work.select, [*work.runtime.tables()])
         others = isinstance(ours, UnreadableRow | InvalidValue) or type(ours) is StoreBusy
         if not references and (only_referred or not others):

@@ -3,17 +3,23 @@
 A raw INSERT from the sqlite3 command line, which knows no scopes, belongs to the owner too. The API always uses the real id.
 """
 
-from sqlalchemy import select
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from sqlalchemy import Table, select
 
 from persist.db.expressions.upsert import insert_missing
 from persist.db.schema.base import table_of
 from persist.db.schema.meta_table import Meta
 from persist.db.schema.scope_columns import OWN
 from persist.db.statements.prepared import Statement, param
+from persist.db.statements.row_values import Values
 from persist.db.statements.schema_version import OWN_SCOPES
 from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.values.frozen import Value, built
 from persist.errors import Conflict, InvalidValue
 
+V = TypeVar("V", bound=Value)
 _meta = table_of(Meta)
 _NOTE = Statement(insert_missing(_meta, "key"))
 _NOTED = Statement(select(_meta.c.value).where(_meta.c.key == param("row_key")))
@@ -43,6 +49,22 @@ def resolve_scope(work: UnitOfWork, scope: str, given: str | None) -> str:
 def public_scope(work: UnitOfWork, scope: str, stored: str) -> str:
     """The id behind a stored scope."""
     return stored or work.runtime.scopes.get(scope, OWN)
+
+
+class ScopedValues(Values[V]):
+    """Values whose field `scope` holds a stored scope; `public` makes values with the id behind it."""
+
+    __slots__ = ("scope",)
+
+    def __init__(self, kind: type[V], table: Table, scope: str) -> None:
+        super().__init__(kind, table)
+        self.scope = scope
+
+    def public(self, work: UnitOfWork, row: Sequence[Any]) -> V:
+        """The value of a row of `columns`."""
+        fields = dict(zip(self.fields, row, strict=True))
+        fields[self.scope] = public_scope(work, self.scope, fields[self.scope])
+        return built(self.kind, fields)
 
 
 def claim_file(work: UnitOfWork, scope: str, id: str) -> None:

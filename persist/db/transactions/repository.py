@@ -251,7 +251,12 @@ def _verb(
             return done
         verb = Verb(work, name, writes, self.guarded, module)
         try:
-            result = method(self, *args, **kwargs)
+            try:
+                result = method(self, *args, **kwargs)
+            except Exception as error:
+                if not verb.runs_again(error, (*args, *kwargs.values())):
+                    raise
+                result = method(self, *args, **kwargs)
             if work.carried and work.depth == 1:
                 result = cast("R", results.without_unreadable_cells(result, writes=writes))
         except BaseException as error:

@@ -26,6 +26,7 @@ from persist.db.values.ids import IdMinter
 from persist.db.values.json import JsonLimits
 from persist.errors import (
     Closed,
+    Conflict,
     EventLogSwitched,
     PersistError,
     ReadOnlyTransaction,
@@ -112,6 +113,8 @@ class Runtime:
         """Where readers of the log wait in this process."""
         self.tables: Callable[[], Sequence[Table]] = list
         """Every table, referenced tables first; set by the code that wires the store."""
+        self.explain: Callable[[Any, Conflict], Conflict] = lambda work, error: error
+        """Says in a unit of work whose rows made the database refuse a deletion; set by the code that wires the store."""
         self.make_log: Callable[[], EventLog] | None = None
         self.forks = PROCESS.forks
         """The count of forks in the process that opened the store."""

@@ -12,12 +12,14 @@ from persist.db.concurrency.observers import undo_announcements
 from persist.db.schema.base import SCHEMA_TOKEN
 from persist.db.statements.core_statements import fetched
 from persist.db.statements.prepared import Row, Statement
+from persist.db.statements.refused_deletions import note_deletions
 from persist.db.transactions.database_transaction import DatabaseTransaction, Prepare
 from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.table_operations import TableOperations
 from persist.db.transactions.transaction_events import NO_EVENTS, TransactionEvents
 from persist.db.transactions.writer_mark import mark, unmark
-from persist.db.unreadable.cells import OnUnreadable, Unreadable, without_unreadable
+from persist.db.unreadable.cells import OnUnreadable, without_unreadable
+from persist.db.unreadable.missing import Carried
 from persist.db.unreadable.rereading import By
 from persist.db.unreadable.shortened import filled_up
 from persist.db.values.arguments import check_body, required_label
@@ -44,8 +46,7 @@ class UnitOfWork:
     """Whether the transaction consists of one verb, called outside of any transaction."""
     listing = False
     """Whether a reading verb is running: its lists leave out unreadable rows."""
-    carried: list[Unreadable] | None = None
-    """The placeholders for unreadable cells that the running verb read; None outside of a verb. See unreadable.cells."""
+    carried: Carried | None = None  # what the running verb read of unreadable cells; None outside of a verb
     depth = 0
     """How many verbs are running, one inside the other."""
     wrote = False
@@ -227,12 +228,16 @@ class UnitOfWork:
         if self.carried and (smaller := without_unreadable(prepared.statement, values)) is not None:
             return self.change(*smaller)
         journal, driver = self.events.journal, self.transaction.driver
-        if journal is not None and (kept := journal.run(prepared, values, self._all)) is not None:
-            count = len(kept)
-        elif driver is not None:
-            count = self.runtime.prepared[prepared].run(driver, values)
-        else:
-            count = self._core(prepared.statement, values).rowcount
+        try:
+            if journal is not None and (kept := journal.run(prepared, values, self._all)) is not None:
+                count = len(kept)
+            elif driver is not None:
+                count = self.runtime.prepared[prepared].run(driver, values)
+            else:
+                count = self._core(prepared.statement, values).rowcount
+        except Exception as error:
+            note_deletions(error, [(prepared.statement, values)])
+            raise
         self.wrote = self.wrote or count != 0
         return count
 
@@ -273,17 +278,8 @@ class UnitOfWork:
         if driver is None or self.carried or not runtime.dialect.pipelines:
             return ImmediateBatch(self, one_writer=runtime.dialect.one_writer)
         commits = last and (self.ending or (self.is_alone and self.depth == 1 and journal is None))
-        flush = self._flush_and_commit if commits else driver.flush
+        flush = self.transaction.flush_and_commit if commits else driver.flush
         return PipelinedBatch(driver, flush, runtime.prepared, journal, self._batch_by, self._batch_sent)
-
-    def _flush_and_commit(self) -> None:
-        driver = self.transaction.driver
-        try:
-            driver.flush(commit=True)
-        except Exception as error:
-            if not driver.is_lost:
-                raise  # the server has answered with an error, and so it has not committed
-            raise self.runtime.commit_error(error) from error
 
     def _batch_by(self, prepared: Statement, lists: bool) -> By:
         return self.by(prepared.unreadable) if lists else (prepared.unreadable, self.carried)

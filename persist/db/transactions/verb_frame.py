@@ -1,5 +1,6 @@
 """The frame of a verb: it checks before the verb runs, translates errors, and decides what an error does to the transaction."""
 
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Self
 
@@ -11,8 +12,18 @@ from persist.db.observation.tracing import VerbTrace
 from persist.db.transactions.transaction_events import TransactionEvents
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.transactions.writer_mark import mark, unmark
-from persist.db.unreadable.cells import Unreadable, error_of
-from persist.errors import Closed, PersistError, ReadOnlyTransaction, StoreForked, TransactionAborted, WrongOwner
+from persist.db.unreadable.cells import error_of
+from persist.db.unreadable.missing import Carried
+from persist.errors import (
+    Closed,
+    Conflict,
+    PersistError,
+    ReadOnlyTransaction,
+    StoreCorrupt,
+    StoreForked,
+    TransactionAborted,
+    WrongOwner,
+)
 
 
 class Verb:
@@ -45,7 +56,7 @@ class Verb:
             if work.marks:
                 work.owner.set_holder()
             work.wrote = False
-            work.carried, work.listing = [], not writes
+            work.carried, work.listing = Carried(), not writes
             if work.joined:
                 self._join(work)
             journal = work.events.journal
@@ -87,6 +98,26 @@ class Verb:
         if self._guarded:
             work.runtime.transactions.mark_joined(connection, marked=True)
 
+    def runs_again(self, error: Exception, given: Iterable[object]) -> bool:
+        """Whether the verb failed on a cell that holds nothing, and is run again, now without it.
+
+        It must not have written anything, nor have used up a file or an iterator that it was given.
+        """
+        work = self._work
+        carried = work.carried
+        if work.depth > 1 or work.wrote or carried is None or carried.missing is None or not self._is_bare(error):
+            return False
+        if any(hasattr(one, "read") or hasattr(one, "__next__") for one in given):
+            return False
+        carried.missing, carried.refuses = None, True
+        return True
+
+    def _is_bare(self, error: BaseException | None) -> bool:
+        """Whether the error says nothing of what is stored, or not of which row."""
+        if not isinstance(error, Exception):
+            return False
+        return type(error) is StoreCorrupt or not isinstance(self._work.runtime.translate(error), PersistError)
+
     def end(self, error: BaseException | None, result: object = None) -> None:
         """The verb has returned, or failed. Raises the error as callers get it, if that is another one."""
         work = self._work
@@ -104,10 +135,11 @@ class Verb:
                 self._trace.ended(result, error)
             work.owner.using.release()
 
-    def _end(self, work: UnitOfWork, error: BaseException | None, carried: list[Unreadable] | None) -> None:
+    def _end(self, work: UnitOfWork, error: BaseException | None, carried: Carried | None) -> None:
         raised = error
-        if carried and isinstance(error, Exception) and not isinstance(work.runtime.translate(error), PersistError):
-            error = error_of(carried[0])  # code that got the placeholder failed on it, as timedelta() does
+        broken = None if carried is None else error_of(carried[0]) if carried else carried.missing
+        if broken is not None and self._is_bare(error):
+            error = broken  # code that got the placeholder failed on it, as timedelta() does, or on None
         if self._savepoint is not None:
             error = self._end_joined(self._savepoint, error)
         if error is None:
@@ -118,6 +150,9 @@ class Verb:
         if (work.joined or not work.writable) and work.runtime.errors.refuses_writes(error):
             ours = ReadOnlyTransaction(self.name)  # as it was begun, by persist or by the host
         from_database = ours is not error and getattr(error, "orig", None) is not ours
+        if isinstance(ours, Conflict) and ours is not error and (work.joined or work.runtime.dialect.one_writer):
+            ours.__cause__ = error
+            ours = work.runtime.explain(work, ours)  # else once the transaction is over, in which nothing runs any more
         # a column type may refuse a value before it reaches the database; that needs no rollback
         if (work.wrote or from_database) and not work.joined:
             work.doomed = True

@@ -7,6 +7,7 @@ What happens to such a row depends on the caller:
   the row, unless it uses the cell or would return it: that raises `UnreadableRow`. An UPDATE that would write the cell back to
   its own column leaves that column alone.
 - Outside of verbs, where whole tables are copied, reading such a row raises `UnreadableRow`.
+- A cell that holds nothing, though it must hold something, is read as None, see `persist.db.unreadable.missing`.
 
 A statement may decide otherwise, see `OnUnreadable`.
 """
@@ -24,6 +25,7 @@ from sqlalchemy.types import TypeDecorator, TypeEngine
 
 from persist.db.schema.instants import Instant
 from persist.db.sqlalchemy_private import updated_values
+from persist.db.unreadable.missing import HOLDS_NOTHING, STORED, Carried, required
 from persist.db.unreadable.shortened import Shortened
 from persist.errors import InvalidValue, UnreadableRow
 
@@ -129,23 +131,37 @@ def need(*values: object) -> None:
 class Cells:
     """Decodes the rows of one statement cell by cell, after decoding all rows at once has failed."""
 
-    __slots__ = ("_columns", "_decoders", "_kinds", "_statement")
+    __slots__ = ("_columns", "_decoders", "_kinds", "_required", "_statement")
 
     def __init__(
         self,
         statement: Executable,
         columns: Sequence[ColumnElement[Any]],
         decoders: Sequence[Decoder],
-        kinds: Sequence[frozenset[type] | None],
+        *,
+        typed: bool,
     ) -> None:
-        self._statement, self._columns, self._decoders, self._kinds = statement, columns, decoders, kinds
+        """`typed`: whether the database guarantees that a column holds only values of its type, and no NULL where none may be."""
+        self._statement, self._columns, self._decoders = statement, columns, decoders
+        self._kinds = [None if typed else kind_of(column) for column in columns]
+        self._required = frozenset() if typed else required(statement, columns)
+
+    def kinds(self) -> list[tuple[int, frozenset[type]]]:
+        """The places of the columns to check, each with the types that the driver returns for what is right there."""
+        wanted = []
+        for place, kind in enumerate(self._kinds):
+            if place in self._required:
+                wanted.append((place, (STORED if kind is None else kind) - {_NONE}))
+            elif kind is not None:
+                wanted.append((place, kind))
+        return wanted
 
     def rows(
         self,
         rows: Iterable[Sequence[Any]],
         values: Mapping[str, Any],
         unreadable: OnUnreadable | None,
-        carried: list[Unreadable] | None,
+        carried: Carried | None,
     ) -> list[_Row]:
         """The decoded rows. Unreadable ones are treated as `unreadable` says.
 
@@ -155,7 +171,7 @@ class Cells:
         found: list[_Row] = []
         refused: list[UnreadableRow] = []
         for row in rows:
-            cells, errors = self._row(row, values)
+            cells, errors = self._row(row, values, carried)
             if not errors:
                 found.append(cells)
                 continue
@@ -170,15 +186,24 @@ class Cells:
         self._report(refused, left_out=leaves_out)
         return Shortened(found, len(refused)) if leaves_out else found
 
-    def _row(self, row: Sequence[Any], values: Mapping[str, Any]) -> tuple[_Row, list[UnreadableRow]]:
+    def _row(self, row: Sequence[Any], values: Mapping[str, Any], carried: Carried | None) -> tuple[_Row, list[UnreadableRow]]:
         cells, errors = [], []
         for place, value in enumerate(row):
             try:
+                if value is None and place in self._required and carried is not None:
+                    self._miss(place, row, values, carried)
                 cells.append(self._cell(place, value))
             except Exception as error:  # decoders may raise anything for values they were not made for
                 errors.append(self._error(place, row, values, error))
                 cells.append(Unreadable(errors[-1]))
         return tuple(cells), errors
+
+    def _miss(self, place: int, row: Sequence[Any], values: Mapping[str, Any], carried: Carried) -> None:
+        nothing = InvalidValue("", HOLDS_NOTHING)
+        if carried.refuses:
+            raise nothing
+        if carried.missing is None:
+            carried.missing = self._error(place, row, values, nothing)
 
     def _cell(self, place: int, value: Any) -> Any:
         kind, code = self._kinds[place], self._decoders[place]

@@ -4,9 +4,10 @@ from contextlib import AbstractContextManager
 from itertools import islice
 from typing import Any, Protocol
 
-from persist.db.unreadable.cells import OnUnreadable, Unreadable
+from persist.db.unreadable.cells import OnUnreadable
+from persist.db.unreadable.missing import Carried
 
-By = tuple[OnUnreadable | None, list[Unreadable] | None]
+By = tuple[OnUnreadable | None, Carried | None]
 """`unreadable` and `carried` of `Cells.rows`: whether unreadable rows are left out or raise, and the list of their cells."""
 RAISING: By = (None, None)
 """Unreadable rows raise UnreadableRow."""

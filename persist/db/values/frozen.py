@@ -24,8 +24,13 @@ _field_names: dict[type[Value], set[str]] = {}
 
 def construct(model: type[V], fields: Mapping[str, Any]) -> V:
     """A value with these fields, all of which must be given; equal to `model(**fields)`, at a tenth of the cost."""
+    return built(model, dict(fields))
+
+
+def built(model: type[V], fields: dict[str, Any]) -> V:
+    """The value of `construct`. It keeps this dictionary, which nobody else may have."""
     value = model.__new__(model)
-    _set_dict(value, dict(fields))
+    _set_dict(value, fields)
     try:
         names = _field_names[model]
     except KeyError:

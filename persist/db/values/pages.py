@@ -73,23 +73,6 @@ class PagedList(list[T]):
         """The items themselves, as a Page has them."""
         return self
 
-    @classmethod
-    def of(
-        cls,
-        rows: Sequence[R],
-        limit: int | None,
-        make: Callable[[R], T],
-        *,
-        name: str,
-        filters: Mapping[str, Any],
-        key: Callable[[R, T], list[Any]],
-    ) -> "PagedList[T]":
-        """The first `limit` rows as items, or all of them. See Page.of."""
-        if limit is None:
-            return cls(make(row) for row in rows)
-        page = Page.of(rows, limit, make, name=name, filters=filters, key=key)
-        return cls(page.items, page.cursor)
-
 
 def encode_cursor(name: str, filters: Mapping[str, Any], key: list[Any]) -> str:
     """The cursor that points behind the row whose stored sort values are `key` (its id last)."""

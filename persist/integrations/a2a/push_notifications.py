@@ -8,8 +8,8 @@ from a2a.server.owner_resolver import OwnerResolver, resolve_user_scope
 from a2a.server.tasks.push_notification_config_store import PushNotificationConfigStore, normalize_push_notification_config
 from a2a.types.a2a_pb2 import TaskPushNotificationConfig
 
+from persist.agent_tasks.repository import AgentTaskWebhooks
 from persist.agent_tasks.schemas import Webhook
-from persist.agent_tasks.webhooks import AgentTaskWebhooks
 from persist.db.values.arguments import check_kind
 from persist.integrations.a2a.arguments import check_store, framework_errors, label_of, owner_of
 from persist.integrations.a2a.encoding import decoded

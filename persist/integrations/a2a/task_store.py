@@ -9,7 +9,7 @@ from a2a.server.tasks.task_store import TaskStore
 from a2a.types.a2a_pb2 import ListTasksRequest, ListTasksResponse, Task
 from a2a.utils.constants import DEFAULT_LIST_TASKS_PAGE_SIZE
 
-from persist.agent_tasks.tasks import AgentTasks
+from persist.agent_tasks.repository import AgentTasks
 from persist.db.values.arguments import check_kind
 from persist.errors import Conflict
 from persist.integrations.a2a.arguments import InvalidTask, TaskEnded, check_store, framework_errors, label_of, owner_of

@@ -26,8 +26,7 @@ from persist.quoting import shown
 from persist.sessionlog.session_files import read_session_files, write_session_files
 from persist.store.async_store import AsyncStore
 from persist.store.store import Store
-from persist.transcripts.entries import Fold, TranscriptEntries
-from persist.transcripts.sessions import TranscriptSessions
+from persist.transcripts.repository import Fold, TranscriptEntries, TranscriptSessions
 
 T = TypeVar("T")
 _Entries = list[dict[str, Any]]

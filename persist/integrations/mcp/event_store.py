@@ -16,9 +16,8 @@ from persist.integrations.mcp.binding import current_session
 from persist.integrations.mcp.encoding import InvalidMessage, message_of, text_of
 from persist.integrations.store_bridge import StoreBridge
 from persist.quoting import shown
-from persist.replay_streams.messages import ReplayMessages
+from persist.replay_streams.repository import ReplayMessages, ReplaySessions
 from persist.replay_streams.schemas import ReplayMessage
-from persist.replay_streams.sessions import ReplaySessions
 from persist.store.async_store import AsyncStore
 from persist.store.store import Store
 

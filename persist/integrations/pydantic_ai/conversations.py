@@ -12,7 +12,7 @@ from pydantic_core import PydanticSerializationError
 
 from persist.db.values.arguments import check_kind, check_list
 from persist.errors import Conflict, NotFound, StoreCorrupt
-from persist.histories.entries import HistoryEntries
+from persist.histories.lines import HistoryEntries
 from persist.histories.records import HistoryRecords
 from persist.histories.schemas import Entry, History, NewEntry
 from persist.integrations.error_kinds import kind_of

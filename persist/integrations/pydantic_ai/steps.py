@@ -6,11 +6,9 @@ from pydantic_ai_harness.step_persistence import ContinuableSnapshot, RunRecord,
 
 from persist.db.values.arguments import check_kind
 from persist.errors import Conflict
-from persist.histories.run_events import RunEvents
-from persist.histories.runs import HistoryRuns
+from persist.histories.runs import HistoryRuns, RunEvents, ToolEffects
 from persist.histories.schemas import HistoryRun, LoadedSnapshot, RunEvent, ToolEffect
 from persist.histories.snapshots import RunSnapshots
-from persist.histories.tool_effects import ToolEffects
 from persist.integrations.pydantic_ai.calls import Calls
 from persist.integrations.pydantic_ai.errors import InvalidInput, of_the_framework
 from persist.integrations.pydantic_ai.messages import decoded, encoded

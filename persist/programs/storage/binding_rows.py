@@ -9,10 +9,9 @@ from sqlalchemy import select, update
 from persist.db.changes.batch import Batch, Pending
 from persist.db.expressions.upsert import insert_missing, seen
 from persist.db.statements.prepared import Row, Statement, param
-from persist.db.transactions.own_scope import public_scope, stored_scope
+from persist.db.transactions.own_scope import stored_scope
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import is_unreadable
-from persist.db.values.frozen import construct
 from persist.errors import Conflict, PersistError
 from persist.programs import names
 from persist.programs.models import FRAME, bindings
@@ -20,28 +19,23 @@ from persist.programs.schemas import FIXED, Binding, BindingKind
 from persist.programs.storage import attachments
 from persist.programs.storage.attachments import RunFolder
 from persist.programs.storage.run_rows import this_second
-from persist.programs.storage.scopes import COLUMNS, FIELDS
+from persist.programs.storage.scopes import BINDING
 
 _B, _frame = bindings.c, FRAME
 _ROOT = -1
 _TRIES = 10
 """How often a name that was taken and is gone again is bound anew. It is taken for good by a row that row security hides."""
 _THIS = (_B.run_id == param("row_run")) & (_B.name == param("row_name")) & (_frame == param("row_frame"))
-_GET = Statement(select(*COLUMNS).where(_THIS))
-OF_FRAME = Statement(select(*COLUMNS).where(_B.run_id == param("row_run"), _frame == param("row_frame")).order_by(_B.name))
-_LOCK = Statement(select(*COLUMNS).where(_THIS).with_for_update())
-_ADD = Statement(insert_missing(bindings).returning(*COLUMNS))
+_GET = Statement(select(*BINDING.columns).where(_THIS))
+OF_FRAME = Statement(
+    select(*BINDING.columns).where(_B.run_id == param("row_run"), _frame == param("row_frame")).order_by(_B.name)
+)
+_LOCK = Statement(select(*BINDING.columns).where(_THIS).with_for_update())
+_ADD = Statement(insert_missing(bindings).returning(*BINDING.columns))
 _NAMED = Statement(select(_B.name).where(_B.attachment_path.contains(param("token"))).limit(1))
 """Finds a row that names the file with that token, in any spelling of its path."""
 _CHANGED = ("kind", "value", "source_statement", "attachment_path", "updated_at")
 _SET = Statement(update(bindings).where(_THIS).values(**{name: param(f"new_{name}") for name in _CHANGED}))
-
-
-def binding_value(work: UnitOfWork, row: Row, **changed: Any) -> Binding:
-    """The Binding in a row of its columns, with the run's real id."""
-    fields = dict(zip(FIELDS, row, strict=True)) | changed
-    fields["run_id"] = public_scope(work, "run_id", fields["run_id"])
-    return construct(Binding, fields)
 
 
 def find_row(work: UnitOfWork, run_id: str, name: str, execution_id: int | None, *, lock: bool = False) -> Row | None:
@@ -110,15 +104,15 @@ def _put(
             break
         written = _added(work, run_id, name, execution_id, fields)
         if written is not None:
-            return binding_value(work, written)
+            return BINDING.public(work, written)
         row = find_row(work, run_id, name, execution_id, lock=True)  # another writer was faster
         _check_rebinding(name, row)
     row = seen(row, _ADD, "binding", name)
-    return binding_value(work, _replaced(work, run_id, binding_value(work, row), fields, folder))
+    return BINDING.public(work, _replaced(work, run_id, BINDING.public(work, row), fields, folder))
 
 
 def _check_rebinding(name: str, row: Row | None) -> None:
-    kind = None if row is None else row[FIELDS.index("kind")]
+    kind = None if row is None else row[BINDING.fields.index("kind")]
     if not is_unreadable(kind) and kind in FIXED:
         raise Conflict(f"{name!r} is bound already, as {kind}, which is bound once.", constraint="bindings.kind")
 

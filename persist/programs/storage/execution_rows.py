@@ -5,11 +5,10 @@ from typing import Any
 
 from sqlalchemy import select, update
 
-from persist.db.statements.prepared import Row, Statement, param
-from persist.db.transactions.own_scope import public_scope, stored_scope
+from persist.db.statements.prepared import Statement, param
+from persist.db.transactions.own_scope import ScopedValues, stored_scope
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_count
-from persist.db.values.frozen import construct
 from persist.errors import NotFound
 from persist.programs.models import executions
 from persist.programs.schemas import SETTLED, ExecutionStatus, ProgramExecution
@@ -17,11 +16,10 @@ from persist.programs.storage.run_rows import this_second
 from persist.programs.transitions import check_execution
 
 _E = executions.c
-FIELDS = tuple(ProgramExecution.model_fields)
-COLUMNS = tuple(_E[name] for name in FIELDS)
+EXECUTION = ScopedValues(ProgramExecution, executions, "run_id")
 _THIS = (_E.run_id == param("row_run")) & (_E.id == param("row_id"))
-GET_EXECUTION = Statement(select(*COLUMNS).where(_THIS))
-_LOCK = Statement(select(*COLUMNS).where(_THIS).with_for_update())
+GET_EXECUTION = Statement(select(*EXECUTION.columns).where(_THIS))
+_LOCK = Statement(select(*EXECUTION.columns).where(_THIS).with_for_update())
 _SET = Statement(
     update(executions)
     .where(_THIS)
@@ -38,20 +36,13 @@ _SET = Statement(
 _SET_METADATA = Statement(update(executions).where(_THIS).values(metadata=param("facts"), updated_at=param("at")))
 
 
-def execution_value(work: UnitOfWork, row: Row) -> ProgramExecution:
-    """The ProgramExecution in a row of its columns, with the run's real id."""
-    fields = dict(zip(FIELDS, row, strict=True))
-    fields["run_id"] = public_scope(work, "run_id", fields["run_id"])
-    return construct(ProgramExecution, fields)
-
-
 def get_execution(work: UnitOfWork, run_id: str, id: int, *, lock: bool = False) -> ProgramExecution:
     """The execution. Raises NotFound unless the run has it."""
     stored, number = stored_scope(work, "run_id", run_id), check_count("id", id)
     row = work.row(_LOCK if lock else GET_EXECUTION, row_run=stored, row_id=number)
     if row is None:
         raise NotFound("execution", str(id))
-    return execution_value(work, row)
+    return EXECUTION.public(work, row)
 
 
 def become(
@@ -96,7 +87,7 @@ def _write(work: UnitOfWork, execution: ProgramExecution, statement: Statement, 
         batch.run(statement, **this, **values)
         written = batch.row(GET_EXECUTION, **this)
     assert written.result is not None, "it is locked"
-    return execution_value(work, written.result)
+    return EXECUTION.public(work, written.result)
 
 
 def facts_of(execution: ProgramExecution) -> dict[str, Any]:

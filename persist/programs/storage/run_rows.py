@@ -6,33 +6,24 @@ from sqlalchemy import exists, select
 
 from persist.db.changes.batch import Batch, Pending
 from persist.db.statements.prepared import Row, Statement, param
+from persist.db.statements.row_values import Values
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.db.values.frozen import construct
 from persist.errors import NotFound
 from persist.programs.models import runs
 from persist.programs.schemas import AgentScope, ProgramRun
 
 _R = runs.c
-FIELDS = tuple(ProgramRun.model_fields)
-COLUMNS = tuple(_R[name] for name in FIELDS)
-GET_RUN = Statement(select(*COLUMNS).where(_R.id == param("row_id")))
-_LOCK = Statement(select(*COLUMNS).where(_R.id == param("row_id")).with_for_update())
+RUN = Values(ProgramRun, runs)
+GET_RUN = Statement(select(*RUN.columns).where(_R.id == param("row_id")))
+_LOCK = Statement(select(*RUN.columns).where(_R.id == param("row_id")).with_for_update())
 RUN_EXISTS = Statement(select(_R.id).where(_R.id == param("row_id")))
 IS_THERE = exists().where(_R.id == param("row_id"))
 """The condition that the run `row_id` exists, for an INSERT of what belongs to it."""
 
 
-def run_value(row: Row) -> ProgramRun:
-    """The ProgramRun in a row of its columns."""
-    return construct(ProgramRun, dict(zip(FIELDS, row, strict=True)))
-
-
 def get_run(work: UnitOfWork, id: str, *, lock: bool = False) -> ProgramRun:
     """The run, with `lock` locked against other writers. Raises NotFound."""
-    row = work.row(_LOCK if lock else GET_RUN, row_id=work.label("id", id))
-    if row is None:
-        raise NotFound("program run", id)
-    return run_value(row)
+    return RUN.found(work.row(_LOCK if lock else GET_RUN, row_id=work.label("id", id)), "program run", id)
 
 
 def outlives_runs(id: object, own: str | None) -> bool:

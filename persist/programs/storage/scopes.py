@@ -9,7 +9,7 @@ from sqlalchemy import func, literal, select
 from persist.db.changes.batch import Batch, Pending
 from persist.db.schema.column_types import Int64
 from persist.db.statements.prepared import Row, Statement, param
-from persist.db.transactions.own_scope import stored_scope
+from persist.db.transactions.own_scope import ScopedValues, stored_scope
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.counts import UNBOUNDED
 from persist.errors import Conflict, NotFound
@@ -19,9 +19,8 @@ from persist.programs.schemas import Binding
 _MAX = 1000
 _ROOT = -1
 
-FIELDS = tuple(Binding.model_fields)
 _B, _E, _frame = bindings.c, executions.c, FRAME
-COLUMNS = tuple(_B[name] for name in FIELDS)
+BINDING = ScopedValues(Binding, bindings, "run_id")
 
 _parent = executions.alias("parent")
 _start = select(_E.id, _E.parent_id, literal(0, Int64()).label("depth")).where(_E.run_id == param("run"), _E.id == param("frame"))
@@ -38,7 +37,7 @@ _frames = (
 )
 _deepest = select(func.max(_CHAIN.c.depth)).scalar_subquery()
 _RESOLVE = Statement(
-    select(_deepest, *COLUMNS)
+    select(_deepest, *BINDING.columns)
     .select_from(_frames.join(bindings, _frame == _frames.c.frame))
     .where(_B.run_id == param("run"), _B.name == param("name"))
     .order_by(_frames.c.depth)

@@ -6,10 +6,9 @@ from sqlalchemy import func, insert, select, update
 
 from persist.db.expressions.conditional_insert import insert_where
 from persist.db.expressions.upsert import insert_missing, merge, merging
-from persist.db.statements.prepared import Row, Statement, param
-from persist.db.transactions.own_scope import public_scope, stored_scope
+from persist.db.statements.prepared import Statement, param
+from persist.db.transactions.own_scope import ScopedValues, stored_scope
 from persist.db.transactions.repository import F, Repository, reads, writes
-from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_choice
 from persist.db.values.frozen import construct
 from persist.errors import NotFound
@@ -21,21 +20,20 @@ log = logging.getLogger("persist")
 
 List = list
 _A, _S = agents.c, segments.c
-_FIELDS = tuple(Agent.model_fields)
-_COLUMNS = tuple(_A[name] for name in _FIELDS)
-_SEGMENT_FIELDS = tuple(AgentSegment.model_fields)
+AGENT = ScopedValues(Agent, agents, "run_id")
+_SEGMENT = ScopedValues(AgentSegment, segments, "run_id")
 _THIS = (_A.run_id == param("row_run")) & (_A.name == param("row_name"))
-GET_AGENT = Statement(select(*_COLUMNS).where(_THIS))
-_LOCK = Statement(select(*_COLUMNS).where(_THIS).with_for_update())
-ALL_AGENTS = Statement(select(*_COLUMNS).where(_A.run_id == param("run")).order_by(_A.name))
-_ADD = Statement(insert_missing(agents, "run_id", "name").returning(*_COLUMNS))
-_REMEMBER = Statement(merge(agents, "run_id", "name", memory="new", updated_at="new").returning(*_COLUMNS))
+GET_AGENT = Statement(select(*AGENT.columns).where(_THIS))
+_LOCK = Statement(select(*AGENT.columns).where(_THIS).with_for_update())
+ALL_AGENTS = Statement(select(*AGENT.columns).where(_A.run_id == param("run")).order_by(_A.name))
+_ADD = Statement(insert_missing(agents, "run_id", "name").returning(*AGENT.columns))
+_REMEMBER = Statement(merge(agents, "run_id", "name", memory="new", updated_at="new").returning(*AGENT.columns))
 _REMEMBER_IN_RUN = Statement(
-    merging(insert_where(agents, IS_THERE), "run_id", "name", memory="new", updated_at="new").returning(*_COLUMNS)
+    merging(insert_where(agents, IS_THERE), "run_id", "name", memory="new", updated_at="new").returning(*AGENT.columns)
 )
 _SET = Statement(update(agents).where(_THIS).values(memory=param("text"), updated_at=param("at")))
 _ITS_SEGMENTS = (_S.run_id == param("row_run")) & (_S.agent_name == param("row_name"))
-_SEGMENTS = Statement(select(*[_S[name] for name in _SEGMENT_FIELDS]).where(_ITS_SEGMENTS).order_by(_S.segment_number, _S.id))
+_SEGMENTS = Statement(select(*_SEGMENT.columns).where(_ITS_SEGMENTS).order_by(_S.segment_number, _S.id))
 _LAST = Statement(select(func.coalesce(func.max(_S.segment_number), 0)).where(_ITS_SEGMENTS))
 _GIVEN = ("run_id", "agent_name", "segment_number", "timestamp", "prompt", "summary")
 _ADD_SEGMENT = Statement(insert(segments).values(**{name: param(name) for name in _GIVEN}).returning(_S.id))
@@ -63,7 +61,7 @@ class Agents(Repository[F]):
             owner = ask_agents_owner(work, batch, run_id)
             locked = batch.row(_LOCK, row_run=stored, row_name=label)
         check_found(owner, run_id)
-        found = None if locked.result is None else self._value(locked.result)
+        found = None if locked.result is None else AGENT.public(self._work, locked.result)
         if resume:
             if found is None or found.memory is None:
                 raise NotFound("memory of the agent", label)
@@ -89,7 +87,7 @@ class Agents(Repository[F]):
                 written = batch.returned(_REMEMBER_IN_RUN, row_id=run_id, **fields)
         if written.result is None:
             raise NotFound("program run", run_id)
-        return self._value(written.result)
+        return AGENT.public(self._work, written.result)
 
     @reads
     def recall(self, run_id: str, name: str) -> Agent | None:
@@ -100,7 +98,7 @@ class Agents(Repository[F]):
     def list(self, run_id: str) -> List[Agent]:
         """Every agent of the run, by name."""
         rows = self._work.rows(ALL_AGENTS, run=stored_scope(self._work, "run_id", run_id))
-        return [self._value(row) for row in rows]
+        return [AGENT.public(self._work, row) for row in rows]
 
     @writes
     def add_segment(self, run_id: str, agent_name: str, *, prompt: str, summary: str) -> AgentSegment:
@@ -130,12 +128,12 @@ class Agents(Repository[F]):
         work = self._work
         stored = stored_scope(work, "run_id", run_id)
         rows = work.rows(_SEGMENTS, row_run=stored, row_name=work.label("agent_name", agent_name))
-        return [construct(AgentSegment, dict(zip(_SEGMENT_FIELDS, row, strict=True)) | {"run_id": run_id}) for row in rows]
+        return [_SEGMENT.public(self._work, row) for row in rows]
 
     def _find(self, run_id: str, name: str) -> Agent | None:
         stored = stored_scope(self._work, "run_id", run_id)
         row = self._work.row(GET_AGENT, row_run=stored, row_name=name)
-        return None if row is None else self._value(row)
+        return None if row is None else AGENT.public(self._work, row)
 
     def _get(self, run_id: str, name: str) -> Agent:
         found = self._find(run_id, name)
@@ -146,7 +144,7 @@ class Agents(Repository[F]):
         """A new agent; None, and no change, if there is one of that name."""
         now = this_second(self._work)
         row = self._work.returned(_ADD, run_id=stored, name=name, scope=scope, memory=None, created_at=now, updated_at=now)
-        return None if row is None else self._value(row)
+        return None if row is None else AGENT.public(self._work, row)
 
     def _set_memory(self, stored: str, name: str, text: str | None) -> Agent:
         """Replace an agent's memory, as the last write of a verb."""
@@ -154,14 +152,4 @@ class Agents(Repository[F]):
             batch.run(_SET, row_run=stored, row_name=name, text=text, at=this_second(self._work))
             written = batch.row(GET_AGENT, row_run=stored, row_name=name)
         assert written.result is not None
-        return self._value(written.result)
-
-    def _value(self, row: Row) -> Agent:
-        return agent_value(self._work, row)
-
-
-def agent_value(work: UnitOfWork, row: Row) -> Agent:
-    """The Agent in a row of ALL_AGENTS, with the run's real id."""
-    fields = dict(zip(_FIELDS, row, strict=True))
-    fields["run_id"] = public_scope(work, "run_id", fields["run_id"])
-    return construct(Agent, fields)
+        return AGENT.public(self._work, written.result)

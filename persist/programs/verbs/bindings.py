@@ -22,9 +22,10 @@ from persist.programs.models import FRAME, bindings, runs
 from persist.programs.schemas import Binding, BindingKind
 from persist.programs.storage import attachments, scopes, source_files
 from persist.programs.storage.attachments import RunFolder
-from persist.programs.storage.binding_rows import ask_locked, binding_value, find_row, put
+from persist.programs.storage.binding_rows import ask_locked, find_row, put
 from persist.programs.storage.execution_rows import GET_EXECUTION
 from persist.programs.storage.run_rows import RUN_EXISTS
+from persist.programs.storage.scopes import BINDING
 
 List = list
 T = TypeVar("T")
@@ -33,7 +34,7 @@ Give = Callable[[UnitOfWork, Binding, RunFolder | None], T]
 
 _LOOKS = 10
 _B, _R = bindings.c, runs.c
-_OF_RUN = select(*scopes.COLUMNS).where(_B.run_id == param("run")).order_by(_B.created_at, FRAME, _B.name)
+_OF_RUN = select(*BINDING.columns).where(_B.run_id == param("run")).order_by(_B.created_at, FRAME, _B.name)
 ALL_BINDINGS = Statement(_OF_RUN)
 _NAMES = Statement(select(_B.name).where(_B.run_id == param("run"), _B.name >= names.ANONYMOUS, _B.name < f"{names.ANONYMOUS}:"))
 _least = bindparam("least", type_=Int64())
@@ -137,13 +138,13 @@ class Bindings(Repository[F]):
         """The binding of exactly this frame as stored, or None; a large value is in the file `attachment_path`."""
         frame = optional_count("execution_id", execution_id)
         row = find_row(self._work, run_id, self._work.label("name", name), frame)
-        return None if row is None else binding_value(self._work, row)
+        return None if row is None else BINDING.public(self._work, row)
 
     @reads
     def list(self, run_id: str) -> List[Binding]:
         """Every binding of the run as stored, the oldest first."""
         rows = self._work.rows(ALL_BINDINGS, run=stored_scope(self._work, "run_id", run_id))
-        return [binding_value(self._work, row) for row in rows]
+        return [BINDING.public(self._work, row) for row in rows]
 
     @writes_if_allowed
     def next_anonymous(self, run_id: str) -> str:
@@ -216,7 +217,7 @@ def _resolved(work: UnitOfWork, run_id: str, label: str, frame: int | None, give
             raise NotFound("binding", label)
     else:
         row = scopes.resolve(work, run_id, label, frame)
-    found = binding_value(work, row)
+    found = BINDING.public(work, row)
     folder = attachments.folder_of(work, found.run_id)
     if found.attachment_path is not None and folder is None:
         raise InvalidValue("attachment_path", f"{found.attachment_path!r} is a file, which only the run's own store can read.")

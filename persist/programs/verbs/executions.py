@@ -15,10 +15,9 @@ from persist.programs.models import executions
 from persist.programs.schemas import SETTLED, ExecutionStatus, ProgramExecution
 from persist.programs.storage import scopes
 from persist.programs.storage.execution_rows import (
-    COLUMNS,
+    EXECUTION,
     GET_EXECUTION,
     become,
-    execution_value,
     facts_of,
     get_execution,
     set_metadata,
@@ -43,9 +42,9 @@ _ADD = Statement(
         written_status=param("to"),
         metadata=param("facts"),
     )
-    .returning(*COLUMNS)
+    .returning(*EXECUTION.columns)
 )
-_OF_RUN = select(*COLUMNS).where(_E.run_id == param("run")).order_by(_E.id)
+_OF_RUN = select(*EXECUTION.columns).where(_E.run_id == param("run")).order_by(_E.id)
 ALL_EXECUTIONS = Statement(_OF_RUN)
 _WITH_STATUS = Statement(_OF_RUN.where(_E.status == param("word")))
 _CHILDREN = Statement(_OF_RUN.where(_E.parent_id == param("parent")))
@@ -102,7 +101,7 @@ class ProgramExecutions(Repository[F]):
                 facts=facts,
             )
         assert begun.result is not None
-        return execution_value(work, begun.result)
+        return EXECUTION.public(work, begun.result)
 
     @reads
     def get(self, run_id: str, id: int) -> ProgramExecution:
@@ -118,7 +117,7 @@ class ProgramExecutions(Repository[F]):
             rows = work.rows(ALL_EXECUTIONS, run=stored)
         else:
             rows = work.rows(_WITH_STATUS, run=stored, word=check_choice("status", status, ExecutionStatus))
-        return [execution_value(work, row) for row in rows]
+        return [EXECUTION.public(work, row) for row in rows]
 
     @writes
     def start(self, run_id: str, id: int) -> ProgramExecution:
@@ -163,7 +162,7 @@ class ProgramExecutions(Repository[F]):
             below = batch.rows(_CHILDREN, run=stored, parent=number)
         if above.result is None:
             raise NotFound("execution", str(id))
-        return [execution_value(work, row) for row in below.result]
+        return [EXECUTION.public(work, row) for row in below.result]
 
     @reads
     def depth(self, run_id: str, id: int) -> int:

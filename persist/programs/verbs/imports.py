@@ -4,10 +4,9 @@ from sqlalchemy import select
 
 from persist.db.expressions.conditional_insert import insert_where
 from persist.db.expressions.upsert import overwriting
-from persist.db.statements.prepared import Row, Statement, param
-from persist.db.transactions.own_scope import public_scope, stored_scope
+from persist.db.statements.prepared import Statement, param
+from persist.db.transactions.own_scope import ScopedValues, stored_scope
 from persist.db.transactions.repository import F, Repository, reads, writes
-from persist.db.values.frozen import construct
 from persist.db.values.json import Json
 from persist.errors import NotFound
 from persist.programs import names
@@ -17,8 +16,8 @@ from persist.programs.storage.run_rows import IS_THERE, RUN_EXISTS, check_found,
 
 List = list
 _I = imports.c
-_FIELDS = tuple(Import.model_fields)
-_OF_RUN = select(*[_I[name] for name in _FIELDS]).where(_I.run_id == param("run")).order_by(_I.alias)
+_IMPORT = ScopedValues(Import, imports, "run_id")
+_OF_RUN = select(*_IMPORT.columns).where(_I.run_id == param("run")).order_by(_I.alias)
 _ALL = Statement(_OF_RUN)
 _GET = Statement(_OF_RUN.where(_I.alias == param("row_alias")))
 _PUT = Statement(overwriting(insert_where(imports, IS_THERE), "run_id", "alias"))
@@ -52,7 +51,7 @@ class Imports(Repository[F]):
             written = batch.row(_GET, run=stored, row_alias=name)
         check_found(run, run_id)
         assert written.result is not None, "it was written a moment ago"
-        return self._value(written.result)
+        return _IMPORT.public(self._work, written.result)
 
     @reads
     def get(self, run_id: str, alias: str) -> Import:
@@ -60,14 +59,9 @@ class Imports(Repository[F]):
         row = self._work.row(_GET, run=stored_scope(self._work, "run_id", run_id), row_alias=self._work.label("alias", alias))
         if row is None:
             raise NotFound("import", alias)
-        return self._value(row)
+        return _IMPORT.public(self._work, row)
 
     @reads
     def list(self, run_id: str) -> List[Import]:
         """Every import of the run, by alias."""
-        return [self._value(row) for row in self._work.rows(_ALL, run=stored_scope(self._work, "run_id", run_id))]
-
-    def _value(self, row: Row) -> Import:
-        fields = dict(zip(_FIELDS, row, strict=True))
-        fields["run_id"] = public_scope(self._work, "run_id", fields["run_id"])
-        return construct(Import, fields)
+        return [_IMPORT.public(self._work, row) for row in self._work.rows(_ALL, run=stored_scope(self._work, "run_id", run_id))]

@@ -14,9 +14,9 @@ from persist.programs.schemas import (
     ProgramRun,
     ResumePoint,
 )
-from persist.programs.storage.binding_rows import binding_value
-from persist.programs.storage.execution_rows import execution_value, facts_of
-from persist.programs.verbs.agents import ALL_AGENTS, agent_value
+from persist.programs.storage.execution_rows import EXECUTION, facts_of
+from persist.programs.storage.scopes import BINDING
+from persist.programs.verbs.agents import AGENT, ALL_AGENTS
 from persist.programs.verbs.bindings import ALL_BINDINGS
 from persist.programs.verbs.executions import ALL_EXECUTIONS
 
@@ -28,13 +28,13 @@ def resume_point(work: UnitOfWork, run: ProgramRun) -> ResumePoint:
         found = batch.rows(ALL_EXECUTIONS, run=stored)
         bindings = batch.rows(ALL_BINDINGS, run=stored)
         agents = batch.rows(ALL_AGENTS, run=stored)
-    executions = [execution_value(work, row) for row in found.result]
+    executions = [EXECUTION.public(work, row) for row in found.result]
     executing = [one for one in executions if one.status == ExecutionStatus.EXECUTING]
     return ResumePoint(
         run=run,
         executing=executing[::-1],
-        bindings=[binding_value(work, row) for row in bindings.result],
-        agents=[agent_value(work, row) for row in agents.result],
+        bindings=[BINDING.public(work, row) for row in bindings.result],
+        agents=[AGENT.public(work, row) for row in agents.result],
         parallel=list(parallel_blocks(executions)),
         loops=list(loops(executions)),
     )

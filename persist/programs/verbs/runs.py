@@ -2,27 +2,23 @@
 
 import secrets
 from datetime import timedelta
-from functools import cache, partial
-from typing import Any, Literal
+from typing import Literal
 
-from sqlalchemy import bindparam, insert, select, tuple_, update
+from sqlalchemy import insert, update
 
 from persist.db.changes.batch import Pending
-from persist.db.operations.literal_limits import limit_of, page_rows
+from persist.db.operations.keyset import Keyset
 from persist.db.schema.base import VERSION_TABLE
-from persist.db.schema.column_types import Label, SqlSeconds
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.own_scope import stored_scope
 from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.values.arguments import check_choice, check_timedelta, optional_label
-from persist.db.values.clock import epoch_ms
-from persist.db.values.pages import Page, check_limit, values_after
+from persist.db.values.pages import Page
 from persist.errors import InvalidValue, NotFound
 from persist.programs import names
 from persist.programs.models import runs
 from persist.programs.schemas import AuditFinding, ProgramRun, ResumePoint, RunStatus
-from persist.programs.storage.binding_rows import binding_value
-from persist.programs.storage.execution_rows import execution_value
+from persist.programs.storage.execution_rows import EXECUTION
 from persist.programs.storage.run_holders import (
     HOLD,
     LET_GO,
@@ -33,25 +29,32 @@ from persist.programs.storage.run_holders import (
     lost,
 )
 from persist.programs.storage.run_rows import (
-    COLUMNS,
     GET_RUN,
+    RUN,
     ask_agents_owner,
     check_found,
     get_run,
     outlives_runs,
-    run_value,
     this_second,
 )
+from persist.programs.storage.scopes import BINDING
 from persist.programs.transitions import check_run
 from persist.programs.verbs import audits
-from persist.programs.verbs.agents import ALL_AGENTS, agent_value
+from persist.programs.verbs.agents import AGENT, ALL_AGENTS
 from persist.programs.verbs.bindings import ALL_BINDINGS
 from persist.programs.verbs.executions import ALL_EXECUTIONS
 from persist.programs.verbs.resume import resume_point
 
 List = list
 _R = runs.c
-_LIST = "programs.runs"
+_NEWEST = Keyset(
+    "programs.runs",
+    RUN,
+    (_R.started_at, _R.id),
+    {"status": _R.status == param("status")},
+    where=[_R.started_at.is_not(None)],
+    literal_limits=True,
+)
 _ADD = Statement(
     insert(runs).values(
         **{name: param(name) for name in ("id", "program_path", "started_at", "updated_at", "state_mode", "program_source")},
@@ -64,11 +67,6 @@ _set_status = (
     update(runs).where(_R.id == param("row_id")).values(status=param("to"), written_status=param("to"), updated_at=param("at"))
 )
 _FINISH, _RESUME = Statement(_set_status.values(**LET_GO)), Statement(_set_status.values(**HOLD))
-
-
-def _key(_: Row, run: ProgramRun) -> list[Any]:
-    assert run.started_at is not None, "the statement filters NULL"
-    return [epoch_ms(run.started_at), run.id]
 
 
 class ProgramRuns(Repository[F]):
@@ -110,13 +108,8 @@ class ProgramRuns(Repository[F]):
     @reads
     def list(self, *, status: str | None = None, limit: int = 20, after: str | None = None) -> Page[ProgramRun]:
         """Runs, the last started first. Pass `cursor` as `after` for the next page."""
-        limit = check_limit(limit)
         word = None if status is None else check_choice("status", status, RunStatus)
-        filters = {"status": word}
-        values: dict[str, object] = {} if word is None else {"status": word}
-        values |= values_after(after, _LIST, filters)
-        rows = page_rows(self._work, partial(_page, filtered=word is not None, after=after is not None), limit, values)
-        return Page.of(rows, limit, run_value, name=_LIST, filters=filters, key=_key)
+        return _NEWEST.page(self._work, limit, after, {"status": word})
 
     @writes
     def finish(self, id: str, status: Literal["completed", "failed", "interrupted"]) -> ProgramRun:
@@ -160,7 +153,7 @@ class ProgramRuns(Repository[F]):
             written = batch.row(GET_RUN, row_id=run_id)
         if written.result is None:
             raise NotFound("program run", id)
-        run = run_value(written.result)
+        run = RUN(written.result)
         if not renewed.result:
             raise lost(run)
         return run
@@ -197,9 +190,9 @@ class ProgramRuns(Repository[F]):
             executions, agents = batch.rows(ALL_EXECUTIONS, run=stored), batch.rows(ALL_AGENTS, run=stored)
             bindings, audited = batch.rows(ALL_BINDINGS, run=stored), audits.Audited(work, batch, id)
         check_found(owner, id)
-        frames = {execution_value(work, row).id for row in executions.result}
-        known = {agent.name: agent.scope for agent in (agent_value(work, row) for row in agents.result)}
-        bound = [binding_value(work, row) for row in bindings.result]
+        frames = {EXECUTION.public(work, row).id for row in executions.result}
+        known = {agent.name: agent.scope for agent in (AGENT.public(work, row) for row in agents.result)}
+        bound = [BINDING.public(work, row) for row in bindings.result]
         has_folder = not outlives_runs(id, work.runtime.scopes.get("run_id"))
         found = [
             *audits.audit_run(audited.run.result, id),
@@ -215,15 +208,4 @@ class ProgramRuns(Repository[F]):
 
 def _written(written: Pending[Row | None]) -> ProgramRun:
     assert written.result is not None, "it was written or locked a moment ago"
-    return run_value(written.result)
-
-
-@cache
-def _page(rows: int | None, *, filtered: bool, after: bool) -> Statement:
-    query = select(*COLUMNS).where(_R.started_at.is_not(None)).order_by(_R.started_at.desc(), _R.id.desc())
-    if filtered:
-        query = query.where(_R.status == param("status"))
-    if after:
-        last = tuple_(bindparam("after_at", type_=SqlSeconds()), bindparam("after_id", type_=Label()))
-        query = query.where(tuple_(_R.started_at, _R.id) < last)
-    return Statement(query.limit(limit_of(rows)))
+    return RUN(written.result)

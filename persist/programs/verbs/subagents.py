@@ -13,7 +13,7 @@ from sqlalchemy import func, insert, literal_column, select, update
 from persist.db.changes.batch import Batch, Pending
 from persist.db.dialects.backends import subagent_access
 from persist.db.statements.prepared import Row, Statement, param
-from persist.db.transactions.own_scope import public_scope, stored_scope
+from persist.db.transactions.own_scope import ScopedValues, stored_scope
 from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import error_of, is_unreadable
@@ -25,11 +25,12 @@ from persist.errors import Conflict, InvalidValue, NotFound
 from persist.programs.models import subagents
 from persist.programs.schemas import Agent, Isolation, ServerAccess, StartedSubagent, Subagent, TakenIn
 from persist.programs.storage import attachments
-from persist.programs.storage.binding_rows import OF_FRAME, binding_value
+from persist.programs.storage.binding_rows import OF_FRAME
 from persist.programs.storage.execution_rows import GET_EXECUTION
 from persist.programs.storage.lent_rows import digest
 from persist.programs.storage.run_rows import RUN_EXISTS, this_second
-from persist.programs.verbs.agents import GET_AGENT, agent_value
+from persist.programs.storage.scopes import BINDING
+from persist.programs.verbs.agents import AGENT, GET_AGENT
 from persist.programs.verbs.taking_in import lent_again, take_in_file
 
 if TYPE_CHECKING:
@@ -41,17 +42,18 @@ ROLE = "persist_subagent"
 _ROOT = -1
 
 _S = subagents.c
-_FIELDS = tuple(Subagent.model_fields)
-_COLUMNS = tuple(_S[name] for name in _FIELDS)
-_ADD = Statement(insert(subagents).values(**{name: param(name) for name in (*_FIELDS, "token_hash", "lent")}, report=None))
-_OF_RUN = select(*_COLUMNS).where(_S.run_id == param("run")).order_by(_S.created_at, _S.id)
+_SUBAGENT = ScopedValues(Subagent, subagents, "run_id")
+_ADD = Statement(
+    insert(subagents).values(**{name: param(name) for name in (*_SUBAGENT.fields, "token_hash", "lent")}, report=None)
+)
+_OF_RUN = select(*_SUBAGENT.columns).where(_S.run_id == param("run")).order_by(_S.created_at, _S.id)
 _ALL = Statement(_OF_RUN)
 _THIS = (_S.run_id == param("run")) & (_S.id == param("row_id"))
-_GET = Statement(select(*_COLUMNS).where(_THIS))
-_LOCK = Statement(select(*_COLUMNS).where(_THIS).with_for_update())
+_GET = Statement(select(*_SUBAGENT.columns).where(_THIS))
+_LOCK = Statement(select(*_SUBAGENT.columns).where(_THIS).with_for_update())
 _frame = func.coalesce(_S.execution_id, literal_column("-1"))
 _FILES = Statement(
-    select(*_COLUMNS, _S.lent, _S.report)
+    select(*_SUBAGENT.columns, _S.lent, _S.report)
     .where(_S.run_id == param("run"), _frame == param("frame"), _S.isolation == Isolation.FILE)
     .order_by(_S.created_at, _S.id)
     .with_for_update()
@@ -133,7 +135,9 @@ class Subagents(Repository[F]):
     @reads
     def list(self, run_id: str) -> List[Subagent]:
         """Every isolated subagent of the run, the oldest first."""
-        return [self._value(row) for row in self._work.rows(_ALL, run=stored_scope(self._work, "run_id", run_id))]
+        return [
+            _SUBAGENT.public(self._work, row) for row in self._work.rows(_ALL, run=stored_scope(self._work, "run_id", run_id))
+        ]
 
     @writes
     def end(self, run_id: str, id: str) -> Subagent:
@@ -169,7 +173,7 @@ class Subagents(Repository[F]):
         asked.check()
         whole = TakenIn(taken=[], refused=[])
         for row in waiting.result:
-            subagent, lent, report = self._value(row), row[-2], row[-1]
+            subagent, lent, report = _SUBAGENT.public(work, row[:-2]), row[-2], row[-1]
             if report is not None:
                 found = _reported(report)
             elif subagent.ended_at is not None:
@@ -194,12 +198,7 @@ class Subagents(Repository[F]):
         row = self._work.row(statement, run=stored_scope(self._work, "run_id", run_id), row_id=self._work.label("id", id))
         if row is None:
             raise NotFound("subagent", id)
-        return self._value(row)
-
-    def _value(self, row: Row) -> Subagent:
-        fields = dict(zip(_FIELDS, row, strict=False))
-        fields["run_id"] = public_scope(self._work, "run_id", fields["run_id"])
-        return construct(Subagent, fields)
+        return _SUBAGENT.public(self._work, row)
 
 
 class _Asked(NamedTuple):
@@ -220,7 +219,7 @@ class _Lent:
     """What a file begins with: values that a command line can hold, and the digests that tell later what was changed."""
 
     def __init__(self, work: UnitOfWork, rows: Sequence[Row], memory: Agent | None) -> None:
-        readable = [binding_value(work, row) for row in rows if not any(map(is_unreadable, row))]
+        readable = [BINDING.public(work, row) for row in rows if not any(map(is_unreadable, row))]
         self.bindings = [
             one for one in readable if not any(has_half(text or "") for text in (one.name, one.value, one.source_statement))
         ]
@@ -232,7 +231,7 @@ def _readable(work: UnitOfWork, row: Row) -> Agent:
     for cell in row:
         if is_unreadable(cell):
             raise error_of(cell)
-    return agent_value(work, row)
+    return AGENT.public(work, row)
 
 
 def _reported(report: Any) -> TakenIn:

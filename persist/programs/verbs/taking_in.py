@@ -15,10 +15,10 @@ from persist.programs.storage import attachments
 from persist.programs.storage.binding_rows import find_row, put
 from persist.programs.storage.lent_files import LentFolder
 from persist.programs.storage.lent_rows import LentBinding, checked_binding, digest, no_text, shown_name
-from persist.programs.storage.scopes import FIELDS
+from persist.programs.storage.scopes import BINDING
 from persist.programs.verbs.agents import Agents
 
-_KIND = FIELDS.index("kind")
+_KIND = BINDING.fields.index("kind")
 Outcome = tuple[str | None, str | None]
 """The name that a row has in the report, and why the row is refused; None if it was taken."""
 

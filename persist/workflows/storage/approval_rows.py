@@ -8,27 +8,21 @@ from sqlalchemy import select
 from persist.db.changes.batch import Batch, Pending
 from persist.db.expressions.upsert import insert_missing
 from persist.db.statements.prepared import Row, Statement, param
+from persist.db.statements.row_values import Values
 from persist.db.transactions.actors import acting
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_choice
 from persist.db.values.clock import as_utc
-from persist.db.values.frozen import construct
-from persist.errors import InvalidValue, NotFound
+from persist.errors import InvalidValue
 from persist.workflows.family_values import OnExpiry
 from persist.workflows.models import approvals
 from persist.workflows.schemas import Approval, ApprovalKind, ApprovalStatus
 
 _A = approvals.c
-FIELDS = tuple(Approval.model_fields)
-COLUMNS = tuple(_A[name] for name in FIELDS)
-INSERT = Statement(insert_missing(approvals).returning(*COLUMNS))
-GET = Statement(select(*COLUMNS).where(_A.id == param("row_id")))
-LOCK = Statement(select(*COLUMNS).where(_A.id == param("row_id")).with_for_update())
-
-
-def approval_value(row: Row) -> Approval:
-    """The Approval in a row of COLUMNS."""
-    return construct(Approval, dict(zip(FIELDS, row, strict=True)))
+APPROVAL = Values(Approval, approvals)
+INSERT = Statement(insert_missing(approvals).returning(*APPROVAL.columns))
+GET = Statement(select(*APPROVAL.columns).where(_A.id == param("row_id")))
+LOCK = Statement(select(*APPROVAL.columns).where(_A.id == param("row_id")).with_for_update())
 
 
 def get_approval(work: UnitOfWork, id: str, *, lock: bool = False) -> Approval:
@@ -38,9 +32,7 @@ def get_approval(work: UnitOfWork, id: str, *, lock: bool = False) -> Approval:
 
 def found_approval(row: Row | None, id: str) -> Approval:
     """The approval in a row that was looked for. Raises NotFound."""
-    if row is None:
-        raise NotFound("approval", id)
-    return approval_value(row)
+    return APPROVAL.found(row, "approval", id)
 
 
 def checked_question(
@@ -74,4 +66,4 @@ def insert_approval(
     """Insert a pending approval; its row, None if the id is taken."""
     row_id = work.runtime.ids.mint("apr") if id is None else id
     stored = {"id": row_id, "workflow_run_id": workflow_run_id, "status": ApprovalStatus.PENDING, "created_at": work.now()}
-    return batch.returned(INSERT, **{**dict.fromkeys(FIELDS), **question, **stored})
+    return batch.returned(INSERT, **{**dict.fromkeys(APPROVAL.fields), **question, **stored})

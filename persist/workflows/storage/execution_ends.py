@@ -50,7 +50,7 @@ SET_OUTPUT = Statement(update(executions).where(_E.id == _id).values(output_text
 
 _ENDING = Statement(
     select(_E.finished_at, _E.skill, _E.workflow_run_id, runs.c.workflow_name, runs.c.concurrency_key)
-    .outerjoin(runs, runs.c.id == _E.workflow_run_id)
+    .select_from(executions.outerjoin(runs, runs.c.id == _E.workflow_run_id))
     .where(_E.id == _id)
 )
 

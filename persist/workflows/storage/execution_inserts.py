@@ -10,11 +10,11 @@ from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.errors import Conflict
 from persist.workflows.models import executions
 from persist.workflows.schemas import Execution
-from persist.workflows.storage.execution_rows import COLUMNS, FIELDS, execution_value
+from persist.workflows.storage.execution_rows import EXECUTION
 
 _E = executions.c
-_INSERT = Statement(insert_missing(executions).returning(*COLUMNS))
-_BY_KEY = Statement(select(*COLUMNS).where(_E.idempotency_key == param("key"), _E.idempotency_key.is_not(None)))
+_INSERT = Statement(insert_missing(executions).returning(*EXECUTION.columns))
+_BY_KEY = Statement(select(*EXECUTION.columns).where(_E.idempotency_key == param("key"), _E.idempotency_key.is_not(None)))
 
 
 def insert_execution(work: UnitOfWork, id: str, fields: dict[str, Any]) -> Execution:
@@ -22,12 +22,12 @@ def insert_execution(work: UnitOfWork, id: str, fields: dict[str, Any]) -> Execu
     with work.batch(last=True) as batch:
         inserted = batch.returned(_INSERT, **inserted_row(id, fields))
     if inserted.result is not None:
-        return execution_value(inserted.result)
+        return EXECUTION(inserted.result)
     key = fields.get("idempotency_key")
     row = None if key is None else work.row(_BY_KEY, key=key)
     if row is None:
         raise taken(_INSERT, "execution", id)
-    found = execution_value(row)
+    found = EXECUTION(row)
     if any(getattr(found, name) != fields[name] for name in ("skill", "trigger_id", "workflow_run_id")):
         raise Conflict(
             f"The idempotency key {key!r} began the execution {found.id!r} of another skill, trigger or run.",
@@ -38,4 +38,4 @@ def insert_execution(work: UnitOfWork, id: str, fields: dict[str, Any]) -> Execu
 
 def inserted_row(id: str, fields: dict[str, Any]) -> dict[str, Any]:
     """Every column of a new execution."""
-    return {**dict.fromkeys(FIELDS), "output_text": None, **fields, "id": id}
+    return {**dict.fromkeys(EXECUTION.fields), "output_text": None, **fields, "id": id}

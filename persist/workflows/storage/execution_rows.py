@@ -2,24 +2,22 @@
 
 from sqlalchemy import bindparam, func, literal_column, select
 
-from persist.db.statements.prepared import Row, Statement, param
+from persist.db.statements.prepared import Statement, param
+from persist.db.statements.row_values import Values
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.conditions import reader_of
-from persist.db.values.frozen import construct
 from persist.errors import InvalidValue, NotFound
 from persist.workflows.models import executions, runs
 from persist.workflows.schemas import Execution, Lease
-from persist.workflows.storage.run_rows import COLUMNS as RUN_COLUMNS
-from persist.workflows.storage.run_rows import check_hold, find_run, run_value
+from persist.workflows.storage.run_rows import RUN, check_hold, find_run
 
 _E = executions.c
-FIELDS = tuple(Execution.model_fields)
-COLUMNS = tuple(_E[name] for name in FIELDS)
+EXECUTION = Values(Execution, executions)
 """Every column but `output_text`, which neither lists nor `get` read."""
 
-_GET = Statement(select(*COLUMNS).where(_E.id == param("row_id")))
+_GET = Statement(select(*EXECUTION.columns).where(_E.id == param("row_id")))
 _LOCK_RUN_OF = Statement(
-    select(*RUN_COLUMNS)
+    select(*RUN.columns)
     .where(
         runs.c.id
         == select(
@@ -35,22 +33,9 @@ _NO_RUN_ID = reader_of(runs.c.id)
 _RUN_ID = Statement(select(_E.workflow_run_id).where(_E.id == param("row_id")))
 
 
-def execution_value(row: Row) -> Execution:
-    """The Execution in a row of COLUMNS."""
-    return construct(Execution, dict(zip(FIELDS, row, strict=True)))
-
-
-def values_of(rows: list[Row]) -> list[Execution]:
-    """The Execution in each row."""
-    return [execution_value(row) for row in rows]
-
-
 def get_execution(work: UnitOfWork, id: str) -> Execution:
     """The execution. Raises NotFound."""
-    row = work.row(_GET, row_id=work.label("id", id))
-    if row is None:
-        raise NotFound("execution", id)
-    return execution_value(row)
+    return EXECUTION.found(work.row(_GET, row_id=work.label("id", id)), "execution", id)
 
 
 def hold_run_of(work: UnitOfWork, workflow_run_id: str | None, lease: Lease | None) -> bool:
@@ -78,7 +63,7 @@ def holds(work: UnitOfWork, id: str, lease: Lease | None) -> bool:
     if found.result is None:
         hold_run_of(work, row.result[0], lease)
     else:
-        check_hold(run_value(found.result), lease, work.now())
+        check_hold(RUN(found.result), lease, work.now())
     return True
 
 

@@ -19,13 +19,13 @@ from persist.workflows.family_values import JoinUntil
 from persist.workflows.models import IS_UNFINISHED_CHILD, runs
 from persist.workflows.schemas import RunStatus, WorkflowRun
 from persist.workflows.storage.resuming import resume_ungated, resumption
-from persist.workflows.storage.run_rows import COLUMNS, announce_claimable, run_value
+from persist.workflows.storage.run_rows import RUN, announce_claimable
 
 log = logging.getLogger("persist")
 
 _R = runs.c
 _FAILED = (RunStatus.FAILED, RunStatus.CANCELLED)
-_LOCK_PARENT = Statement(select(*COLUMNS).where(_R.id == param("row_id")).with_for_update(key_share=True))
+_LOCK_PARENT = Statement(select(*RUN.columns).where(_R.id == param("row_id")).with_for_update(key_share=True))
 _ANY_UNFINISHED = Statement(select(_R.id).where(IS_UNFINISHED_CHILD, _R.parent_run_id == param("parent")).limit(1))
 
 
@@ -52,7 +52,7 @@ def _tell(work: UnitOfWork, parent_id: str, *, failed: bool) -> None:
         unfinished = batch.row(_ANY_UNFINISHED, parent=parent_id)
     if locked.result is None:
         return
-    parent = run_value(locked.result)
+    parent = RUN(locked.result)
     needed = (parent.status, parent.join_until, parent.lease_owner, parent.lease_expires_at, parent.lease_token)
     if any(map(is_unreadable, needed)):
         log.warning("%s is left as it is: its row cannot be read", f"the workflow run {shown(parent_id)}, a parent,")

@@ -19,7 +19,7 @@ from persist.workflows.models import IS_READY, claim_order, key_group, queued_si
 from persist.workflows.storage import queue
 from persist.workflows.storage.hold_guard import is_plain
 from persist.workflows.storage.limit_conditions import ANY_LIMIT, has_room, locked, may_be_taken
-from persist.workflows.storage.run_rows import COLUMNS
+from persist.workflows.storage.run_rows import RUN
 
 _R = runs.c
 _ONE: ColumnElement[Any] = literal_column("1")
@@ -195,7 +195,7 @@ def _id_of(found: FromClause) -> Select[Any]:
 @cache
 def lines(names: int, *, one_writer: bool) -> tuple[queue.Line, queue.Line, queue.Line]:
     """What `queue.lines` finds, without runs for which their limits have no room."""
-    columns = (*COLUMNS, ANY_LIMIT.label("any_limit"))
+    columns = (*RUN.columns, ANY_LIMIT.label("any_limit"))
     free = queue.unheld(names, *columns).where(may_be_taken(runs)).with_for_update(of=runs, skip_locked=True)
     quick = []
     if not one_writer:

@@ -20,7 +20,7 @@ from persist.workflows.models import IS_DELAYED, IS_LEASED, IS_READY, IS_RUNNING
 from persist.workflows.schemas import WorkflowRun
 from persist.workflows.storage.hold_guard import is_plain
 from persist.workflows.storage.limit_conditions import ANY_LIMIT
-from persist.workflows.storage.run_rows import COLUMNS, FIELDS
+from persist.workflows.storage.run_rows import RUN
 
 _R, _O = runs.c, workflow_overrides.c
 AHEAD, FEW_AHEAD = 64, 16
@@ -110,7 +110,7 @@ def each_of_several(names: int, most: int) -> FromClause:
 def first_of_several(names: int, rows: int = 1) -> Select[Any]:
     """The first `rows` of what `ready` finds for several workflows, for SQLite, passing no run of another one."""
     ids = select(each_of_several(names, rows).c.id)
-    return select(*COLUMNS, ANY_LIMIT.label("any_limit")).where(_R.id.in_(ids)).order_by(*claim_order(runs))
+    return select(*RUN.columns, ANY_LIMIT.label("any_limit")).where(_R.id.in_(ids)).order_by(*claim_order(runs))
 
 
 def due(table: FromClause, names: int, *columns: Any) -> Select[Any]:
@@ -168,7 +168,7 @@ def first_ready(names: int, rows: int) -> Statement:
 
     It may not if an unheld or a due run could come before them, if there is a limit, or if such a claim could not be undone.
     """
-    query = first_of_several(names, rows) if 1 < names <= MOST_APART else ready(runs, names, *COLUMNS)
+    query = first_of_several(names, rows) if 1 < names <= MOST_APART else ready(runs, names, *RUN.columns)
     may_begin = and_(any_unheld(names).is_(None), any_due(names).is_(None), ~ANY_LIMIT, is_plain(runs))
     return Statement(query.limit(literal_column(str(rows))).with_only_columns(_R.id, _R.updated_at, may_begin))
 
@@ -192,14 +192,14 @@ class Line:
         for statement in self._quick:
             row = work.row(statement, **values)
             if row is not None:
-                return self._slow.find(work, **values) if any(map(is_unreadable, row[: len(FIELDS)])) else row
+                return self._slow.find(work, **values) if any(map(is_unreadable, row[: len(RUN.fields)])) else row
         return None if self._is_sure else self._slow.find(work, **values)
 
 
 @cache
 def lines(names: int, *, one_writer: bool) -> tuple[Line, Line, Line]:
     """The unheld, the ready and the due runs, locked, in the order in which they are claimed; and whether there are limits."""
-    columns = (*COLUMNS, ANY_LIMIT.label("any_limit"))
+    columns = (*RUN.columns, ANY_LIMIT.label("any_limit"))
     quick = []
     if 1 < names <= MOST_APART:
         quick = [first_of_several(names) if one_writer else ready_of_several(runs, names, 1, *columns)]

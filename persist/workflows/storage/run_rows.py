@@ -7,19 +7,18 @@ from sqlalchemy import null, select, update
 from persist.db.changes.batch import Pending
 from persist.db.dialects.event_log import RUNS
 from persist.db.statements.prepared import Row, Statement, param
+from persist.db.statements.row_values import Values
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import is_unreadable
-from persist.db.values.frozen import construct
-from persist.errors import InvalidValue, LeaseLost, NotFound
+from persist.errors import InvalidValue, LeaseLost
 from persist.workflows.models import runs
 from persist.workflows.schemas import Lease, WorkflowRun
 from persist.workflows.transitions import TERMINAL
 
 _R = runs.c
-FIELDS = tuple(WorkflowRun.model_fields)
-COLUMNS = tuple(_R[name] for name in FIELDS)
-GET_RUN = Statement(select(*COLUMNS).where(_R.id == param("row_id")))
-LOCK_RUN = Statement(select(*COLUMNS).where(_R.id == param("row_id")).with_for_update())
+RUN = Values(WorkflowRun, runs)
+GET_RUN = Statement(select(*RUN.columns).where(_R.id == param("row_id")))
+LOCK_RUN = Statement(select(*RUN.columns).where(_R.id == param("row_id")).with_for_update())
 
 _set_status = update(runs).where(_R.id == param("row_id")).values(status=param("to"), updated_at=param("at"))
 NO_LEASE = {"lease_owner": null(), "lease_expires_at": null()}
@@ -28,15 +27,9 @@ SET_STATUS, LET_GO = Statement(_set_status), Statement(_set_status.values(NO_LEA
 """SET_STATUS changes the status alone; after LET_GO the run's worker holds it no longer, either."""
 
 
-def run_value(row: Row) -> WorkflowRun:
-    """The WorkflowRun in a row of its columns."""
-    return construct(WorkflowRun, dict(zip(FIELDS, row, strict=True)))
-
-
 def find_run(work: UnitOfWork, id: str, *, lock: bool = False) -> WorkflowRun | None:
     """The run, with `lock` locked against other writers; None if there is none."""
-    row = work.row(LOCK_RUN if lock else GET_RUN, row_id=work.label("id", id))
-    return None if row is None else run_value(row)
+    return RUN.optional(work.row(LOCK_RUN if lock else GET_RUN, row_id=work.label("id", id)))
 
 
 def get_run(work: UnitOfWork, id: str, *, lock: bool = False) -> WorkflowRun:
@@ -46,15 +39,13 @@ def get_run(work: UnitOfWork, id: str, *, lock: bool = False) -> WorkflowRun:
 
 def found_run(row: Row | None, id: str) -> WorkflowRun:
     """The run in a row that was looked for. Raises NotFound if there is none."""
-    if row is None:
-        raise NotFound("workflow run", id)
-    return run_value(row)
+    return RUN.found(row, "workflow run", id)
 
 
 def written_run(row: Pending[Row | None]) -> WorkflowRun:
     """The run whose row a batch has read after it wrote it, under the row's lock."""
     assert row.result is not None
-    return run_value(row.result)
+    return RUN(row.result)
 
 
 def announce_claimable(work: UnitOfWork, run: WorkflowRun) -> None:

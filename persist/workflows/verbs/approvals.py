@@ -2,13 +2,12 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from functools import cache
 from typing import Any, Literal
 
 from sqlalchemy import select, update
 
 from persist.db.expressions.upsert import taken
-from persist.db.operations.optional_pages import OptionalPages
+from persist.db.operations.keyset import Keyset
 from persist.db.statements.prepared import Statement, param
 from persist.db.transactions.actors import acting
 from persist.db.transactions.repository import F, NothingToDo, Repository, reads, writes, writes_if_needed
@@ -20,10 +19,9 @@ from persist.errors import Conflict, TransitionError
 from persist.workflows.models import IS_PENDING, approvals, runs
 from persist.workflows.schemas import Approval, ApprovalKind, ApprovalStatus, FailureKind, Lease, RunStatus, WorkflowRun
 from persist.workflows.storage.approval_rows import (
-    COLUMNS,
+    APPROVAL,
     GET,
     INSERT,
-    approval_value,
     checked_question,
     found_approval,
     get_approval,
@@ -31,15 +29,14 @@ from persist.workflows.storage.approval_rows import (
 )
 from persist.workflows.storage.payloads import history_item, marker_of, small_values, with_error
 from persist.workflows.storage.resuming import resume_ungated, resumption
-from persist.workflows.storage.run_rows import COLUMNS as RUN_COLUMNS
 from persist.workflows.storage.run_rows import (
     GET_RUN,
     LOCK_RUN,
+    RUN,
     announce_claimable,
     found_run,
     get_run,
     held_run,
-    run_value,
     written_run,
 )
 from persist.workflows.transitions import TERMINAL, check_transition
@@ -52,17 +49,17 @@ Expiry = Literal["rejected", "approved", "resumed"]
 _A, _R = approvals.c, runs.c
 _id = param("row_id")
 _BY_KEY = Statement(
-    select(*COLUMNS).where(
+    select(*APPROVAL.columns).where(
         _A.workflow_run_id == param("run_id"), _A.idempotency_key == param("key"), _A.idempotency_key.is_not(None)
     )
 )
-_LOCK_PENDING = Statement(select(*COLUMNS).where(_A.id == _id, IS_PENDING).with_for_update())
+_LOCK_PENDING = Statement(select(*APPROVAL.columns).where(_A.id == _id, IS_PENDING).with_for_update())
 _LOCK_RUN_OF_PENDING = Statement(
-    select(*RUN_COLUMNS)
+    select(*RUN.columns)
     .where(_R.id == select(_A.workflow_run_id).where(_A.id == _id, IS_PENDING).scalar_subquery())
     .with_for_update()
 )
-_OF_RUN = Statement(select(*COLUMNS).where(_A.workflow_run_id == param("run_id")).order_by(_A.created_at, _A.id))
+_OF_RUN = Statement(select(*APPROVAL.columns).where(_A.workflow_run_id == param("run_id")).order_by(_A.created_at, _A.id))
 _resolve = (
     update(approvals)
     .where(_A.id == _id, IS_PENDING)
@@ -73,17 +70,18 @@ _RESOLVE_REPLY = Statement(_resolve.where(_A.kind == ApprovalKind.REPLY))
 _SET_SCRATCH = Statement(update(runs).where(_R.id == _id).values(scratch=param("value")))
 
 
-@cache
-def _pending(*given: str) -> OptionalPages[Approval]:
-    query = select(*COLUMNS).where(IS_PENDING)
-    if "run_id" in given:
-        query = query.where(_A.workflow_run_id == param("run_id"))
-    if "trigger_id" in given:
-        query = query.where(_A.workflow_run_id.in_(select(_R.id).where(_R.trigger_id == param("trigger_id"))))
-    if "of_kind" in given:
-        query = query.where(_A.kind == param("of_kind"))
-    by = (_A.created_at, _A.id)
-    return OptionalPages("workflows.approvals.pending", query, by, lambda one: (one.created_at, one.id), descending=True)
+_PENDING = Keyset(
+    "workflows.approvals.pending",
+    APPROVAL,
+    (_A.created_at, _A.id),
+    {
+        "run_id": _A.workflow_run_id == param("run_id"),
+        "trigger_id": _A.workflow_run_id.in_(select(_R.id).where(_R.trigger_id == param("trigger_id"))),
+        "of_kind": _A.kind == param("of_kind"),
+    },
+    where=[IS_PENDING],
+    exact=True,
+)
 
 
 class Approvals(Repository[F]):
@@ -128,7 +126,7 @@ class Approvals(Repository[F]):
             known = None if key is None else batch.row(_BY_KEY, run_id=run_id, key=key)
         run = found_run(run_row.result, run_id)
         if known is not None and known.result is not None:
-            return approval_value(known.result)
+            return APPROVAL(known.result)
         if run.status in TERMINAL:
             raise Conflict(f"The workflow run {run.id!r} has ended ({run.status}): nothing would wait at its gate.")
         with self._work.batch(last=True) as batch:
@@ -136,7 +134,7 @@ class Approvals(Repository[F]):
         if inserted.result is None:
             assert row_id is not None
             raise taken(INSERT, "approval", row_id)
-        return approval_value(inserted.result)
+        return APPROVAL(inserted.result)
 
     @reads
     def get(self, id: str) -> Approval:
@@ -165,13 +163,13 @@ class Approvals(Repository[F]):
             values["trigger_id"] = work.label("trigger_id", trigger_id)
         if kind is not None:
             values["of_kind"] = check_choice("kind", kind, ApprovalKind)
-        return _pending(*values).read(work, approval_value, limit, after, values)
+        return _PENDING.pages(work, limit, after, values)
 
     @reads
     def list_for_run(self, workflow_run_id: str) -> List[Approval]:
         """Every gate of a run, answered or not, oldest first."""
         run_id = self._work.label("workflow_run_id", workflow_run_id)
-        return [approval_value(row) for row in self._work.rows(_OF_RUN, run_id=run_id)]
+        return [APPROVAL(row) for row in self._work.rows(_OF_RUN, run_id=run_id)]
 
     @writes
     def respond(self, id: str, *, approved: bool, by: str | None = None, response: str | None = None) -> bool:
@@ -303,7 +301,7 @@ class Approvals(Repository[F]):
         approval = found_approval(asked.result, id)
         _check_pending(approval)
         if found.result is not None and pending.result is not None:
-            run = run_value(found.result)
+            run = RUN(found.result)
         else:  # its run is gone, or another caller has just answered it
             run = get_run(work, approval.workflow_run_id, lock=True)
             _check_pending(get_approval(work, id, lock=True))

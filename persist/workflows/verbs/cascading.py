@@ -10,7 +10,7 @@ from persist.workflows.schemas import UNFINISHED, FailureKind, RunStatus, Workfl
 from persist.workflows.storage.families import tell_parents
 from persist.workflows.storage.family_tree import deepest_first, first_look
 from persist.workflows.storage.payloads import with_error
-from persist.workflows.storage.run_rows import LOCK_RUN, run_value
+from persist.workflows.storage.run_rows import LOCK_RUN, RUN
 from persist.workflows.verbs.finishing import announce, finish_values, write_finish
 
 log = logging.getLogger("persist")
@@ -53,7 +53,7 @@ def _locked(work: UnitOfWork, root: str) -> list[WorkflowRun]:
         found = [(id, parent) for id, parent in again.result]
         for row in rows:
             if row.result is not None:
-                run = run_value(row.result)
+                run = RUN(row.result)
                 locked[run.id] = run
     return list(locked.values())
 

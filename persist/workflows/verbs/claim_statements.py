@@ -10,7 +10,7 @@ from persist.db.unreadable.cells import is_unreadable
 from persist.workflows.models import runs
 from persist.workflows.schemas import RunStatus, WorkflowRun
 from persist.workflows.storage import queue
-from persist.workflows.storage.run_rows import COLUMNS, FIELDS, NO_LEASE, run_value
+from persist.workflows.storage.run_rows import NO_LEASE, RUN
 
 _R = runs.c
 _id = param("row_id")
@@ -44,17 +44,17 @@ def rounded(count: int) -> int:
 
 def claim_chosen(chosen: Any) -> Statement:
     """Claim the runs of a CTE with their `id` and `updated_at`: the runs, and when each was updated before."""
-    return Statement(update(runs).where(_R.id == chosen.c.id).values(CLAIMED).returning(*COLUMNS, chosen.c.updated_at))
+    return Statement(update(runs).where(_R.id == chosen.c.id).values(CLAIMED).returning(*RUN.columns, chosen.c.updated_at))
 
 
 def readable_or_undone(work: UnitOfWork, found: list[Row], mark: Any) -> list[WorkflowRun] | None:
     """The claimed runs in their order; None, and the claim is undone, if one of them cannot be decoded."""
-    rows = [row[: len(FIELDS)] for row in found]
+    rows = [row[: len(RUN.fields)] for row in found]
     if not work.carried or not any(is_unreadable(cell) for row in rows for cell in row):
-        return sorted(map(run_value, rows), key=queue.place)
+        return sorted(map(RUN, rows), key=queue.place)
     work.go_on()
     for row in found:
-        work.run(_UNDO_CLAIM, row_id=row[FIELDS.index("id")], at=row[-1])
+        work.run(_UNDO_CLAIM, row_id=row[RUN.fields.index("id")], at=row[-1])
     if work.journal is not None and mark is not None:
         work.journal.rollback_to(mark)
     return None

@@ -23,7 +23,7 @@ from persist.workflows.schemas import Lease, RunStatus, WorkflowRun
 from persist.workflows.storage import limited_queue, queue
 from persist.workflows.storage.hold_guard import is_plain
 from persist.workflows.storage.limit_conditions import ANY_LIMIT
-from persist.workflows.storage.run_rows import COLUMNS, run_value, written_run
+from persist.workflows.storage.run_rows import RUN, written_run
 from persist.workflows.verbs import limited_claims, limiting, recovery
 from persist.workflows.verbs.claim_statements import CLAIMED, claim_chosen, readable_or_undone, rounded
 from persist.workflows.verbs.leases import lease_on
@@ -43,9 +43,9 @@ _CLAIM = Statement(
         lease_token=param("token"),
         updated_at=param("at"),
     )
-    .returning(*COLUMNS)
+    .returning(*RUN.columns)
 )
-_CLAIM_READY = Statement(update(runs).where(_R.id == _id).values(CLAIMED).returning(*COLUMNS))
+_CLAIM_READY = Statement(update(runs).where(_R.id == _id).values(CLAIMED).returning(*RUN.columns))
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,7 @@ def _first(work: UnitOfWork, values: dict[str, str], now: datetime) -> WorkflowR
     if not limited and any(row[-1] for row in found):
         limiting.know(work, True)
         return _first(work, values, now)
-    return min([run_value(row[:-1]) for row in found], key=queue.place, default=None)
+    return min([RUN(row[:-1]) for row in found], key=queue.place, default=None)
 
 
 def _try_first(work: UnitOfWork, count: int, taken: dict[str, Any], values: dict[str, str]) -> list[WorkflowRun] | None:

@@ -17,12 +17,12 @@ from persist.quoting import named
 from persist.workflows.limit_values import WORKFLOW_PREFIX
 from persist.workflows.models import IS_ONLY_RUN, runs
 from persist.workflows.schemas import FailureKind, RunStatus, WorkflowRun
-from persist.workflows.storage.run_rows import COLUMNS, announce_claimable, run_value
+from persist.workflows.storage.run_rows import RUN, announce_claimable
 from persist.workflows.transitions import TERMINAL
 
 _R = runs.c
-_INSERT = Statement(insert_missing(runs).returning(*COLUMNS))
-_of_workflow = select(*COLUMNS).where(_R.workflow_name == param("workflow_name"))
+_INSERT = Statement(insert_missing(runs).returning(*RUN.columns))
+_of_workflow = select(*RUN.columns).where(_R.workflow_name == param("workflow_name"))
 _BY_KEY = Statement(_of_workflow.where(_R.idempotency_key == param("idempotency_key"), _R.idempotency_key.is_not(None)))
 _ONLY_RUN = Statement(_of_workflow.where(_R.unique_trigger_id == param("unique_trigger_id"), IS_ONLY_RUN))
 _HOLD_PARENT = Statement(select(_R.status).where(_R.id == param("row_id")).with_for_update(read=True, key_share=True))
@@ -128,7 +128,7 @@ def queue_once(work: UnitOfWork, workflow_name: str, trigger_id: str, key: str, 
     inserted = work.returned(_INSERT, **fields)
     if inserted is None:
         return None
-    run = run_value(inserted)
+    run = RUN(inserted)
     announce_claimable(work, run)
     return run
 
@@ -144,7 +144,7 @@ def create(work: UnitOfWork, fields: Mapping[str, Any], once: Once) -> WorkflowR
         with work.batch(last=True) as batch:
             inserted = batch.returned(_INSERT, **fields)
         if inserted.result is not None:
-            run = run_value(inserted.result)
+            run = RUN(inserted.result)
             if run.queued_at == fields["updated_at"]:  # else nobody may claim it yet
                 announce_claimable(work, run)
             return run
@@ -176,7 +176,7 @@ def _existing(work: UnitOfWork, fields: Mapping[str, Any], once: Once) -> Workfl
         found, why = work.row(_ONLY_RUN, workflow_name=name, unique_trigger_id=trigger), f"the trigger {named(trigger)}"
     if found is None:
         return None
-    run = run_value(found)
+    run = RUN(found)
     if once.if_exists is IfExists.CONFLICT:
         raise Conflict(f"The workflow {named(name)} has the run {named(run.id)} for {why} already.", constraint="workflow_runs")
     if run.trigger_id != fields["trigger_id"]:

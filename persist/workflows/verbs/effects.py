@@ -9,10 +9,10 @@ from sqlalchemy import null, select, update
 
 from persist.db.expressions.upsert import insert_missing
 from persist.db.statements.prepared import Row, Statement, among, param
+from persist.db.statements.row_values import Values
 from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_choice, optional_count
-from persist.db.values.frozen import construct
 from persist.db.values.json import Json, decode
 from persist.errors import Conflict, NotFound
 from persist.quoting import named
@@ -22,13 +22,12 @@ from persist.workflows.storage.run_rows import get_run, held_run
 
 List = list
 _F = effects.c
-_FIELDS = tuple(Effect.model_fields)
-_COLUMNS = tuple(_F[name] for name in _FIELDS)
+_EFFECT = Values(Effect, effects)
 _named = (_F.run_id == param("row_run_id"), _F.key == param("row_key"))
-_INSERT = Statement(insert_missing(effects, "run_id", "key").returning(*_COLUMNS))
-_LOCK = Statement(select(*_COLUMNS, _F.input_digest).where(*_named).with_for_update())
-_GET = Statement(select(*_COLUMNS).where(*_named))
-_OF_RUN = Statement(select(*_COLUMNS).where(_F.run_id == param("row_run_id")).order_by(_F.begun_at, _F.key))
+_INSERT = Statement(insert_missing(effects, "run_id", "key").returning(*_EFFECT.columns))
+_LOCK = Statement(select(*_EFFECT.columns, _F.input_digest).where(*_named).with_for_update())
+_GET = Statement(select(*_EFFECT.columns).where(*_named))
+_OF_RUN = Statement(select(*_EFFECT.columns).where(_F.run_id == param("row_run_id")).order_by(_F.begun_at, _F.key))
 _BEGIN_AGAIN = Statement(
     update(effects)
     .where(*_named)
@@ -39,11 +38,11 @@ _BEGIN_AGAIN = Statement(
         ended_at=null(),
         error=null(),
     )
-    .returning(*_COLUMNS)
+    .returning(*_EFFECT.columns)
 )
 _end = update(effects).where(*_named).values(ended_at=param("at"), state=param("to"), error=param("why"), result=param("value"))
-_COMPLETE = Statement(_end.where(among(_F.state, (EffectState.BEGUN, EffectState.FAILED))).returning(*_COLUMNS))
-_failed = _end.where(_F.state == EffectState.BEGUN).returning(*_COLUMNS)
+_COMPLETE = Statement(_end.where(among(_F.state, (EffectState.BEGUN, EffectState.FAILED))).returning(*_EFFECT.columns))
+_failed = _end.where(_F.state == EffectState.BEGUN).returning(*_EFFECT.columns)
 _FAIL = Statement(_failed)
 _FAIL_ATTEMPT = Statement(_failed.where(_F.attempts == param("of_attempt")))
 
@@ -83,22 +82,22 @@ class Effects(Repository[F]):
         anew = () if retry is None else _BEGUN_ANEW[check_choice("retry", retry, Retry)]
         digest = _digest(work, input)
         run = held_run(work, run_id, lease)
-        begun = {**dict.fromkeys(_FIELDS), "run_id": run.id, "key": name, "input_digest": digest, "begun_at": work.now()}
+        begun = {**dict.fromkeys(_EFFECT.fields), "run_id": run.id, "key": name, "input_digest": digest, "begun_at": work.now()}
         with work.batch(last=True) as batch:
             inserted = batch.returned(_INSERT, **{**begun, "state": EffectState.BEGUN, "attempts": 1})
         if inserted.result is not None:
-            return _value(inserted.result)
+            return _EFFECT(inserted.result)
         *found, former_digest = _found(work, _LOCK, run.id, name)
         if former_digest != digest:
             raise Conflict(
                 f"The effect {name!r} of workflow run {run.id!r} began with another input.", constraint="workflow_effects"
             )
-        effect = _value(tuple(found))
+        effect = _EFFECT(tuple(found))
         if effect.state in anew:
             with work.batch(last=True) as batch:
                 again = batch.returned(_BEGIN_AGAIN, row_run_id=run.id, row_key=name, at=work.now())
             assert again.result is not None  # the row is locked
-            return _value(again.result)
+            return _EFFECT(again.result)
         return effect.model_copy(update={"state": EffectState.UNKNOWN}) if effect.state == EffectState.BEGUN else effect
 
     @writes
@@ -111,7 +110,7 @@ class Effects(Repository[F]):
         value = None if result is None else work.json("result", result)
         ended = self._end(_COMPLETE, run_id, key, to=EffectState.DONE, why=None, value=value)
         if ended is None:
-            effect = _value(_found(work, _GET, run_id, key))
+            effect = _EFFECT(_found(work, _GET, run_id, key))
             if effect.result != result:
                 raise _conflict(run_id, key, "is done already, with another result")
             return effect
@@ -132,7 +131,7 @@ class Effects(Repository[F]):
             ended = self._end(_FAIL_ATTEMPT, run_id, key, of_attempt=number, **given)
         if ended is not None:
             return ended
-        effect = _value(_found(work, _GET, run_id, key))
+        effect = _EFFECT(_found(work, _GET, run_id, key))
         if effect.state == EffectState.DONE and number in (None, effect.attempts):
             raise _conflict(run_id, key, "is done: it has not failed")
         return effect
@@ -141,7 +140,7 @@ class Effects(Repository[F]):
     def get(self, run_id: str, key: str) -> Effect:
         """The effect as it is stored: one that never ended is "begun". Raises NotFound."""
         work = self._work
-        return _value(_found(work, _GET, work.label("run_id", run_id), work.label("key", key)))
+        return _EFFECT(_found(work, _GET, work.label("run_id", run_id), work.label("key", key)))
 
     @reads
     def list(self, run_id: str) -> List[Effect]:
@@ -150,7 +149,7 @@ class Effects(Repository[F]):
         rows = work.rows(_OF_RUN, row_run_id=work.label("run_id", run_id))
         if not rows:
             get_run(work, run_id)
-        return [_value(row) for row in rows]
+        return [_EFFECT(row) for row in rows]
 
     def _end(self, statement: Statement, run_id: str, key: str, **values: Any) -> Effect | None:
         work = self._work
@@ -158,7 +157,7 @@ class Effects(Repository[F]):
             row = batch.returned(
                 statement, row_run_id=work.label("run_id", run_id), row_key=work.label("key", key), at=work.now(), **values
             )
-        return None if row.result is None else _value(row.result)
+        return _EFFECT.optional(row.result)
 
 
 def _digest(work: UnitOfWork, input: Json) -> str:
@@ -168,10 +167,6 @@ def _digest(work: UnitOfWork, input: Json) -> str:
 
 def _conflict(run_id: str, key: str, what: str) -> Conflict:
     return Conflict(f"The effect {named(key)} of workflow run {named(run_id)} {what}.", constraint="workflow_effects")
-
-
-def _value(row: Row) -> Effect:
-    return construct(Effect, dict(zip(_FIELDS, row, strict=True)))
 
 
 def _found(work: UnitOfWork, statement: Statement, run_id: str, key: str) -> Row:

@@ -16,7 +16,7 @@ from persist.workflows.models import executions, runs
 from persist.workflows.schemas import ChatThread, Execution, ExecutionStats, Lease, StatsBucket, StopReason
 from persist.workflows.storage.execution_ends import FINISH, SET_OUTPUT, count_usage, end_values
 from persist.workflows.storage.execution_inserts import insert_execution, inserted_row
-from persist.workflows.storage.execution_rows import COLUMNS, execution_value, get_execution, hold_run_of, holds
+from persist.workflows.storage.execution_rows import EXECUTION, get_execution, hold_run_of, holds
 from persist.workflows.storage.hold_guard import WRITABLE, guard_values
 from persist.workflows.verbs import chat_threads, execution_lists, phases, statistics
 
@@ -25,7 +25,9 @@ _E = executions.c
 _id = param("row_id")
 _INSERT_HELD = {
     leased: Statement(
-        merging(insert_where(executions, and_(runs.c.id == param("hold_id"), writable), of=runs, lock=True)).returning(*COLUMNS)
+        merging(insert_where(executions, and_(runs.c.id == param("hold_id"), writable), of=runs, lock=True)).returning(
+            *EXECUTION.columns
+        )
     )
     for leased, writable in WRITABLE.items()
 }
@@ -77,7 +79,7 @@ class Executions(Repository[F]):
                 _INSERT_HELD[lease is not None], hold_id=run_id, at=work.now(), **held, **inserted_row(row_id, fields)
             )
             if row is not None:
-                return execution_value(row)
+                return EXECUTION(row)
         if not hold_run_of(work, run_id, lease) and run_id is not None:
             raise NotFound("workflow run", run_id)
         return insert_execution(work, row_id, fields)

@@ -15,11 +15,10 @@ from persist.quoting import shown
 from persist.workflows.family_values import OnExpiry
 from persist.workflows.models import IS_EXPIRING_GATE, IS_PENDING, approvals, runs
 from persist.workflows.schemas import Approval, ApprovalStatus, FailureKind, RunStatus, WorkflowRun
-from persist.workflows.storage.approval_rows import COLUMNS, approval_value
+from persist.workflows.storage.approval_rows import APPROVAL
 from persist.workflows.storage.payloads import with_error
 from persist.workflows.storage.resuming import resume_ungated, resumption
-from persist.workflows.storage.run_rows import COLUMNS as RUN_COLUMNS
-from persist.workflows.storage.run_rows import announce_claimable, run_value
+from persist.workflows.storage.run_rows import RUN, announce_claimable
 from persist.workflows.verbs.finishing import announce_finished, finish_values, write_finish
 
 _A, _R = approvals.c, runs.c
@@ -32,15 +31,15 @@ _DUE = Statement(
     unreadable=OnUnreadable.LEAVE_OUT,  # the others expire
 )
 _ANY_DUE = Statement(select(_A.id).where(*_is_due).limit(1))
-_LOCK_DUE = Statement(select(*COLUMNS).where(_A.id == param("row_id"), *_is_due).with_for_update())
+_LOCK_DUE = Statement(select(*APPROVAL.columns).where(_A.id == param("row_id"), *_is_due).with_for_update())
 _RUN_EXISTS = Statement(select(_R.id).where(_R.id == param("row_id")))
 # Who has the run locked may be ending it, and wait for a parent that this transaction has locked: the next call looks again.
-_LOCK_FREE_RUN = Statement(select(*RUN_COLUMNS).where(_R.id == param("row_id")).with_for_update(skip_locked=True))
+_LOCK_FREE_RUN = Statement(select(*RUN.columns).where(_R.id == param("row_id")).with_for_update(skip_locked=True))
 _EXPIRE = Statement(
     update(approvals)
     .where(_A.id == param("gate_id"), IS_PENDING)
     .values(status=param("to"), response=param("new_response"), responded_at=param("at"))
-    .returning(*COLUMNS)
+    .returning(*APPROVAL.columns)
 )
 
 
@@ -66,7 +65,7 @@ def expire_due(work: UnitOfWork, now: datetime | None) -> list[Approval]:
             due = batch.row(_LOCK_DUE, row_id=gate_id, at=at)
         if due.result is None or (locked.result is None and exists.result is not None):
             continue
-        gate, run = approval_value(due.result), None if locked.result is None else run_value(locked.result)
+        gate, run = APPROVAL(due.result), RUN.optional(locked.result)
         if _is_readable(due.result, run):
             expired.append(_expire(work, gate, run, failed))
         else:
@@ -101,4 +100,4 @@ def _expire(work: UnitOfWork, gate: Approval, run: WorkflowRun | None, failed: l
     if run is not None and resumed is not None:
         announce_claimable(work, run)
     assert closed.result is not None
-    return approval_value(closed.result)
+    return APPROVAL(closed.result)

@@ -17,7 +17,7 @@ from persist.workflows.storage.families import tell_parents
 from persist.workflows.storage.gates import close_gates, close_gates_of_ended
 from persist.workflows.storage.hold_guard import HAS_INSTANTS, WRITABLE, guard_values
 from persist.workflows.storage.payloads import history_item, history_with, marker_of, with_error
-from persist.workflows.storage.run_rows import COLUMNS, GET_RUN, find_run, held_run, written_run
+from persist.workflows.storage.run_rows import GET_RUN, RUN, find_run, held_run, written_run
 from persist.workflows.transitions import check_transition
 from persist.workflows.verbs import limiting
 
@@ -55,7 +55,7 @@ def _end_at_once(statuses: frozenset[RunStatus], *conditions: Any, leased: bool)
             updated_at=param("at"),
             finished_at=param("at"),
         )
-        .returning(*COLUMNS)
+        .returning(*RUN.columns)
     )
 
 

@@ -22,15 +22,14 @@ from persist.workflows.storage.hold_guard import HAS_INSTANTS, WRITABLE, guard_v
 from persist.workflows.storage.payloads import with_error
 from persist.workflows.storage.resuming import RESUME, resumption
 from persist.workflows.storage.run_rows import (
-    COLUMNS,
     GET_RUN,
     LOCK_RUN,
     NO_LEASE,
+    RUN,
     announce_claimable,
     check_hold,
     get_run,
     held_run,
-    run_value,
     written_run,
 )
 from persist.workflows.transitions import TERMINAL, check_transition
@@ -41,7 +40,7 @@ _FOREVER = datetime.max.replace(tzinfo=UTC)
 _REQUEUED = "stale: the run was queued again"
 _id = param("row_id")
 _HELD = Statement(
-    select(*COLUMNS)
+    select(*RUN.columns)
     .where(IS_LEASED, _R.lease_expires_at > param("at"), _R.lease_owner == param("worker"))
     .order_by(_R.started_at, _R.id)
 )
@@ -49,7 +48,7 @@ _RENEW_AT_ONCE = Statement(
     update(runs)
     .where(_R.id == _id, WRITABLE[True], HAS_INSTANTS, ~among(_R.status, sorted(TERMINAL)))
     .values(lease_expires_at=param("until"))
-    .returning(*COLUMNS)
+    .returning(*RUN.columns)
 )
 _RENEW = Statement(update(runs).where(_R.id == _id).values(lease_expires_at=param("until")))
 _requeue = (
@@ -71,7 +70,7 @@ _CLEAR_LEASE = Statement(update(runs).where(_R.id == _id).values(**NO_LEASE, upd
 def held_by(work: UnitOfWork, worker: str) -> list[Lease]:
     """See Runs.held_by."""
     owner = work.label("worker", worker)
-    return [lease_on(run_value(row), owner) for row in work.rows(_HELD, at=work.now(), worker=owner)]
+    return [lease_on(RUN(row), owner) for row in work.rows(_HELD, at=work.now(), worker=owner)]
 
 
 def renew(work: UnitOfWork, lease: Lease, lease_for: timedelta) -> Lease:
@@ -79,7 +78,7 @@ def renew(work: UnitOfWork, lease: Lease, lease_for: timedelta) -> Lease:
     span = check_timedelta("lease_for", lease_for, zero=False)
     row = _renew_at_once(work, given_lease(lease), span)
     if row is not None:
-        return lease_on(run_value(row), lease.worker)
+        return lease_on(RUN(row), lease.worker)
     run = _own(work, lease)
     until = instant_after("lease_for", work.now(), span)
     with work.batch(last=True) as batch:
@@ -164,7 +163,7 @@ def find_with_gate(work: UnitOfWork, id: str) -> tuple[WorkflowRun | None, Row |
     run_id = work.label("id", id)
     with work.batch() as batch:
         run, gate = batch.row(LOCK_RUN, row_id=run_id), batch.row(OPEN_GATE, run_id=run_id)
-    return None if run.result is None else run_value(run.result), gate.result
+    return RUN.optional(run.result), gate.result
 
 
 def resume(work: UnitOfWork, run: WorkflowRun, *, force: bool) -> None:

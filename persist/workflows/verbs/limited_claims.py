@@ -13,7 +13,7 @@ from persist.db.values.clock import epoch_ms
 from persist.workflows.schemas import WorkflowRun
 from persist.workflows.storage import limit_conditions, limited_queue
 from persist.workflows.storage.limited_queue import DUE, READY
-from persist.workflows.storage.run_rows import FIELDS
+from persist.workflows.storage.run_rows import RUN
 from persist.workflows.verbs import limiting
 from persist.workflows.verbs.claim_statements import GIVE_BACK, claim_chosen, readable_or_undone, rounded
 
@@ -41,7 +41,7 @@ def try_at_once(work: UnitOfWork, count: int, taken: dict[str, Any], values: dic
             if claimed is None:
                 return None
             settled = limiting.settle(claimed, standings.result, count, counted=True)
-            _put_back(work, settled.excess, {row[FIELDS.index("id")]: row[-1] for row in found.result})
+            _put_back(work, settled.excess, {row[RUN.fields.index("id")]: row[-1] for row in found.result})
             if settled.starts:
                 with work.batch(last=True) as batch:
                     limiting.count_starts(batch, settled.starts, now_ms)

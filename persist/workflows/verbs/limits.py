@@ -6,12 +6,12 @@ from sqlalchemy import delete, select
 
 from persist.db.dialects.event_log import RUNS
 from persist.db.expressions.upsert import upsert
-from persist.db.operations.optional_pages import OptionalPages
-from persist.db.statements.prepared import Row, Statement, param
+from persist.db.operations.keyset import Keyset
+from persist.db.statements.prepared import Statement, param
+from persist.db.statements.row_values import Values
 from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.unreadable.cells import is_unreadable
 from persist.db.values.arguments import check_count, check_timedelta
-from persist.db.values.frozen import construct
 from persist.db.values.pages import PagedList
 from persist.errors import InvalidValue
 from persist.workflows.limit_values import ANY_WORKFLOW, WORKFLOW_PREFIX, Limit
@@ -20,12 +20,12 @@ from persist.workflows.verbs import limiting
 
 List = list
 _L = limits.c
-_COLUMNS = (_L.key, _L.concurrency, _L.rate, _L.per_ms, _L.updated_at)
 _key = param("row_key")
 _MILLISECOND = timedelta(milliseconds=1)
 _LONGEST_MS, _DAY_MS = timedelta.max // _MILLISECOND, 86_400_000
-_LIMITS = OptionalPages[Limit]("workflows.limits", select(*_COLUMNS), (_L.key,), lambda one: (one.key,))
-_GET = Statement(select(*_COLUMNS).where(_L.key == _key))
+_LIMIT = Values(Limit, limits, per=_L.per_ms, decode={"per": lambda ms: ms if ms is None or is_unreadable(ms) else _span(ms)})
+_LIMITS = Keyset("workflows.limits", _LIMIT, (_L.key,), descending=False, exact=True)
+_GET = Statement(select(*_LIMIT.columns).where(_L.key == _key))
 _SET = Statement(upsert(limits, "key"))
 _DELETE = Statement(delete(limits).where(_L.key == _key))
 _FORGET_STARTS = Statement(delete(starts).where(starts.c.key == _key))
@@ -61,18 +61,18 @@ class Limits(Repository[F]):
         limiting.know(work, found=True)
         work.announce(RUNS, ANY_WORKFLOW)
         assert written.result is not None
-        return _value(written.result)
+        return _LIMIT(written.result)
 
     @reads
     def get(self, key: str) -> Limit | None:
         """The limit, None if there is none."""
         row = self._work.row(_GET, row_key=self._work.label("key", key))
-        return None if row is None else _value(row)
+        return _LIMIT.optional(row)
 
     @reads
     def list(self, *, limit: int | None = None, after: str | None = None) -> PagedList[Limit]:
         """Every limit, by key; with a `limit` a page, whose `cursor` is `after` for the next one."""
-        return _LIMITS.read(self._work, _value, limit, after)
+        return _LIMITS.pages(self._work, limit, after)
 
     @writes
     def delete(self, key: str) -> bool:
@@ -84,12 +84,6 @@ class Limits(Repository[F]):
             deleted = batch.run(_DELETE, row_key=row_key)
         work.announce(RUNS, ANY_WORKFLOW)
         return bool(deleted.result)
-
-
-def _value(row: Row) -> Limit:
-    key, concurrency, rate, per_ms, updated_at = row
-    per = per_ms if per_ms is None or is_unreadable(per_ms) else _span(per_ms)
-    return construct(Limit, {"key": key, "concurrency": concurrency, "rate": rate, "per": per, "updated_at": updated_at})
 
 
 def _span(per_ms: int) -> timedelta:

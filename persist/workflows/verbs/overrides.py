@@ -7,12 +7,12 @@ from typing import Any
 from sqlalchemy import delete, select, update
 
 from persist.db.expressions.upsert import insert_missing, seen
-from persist.db.operations.optional_pages import OptionalPages
+from persist.db.operations.keyset import Keyset
 from persist.db.statements.prepared import Statement, param
+from persist.db.statements.row_values import Values
 from persist.db.transactions.actors import acting
 from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.values.arguments import check_flag
-from persist.db.values.frozen import construct
 from persist.db.values.pages import PagedList
 from persist.workflows.models import cron_overrides, workflow_overrides
 from persist.workflows.override_values import CronOverride, WorkflowOverride
@@ -29,12 +29,11 @@ OMITTED = Omitted.OMITTED
 
 _C, _W = cron_overrides.c, workflow_overrides.c
 _name = param("row_name")
-_CRON_FIELDS, _WORKFLOW_FIELDS = tuple(CronOverride.model_fields), tuple(WorkflowOverride.model_fields)
-_ALL_CRONS = select(*[_C[field] for field in _CRON_FIELDS])
-_ALL_WORKFLOWS = select(*[_W[field] for field in _WORKFLOW_FIELDS])
-_CRON, _WORKFLOW = Statement(_ALL_CRONS.where(_C.name == _name)), Statement(_ALL_WORKFLOWS.where(_W.name == _name))
-_CRONS = OptionalPages[CronOverride]("workflows.cron_overrides", _ALL_CRONS, (_C.name,), lambda one: (one.name,))
-_WORKFLOWS = OptionalPages[WorkflowOverride]("workflows.workflow_overrides", _ALL_WORKFLOWS, (_W.name,), lambda one: (one.name,))
+_CRON_VALUE, _WORKFLOW_VALUE = Values(CronOverride, cron_overrides), Values(WorkflowOverride, workflow_overrides)
+_CRON = Statement(select(*_CRON_VALUE.columns).where(_C.name == _name))
+_WORKFLOW = Statement(select(*_WORKFLOW_VALUE.columns).where(_W.name == _name))
+_CRONS = Keyset("workflows.cron_overrides", _CRON_VALUE, (_C.name,), descending=False, exact=True)
+_WORKFLOWS = Keyset("workflows.workflow_overrides", _WORKFLOW_VALUE, (_W.name,), descending=False, exact=True)
 _ADD_CRON = Statement(insert_missing(cron_overrides, "name"))
 _ADD_WORKFLOW = Statement(insert_missing(workflow_overrides, "name"))
 _SET_WORKFLOW = Statement(
@@ -81,20 +80,18 @@ class CronOverrides(Repository[F]):
             batch.run(_set_cron(*given), row_name=row_name, at=now, by=changed_by, **values)
             written = batch.row(_CRON, row_name=row_name)
         row = seen(written.result, _ADD_CRON, "cron override", name)
-        return construct(CronOverride, dict(zip(_CRON_FIELDS, row, strict=True)))
+        return _CRON_VALUE(row)
 
     @reads
     def get(self, name: str) -> CronOverride | None:
         """The override, None where the defaults hold."""
         row = self._work.row(_CRON, row_name=self._work.label("name", name))
-        return None if row is None else construct(CronOverride, dict(zip(_CRON_FIELDS, row, strict=True)))
+        return _CRON_VALUE.optional(row)
 
     @reads
     def all(self, *, limit: int | None = None, after: str | None = None) -> PagedList[CronOverride]:
         """Every override, by name; with a `limit` a page, whose `cursor` is `after` for the next one."""
-        return _CRONS.read(
-            self._work, lambda row: construct(CronOverride, dict(zip(_CRON_FIELDS, row, strict=True))), limit, after
-        )
+        return _CRONS.pages(self._work, limit, after)
 
     @writes
     def clear(self, name: str) -> bool:
@@ -122,20 +119,18 @@ class WorkflowOverrides(Repository[F]):
             batch.run(_SET_WORKFLOW, row_name=row_name, on=on, at=now, by=changed_by)
             written = batch.row(_WORKFLOW, row_name=row_name)
         row = seen(written.result, _ADD_WORKFLOW, "workflow override", name)
-        return construct(WorkflowOverride, dict(zip(_WORKFLOW_FIELDS, row, strict=True)))
+        return _WORKFLOW_VALUE(row)
 
     @reads
     def is_enabled(self, name: str) -> bool:
         """Whether the workflow may run: yes, unless it was switched off."""
         row = self._work.row(_WORKFLOW, row_name=self._work.label("name", name))
-        return row is None or bool(row[_WORKFLOW_FIELDS.index("enabled")])
+        return row is None or bool(row[_WORKFLOW_VALUE.fields.index("enabled")])
 
     @reads
     def all(self, *, limit: int | None = None, after: str | None = None) -> PagedList[WorkflowOverride]:
         """Every override, by name; with a `limit` a page, whose `cursor` is `after` for the next one."""
-        return _WORKFLOWS.read(
-            self._work, lambda row: construct(WorkflowOverride, dict(zip(_WORKFLOW_FIELDS, row, strict=True))), limit, after
-        )
+        return _WORKFLOWS.pages(self._work, limit, after)
 
     @writes
     def clear(self, name: str) -> bool:

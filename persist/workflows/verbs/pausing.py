@@ -9,7 +9,7 @@ from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.json import Json
 from persist.workflows.models import approvals, runs
 from persist.workflows.schemas import Approval, ApprovalStatus, Lease, RunStatus, WorkflowRun
-from persist.workflows.storage.approval_rows import COLUMNS, approval_value, insert_approval
+from persist.workflows.storage.approval_rows import APPROVAL, insert_approval
 from persist.workflows.storage.payloads import history_item, history_with
 from persist.workflows.storage.run_rows import LET_GO, LOCK_RUN, NO_LEASE, SET_STATUS, check_hold, found_run
 from persist.workflows.transitions import check_transition
@@ -17,7 +17,7 @@ from persist.workflows.verbs import limiting
 
 _A, _R = approvals.c, runs.c
 _NEWEST_OF_GATE = Statement(
-    select(*COLUMNS)
+    select(*APPROVAL.columns)
     .where(_A.workflow_run_id == param("run_id"), _A.gate == param("gate"))
     .order_by(_A.created_at.desc(), _A.id.desc())
     .limit(1)
@@ -59,7 +59,7 @@ def pause_at_gate(
         inserted = insert_approval(work, batch, None, run.id, question)
     limiting.announce_freed(work, run)
     assert inserted.result is not None
-    return approval_value(inserted.result)
+    return APPROVAL(inserted.result)
 
 
 def wait_at_gate(work: UnitOfWork, run_id: str, question: dict[str, Any], lease: Lease | None) -> Approval | None:
@@ -69,7 +69,7 @@ def wait_at_gate(work: UnitOfWork, run_id: str, question: dict[str, Any], lease:
         newest = batch.row(_NEWEST_OF_GATE, run_id=run_id, gate=question["gate"])
     run = found_run(locked.result, run_id)
     check_hold(run, lease, work.now())
-    approval = None if newest.result is None else approval_value(newest.result)
+    approval = APPROVAL.optional(newest.result)
     if approval is not None and approval.status != ApprovalStatus.PENDING:
         return approval
     check_transition(run.id, run.status, RunStatus.PAUSED)

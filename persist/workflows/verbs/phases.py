@@ -16,7 +16,7 @@ from persist.db.unreadable.cells import is_unreadable
 from persist.errors import NotFound
 from persist.workflows.models import IS_UNFINISHED, executions, runs
 from persist.workflows.schemas import StopReason, WorkflowRun
-from persist.workflows.storage.run_rows import LOCK_RUN, run_value
+from persist.workflows.storage.run_rows import LOCK_RUN, RUN
 
 Scope = Literal["run", "trigger"]
 
@@ -89,7 +89,7 @@ def locked_phase(work: UnitOfWork, run_id: str, name: str) -> tuple[WorkflowRun,
         raise NotFound("workflow run", run_id)
     assert stands.result is not None
     running, done = map(bool, stands.result)
-    return run_value(locked.result), (running, done), None if left.result is None else left.result[0]
+    return RUN(locked.result), (running, done), None if left.result is None else left.result[0]
 
 
 def output(work: UnitOfWork, skill: str, trigger_id: str, workflow_run_id: str | None) -> str | None:

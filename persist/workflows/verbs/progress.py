@@ -15,7 +15,7 @@ from persist.workflows.models import runs
 from persist.workflows.schemas import Lease, WorkflowRun
 from persist.workflows.storage.hold_guard import HAS_INSTANTS, WRITABLE, guard_values
 from persist.workflows.storage.payloads import history_item, history_with, small, small_label, small_values
-from persist.workflows.storage.run_rows import COLUMNS, GET_RUN, held_run, run_value, written_run
+from persist.workflows.storage.run_rows import GET_RUN, RUN, held_run, written_run
 
 _this = update(runs).where(runs.c.id == param("row_id"))
 _SET_PHASE = Statement(_this.values(current_phase=param("phase"), phase_history=param("history"), updated_at=param("at")))
@@ -27,7 +27,7 @@ _APPEND = {
             phase_history=appended_items(runs.c.phase_history, bindparam("added", type_=runs.c.phase_history.type)),
             updated_at=param("at"),
         )
-        .returning(*COLUMNS)
+        .returning(*RUN.columns)
     )
     for leased, writable in WRITABLE.items()
 }
@@ -40,7 +40,7 @@ def append_phase(work: UnitOfWork, id: str, phase: str, entry: Json, lease: Leas
     item = history_item(work, phase, entry, work.now())
     row = _append_at_once(work, id, item, lease)
     if row is not None:
-        return run_value(row)
+        return RUN(row)
     run = held_run(work, id, lease)
     history = history_with(work, run.phase_history, item)
     return _set(work, _SET_PHASE, id, phase=item["phase"], history=history)

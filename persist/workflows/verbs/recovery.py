@@ -17,7 +17,7 @@ from persist.workflows.models import IS_UNFINISHED, executions, runs
 from persist.workflows.schemas import FailureKind, RunStatus, WorkflowRun
 from persist.workflows.storage.payloads import with_error
 from persist.workflows.storage.resuming import END_WAIT, handed_over_at
-from persist.workflows.storage.run_rows import COLUMNS, GET_RUN, announce_claimable, run_value, written_run
+from persist.workflows.storage.run_rows import GET_RUN, RUN, announce_claimable, written_run
 from persist.workflows.verbs.finishing import announce_finished, finish_values, write_finish
 
 log = logging.getLogger("persist")
@@ -30,7 +30,7 @@ _id = param("row_id")
 _held = and_(_R.lease_owner.is_not(None), _R.lease_expires_at > param("at"))
 _waits_for_worker = and_(_R.lease_owner.is_(None), _R.lease_expires_at.is_not(None))
 _INTERRUPTED = Statement(
-    select(*COLUMNS)
+    select(*RUN.columns)
     .where(_R.status == RunStatus.RUNNING, ~or_(_held, _waits_for_worker))
     .order_by(_R.started_at.desc(), _R.id.desc())  # children, which start later, are locked before their parents
     .with_for_update(),
@@ -83,7 +83,7 @@ _RESTART = Statement(
 def recover(work: UnitOfWork) -> tuple[list[WorkflowRun], list[WorkflowRun]]:
     """See Runs.recover_interrupted."""
     now = work.now()
-    interrupted = [run_value(row) for row in reversed(work.rows(_INTERRUPTED, at=now))]
+    interrupted = [RUN(row) for row in reversed(work.rows(_INTERRUPTED, at=now))]
     changes = [(run, change) for run in interrupted if (change := _change(work, run, now)) is not None]
     again, failed = [], []
     with work.batch(last=not any(ends and run.parent_run_id is not None for run, (ends, _) in changes)) as batch:

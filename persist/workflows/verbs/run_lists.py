@@ -10,19 +10,20 @@ from datetime import datetime
 from functools import cache, partial
 from typing import Any, TypeVar
 
-from sqlalchemy import Select, bindparam, cast, func, select, tuple_, union_all
+from sqlalchemy import Select, bindparam, cast, func, select, union_all
 from sqlalchemy.sql.elements import ColumnElement
 
+from persist.db.expressions.keyset import behind
+from persist.db.operations.keyset import Keyset
 from persist.db.operations.literal_limits import limit_of, page_rows
-from persist.db.operations.optional_pages import OptionalPages
-from persist.db.schema.column_types import Float64, IsoMs, Label
+from persist.db.schema.column_types import Float64
 from persist.db.statements.prepared import Row, Statement, among, param
+from persist.db.statements.row_values import Values
 from persist.db.transactions.bounded_counts import BoundedCount
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.excerpts import excerpt
 from persist.db.values.arguments import check_choice
 from persist.db.values.clock import as_utc, epoch_ms
-from persist.db.values.frozen import construct
 from persist.db.values.pages import Page, PagedList, check_limit, optional_limit, values_after
 from persist.errors import InvalidValue
 from persist.workflows.models import HAS_FAILURE_KIND, IS_CHILD, USED_TOKENS, executions, runs
@@ -34,11 +35,18 @@ _LIST = "workflows.runs"
 MOST_COUNTED = 10_000
 """Up to how many runs a count is exact that need not be exact."""
 _R, _E = runs.c, executions.c
-_FIELDS = tuple(WorkflowRunSummary.model_fields)
-_USED = ("total_tokens", "cost_usd")
 _PHASES = excerpt(_R.phase_history, "phase", "timestamp", optional=("status", "success"))
 """The short fields of each phase; entries of up to 64 KiB are read only by `get`."""
-_STORED = tuple(_PHASES.label(name) if name == _R.phase_history.name else _R[name] for name in _FIELDS if name not in _USED)
+_used = select(executions).where(_E.workflow_run_id == _R.id)
+_cost = func.coalesce(func.sum(_E.cost_usd), cast(0, Float64()))
+SUMMARY = Values(
+    WorkflowRunSummary,
+    runs,
+    phase_history=_PHASES.label("phase_history"),
+    total_tokens=_used.with_only_columns(USED_TOKENS).scalar_subquery().label("total_tokens"),
+    cost_usd=_used.with_only_columns(_cost).scalar_subquery().label("cost_usd"),
+)
+"""What a list shows of a run, with the usage of its executions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,15 +120,15 @@ def page(work: UnitOfWork, filters: Filters, limit: int, after: str | None, make
 def active(work: UnitOfWork, limit: int | None, after: str | None) -> PagedList[WorkflowRunSummary]:
     """The runs that are running or paused, newest first; the cursors are those of `page` for these statuses."""
     if optional_limit(limit, after) is None:
-        return PagedList(map(summary_value, work.rows(ACTIVE_RUNS)))
+        return PagedList(map(SUMMARY, work.rows(ACTIVE_RUNS)))
     assert limit is not None
-    found = page(work, Filters.of(work, status=sorted(ACTIVE)), limit, after, summary_value)
+    found = page(work, Filters.of(work, status=sorted(ACTIVE)), limit, after, SUMMARY)
     return PagedList(found.items, found.cursor)
 
 
 def queued(work: UnitOfWork, limit: int | None, after: str | None) -> PagedList[WorkflowRunSummary]:
     """The runs that wait to be admitted or claimed, oldest first."""
-    return _QUEUED.read(work, summary_value, limit, after)
+    return _QUEUED.pages(work, limit, after)
 
 
 def count(work: UnitOfWork, filters: Filters, *, exact: bool) -> int:
@@ -133,27 +141,14 @@ def count(work: UnitOfWork, filters: Filters, *, exact: bool) -> int:
     return int(row[0])
 
 
-def summary_value(row: Row) -> WorkflowRunSummary:
-    """The WorkflowRunSummary in a row of the statements below."""
-    return construct(WorkflowRunSummary, dict(zip(_FIELDS, row, strict=True)))
-
-
 def _with_usage(chosen: Select[Any]) -> Statement:
     """Join the chosen runs (id, started_at) with their columns and the usage of their executions.
 
     Runs are chosen by indexed columns alone, so that no run is read that is not shown.
     """
     found = chosen.subquery("chosen")
-    shown = _shown().select_from(found.join(runs, _R.id == found.c.id))
+    shown = select(*SUMMARY.columns).select_from(found.join(runs, _R.id == found.c.id))
     return Statement(shown.order_by(found.c.started_at.desc(), found.c.id.desc()))
-
-
-def _shown() -> Select[Any]:
-    """SELECT of the columns that a list shows of a run, with the usage of its executions."""
-    used = select(executions).where(_E.workflow_run_id == _R.id)
-    total = used.with_only_columns(USED_TOKENS).scalar_subquery()
-    cost = used.with_only_columns(func.coalesce(func.sum(_E.cost_usd), cast(0, Float64()))).scalar_subquery()
-    return select(*_STORED, total.label("total_tokens"), cost.label("cost_usd"))
 
 
 @cache
@@ -185,12 +180,11 @@ def page_statement(
         if of_parent:
             query = query.where(IS_CHILD, _R.parent_run_id == param("parent_run_id"))
         if after:
-            last = tuple_(bindparam("after_at", type_=IsoMs()), bindparam("after_id", type_=Label()))
-            query = query.where(tuple_(_R.started_at, _R.id) < last)
+            query = query.where(behind((_R.started_at, _R.id), ("after_at", "after_id"), descending=True))
         return query
 
     if not (statuses or named or triggered or failed or of_parent):
-        return Statement(newest(None, _shown()))  # one index has this order, and no other one fits
+        return Statement(newest(None, select(*SUMMARY.columns)))  # one index has this order, and no other one fits
     key = select(_R.id, _R.started_at)
     if statuses < 2:
         return _with_usage(newest("status_0" if statuses else None, key))
@@ -206,11 +200,13 @@ def _failed() -> tuple[ColumnElement[bool], ...]:
 
 
 ACTIVE_RUNS = _with_usage(select(_R.id, _R.started_at).where(among(_R.status, ACTIVE)))
-_QUEUED = OptionalPages[WorkflowRunSummary](
+_QUEUED = Keyset(
     "workflows.runs.queued",
-    _shown().where(_R.status == RunStatus.QUEUED),
+    SUMMARY,
     (_R.started_at, _R.id),
-    lambda one: (one.started_at, one.id),
+    where=[_R.status == RunStatus.QUEUED],
+    descending=False,
+    exact=True,
 )
 
 

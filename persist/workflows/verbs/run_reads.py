@@ -14,14 +14,14 @@ from persist.db.values.pages import Page, PagedList
 from persist.workflows.family_values import FamilyTotals
 from persist.workflows.models import IS_UNFINISHED_RUN, runs
 from persist.workflows.schemas import Lease, RunRow, WorkflowRun, WorkflowRunSummary
-from persist.workflows.storage.run_rows import COLUMNS, get_run, run_value
+from persist.workflows.storage.run_rows import RUN, get_run
 from persist.workflows.verbs import leases, run_lists
 from persist.workflows.verbs.family_reads import family_totals
 
 List = list
 _R = runs.c
 _BY_TRIGGER = Statement(
-    select(*COLUMNS)
+    select(*RUN.columns)
     .where(_R.trigger_id == param("trigger_id"), IS_UNFINISHED_RUN)
     .order_by(_R.started_at.desc(), _R.id.desc())
     .limit(1)
@@ -72,7 +72,7 @@ class RunReads(Repository[F]):
             failure_kind=failure_kind,
             parent_run_id=parent_run_id,
         )
-        return run_lists.page(self._work, filters, limit, after, run_lists.summary_value)
+        return run_lists.page(self._work, filters, limit, after, run_lists.SUMMARY)
 
     @reads
     def list_rows(
@@ -135,7 +135,7 @@ class RunReads(Repository[F]):
     ) -> Page[WorkflowRunSummary]:
         """The runs that were created for this one, as `list` shows them. Raises NotFound without the run and children."""
         filters = run_lists.Filters.of(self._work, status=status, parent_run_id=self._work.label("id", id))
-        page = run_lists.page(self._work, filters, limit, after, run_lists.summary_value)
+        page = run_lists.page(self._work, filters, limit, after, run_lists.SUMMARY)
         if not page.items and after is None and not status:
             get_run(self._work, id)
         return page
@@ -173,7 +173,7 @@ class RunReads(Repository[F]):
     def get_by_trigger(self, trigger_id: str) -> WorkflowRun | None:
         """The newest run of the trigger that has not ended."""
         row = self._work.row(_BY_TRIGGER, trigger_id=self._work.label("trigger_id", trigger_id))
-        return None if row is None else run_value(row)
+        return RUN.optional(row)
 
     @reads
     def has_run_for_trigger(self, trigger_id: str) -> bool:

@@ -9,16 +9,16 @@ from sqlalchemy import delete, func, or_, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
 from persist.db.expressions.upsert import insert_missing, seen
-from persist.db.operations.optional_pages import OptionalPages
+from persist.db.operations.keyset import Keyset
 from persist.db.schema.base import flag_set
-from persist.db.statements.prepared import Row, Statement, param
+from persist.db.statements.prepared import Statement, param
+from persist.db.statements.row_values import Values
 from persist.db.transactions.repository import F, NothingToDo, Repository, reads, writes, writes_if_needed
 from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
 from persist.db.values.arguments import check_choice, check_flag
 from persist.db.values.clock import as_utc, iso_ms
-from persist.db.values.frozen import construct
 from persist.db.values.json import Json
 from persist.db.values.pages import PagedList
 from persist.errors import InvalidValue, PayloadTooLarge
@@ -37,17 +37,16 @@ _said: WeakKeyDictionary[Runtime, set[str]] = WeakKeyDictionary()
 
 List = list
 _S, _O = schedules.c, cron_overrides.c
-_FIELDS = tuple(Schedule.model_fields)
-_COLUMNS = tuple(_S[field] for field in _FIELDS)
+_SCHEDULE = Values(Schedule, schedules)
 _AT_ONCE = 1000
 """How many missed fires of one schedule one call catches up on; the next call goes on."""
 _PUNCTUAL = timedelta(minutes=1)
 """A fire that is found so late was not missed."""
 _name = param("row_name")
-_SCHEDULES = OptionalPages[Schedule]("workflows.schedules", select(*_COLUMNS), (_S.name,), lambda one: (one.name,))
-_GET = Statement(select(*_COLUMNS).where(_S.name == _name))
-_LOCK = Statement(select(*_COLUMNS).where(_S.name == _name).with_for_update())
-_ADD = Statement(insert_missing(schedules, "name").returning(*_COLUMNS))
+_SCHEDULES = Keyset("workflows.schedules", _SCHEDULE, (_S.name,), descending=False, exact=True)
+_GET = Statement(select(*_SCHEDULE.columns).where(_S.name == _name))
+_LOCK = Statement(select(*_SCHEDULE.columns).where(_S.name == _name).with_for_update())
+_ADD = Statement(insert_missing(schedules, "name").returning(*_SCHEDULE.columns))
 _SETTABLE = ("workflow_name", "cron", "timezone", "next_fire_at", "fires_by", "enabled", "catch_up", "context", "updated_at")
 _SET = Statement(update(schedules).where(_S.name == _name).values({name: param(f"new_{name}") for name in _SETTABLE}))
 _REMOVE = Statement(delete(schedules).where(_S.name == _name))
@@ -65,7 +64,7 @@ def _of_override(column: ColumnElement[Any]) -> ColumnElement[Any]:
 _cron = func.coalesce(_of_override(_O.schedule), _S.cron)
 _needs_work = (flag_set(_S.enabled), or_(_S.next_fire_at <= param("at"), _S.fires_by != _cron))
 _DUE = Statement(
-    select(*_COLUMNS, _cron, _of_override(_O.enabled))
+    select(*_SCHEDULE.columns, _cron, _of_override(_O.enabled))
     .where(*_needs_work)
     .order_by(_S.next_fire_at, _S.name)
     .with_for_update(of=schedules, skip_locked=True),
@@ -111,7 +110,7 @@ class Schedules(Repository[F]):
             override = batch.row(_OVERRIDE, row_name=row_name)
             found = batch.row(_LOCK, row_name=row_name)
         by = cron if override.result is None or override.result[0] is None else override.result[0]
-        known = None if found.result is None else _value(found.result)
+        known = _SCHEDULE.optional(found.result)
         if known is not None and known.enabled and (known.fires_by, known.timezone) == (by, timezone):
             wanted |= {"next_fire_at": known.next_fire_at, "fires_by": by}
         else:
@@ -120,18 +119,17 @@ class Schedules(Repository[F]):
             batch.run(_ADD, name=row_name, last_fire_at=None, **wanted)
             batch.run(_SET, row_name=row_name, **{f"new_{field}": value for field, value in wanted.items()})
             written = batch.row(_GET, row_name=row_name)
-        return _value(seen(written.result, _ADD, "schedule", name))
+        return _SCHEDULE(seen(written.result, _ADD, "schedule", name))
 
     @reads
     def get(self, name: str) -> Schedule | None:
         """The schedule, None if there is none."""
-        row = self._work.row(_GET, row_name=self._work.label("name", name))
-        return None if row is None else _value(row)
+        return _SCHEDULE.optional(self._work.row(_GET, row_name=self._work.label("name", name)))
 
     @reads
     def list(self, *, limit: int | None = None, after: str | None = None) -> PagedList[Schedule]:
         """Every schedule, by name; with a `limit` a page, whose `cursor` is `after` for the next one."""
-        return _SCHEDULES.read(self._work, _value, limit, after)
+        return _SCHEDULES.pages(self._work, limit, after)
 
     @writes
     def remove(self, name: str) -> bool:
@@ -154,7 +152,7 @@ class Schedules(Repository[F]):
         work, at = self._work, _now(self._work, now)
         fired: List[WorkflowRun] = []
         for *row, cron, switch in work.rows(_DUE, at=at):
-            schedule = _value(tuple(row))
+            schedule = _SCHEDULE(tuple(row))
             try:
                 fired += _fire(work, schedule, cron, at, stopped=switch is False)
             except (InvalidValue, PayloadTooLarge) as error:  # the others fire, and perhaps a machine that knows its time zone
@@ -223,7 +221,3 @@ def _queue(work: UnitOfWork, schedule: Schedule, fire: datetime) -> WorkflowRun 
 
 def _now(work: UnitOfWork, now: datetime | None) -> datetime:
     return work.now() if now is None else as_utc("now", now)
-
-
-def _value(row: Row) -> Schedule:
-    return construct(Schedule, dict(zip(_FIELDS, row, strict=True)))

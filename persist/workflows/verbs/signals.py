@@ -7,20 +7,20 @@ from typing import Any
 from sqlalchemy import func, literal_column, select, update
 
 from persist.db.expressions.upsert import insert_missing, upsert
-from persist.db.statements.prepared import Row, Statement, param
+from persist.db.statements.prepared import Statement, param
+from persist.db.statements.row_values import Values
 from persist.db.transactions.repository import F, NothingToDo, Repository, reads, writes, writes_if_needed
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable, is_unreadable
 from persist.db.values.arguments import check_timedelta, optional_label
 from persist.db.values.clock import instant_after
-from persist.db.values.frozen import construct
 from persist.db.values.json import Json
 from persist.errors import Conflict
 from persist.quoting import shown
 from persist.workflows.models import HAS_KEY, IS_EXPIRING, IS_UNTAKEN, signals, waits
 from persist.workflows.schemas import Lease, RunStatus, Signal, WorkflowRun
 from persist.workflows.storage.resuming import END_WAIT, resume_ungated, resumption
-from persist.workflows.storage.run_rows import LET_GO, LOCK_RUN, announce_claimable, check_hold, found_run, get_run, run_value
+from persist.workflows.storage.run_rows import LET_GO, LOCK_RUN, RUN, announce_claimable, check_hold, found_run, get_run
 from persist.workflows.transitions import TERMINAL, check_transition
 from persist.workflows.verbs import limiting
 from persist.workflows.verbs.leases import given_lease
@@ -28,21 +28,20 @@ from persist.workflows.verbs.leases import given_lease
 log = logging.getLogger("persist")
 List = list
 _S, _W = signals.c, waits.c
-_FIELDS = tuple(Signal.model_fields)
-_COLUMNS = tuple(_S[name] for name in _FIELDS)
+_SIGNAL = Values(Signal, signals)
 _of_run = _S.run_id == param("run_id")
-_INSERT = Statement(insert_missing(signals, "run_id", "seq").returning(*_COLUMNS))
+_INSERT = Statement(insert_missing(signals, "run_id", "seq").returning(*_SIGNAL.columns))
 _LAST = Statement(select(func.coalesce(func.max(_S.seq), literal_column("0"))).where(_of_run))
-_BY_KEY = Statement(select(*_COLUMNS).where(_of_run, HAS_KEY, _S.idempotency_key == param("key")))
+_BY_KEY = Statement(select(*_SIGNAL.columns).where(_of_run, HAS_KEY, _S.idempotency_key == param("key")))
 _OLDEST = Statement(
-    select(*_COLUMNS).where(_of_run, _S.name == param("name"), IS_UNTAKEN).order_by(_S.seq).limit(literal_column("1"))
+    select(*_SIGNAL.columns).where(_of_run, _S.name == param("name"), IS_UNTAKEN).order_by(_S.seq).limit(literal_column("1"))
 )
-_OF_RUN = Statement(select(*_COLUMNS).where(_of_run).order_by(_S.seq))
+_OF_RUN = Statement(select(*_SIGNAL.columns).where(_of_run).order_by(_S.seq))
 _TAKE = Statement(
     update(signals)
     .where(_S.run_id == param("of_run"), _S.seq == param("of_seq"))
     .values(taken_at=param("at"))
-    .returning(*_COLUMNS)
+    .returning(*_SIGNAL.columns)
 )
 _WAITS_FOR = Statement(select(_W.name, _W.expires_at).where(_W.run_id == param("run_id")))
 _WAIT = Statement(upsert(waits, "run_id"))
@@ -75,7 +74,7 @@ class Signals(Repository[F]):
             last, waiting = batch.row(_LAST, run_id=id), batch.row(_WAITS_FOR, run_id=id)
         run = found_run(locked.result, id)
         if known is not None and known.result is not None:
-            return _value(known.result)
+            return _SIGNAL(known.result)
         if run.status in TERMINAL:
             raise Conflict(f"The workflow run {run.id!r} has ended ({run.status}): nobody would take the signal.")
         awaited = waiting.result is not None and waiting.result[0] == told["name"]
@@ -100,9 +99,9 @@ class Signals(Repository[F]):
         if oldest.result is None:
             return None
         with work.batch(last=True) as batch:
-            taken = batch.returned(_TAKE, of_run=id, of_seq=_value(oldest.result).seq, at=work.now())
+            taken = batch.returned(_TAKE, of_run=id, of_seq=_SIGNAL(oldest.result).seq, at=work.now())
         assert taken.result is not None
-        return _value(taken.result)
+        return _SIGNAL(taken.result)
 
     @writes
     def wait(self, lease: Lease, name: str, timeout: timedelta | None = None) -> Signal | None:
@@ -124,7 +123,7 @@ class Signals(Repository[F]):
         run = found_run(locked.result, run_id)
         check_hold(run, lease, now)
         if oldest.result is not None:
-            return _value(oldest.result)
+            return _SIGNAL(oldest.result)
         check_transition(run.id, run.status, RunStatus.PAUSED)
         if waiting.result is not None and waiting.result[0] == label:
             until = waiting.result[1]  # it was resumed by hand
@@ -141,7 +140,7 @@ class Signals(Repository[F]):
         rows = work.rows(_OF_RUN, run_id=work.label("run_id", run_id))
         if not rows:
             get_run(work, run_id)
-        return [_value(row) for row in rows]
+        return [_SIGNAL(row) for row in rows]
 
     def _look(self) -> NothingToDo | None:
         return NothingToDo([]) if self._work.row(_DUE, at=self._work.now()) is None else None
@@ -169,7 +168,7 @@ def _time_out(work: UnitOfWork, run_id: str) -> Signal | None:
     if locked.result is None or waiting.result is None:
         return None
     name, expires_at = waiting.result
-    run = run_value(locked.result)
+    run = RUN(locked.result)
     if any(map(is_unreadable, (name, expires_at, run.status, run.lease_owner, run.lease_expires_at, run.lease_token))):
         log.warning("the run %s waits on: its row, or that of its wait, cannot be read", shown(run_id))
         return None
@@ -186,7 +185,7 @@ def _time_out(work: UnitOfWork, run_id: str) -> Signal | None:
 def _deliver(work: UnitOfWork, run: WorkflowRun, told: dict[str, Any], *, wake: bool, last: bool = True) -> Signal:
     """Store a signal of a locked run; `wake`: it goes on if it is paused; `last`: the verb writes nothing after it."""
     now = work.now()
-    values = {**dict.fromkeys(_FIELDS), "timed_out": False, **told, "run_id": run.id, "sent_at": now}
+    values = {**dict.fromkeys(_SIGNAL.fields), "timed_out": False, **told, "run_id": run.id, "sent_at": now}
     goes_on = wake and run.status == RunStatus.PAUSED
     resumed = resumption(run, now) if goes_on else {}
     with work.batch(last=last) as batch:
@@ -198,8 +197,4 @@ def _deliver(work: UnitOfWork, run: WorkflowRun, told: dict[str, Any], *, wake: 
     if goes_on:
         announce_claimable(work, run)
     assert sent.result is not None
-    return _value(sent.result)
-
-
-def _value(row: Row) -> Signal:
-    return construct(Signal, dict(zip(_FIELDS, row, strict=True)))
+    return _SIGNAL(sent.result)

@@ -2,15 +2,17 @@
 
 import secrets
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
+from time import monotonic
 
 import pytest
 
 from persist import Store
-from persist.blobs import BlobStore, FolderBlobStore, FsspecBlobStore
+from persist.blobs import BlobStore, FolderBlobStore, FsspecBlobStore, sharing
+from persist.blobs.sharing import LOOK_SECONDS
 from persist.errors import NotFound
 from persist.maintenance import backup, copy, doctor, erase, export, import_, maintain, prune
 from persist.testing import FrozenClock
@@ -28,7 +30,8 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> BlobStore:
 @pytest.fixture
 def opened(clock: FrozenClock, place: BlobStore) -> Iterator[Callable[..., Store]]:
     with ExitStack() as stack:
-        yield lambda url, **more: stack.enter_context(Store.open(url, clock=clock, **{"blobs": place, **more}))
+        options = {"clock": clock, "blobs": place, "sleep": lambda seconds: None}
+        yield lambda url, **more: stack.enter_context(Store.open(url, **{**options, **more}))
 
 
 def later(clock: FrozenClock) -> None:
@@ -141,3 +144,83 @@ def test_a_database_that_is_opened_again_is_the_same(
         name = memory.blobs.put(b"b").sha256
         assert memory.blobs.delete(name)
         assert place.exists(name)
+
+
+class Looks:
+    """Counts looks at the register of a place, and calls what is to happen at one of them."""
+
+    def __init__(self, store: Store, monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+        self.count, self.seconds, self.now = 0, seconds, monotonic() + 2 * LOOK_SECONDS
+        self.meanwhile: dict[int, Callable[[], object]] = {}
+        place = store.runtime.blob_store.store
+        registered = place.registered
+
+        def looked() -> Mapping[str, str]:
+            self.count += 1
+            self.meanwhile.pop(self.count, lambda: None)()
+            return registered()  # type: ignore[no-any-return]  # a store of bodies
+
+        def time() -> float:
+            self.now += self.seconds
+            return self.now
+
+        monkeypatch.setattr(place, "registered", looked)
+        monkeypatch.setattr(sharing, "monotonic", time)
+
+
+def test_a_sweep_looks_once_at_the_register_and_again_when_its_look_is_old(
+    new_database: Callable[[], str], opened: Callable[..., Store], clock: FrozenClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, other = opened(new_database()), new_database()
+    for number in range(30):
+        store.blobs.delete(store.blobs.put(bytes([number])).sha256)
+    for number in range(30):
+        store.runtime.blob_store.store.put(digest(bytes([number])), [bytes([number])])
+    later(clock)
+    looks = Looks(store, monkeypatch, 0.0)
+    (did,) = [step.tables for step in maintain(store).steps if step.name == "collect blobs"]
+    assert did == {"bodies without a row": 30}
+    assert looks.count == 2  # whether there is anything to do, and before the first one goes
+    for number in range(30):
+        store.runtime.blob_store.store.put(digest(bytes([number])), [bytes([number])])
+    looks = Looks(store, monkeypatch, LOOK_SECONDS / 10)
+    looks.meanwhile[3] = lambda: opened(other).blobs.put(b"of the other one")
+    maintain(store)
+    assert 1 < len(list(store.runtime.blob_store.store.stored())) < 31
+    assert codes(store) == {"blobs_kept"}
+
+
+def test_a_database_that_comes_second_waits_until_the_first_one_knows_it(
+    new_database: Callable[[], str], opened: Callable[..., Store]
+) -> None:
+    waited: list[float] = []
+    opened(new_database()).blobs.put(b"a")
+    second = new_database()
+    for _ in range(2):
+        with opened(second, sleep=waited.append) as store:
+            store.blobs.put(b"a")
+    assert waited == [2 * LOOK_SECONDS]
+
+
+def test_each_database_may_have_a_place_of_its_own_in_one_folder(
+    new_database: Callable[[], str], opened: Callable[..., Store], clock: FrozenClock, tmp_path: Path
+) -> None:
+    place = (tmp_path / "all" / "{database}").as_posix()
+    urls = [new_database() for _ in range(2)]
+    digests = []
+    for url in urls:
+        with opened(url, blobs=place) as store:
+            digests.append(store.blobs.put(url.encode()).sha256)
+    first, second = (opened(url, blobs=place) for url in urls)
+    assert [first.blobs.read(digests[0]), second.blobs.read(digests[1])] == [url.encode() for url in urls]
+    assert [len(store.runtime.blob_store.databases()) for store in (first, second)] == [1, 1]
+    later(clock)
+    assert first.blobs.delete(digests[0])
+    assert maintain(second).failed is False
+    assert len(list((tmp_path / "all").glob("*/[0-9a-f][0-9a-f]/*/*"))) == 1
+    with opened(new_database(), blobs=place) as target:
+        copy(second, target)
+        assert target.blobs.read(digests[1]) == urls[1].encode()
+    assert len([*(tmp_path / "all").iterdir()]) == 3
+    with opened("sqlite:///:memory:", blobs=place) as memory:
+        assert memory.blobs.read(memory.blobs.put(b"m").sha256) == b"m"

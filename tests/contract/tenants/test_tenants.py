@@ -166,6 +166,20 @@ def test_each_tenant_has_a_folder_for_bodies_of_its_own(open_tenants: Any, tmp_p
 
 
 @every_way
+def test_a_dropped_tenant_is_not_registered_where_its_bodies_are(open_tenants: Any, tmp_path: Path) -> None:
+    tenants = open_tenants(blobs=tmp_path / "bodies")
+    for name in ("acme", "beta", "acme"):
+        if not tenants.exists(name):
+            tenants.create(name)
+        with tenants.open(name) as store:
+            store.blobs.put(b"a")
+        if name == "acme":
+            tenants.drop("acme", confirm="acme")
+    assert {path.parent.parent.name for path in (tmp_path / "bodies").glob("*/databases/*")} == {"beta"}
+    assert len([*(tmp_path / "bodies").glob("acme/*/*/*")]) == 1
+
+
+@every_way
 def test_a_tenant_is_created_once_and_new_after_it_was_dropped(tenants: Any) -> None:
     with tenants.open("beta") as store:
         create(store)

@@ -2,7 +2,7 @@
 
 import sqlite3
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +12,12 @@ from persist.db.connections.connection_cache import ConnectionCache, Lent
 from persist.db.dialects.connections import Connections
 from persist.db.dialects.database_files import IN_USE, make_private_file, warn_of_network
 from persist.db.dialects.engine_logs import QUIET
-from persist.db.dialects.sqlite.file_connections import connect
+from persist.db.dialects.sqlite.file_connections import FileConnection, connect
 from persist.db.dialects.sqlite.host_references import HostReferences
 from persist.db.dialects.sqlite.wal import never_waiting, use_wal
 from persist.db.files.paths import file_uri
 from persist.db.schema.base import SCHEMA_TOKEN
+from persist.db.sqlalchemy_private import unused_connections
 from persist.errors import NotFound
 
 if TYPE_CHECKING:
@@ -136,6 +137,20 @@ class SqliteConnections(Connections):
         super().dispose()
         if (unused := self._kept()) is not None:
             unused.close()
+
+    def abandon(self, pinned: Any) -> None:
+        for driver in (pinned, *self._unused()):
+            if isinstance(driver, FileConnection):
+                driver.at_rest = True
+        super().abandon(pinned)
+
+    def _unused(self) -> Iterator[Any]:
+        """Driver connections that wait for their next user. Takes no lock: a thread that exists no more may hold it."""
+        yield from self._first
+        for cache in (self.idle or {}).values():
+            yield from cache.cached
+        for engine in self.engines:
+            yield from unused_connections(engine.pool)
 
     def _connect_memory(self) -> sqlite3.Connection:
         memory = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False, cached_statements=256)

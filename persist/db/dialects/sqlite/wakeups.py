@@ -4,7 +4,7 @@ import sqlite3
 from pathlib import Path
 from time import monotonic
 
-from persist.db.dialects.sqlite.file_connections import connect
+from persist.db.dialects.sqlite.file_connections import FileConnection, connect
 from persist.db.dialects.wakeups import Wakeups
 from persist.db.files.paths import file_uri
 
@@ -26,7 +26,7 @@ class FileWakeups(Wakeups):
         super().__init__()
         self._path, self._idle = path, idle
         self._uri = file_uri(path, "mode=ro")
-        self._connection: sqlite3.Connection | None = None
+        self._connection: FileConnection | None = None
         self._seen = -1
         self._interval = _BUSY
 
@@ -56,7 +56,9 @@ class FileWakeups(Wakeups):
         if self._connection is None:
             self._connection = connect(self._path, self._uri, isolation_level=None, check_same_thread=False, cached_statements=1)
             self._seen = -1
+        self._connection.at_rest = False
         version: int = self._connection.execute("PRAGMA data_version").fetchone()[0]
+        self._connection.at_rest = True
         return version
 
     def close(self) -> None:
