@@ -2,8 +2,8 @@
 #
 #   make demo        a stream that is killed and read again; installs little
 #   make chat        a chat in the browser, on SQLite (examples/chat_server); needs Node and npm, too (ARGS="--port 9000 --model …")
-#   make test        every test, on SQLite and on Postgres; those of the integrations in an environment of their own. Where no
-#                    Postgres can be had it fails; POSTGRES=skip leaves the tests that need one out
+#   make test        what proves a change (tests/lanes.py), on SQLite and on Postgres; then the newest frameworks and the browser.
+#                    With ARGS, every test that they choose. Where no Postgres can be had it fails; POSTGRES=skip leaves its tests out
 #   make test-quick  a part of it in about a minute: what needs no server and is not marked `long`, on SQLite, through the synchronous face
 #   make torture     kills, full disks, lost servers, odd values: under ten minutes (ARGS="--seconds 60", ARGS="--seed 7 NAME")
 #   make lint        ruff, mypy, import-linter
@@ -13,8 +13,9 @@
 #   make test-integrations      only the tests of the integrations with frameworks: their newest releases together, then the oldest
 #                    that each extra allows alone, in an environment of its own
 #   make test-browser           only the tests of that chat in Chromium, which Debian's package chromium has; needs Node and npm, too
-#   make test-all    `make test`, with each face of a store on each database, then on every other Python found (PYTHONS="python3.12 …"
-#                    to choose), then on the oldest versions of the dependencies that pyproject.toml allows
+#   make test-all    everything: each face of a store on each database, kills, all kept files, the integrations whole, every other
+#                    Python found (PYTHONS="python3.12 …" to choose), the oldest dependencies that pyproject.toml allows
+#   make test-faults fifty planted faults, and whether the tests find them (ARGS="workflows", ARGS="-- --lane")
 #   make clean       removes what these made
 
 PYTHON ?= python3
@@ -26,7 +27,9 @@ JOBS ?= auto
 
 # A worker that is done takes tests over from one that is not. Where the environment has Python write no bytecode, that of the
 # tests is kept beside their interpreter: compiling them takes three times as long as collecting them does.
-PYTEST_OPTIONS := -n $(JOBS) --dist worksteal
+PYTEST_OPTIONS := -n $(JOBS) --dist worksteal --durations 15
+# Options that choose tests choose among all of them, and not among those of the lane.
+LANE ?= $(if $(ARGS),,--lane)
 kept_bytecode = $(if $(PYTHONDONTWRITEBYTECODE),env -u PYTHONDONTWRITEBYTECODE PYTHONPYCACHEPREFIX=$(abspath $(1))/bytecode )
 pytest = $(call kept_bytecode,$(1))$(1)/bin/python -m pytest
 
@@ -62,7 +65,7 @@ PIP := -m pip --disable-pip-version-check --quiet
 CORES = $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 VERSION_OF = -c 'import sys; print("%d.%d" % sys.version_info[:2])'
 
-.PHONY: demo chat chat-screenshot test test-quick test-browser test-integrations test-apart test-floors frameworks test-all test-lowest torture lint docs docs-build bench bench-quick clean
+.PHONY: demo chat chat-screenshot test test-quick test-newest test-browser test-integrations test-apart test-floors test-faults frameworks newest test-all test-lowest torture lint docs docs-build bench bench-quick clean
 .NOTPARALLEL:
 
 # The full environment can run the demo too, so the small one is only made when there is none.
@@ -73,17 +76,23 @@ chat: $(CHAT_READY) $(PAGE_READY)
 	$(CHAT)/bin/python -m examples.chat_server $(ARGS)
 
 # Options that choose tests choose among everything but the integrations and the browser's, which have options of their own.
-test: $(DEV_READY) $(if $(ARGS),,test-integrations test-browser)
-	$(call pytest,$(VENV)) $(PYTEST_OPTIONS) $(WAYS) $(ARGS)
+test: $(DEV_READY) $(if $(ARGS),,test-newest test-browser)
+	$(call pytest,$(VENV)) $(PYTEST_OPTIONS) $(LANE) $(WAYS) $(ARGS)
 
 test-quick: $(DEV_READY)
 	$(call pytest,$(VENV)) $(PYTEST_OPTIONS) --quick tests/unit tests/architecture tests/contract $(ARGS)
 
-test-integrations: $(FRAMEWORKS_READY) $(if $(ARGS),,test-apart test-floors)
-	$(call pytest,$(FRAMEWORKS)) $(PYTEST_OPTIONS) $(WAYS) tests/integrations $(addprefix --ignore=,$(APART_FOLDERS)) $(ARGS)
+test-integrations: LANE :=
+test-integrations: test-newest $(if $(ARGS),,test-floors)
+
+test-newest: $(FRAMEWORKS_READY) $(if $(ARGS),,test-apart)
+	$(call pytest,$(FRAMEWORKS)) $(PYTEST_OPTIONS) $(LANE) $(WAYS) tests/integrations $(addprefix --ignore=,$(APART_FOLDERS)) $(ARGS)
 
 test-browser: $(FRAMEWORKS_READY) $(PAGE_READY)
-	$(call pytest,$(FRAMEWORKS)) $(PYTEST_OPTIONS) tests/browser $(ARGS)
+	$(call pytest,$(FRAMEWORKS)) $(PYTEST_OPTIONS) $(LANE) tests/browser $(ARGS)
+
+test-faults: $(DEV_READY)
+	$(BIN)/python -m tests.planted_faults $(ARGS)
 
 # The picture of the README.
 chat-screenshot: $(FRAMEWORKS_READY) $(PAGE_READY)
@@ -92,7 +101,7 @@ chat-screenshot: $(FRAMEWORKS_READY) $(PAGE_READY)
 test-apart: $(APART_READY)
 	@for extra in $(APART); do \
 		echo "== the newest $$extra"; \
-		$(call pytest,$(VENV)-newest-$$extra) $(PYTEST_OPTIONS) tests/integrations/$$(echo $$extra | tr - _) $(ARGS) || exit 1; \
+		$(call pytest,$(VENV)-newest-$$extra) $(PYTEST_OPTIONS) $(LANE) tests/integrations/$$(echo $$extra | tr - _) $(ARGS) || exit 1; \
 	done
 
 # An old release may differ in its interfaces, not in what a database, a face or another process makes of them. Each release has
@@ -129,20 +138,21 @@ bench-quick: $(DEV_READY)
 
 # A name on the path is no interpreter yet: version managers leave stubs there that only print an error.
 test-all: WAYS := --every-way
-test-all: test
+test-all: LANE :=
+test-all: test test-floors
 	@done=$$($(BIN)/python $(VERSION_OF)); \
 	for python in $(PYTHONS); do \
 		version=$$($$python $(VERSION_OF) 2>/dev/null) || { echo "== $$python: not found, left out"; continue; }; \
 		case " $$done " in *" $$version "*) continue;; esac; \
 		echo "== Python $$version"; \
-		$(MAKE) --no-print-directory test PYTHON=$$python VENV=.venv-$$version || exit 1; \
+		$(MAKE) --no-print-directory test LANE= PYTHON=$$python VENV=.venv-$$version || exit 1; \
 		done="$$done $$version"; \
 	done
 	@echo "== lowest direct dependencies"
-	@$(MAKE) --no-print-directory test-lowest
+	@$(MAKE) --no-print-directory test-lowest LANE=
 
 test-lowest: $(LOWEST_READY)
-	$(call pytest,$(LOWEST)) $(PYTEST_OPTIONS) $(ARGS)
+	$(call pytest,$(LOWEST)) $(PYTEST_OPTIONS) $(LANE) $(ARGS)
 
 $(DEMO_READY): pyproject.toml | $(BIN)/python
 	$(BIN)/python $(PIP) install --editable ".[cli]"
@@ -167,7 +177,9 @@ $(PAGE_READY): $(PAGE_PACKAGES) $(wildcard $(PAGE)/*.jsx $(PAGE)/*.js $(PAGE)/*.
 	cd $(PAGE) && npm run --silent build
 
 # All environments of frameworks; each is made once.
-frameworks: $(FRAMEWORKS_READY) $(APART_READY) $(FLOOR_READY)
+frameworks: newest $(FLOOR_READY)
+
+newest: $(FRAMEWORKS_READY) $(APART_READY)
 
 $(FRAMEWORKS_READY): pyproject.toml
 	@$(CREATE_VENV) $(FRAMEWORKS)

@@ -30,6 +30,7 @@ from tests.databases import PostgresNotFoundError, postgres_server
 from tests.examples import EXPLORING, examples
 from tests.kept_connections import KeptConnections, KeptDialect
 from tests.kept_files import KeptFiles
+from tests.processor_time import ProcessorTime
 from tests.seeded_databases import Prepared, new_file, with_file
 from tests.temporary_files import use_memory
 
@@ -56,6 +57,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="what is not long and needs no server, on SQLite, through the synchronous face",
     )
+    parser.addoption("--lane", action="store_true", help="what proves a change, as `make test` runs it: see tests/lanes.py")
     parser.addoption("--every-way", action="store_true", help="each face of a store on each database, in every test")
 
 
@@ -88,6 +90,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.getoption("--quick"):
         left = [item for item in items if not _is_quick(item)]
         items[:] = [item for item in items if _is_quick(item)]
+        config.hook.pytest_deselected(items=left)
+    if config.getoption("--lane"):
+        from tests import lanes  # it imports persist.schema
+
+        items[:], left = lanes.chosen(items)
         config.hook.pytest_deselected(items=left)
 
 
@@ -124,6 +131,7 @@ def bytecode(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(ProcessorTime(config))
     config.pluginmanager.register(_ways(quick=config.getoption("--quick"), every=config.getoption("--every-way")))
 
 

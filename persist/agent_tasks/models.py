@@ -60,7 +60,5 @@ tasks = table_of(AgentTaskRow)
 pieces = table_of(AgentTaskPieceRow)
 webhooks = table_of(AgentTaskWebhookRow)
 
-STREAMS = Streams("agent_task", shared="agent_tasks")
-STREAMS.by("id", tasks)
-STREAMS.by("task", pieces)
+Streams("agent_task", shared="agent_tasks").over(tasks)
 Streams("agent_task_webhooks", shared="agent_task_webhooks").by("task_id", webhooks)

@@ -171,9 +171,7 @@ BELOW = (events, session_state)
 
 artifact_blobs.info["unlogged"] = True  # as the blobs that it names
 
-_SESSION = Streams("app_session", shared="app_sessions")
-_SESSION.by("id", sessions)
-_SESSION.by("app_session_id", *BELOW)
+Streams("app_session", shared="app_sessions").over(sessions)
 Streams("app", shared="apps").by("app_name", app_state, user_state, memories)
 _ARTIFACT = Streams("app_artifact", shared="app_artifacts")
 _ARTIFACT.by("id", artifacts)

@@ -1,52 +1,21 @@
-"""What an export of a chat session contains. Exported parts include text that is not folded yet."""
+"""Exported parts of chats include text that is not folded yet."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sqlalchemy import select
 
-from persist.blobs.models import blobs, pieces
-from persist.chat.models import deltas, messages, part_blobs, parts, prompts, sessions, step_usage
+from persist.chat.models import deltas, parts
 from persist.chat.storage.folding import log_left_unfolded
 from persist.chat.storage.stored_json import grown_text, joined_deltas, stored_part
 from persist.chat.storage.unfolded_probe import ANY_DELTA
 from persist.db.expressions.json_text import stored_text
-from persist.db.operations.exporting import Exported, Rows, parent_key, the_id
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.errors import UnreadableRow
 
-_D, _F, _M, _P, _U = deltas.c, part_blobs.c, messages.c, parts.c, step_usage.c
-_digest = _M.metadata_json["system_prompt_digest"].as_string()
+_D = deltas.c
 _PLACES = {column.name: index for index, column in enumerate(parts.columns)}
 
-_digests = select(_F.sha256).join(parts, _P.id == _F.part_id).where(_P.session_id == the_id())
-
-SESSION = Exported(
-    "chat session",
-    sessions.c.id,
-    (
-        Rows(
-            prompts,
-            prompts.c.digest.in_(select(_digest).where(_M.session_id == the_id())),
-            (prompts.c.digest,),
-            shared=True,
-        ),
-        Rows(blobs, blobs.c.sha256.in_(_digests), (blobs.c.sha256,), shared=True),
-        Rows(pieces, pieces.c.sha256.in_(_digests), (pieces.c.sha256, pieces.c.position), shared=True),
-        Rows(sessions, sessions.c.id == the_id(), (sessions.c.id,)),
-        Rows(
-            messages,
-            _M.session_id == the_id(),
-            (_M.created_at, _M.id),
-            then=(
-                Rows(parts, _P.message_id == parent_key(), (_P.index, _P.id)),
-                Rows(part_blobs, _F.part_id.in_(select(_P.id).where(_P.message_id == parent_key())), (_F.part_id,)),
-                Rows(step_usage, _U.message_id == parent_key(), (_U.step,)),
-            ),
-        ),
-    ),
-)
-"""An export of one session: without the row of its running turn and without sessions forked from it."""
 
 FOLDED = deltas
 """The table whose rows are exported as text of their parts."""

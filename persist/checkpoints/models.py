@@ -7,6 +7,7 @@ from sqlalchemy import ForeignKey, ForeignKeyConstraint, Index, LargeBinary
 from sqlalchemy.orm import Mapped, mapped_column
 
 from persist.db.changes.event_streams import Streams
+from persist.db.operations.aggregates import Aggregate
 from persist.db.schema.base import SCHEMA_TOKEN, Base, partial_index, table_of
 from persist.db.schema.column_types import EpochMs, Float64, Int64, Json, Label
 
@@ -132,7 +133,6 @@ BELOW = (states, values, pieces, pending)
 partial_index("ix_checkpoint_states_run_id", states.c.run_id, where=states.c.run_id.is_not(None))
 partial_index("ix_memories_expires_at", memories.c.expires_at, where=memories.c.expires_at.is_not(None))
 
-STREAMS = Streams("thread", shared="threads")
-STREAMS.by("id", threads)
-STREAMS.by("thread_id", *BELOW)
+THREADS = Aggregate(threads)
+Streams("thread", shared="threads").over(threads)
 Streams("memory", shared="memories").by("namespace", memories, vectors)

@@ -222,7 +222,7 @@ class CheckpointStates(Repository[F]):
 
 def _value(row: Row) -> Checkpoint:
     *fields, kind, data = row
-    return _CHECKPOINT(fields, head=stored_blob(kind, data))
+    return _CHECKPOINT.beside(fields, head=stored_blob(kind, data))
 
 
 def _writes(found: Pending[List[Row]]) -> List[PendingWrite]:

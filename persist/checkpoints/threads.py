@@ -3,10 +3,10 @@
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from sqlalchemy import bindparam, delete, exists, insert, select
+from sqlalchemy import bindparam, exists, insert, select
 
 from persist.checkpoints import validation as validation
-from persist.checkpoints.models import BELOW, states, threads
+from persist.checkpoints.models import BELOW, THREADS, states, threads
 from persist.checkpoints.pruning_values import Step, trim
 from persist.checkpoints.schemas import CheckpointThread
 from persist.db.expressions.conditional_insert import insert_where
@@ -26,13 +26,8 @@ _NEWEST = Keyset("checkpoints.threads", _THREAD, (_T.updated_at, _T.id))
 _target = bindparam("target", type_=Label())
 
 _GET = Statement(select(*_THREAD.columns).where(_T.id == param("row_id")))
-_LOCK = Statement(select(_T.id).where(_T.id == param("row_id")).with_for_update())
 _EXISTS = Statement(select(_T.id).where(_T.id == param("source")))
 _MAKE = Statement(merging(insert_where(threads, exists().where(_T.id == param("source"))), "id"))
-_is_empty = tuple(~exists().where(table.c.thread_id == _T.id) for table in BELOW)
-_DELETE = Statement(delete(threads).where(_T.id == param("row_id"), *_is_empty))
-"""A thread that another transaction has made in this very moment stays: it comes after."""
-_DELETE_BELOW = [Statement(delete(table).where(table.c.thread_id == param("in_thread"))) for table in reversed(BELOW)]
 _COPY_BELOW = [
     Statement(
         insert(table).from_select(
@@ -63,14 +58,7 @@ class CheckpointThreads(Repository[F]):
     @writes
     def delete(self, id: str) -> bool:
         """Delete a thread with everything in it; False for an unknown id."""
-        work = self._work
-        thread_id = work.label("id", id)
-        with work.batch(last=True) as batch:
-            batch.lock(_LOCK, row_id=thread_id)  # what others are writing to the thread is there or waits
-            for prepared in _DELETE_BELOW:
-                batch.run(prepared, in_thread=thread_id)
-            deleted = batch.run(_DELETE, row_id=thread_id)
-        return deleted.result == 1
+        return THREADS.delete(self._work, id)
 
     @writes
     def copy(self, source: str, target: str) -> bool:

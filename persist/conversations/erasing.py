@@ -87,7 +87,7 @@ class _Sessions(Erasable):
         theirs = select(_B.id).where(_B.session_id.in_([id for (id,) in keys]))
         return self.keys(work, _S.id.in_(select(_B.session_id).where(_B.parent_branch_id.in_(theirs))))
 
-    def told(self, table: str, cells: Mapping[str, Any], found: Container[Key], notes: dict[str, str]) -> list[Key]:
+    def made_in(self, table: str, cells: Mapping[str, Any], found: Container[Key], notes: dict[str, str]) -> list[Key]:
         if table != branches.name or not isinstance(cells.get("session_id"), str):
             return []
         session, parent = str(cells["session_id"]), notes.get(str(cells.get("parent_branch_id")))
@@ -107,7 +107,7 @@ class _Sessions(Erasable):
         return _erase(work, [id for (id,) in keys])
 
 
-class _Gone(Erasable):
+class _WithoutRows(Erasable):
     """Rows that are not there, and of which the log or the quarantine says that they were of erased conversations."""
 
     own_streams = False
@@ -126,7 +126,7 @@ class _Gone(Erasable):
         return erased
 
 
-class _Messages(_Gone):
+class _Messages(_WithoutRows):
     """Messages that no conversation shows any more. Of them there may be rows."""
 
     def find(self, work: UnitOfWork, selector: str, values: Values) -> list[Key]:
@@ -209,11 +209,11 @@ def _rows(work: UnitOfWork, query: Any) -> list[Any]:
 
 ERASABLES: tuple[Erasable, ...] = (
     _Sessions(),
-    _Gone(exchange_items, "seq", {_PERSON: equal(_I.sender, _I.recipient)}),
-    _Gone(exchange_cursors, "owner", {_PERSON: equal(exchange_cursors.c.owner)}),
-    _Gone(transitions, "id", {_PERSON: equal(transitions.c.entity_id)}),
-    _Gone(progressions, "id", {_POOL: equal(progressions.c.id)}),
-    _Gone(members, "progression_id", {_POOL: equal(_P.progression_id)}),
+    _WithoutRows(exchange_items, "seq", {_PERSON: equal(_I.sender, _I.recipient)}),
+    _WithoutRows(exchange_cursors, "owner", {_PERSON: equal(exchange_cursors.c.owner)}),
+    _WithoutRows(transitions, "id", {_PERSON: equal(transitions.c.entity_id)}),
+    _WithoutRows(progressions, "id", {_POOL: equal(progressions.c.id)}),
+    _WithoutRows(members, "progression_id", {_POOL: equal(_P.progression_id)}),
     _Messages(
         messages,
         "id",

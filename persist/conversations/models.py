@@ -231,7 +231,6 @@ exchange_cursors.info["seed"] = [{"owner": "", "channel": "", "seq": 0}]
 
 # Messages and progressions are shared between sessions: the verb that writes them for a session names the session's stream.
 STREAMS = Streams("conversation", shared="conversations")
-STREAMS.by("id", sessions)
-STREAMS.by("session_id", branches)
+STREAMS.over(sessions)
 STREAMS.always_shared(message_types)
 STREAMS.unowned(messages, progressions, members, transitions, exchange_items, exchange_cursors)

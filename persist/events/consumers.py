@@ -208,7 +208,7 @@ def _lost(name: str, token: int | None, reason: str) -> LeaseLost:
 
 
 def _value(row: Row, last: Look) -> Consumer:
-    return _CONSUMER(row, behind=max(0, last.position - row[_POSITION]))
+    return _CONSUMER.beside(row, behind=max(0, last.position - row[_POSITION]))
 
 
 def _batch(consumer: str, events: List[Event], position: int, token: int, expires_at: datetime | None) -> EventBatch:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Select, Table, bindparam, delete, select
+from sqlalchemy import ColumnElement, Select, Table, bindparam, delete, select
 
 from persist.db.changes.event_streams import key_of, parent, place_of
 from persist.db.changes.journal import VerbChanges
@@ -13,8 +13,8 @@ from persist.db.schema.column_types import Label
 from persist.db.statements.prepared import Statement, param
 from persist.db.transactions.row_chunks import chunks
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.db.unreadable.cells import OnUnreadable
-from persist.errors import InvalidValue
+from persist.db.unreadable.cells import OnUnreadable, error_of, is_unreadable
+from persist.errors import InvalidValue, UnreadableRow
 from persist.events.models import event_heads
 from persist.events.schemas import ALL, SNAPSHOT, SNAPSHOT_CONTINUED, VERSION
 from persist.events.writing import MAX_CHANGES, plain_rows
@@ -22,18 +22,24 @@ from persist.events.writing import MAX_CHANGES, plain_rows
 _ROWS = 200
 _HEADS = Statement(select(event_heads.c.stream_id).where(event_heads.c.stream_id != ALL))
 _stream = bindparam("stream", type_=Label())
-_LOCK_HEAD = Statement(merge(event_heads, "stream_id", seq="sum").values(stream_id=param("stream_id"), seq=0))
+LOCK_HEAD = Statement(merge(event_heads, "stream_id", seq="sum").values(stream_id=param("stream_id"), seq=0))
 _HEAD = Statement(select(event_heads.c.seq).where(event_heads.c.stream_id == _stream))
 _FORGET_UNUSED = Statement(delete(event_heads).where(event_heads.c.stream_id == _stream, event_heads.c.seq == 0))
 
 
-def every_stream(work: UnitOfWork, tables: Sequence[Table]) -> tuple[set[str], set[str]]:
+def every_stream(
+    work: UnitOfWork, tables: Sequence[Table], refused: list[UnreadableRow] | None = None
+) -> tuple[set[str], set[str]]:
     """The streams that have rows or had events: shared ones, whether they do or not, and others.
 
-    Shared ones come first in snapshots: rows of others may refer to theirs.
+    Shared ones come first in snapshots: rows of others may refer to theirs. A stream whose name cannot be read is left out, and
+    its error added to `refused`; without this list it is raised.
     """
     shared = {rule.shared for table in tables if (rule := place_of(table)) is not None}
-    stream_names = {stream for table in tables for stream in _stream_names(work, table)}
+    errors: list[UnreadableRow] = [] if refused is None else refused
+    stream_names = {stream for table in tables for stream in _stream_names(work, table, errors)}
+    if refused is None and errors:
+        raise errors[0]
     return shared, (stream_names | {stream for (stream,) in work.rows(_HEADS)}) - shared
 
 
@@ -47,7 +53,7 @@ def write_snapshots(work: UnitOfWork, tables: Sequence[Table]) -> None:
 
 def write_locked_snapshot(work: UnitOfWork, stream: str, tables: Sequence[Table]) -> None:
     """Write the snapshot of a stream while others write to it: they wait for its head, if only for their numbers."""
-    work.run(_LOCK_HEAD, stream_id=stream)
+    work.run(LOCK_HEAD, stream_id=stream)
     head = work.row(_HEAD, stream=stream)
     assert head is not None
     write_snapshot(work, stream, tables, empty=head[0] > 0)
@@ -74,7 +80,7 @@ def check_snapshot(work: UnitOfWork, stream: str, tables: Sequence[Table]) -> No
 
 
 def _write_event(work: UnitOfWork, kind: str, stream: str, changes: list[dict[str, Any]], *, more: bool) -> None:
-    data: dict[str, Any] = {"v": VERSION, "changes": changes}
+    data = snapshot_data(changes)
     if more:
         data["more"] = True
     log = work.runtime.log
@@ -82,18 +88,29 @@ def _write_event(work: UnitOfWork, kind: str, stream: str, changes: list[dict[st
     work.events.written += log.write(work, [VerbChanges(kind, stream, data=data)])
 
 
+def snapshot_data(changes: list[dict[str, Any]]) -> dict[str, Any]:
+    """What the event of a snapshot holds."""
+    return {"v": VERSION, "changes": changes}
+
+
 def _changes(work: UnitOfWork, stream: str, tables: Sequence[Table]) -> Iterator[dict[str, Any]]:
     for table in tables:
-        rule, plain = place_of(table), plain_rows(table)
-        assert rule is not None
-        names = [str(column.name) for column in table.columns]
-        seeds = table.info.get("seed", ())
         for query, value in _queries(work, table, stream):
             for rows in chunks(work, query, _ROWS, stream=value):
                 for values in rows:
-                    row = dict(zip(names, values, strict=True))
-                    if row not in seeds:  # every new database contains the seed rows
-                        yield {"table": str(table.name), "op": "put", "row": plain.plain(row)}
+                    yield from snapshot_changes(table, values)
+
+
+def snapshot_changes(table: Table, values: Sequence[Any]) -> Iterator[dict[str, Any]]:
+    """The change that stands for a row in a snapshot. None for a seed row: every new database contains it."""
+    row = dict(zip(_names(table), values, strict=True))
+    if row not in table.info.get("seed", ()):
+        yield {"table": str(table.name), "op": "put", "row": plain_rows(table).plain(row)}
+
+
+@cache
+def _names(table: Table) -> list[str]:
+    return [str(column.name) for column in table.columns]
 
 
 def _queries(work: UnitOfWork, table: Table, stream: str) -> Iterator[tuple[Statement, str]]:
@@ -121,20 +138,23 @@ def _raising(query: Select[Any]) -> Statement:
 
 @cache
 def _rows_of(table: Table) -> Statement:
-    rule = place_of(table)
+    query, column = by_stream(table)
+    return _raising(query.where(column == _stream).order_by(*(table.c[name] for name in key_of(table))))
+
+
+def by_stream(table: Table) -> tuple[Select[Any], ColumnElement[Any]]:
+    """A SELECT of a table's rows, and the column that names the stream of each."""
+    rule, query = place_of(table), select(*table.columns)
     assert rule is not None
-    query = select(*table.columns).order_by(*(table.c[name] for name in key_of(table)))
     if rule.column is not None:
-        return _raising(query.where(table.c[rule.column] == _stream))
+        return query, table.c[rule.column]
     assert rule.through is not None
     parent_table = parent(table, rule.through)
     parent_rule = place_of(parent_table)
     assert parent_rule is not None
     assert parent_rule.column is not None
     (link,) = [one for one in table.c[rule.through].foreign_keys if one.column.table is parent_table]
-    return _raising(
-        query.join(parent_table, link.column == table.c[rule.through]).where(parent_table.c[parent_rule.column] == _stream)
-    )
+    return query.join(parent_table, link.column == table.c[rule.through]), parent_table.c[parent_rule.column]
 
 
 @cache
@@ -158,11 +178,14 @@ def _names_query(table: Table) -> Statement | None:
     return Statement(select(column).where(column.is_not(None)).distinct())
 
 
-def _stream_names(work: UnitOfWork, table: Table) -> Iterator[str]:
+def _stream_names(work: UnitOfWork, table: Table, refused: list[UnreadableRow]) -> Iterator[str]:
     query, rule = _names_query(table), place_of(table)
     if query is None or rule is None or rule.column is None:
         return
     for (value,) in work.rows(query):
+        if is_unreadable(value):
+            refused.append(error_of(value))
+            continue
         name = value or work.runtime.scopes.get(rule.column, "")
         if name == ALL:
             raise InvalidValue(rule.column, "'*' stands for all streams, and cannot be the name of one.")

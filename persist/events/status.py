@@ -9,10 +9,11 @@ from persist.db.changes.event_streams import logged_tables
 from persist.db.statements.prepared import LIMIT, Statement
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.transactions.verb_frame import Verb
+from persist.events.first_snapshots import progress_of
 from persist.events.models import event_heads, event_log
 from persist.events.schemas import ALL
 from persist.events.settling import last_given
-from persist.events.switching import is_on, progress_of
+from persist.events.switching import is_on
 
 _E, _H = event_log.c, event_heads.c
 _EVENTS = Statement(select(func.count(_E.position), func.min(_E.at)))

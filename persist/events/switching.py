@@ -8,83 +8,62 @@ transactions of their own. `_meta` says how far they are, so that a switch that 
 guarded the row has another value than the database's revision.
 """
 
-import json
 import random
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from sqlalchemy import Table, bindparam, delete, func, select, update
+from sqlalchemy import Table, bindparam, func, select, update
 
 from persist.db.changes.event_streams import logged_tables
 from persist.db.expressions.positions import last_position, raised_sequence, switch_lock
-from persist.db.expressions.upsert import merge, upsert
+from persist.db.expressions.upsert import merge
 from persist.db.schema.base import table_of
 from persist.db.schema.column_types import Int64
 from persist.db.schema.meta_table import Meta
 from persist.db.statements.prepared import Statement, param
 from persist.db.statements.schema_version import EVENTS, GUARDING
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.errors import NotPermitted, StoreBusy, UnreadableRow
-from persist.events.models import LOG_TABLES, event_consumers, event_heads, event_log, event_positions
+from persist.errors import NotPermitted, StoreBusy
+from persist.events.first_snapshots import (
+    FORGET,
+    LAST,
+    LEFT,
+    NOTE,
+    PATIENCE,
+    SNAPSHOTS,
+    Progress,
+    Run,
+    Tell,
+    note_progress,
+    progress_of,
+    write_missing,
+)
+from persist.events.models import LOG_TABLES, event_consumers, event_heads, event_positions
 from persist.events.schemas import ALL
-from persist.events.settling import settled_now
-from persist.events.snapshots import every_stream, write_locked_snapshot
+from persist.events.snapshots import every_stream
 
 R = TypeVar("R")
-Run = Callable[[Callable[[UnitOfWork], Any]], Any]
-"""Runs a step in a transaction of its own, and returns what it returns."""
 
-Tell = Callable[[int, int], object]
-
-SNAPSHOTS = "events_snapshots"
-"""The key of `_meta` that says how far the snapshots are; see Progress."""
-LEFT = "events_snapshots_left"
-"""The key of `_meta` for the places of the streams that have no snapshot yet because one of their rows cannot be read."""
 _TOGETHER = 8
 """Tables that are guarded in one transaction if nobody writes to them."""
-PATIENCE = 60.0
-"""Seconds for which a step is tried again that would have kept other writers waiting."""
 
 _meta = table_of(Meta)
 _H = event_heads.c
 _ON = Statement(select(_meta.c.value).where(_meta.c.key == EVENTS))
 _REVISION = Statement(select(_meta.c.value).where(_meta.c.key == "schema_version"))
-_NOTE = Statement(upsert(_meta, "key"))
-_FORGET = Statement(delete(_meta).where(_meta.c.key == param("row_key")))
-_LEFT = Statement(select(_meta.c.value).where(_meta.c.key == LEFT))
-_PROGRESS = Statement(select(_meta.c.value).where(_meta.c.key == SNAPSHOTS))
-_PROGRESS_LOCKED = Statement(select(_meta.c.value).where(_meta.c.key == SNAPSHOTS).with_for_update())
 _COUNTER = Statement(select(_H.logging, _H.seq, _H.settled).where(_H.stream_id == ALL).with_for_update())
 _COUNT = Statement(
     merge(event_heads, "stream_id", seq="new", logging="new").values(stream_id=ALL, seq=param("seq"), logging=True)
 )
-_LAST = Statement(select(func.coalesce(func.max(event_log.c.position), 0)))
 _RAISE = Statement(select(raised_sequence(event_positions, bindparam("last_used", type_=Int64()))))
 _LAST_TAKEN = Statement(select(last_position(event_positions)))
 _TAKE = Statement(update(event_heads).where(_H.stream_id == ALL).values(settled=param("upto")))
 _LAST_PLACE = Statement(select(func.coalesce(func.max(event_consumers.c.position), 0)))
 _SWITCH = Statement(select(switch_lock(event_positions)))
 _STOP = Statement(update(event_heads).where(_H.stream_id == ALL).values(logging=False, settled=None, seq=param("last_used")))
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far the snapshots are that follow switching the log on.
-
-    since    the position after which every change of a row is an event
-    after    where among the streams the last one is of which there is a snapshot; empty before the first
-    streams  how many streams have been looked at
-    upto     the position of the last snapshot once all are written; None before
-    """
-
-    since: int
-    after: str = ""
-    streams: int = 0
-    upto: int | None = None
 
 
 def is_unfinished(work: UnitOfWork) -> bool:
@@ -114,7 +93,7 @@ def switch_on(run: Run, work_tables: Sequence[Table], logs: Callable[[], None], 
     progress = run(progress_of)
     if progress is None or progress.upto is not None:
         return noted is None
-    _write_snapshots(run, tables, tell)
+    write_missing(run, tables, tell)
     return True
 
 
@@ -126,7 +105,7 @@ def _noted(work: UnitOfWork) -> tuple[str | None, str]:
 
 def _check(work: UnitOfWork, tables: Sequence[Table]) -> None:
     work.whole_tables.check_guard(tables, on=True)
-    every_stream(work, tables)  # none may be called as all streams together
+    every_stream(work, tables, [])  # none may be called as all streams together
 
 
 def _begin(work: UnitOfWork, *, fresh: bool) -> bool:
@@ -139,22 +118,22 @@ def _begin(work: UnitOfWork, *, fresh: bool) -> bool:
     takes_triggers = work.whole_tables.number_events(LOG_TABLES)
     noted, _ = _noted(work)
     if noted is None or counter is None or not counter[0]:
-        last = work.row(_LAST)
+        last = work.row(LAST)
         assert last is not None
         used = max(last[0], 0 if counter is None else counter[1])
         work.run(_COUNT, seq=used)
         take_positions(work)
         if fresh:
-            _note(work, Progress(since=0))
+            note_progress(work, Progress(since=0))
     else:
         take_positions(work)
-    work.run(_NOTE, key=EVENTS, value=GUARDING)
+    work.run(NOTE, key=EVENTS, value=GUARDING)
     return takes_triggers
 
 
 def take_positions(work: UnitOfWork) -> None:
     """Give positions by the sequence from now on, above all that were given; on SQLite by the count."""
-    counter, last = work.row(_COUNTER), work.row(_LAST)
+    counter, last = work.row(_COUNTER), work.row(LAST)
     if counter is None or last is None:
         return
     place = work.row(_LAST_PLACE)
@@ -189,109 +168,7 @@ def _guard(work: UnitOfWork, tables: Sequence[Table], *, at_once: bool = False) 
 def _guarded(work: UnitOfWork) -> None:
     noted, revision = _noted(work)
     if noted is not None:
-        work.run(_NOTE, key=EVENTS, value=revision)
-
-
-def _write_snapshots(run: Run, tables: Sequence[Table], tell: Tell | None) -> None:
-    """Write the snapshots that are missing, one stream after the other. Several processes may do so at once.
-
-    A row that cannot be read keeps back the snapshot of its stream alone. UnreadableRow is raised after the others are written.
-    """
-    if run(progress_of).since == 0:
-        last = run(lambda work: work.row(_LAST))[0]
-        deadline = time.monotonic() + PATIENCE
-        while run(settled_now) < last:  # a writer without the log may still be on its way
-            if time.monotonic() > deadline:
-                raise StoreBusy(PATIENCE, "another transaction has written events and goes on")
-            time.sleep(0.01)
-        run(lambda work: _locked_note(work, lambda old: Progress(since=last, after=old.after, streams=old.streams)))
-    left, before = every_stream_in_order(run, tables), run(progress_of)
-    refused: UnreadableRow | None = None
-    for number, (place, stream) in enumerate(left, 0 if before is None else before.streams):
-        if tell is not None:
-            tell(number, len(left) + (0 if before is None else before.streams))
-        try:
-            if not run(partial(_write_one, place=place, stream=stream, tables=tables)):
-                return
-        except UnreadableRow as error:
-            refused = refused or error
-            run(partial(_leave, place=place))
-    if refused is not None:
-        raise refused
-    run(_finish)
-
-
-def every_stream_in_order(run: Run, tables: Sequence[Table]) -> list[tuple[str, str]]:
-    """(place, stream) of the streams that are left, in the order of their snapshots; a place sorts as its stream does."""
-    shared, others = run(lambda work: every_stream(work, tables))
-    places = [(f"0{stream}", stream) for stream in sorted(shared)] + [(f"1{stream}", stream) for stream in sorted(others)]
-    progress, left = run(progress_of), run(_left)
-    return [] if progress is None else [found for found in places if found[0] > progress.after or found[0] in left]
-
-
-def _write_one(work: UnitOfWork, place: str, stream: str, tables: Sequence[Table]) -> bool:
-    progress = _locked(work)
-    if progress is None or progress.upto is not None:
-        return False
-    left = _left(work)
-    if place > progress.after or place in left:
-        write_locked_snapshot(work, stream, tables)
-        _note(work, Progress(progress.since, max(place, progress.after), progress.streams + 1))
-        _note_left(work, left, left - {place})
-    return True
-
-
-def _leave(work: UnitOfWork, place: str) -> None:
-    """Go on behind a stream whose snapshot cannot be written; the next switch tries it again."""
-    progress = _locked(work)
-    if progress is not None and progress.upto is None:
-        _note(work, Progress(progress.since, max(place, progress.after), progress.streams))
-        left = _left(work)
-        _note_left(work, left, left | {place})
-
-
-def _left(work: UnitOfWork) -> frozenset[str]:
-    row = work.row(_LEFT)
-    return frozenset(() if row is None else json.loads(row[0]))
-
-
-def _note_left(work: UnitOfWork, before: frozenset[str], left: frozenset[str]) -> None:
-    if left == before:
-        return
-    if left:
-        work.run(_NOTE, key=LEFT, value=json.dumps(sorted(left)))
-    else:
-        work.run(_FORGET, row_key=LEFT)
-
-
-def _finish(work: UnitOfWork) -> None:
-    last = work.row(_LAST)
-    assert last is not None
-    _locked_note(work, lambda old: Progress(old.since, old.after, old.streams, last[0]))
-
-
-def _locked_note(work: UnitOfWork, change: Callable[[Progress], Progress]) -> None:
-    progress = _locked(work)
-    if progress is not None and progress.upto is None:
-        _note(work, change(progress))
-
-
-def progress_of(work: UnitOfWork) -> Progress | None:
-    """How far the snapshots are; None if the log is off, or an older release has switched it on."""
-    return _read(work.row(_PROGRESS))
-
-
-def _locked(work: UnitOfWork) -> Progress | None:
-    return _read(work.row(_PROGRESS_LOCKED))
-
-
-def _read(row: Sequence[Any] | None) -> Progress | None:
-    return None if row is None else Progress(**json.loads(row[0]))
-
-
-def _note(work: UnitOfWork, progress: Progress) -> None:
-    text = json.dumps({name: getattr(progress, name) for name in ("since", "after", "streams", "upto")})
-    work.run(_NOTE, key=SNAPSHOTS, value=text)
+        work.run(NOTE, key=EVENTS, value=revision)
 
 
 def switch_off(run: Run, work_tables: Sequence[Table]) -> bool:
@@ -300,7 +177,7 @@ def switch_off(run: Run, work_tables: Sequence[Table]) -> bool:
     if not run(is_on):
         return False
     run(lambda work: work.whole_tables.check_guard(tables, on=False))
-    run(lambda work: work.run(_NOTE, key=EVENTS, value=GUARDING))
+    run(lambda work: work.run(NOTE, key=EVENTS, value=GUARDING))
     with suppress(NotPermitted):  # who owns the guards' functions and no table drops all guards at once, with the functions
         for table in tables:  # stores that know that the log is on go on logging
             _patiently(run, partial(_unguard, table=table))
@@ -316,14 +193,14 @@ def _unguard(work: UnitOfWork, table: Table) -> None:
 def _stop(work: UnitOfWork) -> bool:
     work.whole_tables.be_brief()
     work.row(_SWITCH)
-    counter, last = work.row(_COUNTER), work.row(_LAST)
+    counter, last = work.row(_COUNTER), work.row(LAST)
     if not is_on(work) or counter is None or last is None:
         return False
     taken = work.row(_LAST_TAKEN)
     work.run(_STOP, last_used=max(counter[1], last[0], (taken and taken[0]) or 0))
     work.whole_tables.drop_guards()
     for key in (EVENTS, SNAPSHOTS, LEFT):
-        work.run(_FORGET, row_key=key)
+        work.run(FORGET, row_key=key)
     return True
 
 

@@ -169,9 +169,6 @@ partial_index("ix_history_snapshots_head_id", snapshots.c.head_id, where=snapsho
 
 # Entries are shared between conversations and runs: the verb that writes them for one of these names its stream.
 STREAMS = Streams("history", shared="histories")
-STREAMS.by("id", histories)
-STREAMS.by("history_id", branches)
+STREAMS.over(histories)
 STREAMS.unowned(entries)
-RUN_STREAMS = Streams("history-run", shared="history-runs")
-RUN_STREAMS.by("id", runs)
-RUN_STREAMS.by("run_id", *BELOW_RUN)
+Streams("history-run", shared="history-runs").over(runs)

@@ -1,6 +1,6 @@
 """The checks that `persist doctor` runs after the file's integrity: catalog, version marks, cells and each domain's rules."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
@@ -8,32 +8,19 @@ from sqlalchemy import Index, column, func, insert, select, type_coerce, update
 from sqlalchemy.schema import CreateIndex
 from sqlalchemy.types import NullType
 
-from persist.agent_tasks.checkup import checkup as of_agent_tasks
-from persist.blobs.checkup import checkup as of_blobs
-from persist.chat.checkup import checkup as of_chat
-from persist.checkpoints.checkup import checkup as of_checkpoints
-from persist.conversations.checkup import checkup as of_conversations
 from persist.db.dialects.backends import operations_of
 from persist.db.dialects.findings import Problem, Severity
+from persist.db.operations.upkeep import Checkup
 from persist.db.schema.base import table_of
 from persist.db.schema.meta_table import Meta
 from persist.db.statements.schema_version import is_newer, version_table
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.events.checkup import checkup as of_events
-from persist.histories.checkup import checkup as of_histories
+from persist.domains import upkeeps
 from persist.maintenance.drift import drift, index_of
 from persist.maintenance.erasure_marks import checkup as of_erasures
 from persist.maintenance.setting_aside import set_aside, set_orphans_aside
 from persist.maintenance.unreadable import bad_rows
-from persist.programs.checkup import checkup as of_programs
-from persist.replay_streams.checkup import checkup as of_replay_streams
 from persist.schema.metadata import HEAD, metadata
-from persist.telemetry.checkup import checkup as of_telemetry
-from persist.transcripts.checkup import checkup as of_transcripts
-from persist.usage.checkup import checkup as of_usage
-from persist.workflows.checkup import checkup as of_workflows
-
-Checkup = Callable[[UnitOfWork], Iterator[Problem]]
 
 _meta = table_of(Meta)
 ROWS = "rows"
@@ -106,6 +93,7 @@ def check_surroundings(work: UnitOfWork) -> Iterator[Problem]:
     yield from operations_of(work.runtime.dialect).surroundings(work.select, metadata.sorted_tables)
 
 
+_OF_DOMAINS = {name.replace("_", " "): check for name, upkeep in upkeeps().items() if (check := upkeep.checkup) is not None}
 CHECKUPS: dict[str, Checkup] = {
     "the schema's version": check_marks,
     "the catalog": check_catalog,
@@ -113,22 +101,9 @@ CHECKUPS: dict[str, Checkup] = {
     "missing values": check_missing_values,
     "foreign keys": check_references,
     "the surroundings": check_surroundings,
-    "agent tasks": of_agent_tasks,
-    "blobs": of_blobs,
-    "chat": of_chat,
-    "checkpoints": of_checkpoints,
-    "conversations": of_conversations,
-    "erasures": of_erasures,
-    "events": of_events,
-    "histories": of_histories,
-    "programs": of_programs,
-    "replay streams": of_replay_streams,
-    "telemetry": of_telemetry,
-    "transcripts": of_transcripts,
-    "usage": of_usage,
-    "workflows": of_workflows,
+    **dict(sorted({**_OF_DOMAINS, "erasures": of_erasures}.items())),
 }
-"""Every check by its subject, in the order in which the checks run. A domain with rules of its own has an entry."""
+"""Every check by its subject, in the order in which the checks run. A domain with a check of its own has an entry."""
 
 
 def _restamp(work: UnitOfWork) -> None:

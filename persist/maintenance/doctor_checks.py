@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from persist.db.dialects.backends import operations_of
 from persist.db.dialects.findings import Problem, Severity
+from persist.db.operations.upkeep import Checkup
 from persist.db.transactions.verb_frame import Verb
 from persist.db.values.progress import Progress
 from persist.errors import (
@@ -16,7 +17,7 @@ from persist.errors import (
     StoreCorrupt,
     UnmanagedDatabase,
 )
-from persist.maintenance.checkups import CHECKUPS, ROWS, Checkup
+from persist.maintenance.checkups import CHECKUPS, ROWS
 from persist.maintenance.findings import Finding, capped, finding_of, told
 from persist.maintenance.snapshots import looking
 from persist.store.store import Store

@@ -23,7 +23,8 @@ from persist.events import erasing as log
 from persist.maintenance import erasure_marks as marks
 from persist.maintenance.erase_reports import EraseReport, report_of, sign_key_of
 from persist.maintenance.erasure_marks import Mark, Part
-from persist.maintenance.erasure_plans import TABLES, Plan, kinds
+from persist.maintenance.erasure_plans import Plan, kinds, planned
+from persist.maintenance.lost_rows import TABLES
 from persist.maintenance.quarantined_copies import EVENTS_ASIDE, copies_of, elsewhere_of
 from persist.maintenance.rewriting import empty_log, rewrite
 from persist.maintenance.setting_aside import quarantine
@@ -76,7 +77,7 @@ def erase(
                 with suppress(PersistError):  # it stays unfinished, which `doctor` says
                     Erasure(store, mark, folder=folder).finish()
     with running(store, trial=trial) as run:
-        plan = run(partial(Plan, selectors=selectors, trial=trial), writes=False)
+        plan = run(partial(planned, selectors=selectors, trial=trial), writes=False)
         mark = run(partial(_begin, selectors=selectors, plan=plan, logs=folder is not None))
         done = Erasure(store, mark, trial=trial, folder=folder, tell=progress).run(run)
     return report_of(done, finished_at=as_utc("clock", store.runtime.clock()), trial=trial, key=key)

@@ -25,7 +25,8 @@ from persist.db.statements.prepared import Row, Statement
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
 from persist.errors import StoreCorrupt
-from persist.maintenance.erasure_plans import TABLES, Plan, kinds
+from persist.maintenance.erasure_plans import Plan, kinds
+from persist.maintenance.lost_rows import TABLES
 
 _M = table_of(Meta).c
 SESSIONS = "session ids"
@@ -147,7 +148,7 @@ def add(work: UnitOfWork, id: str, parts: Sequence[tuple[str, Sequence[Key]]]) -
 
 
 def take_apart(work: UnitOfWork, id: str, part: Part) -> list[str]:
-    """Make of each thing of a part one of its own, so that those go that can; their keys."""
+    """Make a part of each thing in a part, so that every thing that can be erased is erased; their keys."""
     others = [(part.kind, [thing]) for thing in part.things[1:]]
     part.things = part.things[:1]
     work.run(_SET, mark=part.key, content=_text(part))

@@ -1,42 +1,28 @@
 """What an erasure is going to erase: found in rows, in the quarantine and in the event log, before anything is deleted."""
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache, partial
-from json import dumps, loads
 from typing import Any
 
-from sqlalchemy import Column, Table, select
+from sqlalchemy import Table
 
-import persist.agent_tasks.erasing
-import persist.app_sessions.erasing
-import persist.chat.erasing
-import persist.checkpoints.erasing
-import persist.conversations.erasing
-import persist.histories.erasing
-import persist.messaging.erasing
-import persist.programs.erasing
-import persist.replay_streams.erasing
-import persist.telemetry.erasing
-import persist.transcripts.erasing
-import persist.usage.erasing
-import persist.workflows.erasing
-from persist.blobs.erasing import ErasableBlobs
+from persist.blobs.upkeep import ErasableBlobs
 from persist.db.changes.event_streams import key_of
 from persist.db.dialects.backends import operations_of
 from persist.db.operations.erasing import IDS, SESSION, Elsewhere, Erasable, Owners, in_parts
 from persist.db.operations.erasing_ways import Key, Lead, Way
-from persist.db.schema.column_types import Label
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.db.unreadable.cells import OnUnreadable, error_of
+from persist.db.unreadable.cells import error_of
+from persist.domains import upkeeps
 from persist.errors import UnreadableRow
-from persist.events.erasing import changes_in, in_streams, is_there, named_in, stream_named, unreadable_events
+from persist.events.erasing import changes_in, in_streams, is_there, stream_named, unreadable_events
 from persist.events.models import event_log
-from persist.maintenance.setting_aside import quarantine, text_of
+from persist.maintenance.lost_rows import TABLES, Cells, logged_rows, quarantined_rows, types_in_log
 from persist.schema.metadata import metadata
 
 _PART = 200
-_Q = quarantine.c
 
 ROWS = "rows whose key cannot be read: run `persist doctor --fix`, and erase again"
 EVENTS = "events that cannot be read and may be about it, in streams that others share: run `persist doctor --fix`"
@@ -45,27 +31,12 @@ ORPHANS = "rows whose parent is gone, whoever they are about: `persist doctor` n
 
 OTHERS = "ids in rows of the person that sessions of other owners have: these are not followed; name what is the person's"
 
-TABLES = {str(table.name): table for table in metadata.sorted_tables}
-Cells = Mapping[str, Any]
-
 
 @cache
 def kinds(*, trial: bool) -> dict[str, Erasable]:
     """Every kind of thing that is erased, by the name of its table, in the order in which they are erased."""
     listed: list[Erasable] = [
-        *persist.workflows.erasing.ERASABLES,
-        *persist.usage.erasing.ERASABLES,
-        *persist.histories.erasing.ERASABLES,
-        *persist.checkpoints.erasing.ERASABLES,
-        *persist.replay_streams.erasing.ERASABLES,
-        *persist.transcripts.erasing.ERASABLES,
-        *persist.telemetry.erasing.ERASABLES,
-        *persist.programs.erasing.ERASABLES,
-        *persist.agent_tasks.erasing.ERASABLES,
-        *persist.app_sessions.erasing.ERASABLES,
-        *persist.messaging.erasing.ERASABLES,
-        *persist.conversations.erasing.ERASABLES,
-        *persist.chat.erasing.ERASABLES,
+        *(kind for upkeep in reversed([*upkeeps().values()]) for kind in upkeep.erasables),
         ErasableBlobs(metadata.sorted_tables, trial=trial),  # last: what the others delete names no blob any more
     ]
     return {kind.table.name: kind for kind in listed}
@@ -76,45 +47,73 @@ def shared_tables() -> list[Table]:
     return [kind.table for kind in kinds(trial=True).values() if not kind.own_streams]
 
 
-class Plan:
-    """The things that are erased, by kind, and the ids of all sessions among them.
+ErasedThings = Sequence[tuple[str, Sequence[Key], Elsewhere]]
+"""Things of one kind that are deleted already, with the keys of their rows whose events are in streams of others."""
 
-    `erased`: things that are deleted already, in parts of one kind. The plan then has what others wrote since: rows of these
-    things again, what was made from them, such as forks, and of what the selectors find whatever begins with no row of its own,
-    or has no rows any more. Without selectors it has what was made from these things alone.
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What an erasure erases.
+
+    things    the keys of the things to erase, by kind
+    sessions  the ids of all sessions among the things
+    kept      what was found and cannot be erased as it is: how many, by the reason
     """
 
-    def __init__(
-        self,
-        work: UnitOfWork,
-        selectors: Mapping[str, str],
-        *,
-        trial: bool = False,
-        erased: Sequence[tuple[str, Sequence[Key], Elsewhere]] | None = None,
-    ) -> None:
+    things: Mapping[str, Mapping[Key, None]]
+    sessions: Mapping[str, None]
+    kept: Mapping[str, int]
+
+
+def planned(work: UnitOfWork, selectors: Mapping[str, str], *, trial: bool = False) -> Plan:
+    """The plan of everything that the selectors find in the tables, in the event log and in the quarantine."""
+    search = _Search(work, selectors, trial=trial)
+    search.learn_owners()
+    search.from_tables(selectors)
+    search.follow()
+    search.from_log_and_quarantine()
+    search.add_what_goes_along()
+    search.check()
+    return search.plan(search.what_stays())
+
+
+def planned_again(work: UnitOfWork, selectors: Mapping[str, str], erased: ErasedThings) -> Plan:
+    """The plan of what other transactions wrote while the `erased` things were deleted.
+
+    It has the rows that erased things have again, and what was made from erased things, such as forks. It has what the selectors
+    find of kinds whose things begin with no row of their own, and of sessions. Without selectors it has only what was made from
+    the erased things.
+    """
+    search = _Search(work, selectors, trial=False)
+    search.learn_owners()
+    search.from_erased(erased, rows=bool(selectors))
+    search.from_tables(selectors, begun=False)
+    search.follow()
+    if selectors:
+        search.from_log_and_quarantine()
+    search.add_what_goes_along()
+    search.check()
+    return search.plan({})
+
+
+class _Search:
+    """What is found of a plan so far. Each pass adds to it."""
+
+    def __init__(self, work: UnitOfWork, selectors: Mapping[str, str], *, trial: bool) -> None:
         self._work = work
         self._kinds = kinds(trial=trial)
-        self.things: dict[str, dict[Key, None]] = {name: {} for name in self._kinds}
-        self.sessions: dict[str, None] = {}
+        self._things: dict[str, dict[Key, None]] = {name: {} for name in self._kinds}
+        self._sessions: dict[str, None] = {selectors[SESSION]: None} if SESSION in selectors else {}
         self._new: list[tuple[str, list[Key]]] = []
         self._erased: dict[str, set[Key]] = {name: set() for name in self._kinds}
-        self.kept: Mapping[str, int] = {}
-        """What was found and cannot be erased as it is: how many, by the reason."""
         self._left_out: Counter[tuple[str, str, str]] = Counter()
-        if SESSION in selectors:
-            self.sessions[selectors[SESSION]] = None
         self._named = {selector: {value} for selector, value in selectors.items()}
         self._owners = Owners(work, [*self._kinds.values()], selectors)
         self._of_others: set[str] = set()
-        if self._owners.are_sought:
-            for table, _, cells, _ in _logged(work):
-                self._owners.learn(table.name, cells)
-            for aside, cells in _quarantined(work):
-                self._owners.learn(aside, cells)
         ids = self._named.setdefault(SESSION, set())
-        self._going = {name: _Going((things, self._erased[name]), ids) for name, things in self.things.items()}
+        self._going = {name: _Going((things, self._erased[name]), ids) for name, things in self._things.items()}
         self._notes: dict[str, dict[str, str]] = {name: {} for name in self._kinds}
-        self._there: dict[tuple[str, ...], bool] = {}
+        self._rows_there: dict[tuple[str, ...], bool] = {}
         self._ways: dict[str, list[tuple[str, Way]]] = {}
         self._leading: dict[str, list[tuple[str, Lead]]] = {}
         for name, kind in self._kinds.items():
@@ -122,41 +121,86 @@ class Plan:
                 self._ways.setdefault(way.table, []).append((name, way))
             for lead in kind.leading:
                 self._leading.setdefault(lead.table, []).append((name, lead))
-        for name, keys, elsewhere in erased or ():
+
+    def plan(self, kept: Mapping[str, int]) -> Plan:
+        """The plan of all that was found."""
+        return Plan(self._things, self._sessions, kept)
+
+    def learn_owners(self) -> None:
+        """Learn whose the named session is: from its row, else from the log and the quarantine."""
+        self._owners.learn_from_tables()
+        if self._owners.are_sought:
+            for table, _, cells, _ in logged_rows(self._work):
+                self._owners.learn(table.name, cells)
+            for aside, cells in quarantined_rows(self._work):
+                self._owners.learn(aside, cells)
+
+    def from_erased(self, erased: ErasedThings, *, rows: bool) -> None:
+        """Begin with erased things; with `rows`, add those that have rows again."""
+        for name, keys, elsewhere in erased:
             self._new.append((name, [*keys]))
-            if selectors:
-                self._add(name, self._kinds[name].again(work, keys, elsewhere))
-        for name, keys, _ in erased or ():
+            if rows:
+                self._add(name, self._kinds[name].again(self._work, keys, elsewhere))
+        for name, keys, _ in erased:
             self._erased[name].update(keys)
+
+    def from_tables(self, selectors: Mapping[str, str], *, begun: bool = True) -> None:
+        """Add what the selectors find in rows. `begun`: also other things than sessions that begin with a row of their own."""
         for name, kind in self._kinds.items():
             for selector, value in selectors.items():
-                if erased is None or selector == SESSION or not kind.rooted:
+                if begun or selector == SESSION or not kind.rooted:
                     self._add(name, self._found(kind, selector, [value]))
-        self._follow()
-        while (selectors or erased is None) and self._looked():
-            self._follow()
+
+    def from_log_and_quarantine(self) -> None:
+        """Add what rows say that only the event log or the quarantine has, and follow it, until neither names anything new."""
+        known = -1
+        while self._size() > known:
+            known = self._size()
+            self._from_log()
+            self._from_quarantine()
+            self.follow()
+
+    def _from_log(self) -> None:
+        for table, values, cells, put in logged_rows(self._work):
+            self._read_lost_row(table.name, cells, partial(self._is_there, table, values))
+            if put:
+                self._add_what_was_made_of_it(table.name, cells)
+
+    def _from_quarantine(self) -> None:
+        for name, aside in quarantined_rows(self._work):
+            self._read_lost_row(name, aside, lambda: False)
+            self._add_what_was_made_of_it(name, aside)
+
+    def add_what_goes_along(self) -> None:
+        """Add things of other kinds that only the found things name, such as system prompts."""
         for name, kind in self._kinds.items():
-            for part in in_parts([*self.things[name]], _PART):
-                self._add_all(kind.also(work, part))
+            for part in in_parts([*self._things[name]], _PART):
+                self._add_all(kind.also(self._work, part))
             self._mentioned(name, kind)
+
+    def check(self) -> None:
+        """Raise a PersistError if something that was found cannot be erased as things are."""
         for name, kind in self._kinds.items():
-            for part in in_parts([*self.things[name]], _PART):
-                kind.check(work, part)
-        if erased is None:
-            events = unreadable_events(work, shared_tables()) if _errors(work, of=event_log.name) else 0
-            lost = sum(count for _, _, count in operations_of(work.runtime.dialect).orphans(work.select, metadata.sorted_tables))
-            self.kept = {ROWS: self._left_out.total(), EVENTS: events, OTHERS: len(self._of_others), ORPHANS: lost}
+            for part in in_parts([*self._things[name]], _PART):
+                kind.check(self._work, part)
+
+    def what_stays(self) -> Mapping[str, int]:
+        """What cannot be erased as it is: how many, by the reason."""
+        events = unreadable_events(self._work, shared_tables()) if _errors(self._work, of=event_log.name) else 0
+        orphans = operations_of(self._work.runtime.dialect).orphans(self._work.select, metadata.sorted_tables)
+        lost = sum(count for _, _, count in orphans)
+        return {ROWS: self._left_out.total(), EVENTS: events, OTHERS: len(self._of_others), ORPHANS: lost}
 
     def _mentioned(self, name: str, kind: Erasable) -> None:
-        """Add what rows name that are in the log or in the quarantine alone."""
+        """Add what rows of the log and the quarantine name, such as system prompts."""
         if type(kind).mentioned is Erasable.mentioned:
             return
-        streams = kind.streams([*self.things[name]])
+        streams = kind.streams([*self._things[name]])
         for part in in_parts(streams, _PART):
             for _, change in changes_in(self._work, in_streams(part)):
                 self._add_all(kind.mentioned(change))
         known = set(streams)
-        for table, cells in _quarantined(self._work) if known else ():
+        for table, cells in quarantined_rows(self._work) if known else ():
             if table in TABLES and stream_named(TABLES[table], cells) in known:
                 self._add_all(kind.mentioned({"table": table, "row": cells}))
 
@@ -165,62 +209,50 @@ class Plan:
             self._add(name, keys)
 
     def _add(self, name: str, keys: Iterable[Key]) -> None:
-        known, erased = self.things[name], self._erased[name]
+        known, erased = self._things[name], self._erased[name]
         new = [key for key in dict.fromkeys(keys) if key not in known and key not in erased]
         known.update(dict.fromkeys(new))
         if new:
             self._new.append((name, new))
 
-    def _looked(self) -> bool:
-        """Look once through the log and the quarantine; whether they name anything new."""
-        known = self._size()
-        for table, values, cells, put in _logged(self._work):
-            self._look(table.name, cells, partial(self._is_there, table, values))
-            if put:
-                self._look_for_kin(table.name, cells)
-        for name, aside in _quarantined(self._work):
-            self._look(name, aside, lambda: False)
-            self._look_for_kin(name, aside)
-        return self._size() > known
-
     def _size(self) -> int:
-        return sum(map(len, (*self.things.values(), *self._named.values()))) + sum(map(len, self._notes.values()))
+        return sum(map(len, (*self._things.values(), *self._named.values()))) + sum(map(len, self._notes.values()))
 
-    def _look(self, table: str, cells: Cells, there: Callable[[], bool]) -> None:
-        """Add what a row says that is no longer there. One that is there says itself whose it is by now."""
+    def _read_lost_row(self, table: str, cells: Cells, is_there: Callable[[], bool]) -> None:
+        """Add what a row of the log or the quarantine says, unless the table has the row: then the table was asked."""
         found = [
             (name, key)
             for name, way in self._ways.get(table, ())
-            if (key := way.told(cells, self._named.get(way.selector, ()))) is not None and key not in self.things[name]
+            if (key := way.key_in(cells, self._named.get(way.selector, ()))) is not None and key not in self._things[name]
         ]
         leads = [
             (selector, values)
             for name, lead in self._leading.get(table, ())
-            for selector, values in lead.told(cells, self.things[name]).items()
+            for selector, values in lead.names_in(cells, self._things[name]).items()
             if {*values} - self._named.get(selector, set())
         ]
-        if (found or leads) and not there():
+        if (found or leads) and not is_there():
             for name, key in found:
                 self._add(name, [key])
             for selector, values in leads:
                 self._lead({selector: values})
 
     def _is_there(self, table: Table, values: Mapping[str, Any]) -> bool:
-        """Whether a row that a change names is there. A key that no row can have says nothing, as if it was."""
-        if not all(isinstance(values.get(name), _taken_by(table.c[name])) for name in key_of(table)):
+        """Whether the table has the row of a change. A key that no row can have counts as there, so that it says nothing."""
+        if not all(isinstance(values.get(name), types_in_log(table.c[name])) for name in key_of(table)):
             return True
         key = (table.name, *(str(values.get(name)) for name in key_of(table)))
-        if key not in self._there:
-            self._there[key] = is_there(self._work, table, values)
-        return self._there[key]
+        if key not in self._rows_there:
+            self._rows_there[key] = is_there(self._work, table, values)
+        return self._rows_there[key]
 
-    def _look_for_kin(self, table: str, cells: Cells) -> None:
-        """Add what a row says that was made from what goes, such as forks."""
+    def _add_what_was_made_of_it(self, table: str, cells: Cells) -> None:
+        """Add the thing of a row that says that it was made from a thing that goes, such as a fork."""
         for name, kind in self._kinds.items():
-            told = kind.told(table, cells, self._going[name], self._notes[name])
-            self._add(name, [key for key in told if len(key) == len(kind.key)])
+            made = kind.made_in(table, cells, self._going[name], self._notes[name])
+            self._add(name, [key for key in made if len(key) == len(kind.key)])
 
-    def _follow(self) -> None:
+    def follow(self) -> None:
         """Add what belongs to the things that were found, until nothing is new."""
         while self._new:
             name, keys = self._new.pop()
@@ -243,13 +275,13 @@ class Plan:
 
     def _find(self, selector: str, values: Sequence[str]) -> None:
         if selector in IDS:
-            self.sessions.update(dict.fromkeys(values))
+            self._sessions.update(dict.fromkeys(values))
         for part in in_parts(values, _PART):
             for name, kind in self._kinds.items():
                 self._add(name, self._found(kind, selector, part))
 
     def _found(self, kind: Erasable, selector: str, values: Sequence[str]) -> list[Key]:
-        """What is found; and what was taken from sessions with these ids, which may be there although they are gone."""
+        """The things that the values select, and forks of sessions with these ids, also where the sessions are gone."""
         before = len(_errors(self._work))
         taken = kind.more(self._work, [(value,) for value in values]) if selector == SESSION and len(kind.key) == 1 else []
         found = [*kind.find(self._work, selector, values), *taken]
@@ -261,12 +293,12 @@ class Plan:
 
 
 def _errors(work: UnitOfWork, of: str | None = None) -> list[UnreadableRow]:
-    """What the step could not read so far, in one table or in any."""
+    """The cells that the transaction could not read so far, of one table or of any."""
     return [error for cell in work.carried or () if (error := error_of(cell)).table == of or of is None]
 
 
 class _Going:
-    """The keys of what goes of one kind, and the ids of sessions, of which the things themselves may be gone."""
+    """The keys of the things of one kind that are erased, and the ids of erased sessions, of which there may be no rows."""
 
     def __init__(self, things: Sequence[Container[Key]], sessions: Container[str]) -> None:
         self._things, self._sessions = things, sessions
@@ -275,48 +307,3 @@ class _Going:
         return any(key in some for some in self._things) or (
             isinstance(key, tuple) and len(key) == 1 and key[0] in self._sessions
         )
-
-
-def _logged(work: UnitOfWork) -> Iterator[tuple[Table, Mapping[str, Any], Cells, bool]]:
-    """Each row that an event is about: its table, its values, the text of its cells, and whether it was written or deleted."""
-    for stream, change in changes_in(work):
-        table = TABLES.get(str(change["table"]))
-        if table is not None:
-            values = named_in(table, stream, change)
-            cells = {name: str(cell) for name, cell in values.items() if isinstance(cell, str | int)}
-            yield table, values, cells, change.get("op") == "put"
-
-
-def _quarantined(work: UnitOfWork) -> Iterator[tuple[str, Cells]]:
-    for _, _, table, cells in quarantined_cells(work):
-        yield table, cells
-
-
-def quarantined_cells(work: UnitOfWork, *, whole: bool = False) -> Iterator[tuple[str, str, str, Cells]]:
-    """Each row of the quarantine: its id and group, its table, and the text of its cells.
-
-    `whole`: what is no text has a text of its own, which no text that is stored equals.
-    """
-    after = ""
-    while True:
-        query = select(_Q.id, _Q.group_id, _Q.table_name, _Q.contents).where(_Q.id > after).order_by(_Q.id).limit(_PART)
-        found: Sequence[Any] = work.found(query, unreadable=OnUnreadable.LEAVE_OUT)
-        for id, group, table, contents in found:
-            yield id, group, table, {name: _plain(cell, whole) for name, cell in loads(contents)["row"].items()}
-        if len(found) < _PART:
-            return
-        after = found[-1][0]
-
-
-def _taken_by(column: Column[Any]) -> tuple[type, ...]:
-    """What the column can hold, as the log has it, if it is in a key."""
-    if isinstance(column.type, Label):
-        return (str,)
-    return (int,) if column.type.python_type is int else (str, int, float)
-
-
-def _plain(cell: Any, whole: bool) -> Any:
-    if not isinstance(cell, dict):
-        return None
-    found = str(cell["integer"]) if "integer" in cell else text_of(cell)
-    return f"\0{dumps(cell, sort_keys=True)}" if whole and found is None else found

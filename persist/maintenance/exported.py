@@ -4,37 +4,15 @@ from collections.abc import Iterator
 
 from sqlalchemy import Table
 
-from persist.agent_tasks import exporting as agent_tasks
-from persist.app_sessions import exporting as app_sessions
-from persist.chat import exporting as chat
-from persist.checkpoints import exporting as checkpoints
-from persist.conversations import exporting as conversations
 from persist.db.operations.exporting import Exported, Rows
 from persist.db.schema.scope_columns import OWN
+from persist.domains import upkeeps
 from persist.errors import Conflict, NotFound
-from persist.histories import exporting as histories
 from persist.maintenance.transactions import Session
-from persist.messaging import exporting as messaging
-from persist.programs import exporting as programs
+from persist.programs.upkeep import SCOPE
 from persist.quoting import named
-from persist.replay_streams import exporting as replay_streams
-from persist.transcripts import exporting as transcripts
-from persist.workflows import exporting as workflows
 
-KINDS = (
-    chat.SESSION,
-    conversations.SESSION,
-    messaging.SESSION,
-    workflows.RUN,
-    programs.RUN,
-    checkpoints.THREAD,
-    histories.HISTORY,
-    histories.RUN,
-    transcripts.TRANSCRIPT,
-    app_sessions.SESSION,
-    replay_streams.SESSION,
-    agent_tasks.TASK,
-)
+KINDS = tuple(kind for upkeep in upkeeps().values() for kind in upkeep.exports)
 
 
 def kind_of(session: Session, id: str) -> tuple[Exported, str]:
@@ -56,7 +34,7 @@ def kind_of(session: Session, id: str) -> tuple[Exported, str]:
 
 def values_for(session: Session, id: str) -> dict[str, str]:
     """Return the parameters of every statement that exports a session."""
-    own = session.scopes.get(programs.SCOPE) == id
+    own = session.scopes.get(SCOPE) == id
     return {"session": id, "scope": OWN if own else id}
 
 

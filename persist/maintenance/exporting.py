@@ -10,8 +10,8 @@ from typing import IO
 
 from sqlalchemy import Table
 
-from persist.blobs.exporting import brought_in
 from persist.blobs.models import blobs, pieces
+from persist.blobs.upkeep import brought_in
 from persist.chat.exporting import FOLDED, has_deltas, with_deltas
 from persist.chat.models import parts
 from persist.db.dialects.bulk import Columns, Row
@@ -28,7 +28,7 @@ from persist.maintenance.exported import kind_of, tables_of, values_for
 from persist.maintenance.lines import LineWriter
 from persist.maintenance.transactions import TABLES, Session, rows_in, session
 from persist.maintenance.unknown import counts_of, refuse, unknown_in
-from persist.programs.exporting import FILES
+from persist.programs.upkeep import FILES
 from persist.store.store import Store
 
 _META = table_of(Meta)

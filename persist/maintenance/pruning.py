@@ -8,23 +8,9 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-import persist.agent_tasks.pruning
-import persist.app_sessions.pruning
-import persist.blobs.pruning
-import persist.chat.pruning
-import persist.checkpoints.pruning
-import persist.conversations.pruning
-import persist.events.pruning
-import persist.histories.pruning
-import persist.messaging.pruning
-import persist.programs.pruning
-import persist.replay_streams.pruning
-import persist.telemetry.pruning
-import persist.transcripts.pruning
-import persist.usage.pruning
-import persist.workflows.pruning
 from persist.blobs.bodies import remove_body
-from persist.blobs.pruning import GRACE, garbage, is_orphan, orphans
+from persist.blobs.upkeep import GRACE, garbage, is_orphan, orphans, prunings
+from persist.conversations.pruning import SESSION_PRUNINGS
 from persist.conversations.schemas import PruneReport as ConversationsPruned
 from persist.db.dialects.backends import operations_of
 from persist.db.operations.foreign_rows import in_the_way
@@ -36,6 +22,7 @@ from persist.db.unreadable.shortened import left_out
 from persist.db.values.arguments import check_count, check_flag, check_timedelta
 from persist.db.values.clock import as_utc, instant_before
 from persist.db.values.frozen import Value
+from persist.domains import upkeeps
 from persist.errors import InvalidValue
 from persist.maintenance.steps import Run, framed, running
 from persist.maintenance.trials import Trial
@@ -46,21 +33,8 @@ from persist.store.transaction import work_of
 
 PRUNINGS: Mapping[str, Sequence[Pruning]] = MappingProxyType(
     {
-        "app_sessions": persist.app_sessions.pruning.PRUNINGS,
-        "agent_tasks": persist.agent_tasks.pruning.PRUNINGS,
-        "chat": persist.chat.pruning.PRUNINGS,
-        "checkpoints": persist.checkpoints.pruning.PRUNINGS,
-        "conversations": persist.conversations.pruning.PRUNINGS,
-        "events": persist.events.pruning.PRUNINGS,
-        "histories": persist.histories.pruning.PRUNINGS,
-        "messaging": persist.messaging.pruning.PRUNINGS,
-        "programs": persist.programs.pruning.PRUNINGS,
-        "replay_streams": persist.replay_streams.pruning.PRUNINGS,
-        "telemetry": persist.telemetry.pruning.PRUNINGS,
-        "transcripts": persist.transcripts.pruning.PRUNINGS,
-        "usage": persist.usage.pruning.PRUNINGS,
-        "workflows": persist.workflows.pruning.PRUNINGS,
-        "blobs": persist.blobs.pruning.prunings(metadata.sorted_tables),  # last: what the others delete names no blob any more
+        **{name: upkeep.prunings for name, upkeep in sorted(upkeeps().items()) if upkeep.prunings},
+        "blobs": prunings(metadata.sorted_tables),  # last: what the others delete names no blob any more
     }
 )
 """The prunable tables of each domain, in the order in which they are pruned."""
@@ -141,11 +115,10 @@ def collect_blobs(store: Store, *, dry_run: bool) -> Removed:
 
 def prune_conversations(store: Store, *, keep_days: int, keep_n: int, dry_run: bool = False) -> ConversationsPruned:
     """Prune as `tx.conversations.sessions.prune` does, in transactions of a few thousand messages, so that others can write."""
-    prunings = persist.conversations.pruning.SESSION_PRUNINGS
     days = timedelta(days=min(check_count("keep_days", keep_days), timedelta.max.days))
     cut = Cut(_before(store, days), check_count("keep_n", keep_n), check_flag("dry_run", dry_run))
-    counted = _tally(store, prunings, cut)
-    removed = _removed(store, prunings, cut, None) if counted is None else counted
+    counted = _tally(store, SESSION_PRUNINGS, cut)
+    removed = _removed(store, SESSION_PRUNINGS, cut, None) if counted is None else counted
     return ConversationsPruned(**{name: removed.rows[name] for name in ConversationsPruned.model_fields})
 
 
@@ -221,7 +194,7 @@ def _batches(run: Run, pruning: Pruning, cut: Cut, *, prepare: bool) -> Iterator
 def _removals(run: Run, pruning: Pruning, cut: Cut, found: Sequence[Row]) -> Iterator[Removed]:
     """Delete a batch, in as many transactions as its size takes.
 
-    A candidate stays if something of it cannot be read or bound again; the others of its batch go one by one then.
+    A candidate with a cell that cannot be read or bound again stays; then the candidates of its batch are pruned one by one.
     """
     while found:
         removed = run(partial(_remove, pruning=pruning, cut=cut, found=found))

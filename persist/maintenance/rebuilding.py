@@ -12,12 +12,13 @@ from persist.db.statements.prepared import Statement
 from persist.db.transactions.own_scope import claim_file
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.errors import Conflict, NotFound
+from persist.events.first_snapshots import Progress, progress_of
 from persist.events.models import event_heads, event_log
 from persist.events.replay import Replay
 from persist.events.repository import Events
 from persist.events.schemas import ALL, SNAPSHOT, SNAPSHOT_CONTINUED, Event
 from persist.events.snapshots import write_snapshots
-from persist.events.switching import Progress, is_on, progress_of
+from persist.events.switching import is_on
 from persist.maintenance.blob_copying import copy_blobs
 from persist.schema.metadata import metadata
 from persist.store.store import Store

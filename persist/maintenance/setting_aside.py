@@ -11,7 +11,6 @@ from sqlalchemy.types import NullType
 from persist.chat.models import messages as chat_messages
 from persist.chat.models import sessions as chat_sessions
 from persist.chat.storage.usage import recompute
-from persist.conversations.stand_ins import STAND_INS as OF_CONVERSATIONS
 from persist.db.changes.event_streams import key_of, place_of
 from persist.db.changes.journal import Change, Op
 from persist.db.dialects.raw_rows import Cell, Cells, Place, RawRows
@@ -20,14 +19,14 @@ from persist.db.schema.meta_table import QuarantineRow
 from persist.db.statements.prepared import Statement
 from persist.db.transactions.stand_ins import StandIns
 from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.domains import upkeeps
 from persist.errors import InvalidValue, StoreCorrupt
 from persist.events.models import event_heads
-from persist.events.stand_ins import STAND_INS as OF_EVENTS
-from persist.events.stand_ins import count_again
+from persist.events.upkeep import count_again
 from persist.maintenance.hanging import hanging_on, parents_of
 from persist.maintenance.unreadable import Bad, bad_cells, columns_of, key_text
 
-STAND_INS: StandIns = {**OF_CONVERSATIONS, **OF_EVENTS}
+STAND_INS: StandIns = {column: stand_in for upkeep in upkeeps().values() for column, stand_in in upkeep.stand_ins.items()}
 """Columns whose unreadable cells get a substitute value in place. A row with another unreadable cell is moved."""
 
 quarantine = table_of(QuarantineRow)

@@ -7,10 +7,6 @@ from typing import Any
 
 from sqlalchemy import Column, LargeBinary, Table, select
 
-from persist.app_sessions.shapes import SHAPES as OF_APP_SESSIONS
-from persist.chat.shapes import SHAPES as OF_CHAT
-from persist.checkpoints.shapes import SHAPES as OF_CHECKPOINTS
-from persist.conversations.shapes import SHAPES as OF_CONVERSATIONS
 from persist.db.changes.event_streams import key_of
 from persist.db.dialects.raw_rows import Cells, RawRows
 from persist.db.schema.column_types import FreeText, Json
@@ -19,22 +15,12 @@ from persist.db.schema.shapes import Shapes
 from persist.db.statements.schema_version import version_table
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.conditions import Reader, reader_of
+from persist.domains import upkeeps
 from persist.events.models import event_heads, event_log
-from persist.histories.shapes import SHAPES as OF_HISTORIES
-from persist.programs.shapes import SHAPES as OF_PROGRAMS
 from persist.quoting import shown
 from persist.schema.metadata import HEAD, metadata
-from persist.transcripts.shapes import SHAPES as OF_TRANSCRIPTS
 
-SHAPES: Shapes = {
-    **OF_APP_SESSIONS,
-    **OF_CHAT,
-    **OF_CHECKPOINTS,
-    **OF_CONVERSATIONS,
-    **OF_HISTORIES,
-    **OF_PROGRAMS,
-    **OF_TRANSCRIPTS,
-}
+SHAPES: Shapes = {column: shape for upkeep in upkeeps().values() for column, shape in upkeep.shapes.items()}
 """By column, the conditions that a value must meet besides those of the column type."""
 
 _MAX_SHOWN_CHARACTERS = 40

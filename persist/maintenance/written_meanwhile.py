@@ -10,7 +10,7 @@ from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.errors import StoreBusy
 from persist.events.erasing import last_position
 from persist.maintenance import erasure_marks as marks
-from persist.maintenance.erasure_plans import Plan
+from persist.maintenance.erasure_plans import planned_again
 from persist.maintenance.steps import Run
 from persist.store.store import Store
 
@@ -20,7 +20,7 @@ _PAUSE = 0.02
 
 
 def look_again(run: Run, store: Store, id: str, keys: Sequence[str], selectors: Mapping[str, str]) -> tuple[list[str], int]:
-    """Wait for those who were writing when these parts of an erasure were erased, and write down what is there of it again.
+    """Wait for the transactions that were writing when parts of an erasure were erased, and add what they wrote to the erasure.
 
     That is what they left in rows, and what only the log has, because they deleted it themselves. Without selectors only what
     was made from the things of these parts, such as forks. Returns the keys of the new parts, and a position: with selectors,
@@ -30,7 +30,7 @@ def look_again(run: Run, store: Store, id: str, keys: Sequence[str], selectors: 
     _wait_for_writers(run, store.runtime.sleep)
     chosen, parts = set(keys), run(partial(marks.parts, id=id), writes=False)
     erased = [(part.kind, part.things, part.elsewhere) for part in parts if part.key in chosen and part.kind != marks.SESSIONS]
-    plan = run(partial(Plan, selectors=selectors, erased=erased), writes=False)
+    plan = run(partial(planned_again, selectors=selectors, erased=erased), writes=False)
     waiting = {(part.kind, key) for part in parts if part.upto is None for key in part.things}
     late = marks.split(plan, waiting)
     return run(partial(marks.add, id=id, parts=late)) if late else [], written

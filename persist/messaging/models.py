@@ -73,6 +73,4 @@ partial_index(
 )
 Index("ix_messaging_sessions_latest", sessions.c.last_activity_at.desc(), sessions.c.id.desc())
 
-STREAMS = Streams("messaging", shared="messaging")
-STREAMS.by("id", sessions)
-STREAMS.by("session_id", messages)
+Streams("messaging", shared="messaging").over(sessions)

@@ -3,7 +3,7 @@
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import and_, bindparam, case, delete, false, func, insert, select, update
+from sqlalchemy import and_, bindparam, delete, false, func, insert, select, update
 from sqlalchemy.sql.expression import ColumnElement
 
 from persist.db.expressions.conditional_insert import insert_where
@@ -232,10 +232,10 @@ _new_columns = {column.name: bindparam(f"new_{column.name}", type_=column.type) 
 
 _CLOCKS_APART = timedelta(hours=1)
 """By how much a host's clock may be behind that of the host which added the message before."""
-_newest_at = select(func.max(_M.timestamp)).where(_M.session_id == _id).scalar_subquery()
-_is_ahead = and_(_newest_at > _new_columns["timestamp"], _newest_at <= bindparam("latest", type_=_M.timestamp.type))
+_is_ahead = and_(_M.timestamp > _new_columns["timestamp"], _M.timestamp <= bindparam("latest", type_=_M.timestamp.type))
+_ahead = select(func.max(_M.timestamp)).where(_M.session_id == _id, _is_ahead).scalar_subquery()
 # An answer never stands before its question, whatever the clock of the host that adds it says.
-_new_values = {**_new_columns, "timestamp": case((_is_ahead, _newest_at), else_=_new_columns["timestamp"])}
+_new_values = {**_new_columns, "timestamp": func.coalesce(_ahead, _new_columns["timestamp"])}
 
 _EXISTS = Statement(select(_S.id).where(_S.id == _id))
 # Waits for a transaction that is cleaning up the session, and then finds it deleted. It is no part of the INSERT: where an id
@@ -290,7 +290,7 @@ class MessagingMessages(Repository[F]):
         id, key = work.label("session_id", session_id), fields["platform_message_id"]
         new_values = {f"new_{name}": value for name, value in {**fields, "unique_message_id": key}.items()}
         with work.batch(last=True) as batch:
-            batch.row(_HOLD, row_id=id)
+            batch.lock(_HOLD, row_id=id)
             added = batch.returned(_ADD, row_id=id, latest=now + _CLOCKS_APART, **new_values)
         if added.result is not None:
             message_id, at = added.result

@@ -3,7 +3,7 @@
 from functools import cache
 
 from persist.db.transactions.repository import Repository, on_demand
-from persist.store.transaction import Domains
+from persist.domains import Domains
 
 
 @cache

@@ -6,6 +6,7 @@ from sqlalchemy import ForeignKey, Index
 from sqlalchemy.orm import Mapped, mapped_column
 
 from persist.db.changes.event_streams import Streams
+from persist.db.operations.aggregates import Aggregate
 from persist.db.schema.base import SCHEMA_TOKEN, Base, table_of
 from persist.db.schema.column_types import EpochMs, FreeText, Int64, Label
 
@@ -38,6 +39,5 @@ class ReplayMessageRow(Base):
 sessions = table_of(ReplaySessionRow)
 messages = table_of(ReplayMessageRow)
 
-STREAMS = Streams("replay", shared="replays")
-STREAMS.by("id", sessions)
-STREAMS.by("session_id", messages)
+SESSIONS = Aggregate(sessions)
+Streams("replay", shared="replays").over(sessions)

@@ -3,7 +3,7 @@
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import and_, bindparam, delete, exists, func, literal, select, true
+from sqlalchemy import and_, bindparam, delete, func, literal, select, true
 
 from persist.db.expressions.conditional_insert import insert_where
 from persist.db.expressions.upsert import merge
@@ -17,17 +17,13 @@ from persist.db.values.clock import epoch_ms, instant_before
 from persist.db.values.escaping import utf8_size
 from persist.db.values.pages import Page, check_limit
 from persist.errors import InvalidValue, PayloadTooLarge
-from persist.replay_streams.models import messages, sessions
+from persist.replay_streams.models import SESSIONS, messages, sessions
 from persist.replay_streams.schemas import Missed, ReplayMessage, ReplaySession
 
 _S = sessions.c
 _SESSION = Values(ReplaySession, sessions)
 _LATEST = Keyset("replay_streams.sessions", _SESSION, (_S.updated_at, _S.id))
 _GET = Statement(select(*_SESSION.columns).where(_S.id == param("row_id")))
-_LOCK = Statement(select(_S.id).where(_S.id == param("row_id")).with_for_update())
-_DELETE_MESSAGES = Statement(delete(messages).where(messages.c.session_id == param("row_id")))
-_DELETE = Statement(delete(sessions).where(_S.id == param("row_id"), ~exists().where(messages.c.session_id == _S.id)))
-"""A session that another transaction has made in this very moment stays: it comes after."""
 
 
 class ReplaySessions(Repository[F]):
@@ -46,13 +42,7 @@ class ReplaySessions(Repository[F]):
     @writes
     def delete(self, id: str) -> bool:
         """Delete a session with all its messages; False for an unknown id."""
-        work = self._work
-        key = {"row_id": work.label("id", id)}
-        with work.batch(last=True) as batch:
-            batch.lock(_LOCK, **key)  # what others are storing is there or waits
-            batch.run(_DELETE_MESSAGES, **key)
-            deleted = batch.run(_DELETE, **key)
-        return deleted.result == 1
+        return SESSIONS.delete(self._work, id)
 
 
 List = list

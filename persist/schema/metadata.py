@@ -5,30 +5,17 @@ from typing import Any
 
 from sqlalchemy import Table, inspect
 
-import persist.agent_tasks.models
-import persist.app_sessions.models
-import persist.blobs.models
-import persist.chat.models
-import persist.checkpoints.models
-import persist.conversations.models
-import persist.events.models
-import persist.histories.models
-import persist.messaging.models
-import persist.programs.models
-import persist.replay_streams.models
-import persist.telemetry.models
-import persist.transcripts.models
-import persist.usage.models
-import persist.workflows.models  # noqa: F401  # importing a model registers its table
 from persist.db.schema.base import SCHEMA_TOKEN, VERSION_TABLE, Base, complete_indexes, table_of
 from persist.db.schema.meta_table import Meta
 from persist.db.statements.schema_version import HEAD as HEAD
 from persist.db.statements.schema_version import REVISIONS as REVISIONS
+from persist.domains import import_models
 from persist.lazy_imports import lazy_modules
 
 with lazy_modules(globals()):
     from alembic import context as env
 
+import_models()
 metadata = Base.metadata
 complete_indexes(metadata)
 

@@ -25,11 +25,12 @@ from persist.db.transactions.repository import Async
 from persist.db.transactions.unit_of_work import OUTSIDE, UnitOfWork
 from persist.db.values.clock import Clock
 from persist.db.values.json import Json
+from persist.domains import Domains
 from persist.errors import PersistError, StoreInUse
 from persist.lazy_imports import lazy_modules
 from persist.store.async_opening import Opening
 from persist.store.store import Store
-from persist.store.transaction import Domains, VerbRun, check_attempts, new_work, pause_before_retry
+from persist.store.transaction import VerbRun, check_attempts, new_work, pause_before_retry
 
 with lazy_modules(globals()):
     from persist.chat.following import follower

@@ -18,11 +18,11 @@ from persist.db.group_commit.pinned_connection import PinnedConnection
 from persist.db.schema.row_guards import MARKED, UNMARKED
 from persist.db.statements.schema_version import GUARDING, HEAD
 from persist.db.transactions.notifier import Notifiers, Tell
-from persist.db.transactions.repository import Sync
 from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.clock import Clock, system_clock
 from persist.db.values.json import Json
+from persist.domains import Domains
 from persist.errors import ReadOnlyTransaction
 from persist.lazy_imports import lazy_modules
 from persist.schema.opening import prepare
@@ -30,7 +30,7 @@ from persist.store.closing import close_when_dropped, fold_progressions, say_dro
 from persist.store.event_log import StoreEventLog
 from persist.store.file_owner import FileOwner
 from persist.store.forks import forget, remember
-from persist.store.transaction import Domains, Transaction, TransactionBlock, explain, transact_with_retries, transaction_per_verb
+from persist.store.transaction import Transaction, TransactionBlock, explain, transact_with_retries, transaction_per_verb
 
 if TYPE_CHECKING:
     from persist.events.schemas import Event
@@ -54,7 +54,7 @@ with lazy_modules(globals()):
 T = TypeVar("T")
 
 
-class Store(FileOwner, Domains[Sync]):
+class Store(FileOwner, Domains):
     """One database. Threads may share a store; one thread at a time uses a transaction.
 
     `store.<domain>.<aggregate>.<verb>` runs one verb in a transaction of its own: a verb that reads in a snapshot, a verb that

@@ -10,56 +10,22 @@ from persist.db.concurrency.ownership import forget_ended
 from persist.db.expressions.locking import LOCK_TIMEOUT_SECONDS
 from persist.db.statements.refused_deletions import noted_deletions
 from persist.db.transactions.actors import check_actor
-from persist.db.transactions.repository import Domain, F, Sync, TransactionPerVerb, on_demand
+from persist.db.transactions.repository import Sync, TransactionPerVerb
 from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.snapshots import in_snapshot
 from persist.db.transactions.transaction_events import TransactionEvents
 from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.domains import Domains
 from persist.errors import Conflict, InvalidValue, PersistError, StoreBusy, TransactionOpen, UnreadableRow
 from persist.lazy_imports import lazy_modules
 
 with lazy_modules(globals()):
-    from persist.agent_tasks import repository as agent_tasks
-    from persist.app_sessions import repository as app_sessions
-    from persist.blobs import repository as blobs
-    from persist.chat import repository as chat
-    from persist.checkpoints import repository as checkpoints
-    from persist.conversations import repository as conversations
     from persist.db.operations import foreign_rows
-    from persist.events import repository as events
-    from persist.histories import repository as histories
-    from persist.messaging import repository as messaging
-    from persist.programs import repository as programs
-    from persist.replay_streams import repository as replay_streams
-    from persist.telemetry import repository as telemetry
-    from persist.transcripts import repository as transcripts
-    from persist.usage import repository as usage
-    from persist.workflows import repository as workflows
 
 T = TypeVar("T")
 
 _PATIENCE = LOCK_TIMEOUT_SECONDS
 """Seconds of waiting for a lock after which a verb outside of a transaction is not tried again."""
-
-
-class Domains(Domain[F]):
-    """`<domain>.<aggregate>.<verb>`: the repositories of every domain, made at their first use."""
-
-    agent_tasks = on_demand(find=lambda: agent_tasks.AgentTaskDomain[F])
-    chat = on_demand(find=lambda: chat.Chat[F])
-    app_sessions = on_demand(find=lambda: app_sessions.AppSessionsDomain[F])
-    blobs = on_demand(find=lambda: blobs.Blobs[F])
-    checkpoints = on_demand(find=lambda: checkpoints.Checkpoints[F])
-    conversations = on_demand(find=lambda: conversations.Conversations[F])
-    events = on_demand(find=lambda: events.Events[F])
-    histories = on_demand(find=lambda: histories.Histories[F])
-    messaging = on_demand(find=lambda: messaging.Messaging[F])
-    programs = on_demand(find=lambda: programs.Programs[F])
-    replay_streams = on_demand(find=lambda: replay_streams.ReplayStreams[F])
-    telemetry = on_demand(find=lambda: telemetry.Telemetry[F])
-    transcripts = on_demand(find=lambda: transcripts.Transcripts[F])
-    usage = on_demand(find=lambda: usage.Usage[F])
-    workflows = on_demand(find=lambda: workflows.Workflows[F])
 
 
 class Transaction(Domains[Sync]):

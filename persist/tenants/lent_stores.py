@@ -10,11 +10,12 @@ from persist.db.transactions.async_transactions import AsyncTransactionPerVerb
 from persist.db.transactions.repository import TransactionPerVerb
 from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.domains import Domains
 from persist.errors import Closed
 from persist.store.async_store import AsyncDomains, AsyncStore
 from persist.store.event_log import StoreEventLog
 from persist.store.store import Store
-from persist.store.transaction import Domains, transaction_per_verb
+from persist.store.transaction import transaction_per_verb
 
 
 class Use:

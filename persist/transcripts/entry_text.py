@@ -5,7 +5,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import is_unreadable
@@ -22,9 +22,27 @@ _MAX_UUID_BYTES = 500
 _PLAIN = {str, int, float, bool, type(None)}
 
 
-def entries_of(work: UnitOfWork, path: str, value: object) -> list[tuple[Entry, str]]:
-    """The entries of a list, each with its text. Raises InvalidValue for anything but JSON objects."""
-    return [(entry, text_of(work, f"{path}[{index}]", entry, kind=dict)) for index, entry in enumerate(check_list(path, value))]
+class Given(NamedTuple):
+    """An entry to append, its text, and the labels that it may be stored under: none without a `uuid`.
+
+    uuid     what names the entry in its part
+    further  a digest of the uuid and the content, for an entry whose uuid another one has
+    """
+
+    entry: Entry
+    text: str
+    uuid: str | None
+    further: str | None
+
+
+def entries_of(work: UnitOfWork, path: str, value: object) -> list[Given]:
+    """The entries of a list, each with its text and labels. Raises InvalidValue for anything but JSON objects."""
+    return [_given(entry, text_of(work, f"{path}[{at}]", entry, kind=dict)) for at, entry in enumerate(check_list(path, value))]
+
+
+def _given(entry: Entry, text: str) -> Given:
+    uuid = _uuid_of(entry)
+    return Given(entry, text, uuid, None if uuid is None else _further(uuid, entry))
 
 
 def text_of(work: UnitOfWork, path: str, value: object, *, kind: type | None = None) -> str:
@@ -81,7 +99,7 @@ def value_of(text: str | None) -> Any:
         return None
 
 
-def uuid_of(entry: Entry) -> str | None:
+def _uuid_of(entry: Entry) -> str | None:
     """What names an entry in its part: its `uuid`, escaped, a digest of a very long one; None if it has none."""
     uuid = entry.get("uuid")
     if not isinstance(uuid, str) or not uuid:
@@ -90,38 +108,32 @@ def uuid_of(entry: Entry) -> str | None:
     return label if utf8_size(label) <= _MAX_UUID_BYTES else _digest(label)
 
 
-def labels_of(given: Iterable[tuple[Entry, str]]) -> list[str]:
+def labels_of(given: Iterable[Given]) -> list[str]:
     """The labels under which these entries are stored if they are stored already."""
-    uuids = ((uuid_of(entry), entry) for entry, _ in given)
-    return list(dict.fromkeys(label for uuid, entry in uuids if uuid for label in (uuid, _further(uuid, entry))))
+    return list(dict.fromkeys(label for one in given for label in (one.uuid, one.further) if label is not None))
 
 
 def new_entries(
-    given: Iterable[tuple[Entry, str]], stored: Iterable[tuple[str, str]], alike: Iterable[Entry] | None = None
+    given: Iterable[Given], stored: Iterable[tuple[str, str]], alike: Iterable[Entry] | None = None
 ) -> list[tuple[Entry, str, str | None]]:
     """The given entries that are not stored yet, each with its text and its label.
 
     `stored`: the labels and texts of stored ones. The first entry with a uuid is stored under it, one that shares it and differs
     under a digest of both. `alike`: stored entries without a uuid; each stands for one given entry that equals it.
     """
-    seen, counts = dict(stored), Counter(map(_canonical, alike or ()))
+    counts = Counter(map(_canonical, alike or ()))
+    seen = {label: None if is_unreadable(text) else _further(label, value_of(text)) for label, text in stored}
     found = []
-    for entry, text in given:
-        label = uuid_of(entry)
-        if label is not None:
-            if label in seen and (_says(seen[label], entry) or (label := _further(label, entry)) in seen):
+    for entry, text, label, further in given:
+        if label is not None and further is not None:
+            if label in seen and (seen[label] == further or (label := further) in seen):
                 continue
-            seen[label] = text
+            seen[label] = further
         elif counts and counts[key := _canonical(entry)]:
             counts[key] -= 1
             continue
         found.append((entry, text, label))
     return found
-
-
-def _says(stored: str, entry: Entry) -> bool:
-    """Whether a stored text is that of the entry, in whatever order of its keys. An unreadable one is not."""
-    return not is_unreadable(stored) and _canonical(value_of(stored)) == _canonical(entry)
 
 
 def _further(uuid: str, entry: Entry) -> str:

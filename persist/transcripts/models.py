@@ -56,6 +56,4 @@ partial_index(
     unique=True,
 )
 
-STREAMS = Streams("transcript", shared="transcripts")
-STREAMS.by("id", transcripts)
-STREAMS.by("transcript_id", entries)
+Streams("transcript", shared="transcripts").over(transcripts)

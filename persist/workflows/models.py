@@ -339,9 +339,8 @@ partial_index("ix_workflow_waits_expiring", waits.c.expires_at, where=IS_EXPIRIN
 set_for(runs, fill_percent=85)  # what a run's phases and contexts change is then written beside the old version
 
 STREAMS = Streams("workflow", shared="workflows")
-STREAMS.by("id", runs)
+STREAMS.over(runs)
 STREAMS.by("workflow_run_id", executions, approvals)
-STREAMS.by("run_id", effects, signals, waits)
 STREAMS.unowned(cron_overrides, workflow_overrides, limits)
 STREAMS.always_shared(schedules)  # although a fire also writes into the streams of the runs that it queues
 starts.info["unlogged"] = True  # what was claimed in the last period is of no use later

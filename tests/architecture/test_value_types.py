@@ -9,7 +9,7 @@ from typing import Any
 
 import persist
 from persist import AsyncTenants, Store, Tenants, Transaction
-from persist.store.transaction import Domains
+from persist.domains import Domains
 
 INTERNAL = {
     "persist.workflows.verbs.overrides.Omitted",  # the default of an argument that was left out

@@ -106,7 +106,7 @@ def on(url: str, streams: str) -> None:
         left -= 1
         write_one(*arguments)
 
-    with mock.patch("persist.events.switching.write_locked_snapshot", counted), Store.open(url, events=True):
+    with mock.patch("persist.events.first_snapshots.write_locked_snapshot", counted), Store.open(url, events=True):
         print("finished", flush=True)
 
 

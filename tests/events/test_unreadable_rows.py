@@ -64,3 +64,22 @@ def test_an_instant_that_the_driver_cannot_hold_is_named_as_well(store: Store, d
         store.switch_events(True)
     assert (error.value.table, error.value.key, error.value.column) == ("cron_overrides", ("nightly",), "updated_at")
     assert streams(store) == ["a", "b", "c", "d"]
+
+
+@pytest.mark.parametrize("backend", ["sqlite"])
+def test_a_stream_whose_name_cannot_be_read_keeps_no_other_one_back(
+    store: Store, database_url: str, new_database: Callable[[], str]
+) -> None:
+    with closing(Raw(database_url)) as raw:
+        raw.rows("INSERT INTO chat_turns SELECT CAST(x'ff' AS TEXT), NULL, 'running', 'o', 1, 1, NULL")
+    for _ in range(2):
+        with pytest.raises(UnreadableRow):
+            store.switch_events(True)
+        assert streams(store) == ["a", "b", "c", "d"]
+    with Store.open(new_database()) as target:
+        with pytest.raises(Conflict, match="persist events on"):
+            rebuild(store, target)
+        assert any(found.fixed for found in doctor(store, fix=True))
+        assert store.switch_events(True) in (True, False)
+        rebuild(store, target)
+        assert [session.id for session in target.chat.sessions.list().items] == ["d", "c", "b", "a"]

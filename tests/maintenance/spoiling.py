@@ -13,7 +13,7 @@ from persist.db.dialects.sqlite.event_guards import FUNCTION
 from persist.db.schema.column_types import Bool, EnumText, IsoMs, Json, SqlSeconds
 from persist.db.schema.instants import Instant
 from persist.maintenance.unreadable import SHAPES
-from persist.programs.shapes import SHAPES as OF_PROGRAMS
+from persist.programs.upkeep import UPKEEP as OF_PROGRAMS
 from persist.schema.metadata import metadata
 from tests.schema.places import Place
 
@@ -46,7 +46,7 @@ def _values(table: Table, column: Column[Any]) -> list[str]:
         return ["'soon'", "x'ff'", *([] if isinstance(kind, IsoMs | SqlSeconds) else ["4611686018427387904"])]
     if isinstance(kind, Integer | Float | Bool):
         return ["'word'", "x'ff'"]
-    if isinstance(kind, EnumText) and column not in OF_PROGRAMS:
+    if isinstance(kind, EnumText) and column not in OF_PROGRAMS.shapes:
         return ["'unheard-of'", NOT_UTF8]
     return ["x'ff'", NOT_UTF8]
 
@@ -73,7 +73,7 @@ def _server_value(column: Column[Any]) -> str | None:
         return "'NaN'"
     if isinstance(kind, LargeBinary):
         return r"'\x00'" if column in SHAPES else None
-    if isinstance(kind, EnumText) and column not in OF_PROGRAMS:
+    if isinstance(kind, EnumText) and column not in OF_PROGRAMS.shapes:
         checks = " ".join(str(one.sqltext) for one in column.table.constraints if hasattr(one, "sqltext"))
         return None if f"{column.name} IN" in checks else "'unheard-of'"
     return None

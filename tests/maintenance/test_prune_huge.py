@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from persist import Store
-from persist.blobs.pruning import UnnamedBlobs
+from persist.blobs.upkeep import UnnamedBlobs
 from persist.conversations import pruning as conversations
 from persist.db.dialects.findings import Severity
 from persist.db.operations.pruning import ROWS, Pruning

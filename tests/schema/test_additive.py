@@ -3,18 +3,18 @@
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 import sqlalchemy as sa
 from alembic import op
 from alembic.script import ScriptDirectory
 
+from tests.cases import each
 from tests.schema.additive import offences
 from tests.schema.places import repository_config
 
 REVISIONS = list(ScriptDirectory.from_config(repository_config("sqlite://")).walk_revisions())
 
 
-@pytest.mark.parametrize("revision", REVISIONS, ids=lambda revision: str(revision.revision))
+@each("revision", REVISIONS, ids=lambda revision: str(revision.revision))
 def test_a_revision_only_adds(revision: Any) -> None:
     assert offences(revision.module.upgrade) == []
 
@@ -58,7 +58,7 @@ def settings() -> None:
         op.execute("ALTER TABLE chat_sessions SET (fillfactor = 80)")
 
 
-@pytest.mark.parametrize("revision", [good, replaced_index, validated_later, settings], ids=lambda one: str(one.__name__))
+@each("revision", [good, replaced_index, validated_later, settings], ids=lambda one: str(one.__name__))
 def test_what_a_revision_may_do(revision: Callable[[], None]) -> None:
     assert offences(revision) == []
 
@@ -291,12 +291,12 @@ PLANTED = [
 ]
 
 
-@pytest.mark.parametrize("bad", PLANTED, ids=lambda bad: str(bad.__name__))
+@each("bad", PLANTED, ids=lambda bad: str(bad.__name__))
 def test_a_planted_offence_is_found(bad: Callable[[], None]) -> None:
     assert offences(bad)
 
 
-@pytest.mark.parametrize(
+@each(
     ("bad", "words"),
     [
         (drop_table, ["sqlite: DropTableOp is not additive", "postgresql: DropTableOp is not additive"]),

@@ -131,46 +131,36 @@ def test_every_revision_has_its_file() -> None:
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-def test_a_kept_file_holds_something_of_everything(revision: str, tmp_path: Path) -> None:
-    place, _ = kept(revision, tmp_path)
+def test_a_kept_file_is_upgraded_reads_as_it_was_written_and_goes_on(revision: str, tmp_path: Path) -> None:
+    place, written = kept(revision, tmp_path)
     assert place.rows("_meta")["_meta"] == [("'schema_version'", repr(revision))]
     filled = [table for since, tables in FILLED.items() if since <= revision for table in tables]
     assert [table for table, rows in place.rows(*filled).items() if not rows] == []
 
-
-@pytest.mark.parametrize("revision", REVISIONS)
-def test_a_kept_file_reads_as_it_was_written(revision: str, tmp_path: Path) -> None:
-    place, written = kept(revision, tmp_path)
     with Store.open(place.url) as store:
         assert_reads_as_written(store, written)
     # the dead process's tail was folded on opening, and that changed nothing that a reader sees
     assert place.rows("chat_part_deltas") == {"chat_part_deltas": []}
-    with Store.open(place.url) as again:
-        assert_reads_as_written(again, written)
 
-
-@pytest.mark.parametrize("revision", REVISIONS)
-def test_a_kept_file_has_the_tables_of_a_new_one(revision: str, tmp_path: Path, sqlite_url: str) -> None:
-    place, _ = kept(revision, tmp_path)
-    Store.open(place.url).close()
     fresh = tmp_path / "fresh.db"
     Store.open(f"sqlite:///{fresh.as_posix()}").close()
     assert place.catalog() ^ sqlite_catalog(str(fresh)) == set()
     assert place.rows("_meta") == Place(f"sqlite:///{fresh.as_posix()}").rows("_meta")
 
+    with Store.open(place.url) as again:
+        assert_reads_as_written(again, written)
+        assert_turn_goes_on(again, place, written)
 
-@pytest.mark.parametrize("revision", REVISIONS)
-def test_a_kept_turn_can_be_gone_on_with(revision: str, tmp_path: Path) -> None:
-    place, written = kept(revision, tmp_path)
-    with Store.open(place.url) as store:
-        (session_id,) = {row[0] for row in place.ask("SELECT session_id FROM chat_turns")}
-        with store.record(session_id) as recorder:
-            for chunk in (
-                {"type": "start"},
-                {"type": "text-start", "id": "1"},
-                {"type": "text-delta", "id": "1", "delta": "on"},
-                {"type": "finish"},
-            ):
-                recorder.feed(chunk)
-        added = transcript(store)["messages"][session_id][len(written["messages"][session_id]) :]
+
+def assert_turn_goes_on(store: Store, place: Place, written: dict[str, Any]) -> None:
+    (session_id,) = {row[0] for row in place.ask("SELECT session_id FROM chat_turns")}
+    with store.record(session_id) as recorder:
+        for chunk in (
+            {"type": "start"},
+            {"type": "text-start", "id": "1"},
+            {"type": "text-delta", "id": "1", "delta": "on"},
+            {"type": "finish"},
+        ):
+            recorder.feed(chunk)
+    added = transcript(store)["messages"][session_id][len(written["messages"][session_id]) :]
     assert [part["text"] for message in added for part in message["parts"]] == ["on"]

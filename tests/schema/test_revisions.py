@@ -13,6 +13,7 @@ import pytest
 from alembic.script import ScriptDirectory
 
 from persist.schema import metadata
+from tests.cases import each
 from tests.schema.additive import offences
 from tests.schema.places import ROOT, VERSIONS, repository_config, revision_files
 
@@ -50,7 +51,7 @@ def test_the_folder_is_no_package() -> None:
     assert not (VERSIONS / "__init__.py").exists()
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.name))
+@each("path", FILES, ids=lambda path: str(path.name))
 def test_a_revision_imports_only_the_libraries(path: Path) -> None:
     imported = set()
     for node in ast.walk(ast.parse(path.read_text())):
@@ -62,14 +63,14 @@ def test_a_revision_imports_only_the_libraries(path: Path) -> None:
     assert imported <= {"alembic", "sqlalchemy"}
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.name))
+@each("path", FILES, ids=lambda path: str(path.name))
 def test_a_revision_says_why(path: Path) -> None:
     first = (ast.get_docstring(ast.parse(path.read_text())) or "").splitlines()[0]
     assert len(first) > 20
     assert first.endswith(".")
 
 
-@pytest.mark.parametrize("script", list(SCRIPTS.walk_revisions()), ids=lambda script: str(script.revision))
+@each("script", list(SCRIPTS.walk_revisions()), ids=lambda script: str(script.revision))
 def test_there_is_no_downgrade(script: Any) -> None:
     with pytest.raises(RuntimeError, match="only grows"):
         script.module.downgrade()

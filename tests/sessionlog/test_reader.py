@@ -9,6 +9,7 @@ import pytest
 
 from persist.errors import NotFound, PersistError
 from persist.sessionlog import LogMessage, iter_session_log, messages_of, read_session_log
+from tests.cases import each
 from tests.sessionlog.scenes import call, event, log_path, message, text, writer
 
 T1, T2, T3 = (f"2026-06-15T11:00:0{second}.000Z" for second in (1, 2, 3))
@@ -39,7 +40,7 @@ def test_a_line_with_a_role_is_a_message_already() -> None:
     assert messages_of(line) == [line]
 
 
-@pytest.mark.parametrize("content", ["hi", "", [{"type": "text", "text": "hi"}], {"a": 1}])
+@each("content", ["hi", "", [{"type": "text", "text": "hi"}], {"a": 1}])
 def test_a_user_says_what_it_says(content: Any) -> None:
     assert messages_of(user(content)) == [{"role": "user", "content": content, "timestamp": T1}]
 
@@ -80,7 +81,7 @@ def test_calls_alone_have_no_content() -> None:
     assert found["tool_calls"] == [{"id": "t1", "function": {"name": "bash", "arguments": {}}}]
 
 
-@pytest.mark.parametrize(
+@each(
     "line",
     [
         assistant(),
@@ -102,7 +103,7 @@ def test_lines_that_say_nothing(line: dict[str, Any]) -> None:
     assert messages_of(line) == []
 
 
-@pytest.mark.parametrize(
+@each(
     ("line", "said"),
     [
         ({"isApiErrorMessage": True, "error": "boom"}, "boom"),

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from persist.errors import InvalidValue
 from persist.sessionlog import truncate_tool_result
+from tests.cases import each
 from tests.sessionlog.scenes import call, contents, event, lines, message, text, writer
 
 LIMIT = 65_536
@@ -60,7 +61,7 @@ def test_the_cut_is_the_longest_that_splits_no_character(whole: str, limit: int)
     assert limit - 1 <= units(kept) <= limit
 
 
-@pytest.mark.parametrize("limit", [0, -1])
+@each("limit", [0, -1])
 def test_a_limit_is_above_zero(limit: int) -> None:
     with pytest.raises(InvalidValue, match="limit"):
         truncate_tool_result("a", limit)

@@ -19,6 +19,7 @@ from persist.sessionlog import (
     tail_session_log,
     truncate_tool_result,
 )
+from tests.cases import each
 
 HERE = Path(__file__).parent
 WRITER: dict[str, Any] = json.loads((HERE / "session-log-writer.json").read_text(encoding="utf-8"))
@@ -89,12 +90,12 @@ def as_written(line: Any) -> str:
     return json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n"
 
 
-@pytest.mark.parametrize(("cwd", "slug"), WRITER["slug_for_cwd"])
+@each(("cwd", "slug"), WRITER["slug_for_cwd"])
 def test_slug_for_cwd(cwd: str, slug: str) -> None:
     assert slug_for_cwd(cwd) == slug
 
 
-@pytest.mark.parametrize(("session_id", "normal"), WRITER["normalize_session_id"])
+@each(("session_id", "normal"), WRITER["normalize_session_id"])
 def test_normalize_session_id(session_id: str, normal: str | None) -> None:
     assert normalize_session_id(session_id) == normal
 
@@ -107,7 +108,7 @@ def test_project_slug_is_safe(slug: str, safe: bool, tmp_path: Path) -> None:
             SessionLogWriter(tmp_path, slug)
 
 
-@pytest.mark.parametrize(("text", "limit", "cut"), WRITER["truncate"])
+@each(("text", "limit", "cut"), WRITER["truncate"])
 def test_truncate(text: str, limit: int, cut: str) -> None:
     assert truncate_tool_result(text, limit) == cut
 

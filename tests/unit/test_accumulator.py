@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from persist.chat.reducer.accumulator import Accumulator, UnknownToolCall
 from persist.chat.reducer.parts import MAX_INPUT_DEPTH
 from persist.errors import InvalidValue
+from tests.cases import each
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -92,7 +93,7 @@ def test_an_abort_can_be_undone() -> None:
     assert accumulator.apply(text("x")).delta == "x"
 
 
-@pytest.mark.parametrize(
+@each(
     ("before", "opened"),
     [
         ([], False),
@@ -113,7 +114,7 @@ def test_a_start_opens_a_message_only_when_there_is_one_to_close(before: list[di
     assert accumulator.message_id == "m1"
 
 
-@pytest.mark.parametrize(
+@each(
     "chunk",
     [
         text("x") | {"delta": None},
@@ -160,9 +161,7 @@ def test_a_result_reaches_a_part_of_an_earlier_message() -> None:
     assert accumulator.earlier_message_parts == {}
 
 
-@pytest.mark.parametrize(
-    "message", [{"id": 5}, {"id": "m", "role": "assistant"}, {"id": "m", "role": "assistant", "parts": [{}]}], ids=str
-)
+@each("message", [{"id": 5}, {"id": "m", "role": "assistant"}, {"id": "m", "role": "assistant", "parts": [{}]}], ids=str)
 def test_a_message_that_cannot_be_resumed_is_refused(message: dict[str, Any]) -> None:
     with pytest.raises(InvalidValue):
         Accumulator(message)

@@ -10,6 +10,7 @@ from persist.db.transactions.async_faces import async_face
 from persist.db.transactions.async_transactions import AsyncTransactionPerVerb, JoinedUnitOfWork
 from persist.db.transactions.repository import Repository
 from persist.errors import NotFound
+from tests.cases import each
 
 
 class Verbs(Repository):
@@ -60,7 +61,7 @@ def in_a_transaction_of_a_host() -> tuple[Any, object]:
     return AsyncVerbs(JoinedUnitOfWork(run_sync, inner)), inner
 
 
-@pytest.mark.parametrize("make", [in_a_transaction_of_its_own, in_a_transaction, in_a_transaction_of_a_host])
+@each("make", [in_a_transaction_of_its_own, in_a_transaction, in_a_transaction_of_a_host])
 def test_arguments_results_and_errors_are_those_of_the_verb(make: Callable[[], tuple[Any, object]]) -> None:
     async def main() -> None:
         verbs, work = make()

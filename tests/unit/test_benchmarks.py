@@ -17,6 +17,7 @@ from benchmarks.parts import BY_NAME, PARTS, Part
 from benchmarks.running import Outcome, run, take
 from persist import Store
 from tests.architecture.sources import ROOT
+from tests.cases import each
 
 ENDLESS = float("inf")
 
@@ -133,7 +134,7 @@ def test_a_row_comes_back_from_the_process_that_measured_it() -> None:
 # ---------------------------------------------------------------- parts
 
 
-@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
+@each("part", PARTS, ids=lambda part: part.name)
 def test_every_part_has_a_module_that_says_what_it_measures(part: Part) -> None:
     assert introduction(part.name).strip().endswith(".")
     assert BY_NAME[part.name] is part

@@ -32,18 +32,18 @@ def test_same_verdict_as_the_sdk(ai_sdk: AiSdk, case: dict[str, Any]) -> None:
             validate(chunk, ai_sdk)
 
 
-@pytest.mark.parametrize("ai_sdk", AiSdk)
+@each("ai_sdk", AiSdk)
 def test_the_vectors_cover_every_type(ai_sdk: AiSdk) -> None:
     accepted = {case["chunk"]["type"] for major, case in CASES if major == ai_sdk and case["accepted"]}
     assert accepted >= KNOWN[ai_sdk]
 
 
-@pytest.mark.parametrize("kind", sorted(ONLY_IN_7))
+@each("kind", sorted(ONLY_IN_7))
 def test_6_does_not_know_what_only_7_has(kind: str) -> None:
     assert validate({"type": kind}, AiSdk.V6) is None
 
 
-@pytest.mark.parametrize(
+@each(
     "chunk",
     [
         {"type": "tool-input-available", "toolCallId": "c", "toolName": "w"},
@@ -58,7 +58,7 @@ def test_a_missing_payload_of_unknown_type_is_accepted(chunk: dict[str, Any]) ->
     assert validate(chunk) == chunk["type"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("chunk", "path"),
     [
         ({"type": "text-delta", "id": "t"}, "text-delta.delta"),

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from persist.db.values.pages import Page, check_limit, decode_cursor, encode_cursor
 from persist.errors import InvalidValue
+from tests.cases import each
 
 FILTERS = {"agent": "build", "include_archived": False, "workspace_root": None}
 KEY = [1_767_323_045_678, "ses_1"]
@@ -46,7 +47,7 @@ def test_filters_in_another_order_are_the_same_filters() -> None:
     assert decoded(cursor(), filters=dict(reversed(FILTERS.items()))) == KEY
 
 
-@pytest.mark.parametrize(
+@each(
     "other",
     [
         {"name": "chat.messages"},
@@ -61,7 +62,7 @@ def test_the_cursor_of_another_list(other: dict[str, Any]) -> None:
     assert caught.value.path == "after"
 
 
-@pytest.mark.parametrize("kinds", [(str, str), (int,), (int, str, str), (bool, str), (float, str)])
+@each("kinds", [(str, str), (int,), (int, str, str), (bool, str), (float, str)])
 def test_a_key_of_another_shape(kinds: tuple[type, ...]) -> None:
     with pytest.raises(InvalidValue, match="not a cursor"):
         decoded(cursor(), kinds=kinds)
@@ -72,7 +73,7 @@ def test_a_flag_is_no_number() -> None:
         decoded(encode_cursor("chat.sessions", FILTERS, [True, "ses_1"]))
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "",
@@ -116,12 +117,12 @@ def test_a_changed_cursor_is_refused_or_is_another_key(position: int, letter: st
         assert [type(part) for part in key] == [int, str]
 
 
-@pytest.mark.parametrize("limit", [1, 20, 1000])
+@each("limit", [1, 20, 1000])
 def test_a_limit(limit: int) -> None:
     assert check_limit(limit) == limit
 
 
-@pytest.mark.parametrize("limit", [0, -1, 1001, 2**70, 1.0, "20", None, True])
+@each("limit", [0, -1, 1001, 2**70, 1.0, "20", None, True])
 def test_no_limit(limit: object) -> None:
     with pytest.raises(InvalidValue) as caught:
         check_limit(limit)

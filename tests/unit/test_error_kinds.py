@@ -10,6 +10,7 @@ from pydantic_core import to_jsonable_python
 
 from persist.errors import InvalidValue
 from persist.integrations.error_kinds import kind_of
+from tests.cases import each
 
 SECRET = "swordfish-4711"
 
@@ -53,7 +54,7 @@ SAID: dict[str, tuple[Callable[[], Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", SAID)
+@each("name", SAID)
 def test_what_is_said(name: str) -> None:
     fail, said = SAID[name]
     with pytest.raises(Exception) as caught:  # noqa: PT011  # of every kind

@@ -10,6 +10,7 @@ from persist.db.dialects.postgres.errors import DriverError, translate_error
 from persist.db.files.paths import check_path
 from persist.errors import PersistError
 from persist.quoting import shown
+from tests.cases import each
 
 EXAMPLES = [
     errors.NotFound("session", "ses_1"),
@@ -49,14 +50,14 @@ EXAMPLES = [
 ]
 
 
-@pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type(error).__name__)
+@each("error", EXAMPLES, ids=lambda error: type(error).__name__)
 def test_an_error_survives_pickling_with_its_fields(error: PersistError) -> None:
     again = pickle.loads(pickle.dumps(error))
     assert type(again) is type(error)
     assert (str(again), again.__dict__) == (str(error), error.__dict__)
 
 
-@pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type(error).__name__)
+@each("error", EXAMPLES, ids=lambda error: type(error).__name__)
 def test_an_error_is_one_readable_line_and_a_built_in(error: PersistError) -> None:
     assert str(error).count("\n") == 0
     assert len(str(error)) > 2
@@ -84,7 +85,7 @@ def test_what_no_system_takes_as_a_name_does_not_fill_a_log() -> None:
     assert said.endswith("end'.")
 
 
-@pytest.mark.parametrize("value", ["first " + "x" * 1000 + " last", b"first " + b"x" * 1000 + b" last"])
+@each("value", ["first " + "x" * 1000 + " last", b"first " + b"x" * 1000 + b" last"])
 def test_a_long_value_is_cut_in_the_middle(value: str | bytes) -> None:
     said = shown(value)
     assert len(said) == 201
@@ -97,7 +98,7 @@ def test_a_value_that_cannot_be_shown_is_named_by_its_type() -> None:
     assert shown(10**5000) == "a value of type int"
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "constraint"),
     [
         ('duplicate key value violates unique constraint "pk_chat_sessions_102010"', "pk_chat_sessions"),

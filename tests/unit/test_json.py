@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from persist.db.values.escaping import escape_json, escape_text, join_halves, unescape_json, unescape_text
 from persist.db.values.json import JsonLimits, JsonText, check, decode, encode, frame_of, merge_patch
 from persist.errors import InvalidValue, PayloadTooLarge
+from tests.cases import each
 from tests.unit.json_values import LEAD, normal, same, texts, values
 
 # ---------------------------------------------------------------- what comes back
@@ -80,7 +81,7 @@ def test_minus_zero_becomes_zero() -> None:
     assert (back, math.copysign(1, back), type(back)) == (0.0, 1.0, float)
 
 
-@pytest.mark.parametrize("number", [1e15, 1e16, 1e22, 1e23, 1.5e300, 1e308, -1e308, 1.7976931348623157e308])
+@each("number", [1e15, 1e16, 1e22, 1e23, 1.5e300, 1e308, -1e308, 1.7976931348623157e308])
 def test_a_float_is_written_as_a_float(number: float) -> None:
     text = encode(number)
     assert "." in text
@@ -88,7 +89,7 @@ def test_a_float_is_written_as_a_float(number: float) -> None:
     assert same(decode(text), number)
 
 
-@pytest.mark.parametrize("number", [-(2**63), 2**63 - 1, 2**63, 2**64 - 1])
+@each("number", [-(2**63), 2**63 - 1, 2**63, 2**64 - 1])
 def test_the_widest_integers(number: int) -> None:
     assert same(decode(encode({"n": [number]})), {"n": [number]})
 
@@ -157,7 +158,7 @@ STRANGERS: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("stranger", STRANGERS, ids=lambda stranger: type(stranger).__name__)
+@each("stranger", STRANGERS, ids=lambda stranger: type(stranger).__name__)
 def test_a_stranger_is_refused_wherever_it_is(stranger: Any) -> None:
     for value, path in [
         (stranger, "metadata"),
@@ -217,7 +218,7 @@ def test_a_million_levels_are_refused_without_looking_at_all() -> None:
         encode(nested(100_000, 1, lists=True))
 
 
-@pytest.mark.parametrize("letter", ["a", "ü", "😀", "\n", "\x00", "\ud83d"])
+@each("letter", ["a", "ü", "😀", "\n", "\x00", "\ud83d"])
 def test_size_is_capped_exactly_in_bytes(letter: str) -> None:
     size = len(encode({"k": letter * 10}).encode())
     assert decode(encode({"k": letter * 10}, "v", JsonLimits(max_bytes=size))) == {"k": letter * 10}
@@ -243,7 +244,7 @@ def test_what_is_no_json_is_a_value_error() -> None:
 # ---------------------------------------------------------------- merge patches
 
 
-@pytest.mark.parametrize(
+@each(
     ("target", "patch", "result"),
     [
         ({"a": "b"}, {"a": "c"}, {"a": "c"}),

@@ -3,12 +3,12 @@
 import json
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from persist.db.values.json import decode, encode
 from persist.db.values.key_order import MARK, from_jsonb, joined_from_jsonb, to_jsonb, value_of_jsonb
+from tests.cases import each
 from tests.unit.json_values import normal, same, texts, values
 
 keys = texts | st.sampled_from(["type", "text", "a", "b", "aa", "é", MARK, MARK[0] + MARK])
@@ -41,7 +41,7 @@ def test_joined_values_come_back_in_their_order(found: list[Any]) -> None:
     assert same(decode(f"[{joined_from_jsonb(joined)}]"), normal(found))
 
 
-@pytest.mark.parametrize(
+@each(
     "value",
     [
         {},
@@ -56,7 +56,7 @@ def test_nothing_is_added_to_the_default_order(value: Any) -> None:
     assert json.loads(to_jsonb(encode(value))) == value
 
 
-@pytest.mark.parametrize("mark", ["0", "0,1,2", "1,1", "a,b", "", "0,-1", "01,0", 7, None, ["1,0"], {}])
+@each("mark", ["0", "0,1,2", "1,1", "a,b", "", "0,-1", "01,0", 7, None, ["1,0"], {}])
 def test_a_mark_that_does_not_fit_counts_for_nothing(mark: Any) -> None:
     stored = jsonb(json.dumps({"input": {"a": 1, "b": 2, MARK: mark}}))
     assert same(value_of_jsonb(stored), {"input": {"a": 1, "b": 2}})

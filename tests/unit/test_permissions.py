@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from persist.chat.permissions import Action, Source, decide, intersect, validate_rule
 from persist.errors import InvalidValue
+from tests.cases import each
 
 LENIENCY = {"deny": 0, "ask": 1, "allow": 2}
 
@@ -82,7 +83,7 @@ def test_a_rule_without_a_source_is_the_sessions() -> None:
 # ---------------------------------------------------------------- globs
 
 
-@pytest.mark.parametrize(
+@each(
     ("pattern", "subject", "expected"),
     [
         ("git *", "git status", True),
@@ -218,7 +219,7 @@ def test_validation_gives_plain_strings_for_enum_members() -> None:
     assert (type(checked["action"]), type(checked["source"])) == (str, str)
 
 
-@pytest.mark.parametrize(
+@each(
     ("changes", "path"),
     [
         ({"permission": None}, "rule.permission"),
@@ -241,7 +242,7 @@ def test_a_bad_rule_is_refused_with_its_path(changes: dict[Any, Any], path: str)
     assert caught.value.path == path
 
 
-@pytest.mark.parametrize("missing", ["permission", "pattern", "action"])
+@each("missing", ["permission", "pattern", "action"])
 def test_a_missing_key_is_refused(missing: str) -> None:
     bad = rule("allow")
     del bad[missing]
@@ -249,7 +250,7 @@ def test_a_missing_key_is_refused(missing: str) -> None:
         validate_rule(bad)
 
 
-@pytest.mark.parametrize("bad", [None, [], "allow", 3])
+@each("bad", [None, [], "allow", 3])
 def test_only_an_object_is_a_rule(bad: Any) -> None:
     with pytest.raises(InvalidValue):
         validate_rule(bad)

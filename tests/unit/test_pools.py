@@ -3,17 +3,17 @@
 import sqlite3
 from typing import Any
 
-import pytest
 from sqlalchemy import AssertionPool, NullPool, Pool, QueuePool, SingletonThreadPool, StaticPool
 
 from persist.db.connections.pool_width import MAX, shares, width
+from tests.cases import each
 
 
 def connect() -> Any:
     return sqlite3.connect(":memory:")
 
 
-@pytest.mark.parametrize(
+@each(
     ("pool", "connections"),
     [
         (QueuePool(connect), 15),
@@ -31,7 +31,7 @@ def test_a_pool_is_as_wide_as_it_says(pool: Pool, connections: int) -> None:
     assert width(pool) == connections
 
 
-@pytest.mark.parametrize("one_writer", [True, False])
+@each("one_writer", [True, False])
 def test_every_writer_can_read_meanwhile(one_writer: bool) -> None:
     for connections in range(2, 2 * MAX + 2):
         writers, readers = shares(connections, one_writer=one_writer)

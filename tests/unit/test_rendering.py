@@ -93,7 +93,7 @@ def is_multiple(every: int, place: int) -> bool:
     return place % every == 0
 
 
-@pytest.mark.parametrize("vector", SOUND, ids=name_of)
+@each("vector", SOUND, ids=name_of)
 def test_looks_at_any_moment_give_the_message(vector: dict[str, Any]) -> None:
     for every in (1, 2, 3, 1000):
         message, given = followed(vector, partial(is_multiple, every))
@@ -101,7 +101,7 @@ def test_looks_at_any_moment_give_the_message(vector: dict[str, Any]) -> None:
         assert (rebuilt["parts"], rebuilt.get("metadata") or {}) == (message["parts"], message.get("metadata") or {})
 
 
-@pytest.mark.parametrize("vector", [v for v in VECTORS if v["name"].startswith("random")], ids=name_of)
+@each("vector", [v for v in VECTORS if v["name"].startswith("random")], ids=name_of)
 def test_hostile_streams_lose_no_text_and_no_part(vector: dict[str, Any]) -> None:
     message, given = followed(vector, lambda place: False)
     rebuilt = reduce(given, ai_sdk=vector["ai_sdk"])
@@ -220,7 +220,7 @@ def written(value: Any) -> str:
     return base64.urlsafe_b64encode(json.dumps(value).encode()).decode().rstrip("=")
 
 
-@pytest.mark.parametrize(
+@each(
     "bad",
     [
         7,

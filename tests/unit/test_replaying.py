@@ -105,7 +105,7 @@ def test_a_running_message_has_no_end() -> None:
     assert [chunk["type"] for chunk in chunks_of(message)][-2:] == ["finish-step", "finish"]
 
 
-@pytest.mark.parametrize("role", ["user", "system", None])
+@each("role", ["user", "system", None])
 def test_only_an_assistants_message_is_replayed(role: Any) -> None:
     with pytest.raises(InvalidValue):
         chunks_of({"id": "m", "role": role, "parts": []})

@@ -2,11 +2,11 @@
 
 from math import nan
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from persist.conversations.vector_search.similarity import Sieve
+from tests.cases import each
 
 
 @given(
@@ -27,7 +27,7 @@ def test_nothing_that_may_be_among_the_nearest_is_lost(things: list[tuple[float,
     assert set(kept) >= {index for index in order if things[index][0] <= farthest}
 
 
-@pytest.mark.parametrize("falling", [False, True])
+@each("falling", [False, True])
 def test_a_sieve_forgets_what_is_too_far(falling: bool) -> None:
     sieve = Sieve[int](5)
     for number in reversed(range(20_000)) if falling else range(20_000):

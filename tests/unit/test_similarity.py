@@ -220,7 +220,7 @@ def test_ordinary_vectors_are_measured_closely_in_float32(database: Any, metric:
         assert margin.high(estimate) - margin.low(estimate) < 0.002 * estimate
 
 
-@pytest.mark.parametrize("metric", METRICS)
+@each("metric", METRICS)
 def test_a_sum_too_long_for_float32_tells_nothing(metric: Metric) -> None:
     margin = Margin.of_float32(Query(bytes(4 * 2**20), metric))
     assert (margin.low(0.0), margin.high(0.0)) == (-inf, inf)

@@ -38,6 +38,7 @@ from persist.db.sqlalchemy_private import (
     unused_connections,
     updated_values,
 )
+from tests.cases import each
 
 
 class _Text(OperatesAsJson, UserDefinedType[Any]):
@@ -112,7 +113,7 @@ def test_an_insert_ends_with_a_clause_before_returning() -> None:
     assert shown.split("VALUES")[1].split() == ["(?)", "ON", "CONFLICT", "DO", "NOTHING", "RETURNING", "id"]
 
 
-@pytest.mark.parametrize("level", [None, "AUTOCOMMIT", "SERIALIZABLE"])
+@each("level", [None, "AUTOCOMMIT", "SERIALIZABLE"])
 def test_the_isolation_level_of_an_engine(level: Any) -> None:
     engine = create_engine("sqlite://") if level is None else create_engine("sqlite://", isolation_level=level)
     with engine.connect() as connection:

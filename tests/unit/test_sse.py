@@ -5,12 +5,12 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from persist.chat.reducer.sse import EventStream
 from persist.errors import InvalidValue, PayloadTooLarge
+from tests.cases import each
 
 LIMIT = 10_000
 A, B = {"type": "text-delta", "id": "a", "delta": "one"}, {"type": "text-delta", "id": "b", "delta": "two"}
@@ -116,7 +116,7 @@ def test_no_line_of_splitlines_is_lost_or_changed_unseen(chunks: list[dict[str, 
 # ---------------------------------------------------------------- one by one
 
 
-@pytest.mark.parametrize("start", ["data: {", "data:{", "data: { ", "\ufeffdata: {", "data: {\ndata: "])
+@each("start", ["data: {", "data:{", "data: { ", "\ufeffdata: {", "data: {\ndata: "])
 def test_a_cut_behind_the_first_brace_is_a_cut_like_any_other(start: str) -> None:
     assert found_in([start, '"type":"start"}\n\n']) == [{"type": "start"}]
 
@@ -143,7 +143,7 @@ def test_a_cut_line_says_what_to_feed_instead() -> None:
         assert last == {"delta": "c"}
 
 
-@pytest.mark.parametrize("line", ["data: nonsense", "data: [1]", 'data: "text"', b"data: \xff", "not a field", 7])
+@each("line", ["data: nonsense", "data: [1]", 'data: "text"', b"data: \xff", "not a field", 7])
 def test_a_line_that_is_nothing_is_refused_at_once(line: Any) -> None:
     events = EventStream(LIMIT)
     (problem,) = events.read(line)
@@ -160,7 +160,7 @@ def test_a_byte_that_is_no_text_spoils_its_own_frame_only() -> None:
     assert told(found_in([b'data: {"x":"\xc3', "x"])) == [None, None]
 
 
-@pytest.mark.parametrize(
+@each(
     "stream",
     [
         'data: {"a":',
@@ -177,7 +177,7 @@ def test_a_stream_that_breaks_off_says_so(stream: Any) -> None:
     assert "ended in the middle of a frame" in problem
 
 
-@pytest.mark.parametrize("stream", ["", "\n", ": comment", "event: x", "data: [DONE]", "data:", "id: 7"])
+@each("stream", ["", "\n", ": comment", "event: x", "data: [DONE]", "data:", "id: 7"])
 def test_a_stream_may_end_on_a_line_without_data(stream: str) -> None:
     assert found_in(["\n\n", stream]) == []
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from persist import sse
 from persist.errors import InvalidValue, PayloadTooLarge
+from tests.cases import each
 from tests.unit.json_values import values as json_values
 
 chunks = st.lists(st.dictionaries(st.text(max_size=5), json_values, min_size=1, max_size=3), max_size=4)
@@ -48,9 +49,7 @@ def test_the_headers_are_those_of_the_protocol() -> None:
     assert sse.HEADERS["content-type"] == "text/event-stream"
 
 
-@pytest.mark.parametrize(
-    "bad", [{"x": float("nan")}, {"x": object()}, {1: 2}, ["type"], None, "x"], ids=lambda bad: type(bad).__name__
-)
+@each("bad", [{"x": float("nan")}, {"x": object()}, {1: 2}, ["type"], None, "x"], ids=lambda bad: type(bad).__name__)
 def test_what_is_no_object_of_json_is_not_framed(bad: Any) -> None:
     with pytest.raises(InvalidValue):
         sse.frame(bad)
@@ -61,9 +60,7 @@ NUMBERS = [
 ]
 
 
-@pytest.mark.parametrize(
-    "broken", [b"data: {oops}\n\n", b"<html>\n", b'data: {"type":', b"data: \xff\n\n", b"data: [1]\n\n", *NUMBERS]
-)
+@each("broken", [b"data: {oops}\n\n", b"<html>\n", b'data: {"type":', b"data: \xff\n\n", b"data: [1]\n\n", *NUMBERS])
 def test_the_chunks_before_a_refused_frame_are_returned(broken: bytes) -> None:
     parsed = sse.parse([sse.frame(CHUNK) + broken])
     assert next(parsed) == CHUNK

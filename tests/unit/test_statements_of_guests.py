@@ -4,7 +4,6 @@ import importlib
 import pkgutil
 from collections.abc import Callable
 
-import pytest
 from sqlalchemy import Delete, Dialect, Insert, Update
 from sqlalchemy.dialects.postgresql.asyncpg import PGDialect_asyncpg
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
@@ -12,6 +11,7 @@ from sqlalchemy.exc import CompileError
 
 import persist
 from persist.db.statements.prepared import Statement
+from tests.cases import each
 
 LOADED_BY_FRAMEWORKS = ("persist.integrations.", "persist.testing.conformance.")
 
@@ -25,7 +25,7 @@ def hot_statements() -> dict[str, Statement]:
     return found
 
 
-@pytest.mark.parametrize("dialect", [SQLiteDialect_pysqlite, PGDialect_asyncpg])
+@each("dialect", [SQLiteDialect_pysqlite, PGDialect_asyncpg])
 def test_no_parameter_of_a_condition_is_taken_for_a_column(dialect: Callable[[], Dialect]) -> None:
     """SQLAlchemy sets the columns that parameters are named after, and refuses conditions with such names."""
     statements = hot_statements()

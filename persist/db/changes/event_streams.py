@@ -6,8 +6,9 @@ a rebuild copies.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
-from sqlalchemy import ForeignKeyConstraint, Table
+from sqlalchemy import Column, ForeignKeyConstraint, Table
 
 from persist.db.schema.column_types import EpochMs, FreeText
 
@@ -51,6 +52,13 @@ class Streams:
         for table in tables:
             assert column in table.c, (table.name, column)
             table.info["stream"] = StreamRule(self.prefix, self.shared, column=column)
+
+    def over(self, root: Table) -> None:
+        """Rows of the table, and those below it by foreign keys, belong to the stream that the table's key names."""
+        (key,) = root.primary_key
+        self.by(str(key.key), root)
+        for table, column in rows_below(root).items():
+            self.by(str(column.key), table)
 
     def through(self, column: str, *tables: Table) -> None:
         """Rows of these tables belong to the stream of the row that the foreign key `column` names."""
@@ -129,6 +137,17 @@ def delta_table_of(table: Table) -> DeltaTable | None:
     texts = tuple(str(column.name) for column in table.columns if isinstance(column.type, FreeText))
     (at,) = [str(column.name) for column in table.columns if isinstance(column.type, EpochMs)]
     return DeltaTable(table.name, names, texts, at, part, link.column.table.name, link.column.name, rule.column)
+
+
+def rows_below(root: Table) -> dict[Table, Column[Any]]:
+    """The tables with a foreign key of one column to the key of the root, each with that column."""
+    return {
+        table: column
+        for table in root.metadata.tables.values()
+        for constraint in table.foreign_key_constraints
+        if len(constraint.columns) == 1 and constraint.referred_table is root and table is not root
+        for column in constraint.columns
+    }
 
 
 def parent(table: Table, column: str) -> Table:

@@ -44,8 +44,8 @@ class Erased:
     rows       how many rows, by table
     elsewhere  keys of erased rows whose events may be in streams of others: by table, with the columns of the key
     kept       what stays although it was found: how many, by the reason
-    more       further things of this kind that go with these, such as forks that were made since the plan
-    then       what is to be changed of others afterwards, which is logged as any change
+    more       forks of these things that were made since the plan, which are erased next
+    then       a change of rows that stay, which is logged as any change
     """
 
     rows: Counter[str] = field(default_factory=Counter)
@@ -57,9 +57,9 @@ class Erased:
 
 @dataclass(frozen=True, slots=True)
 class Dependent:
-    """Rows that go with others: `of` makes the condition from the keys. `together`: they cannot go in parts.
+    """Rows of a table that are erased with a thing: `of` makes their condition from the keys of things.
 
-    `named_in`: the column that holds the key of what they go with, if there is one.
+    `together`: all of them go in one transaction. `named_in`: the column that holds the key of the thing, if there is one.
     """
 
     table: Table
@@ -69,7 +69,7 @@ class Dependent:
 
 
 def holding(table: Table, column: str, *, together: bool = False) -> Dependent:
-    """Rows of a table that hold the key of what they go with in a column. They lead to it where its own row is gone."""
+    """The rows of a table with the key of the thing in a column. They find the thing where its own row is gone."""
     return Dependent(table, table.c[column].in_, together, table.c[column])
 
 
@@ -88,9 +88,9 @@ class Erasable(ABC):
     own_streams = True
     """Whether a thing has a stream of events of its own."""
     derived_from: ColumnElement[Any] | None = None
-    """The column that names another thing of this kind, with which this one goes, such as what a fork was taken from."""
+    """The column with the key of the thing that a fork was taken from: a fork is erased with it."""
     survivors: frozenset[str] = frozenset()
-    """Tables of which rows may stay although events of them are in the streams of erased things, because others show them."""
+    """Tables whose rows may stay, because conversations of others show them, although their events are in erased streams."""
     rooted = True
     """Whether a thing begins with a row of its own, which says whose it is. One that begins while others are erased stays."""
     has_files = False
@@ -99,7 +99,7 @@ class Erasable(ABC):
     """How many things one transaction erases."""
 
     def ways(self) -> Sequence[Way]:
-        """Every way in which things are found; by their ids those too of which only rows below them are left."""
+        """Every way in which things are found: by their own rows, and by rows below that are left without."""
         own = tuple(self.table.c[name] for name in self.key)
         return [*(Way(selector, by, own) for selector, by in self.by.items()), *self.further]
 
@@ -118,24 +118,24 @@ class Erasable(ABC):
         return [tuple(row) for row in work.found(query, unreadable=OnUnreadable.LEAVE_OUT)]
 
     def more(self, work: UnitOfWork, keys: Sequence[Key]) -> list[Key]:
-        """Further things of this kind that go with these, such as forks. The things themselves may be gone."""
+        """Forks of these things, and whatever else of this kind was made from them. The things may have no rows any more."""
         return [] if self.derived_from is None else self.keys(work, self.derived_from.in_([key[0] for key in keys]))
 
-    def told(self, table: str, cells: Mapping[str, Any], found: Container[Key], notes: dict[str, str]) -> list[Key]:
-        """Things of this kind of which a row of a table, in the log or in the quarantine, says that they go with those found.
+    def made_in(self, table: str, cells: Mapping[str, Any], found: Container[Key], notes: dict[str, str]) -> list[Key]:
+        """The thing of a row in the log or in the quarantine, if it says that it was made from a `found` thing, as a fork is.
 
-        `notes`: what this kind keeps of earlier rows.
+        `notes`: a dict that this kind fills with what later rows need of earlier ones.
         """
         if self.derived_from is None or table != self.table.name or (cells.get(str(self.derived_from.key)),) not in found:
             return []
         return [tuple(str(cells[name]) for name in self.key if isinstance(cells.get(name), str))]
 
     def also(self, work: UnitOfWork, keys: Sequence[Key]) -> dict[str, list[Key]]:
-        """Things of other kinds that go if nothing else names them afterwards, by the name of their kind."""
+        """Keys of what these things name and nobody else may, such as system prompts, by the kind. An erasure checks it then."""
         return {}
 
     def mentioned(self, change: Mapping[str, Any]) -> dict[str, list[Key]]:
-        """Things as those of `also` that a logged change of such a thing names, be it of a row that was deleted since."""
+        """Keys as those of `also` in a logged change of a thing, whose rows may be deleted since."""
         return {}
 
     def again(self, work: UnitOfWork, keys: Sequence[Key], elsewhere: Elsewhere) -> Sequence[Key]:
@@ -239,6 +239,9 @@ class Owners:
         self._ids = [(kind.table.name, column, owner) for kind, owner in owned for column in _own_ids(kind)]
         self._known = {selectors[name] for name in (OWNER, USER) if name in selectors}
         self._session = None if self._known else selectors.get(SESSION)
+
+    def learn_from_tables(self) -> None:
+        """Take the owners of the named session from its rows."""
         if self._session is not None:
             self._known = {owner for _, owner in self._have([self._session])}
 
@@ -275,7 +278,7 @@ def _own_ids(kind: Erasable) -> list[ColumnElement[Any]]:
 
 
 def followed(ids: Iterable[str], otherwise: str | None = None) -> dict[str, list[str]]:
-    """Follow ids that nobody chose to wherever they are. `otherwise`: how to follow others, which somebody else may have, too."""
+    """Follow minted ids as those of sessions. `otherwise`: the selector for chosen ids, which sessions of others may have."""
     known = [*dict.fromkeys(ids)]
     found = {SESSION: [id for id in known if _UNIQUE.fullmatch(id)]}
     if otherwise is not None:

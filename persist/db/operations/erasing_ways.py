@@ -1,7 +1,7 @@
 """How erased things are found: by rows of their own, by rows of other tables, and by what other things lead to.
 
-Each way is asked twice: of the tables, by a query, and of what the tables have no more, row by row, which is in the event log and
-in the quarantine. So what a query finds is found there, too.
+Each way is used twice: as a query of the tables, and as a check of each row that only the event log or the quarantine has. So a
+way finds the same in all three.
 """
 
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
@@ -29,7 +29,7 @@ class Equal:
         return or_(*(column.in_(values) for column in self.columns))
 
     def matches(self, row: Mapping[str, Any], values: Collection[str]) -> bool:
-        """Whether a row says so, be it one of the event log or of the quarantine."""
+        """Whether a row of the event log or of the quarantine has one of the values."""
         return any(row.get(str(column.key)) in values for column in self.columns)
 
 
@@ -39,8 +39,8 @@ def equal(*columns: ColumnElement[Any]) -> Equal:
 
 
 @dataclass(frozen=True, slots=True)
-class Together(Equal):
-    """Selects rows in which the columns hold what one of the values says of them all, as `Lead` writes it."""
+class EqualTuple(Equal):
+    """Selects rows whose columns equal one of the values, each of which is a JSON list of texts, as `Lead` makes it."""
 
     def __call__(self, values: Values) -> Condition:
         return tuple_(*self.columns).in_([tuple(loads(value)) for value in values])
@@ -54,9 +54,9 @@ By = Mapping[str, Equal]
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How a selector finds things: by rows of one table, of their own or another, in which `key` holds the key of a thing.
+    """How a selector finds things: by rows of one table in which the columns `key` hold the key of a thing.
 
-    Both the tables and what is no longer in them, the event log and the quarantine, are asked by the same ways.
+    The tables, the event log and the quarantine are read by the same ways.
     """
 
     selector: str
@@ -67,20 +67,20 @@ class Way:
     def table(self) -> str:
         return _table_of(self.key)
 
-    def told(self, cells: Mapping[str, Any], values: Collection[str]) -> Key | None:
-        """The key that a row of the table says, if the selector finds the row."""
+    def key_in(self, cells: Mapping[str, Any], values: Collection[str]) -> Key | None:
+        """The key of the thing in a row of the table, if the selector finds the row."""
         return _cells(cells, self.key) if self.by.matches(cells, values) else None
 
 
 Follow = Callable[[Iterable[str]], dict[str, list[str]]]
-"""Says which selectors find what these names lead to."""
+"""Maps names to the selectors that find things by them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lead:
-    """Rows whose columns `of` hold the key of a thing, and in which other columns name things of other kinds.
+    """How an erased thing leads to things of other kinds: by rows with its key in `of` and names of others in `columns`.
 
-    Without such columns it is the key that leads on. Both the tables and what is no longer in them are asked by the same leads.
+    Without `columns` the key itself is followed. The tables, the event log and the quarantine are read by the same leads.
     """
 
     of: tuple[ColumnElement[Any], ...]
@@ -92,7 +92,7 @@ class Lead:
         return _table_of(self.of)
 
     def found(self, work: UnitOfWork, keys: Sequence[Key]) -> dict[str, list[str]]:
-        """What leads on from these things."""
+        """The names to which these things lead, by the selector that finds them."""
         if not self.columns:
             return self.follow(id for (id,) in keys)
         (of,) = self.of
@@ -100,8 +100,8 @@ class Lead:
         query = select(*self.columns).where(of.in_([id for (id,) in keys]), *there).distinct()
         return self.follow(_joined(tuple(row)) for row in work.found(query, unreadable=OnUnreadable.LEAVE_OUT))
 
-    def told(self, cells: Mapping[str, Any], found: Container[Key]) -> dict[str, list[str]]:
-        """What a row of the table says that leads on, if it is of a thing that was found."""
+    def names_in(self, cells: Mapping[str, Any], found: Container[Key]) -> dict[str, list[str]]:
+        """The names in a row of the table, by the selector that finds them, if the row is of a found thing."""
         named = _named(cells, self.columns) if self.columns and _cells(cells, self.of) in found else None
         return {} if named is None else self.follow([named])
 

@@ -131,7 +131,7 @@ class Pruning(ABC):
 class Orphaned:
     """Rows go once no row of another pruning is left that they belong to.
 
-    `without(among)` makes the condition: they belong to none of those of its rows that are `among`.
+    `without(among)` makes the condition that no owner row among those that meet the condition `among` has the row.
     """
 
     owners: "AgedRows"
@@ -154,7 +154,7 @@ class AgedRows(Pruning):
     below      the dependent rows, which are deleted first
     units      of these the rows that are deleted whole, with what depends on them, if an item has too many for one transaction
     mark       is done to a row when a part of its dependent rows has gone, and the others are left to another transaction
-    orphaned   of these, only those go that belong to no row of another pruning of the domain
+    orphaned   only rows go that belong to no row of another pruning of the domain
     spared     returns those of the (locked) keys that must not be deleted after all
     files      returns the files to which the rows refer, for `Removed.files`
     """

@@ -39,11 +39,16 @@ class Values(Generic[V]):
         )
         self._decode = tuple((decode or {}).items())
 
-    def __call__(self, row: Sequence[Any], **given: Any) -> V:
-        cells = dict(zip(self.fields, row, strict=True), **given)
-        for name, decode in self._decode:
-            cells[name] = decode(cells[name])
+    def __call__(self, row: Sequence[Any]) -> V:
+        cells = dict(zip(self.fields, row, strict=True))
+        if self._decode:
+            for name, decode in self._decode:
+                cells[name] = decode(cells[name])
         return built(self.kind, cells)
+
+    def beside(self, row: Sequence[Any], **given: Any) -> V:
+        """The value of a row and of the fields that no column holds."""
+        return built(self.kind, {**self(row).__dict__, **given})
 
     def optional(self, row: Row | None) -> V | None:
         """The value of a row that may be missing."""

@@ -2,23 +2,11 @@
 
 from sqlalchemy import Table
 
-import persist.chat.adopting
-import persist.conversations.adopting
-import persist.messaging.adopting
-import persist.programs.adopting
-import persist.telemetry.adopting
-import persist.workflows.adopting
 from persist.db.operations.adopting import Rules
+from persist.domains import upkeeps
 from persist.schema.metadata import domain_of
 
-ALL = {
-    "chat": persist.chat.adopting.RULES,
-    "conversations": persist.conversations.adopting.RULES,
-    "messaging": persist.messaging.adopting.RULES,
-    "programs": persist.programs.adopting.RULES,
-    "telemetry": persist.telemetry.adopting.RULES,
-    "workflows": persist.workflows.adopting.RULES,
-}
+ALL = {name: rules for name, upkeep in sorted(upkeeps().items()) if (rules := upkeep.adoption) is not None}
 _NONE = Rules()
 
 

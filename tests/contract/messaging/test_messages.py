@@ -238,12 +238,15 @@ def test_a_limit_is_from_one_to_a_thousand(store: Any, talking: str, limit: Any)
     assert refused.value.path == "limit"
 
 
-def test_a_message_takes_two_statements_and_its_reading_one(counted_store: Any, statements: list[str]) -> None:
+def test_a_message_takes_two_statements_at_most_and_its_reading_one(
+    counted_store: Any, statements: list[str], database_url: str
+) -> None:
     session = talk(counted_store).id
     statements.clear()
     for _ in range(3):
         add(counted_store, session)
-    assert sum("messaging_" in statement for statement in statements) == 2 * 3  # the session is held, then the row inserted
+    each = 1 if database_url.startswith("sqlite") else 2  # on a server the session is held, then the row inserted
+    assert sum("messaging_" in statement for statement in statements) == each * 3
     statements.clear()
     assert len(history(counted_store, session)) == 3
     assert sum("messaging_" in statement for statement in statements) == 1

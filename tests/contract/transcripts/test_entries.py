@@ -9,6 +9,7 @@ import pytest
 
 from persist.errors import InvalidValue, NotFound, PayloadTooLarge
 from persist.testing import FrozenClock
+from persist.transcripts import entry_text
 from tests.contract.conftest import Raw
 from tests.query_plans import Asked, plan, rows_read, scans
 
@@ -93,6 +94,15 @@ def test_an_entry_is_kept_beside_a_spoilt_one_of_its_uuid(store: Any, raw: Raw) 
     assert append(store, *uuids("a", "b")) == 1
     assert append(store, *uuids("a", "b")) == 0
     assert stored(store) == uuids("b", "a")
+
+
+def test_an_entry_is_digested_once_when_it_is_appended(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    digested: list[Any] = []
+    digest = entry_text._canonical
+    monkeypatch.setattr(entry_text, "_canonical", lambda entry: (digested.append(entry), digest(entry))[1])
+    given = uuids("a", "b", "a")
+    assert append(store, *given) == 2
+    assert digested == given
 
 
 @pytest.mark.parametrize("uuid", ["\x00", "\ud83d", "\ufdd0", "é" * 5000, "x" * 501])

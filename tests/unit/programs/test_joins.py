@@ -7,6 +7,7 @@ import pytest
 
 from persist.errors import InvalidValue
 from persist.programs import Joined, join
+from tests.cases import each
 
 STATES = {"c": "completed", "f": "failed", "s": "skipped", "e": "executing", "p": "pending"}
 
@@ -22,7 +23,7 @@ def outcome(strategy: str, count: int | None, on_fail: str, letters: str) -> str
     return " ".join([joined.outcome, *joined.cancel])
 
 
-@pytest.mark.parametrize(
+@each(
     ("strategy", "count", "letters", "fail_fast", "on_continue", "ignore"),
     [
         ("all", None, "ccc", "success", "success", "success"),
@@ -75,7 +76,7 @@ def test_words_of_raw_writers_are_waited_for() -> None:
     assert join("all", None, "continue", {"a": "completed", "b": "joined"}).outcome == "wait"
 
 
-@pytest.mark.parametrize(
+@each(
     ("strategy", "count", "on_fail"),
     [("maximum", None, None), ("all", 2, None), ("first", 1, None), ("any", 0, None), ("any", True, None), ("all", None, "stop")],
 )

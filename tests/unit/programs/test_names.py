@@ -32,16 +32,14 @@ def test_a_run_is_named_after_its_second_in_utc() -> None:
     assert drawn == ["0123456789abcdefghijklmnopqrstuvwxyz"] * 6
 
 
-@pytest.mark.parametrize(("number", "name"), [(1, "anon_001"), (42, "anon_042"), (999, "anon_999"), (1000, "anon_1000")])
+@each(("number", "name"), [(1, "anon_001"), (42, "anon_042"), (999, "anon_999"), (1000, "anon_1000")])
 def test_anonymous_names_have_three_digits_or_more(number: int, name: str) -> None:
     """20"""
     assert names.anonymous_name(number) == name
     assert names.anonymous_number(name) == number
 
 
-@pytest.mark.parametrize(
-    "name", ["anon_1", "anon_", "anon_abc", "anon_001x", "xanon_001", "anon_\u0660\u0660\u0661", f"anon_{'9' * 30}"]
-)
+@each("name", ["anon_1", "anon_", "anon_abc", "anon_001x", "xanon_001", "anon_\u0660\u0660\u0661", f"anon_{'9' * 30}"])
 def test_other_names_are_not_anonymous(name: str) -> None:
     assert names.anonymous_number(name) == 0
 
@@ -56,7 +54,7 @@ def test_imported_names_have_the_alias_before_them() -> None:
 TOKEN = "0123456789abcdef" * 2
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "frame", "stem"),
     [
         ("full_report", None, "full_report"),
@@ -85,7 +83,7 @@ def test_files_of_the_library_are_told_by_their_names(name: str, frame: int | No
         assert len(file) <= 255
 
 
-@pytest.mark.parametrize(
+@each(
     ("path", "parts"),
     [
         ("attachments/name.md", ("attachments", "name.md")),
@@ -116,12 +114,12 @@ def test_stored_paths_lead_below_attachments_or_nowhere(path: str, parts: tuple[
         assert names.attachment_parts(path) == parts
 
 
-@pytest.mark.parametrize("path", [f"attachments/sub/x__{TOKEN}.md", f"x__{TOKEN}.md", f"attachments/x__{TOKEN.upper()}.md"])
+@each("path", [f"attachments/sub/x__{TOKEN}.md", f"x__{TOKEN}.md", f"attachments/x__{TOKEN.upper()}.md"])
 def test_other_paths_are_not_the_librarys(path: str) -> None:
     assert names.attachment_token(path) is None
 
 
-@pytest.mark.parametrize(
+@each(
     ("backoff", "seconds"),
     [(None, [0, 0, 0, 0]), ("none", [0, 0, 0, 0]), ("linear", [1, 1, 1, 1]), ("exponential", [1, 2, 4, 8])],
 )
@@ -131,7 +129,7 @@ def test_waits_before_retries(backoff: str | None, seconds: list[int]) -> None:
     assert math.isfinite(retry_delay(backoff, 10**400, base=sys.float_info.max))
 
 
-@pytest.mark.parametrize(
+@each(
     ("backoff", "attempt", "base"),
     [
         ("fast", 1, 1),

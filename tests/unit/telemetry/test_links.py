@@ -10,9 +10,10 @@ from persist.errors import InvalidValue
 from persist.telemetry.link_refresh import refresh_interval
 from persist.telemetry.link_urls import canonical_url, parse_link
 from persist.telemetry.schemas import LinkKind
+from tests.cases import each
 
 
-@pytest.mark.parametrize(
+@each(
     ("written", "canonical"),
     [
         ("https://github.com/o/r/issue/42", "https://github.com/o/r/issue/42"),
@@ -32,7 +33,7 @@ def test_a_link_has_one_canonical_form(written: str, canonical: str) -> None:
     assert link.url.endswith(f"/{link.resource_number}")
 
 
-@pytest.mark.parametrize(
+@each(
     "url",
     [
         "",
@@ -76,12 +77,12 @@ def seconds(kind: LinkKind, **states: str | None) -> float:
     return interval.total_seconds()
 
 
-@pytest.mark.parametrize(("state", "after"), [("open", 600), ("closed", 3600), ("locked", 300), (None, 300)])
+@each(("state", "after"), [("open", 600), ("closed", 3600), ("locked", 300), (None, 300)])
 def test_issues(state: str | None, after: int) -> None:
     assert seconds(LinkKind.ISSUE, issue_state=state, build_state="building", pr_state="merged") == after
 
 
-@pytest.mark.parametrize(
+@each(
     ("pr", "build", "review", "after"),
     [
         ("open", "building", "pending", 60),

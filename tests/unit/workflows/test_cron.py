@@ -4,6 +4,7 @@ import pytest
 
 from persist.errors import InvalidValue
 from persist.workflows.storage.cron import check_schedule
+from tests.cases import each
 
 GOOD = (
     "* * * * *",
@@ -46,12 +47,12 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("schedule", GOOD)
+@each("schedule", GOOD)
 def test_what_a_cron_reads_is_kept(schedule: str) -> None:
     assert check_schedule("schedule", schedule) == schedule
 
 
-@pytest.mark.parametrize("schedule", BAD)
+@each("schedule", BAD)
 def test_what_no_cron_reads_is_refused(schedule: str) -> None:
     with pytest.raises(InvalidValue, match=BAD[schedule]) as caught:
         check_schedule("schedule", schedule)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from persist.errors import InvalidValue
 from persist.workflows.fire_times import fires_after, missed, next_fire
+from tests.cases import each
 
 BERLIN = "Europe/Berlin"
 
@@ -191,7 +192,7 @@ def test_what_was_missed_ends_with_now() -> None:
     assert missed("@hourly", "UTC", first, first + 9 * hour, 2) == ([first, first + hour], first + 2 * hour)
 
 
-@pytest.mark.parametrize(
+@each(
     ("cron", "timezone", "path"),
     [
         ("* * * * *", "Europe/Atlantis", "timezone"),

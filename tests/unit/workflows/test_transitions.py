@@ -7,6 +7,7 @@ import pytest
 from persist.errors import TransitionError
 from persist.workflows.schemas import RunStatus
 from persist.workflows.transitions import ACTIVE, TERMINAL, TRANSITIONS, allowed, check_transition
+from tests.cases import each
 
 MAY = {
     "queued": "running cancelled",
@@ -19,7 +20,7 @@ MAY = {
 PAIRS = list(product(RunStatus, RunStatus))
 
 
-@pytest.mark.parametrize(("current", "requested"), PAIRS, ids=lambda status: str(status))
+@each(("current", "requested"), PAIRS, ids=lambda status: str(status))
 def test_a_status_follows_another_or_is_refused(current: RunStatus, requested: RunStatus) -> None:
     may = requested in MAY[current].split()
     assert allowed(current, requested) is may

@@ -12,6 +12,7 @@ import sqlite3
 import threading
 import weakref
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +30,10 @@ class FileConnection(sqlite3.Connection):
     at_rest = False
     """Whether no thread is inside of the connection, as far as its user has said so."""
 
-    def __init__(self, path: Path, uri: str, **options: Any) -> None:
+    def __init__(self, path: Path, database: str, **options: Any) -> None:
         self.file = _identity(path)
         _made[id(self)] = self
-        super().__init__(uri, uri=True, **options)
+        super().__init__(database, **options)
         self.file = _identity(path)
 
     def close(self) -> None:
@@ -102,7 +103,9 @@ in_each_child(_inherited.after_fork)
 def connect(path: Path, uri: str, **options: Any) -> FileConnection:
     """Open a connection of this process. StoreForked in a child that was forked while its parent used the file."""
     _inherited.close(path, uri)
-    return FileConnection(path, uri, **options)
+    factory: Any = partial(FileConnection, path)  # called as the class would be
+    connection: FileConnection = sqlite3.connect(uri, uri=True, factory=factory, **options)  # which tools that trace replace
+    return connection
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

@@ -1,0 +1,81 @@
+"""Upkeep of agents' tasks.
+
+Tasks go by age once they ended, and webhooks once their task is gone. A person's are those of an owner, or of one context, with
+the webhooks that watch them. An export of a task has its pieces; webhooks hold secrets and stay behind.
+"""
+
+from collections.abc import Iterator
+
+from sqlalchemy import exists, select, true
+
+from persist.agent_tasks.models import pieces, tasks, webhooks
+from persist.db.dialects.findings import Problem, Severity
+from persist.db.operations.aggregates import Aggregate
+from persist.db.operations.erasing import OWNER, SESSION, ErasableRows, found_by
+from persist.db.operations.erasing_ways import EqualTuple, Lead, equal
+from persist.db.operations.pruning import AgedRows, Orphaned
+from persist.db.operations.upkeep import Upkeep, aged, erasable, exported
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.unreadable.cells import OnUnreadable
+
+_T, _W = tasks.c, webhooks.c
+_TASK = "agent task"
+"""Finds what watches a task, by its owner and its id."""
+
+_tasks = Aggregate(tasks)
+TASKS = aged(
+    _tasks,
+    _T.updated_at,
+    may_go=_T.final.is_(true()),
+    # the parts of an artifact before the artifact, whose part is -1: a task with parts alone could not be read
+    order={pieces: (pieces.c.part.desc(), pieces.c.kind, pieces.c.position)},
+)
+WEBHOOKS = AgedRows(
+    webhooks,
+    _W.updated_at,
+    _W.task_id,
+    _W.owner,
+    _W.id,
+    orphaned=Orphaned(TASKS, lambda among: ~exists().where(_T.owner == _W.owner, _T.task_id == _W.task_id, among)),
+)
+
+
+_P = pieces.c
+_whole = pieces.alias("whole")
+_its_artifact = exists().where(
+    _whole.c.task == _P.task, _whole.c.kind == _P.kind, _whole.c.position == _P.position, _whole.c.part == -1
+)
+_LOOSE = (
+    select(_P.task, _P.position)
+    .where(_P.kind == "artifact", _P.part >= 0, ~_its_artifact)
+    .distinct()
+    .order_by(_P.task, _P.position)
+)
+
+
+def checkup(work: UnitOfWork) -> Iterator[Problem]:
+    """A finding for each artifact of which there are only parts."""
+    for task, position in work.found(_LOOSE, unreadable=OnUnreadable.LEAVE_OUT):
+        message = f"its artifact {position:,} is gone, and parts of it are there, so that the task cannot be read: save it again."
+        yield Problem("task_pieces", Severity.ERROR, f"agent task {task}", message)
+
+
+UPKEEP = Upkeep(
+    prunings=(TASKS, WEBHOOKS),
+    erasables=(
+        ErasableRows(
+            webhooks,
+            ("task_id", "owner", "id"),
+            {OWNER: equal(_W.owner), _TASK: EqualTuple((_W.owner, _W.task_id))},
+            own_streams=False,
+            rooted=False,
+        ),
+        erasable(
+            _tasks,
+            {OWNER: equal(_T.owner), SESSION: equal(_T.id, _T.context_id)},
+            leading=(Lead((_T.id,), found_by(_TASK), (_T.owner, _T.task_id)),),
+        ),
+    ),
+    exports=(exported(_tasks, "agent task"),),
+    checkup=checkup,
+)

@@ -1,0 +1,344 @@
+"""Upkeep of chats: sessions not updated for long, and system prompts that no message refers to.
+
+A person's are the sessions of an owner with the sessions forked from them. An export of a session is without the row of its
+running turn and without sessions forked from it; its parts include text that is not folded yet. The doctor names turns of dead
+processes, unfolded text, and tool calls that will get no result.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
+
+from sqlalchemy import ColumnElement, Table, Text, cast, func, or_, select, true
+
+from persist.blobs.models import blobs, pieces
+from persist.chat.adopting import RULES
+from persist.chat.models import IS_UNFINISHED, VISIBLE, deltas, messages, part_blobs, parts, prompts, sessions, step_usage, turns
+from persist.chat.recording.recovery import old_before
+from persist.chat.reducer.parts import TEXT_TYPES
+from persist.chat.schemas import ToolState, TurnState
+from persist.chat.storage.files import FILE_TYPES, STORED, referred
+from persist.chat.storage.folding import PART_ID, fold_each, has_deltas, log_left_unfolded, part_ids
+from persist.chat.storage.stored_json import stored_objects
+from persist.chat.storage.turns import TURN, Turn, end_turn, read_turn, running_sessions
+from persist.db.dialects.findings import Problem, Severity
+from persist.db.expressions.json_text import json_text, stored_text
+from persist.db.expressions.locking import lock_table
+from persist.db.operations.bounded_deletion import Below, Condition, Ids, Units, delete_rows
+from persist.db.operations.erasing import (
+    LINK,
+    NAMED,
+    OWNER,
+    SESSION,
+    Dependent,
+    Erasable,
+    ErasableRows,
+    Erased,
+    followed,
+    holding,
+)
+from persist.db.operations.erasing_ways import Key, Lead, equal
+from persist.db.operations.exporting import Exported, Rows, parent_key, the_id
+from persist.db.operations.hidden_rows import may_be_hidden
+from persist.db.operations.pruning import LOOK, AgedRows, Cut, Pruning, Removed
+from persist.db.operations.upkeep import Upkeep
+from persist.db.schema.base import json_key_set
+from persist.db.statements.prepared import Row
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.unreadable.cells import OnUnreadable
+from persist.errors import UnreadableRow
+
+_S, _M, _P, _D, _T = sessions.c, messages.c, parts.c, deltas.c, turns.c
+_F, _U = part_blobs.c, step_usage.c
+_DIGEST = _M.metadata_json["system_prompt_digest"].as_string()
+_NAMES_PROMPT = json_key_set(_M.metadata_json, "system_prompt_digest")
+
+
+def _running(work: UnitOfWork, ids: Ids) -> set[str]:
+    """The sessions in which a live process is recording."""
+    now = work.now()
+    query = select(_T.session_id, *TURN).where(_T.session_id.in_(ids))
+    return running_sessions(work.found(query, unreadable=OnUnreadable.LEAVE_OUT), now)
+
+
+def _of_parts(table: Table, ids: Ids) -> Condition:
+    return table.c.part_id.in_(select(_P.id).join(messages, _M.id == _P.message_id).where(_M.session_id.in_(ids)))
+
+
+def _of_messages(ids: Ids) -> Condition:
+    return parts.c.message_id.in_(select(_M.id).where(_M.session_id.in_(ids)))
+
+
+SESSIONS = AgedRows(
+    sessions,
+    _S.updated_at,
+    _S.id,
+    spared=_running,
+    below=(
+        Below(deltas, partial(_of_parts, deltas)),
+        Below(part_blobs, partial(_of_parts, part_blobs)),
+        Below(parts, _of_messages),
+        Below(step_usage, lambda ids: step_usage.c.message_id.in_(select(_M.id).where(_M.session_id.in_(ids)))),
+        Below(messages, lambda ids: _M.session_id.in_(ids)),
+        Below(turns, lambda ids: _T.session_id.in_(ids)),
+    ),
+    units=Units(
+        messages,
+        _M.id,
+        lambda ids: _M.session_id.in_(ids),
+        order=(_M.created_at, _M.id),
+        below=(
+            Below(deltas, lambda ids: deltas.c.part_id.in_(select(_P.id).where(_P.message_id.in_(ids)))),
+            Below(part_blobs, lambda ids: part_blobs.c.part_id.in_(select(_P.id).where(_P.message_id.in_(ids)))),
+            Below(parts, lambda ids: _P.message_id.in_(ids)),
+            Below(step_usage, lambda ids: step_usage.c.message_id.in_(ids)),
+        ),
+    ),
+)
+
+
+class _AgedPrompts(Pruning):
+    """Old system prompts that no message refers to. The `keep` limit does not count them."""
+
+    table = prompts
+    batch = LOOK
+
+    def look(self, work: UnitOfWork, cut: Cut, after: Row | None) -> list[Row]:
+        if may_be_hidden(work, [messages]):
+            return []
+        query = select(prompts.c.digest).where(self._unnamed(cut)).order_by(prompts.c.digest).limit(LOOK)
+        if after is not None:
+            query = query.where(prompts.c.digest > after[0])
+        return work.found(query, unreadable=OnUnreadable.LEAVE_OUT)
+
+    def remove(self, work: UnitOfWork, cut: Cut, found: Sequence[Row]) -> Removed:
+        work.select(lock_table(prompts))  # waits for transactions that refer to a prompt in a message not committed yet
+        removed = Removed()
+        digests = [row[0] for row in found]
+        removed.rows[prompts.name] += delete_rows(work, prompts, prompts.c.digest.in_(digests), self._unnamed(cut))
+        return removed
+
+    def tally(self, work: UnitOfWork, cut: Cut, earlier: Sequence[Pruning]) -> Removed | None:
+        if may_be_hidden(work, [messages]):
+            return Removed()
+        staying: Condition = true()
+        if SESSIONS in earlier:
+            running = running_sessions(work.found(select(_T.session_id, *TURN), unreadable=OnUnreadable.LEAVE_OUT), work.now())
+            staying = or_(_M.session_id.not_in(SESSIONS.candidates(cut)), _M.session_id.in_(sorted(running)))
+        counted = Removed()
+        found: Sequence[Row] = work.found(select(func.count()).select_from(prompts).where(self._unnamed(cut, staying)))
+        counted.rows[prompts.name] += int(found[0][0])
+        return counted
+
+    def _unnamed(self, cut: Cut, among: Condition | None = None) -> Condition:
+        """Old prompts that no message names, or none of those `among` the messages."""
+        referred = select(_DIGEST).where(_NAMES_PROMPT)
+        if among is not None:
+            referred = referred.where(among)
+        return (prompts.c.created_at < cut.before) & prompts.c.digest.not_in(referred)
+
+
+_MENTIONED = {
+    prompts.name: re.compile("system_prompt_digest[^0-9a-f]{1,9}([0-9a-f]{64})"),
+    "blobs": re.compile("persist-blob:([0-9a-f]{64})"),
+}
+
+
+def _parts_go_with(table: Table) -> Dependent:
+    def of(ids: Sequence[str]) -> ColumnElement[bool]:
+        return table.c.part_id.in_(select(_P.id).where(_P.session_id.in_(ids)))
+
+    return Dependent(table, of)
+
+
+def _messages_go_with(table: Table) -> Dependent:
+    return Dependent(table, lambda ids: table.c.message_id.in_(select(_M.id).where(_M.session_id.in_(ids))))
+
+
+class _Sessions(ErasableRows):
+    derived_from = _S.parent_id
+
+    def mentioned(self, change: Mapping[str, Any]) -> dict[str, list[Key]]:
+        text = str(change) if change["table"] in (messages.name, parts.name) else ""
+        return {name: [(digest,) for digest in found.findall(text)] for name, found in _MENTIONED.items()}
+
+    def also(self, work: UnitOfWork, keys: Sequence[Key]) -> dict[str, list[Key]]:
+        ids = [id for (id,) in keys]
+        named = select(_DIGEST).where(_M.session_id.in_(ids), _NAMES_PROMPT).distinct()
+        filed = select(part_blobs.c.sha256).join(parts, _P.id == part_blobs.c.part_id).where(_P.session_id.in_(ids)).distinct()
+        return {
+            prompts.name: [tuple(row) for row in work.found(named, unreadable=OnUnreadable.LEAVE_OUT)],
+            "blobs": [tuple(row) for row in work.found(filed, unreadable=OnUnreadable.LEAVE_OUT)],
+        }
+
+
+class _ErasablePrompts(Erasable):
+    """System prompts of erased messages, but for prompts that messages of other sessions name."""
+
+    table = prompts
+    key = ("digest",)
+    own_streams = False
+
+    def erase(self, work: UnitOfWork, keys: Sequence[Key]) -> Erased:
+        work.select(lock_table(prompts))  # waits for transactions that refer to a prompt in a message not committed yet
+        erased, digests = Erased(), {digest for (digest,) in keys}
+        if may_be_hidden(work, [messages]):
+            there = work.found(select(prompts.c.digest).where(prompts.c.digest.in_(digests)), unreadable=OnUnreadable.LEAVE_OUT)
+            erased.kept["system_prompts: row security may hide messages that name them"] = len(there)
+            return erased
+        query = select(_DIGEST).where(_NAMES_PROMPT, _DIGEST.in_(digests)).distinct()
+        named = {digest for (digest,) in work.found(query, unreadable=OnUnreadable.LEAVE_OUT)}
+        going = sorted(digests - named)
+        erased.rows[prompts.name] = delete_rows(work, prompts, prompts.c.digest.in_(going))
+        erased.elsewhere[prompts.name] = (self.key, [(digest,) for digest in going])
+        if named:
+            erased.kept["system_prompts: messages of others name them"] = len(named)
+        return erased
+
+
+_IDLE = timedelta(minutes=5)
+_WAITS_FOR_PERSON = ToolState.APPROVAL_REQUESTED
+_RUNNING = select(_T.session_id, *TURN).where(_T.state == TurnState.RUNNING)
+_UNFOLDED = (
+    select(PART_ID, stored_text(_P.session_id))
+    .outerjoin(parts, _P.id == _D.part_id)
+    .group_by(_P.session_id, _D.part_id)
+    .order_by(_D.part_id)
+)
+_CALLS = (
+    select(_P.session_id, _P.id, _P.type, _P.tool_state)
+    .join(messages, messages.c.id == _P.message_id)
+    .where(IS_UNFINISHED, VISIBLE, _P.tool_state != _WAITS_FOR_PERSON)
+    .order_by(_P.session_id, _P.id)
+)
+_FILED = (
+    select(_P.id, _P.session_id, json_text(_P.data_json))
+    .outerjoin(part_blobs, part_blobs.c.part_id == _P.id)
+    .where(_P.type.in_(FILE_TYPES), part_blobs.c.part_id.is_(None), cast(_P.data_json, Text).contains(STORED))
+    .order_by(_P.id)
+)
+
+
+def checkup(work: UnitOfWork) -> Iterator[Problem]:
+    """The findings; sessions with a running turn are skipped."""
+    now = work.now()
+    alive: set[str] = set()
+    dead: list[tuple[str, str]] = []
+    running: Iterable[Any] = work.found(_RUNNING.order_by(_T.session_id), unreadable=OnUnreadable.LEAVE_OUT)
+    for session, *columns in running:
+        turn = Turn(*columns)
+        if turn.running(now):
+            alive.add(session)
+        else:
+            dead.append((session, turn.owner))
+    for session, owner in dead:
+        message = f"its turn says running, and {owner} is gone; the next recorder takes over, and so does --fix."
+        yield Problem("turn_dead", Severity.WARNING, f"session {session}", message, partial(_drop, session=session))
+    yield from _unfolded(work, alive, old_before(now))
+    for part, session, text in work.found(_FILED, unreadable=OnUnreadable.LEAVE_OUT):
+        if any(data is not None and referred(data) is not None for data in stored_objects([text])):
+            message = f"{part} looks as if its file were a blob, and names none: it is shown as it is stored."
+            yield Problem("file_unnamed", Severity.WARNING, f"session {session}", message)
+    calls: Iterable[Any] = work.found(_CALLS.where(_P.updated_at < now - _IDLE), unreadable=OnUnreadable.LEAVE_OUT)
+    for session, part, kind, state in calls:
+        if session not in alive:
+            message = (
+                f"{part} ({kind}) is still {state} and no turn runs: messages.repair_interrupted ends it, or resume the turn."
+            )
+            yield Problem("tool_call_orphaned", Severity.WARNING, f"session {session}", message)
+
+
+def _unfolded(work: UnitOfWork, alive: set[str], before: datetime) -> Iterator[Problem]:
+    skipped = {session.encode() for session in alive} | alive
+    rows: Iterable[Any] = work.select(_UNFOLDED.having(func.max(_D.created_at) < before)).all()
+    unreadable: list[UnreadableRow] = []
+    unfolded = []
+    for part in part_ids([(part,) for part, session in rows if session not in skipped], unreadable.append):
+        try:
+            unfolded += [part] if has_deltas(work, part) else []
+        except UnreadableRow as error:
+            unreadable.append(error)
+    for failure in unreadable:
+        yield Problem("tail_unreadable", Severity.ERROR, "table chat_part_deltas", f"text waits that cannot be folded: {failure}")
+    if unfolded:
+        message = f"parts whose latest text is not folded; it is shown, but takes longer to read: {len(unfolded):,}."
+        yield Problem("tails_unfolded", Severity.INFO, "table chat_part_deltas", message, partial(_fold, parts=unfolded))
+
+
+def _fold(work: UnitOfWork, *, parts: list[str]) -> None:
+    fold_each(work, parts, log_left_unfolded)
+
+
+def _drop(work: UnitOfWork, *, session: str) -> None:
+    turn = read_turn(work, session)
+    if turn is not None and turn.state == TurnState.RUNNING and not turn.running(work.now()):
+        end_turn(work, session, turn.owner)
+
+
+def _part(value: Any) -> str | None:
+    """Why a stored value is not a part that readers and folds can use; None if it is one."""
+    if not isinstance(value, dict):
+        return "no object"
+    kind = value.get("type")
+    if not isinstance(kind, str):
+        return "an object without a type"
+    grows = "text" if kind in TEXT_TYPES else "rawInput"
+    found = value.get(grows)
+    fits = isinstance(found, str) or (found is None and (grows == "rawInput" or "text" not in value))
+    return None if fits else f"a part whose {grows} is no text"
+
+
+_digests = select(_F.sha256).join(parts, _P.id == _F.part_id).where(_P.session_id == the_id())
+
+UPKEEP = Upkeep(
+    prunings=(SESSIONS, _AgedPrompts()),
+    erasables=(
+        _Sessions(
+            sessions,
+            ("id",),
+            {OWNER: equal(_S.owner), SESSION: equal(_S.id), NAMED: equal(_S.id)},
+            (
+                _parts_go_with(deltas),
+                _parts_go_with(part_blobs),
+                holding(parts, "session_id"),
+                _messages_go_with(step_usage),
+                holding(messages, "session_id"),
+                holding(turns, "session_id"),
+            ),
+            leading=(Lead((_S.id,), partial(followed, otherwise=LINK)),),
+        ),
+        _ErasablePrompts(),
+    ),
+    exports=(
+        Exported(
+            "chat session",
+            sessions.c.id,
+            (
+                Rows(
+                    prompts,
+                    prompts.c.digest.in_(select(_DIGEST).where(_M.session_id == the_id())),
+                    (prompts.c.digest,),
+                    shared=True,
+                ),
+                Rows(blobs, blobs.c.sha256.in_(_digests), (blobs.c.sha256,), shared=True),
+                Rows(pieces, pieces.c.sha256.in_(_digests), (pieces.c.sha256, pieces.c.position), shared=True),
+                Rows(sessions, sessions.c.id == the_id(), (sessions.c.id,)),
+                Rows(
+                    messages,
+                    _M.session_id == the_id(),
+                    (_M.created_at, _M.id),
+                    then=(
+                        Rows(parts, _P.message_id == parent_key(), (_P.index, _P.id)),
+                        Rows(part_blobs, _F.part_id.in_(select(_P.id).where(_P.message_id == parent_key())), (_F.part_id,)),
+                        Rows(step_usage, _U.message_id == parent_key(), (_U.step,)),
+                    ),
+                ),
+            ),
+        ),
+    ),
+    checkup=checkup,
+    shapes={parts.c.data_json: _part},
+    adoption=RULES,
+)

@@ -1,0 +1,84 @@
+"""What proves a change: the tests that `--lane` leaves, which `make test` has. `make test-all` has all, every night.
+
+On SQLite every case runs. On Postgres a test runs its first case, so that each statement is sent there; where SQL, locks, plans
+or types differ between the two, all its cases do.
+"""
+
+import pytest
+
+from persist.schema.metadata import REVISIONS
+
+BOTH = (
+    "tests/contract/values/",
+    "tests/contract/usage/",
+    "tests/contract/workflows/test_statistics",
+    "tests/contract/workflows/test_queue.py",
+    "tests/contract/workflows/test_limits.py",
+    "tests/contract/workflows/test_claim_plans.py",
+    "tests/contract/workflows/test_dead_workers.py",
+    "tests/contract/workflows/test_execution_search.py",
+    "tests/contract/chat/test_session_lists.py",
+    "tests/contract/chat/test_deltas.py",
+    "tests/contract/conversations/test_folding.py",
+    "tests/contract/events/",
+    "tests/contract/messaging/test_messages.py",
+    "tests/contract/messaging/test_session_list.py",
+    "tests/contract/programs/test_row_guards.py",
+    "tests/contract/test_transact.py",
+    "tests/contract/test_transactions.py",
+    "tests/contract/test_unreadable_rows.py",
+    "tests/concurrency/",
+    "tests/schema/",
+)
+"""Where the databases differ: how they compare and fold text, store JSON and instants, lock, plan, count and guard."""
+
+NIGHT = {
+    "tests/browser/test_crashes.py": "a server is killed",
+    "tests/browser/test_recipe.py": "a page of docs/ is built from an empty folder",
+    "tests/browser/test_program.py": "a program is started as a person does",
+    "tests/cli/test_interrupted_copy.py": "copies are killed",
+    "tests/concurrency/test_dying_workers.py": "workers are killed",
+    "tests/concurrency/test_killed.py": "recorders are killed",
+    "tests/concurrency/test_moving_tenants.py": "tenants move between the nodes of a cluster",
+    "tests/concurrency/test_restarted_servers.py": "servers are begun anew",
+    "tests/concurrency/test_stalled_commits.py": "servers stall",
+    "tests/concurrency/test_switching_under_load.py": "many processes write for seconds",
+    "tests/concurrency/test_usage_killed.py": "writers are killed",
+    "tests/concurrency/test_workers_of_restarted_servers.py": "servers are begun anew",
+    "tests/maintenance/test_erasing_killed.py": "erasures are killed",
+    "tests/maintenance/test_resumable_kills.py": "copies are killed",
+    "tests/systems/": "files on pretended systems",
+    "tests/unit/test_missing_server.py::test_a_run_without": "runs of pytest in processes of their own",
+    "tests/unit/test_testing_fixtures.py": "runs of pytest in processes of their own",
+    "tests/walks/": "pages of docs/ are followed by a shell",
+}
+"""Tests, files and folders of the night, by how they begin, and why."""
+
+NEAR = frozenset({REVISIONS[0], *REVISIONS[-2:]})
+"""The revisions of a change: the oldest, the previous and the newest. Those between are for the night."""
+
+
+def chosen(items: list[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.Item]]:
+    """The tests that prove a change, and those of the night."""
+    seen = set[tuple[str, str]]()
+    kept: list[pytest.Item] = []
+    left: list[pytest.Item] = []
+    for item in items:
+        (kept if _proves(item, seen) else left).append(item)
+    return kept, left
+
+
+def _proves(item: pytest.Item, seen: set[tuple[str, str]]) -> bool:
+    path = item.nodeid.partition("::")[0]
+    if item.nodeid.startswith(tuple(NIGHT)):
+        return False
+    params: dict[str, object] = item.callspec.params if hasattr(item, "callspec") else {}
+    revision = params.get("revision")
+    if isinstance(revision, str) and revision in REVISIONS and revision not in NEAR:
+        return False
+    if params.get("backend") != "postgres" or path.startswith(BOTH) or item.get_closest_marker("every_way"):
+        return True
+    test = path, getattr(item, "originalname", item.name)
+    first = test not in seen
+    seen.add(test)
+    return first

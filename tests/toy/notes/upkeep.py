@@ -1,0 +1,13 @@
+"""Upkeep of notes."""
+
+from persist.db.operations.erasing import OWNER
+from persist.db.operations.erasing_ways import equal
+from persist.db.operations.upkeep import Upkeep, aged, erasable, exported
+
+from .models import NOTES
+
+UPKEEP = Upkeep(
+    prunings=(aged(NOTES, NOTES.root.c.updated_at),),
+    erasables=(erasable(NOTES, {OWNER: equal(NOTES.root.c.owner)}),),
+    exports=(exported(NOTES, "note"),),
+)
