@@ -164,7 +164,7 @@ class Settings(BaseSettings):
 
 def current_settings() -> Settings:
     """What the environment says now; read anew only where it says something else than the last time."""
-    return _settings_of(tuple(sorted(item for item in os.environ.items() if item[0].upper().startswith(_PREFIX))))
+    return _settings_of(tuple(sorted((name, os.environ[name]) for name in os.environ if name.upper().startswith(_PREFIX))))
 
 
 @lru_cache(maxsize=1)

@@ -16,6 +16,7 @@ from persist.db.schema.meta_table import Meta
 from persist.db.schema.row_guards import GUARDS
 from persist.db.schema.table_settings import settings_of
 from persist.db.statements.compiled import Kind
+from persist.db.statements.prepared import Statement, param
 from persist.db.statements.schema_version import (
     DATABASE_ID,
     DISTRIBUTED,
@@ -231,12 +232,10 @@ def _create(connection: Connection, dialect: Dialect, note: Callable[[Connection
         return False
     driver = connection.connection.driver_connection
     assert driver is not None
-    for statement in ddl(dialect):
-        driver.execute(statement)
-    for table in catalog.metadata.sorted_tables:
-        for row in table.info.get("seed", ()):
-            connection.execute(insert(table), row)
-    connection.execute(insert(version_table), {"version_num": HEAD})
+    for text in ddl(dialect):
+        driver.execute(text)
+    for statement, rows in _seeds():
+        dialect.prepared[statement].run_many(driver, rows)
     if note is not None:
         note(connection)
     connection.commit()
@@ -252,6 +251,14 @@ def ddl(dialect: Dialect) -> Sequence[str]:
 def _ddl(kind: Kind, schema: str | None) -> Sequence[str]:
     made = kind()
     return [statement for table in (version_table, *catalog.metadata.sorted_tables) for statement in _table(made, schema, table)]
+
+
+@lru_cache(maxsize=1)
+def _seeds() -> Sequence[tuple[Statement, list[dict[str, Any]]]]:
+    """The rows that a new database has, and what inserts those of a table."""
+    seeds = [(table, [*table.info["seed"]]) for table in catalog.metadata.sorted_tables if table.info.get("seed")]
+    seeds.append((version_table, [{"version_num": HEAD}]))
+    return [(Statement(insert(table).values({name: param(name) for name in rows[0]})), rows) for table, rows in seeds]
 
 
 def table_ddl(dialect: Dialect, table: Table) -> list[str]:

@@ -51,7 +51,7 @@ def verify(connection: Connection, dialect: Dialect) -> None:
     if found == HEAD:
         return
     if found is None:
-        strangers = sorted(tables & {table.name for table in catalog.metadata.sorted_tables})
+        strangers = sorted(tables & {table.name for table in catalog.metadata.tables.values()})
         if strangers:
             raise UnmanagedDatabase(strangers)
     elif found not in REVISIONS:

@@ -48,10 +48,11 @@ def explain(work: UnitOfWork, error: Conflict) -> Conflict:
 
 def new_work(runtime: Runtime, *, writable: bool, actor: str | None = None) -> UnitOfWork:
     """The unit of work of a new transaction, in which the actor acts. Raises as `check_actor`."""
+    if actor is None:
+        return UnitOfWork(runtime, writable=writable)
     actor = check_actor(actor)
     work = UnitOfWork(runtime, writable=writable)
-    if actor is not None:
-        work.events = TransactionEvents(actor=actor)
+    work.events = TransactionEvents(actor=actor)
     return work
 
 

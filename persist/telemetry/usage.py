@@ -164,7 +164,7 @@ class UsageSamples(Repository[F]):
         }
         guarded = check_flag("within_budget", within_budget)
         if model is None:
-            if guarded or any(value is not None for value in told.values()):
+            if guarded or [*told.values()].count(None) < len(told):
                 raise InvalidValue("model", "name the model of the call that the further arguments tell of.")
             return _add(work, scope, occurred_at, used)
         call = Call.of(work, Source.INSTANCE, public_scope(work, "instance_id", scope), at, model, **used, **told)

@@ -54,7 +54,7 @@ class Window:
     """The window of one table. `place`: the columns that order an instance's rows as they were written."""
 
     def __init__(self, table: Table, *order_columns: str) -> None:
-        self.name = table.name
+        self.name = str(table.name)  # plain: the driver converts subclasses of text, such as SQLAlchemy's, at each execution
         columns, owner = [table.c[name] for name in order_columns], table.c.instance_id
         kept = table.alias("kept")
         newest_first = [kept.c[name].desc() for name in order_columns]
@@ -81,7 +81,12 @@ class Window:
         return batch.returned(statement, owner=owner, name=self.name, **values)
 
     def lock(self, work: UnitOfWork, owner: str) -> None:
-        """Lock the instance's window until the transaction ends: other writers wait before they count or trim."""
+        """Lock the instance's window until the transaction ends: other writers wait before they count or trim.
+
+        A writer of SQLite has locked the whole database. There nothing is done, unless an event is to tell of the counter's row.
+        """
+        if work.runtime.dialect.one_writer and work.journal is None:
+            return
         if work.row(_LOCK, owner=owner, name=self.name) is None:
             work.run(_INSERT_MARK, instance_id=owner, window=self.name, inserted=0)
             work.row(_LOCK, owner=owner, name=self.name)

@@ -194,6 +194,7 @@ PRIVATE_NAMES_OF_OTHERS = {
     "_event_store": "of MCP's transport; the tests of the integration use it",
     "_allowed": "of LangGraph's serializer; the tests of the integration use it",
     "_storage_update_marker": "of Google ADK's Session; the tests of the integration use it",
+    "_get_running_loop": "of asyncio, exported by it for libraries: the public function raises an error where no loop runs",
     "_select_names": "of SQLAlchemy's INSERT … FROM SELECT; the tests of batches on Postgres use it",
 }
 """The private names that a module may use of another library. Those of SQLAlchemy are in persist/db/sqlalchemy_private.py."""

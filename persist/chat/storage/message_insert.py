@@ -1,9 +1,9 @@
 """Writing a complete message: its row, its parts, and the session row's model, time and counters."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from types import TracebackType
 from typing import Any, NamedTuple
 
 from sqlalchemy import Insert, Text, bindparam, cast, func, null, select, update
@@ -113,7 +113,7 @@ def check_parts(work: UnitOfWork, session_id: str, parts: Sequence[Json], path: 
 
     `path` names the parts in errors. A file may be one of the session's that is stored already, given by its reference.
     """
-    if isinstance(parts, (str, bytes, Mapping)) or not isinstance(parts, Sequence):
+    if type(parts) is not list and (isinstance(parts, (str, bytes, Mapping)) or not isinstance(parts, Sequence)):
         raise InvalidValue(path, "expected a list of parts.")
     checked: list[NewPart] = []
     limits = work.runtime.limits
@@ -159,7 +159,7 @@ def post(work: UnitOfWork, posting: Posting, *, id: str | None, touch: bool = Tr
     if marker is not None and not shown:
         recompute(work, session_id)
     created: datetime = row[0]
-    return new_message(id, posting, decode(metadata), created, now)
+    return new_message(id, posting, decode(metadata) if posting.metadata else {}, created, now)
 
 
 def new_message(id: str, posting: Posting, metadata: dict[str, Any], created: datetime, now: datetime) -> ChatMessage:
@@ -205,17 +205,24 @@ def insert_parts(
     return files
 
 
-@contextmanager
-def naming_taken(work: UnitOfWork, id: str) -> Iterator[None]:
+class naming_taken:  # noqa: N801  # reads as the verb of a with statement
     """Inside the block the database's refusal of an id that is taken becomes a sentence. The transaction is doomed by it."""
-    try:
-        yield
-    except Exception as error:
-        ours = work.runtime.translate(error)
-        if not isinstance(ours, Conflict) or ours.constraint not in (f"pk_{messages.name}", f"{messages.name}.id"):
-            raise
-        work.doomed = not work.joined
-        raise taken(INSERT_LAST, "message", id) from error
+
+    __slots__ = ("_id", "_work")
+
+    def __init__(self, work: UnitOfWork, id: str) -> None:
+        self._work, self._id = work, id
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if not isinstance(error, Exception):
+            return
+        ours = self._work.runtime.translate(error)
+        if isinstance(ours, Conflict) and ours.constraint in (f"pk_{messages.name}", f"{messages.name}.id"):
+            self._work.doomed = not self._work.joined
+            raise taken(INSERT_LAST, "message", self._id) from error
 
 
 def _totals_with(work: UnitOfWork, posting: Posting, id: str, marker: Mapping[str, Any], tail: str | None) -> dict[str, int]:
@@ -272,7 +279,7 @@ def touch_before(work: UnitOfWork, session_id: str, now: datetime) -> datetime:
     if work.joined:  # its caller may take back to a savepoint what was touched
         return now
     again = session_id in work.touched
-    work.touched.add(session_id)
+    work.touched |= {session_id}
     return now - _TOUCHED_EVERY if again else now
 
 

@@ -21,8 +21,12 @@ class Cancelled(BaseException):
 class Waiting(NamedTuple):
     """A wait for a lock: since when (time.monotonic()), and a function that tells whether the caller has cancelled it."""
 
-    since: float | None = None
+    since: float
     cancelled: Callable[[], bool] | None = None
+
+
+SHORT = 0.1
+"""Seconds of a wait that count as none: less of them is not worth telling the database of."""
 
 
 class WriterLock:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, Engine, QueuePool
 from sqlalchemy.pool import PoolProxiedConnection
 
-from persist.db.connections.connection_cache import ConnectionCache
+from persist.db.connections.connection_cache import ConnectionCache, Lent
 from persist.db.values.clock import Clock, system_clock
 
 
@@ -68,35 +68,44 @@ class Connections(ABC):
         """Return the connection on which the schema is verified."""
         return (self.writer if write else self.reader).connect()
 
-    @abstractmethod
     def connect(self, *, write: bool) -> Connection:
         """Return a connection for one write transaction or one snapshot, cached or from the pool."""
+        return self.lend(write=write)[0]
 
-    def ready_to_read(self) -> Connection | None:
+    @abstractmethod
+    def lend(self, *, write: bool) -> Lent:
+        """Return the connection of `connect`, and the driver's."""
+
+    def ready_to_read(self) -> Lent | None:
         """Return a cached connection on which a snapshot can begin without blocking, or None."""
         return None if self.idle is None else self.idle[False].take_if(self._can_begin_now)
 
     @abstractmethod
-    def _can_begin_now(self, connection: Connection) -> bool:
-        """Whether a transaction can begin on a cached connection without blocking."""
+    def _can_begin_now(self, driver: Any) -> bool:
+        """Whether a transaction can begin on a cached driver connection without blocking."""
 
     @property
     def has_room_for_reader(self) -> bool:
         """Whether the connection of a snapshot would be cached, so that its release does not block."""
         return self.idle is not None and self.idle[False].has_room
 
-    def release(self, connection: Connection, *, write: bool) -> None:
-        """Cache, return to the pool or close a connection from `connect`, after its transaction has ended."""
-        if connection.closed or connection.invalidated:
-            connection.close()
-            return
-        driver = connection.connection.driver_connection
+    def release(self, connection: Connection, *, write: bool, driver: Any = None) -> None:
+        """Cache, return to the pool or close a connection from `connect`, after its transaction has ended.
+
+        `driver`: the driver's connection, if SQLAlchemy ran nothing on it since it was lent.
+        """
+        begun = False
+        if driver is None:
+            if connection.closed or connection.invalidated:
+                connection.close()
+                return
+            driver, begun = connection.connection.driver_connection, connection.get_transaction() is not None
         if self.disposed or not self.usable(driver):
             self.discard(connection)
-        elif self.idle is None or connection.get_transaction() is not None or self._in_transaction(driver):
+        elif self.idle is None or begun or self._in_transaction(driver):
             connection.close()  # after a failed COMMIT the transaction is still open, though not active
         else:
-            self.idle[write].put(connection)
+            self.idle[write].put(connection, driver)
 
     @abstractmethod
     def _in_transaction(self, driver: Any) -> bool:

@@ -16,20 +16,27 @@ class Transactions(ABC):
     """Begins and ends transactions on the connections of one store, and in those of its callers."""
 
     @abstractmethod
-    def begin(self, connection: Connection, *, write: bool, waiting: Waiting | None = None) -> Any:
+    def begin(self, connection: Connection, *, write: bool, driver: Any = None, waiting: Waiting | None = None) -> Any:
         """Start a transaction on an idle connection and return what executes its statements. Every transaction starts here.
+
+        `driver`: the driver's connection, where the caller knows it.
 
         On persist's own connections only the driver's transaction is started. SQLAlchemy's transaction begins with the first
         statement that SQLAlchemy runs; `end` ends both.
         """
 
-    def end(self, connection: Connection, driver: Any, *, commit: bool) -> None:
-        """Commit or roll back the transaction that `begin` started; `driver` is None on a caller's engine."""
-        of: Any = connection if driver is None or connection.get_transaction() is not None else driver
+    def end(self, connection: Connection | None, driver: Any, *, commit: bool) -> None:
+        """Commit or roll back the transaction that `begin` started.
+
+        `connection`: None if SQLAlchemy ran nothing on it. `driver`: None on a caller's engine.
+        """
+        of: Any = driver
+        if connection is not None and (driver is None or connection.get_transaction() is not None):
+            of = connection
         (of.commit if commit else of.rollback)()
 
     @abstractmethod
-    def end_read(self, connection: Connection, driver: Any) -> None:
+    def end_read(self, connection: Connection | None, driver: Any) -> None:
         """End a snapshot with COMMIT. After a ROLLBACK the drivers would discard their prepared statements."""
 
     @abstractmethod

@@ -221,7 +221,7 @@ class Json(TypeDecorator[Any]):
 
     def result_processor(self, dialect: Dialect, coltype: object) -> Processor:
         value_of = value_of_jsonb if is_postgres(dialect) else decode
-        shape, fits = self.shape, self._fits
+        shape, of, fits = self.shape, self.of, self._fits
         if shape is None:
             return lambda text: None if text is None else value_of(text)
 
@@ -229,7 +229,7 @@ class Json(TypeDecorator[Any]):
             if text is None:
                 return None
             value: Any = value_of(text)
-            if fits(value):
+            if (of is None and type(value) is shape) or fits(value):
                 return value
             raise other_shape(shape)
 

@@ -50,8 +50,8 @@ class CompiledStatement:
 
     __slots__ = (
         "_cells",
+        "_coded",
         "_constants",
-        "_decoders",
         "_encoders",
         "_goes_on",
         "_kinds",
@@ -90,7 +90,8 @@ class CompiledStatement:
         self._spread = None if distinct == list(names) else _picker([distinct.index(name) for name in names])
         columns = columns_of(statement)
         decoders: list[Decoder] = [decoder_of(column.type, dialect) for column in columns]
-        self._decoders: list[Decoder] | None = decoders if any(decoders) else None
+        self._coded = [(place, getattr(code, "of_values", code)) for place, code in enumerate(decoders) if code is not None]
+        """The columns that are decoded, each with what decodes a value of it."""
         self._cells = Cells(statement, columns, decoders, typed=reader.typed)
         self._kinds = self._cells.kinds()
         self._valid_types: set[tuple[type, ...]] = set()
@@ -166,7 +167,7 @@ class CompiledStatement:
                 return None
             if self._kinds and (types := tuple(map(type, row))) not in self._valid_types:
                 self._check_types(types)
-            return row if self._decoders is None else _decode(row, self._decoders)
+            return self._row_decoded(row)
         except Exception as error:
             rows = self._reread(driver, values, None if row is None else [row], error, by, cursor)
             return rows[0] if rows else None
@@ -215,25 +216,34 @@ class CompiledStatement:
         return self._cells.rows(rows, values, *by)
 
     def _decoded(self, rows: list[Row]) -> list[Row]:
-        decoders = self._decoders
-        if not rows or (decoders is None and not self._kinds):
+        if not rows or not (self._coded or self._kinds):
             return rows
         if len(rows) == 1:
             if self._kinds and (types := tuple(map(type, rows[0]))) not in self._valid_types:
                 self._check_types(types)
-            return rows if decoders is None else [_decode(rows[0], decoders)]
+            return [self._row_decoded(rows[0])]
         # Decode column by column: one lookup of the decoder per column instead of one per cell.
-        columns = list(zip(*rows, strict=True))
+        columns: list[Sequence[Any]] = list(zip(*rows, strict=True))
         for place, kind in self._kinds:
             if not kind.issuperset(map(type, columns[place])):
                 raise _WrongKindError
-        if decoders is None:
+        if not self._coded:
             return rows
-        decoded = [
-            column if code is None else [None if value is None else code(value) for value in column]
-            for column, code in zip(columns, decoders, strict=True)
-        ]
-        return list(zip(*decoded, strict=True))
+        for place, code in self._coded:
+            column = columns[place]
+            columns[place] = (
+                [None if value is None else code(value) for value in column] if None in column else [*map(code, column)]
+            )
+        return list(zip(*columns, strict=True))
+
+    def _row_decoded(self, row: Row) -> Row:
+        if not self._coded:
+            return row
+        cells = [*row]
+        for place, code in self._coded:
+            if cells[place] is not None:
+                cells[place] = code(cells[place])
+        return tuple(cells)
 
     def _check_types(self, types: tuple[type, ...]) -> None:
         for place, kind in self._kinds:
@@ -266,10 +276,6 @@ def _picker(keys: Sequence[Any]) -> Callable[[Any], Sequence[Any]]:
         return lambda _: ()
     (key,) = keys
     return lambda values: (values[key],)  # an itemgetter of one key returns no tuple
-
-
-def _decode(row: Row, decoders: Sequence[Decoder]) -> Row:
-    return tuple([value if code is None or value is None else code(value) for value, code in zip(row, decoders, strict=True)])
 
 
 def decoder_of(kind: TypeEngine[Any], dialect: SADialect) -> Decoder:

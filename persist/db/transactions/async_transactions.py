@@ -166,7 +166,7 @@ class AsyncUnitOfWork(Lease):
         runtime.check_usable()
         ready = None if work.writable else runtime.connections.ready_to_read()
         if ready is not None:
-            work.transaction.connection = ready
+            work.transaction.take(ready)
             work.begin()
         return ready is not None
 

@@ -11,7 +11,8 @@ from typing import Any
 from sqlalchemy import Connection
 
 from persist.db.concurrency.ownership import Owner
-from persist.db.concurrency.writer_lock import Waiting
+from persist.db.concurrency.writer_lock import SHORT, Waiting
+from persist.db.connections.connection_cache import Lent
 from persist.db.observation.counters import Outcome
 from persist.db.observation.statements import StatementWatch, WatchedDriver, is_logged
 from persist.db.transactions.runtime import Runtime
@@ -33,6 +34,7 @@ class DatabaseTransaction:
         "_asked",
         "_began",
         "_interrupting",
+        "_plain",
         "_restore",
         "connection",
         "driver",
@@ -56,6 +58,8 @@ class DatabaseTransaction:
         self.runtime, self.writable = runtime, writable
         self.owner = Owner(is_snapshot=is_snapshot)
         self.connection = joined
+        self._plain: Any = None
+        """The driver's connection; None once SQLAlchemy may have run something on it, as on a caller's engine."""
         self.driver: Any = None
         """What executes prepared statements; None on a caller's connection and engine, where SQLAlchemy executes them."""
         self.is_open = joined is not None
@@ -115,14 +119,30 @@ class DatabaseTransaction:
 
     def _start(self, cancelled: Callable[[], bool] | None, prepare: Prepare | None) -> None:
         runtime = self.runtime
-        connection = self.connection = self.connection or runtime.connections.connect(write=self.writable)
+        if self.connection is None:
+            self.connection, self._plain = runtime.connections.lend(write=self.writable)
         if prepare is not None and self._restore is None:
-            self._restore = prepare(connection)
-        waiting = Waiting(self._asked, cancelled) if self.writable else None
-        driver = runtime.transactions.begin(connection, write=self.writable, waiting=waiting)
-        self.driver = driver if runtime.owns_engine else None
+            self._restore = prepare(self.for_core())
+        waiting = None
+        if self.writable and (cancelled is not None or time.monotonic() - self._asked >= SHORT):
+            waiting = Waiting(self._asked, cancelled)
+        driver = runtime.transactions.begin(self.connection, write=self.writable, driver=self._plain, waiting=waiting)
+        if runtime.owns_engine:
+            self.driver = driver
+        else:
+            self._plain = None
         if self.trace is not None or is_logged(DEBUG):
             self._watch("a transaction")
+
+    def take(self, lent: Lent) -> None:
+        """Begin on this connection of the store, which is ready."""
+        self.connection, self._plain = lent
+
+    def for_core(self) -> Connection:
+        """The connection, for statements that SQLAlchemy runs on it."""
+        assert self.connection is not None
+        self._plain = None
+        return self.connection
 
     def _watch(self, what: str) -> None:
         if self.trace is None and not is_logged(DEBUG):
@@ -140,22 +160,25 @@ class DatabaseTransaction:
     def commit(self) -> None:
         """Commit, or end a snapshot. Unavailable with outcome "unknown" if the connection is lost in the middle of it."""
         runtime = self.runtime
-        assert self.connection is not None
-        self._close()
-        writes = self.writable
+        writes, driver = self.writable, self.driver
+        core = self.connection if self._plain is None else None
+        self.is_open = False
+        with self._interrupting:  # an interrupt that comes later finds the transaction closed
+            pass
         started = time.monotonic() if writes else 0.0
         failed: BaseException | None = None
         try:
             if writes:
-                runtime.transactions.end(self.connection, self.driver, commit=True)
+                runtime.transactions.end(core, driver, commit=True)
             else:
-                runtime.transactions.end_read(self.connection, self.driver)
+                runtime.transactions.end_read(core, driver)
         except Exception as error:
             failed = runtime.commit_error(error)
             raise failed from error
         finally:
-            committing = time.monotonic() - started if writes else 0.0
-            self._release()
+            ended = time.monotonic() if writes else 0.0
+            committing = ended - started
+            self._release(ended)
             if writes and failed is None and self.trace is None:
                 runtime.counters.committed(self._began - self._asked, committing)
             elif writes or self.trace is not None:
@@ -182,7 +205,9 @@ class DatabaseTransaction:
         if self.runtime.leave_to_parent(self.connection):
             self.is_open = False
             return
-        self._close()
+        self.is_open = False
+        with self._interrupting:
+            pass
         cause = sys.exception()  # None on the worker thread of an AsyncStore; then the trace knows the verb's
         outcome: Outcome = "unknown" if isinstance(cause, Unavailable) and cause.outcome == "unknown" else "rolled_back"
         if getattr(self.driver, "committed", False):  # together with a verb's last batch
@@ -198,11 +223,6 @@ class DatabaseTransaction:
             self._release()
             self._ended(outcome, error=cause)
 
-    def _close(self) -> None:
-        self.is_open = False
-        with self._interrupting:  # an interrupt that comes later finds the transaction closed
-            pass
-
     def interrupt(self) -> None:
         """Cancel the statement that another thread is running in this transaction, unless the transaction is ending."""
         with self._interrupting:
@@ -210,18 +230,19 @@ class DatabaseTransaction:
             if driver is not None and self.is_open:
                 self.runtime.transactions.interrupt(driver)
 
-    def _release(self) -> None:
-        connection, self.connection, self.driver = self.connection, None, None
+    def _release(self, now: float = 0.0) -> None:
+        connection, plain = self.connection, self._plain
+        self.connection = self.driver = self._plain = None
         try:
             if connection is not None:
                 if self._restore is not None and not connection.invalidated:
                     self._restore()
-                self.runtime.connections.release(connection, write=self.writable)
+                self.runtime.connections.release(connection, write=self.writable, driver=plain)
         finally:
             if self.writable:
                 self.runtime.leave_write(self.owner)
-                held = time.monotonic() - self._began if self._began and not self.may_be_long else 0.0
-                if held > _LONG_BEGIN and self.runtime.dialect.one_writer:
+                held = (now or time.monotonic()) - self._began if self._began else 0.0
+                if held > _LONG_BEGIN and self.runtime.dialect.one_writer and not self.may_be_long:
                     log.warning("a write transaction held the store's lock for %.1f s", held)
             else:
                 self.runtime.leave_read(self.owner)

@@ -67,6 +67,7 @@ class on_demand(Generic[R]):  # noqa: N801  # reads as the decorator-like word i
 
     def __init__(self, make: Callable[[Any], R] | None = None, *, find: Callable[[], Callable[[Any], R]] | None = None) -> None:
         self._make, self._find = make, find
+        self._kind: Any = None
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
@@ -74,10 +75,12 @@ class on_demand(Generic[R]):  # noqa: N801  # reads as the decorator-like word i
     @property
     def kind(self) -> Any:
         """What makes the attribute: the class, unless it is given a function."""
-        if self._make is None:
-            assert self._find is not None
-            self._make = self._find()
-        return get_origin(self._make) or self._make
+        if self._kind is None:
+            if self._make is None:
+                assert self._find is not None
+                self._make = self._find()
+            self._kind = get_origin(self._make) or self._make
+        return self._kind
 
     @overload
     def __get__(self, instance: None, owner: type) -> Self: ...
@@ -86,7 +89,7 @@ class on_demand(Generic[R]):  # noqa: N801  # reads as the decorator-like word i
     def __get__(self, instance: Any, owner: type) -> Self | R:
         if instance is None:
             return self
-        made: R = self.kind(instance._work)
+        made: R = (self._kind or self.kind)(instance._work)
         instance.__dict__[self._name] = made
         return made
 
@@ -246,7 +249,8 @@ def _verb(
             if looks is not None:
                 work.note(name, did_something=bool(done))
             return done
-        with Verb(work, name, writes=writes, guarded=self.guarded, module=module) as verb:
+        verb = Verb(work, name, writes, self.guarded, module)
+        try:
             try:
                 result = method(self, *args, **kwargs)
             except Exception as error:
@@ -255,8 +259,11 @@ def _verb(
                 result = method(self, *args, **kwargs)
             if work.carried and work.depth == 1:
                 result = cast("R", results.without_unreadable_cells(result, writes=writes))
-            verb.result = result
-            return result
+        except BaseException as error:
+            verb.end(error)
+            raise
+        verb.end(None, result)
+        return result
 
     call.writes, call.looks, call.splits = writes_alone, looks, splits  # type: ignore[attr-defined]  # read by async_faces
     return call

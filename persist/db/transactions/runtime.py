@@ -87,6 +87,8 @@ class Runtime:
         self.marks_writes = False
         """Whether write transactions mark themselves by a row of `_meta`, as a strict file made at revision 0028 wants it."""
         self.read_only = dialect.read_only
+        self._may_refuse = self.read_only or self.one_connection or dialect.in_memory
+        """Whether a writer may be refused although nobody writes."""
         self.lock = WriterLock()
         self.observers = Observers()
         self.counters = Counters()
@@ -150,7 +152,8 @@ class Runtime:
 
     def enter_write(self, owner: Owner, what: str, cancelled: Callable[[], bool] | None = None) -> None:
         """Register a writer; on SQLite wait for the store's writer lock. TransactionOpen inside of the caller's own one."""
-        self.check_may_write(what)
+        if self._writing or self._may_refuse or self.closed or self.forks != PROCESS.forks:
+            self.check_may_write(what)
         if self.dialect.one_writer:
             self.lock.acquire(owner, what=what, cancelled=cancelled)
         with self._entry_lock:
@@ -181,7 +184,7 @@ class Runtime:
         """Register a reader. The one connection of `:memory:` serves one transaction at a time."""
         if self.one_connection:
             self.check_outside(what)
-        else:
+        elif self.closed or self.forks != PROCESS.forks:
             self.check_usable()
         if self.dialect.in_memory:
             self.refuse_blocking_loop(what)

@@ -43,35 +43,38 @@ class UnitOfWork:
     SQLAlchemy Core.
     """
 
+    events = NO_EVENTS
+    is_alone = False
+    """Whether the transaction consists of one verb, called outside of any transaction."""
+    listing = False
+    """Whether a reading verb is running: its lists leave out unreadable rows."""
+    carried: Carried | None = None  # what the running verb read of unreadable cells; None outside of a verb
+    depth = 0
+    """How many verbs are running, one inside the other."""
+    wrote = False
+    """Whether the running verb has changed a row."""
+    doomed = False
+    """Whether a verb failed after it wrote, so that the transaction can only be rolled back."""
+    touched: frozenset[str] = frozenset()
+    """Ids of rows whose instant of change verbs of this transaction have set."""
+    ending = False
+    """Whether the events are being stored with which the transaction ends."""
+    _options: Mapping[str, Any] = {"preserve_rowcount": True}  # an INSERT may write no row where one exists
+
     def __init__(self, runtime: Runtime, *, writable: bool, is_snapshot: bool = False, joined: Connection | None = None) -> None:
         self.runtime, self.writable = runtime, writable
         self.transaction = DatabaseTransaction(runtime, writable=writable, is_snapshot=is_snapshot, joined=joined)
         self.owner = self.transaction.owner
         self.now = runtime.now
         """The store's current time, truncated to the milliseconds that columns keep."""
-        self.events = NO_EVENTS
         self.joined = joined is not None
         self.marks = joined is None and (writable or runtime.one_connection)
         """Whether verbs mark their caller as inside, which then cannot begin another one. The async API marks it itself."""
-        self.is_alone = False
-        """Whether the transaction consists of one verb, called outside of any transaction."""
-        self.listing = False
-        """Whether a reading verb is running: its lists leave out unreadable rows."""
-        self.carried: Carried | None = None  # what the running verb read of unreadable cells; None outside of a verb
         self.announcements: list[tuple[str, Any]] = []
         """What observers are told after the commit: topic and value."""
-        self.depth = 0
-        """How many verbs are running, one inside the other."""
-        self.wrote = False
-        """Whether the running verb has changed a row."""
-        self.doomed = False
-        """Whether a verb failed after it wrote, so that the transaction can only be rolled back."""
-        self.touched: set[str] = set()  # ids of rows whose instant of change verbs of this transaction have set
-        self.ending = False  # whether the events are being stored with which the transaction ends
-        self._options: dict[str, Any] = {"preserve_rowcount": True}  # an INSERT may write no row where one exists
         if joined is not None:
             # without the host's own, whose None would be another kind of map for the statements that Core keeps compiled
-            self._options["schema_translate_map"] = {SCHEMA_TOKEN: runtime.dialect.schema}
+            self._options = {**self._options, "schema_translate_map": {SCHEMA_TOKEN: runtime.dialect.schema}}
 
     # -- the transaction
 
@@ -103,7 +106,8 @@ class UnitOfWork:
         if self.writable and self.runtime.marks_writes:
             self._or_roll_back(unmark)
         self.transaction.commit()
-        self.events.ended()
+        if self.events.written:
+            self.events.ended()
 
     def _store_events(self) -> None:
         """Store the transaction's events as its last statements; if that fails, roll back."""
@@ -331,8 +335,7 @@ class UnitOfWork:
     @property
     def connection(self) -> Connection:
         """SQLAlchemy's connection of the open transaction. A BEGIN that waits for a statement is sent."""
-        connection, driver = self.transaction.connection, self.transaction.driver
-        assert connection is not None
+        connection, driver = self.transaction.for_core(), self.transaction.driver
         if driver is not None and self.runtime.dialect.pipelines:
             driver.start()  # before SQLAlchemy is in a transaction, in which it would not replace a connection that is lost
         return connection
@@ -340,7 +343,7 @@ class UnitOfWork:
     @property
     def own_connection(self) -> Connection | None:
         """The store's own open connection; None in `join` and on a caller's engine."""
-        return None if self.transaction.driver is None else self.transaction.connection
+        return None if self.transaction.driver is None else self.transaction.for_core()
 
     @property
     def whole_tables(self) -> TableOperations:

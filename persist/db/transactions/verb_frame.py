@@ -27,11 +27,11 @@ from persist.errors import (
 
 
 class Verb:
-    """The context manager around one verb. A verb that is called inside a verb is part of the outer one."""
+    """One verb while it runs: from the making of this object to `end`. A verb inside a verb is part of the outer one."""
 
-    __slots__ = ("_guarded", "_mark", "_module", "_savepoint", "_trace", "_work", "_writes", "name", "result")
+    __slots__ = ("_guarded", "_mark", "_savepoint", "_trace", "_work", "_writes", "name")
 
-    def __init__(self, work: UnitOfWork, name: str, *, writes: bool, guarded: bool = False, module: str = "") -> None:
+    def __init__(self, work: UnitOfWork, name: str, writes: bool, guarded: bool = False, module: str = "") -> None:
         """Raise an error if the transaction cannot run such a verb. `module`: that of its function, for who traces it."""
         if work.runtime.forks != PROCESS.forks:  # before any lock is taken: the thread that holds it may not exist here
             raise StoreForked
@@ -41,26 +41,22 @@ class Verb:
             raise TransactionAborted
         if writes and not work.writable:
             raise ReadOnlyTransaction(name)
-        self.name = name
-        self._work, self._writes, self._guarded, self._module = work, writes, guarded, module
-        self._trace: VerbTrace | None = None
+        self._work = work
         self._savepoint: NestedTransaction | None = None
-        self._mark = (0, 0)
-
-    def __enter__(self) -> Self:
-        work = self._work
-        if not work.owner.using.acquire(blocking=False):
+        self._trace: VerbTrace | None = None
+        if not work.owner.using.acquire(False):
             raise WrongOwner
         work.depth += 1
         if work.depth > 1:
-            return self
+            return
+        self.name, self._writes, self._guarded, self._mark = name, writes, guarded, (0, 0)
         try:
             if not work.transaction.is_open:  # another thread has just ended the transaction
                 raise Closed("transaction")
             if work.marks:
                 work.owner.set_holder()
             work.wrote = False
-            work.carried, work.listing = Carried(), not self._writes
+            work.carried, work.listing = Carried(), not writes
             if work.joined:
                 self._join(work)
             journal = work.events.journal
@@ -68,21 +64,25 @@ class Verb:
                 self._mark = journal.mark()
                 journal.begin_verb(self.name)
             if work.transaction.watch is not None:
-                self._watched(work)
-            return self
+                self._watched(work, module)
         except BaseException as error:
             work.depth -= 1
             work.carried, work.listing = None, False
             work.owner.using.release()
             raise work.runtime.translate(error) from error
 
-    def _watched(self, work: UnitOfWork) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.end(error)
+
+    def _watched(self, work: UnitOfWork, module: str) -> None:
         transaction = work.transaction
         assert transaction.watch is not None
         transaction.watch.verb = self.name
         if transaction.trace is not None:
-            self.result: object = None
-            self._trace = transaction.trace.verb(self._module, self.name)
+            self._trace = transaction.trace.verb(module, self.name)
 
     def _join(self, work: UnitOfWork) -> None:
         connection = work.connection
@@ -118,7 +118,8 @@ class Verb:
             return False
         return type(error) is StoreCorrupt or not isinstance(self._work.runtime.translate(error), PersistError)
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def end(self, error: BaseException | None, result: object = None) -> None:
+        """The verb has returned, or failed. Raises the error as callers get it, if that is another one."""
         work = self._work
         try:
             work.depth -= 1
@@ -131,7 +132,7 @@ class Verb:
             raise
         finally:
             if self._trace is not None:
-                self._trace.ended(self.result, error)
+                self._trace.ended(result, error)
             work.owner.using.release()
 
     def _end(self, work: UnitOfWork, error: BaseException | None, carried: Carried | None) -> None:

@@ -76,8 +76,13 @@ def encoder(convert: Callable[[datetime], Any]) -> Callable[[Any], Any]:
 
 
 def decoder(convert: Callable[[Any], datetime]) -> Callable[[Any], datetime | None]:
-    """The function that converts what is stored to the instant; None stays None."""
-    return lambda value: None if value is None else convert(value)
+    """The function that converts what is stored to the instant; None stays None. Its `of_values` is for what is not None."""
+
+    def decode(value: Any) -> datetime | None:
+        return None if value is None else convert(value)
+
+    decode.of_values = convert  # type: ignore[attr-defined]  # read by prepared statements
+    return decode
 
 
 def epoch_us(value: datetime) -> int:

@@ -6,7 +6,10 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict
 
 V = TypeVar("V", bound="Value")
-_set = object.__setattr__
+_set_dict, _set_names, _set_extra, _set_private = (
+    vars(BaseModel)[name].__set__
+    for name in ("__dict__", "__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__")
+)
 
 
 class Value(BaseModel):
@@ -27,11 +30,12 @@ def construct(model: type[V], fields: Mapping[str, Any]) -> V:
 def built(model: type[V], fields: dict[str, Any]) -> V:
     """The value of `construct`. It keeps this dictionary, which nobody else may have."""
     value = model.__new__(model)
-    _set(value, "__dict__", fields)
-    names = _field_names.get(model)
-    if names is None:
+    _set_dict(value, fields)
+    try:
+        names = _field_names[model]
+    except KeyError:
         names = _field_names[model] = set(model.model_fields)
-    _set(value, "__pydantic_fields_set__", names)  # shared: a frozen value never changes the set, and copies copy it
-    _set(value, "__pydantic_extra__", None)
-    _set(value, "__pydantic_private__", None)
+    _set_names(value, names)  # shared: a frozen value never changes the set, and copies copy it
+    _set_extra(value, None)
+    _set_private(value, None)
     return value

@@ -41,6 +41,9 @@ class JsonText(str):
     __slots__ = ()
 
 
+_EMPTY = JsonText("{}")
+
+
 class _Walk:
     """Visits every node once: refuses values outside of the domain, and notes whether the fast encoder would be wrong."""
 
@@ -82,7 +85,10 @@ class _Walk:
                 self.refuse(f"the key {shown(key)} is not a string.")
             if not key.isascii() and has_half(key):
                 self.special = True
-            if item is not None and type(item) is not bool:
+            if type(item) is str:
+                if not item.isascii() and has_half(item):
+                    self.special = True
+            elif item is not None and type(item) is not bool:
                 self.trail.append(key)
                 self.node(item, depth)
                 self.trail.pop()
@@ -101,6 +107,8 @@ def encode(value: Json, path: str = "value", limits: JsonLimits = DEFAULT_LIMITS
     """The JSON text of a value. InvalidValue and PayloadTooLarge name the path of the offending value, below `path`."""
     if isinstance(value, JsonText):
         return value
+    if type(value) is dict and not value:
+        return _EMPTY
     walk = _Walk(limits.max_depth)
     try:
         walk.node(value, 0)
@@ -178,7 +186,7 @@ def plain_object(value: Json, path: str) -> dict[str, Any]:
     """The mapping as a dict, its items unchecked since `encode` checks them later; None becomes {}. Else InvalidValue."""
     if value is None:
         return {}
-    if not isinstance(value, Mapping):
+    if type(value) is not dict and not isinstance(value, Mapping):
         raise InvalidValue(path, "expected an object.")
     return dict(value)
 

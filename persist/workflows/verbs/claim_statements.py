@@ -50,7 +50,7 @@ def claim_chosen(chosen: Any) -> Statement:
 def readable_or_undone(work: UnitOfWork, found: list[Row], mark: Any) -> list[WorkflowRun] | None:
     """The claimed runs in their order; None, and the claim is undone, if one of them cannot be decoded."""
     rows = [row[: len(RUN.fields)] for row in found]
-    if not any(is_unreadable(cell) for row in rows for cell in row):
+    if not work.carried or not any(is_unreadable(cell) for row in rows for cell in row):
         return sorted(map(RUN, rows), key=queue.place)
     work.go_on()
     for row in found:

@@ -7,7 +7,7 @@ from weakref import WeakKeyDictionary, WeakSet
 
 from sqlalchemy import Connection, Engine, event, exc
 
-from persist.db.connections.connection_cache import ConnectionCache
+from persist.db.connections.connection_cache import ConnectionCache, Lent
 from persist.db.dialects.connections import Connections
 from persist.db.dialects.postgres.deferred_commits import DeferredCommits
 from persist.db.dialects.postgres.server_clock import ServerClock
@@ -99,23 +99,22 @@ class PostgresConnections(Connections):
     def prepare_database(self, driver: Any) -> None:
         """Do nothing: a Postgres database needs no setup by its clients."""
 
-    def connect(self, *, write: bool) -> Connection:
+    def lend(self, *, write: bool) -> Lent:
         while self.idle is not None and (kept := self.idle[write].take()) is not None:
-            if self.alive(kept.connection.driver_connection):
+            if self.alive(kept[1]):
                 return kept
-            self.discard(kept)
+            self.discard(kept[0])
         connection = (self.writer if write else self.reader).connect()
         driver: Any = connection.connection.driver_connection
         if self._server_clock.is_due:
             self._server_clock.ask(driver.pgconn)
-        if self.owned:
-            return connection
-        self._trusted.add(driver)
-        # override the isolation level of the host's engine: AUTOCOMMIT would mean no transaction
-        return connection.execution_options(**({"isolation_level": "READ COMMITTED"} if write else _SNAPSHOT))
+        if not self.owned:
+            self._trusted.add(driver)
+            # override the isolation level of the host's engine: AUTOCOMMIT would mean no transaction
+            connection.execution_options(**({"isolation_level": "READ COMMITTED"} if write else _SNAPSHOT))
+        return connection, driver
 
-    def _can_begin_now(self, connection: Connection, wait: float = 0.0) -> bool:
-        driver = connection.connection.driver_connection
+    def _can_begin_now(self, driver: Any, wait: float = 0.0) -> bool:
         try:
             answered = self.deferred_commits.answered_within(driver, wait)
         except self._psycopg.Error:
@@ -128,7 +127,7 @@ class PostgresConnections(Connections):
 
     def _give_back(self, connection: Connection) -> None:
         """Return a cached connection to its pool."""
-        if self._can_begin_now(connection, wait=_LAST_ANSWER):
+        if self._can_begin_now(connection.connection.driver_connection, wait=_LAST_ANSWER):
             connection.close()
         else:  # lost, or its last answer did not arrive: closing a store does not wait for a network that stalls
             self.discard(connection)
@@ -145,12 +144,13 @@ class PostgresConnections(Connections):
             return False
         return driver in self._trusted and self.usable(driver)
 
-    def release(self, connection: Connection, *, write: bool) -> None:
-        is_open = not (connection.closed or connection.invalidated)
-        if not self.owned and is_open and connection.connection.driver_connection not in self._trusted:
-            self.discard(connection)
+    def release(self, connection: Connection, *, write: bool, driver: Any = None) -> None:
+        if driver is not None and not self.usable(driver):
+            driver = None  # the transaction may have begun anew on another one
+        if self.owned or connection.closed or connection.invalidated or connection.connection.driver_connection in self._trusted:
+            super().release(connection, write=write, driver=driver)
         else:
-            super().release(connection, write=write)
+            self.discard(connection)
 
     def prepare_pinned(self, driver: Any) -> Callable[[], None]:
         self._trusted.add(driver)

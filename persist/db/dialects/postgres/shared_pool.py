@@ -13,6 +13,7 @@ from weakref import WeakSet
 from sqlalchemy import Connection, Engine, Text, func, literal_column
 
 from persist.db.concurrency.fork_count import in_each_child
+from persist.db.connections.connection_cache import Lent
 from persist.db.dialects.connections import Pinned
 from persist.db.dialects.event_log import EVENTS, Notify
 from persist.db.dialects.postgres.connections import PostgresConnections
@@ -145,17 +146,17 @@ class SchemaConnections(PostgresConnections):
     def engines(self) -> list[Engine]:
         return self._pool.connections.engines
 
-    def connect(self, *, write: bool) -> Connection:
-        connection = self._pool.connections.connect(write=write)
-        self._pool.prepare_anew(connection.connection.driver_connection)
-        return self._mapped(connection)
+    def lend(self, *, write: bool) -> Lent:
+        connection, driver = self._pool.connections.lend(write=write)
+        self._pool.prepare_anew(driver)
+        return self._mapped(connection), driver
 
     def connect_first(self, *, write: bool) -> Connection:
         return self.connect(write=write)
 
-    def ready_to_read(self) -> Connection | None:
+    def ready_to_read(self) -> Lent | None:
         ready = super().ready_to_read()
-        return None if ready is None else self._mapped(ready)
+        return None if ready is None else (self._mapped(ready[0]), ready[1])
 
     def _mapped(self, connection: Connection) -> Connection:
         return connection.execution_options(schema_translate_map=self._map)
@@ -174,8 +175,8 @@ class SchemaConnections(PostgresConnections):
         """Close no connection: those that the store released are others' now."""
         self.disposed = True
 
-    def release(self, connection: Connection, *, write: bool) -> None:
-        self._pool.connections.release(connection, write=write)
+    def release(self, connection: Connection, *, write: bool, driver: Any = None) -> None:
+        self._pool.connections.release(connection, write=write, driver=driver)
 
 
 class SharedEventLog(PostgresEventLog):

@@ -35,8 +35,8 @@ class PostgresTransactions(Transactions):
             event.listen(connections.engine, "do_execute", _begin_before)
             event.listen(connections.engine, "do_executemany", _begin_before)
 
-    def begin(self, connection: Connection, *, write: bool, waiting: Waiting | None = None) -> Any:
-        driver: Any = connection.connection.driver_connection
+    def begin(self, connection: Connection, *, write: bool, driver: Any = None, waiting: Waiting | None = None) -> Any:
+        driver = driver or connection.connection.driver_connection
         connections = self._connections
         if not connections.owned:
             if not connection.in_transaction():
@@ -65,8 +65,8 @@ class PostgresTransactions(Transactions):
         logged = f", set_config('{SETTING}', 'on', true), set_config('{NUMBERS}', 'on', true)" if self._event_log.kept else ""
         return f"SELECT set_config('lock_timeout', '{LOCK_TIMEOUT}', true), {MARK}{logged}".encode()
 
-    def end_read(self, connection: Connection, driver: Any) -> None:
-        if driver is None or connection.get_transaction() is not None:
+    def end_read(self, connection: Connection | None, driver: Any) -> None:
+        if connection is not None and (driver is None or connection.get_transaction() is not None):
             connection.commit()
         elif driver.begins:
             driver.commit()

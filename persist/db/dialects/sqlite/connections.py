@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Engine, QueuePool, StaticPool, create_engine
 
-from persist.db.connections.connection_cache import ConnectionCache
+from persist.db.connections.connection_cache import ConnectionCache, Lent
 from persist.db.dialects.connections import Connections
 from persist.db.dialects.database_files import IN_USE, make_private_file, warn_of_network
 from persist.db.dialects.engine_logs import QUIET
@@ -88,11 +88,19 @@ class SqliteConnections(Connections):
         if self.path is not None and self._writes_own_file:
             use_wal(driver, self.path)
 
-    def connect(self, *, write: bool) -> Connection:
-        kept = None if self.idle is None else self.idle[write].take()
-        return (self.writer if write else self.reader).connect() if kept is None else kept
+    def lend(self, *, write: bool) -> Lent:
+        if self.idle is not None and (kept := self.idle[write].take()) is not None:
+            return kept
+        connection = (self.writer if write else self.reader).connect()
+        return connection, connection.connection.driver_connection
 
-    def _can_begin_now(self, connection: Connection) -> bool:
+    def release(self, connection: Connection, *, write: bool, driver: Any = None) -> None:
+        if driver is None or self.idle is None or self.disposed or driver.in_transaction:
+            super().release(connection, write=write, driver=driver)
+        else:
+            self.idle[write].put(connection, driver)
+
+    def _can_begin_now(self, driver: Any) -> bool:
         return True
 
     def _in_transaction(self, driver: Any) -> bool:
@@ -140,7 +148,7 @@ class SqliteConnections(Connections):
         """Driver connections that wait for their next user. Takes no lock: a thread that exists no more may hold it."""
         yield from self._first
         for cache in (self.idle or {}).values():
-            yield from (connection.connection.driver_connection for connection in cache.cached)
+            yield from cache.cached
         for engine in self.engines:
             yield from unused_connections(engine.pool)
 

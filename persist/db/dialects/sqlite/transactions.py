@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Table
 
-from persist.db.concurrency.writer_lock import Cancelled, Waiting
+from persist.db.concurrency.writer_lock import SHORT, Cancelled, Waiting
 from persist.db.connections.host_connections import commits_by_itself
 from persist.db.dialects.sqlite.connections import SqliteConnections
 from persist.db.dialects.sqlite.errors import error_name
@@ -20,7 +20,7 @@ from persist.errors import InvalidValue
 if TYPE_CHECKING:
     from persist.settings import Settings
 
-_SLICE_MS = 100
+_SLICE_MS = int(1000 * SHORT)
 
 
 class SqliteTransactions(Transactions):
@@ -31,26 +31,31 @@ class SqliteTransactions(Transactions):
         self._owned, self._in_memory = connections.owned, connections.path is None
         self._references = connections.references
 
-    def begin(self, connection: Connection, *, write: bool, waiting: Waiting | None = None) -> Any:
+    def begin(self, connection: Connection, *, write: bool, driver: Any = None, waiting: Waiting | None = None) -> Any:
         if not self._owned and not connection.in_transaction():
             connection.begin()
-        driver: Any = connection.connection.driver_connection
-        if not self._owned and self._event_log.kept:
-            self._event_log.say_whether_kept(driver)
-        if not self._owned and write:
-            mark_lent(driver, connection.info)
+        driver = driver or connection.connection.driver_connection
         if self._in_memory:
             driver.execute(f"PRAGMA query_only={'OFF' if write else 'ON'}")
-        if not self._owned and write:
-            self._references.keep(driver, connection.info, driver, connection.engine.pool)
-        if not driver.in_transaction:
+        if not self._owned:
+            self._prepare_lent(connection, driver, write=write)
+        if driver.in_transaction:
             if write:
-                self._begin_immediate(driver, waiting or Waiting())
-            else:
-                driver.execute("BEGIN")
-        elif write:
-            _lock(driver)
+                _lock(driver)
+        elif not write:
+            driver.execute("BEGIN")
+        elif waiting is None:
+            driver.execute("BEGIN IMMEDIATE")
+        else:
+            self._begin_immediate(driver, waiting)
         return driver
+
+    def _prepare_lent(self, connection: Connection, driver: Any, *, write: bool) -> None:
+        if self._event_log.kept:
+            self._event_log.say_whether_kept(driver)
+        if write:
+            mark_lent(driver, connection.info)
+            self._references.keep(driver, connection.info, driver, connection.engine.pool)
 
     def _begin_immediate(self, driver: Any, waiting: Waiting) -> None:
         """BEGIN IMMEDIATE within busy_timeout, less the time already spent waiting.
@@ -58,7 +63,7 @@ class SqliteTransactions(Transactions):
         A cancellable wait is split into slices, since interrupt() does not end a busy wait.
         """
         timeout, now, cancelled = self._settings.busy_timeout_ms, time.monotonic(), waiting.cancelled
-        waited = 0 if waiting.since is None else int(1000 * (now - waiting.since))
+        waited = int(1000 * (now - waiting.since))
         if cancelled is None and (waited < _SLICE_MS or not self._owned):
             driver.execute("BEGIN IMMEDIATE")
             return
@@ -78,15 +83,15 @@ class SqliteTransactions(Transactions):
         finally:
             driver.execute(f"PRAGMA busy_timeout={timeout}")
 
-    def end(self, connection: Connection, driver: Any, *, commit: bool) -> None:
-        lent = None if self._owned else connection.connection.driver_connection
+    def end(self, connection: Connection | None, driver: Any, *, commit: bool) -> None:
+        lent = None if self._owned or connection is None else connection.connection.driver_connection
         try:
             super().end(connection, driver, commit=commit)
         finally:
             if lent is not None:
                 unmark_lent(lent)
 
-    def end_read(self, connection: Connection, driver: Any) -> None:
+    def end_read(self, connection: Connection | None, driver: Any) -> None:
         self.end(connection, driver, commit=True)
 
     def ends_at_once(self, connection: Connection, driver: Any) -> bool:
