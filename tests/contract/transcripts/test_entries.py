@@ -99,7 +99,12 @@ def test_an_entry_is_kept_beside_a_spoilt_one_of_its_uuid(store: Any, raw: Raw) 
 def test_an_entry_is_digested_once_when_it_is_appended(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     digested: list[Any] = []
     digest = entry_text._canonical
-    monkeypatch.setattr(entry_text, "_canonical", lambda entry: (digested.append(entry), digest(entry))[1])
+
+    def noted(entry: Any) -> Any:
+        digested.append(entry)
+        return digest(entry)
+
+    monkeypatch.setattr(entry_text, "_canonical", noted)
     given = uuids("a", "b", "a")
     assert append(store, *given) == 2
     assert digested == given
