@@ -50,9 +50,16 @@ def writing(url: str, sessions: list[str], count: int) -> Iterator[None]:
 def assert_rebuilt(store: Store, url: str, target_url: str) -> None:
     with Store.open(target_url, migrate=True) as target:
         rebuild(store, target)
-    found, expected = raw_rows(target_url), raw_rows(url)
+    found, expected = _rows(target_url), _rows(url)
     assert {table: len(rows) for table, rows in found.items()} == {table: len(rows) for table, rows in expected.items()}
     assert found == expected
+
+
+def _rows(url: str) -> dict[str, list[tuple[str, ...]]]:
+    """Without what a progression publishes of its members, and how many it has published: that is folded without an event."""
+    rows = raw_rows(url)
+    rows["progressions"] = [(id, created_at, *said) for id, created_at, _, *said, _ in rows["progressions"]]
+    return rows
 
 
 @pytest.fixture
