@@ -57,8 +57,7 @@ class UnitOfWork:
     """Whether a verb failed after it wrote, so that the transaction can only be rolled back."""
     touched: frozenset[str] = frozenset()
     """Ids of rows whose instant of change verbs of this transaction have set."""
-    ending = False
-    """Whether the events are being stored with which the transaction ends."""
+    ending = False  # whether the events are being stored with which the transaction ends
     _options: Mapping[str, Any] = {"preserve_rowcount": True}  # an INSERT may write no row where one exists
 
     def __init__(self, runtime: Runtime, *, writable: bool, is_snapshot: bool = False, joined: Connection | None = None) -> None:
