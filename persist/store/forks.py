@@ -27,7 +27,7 @@ def _after_fork_in_child() -> None:
         pools = [engine.pool for engine in dialect.connections.engines]
         _inherited.append((runtime.pinned, dialect, pools, runtime.watchers.members()))
         if runtime.owns_engine:
-            dialect.connections.abandon(runtime.pinned.at_rest())
+            dialect.connections.abandon([pinned.at_rest() for pinned in runtime.recording.members()])
         _open.discard(runtime)
 
 

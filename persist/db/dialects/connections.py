@@ -1,7 +1,7 @@
 """The interface of a dialect's connections: engines, cached connections, and what becomes of one after its transaction."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Engine, QueuePool
@@ -158,10 +158,10 @@ class Connections(ABC):
         for engine in self.engines:
             engine.dispose()
 
-    def abandon(self, pinned: Any) -> None:
+    def abandon(self, pinned: Sequence[Any]) -> None:
         """Drop inherited connections in a forked child, without touching their file descriptors.
 
-        `pinned`: the driver connection of the recorders, None if a thread of the parent used it.
+        `pinned`: the driver connections of the recorders, None for each that a thread of the parent used.
         """
         for engine in self.engines:
             engine.dispose(close=False)

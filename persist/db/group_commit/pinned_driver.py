@@ -28,6 +28,7 @@ class PinnedDriver:
         self._runner: Any = None
         self._watch: StatementWatch | None = None
         self._statements: DriverStatements
+        runtime.recording.add(self)
         self._restore: Callable[[], None] | None = None
 
     def close(self) -> None:

@@ -110,6 +110,7 @@ class Runtime:
         """The connection of the store's recorders."""
         self.listen_url: str | None = None
         self.watchers: WeakGroup[Wakeups] = WeakGroup()
+        self.recording: WeakGroup[Any] = WeakGroup()  # the pinned connections: of the recorders, and of event loops
         """Where readers of the log wait in this process."""
         self.tables: Callable[[], Sequence[Table]] = list
         """Every table, referenced tables first; set by the code that wires the store."""

@@ -2,7 +2,7 @@
 
 import sqlite3
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -138,8 +138,8 @@ class SqliteConnections(Connections):
         if (unused := self._kept()) is not None:
             unused.close()
 
-    def abandon(self, pinned: Any) -> None:
-        for driver in (pinned, *self._unused()):
+    def abandon(self, pinned: Sequence[Any]) -> None:
+        for driver in (*pinned, *self._unused()):
             if isinstance(driver, FileConnection):
                 driver.at_rest = True
         super().abandon(pinned)
