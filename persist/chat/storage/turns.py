@@ -124,11 +124,6 @@ def running_among(work: UnitOfWork, ids: Sequence[str]) -> set[str]:
     return running_sessions(work.rows(_OF_SESSIONS, ids=ids), work.now())
 
 
-def refuse_running(db: StatementRunner, session_id: str, now: datetime, doing: str) -> None:
-    """Raise Conflict if a live recorder is recording in the session. `doing` begins its message."""
-    refuse(read_turn(db, session_id), session_id, now, doing)
-
-
 def refuse(turn: Turn | None, session_id: str, now: datetime, doing: str) -> None:
     """Raise Conflict if this turn of the session is running. `doing` begins its message."""
     if turn is not None and turn.running(now):

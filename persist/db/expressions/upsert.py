@@ -7,7 +7,6 @@ from sqlalchemy import ClauseElement, Insert, Table, insert
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 
-from persist.db.changes.driver_statements import StatementRunner
 from persist.db.sqlalchemy_private import end_with
 from persist.db.statements.prepared import Row, Statement
 from persist.errors import Conflict
@@ -97,12 +96,6 @@ def merging(statement: Insert, *keys: str, **rules: Rule) -> Insert:
     assert isinstance(table, Table)
     end_with(statement, _OnConflict(table, keys, rules))
     return statement
-
-
-def insert_once(db: StatementRunner, statement: Statement, kind: str, values: Mapping[str, Any]) -> None:
-    """Run an `insert_missing` whose key is `id`. Raises Conflict if the id is taken. The transaction stays usable after that."""
-    if not db.run(statement, **values):
-        raise taken(statement, kind, values["id"])
 
 
 @compiles(_OnConflict)

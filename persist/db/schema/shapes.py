@@ -23,11 +23,6 @@ def json_object(value: Any) -> str | None:
     return None if isinstance(value, dict) else "no object"
 
 
-def json_list(value: Any) -> str | None:
-    """A JSON list."""
-    return None if isinstance(value, list) else "no list"
-
-
 def objects(value: Any) -> str | None:
     """A JSON list of objects."""
     return None if isinstance(value, list) and all(isinstance(item, dict) for item in value) else "no list of objects"
