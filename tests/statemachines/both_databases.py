@@ -57,7 +57,11 @@ def plain(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return type(value).__name__, plain(asdict(value))
     if isinstance(value, Mapping):
-        return {repr(plain(key)): plain(item) for key, item in value.items() if not _counted(key, item)}
+        return {
+            repr(plain(key)): _changes(item) if key == "changes" else plain(item)
+            for key, item in value.items()
+            if not _counted(key, item)
+        }
     if isinstance(value, list | tuple):
         return type(value).__name__, [plain(item) for item in value]
     if isinstance(value, bytes) and value.startswith(b"["):  # JSON, spliced from stored pieces
@@ -70,6 +74,12 @@ def plain(value: Any) -> Any:
     if hasattr(value, "items") and hasattr(value, "cursor"):
         return "Page", plain(value.items), value.cursor
     return type(value).__name__, repr(value)
+
+
+def _changes(value: Any) -> Any:
+    """Of an event. In which order one statement returns the rows that it deleted is the database's own."""
+    found = plain(value)
+    return (found[0], sorted(found[1], key=repr)) if isinstance(value, list) else found
 
 
 def _counted(name: object, value: object) -> bool:
