@@ -18,6 +18,7 @@ from sqlalchemy.exc import SAWarning
 from persist.db.dialects.from_url import check_schema
 from persist.db.dialects.postgres import upgrading
 from persist.db.dialects.postgres.urls import is_server, server_url
+from persist.db.dialects.sqlite import write_lock
 from persist.db.dialects.upgrade_steps import Step, StepKind, afterwards, existing_tables
 from persist.db.schema.base import SCHEMA_TOKEN, VERSION_TABLE
 from persist.schema.metadata import metadata
@@ -206,7 +207,7 @@ def connect(url: str) -> None:
 
         @event.listens_for(engine, "begin")
         def _on_begin(connection: Connection) -> None:
-            connection.exec_driver_sql("BEGIN IMMEDIATE")
+            write_lock.begin_patiently(connection.connection.driver_connection)
 
     try:
         with warnings.catch_warnings():

@@ -1,17 +1,18 @@
 """A file that another process is writing is waited for once, as long as the settings say."""
 
-import time
-from collections.abc import Callable, Iterator
-from typing import Any
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from itertools import accumulate, pairwise
+from math import inf
+from types import SimpleNamespace
 
 import pytest
 
 from persist import Store
-from persist.db.concurrency.writer_lock import Waiting
+from persist.db.concurrency.writer_lock import Cancelled, Waiting
 from persist.db.dialects.sqlite import dialect as sqlite_dialect
-from persist.db.dialects.sqlite.connections import SqliteConnections
-from persist.db.dialects.sqlite.event_log import SqliteEventLog
-from persist.db.dialects.sqlite.transactions import SqliteTransactions
+from persist.db.dialects.sqlite import write_lock
 from persist.errors import StoreBusy
 from persist.settings import Settings
 from tests.contract.chat.scenes import create
@@ -49,34 +50,77 @@ def test_a_lock_that_was_waited_for_is_not_waited_for_again(
         statements.clear()
         with pytest.raises(StoreBusy) as busy, store.begin():
             pytest.fail("somebody else holds the lock")
-    assert statements.count("BEGIN IMMEDIATE") == 1
+    assert statements.count("BEGIN IMMEDIATE") == 1 or milliseconds
     assert slept == []
     assert busy.value.waited >= milliseconds / 1000
 
 
-class Recorded:
-    """A driver connection that runs nothing."""
+class Held:
+    """A driver connection whose database is locked until it was asked so many times, and a clock that only waiting moves."""
 
-    in_transaction = False
-
-    def __init__(self) -> None:
-        self.ran: list[str] = []
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, until: float = inf) -> None:
+        self.asked, self._until, self.now, self.slept = 0, until, 1000.0, list[float]()
+        monkeypatch.setattr(write_lock, "time", SimpleNamespace(monotonic=lambda: self.now, sleep=self._sleep))
 
     def execute(self, statement: str) -> None:
-        self.ran.append(statement)
+        assert statement == "BEGIN IMMEDIATE"
+        self.asked += 1
+        if self.asked <= self._until:
+            error = sqlite3.OperationalError("database is locked")
+            error.sqlite_errorname = "SQLITE_BUSY"
+            raise error
+
+    def _sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds
 
 
-@pytest.mark.parametrize("cancelled", [None, lambda: False], ids=["sync", "async"])
-@pytest.mark.parametrize(("waited", "left"), [(4.5, range(1, 501)), (60.0, [100])], ids=["in time", "too late"])
-def test_what_was_waited_for_in_this_process_counts(cancelled: Callable[[], bool] | None, waited: float, left: Any) -> None:
-    settings, event_log, driver = Settings(busy_timeout_ms=5000), SqliteEventLog(None), Recorded()
-    connections = SqliteConnections(None, settings, event_log.say_whether_kept)
-    transactions = SqliteTransactions(connections, event_log, settings)
-    transactions._begin_immediate(driver, Waiting(time.monotonic() - waited, cancelled))
-    before, begin, after = driver.ran
-    assert begin == "BEGIN IMMEDIATE"
-    assert int(before.removeprefix("PRAGMA busy_timeout=")) in (left if cancelled is None else [*left, 100])
-    assert after == "PRAGMA busy_timeout=5000"
+@pytest.mark.parametrize("timeout", [0, 0.005, 0.2, 5, 30])
+def test_the_lock_is_asked_for_more_often_towards_the_end_and_never_beyond_it(
+    timeout: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = Held(monkeypatch)
+    with pytest.raises(sqlite3.OperationalError):
+        write_lock.begin(held, timeout)
+    assert sum(held.slept) == pytest.approx(timeout)
+    assert all(0 < seconds <= 0.01 for seconds in held.slept)
+    assert held.asked == len(held.slept) + 1
+    if timeout >= 5:
+        left = list(reversed(list(accumulate(reversed(held.slept)))))
+        assert sum(one < 0.5 for one in left) > 250  # asked so often in the last half second: SQLite itself asks five times
+        assert all(write_lock.pause(less, lambda: 1) <= write_lock.pause(more, lambda: 1) for more, less in pairwise(left))
+
+
+def test_two_waiters_do_not_wait_alike() -> None:
+    assert [write_lock.pause(5, chance) for chance in (lambda: 0, lambda: 0.5, lambda: 1)] == [0.005, 0.0075, 0.01]
+
+
+def test_who_gets_the_lock_in_time_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = Held(monkeypatch, until=100)
+    write_lock.begin(held, 5)
+    assert held.asked == 101
+
+
+@pytest.mark.parametrize(("waited", "left"), [(4.5, 0.5), (60.0, 0.1)], ids=["in time", "too late"])
+def test_what_was_waited_for_in_this_process_counts(monkeypatch: pytest.MonkeyPatch, waited: float, left: float) -> None:
+    held = Held(monkeypatch)
+    with pytest.raises(sqlite3.OperationalError):
+        write_lock.begin(held, 5, Waiting(held.now - waited))
+    assert sum(held.slept) == pytest.approx(left)
+
+
+def test_a_wait_ends_when_it_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = Held(monkeypatch)
+    with pytest.raises(Cancelled):
+        write_lock.begin(held, 5, Waiting(held.now, lambda: held.asked == 3))
+    assert held.asked == 3
+
+
+def test_a_connection_of_a_host_keeps_its_own_timeout(busy_url: str) -> None:
+    with closing(sqlite3.connect(busy_url.removeprefix("sqlite:///"), timeout=0.03)) as theirs:
+        with pytest.raises(sqlite3.OperationalError, match="locked"):
+            write_lock.begin_patiently(theirs)
+        assert theirs.execute("PRAGMA busy_timeout").fetchone() == (30,)
 
 
 def test_a_free_lock_costs_no_statement_more(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,6 +35,13 @@ def test_four_processes_write_without_being_turned_away(store: Store, spawn: Spa
         assert len(shown(store, report["session"])) == 120
 
 
+def test_eight_processes_that_claim_in_a_loop_are_all_let_in(store: Store, spawn: Spawn) -> None:
+    reports = [json.loads(said(process)) for process in [spawn("claim", f"p{number}", 40) for number in range(8)]]
+    assert [report["busy"] for report in reports] == [0] * 8
+    with store.read() as tx:
+        assert tx.workflows.runs.count(workflow_name="w") == 320
+
+
 def test_many_processes_open_a_new_file_at_once(spawn: Spawn) -> None:
     """No store was opened before: on SQLite they all want to make the tables."""
     reports = [json.loads(said(process)) for process in [spawn("write", f"p{number}", 1) for number in range(6)]]

@@ -5,6 +5,7 @@ import os
 import sys
 import time
 import warnings
+from datetime import timedelta
 from typing import Any
 
 from persist import Store
@@ -64,6 +65,23 @@ def write(store: Store, name: str, count: str) -> None:
             busy += 1
         time.sleep(0.002)
     print(json.dumps({"session": session, "busy": busy}), flush=True)
+
+
+def claim(store: Store, name: str, count: str) -> None:
+    """Queue, claim and complete runs in a loop without pauses -> how many transactions found the file busy."""
+    busy = 0
+    for number in range(int(count)):
+        try:
+            with store.begin() as tx:
+                tx.workflows.runs.create("w", status="queued", current_phase="p", trigger_id=f"{name}/{number}")
+            with store.begin() as tx:
+                lease = tx.workflows.runs.claim(name, lease=timedelta(minutes=1))
+            if lease is not None:
+                with store.begin() as tx:
+                    tx.workflows.runs.complete(lease)
+        except StoreBusy:
+            busy += 1
+    print(json.dumps({"busy": busy}), flush=True)
 
 
 def fork(store: Store, session: str) -> None:
@@ -127,6 +145,7 @@ COMMANDS = {
     "record": record,
     "append": append,
     "write": write,
+    "claim": claim,
     "fork": fork,
     "fork_beside": fork_beside,
     "fork_inside": fork_inside,

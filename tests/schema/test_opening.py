@@ -14,6 +14,7 @@ import pytest
 
 import persist
 from persist import Store
+from persist.db.dialects.sqlite.write_lock import OWN_WAIT_MS
 from persist.errors import SchemaTooNew
 from persist.schema.metadata import HEAD
 from persist.settings import Settings
@@ -69,7 +70,7 @@ def test_a_current_file_costs_two_statements_on_one_connection(sqlite_url: str, 
     assert [statement for statement in sent if "chat_part_deltas" in statement] == sent[6:7]
     of_one_connection = ("busy_timeout", "synchronous", "foreign_keys", "wal_autocheckpoint", "trusted_schema")
     assert [statement.split("=")[0] for statement in sent[:5]] == [f"PRAGMA {name}" for name in of_one_connection]
-    assert sent[7:] == ["PRAGMA journal_mode"]
+    assert sent[7:] == ["PRAGMA journal_mode", "PRAGMA busy_timeout=10"]
 
 
 @pytest.mark.parametrize("existing", [False, True], ids=["a new file", "a current file"])
@@ -117,14 +118,15 @@ def pragmas(driver: Any) -> list[Any]:
 )
 def test_every_connection_has_its_pragmas(sqlite_url: str, settings: Settings, synchronous: int) -> None:
     Store.open(sqlite_url).close()
-    ours = ["wal", synchronous, settings.busy_timeout_ms, 1, settings.wal_autocheckpoint]
+    theirs = ["wal", synchronous, settings.busy_timeout_ms, 1, settings.wal_autocheckpoint]
+    ours = ["wal", synchronous, OWN_WAIT_MS, 1, settings.wal_autocheckpoint]  # the write lock is waited for by persist itself
     with Store.open(sqlite_url, settings=settings) as store:
         dialect = store.runtime.dialect
         with store.begin() as tx:
             assert pragmas(tx._work.transaction.driver) == [*ours, 0]
             session = tx.chat.sessions.create(agent="build", model={})
         with store.read() as tx:
-            assert pragmas(tx._work.transaction.driver) == [*ours, 1]
+            assert pragmas(tx._work.transaction.driver) == [*theirs, 1]
         with store.record(session.id) as recorder:
             recorder.feed({"type": "start"})
             assert pragmas(store.pinned._driver) == [*ours, 0]
@@ -132,7 +134,7 @@ def test_every_connection_has_its_pragmas(sqlite_url: str, settings: Settings, s
             dialect.connections.reader.raw_connection() for _ in range(3)
         ]
         for connection, query_only in zip(connections, [0, 0, 1, 1, 1], strict=True):
-            assert pragmas(connection.driver_connection) == [*ours, query_only]
+            assert pragmas(connection.driver_connection) == [*(theirs if query_only else ours), query_only]
             connection.close()
 
 

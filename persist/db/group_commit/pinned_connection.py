@@ -61,7 +61,7 @@ class PinnedConnection(PinnedDriver):
                 ours = self._ours(error, committing=True)
                 if not isinstance(ours, StoreBusy | Conflict):
                     raise ours from error
-                if isinstance(ours, StoreBusy):
+                if isinstance(ours, StoreBusy) and not self.runtime.dialect.one_writer:  # there only the wait goes on
                     self.runtime.counters.retried(self.runtime.errors.retry_cause(error))
         # A transaction is needed for several statements, after StoreBusy (BEGIN is retried), and after Conflict, when the row's
         # parent was deleted: the task runs again so that it can report the reason.

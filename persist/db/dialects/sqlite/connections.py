@@ -3,6 +3,7 @@
 import sqlite3
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from persist.db.dialects.database_files import IN_USE, make_private_file, warn_o
 from persist.db.dialects.engine_logs import QUIET
 from persist.db.dialects.sqlite.file_connections import FileConnection, connect
 from persist.db.dialects.sqlite.host_references import HostReferences
-from persist.db.dialects.sqlite.wal import never_waiting, use_wal
+from persist.db.dialects.sqlite.write_lock import never_waiting, use_wal, wait_briefly, waiting_inside
 from persist.db.files.paths import file_uri
 from persist.db.schema.base import SCHEMA_TOKEN
 from persist.db.sqlalchemy_private import unused_connections
@@ -86,7 +87,11 @@ class SqliteConnections(Connections):
         """Switch a verified file to WAL. A file that was refused stays unchanged, since this is not called."""
         self._settled = True
         if self.path is not None and self._writes_own_file:
-            use_wal(driver, self.path)
+            self._use_wal(driver, self.path)
+
+    def _use_wal(self, driver: sqlite3.Connection, path: Path) -> None:
+        if use_wal(driver, path):  # elsewhere COMMIT waits for readers, too, which is left to SQLite
+            wait_briefly(driver, self._settings.busy_timeout_ms)
 
     def lend(self, *, write: bool) -> Lent:
         if self.idle is not None and (kept := self.idle[write].take()) is not None:
@@ -125,6 +130,14 @@ class SqliteConnections(Connections):
 
     def prepare_inline(self, driver: Any) -> Callable[[], None] | None:
         return never_waiting(driver, self._settings) if self.owned and not self._read_only else None
+
+    @contextmanager
+    def waiting_inside(self) -> Iterator[Any]:
+        """A connection that writes, on which SQLite waits as long as the settings say, for what begins no transaction."""
+        with self.writer.connect() as connection:
+            driver: Any = connection.connection.driver_connection
+            with waiting_inside(driver, self._settings.busy_timeout_ms) if self.owned else nullcontext(0):
+                yield driver
 
     def wal_bytes(self) -> int | None:
         try:
@@ -177,7 +190,7 @@ class SqliteConnections(Connections):
             if mode == "rwc" and self._page_size is not None:
                 connection.execute(f"PRAGMA page_size={self._page_size}")
             if self._settled and not self._read_only:
-                use_wal(connection, self.path)
+                (use_wal if query_only else self._use_wal)(connection, self.path)
             connection.execute(f"PRAGMA synchronous={self._settings.synchronous}")
             if sys.platform == "darwin":  # fsync on macOS leaves writes in the drive's cache
                 connection.execute("PRAGMA fullfsync=ON")

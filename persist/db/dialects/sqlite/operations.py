@@ -45,6 +45,7 @@ class SqliteOperations(DatabaseOperations):
 
     def __init__(self, dialect: "Dialect") -> None:
         self._dialect = dialect
+        self._connections: Any = dialect.connections
         self._where = str(dialect.path or ":memory:")
 
     # -- reading
@@ -157,14 +158,12 @@ class SqliteOperations(DatabaseOperations):
     # -- doing
 
     def checkpoint(self, mode: str) -> tuple[int, int, int]:
-        with self._dialect.connections.writer.connect() as connection:
-            driver: Any = connection.connection.driver_connection
+        with self._connections.waiting_inside() as driver:
             busy, log, moved = driver.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
             return busy, log, moved
 
     def tidy(self) -> None:
-        with self._dialect.connections.writer.connect() as connection:
-            driver: Any = connection.connection.driver_connection
+        with self._connections.waiting_inside() as driver:
             if self._dialect.in_memory:
                 driver.execute("PRAGMA query_only=OFF")
             driver.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
@@ -179,8 +178,7 @@ class SqliteOperations(DatabaseOperations):
         return lambda: ask(text(f"PRAGMA secure_delete={_SECURE_DELETE.get(before, 'ON')}"))
 
     def vacuum(self, tables: Sequence[Table]) -> None:
-        with self._dialect.connections.writer.connect() as connection:
-            driver: Any = connection.connection.driver_connection
+        with self._connections.waiting_inside() as driver:
             if self._dialect.in_memory:
                 driver.execute("PRAGMA query_only=OFF")
             driver.execute("VACUUM")

@@ -1,16 +1,15 @@
 """Transactions on SQLite: BEGIN IMMEDIATE for every write, and the write lock inside of a host's own transaction."""
 
 import sqlite3
-import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Table
 
-from persist.db.concurrency.writer_lock import SHORT, Cancelled, Waiting
+from persist.db.concurrency.writer_lock import Waiting
 from persist.db.connections.host_connections import commits_by_itself
+from persist.db.dialects.sqlite import write_lock
 from persist.db.dialects.sqlite.connections import SqliteConnections
-from persist.db.dialects.sqlite.errors import error_name
 from persist.db.dialects.sqlite.event_log import SqliteEventLog
 from persist.db.dialects.sqlite.raw_writes import MARK_JOINED, UNMARK_JOINED, mark_lent, unmark_lent
 from persist.db.dialects.transactions import AUTOCOMMIT, Transactions
@@ -20,14 +19,13 @@ from persist.errors import InvalidValue
 if TYPE_CHECKING:
     from persist.settings import Settings
 
-_SLICE_MS = int(1000 * SHORT)
-
 
 class SqliteTransactions(Transactions):
     """The transactions of one store on a SQLite file, or on the single connection to `:memory:`."""
 
     def __init__(self, connections: SqliteConnections, event_log: SqliteEventLog, settings: "Settings") -> None:
-        self._connections, self._event_log, self._settings = connections, event_log, settings
+        self._connections, self._event_log = connections, event_log
+        self._timeout = settings.busy_timeout_ms / 1000
         self._owned, self._in_memory = connections.owned, connections.path is None
         self._references = connections.references
 
@@ -44,10 +42,12 @@ class SqliteTransactions(Transactions):
                 _lock(driver)
         elif not write:
             driver.execute("BEGIN")
-        elif waiting is None:
+        elif self._owned:
+            write_lock.begin(driver, self._timeout, waiting)
+        elif waiting is None or waiting.cancelled is None:  # a host's engine says how long it waits, and how
             driver.execute("BEGIN IMMEDIATE")
         else:
-            self._begin_immediate(driver, waiting)
+            write_lock.begin_patiently(driver, waiting)
         return driver
 
     def _prepare_lent(self, connection: Connection, driver: Any, *, write: bool) -> None:
@@ -56,32 +56,6 @@ class SqliteTransactions(Transactions):
         if write:
             mark_lent(driver, connection.info)
             self._references.keep(driver, connection.info, driver, connection.engine.pool)
-
-    def _begin_immediate(self, driver: Any, waiting: Waiting) -> None:
-        """BEGIN IMMEDIATE within busy_timeout, less the time already spent waiting.
-
-        A cancellable wait is split into slices, since interrupt() does not end a busy wait.
-        """
-        timeout, now, cancelled = self._settings.busy_timeout_ms, time.monotonic(), waiting.cancelled
-        waited = int(1000 * (now - waiting.since))
-        if cancelled is None and (waited < _SLICE_MS or not self._owned):
-            driver.execute("BEGIN IMMEDIATE")
-            return
-        left = min(timeout, max(_SLICE_MS, timeout - waited))  # wait for one slice at least, for locks that are held briefly
-        deadline = now + left / 1000
-        driver.execute(f"PRAGMA busy_timeout={left if cancelled is None else min(_SLICE_MS, left)}")
-        try:
-            while True:
-                if cancelled is not None and cancelled():
-                    raise Cancelled
-                try:
-                    driver.execute("BEGIN IMMEDIATE")
-                    return
-                except sqlite3.OperationalError as error:
-                    if not error_name(error).startswith("SQLITE_BUSY") or time.monotonic() >= deadline:
-                        raise
-        finally:
-            driver.execute(f"PRAGMA busy_timeout={timeout}")
 
     def end(self, connection: Connection | None, driver: Any, *, commit: bool) -> None:
         lent = None if self._owned or connection is None else connection.connection.driver_connection
@@ -131,7 +105,10 @@ class SqliteTransactions(Transactions):
             self._event_log.say_whether_kept(runner)
         if self._in_memory:
             runner.execute("PRAGMA query_only=OFF")
-        runner.execute("BEGIN IMMEDIATE")
+        if self._owned:
+            write_lock.begin(runner, self._timeout)
+        else:
+            runner.execute("BEGIN IMMEDIATE")
 
     def driver_of(self, connection: Connection) -> Any:
         return connection.connection.driver_connection
