@@ -134,6 +134,17 @@ class DatabaseTransaction:
         if self.trace is not None or is_logged(DEBUG):
             self._watch("a transaction")
 
+    @property
+    def is_untouched(self) -> bool:
+        """Whether SQLAlchemy has run nothing on the connection, which is the store's own."""
+        return self._plain is not None
+
+    def begin_anew(self) -> None:
+        """Roll back, and begin another transaction in its place. The store's writer lock is kept."""
+        self.runtime.transactions.end(None, self.driver, commit=False)
+        self.runtime.counters.retried("event_log_switched")
+        self.runtime.retrying_lock(lambda: self._start(None, None))
+
     def take(self, lent: Lent) -> None:
         """Begin on this connection of the store, which is ready."""
         self.connection, self._plain = lent

@@ -53,11 +53,12 @@ class UnitOfWork:
     """How many verbs are running, one inside the other."""
     wrote = False
     """Whether the running verb has changed a row."""
+    used = False  # whether a verb has begun in the transaction
     doomed = False
     """Whether a verb failed after it wrote, so that the transaction can only be rolled back."""
     touched: frozenset[str] = frozenset()
     """Ids of rows whose instant of change verbs of this transaction have set."""
-    ending = False  # whether the events are being stored with which the transaction ends
+    ending = False  # whether its last events are being stored
     _options: Mapping[str, Any] = {"preserve_rowcount": True}  # an INSERT may write no row where one exists
 
     def __init__(self, runtime: Runtime, *, writable: bool, is_snapshot: bool = False, joined: Connection | None = None) -> None:

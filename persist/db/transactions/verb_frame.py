@@ -7,6 +7,7 @@ from typing import Self
 from sqlalchemy import NestedTransaction
 
 from persist.db.concurrency.fork_count import PROCESS
+from persist.db.concurrency.observers import undo_announcements
 from persist.db.connections.host_connections import check_reachable
 from persist.db.observation.tracing import VerbTrace
 from persist.db.transactions.transaction_events import TransactionEvents
@@ -17,6 +18,7 @@ from persist.db.unreadable.missing import Carried
 from persist.errors import (
     Closed,
     Conflict,
+    EventLogSwitched,
     PersistError,
     ReadOnlyTransaction,
     StoreCorrupt,
@@ -29,7 +31,7 @@ from persist.errors import (
 class Verb:
     """One verb while it runs: from the making of this object to `end`. A verb inside a verb is part of the outer one."""
 
-    __slots__ = ("_guarded", "_mark", "_savepoint", "_trace", "_work", "_writes", "name")
+    __slots__ = ("_first", "_guarded", "_mark", "_savepoint", "_trace", "_work", "_writes", "name")
 
     def __init__(self, work: UnitOfWork, name: str, writes: bool, guarded: bool = False, module: str = "") -> None:
         """Raise an error if the transaction cannot run such a verb. `module`: that of its function, for who traces it."""
@@ -50,6 +52,7 @@ class Verb:
         if work.depth > 1:
             return
         self.name, self._writes, self._guarded, self._mark = name, writes, guarded, (0, 0)
+        self._first, work.used = not work.used, True
         try:
             if not work.transaction.is_open:  # another thread has just ended the transaction
                 raise Closed("transaction")
@@ -99,17 +102,41 @@ class Verb:
             work.runtime.transactions.mark_joined(connection, marked=True)
 
     def runs_again(self, error: Exception, given: Iterable[object]) -> bool:
-        """Whether the verb failed on a cell that holds nothing, and is run again, now without it.
+        """Whether the verb is run again: it failed on a cell that holds nothing, or since the log of events was switched on.
 
-        It must not have written anything, nor have used up a file or an iterator that it was given.
+        It must not have written anything but what is rolled back, nor have used up a file or an iterator that it was given.
         """
         work = self._work
         carried = work.carried
-        if work.depth > 1 or work.wrote or carried is None or carried.missing is None or not self._is_bare(error):
+        if work.depth > 1 or any(hasattr(one, "read") or hasattr(one, "__next__") for one in given):
             return False
-        if any(hasattr(one, "read") or hasattr(one, "__next__") for one in given):
+        if isinstance(work.runtime.translate(error), EventLogSwitched):
+            return self._logs_now()
+        if work.wrote or carried is None or carried.missing is None or not self._is_bare(error):
             return False
         carried.missing, carried.refuses = None, True
+        return True
+
+    def _logs_now(self) -> bool:
+        """Let the transaction keep the log, whether by another one in its place, or where it is: False where neither can be.
+
+        Another one takes its place if nothing was done in it before, by SQLAlchemy neither. In a file the statement alone has
+        failed, and snapshots come after whatever was written before.
+        """
+        work = self._work
+        if work.joined or work.is_alone or not work.writable or work.journal is not None:
+            return False
+        if self._first and work.transaction.is_untouched:
+            work.transaction.begin_anew()
+            undo_announcements(work.announcements)
+            if work.runtime.marks_writes:
+                mark(work)
+        elif work.wrote or not work.runtime.dialect.one_writer:
+            return False
+        work.wrote, work.touched, work.carried = False, frozenset(), Carried()
+        work.events = TransactionEvents(work.runtime.log, work.events.actor)
+        if work.journal is not None:
+            work.journal.begin_verb(self.name)
         return True
 
     def _is_bare(self, error: BaseException | None) -> bool:
