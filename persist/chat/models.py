@@ -20,6 +20,7 @@ from persist.db.schema.base import (
     file_index,
     json_key_set,
     json_label,
+    json_number,
     partial_index,
     predicate,
     server_index,
@@ -184,6 +185,7 @@ prompts = table_of(SystemPromptRow)
 
 # Literal values, not parameters: a partial index is used only if the query's condition has the same text as the index's.
 QUEUED = json_key_set(messages.c.metadata_json, "queued_at")
+QUEUED_AT = json_number(messages.c.metadata_json, "queued_at")
 HIDDEN = json_key_set(messages.c.metadata_json, "hidden_at")
 TRIGGERED = json_key_set(messages.c.metadata_json, "trigger")
 DELIVERY = json_label(messages.c.metadata_json, "trigger", "delivery_id")
@@ -213,9 +215,10 @@ containment_index("ix_chat_sessions_metadata", sessions.c.metadata_json)
 partial_index("ix_chat_sessions_owner", sessions.c.owner, sessions.c.updated_at, sessions.c.id, where=OWNED)
 partial_index("ix_chat_sessions_archived", sessions.c.updated_at, sessions.c.id, where=ARCHIVED)
 partial_index("ix_chat_turns_stop_requested", turns.c.session_id, where=STOP_REQUESTED)
-partial_index("ix_chat_messages_queued", messages.c.session_id, where=QUEUED)
+partial_index("ix_chat_messages_in_line", messages.c.session_id, QUEUED_AT, messages.c.id, where=QUEUED)
 partial_index("ix_chat_messages_delivery", messages.c.session_id, DELIVERY, where=TRIGGERED)
-partial_index("ix_chat_parts_compaction", parts.c.session_id, where=IS_COMPACTION)
+# The type, which is the same in all of it, has SQLite prefer this index to the one of all parts of a session.
+partial_index("ix_chat_parts_compaction_of_session", parts.c.session_id, parts.c.type, where=IS_COMPACTION)
 partial_index("ix_chat_parts_unfinished", parts.c.session_id, parts.c.tool_call_id, where=IS_UNFINISHED)
 
 part_blobs.info["unlogged"] = True  # as the blobs that it names

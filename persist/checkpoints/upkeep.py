@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy import or_, select
 
+from persist.checkpoints.assembling import HANGING
 from persist.checkpoints.models import THREADS, memories, states, threads, values, vectors
 from persist.db.dialects.findings import Problem, Severity
 from persist.db.operations.bounded_deletion import Condition
@@ -97,6 +98,7 @@ UPKEEP = Upkeep(
     ),
     exports=(exported(THREADS, "thread"),),
     checkup=checkup,
+    hanging=HANGING,
     shapes={
         states.c.versions_json: texts_by_name,
         states.c.partial_json: optional(texts),

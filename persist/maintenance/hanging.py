@@ -1,7 +1,8 @@
 """Finds the rows that depend on a row by foreign keys: rows to remove with it, and nullable references to empty."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from sqlalchemy import ForeignKeyConstraint, Table
 
@@ -12,6 +13,7 @@ _ORDER = {table: at for at, table in enumerate(metadata.sorted_tables)}
 
 
 Row = tuple[Table, Place]
+Further = Callable[[Table, Place], Iterable[tuple[Table, Mapping[str, Any], str | None]]]
 
 
 @dataclass(slots=True)
@@ -26,8 +28,11 @@ class Hanging:
     loose: dict[Row, list[str]] = field(default_factory=dict)
 
 
-def hanging_on(raw: RawRows, table: Table, place: Place) -> Hanging:
-    """Find every row that depends on a row, directly or indirectly. The rows found are locked against other writers."""
+def hanging_on(raw: RawRows, table: Table, place: Place, further: Further) -> Hanging:
+    """Find every row that depends on a row, directly or indirectly. The rows found are locked against other writers.
+
+    `further`: what depends on a row though no foreign key says so; a column of a row that stays and lets go.
+    """
     found: dict[Row, None] = {(table, place): None}
     loose: dict[Row, list[str]] = {}
     waiting = [(table, place)]
@@ -40,6 +45,13 @@ def hanging_on(raw: RawRows, table: Table, place: Place) -> Hanging:
             for row in [(key.table, place) for place in raw.find(key.table, where)]:
                 if _lets_go(key):
                     loose.setdefault(row, []).extend(key.column_keys)
+                elif row not in found:
+                    found[row] = None
+                    waiting.append(row)
+        for of, named, column in further(parent, at):
+            for row in [(of, place) for place in raw.find(of, {name: raw.cell(value) for name, value in named.items()})]:
+                if column is not None:
+                    loose.setdefault(row, []).append(column)
                 elif row not in found:
                     found[row] = None
                     waiting.append(row)

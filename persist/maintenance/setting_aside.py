@@ -1,6 +1,6 @@
 """Move rows with unreadable cells to the quarantine table, together with the rows that depend on them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from json import dumps
 from typing import Any
@@ -29,8 +29,12 @@ from persist.maintenance.unreadable import Bad, bad_cells, columns_of, key_text
 STAND_INS: StandIns = {column: stand_in for upkeep in upkeeps().values() for column, stand_in in upkeep.stand_ins.items()}
 """Columns whose unreadable cells get a substitute value in place. A row with another unreadable cell is moved."""
 
+HANGING = {table: hangs for upkeep in upkeeps().values() for table, hangs in upkeep.hanging.items()}
+"""By table, what is of no use without a row of it though no foreign key says so."""
+
 quarantine = table_of(QuarantineRow)
 _KEEP = Statement(insert(quarantine))
+_NAMED = 10
 
 
 def set_aside(work: UnitOfWork, *, table: Table, key: Cells) -> str | None:
@@ -119,9 +123,25 @@ class _Aside:
     work: UnitOfWork
     raw: RawRows
     moved: list[tuple[Table, Cells]]
+    useless: set[tuple[Table, Place]]
+    """Rows that go along though no foreign key says so."""
+
+    read: dict[Any, Any]
 
     def __init__(self, work: UnitOfWork, raw: RawRows) -> None:
-        self.work, self.raw, self.moved = work, raw, []
+        self.work, self.raw, self.moved, self.useless, self.read = work, raw, [], set(), {}
+
+    def _further(self, table: Table, place: Place) -> Iterator[tuple[Table, Mapping[str, Any], str | None]]:
+        """What is of no use without a row, as its domain says."""
+        hangs = HANGING.get(table)
+        row = {} if hangs is None else self._readable(table, place)
+        if hangs is None or not {*key_of(table)} <= row.keys():
+            return
+        for of, key, column in hangs(self.work, row, self.read):
+            if column is None:
+                cells = {name: self.raw.cell(value) for name, value in key.items()}
+                self.useless.update((of, at) for at in self.raw.find(of, cells))
+            yield of, key, column
 
     def row(self, table: Table, place: Place, bad: Sequence[Bad]) -> str:
         """Move one row, or replace its unreadable cells. Return what was done, as a sentence."""
@@ -135,8 +155,9 @@ class _Aside:
     def move(self, table: Table, place: Place, cause: str) -> str:
         """Move one row with what hangs on it. Return what was done, as a sentence."""
         group = self.work.runtime.ids.mint("qua")
-        hanging = hanging_on(self.raw, table, place)
+        hanging = hanging_on(self.raw, table, place, self._further)
         name = f"{table.name} {self._key(table, self.raw.cells(table, place))}"
+        names = [(f"{of.name} {self._key(of, self.raw.cells(of, at))}", (of, at)) for of, at in hanging.rows if self.useless]
         for position, (of, at) in enumerate(hanging.rows):
             first = (of, at) == (table, place)
             cells = self.raw.cells(of, at)
@@ -153,7 +174,12 @@ class _Aside:
             self.raw.delete(of, at)
         self._seed(table)
         others = len(hanging.rows) - 1
-        return f"Moved to quarantine as {group}" + (f", with {others:,} rows that hang on it." if others else ".")
+        said = f"Moved to quarantine as {group}" + (f", with {others:,} rows that hang on it." if others else ".")
+        useless = [name for name, row in names if row in self.useless]
+        if useless:
+            more = f" and {len(useless) - _NAMED:,} more" if len(useless) > _NAMED else ""
+            said += f" Without it these cannot be read: {'; '.join(useless[:_NAMED])}{more}."
+        return said
 
     def _replace(self, table: Table, place: Place, bad: Sequence[Bad], group: str, cause: str) -> None:
         cells = self.raw.cells(table, place)
@@ -191,8 +217,9 @@ class _Aside:
 
     def _typed(self, table: Table, place: Place) -> dict[str, Any]:
         """Return the readable columns of a row for the event log. Empty if the log is off or does not cover the table."""
-        if self.work.journal is None or place_of(table) is None:
-            return {}
+        return {} if self.work.journal is None or place_of(table) is None else self._readable(table, place)
+
+    def _readable(self, table: Table, place: Place) -> dict[str, Any]:
         columns = columns_of(self.raw, table)
         values = self.raw.values(table, place, columns)
         return {} if values is None else typed(self.work, self.raw, table, place, bad_cells(columns, values))

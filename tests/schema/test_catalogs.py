@@ -75,12 +75,12 @@ def test_a_new_file_can_be_upgraded_again(sqlite_url: str) -> None:
 
 POSTGRES_CHANGES = {
     "partial predicate": [
-        "DROP INDEX persist.ix_chat_parts_compaction",
-        "CREATE INDEX ix_chat_parts_compaction ON persist.chat_parts (session_id) WHERE type = 'data-other'",
+        "DROP INDEX persist.ix_chat_parts_compaction_of_session",
+        "CREATE INDEX ix_chat_parts_compaction_of_session ON persist.chat_parts (session_id, type) WHERE type = 'data-other'",
     ],
     "partial predicate gone": [
-        "DROP INDEX persist.ix_chat_parts_compaction",
-        "CREATE INDEX ix_chat_parts_compaction ON persist.chat_parts (session_id)",
+        "DROP INDEX persist.ix_chat_parts_compaction_of_session",
+        "CREATE INDEX ix_chat_parts_compaction_of_session ON persist.chat_parts (session_id, type)",
     ],
     "CHECK dropped": ["ALTER TABLE persist.chat_messages DROP CONSTRAINT ck_chat_messages_role"],
     "CHECK widened": [
@@ -130,8 +130,8 @@ def test_a_change_is_seen_on_postgres(change: str, postgres_url: str) -> None:
 
 
 SQLITE_CHANGES = {
-    "partial predicate": ("ix_chat_parts_compaction", "data-compaction", "data-other"),
-    "partial predicate gone": ("ix_chat_parts_compaction", "WHERE type = 'data-compaction'", ""),
+    "partial predicate": ("ix_chat_parts_compaction_of_session", "data-compaction", "data-other"),
+    "partial predicate gone": ("ix_chat_parts_compaction_of_session", "WHERE type = 'data-compaction'", ""),
     "CHECK dropped": ("chat_messages", "CONSTRAINT ck_chat_messages_role CHECK (role IN ('user', 'assistant', 'system')), ", ""),
     "CHECK widened": ("chat_messages", "'assistant', 'system'", "'assistant', 'system', 'tool'"),
     "default changed": ("chat_sessions", "DEFAULT '[]'", "DEFAULT '{}'"),

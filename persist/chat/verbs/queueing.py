@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 from datetime import datetime
+from math import floor
 from typing import Any
 
-from sqlalchemy import Text, bindparam, select, update
+from sqlalchemy import Text, bindparam, case, cast, false, select, true, update
 
-from persist.chat.models import DELIVERY, IS_UNFINISHED, QUEUED, TRIGGERED, VISIBLE, messages, parts, sessions
+from persist.chat.models import DELIVERY, IS_UNFINISHED, QUEUED, QUEUED_AT, TRIGGERED, VISIBLE, messages, parts, sessions
 from persist.chat.reducer.parts import is_part
 from persist.chat.reducer.tool_parts import tool_name
 from persist.chat.schemas import ChatMessage, Role, ToolState, TurnState
@@ -28,7 +29,7 @@ from persist.chat.storage.statements import LOCK_SESSION, SET_METADATA
 from persist.db.changes.batch import Batch, Pending
 from persist.db.concurrency.process_owners import this_process_as_owner
 from persist.db.schema.base import LABEL_CHARACTERS
-from persist.db.statements.prepared import Row, Statement, param
+from persist.db.statements.prepared import LIMIT, Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
 from persist.db.values.clock import epoch_ms
@@ -38,7 +39,12 @@ from persist.errors import Conflict, InvalidValue, NotFound
 
 _M, _P = messages.c, parts.c
 _id = param("row_id")
-_QUEUED = Statement(select(*MESSAGE_COLUMNS).where(_M.session_id == _id, QUEUED), unreadable=OnUnreadable.LEAVE_OUT)
+_in_line = select(*MESSAGE_COLUMNS).where(_M.session_id == _id, QUEUED).order_by(QUEUED_AT, _M.id)
+_QUEUED = Statement(_in_line, unreadable=OnUnreadable.LEAVE_OUT)
+_FIRST = Statement(_in_line.limit(LIMIT), unreadable=OnUnreadable.LEAVE_OUT)
+_LAST = Statement(
+    select(cast(QUEUED_AT, Text)).where(_M.session_id == _id, QUEUED).order_by(QUEUED_AT.desc(), _M.id.desc()).limit(1)
+)
 _DELIVERED = Statement(
     select(*MESSAGE_COLUMNS).where(
         _M.session_id == _id, TRIGGERED, bindparam("delivery", type_=Text()) == DELIVERY, _M.role == Role.USER
@@ -49,15 +55,18 @@ _USERS = Statement(select(*MESSAGE_COLUMNS).where(_M.session_id == _id, _M.role 
 _OPEN = Statement(
     select(_P.tool_state, _P.data_json)
     .join(messages, _M.id == _P.message_id)
-    .where(_P.session_id == _id, IS_UNFINISHED, VISIBLE),
+    .where(_P.session_id == _id, IS_UNFINISHED, VISIBLE)
+    .order_by(_P.tool_call_id),  # in this order SQLite reads them by their index, and not all parts of the session
     unreadable=OnUnreadable.LEAVE_OUT,
 )
 _own_session = select(_M.session_id).where(_M.id == _id).scalar_subquery()
 _LOCK_SESSION_OF = Statement(select(sessions.c.id).where(sessions.c.id == _own_session).with_for_update())
 _CLAIM = Statement(update(messages).where(_M.id == _id).values(claimed_by=param("owner"), claimed_at=param("at")))
+# Of a bare condition a server believes that hardly any message meets it, and sorts the session; of CASE, that half of them do.
+_shown = case((VISIBLE, true()), else_=false())
 _NEWEST = Statement(
     select(*MESSAGE_COLUMNS, _M.claimed_by, _M.claimed_at)
-    .where(_M.session_id == _id, VISIBLE)
+    .where(_M.session_id == _id, _shown)
     .order_by(_M.created_at.desc(), _M.id.desc())
     .limit(1),
     unreadable=OnUnreadable.LEAVE_OUT,
@@ -71,7 +80,7 @@ def enqueue(work: UnitOfWork, posting: Posting, *, id: str | None) -> ChatMessag
         session = batch.row(LOCK_SESSION, row_id=session_id)
         same = None if id is None else (batch.row(GET_MESSAGE, row_id=id), batch.rows(STORED_PARTS, row_id=id))
         delivered = None if delivery is None else _delivery_candidates(batch, session_id, delivery)
-        rows = batch.rows(_QUEUED, row_id=session_id)
+        last = batch.row(_LAST, row_id=session_id)
     if session.result is None:
         raise NotFound("session", session_id)
     if same is not None and same[0].result is not None:
@@ -85,20 +94,23 @@ def enqueue(work: UnitOfWork, posting: Posting, *, id: str | None) -> ChatMessag
             return message
     at = epoch_ms(work.now())
     # strictly after those that wait already: within one millisecond, ids given by callers have no order
-    waiting = [message.metadata["queued_at"] for message in _in_order(work, rows.result)]
-    at = max([at, *[stamp + 1 for stamp in waiting if type(stamp) is int]])
+    at = max(at, _after(last.result))
     metadata = {**posting.metadata, "queued_at": at, "queue_enqueued_at": at}
     return post(work, Posting(posting.session_id, Role.USER, posting.parts, metadata), id=id, touch=False)
 
 
+def _after(last: Row | None) -> int:
+    """The first millisecond after the last message in line; 0 if there is none, or if another program wrote no instant there."""
+    try:
+        stamp = 0.0 if last is None else float(last[0])
+    except ValueError:
+        return 0
+    return floor(stamp) + 1 if 0 < stamp < 2**53 else 0
+
+
 def queued(work: UnitOfWork, session_id: str) -> list[ChatMessage]:
     """The waiting messages, first in, first out: by (queued_at, id)."""
-    return _in_order(work, work.rows(_QUEUED, row_id=session_id))
-
-
-def _in_order(work: UnitOfWork, rows: list[Row]) -> list[ChatMessage]:
-    found = [message_value(work, row) for row in rows]
-    return sorted(found, key=lambda message: (_queued_at(message), message.id))
+    return [message_value(work, row) for row in work.rows(_QUEUED, row_id=session_id)]
 
 
 def claim(work: UnitOfWork, session_id: str, human_input_tools: frozenset[str]) -> ChatMessage | None:
@@ -108,7 +120,7 @@ def claim(work: UnitOfWork, session_id: str, human_input_tools: frozenset[str]) 
         session = batch.row(LOCK_SESSION, row_id=session_id)
         turn_row = batch.row(turns.READ_TURN, of_session=session_id)
         unfinished = batch.rows(_OPEN, row_id=session_id)
-        rows = batch.rows(_QUEUED, row_id=session_id)
+        first = batch.rows(_FIRST, row_id=session_id, limit=1)
         newest = batch.rows(_NEWEST, row_id=session_id)
     if session.result is None:
         raise NotFound("session", session_id)
@@ -122,10 +134,9 @@ def claim(work: UnitOfWork, session_id: str, human_input_tools: frozenset[str]) 
         with work.batch(last=True) as batch:
             batch.run(_CLAIM, row_id=left[0], owner=this_process_as_owner(), at=now)
         return message_value(work, left)
-    waiting = _in_order(work, rows.result)
-    if not waiting:
+    if not first.result:
         return None
-    message = waiting[0]
+    message = message_value(work, first.result[0])
     metadata = {key: value for key, value in message.metadata.items() if key != "queued_at"}
     added = usage.counters_of(message.role, message.metadata, metadata)
     with work.batch() as batch:
@@ -211,8 +222,3 @@ def _delivery_candidates(batch: Batch, session_id: str, delivery: str) -> Pendin
     if escape_text(delivery, nul=True) != delivery:
         return batch.rows(_USERS, row_id=session_id)
     return batch.rows(_DELIVERED, row_id=session_id, delivery=delivery[:LABEL_CHARACTERS])
-
-
-def _queued_at(message: ChatMessage) -> float:
-    stamp = message.metadata.get("queued_at")
-    return stamp if isinstance(stamp, (int, float)) else 0

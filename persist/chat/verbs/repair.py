@@ -28,7 +28,10 @@ _WAS_STOPPED = "the answer was stopped"
 _M, _P = messages.c, parts.c
 _COLUMNS = (_P.session_id, _P.message_id, _P.id, _P.type, _P.tool_state, _M.updated_at, case((STOPPED, 1), else_=0))
 _OF_SESSION = Statement(
-    select(*_COLUMNS).join(messages, _M.id == _P.message_id).where(_P.session_id == param("session_id"), IS_UNFINISHED, VISIBLE)
+    select(*_COLUMNS)
+    .join(messages, _M.id == _P.message_id)
+    .where(_P.session_id == param("session_id"), IS_UNFINISHED, VISIBLE)
+    .order_by(_P.tool_call_id)  # in this order SQLite reads them by their index, and not all parts of the session
 )
 _OF_ALL = Statement(select(*_COLUMNS).join(messages, _M.id == _P.message_id).where(IS_UNFINISHED, VISIBLE))
 _LATEST = Statement(select(func.max(_P.updated_at)).where(_P.message_id == param("message_id")))

@@ -31,8 +31,9 @@ class Vectors(Repository[F]):
         """The `k` (1 to 1000) messages nearest to the query with their distances, nearest first, equal distances by id.
 
         Exact, and equal on every backend: cosine is 1 - cos, 1.0 if either vector is zero; l2 is Euclidean. `query`:
-        numbers or packed float32, rounded to float32 as embeddings are. Messages without an embedding of its dimension are
-        skipped. `session_id`: the session's pool. `branch_id`: the branch's history, what it inherits included. Raises NotFound.
+        numbers or packed float32, rounded to float32 as embeddings are. Messages without an embedding of its dimension, and
+        those that cannot be read, are skipped. `session_id`: the session's pool. `branch_id`: the branch's history, what it
+        inherits included. Raises NotFound.
         """
         work = self._work
         packed = pack("query", query)
@@ -41,9 +42,16 @@ class Vectors(Repository[F]):
         wanted = Query(packed, check_choice("metric", metric, Metric))
         check_limit(k, path="k")
         scope = Scope(work, session_id=session_id, branch_id=branch_id)
-        ranked = nearest(wanted, k, candidates(work).near(scope, wanted, k))
-        found = find_messages(work, [id for _, id in ranked])
-        return [(found[id], distance) for distance, id in ranked if id in found]
+        near, count, looked, found = candidates(work).near, k, set[str](), dict[str, ConvMessage]()
+        while True:
+            ranked = nearest(wanted, count, near(scope, wanted, count))
+            new = [id for _, id in ranked if id not in looked]
+            looked |= {*new}
+            found |= find_messages(work, new)
+            hits = [(found[id], distance) for distance, id in ranked if id in found]
+            if len(hits) >= k or len(ranked) < count:
+                return hits[:k]
+            count *= 2  # some cannot be read: the next nearest take their places
 
     @reads
     def backend(self) -> str:

@@ -25,6 +25,11 @@ from persist.db.transactions.unit_of_work import UnitOfWork
 
 _NONE: Mapping[Table, Any] = MappingProxyType({})
 Checkup = Callable[[UnitOfWork], Iterator[Problem]]
+Hangs = Callable[[UnitOfWork, Mapping[str, Any], dict[Any, Any]], Iterator[tuple[Table, Mapping[str, Any], str | None]]]
+"""Gives other rows by table and key, of a row's readable columns; of one that stays, the column that is emptied.
+
+The dictionary keeps what it read, for the next row of the same repair.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +43,7 @@ class Upkeep:
     shapes     what stored values must be beyond their columns' types
     stand_ins  values in place of unreadable ones, where a row is better repaired than moved to the quarantine
     adoption   how tables of other programs are taken over
+    hanging    by table, what is of no use without a row of it though no foreign key says so: it is set aside with that row
     """
 
     prunings: Sequence[Pruning] = ()
@@ -47,6 +53,7 @@ class Upkeep:
     shapes: Shapes = field(default_factory=dict)
     stand_ins: StandIns = field(default_factory=dict)
     adoption: Rules | None = None
+    hanging: Mapping[Table, Hangs] = field(default_factory=dict)
 
 
 def aged(

@@ -14,7 +14,7 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.elements import ColumnElement, Grouping
 from sqlalchemy.sql.operators import OperatorType
 from sqlalchemy.sql.visitors import InternalTraversal
-from sqlalchemy.types import Boolean, Text
+from sqlalchemy.types import Boolean, NullType, Text
 
 from persist.db.sqlalchemy_private import AS_BOOLEAN, made_of
 
@@ -132,6 +132,29 @@ def _render_label_lite(element: json_label, compiler: SQLCompiler, **kw: Any) ->
 def _render_label_pg(element: json_label, compiler: SQLCompiler, **kw: Any) -> str:
     column, path = compiler.process(element.column, **kw), ",".join(element.path)
     return f"left({column} #>> '{{{path}}}', {LABEL_CHARACTERS})"
+
+
+@made_of(column=InternalTraversal.dp_clauseelement, json_key=InternalTraversal.dp_string)
+class json_number(ColumnElement[Any]):  # noqa: N801  # reads as the SQL function it stands for
+    """The number under a key of a JSON object column, to sort by. Text sorts before all numbers."""
+
+    type = NullType()
+
+    def __init__(self, column: ColumnElement[Any], key: str) -> None:
+        assert key.isidentifier(), key  # the key becomes part of the SQL text
+        self.column, self.json_key = column, key
+
+
+@compiles(json_number, "sqlite")
+def _render_number_lite(element: json_number, compiler: SQLCompiler, **kw: Any) -> str:
+    column, path = compiler.process(element.column, **kw), f"'$.{element.json_key}'"
+    kind = f"CASE WHEN json_valid({column}) THEN json_type({column}, {path}) END"
+    return f"CASE WHEN {kind} IN ('integer', 'real') THEN json_extract({column}, {path}) ELSE -9e999 END"
+
+
+@compiles(json_number, "postgresql")
+def _render_number_pg(element: json_number, compiler: SQLCompiler, **kw: Any) -> str:
+    return f"({compiler.process(element.column, **kw)} -> '{element.json_key}')"
 
 
 @made_of(column=InternalTraversal.dp_clauseelement)

@@ -183,17 +183,20 @@ class _LiteJson(OperatesAsJson, UserDefinedType[Any]):
 
 
 class _PgJson(UserDefinedType[Any]):
-    """JSONB that persist reads and writes as text, so that the driver's decoder never sees it."""
+    """JSONB that persist reads and writes as text, so that the driver's decoder never sees it. `read_as`: the column's type."""
 
     cache_ok = True
     render_bind_cast = True
     comparator_factory = JSON.Comparator
 
+    def __init__(self, read_as: "Json") -> None:
+        self.read_as = read_as
+
     def get_col_spec(self, **_: Any) -> str:
         return "JSONB"
 
     def column_expression(self, colexpr: ColumnElement[Any]) -> ColumnElement[Any]:
-        return type_coerce(cast(colexpr, Text), self)
+        return type_coerce(cast(colexpr, Text), self.read_as)
 
     def bind_processor(self, dialect: Dialect) -> Processor:
         return lambda value: None if value is None else to_jsonb(encode(value))
@@ -237,7 +240,7 @@ class Json(TypeDecorator[Any]):
 
     def misfit(self, value: Any) -> str | None:
         """What is wrong with a stored value, such as "no object"; None if readers take it."""
-        if value is None or self._fits(value):  # what is missing is no unreadable value
+        if self._fits(value):
             return None
         return "no object" if self.shape is dict else "no list" + ("" if self.of is None else f" of {_ITEMS[self.of]}")
 
@@ -248,7 +251,7 @@ class Json(TypeDecorator[Any]):
         return type(value) is self.shape and (self.of is None or all(type(item) is self.of for item in items))
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        return _PgJson() if is_postgres(dialect) else _LiteJson()
+        return _PgJson(self) if is_postgres(dialect) else _LiteJson()
 
 
 _SHAPES: dict[type, str] = {dict: "an object", list: "a list"}

@@ -10,7 +10,7 @@ from persist.db.schema.meta_table import Meta
 from persist.db.statements.distribution import is_distributed, place_of_tables
 from persist.db.statements.prepared import Row, Statement
 
-HEAD = "0032"
+HEAD = "0033"
 """The newest revision in alembic/versions."""
 
 REVISIONS = tuple(f"{number:04d}" for number in range(1, int(HEAD) + 1))

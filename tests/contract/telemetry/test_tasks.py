@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
+from persist import Store
 from persist.errors import InvalidValue
+from persist.maintenance import doctor
 from persist.testing import FrozenClock
 from tests.contract.faces import in_one_way
 from tests.contract.telemetry.scenes import read, t, task, write
@@ -153,6 +155,22 @@ def test_a_wrong_task_is_refused_with_all_of_its_poll(store: Any, here: dict[str
         with pytest.raises(InvalidValue, match=r"discovered\[1\]"):
             tx.telemetry.tasks.poll([task("a"), task("b") | wrong], **here)
         assert tx.telemetry.tasks.list(**here) == []
+
+
+@pytest.mark.parametrize("column", ["links", "labels"])
+@pytest.mark.parametrize("value", ['{"a": 1}', "7", '"x"', "null"])
+def test_a_task_that_lists_leave_out_is_found_by_the_doctor(
+    store: Any, raw: Any, database_url: str, here: dict[str, str], column: str, value: str
+) -> None:
+    poll(store, here, task("a"), task("b"))
+    raw.rows(f"UPDATE tasks SET {column} = '{value}' WHERE id = 'a'")
+    assert list(states(store, here)) == ["b"]
+    with Store.open(database_url) as keeper:
+        (finding,) = doctor(keeper, fix=True)
+        assert (finding.code, finding.fixed, f"{column} holds" in finding.message) == ("unreadable", True, True)
+        assert doctor(keeper) == []
+    assert poll(store, here, task("a")) == 1
+    assert sorted(states(store, here)) == ["a", "b"]
 
 
 def test_wrong_arguments_are_refused(store: Any, here: dict[str, str]) -> None:
