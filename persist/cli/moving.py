@@ -122,8 +122,6 @@ def same(report: CopyReport, equal: str) -> str:
 def say_others(report: CopyReport) -> None:
     """Say what a copy did with what is not persist's, and with cells that held nothing."""
     _say_unknown("Copied", report)
-    if report.filled:
-        say(f"Held nothing, and got a value, because other databases must hold one: {_counted(report.filled)}.")
     if report.left_out:
         say(f"Not copied, because they are not persist's: {', '.join(map(inline, report.left_out))}.")
 
@@ -131,6 +129,8 @@ def say_others(report: CopyReport) -> None:
 def _say_unknown(done: str, report: CopyReport | ExportReport | ImportReport, *, err: bool = False) -> None:
     if report.carried:
         say(f"{done} with them, though persist does not know it: {_counted(report.carried)}.", err=err)
+    if not isinstance(report, ImportReport) and report.filled:
+        say(f"Held nothing, and got a value, because other databases must hold one: {_counted(report.filled)}.", err=err)
     if report.left_unknown:
         say(f"Left, as asked: {_counted(report.left_unknown)}.", err=err)
 
@@ -190,7 +190,8 @@ def export(
         sys.stdout.buffer.flush()
     if as_json and not streams:
         unknown = {"carried": dict(report.carried), "left_unknown": dict(report.left_unknown)}
-        say_json({"kind": report.kind, "tables": report.tables, "files": report.files, **unknown})
+        facts = {"kind": report.kind, "tables": report.tables, "files": report.files, **unknown}
+        say_json({**facts, "filled": dict(report.filled)})
     elif not quiet:
         what = "Exported" if report.kind is None else f"Exported a {report.kind}:"
         say(f"{what} {_rows(report.tables)}.", err=streams)

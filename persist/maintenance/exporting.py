@@ -49,6 +49,7 @@ class ExportReport:
     `kind`: what the session id belongs to, such as "chat session". None for a whole store.
     `carried`: what persist does not know and the file has, too: values by table.column, rows by table.
     `left_unknown`: what was left on request, in the same form.
+    `filled`: by table.column, how many values the file has where nothing is stored and other databases have to hold something.
     `files`: attachments of runs that the rows name, relative to the folder of the run. The export does not contain them.
     """
 
@@ -57,6 +58,7 @@ class ExportReport:
     files: tuple[str, ...] = ()
     left_unknown: Mapping[str, int] = field(default_factory=dict)
     carried: Mapping[str, int] = field(default_factory=dict)
+    filled: Mapping[str, int] = field(default_factory=dict)
 
 
 def export(
@@ -81,6 +83,7 @@ def export(
         kind, id = (None, "") if session_id is None else kind_of(reading, check_label("session_id", session_id))
         values = {} if kind is None else values_for(reading, id)
         unknown, keys = _unknown_in_export(reading, kind, values)
+        reading.bulk.filled.clear()  # by what only looked for keys
         left = counts_of(unknown) if leave_unknown else {}
         if leave_unknown:
             unknown = []
@@ -107,8 +110,9 @@ def export(
                 export.part(kind, values)
                 export.unknown(unknown, keys)
                 writer.end({})
-    carried = counts_of(unknown)
-    return ExportReport(writer.tables, None if kind is None else kind.kind, tuple(sorted(export.files)), left, carried)
+        filled = dict(reading.bulk.filled)
+    what, files_beside = None if kind is None else kind.kind, tuple(sorted(export.files))
+    return ExportReport(writer.tables, what, files_beside, left, counts_of(unknown), filled)
 
 
 def _unknown_in_export(reading: Session, kind: Exported | None, values: Mapping[str, str]) -> tuple[list[Unknown], Keys | None]:
