@@ -1,6 +1,6 @@
 """The adoption rules of all domains."""
 
-from sqlalchemy import Table
+from sqlalchemy import Table as Model
 
 from persist.db.operations.adopting import Rules
 from persist.domains import upkeeps
@@ -10,6 +10,6 @@ ALL = {name: rules for name, upkeep in sorted(upkeeps().items()) if (rules := up
 _NONE = Rules()
 
 
-def rules_of(table: Table) -> Rules:
+def rules_of(table: Model) -> Rules:
     """The adoption rules of the table's domain; empty rules for a domain without any."""
     return ALL.get(domain_of(table), _NONE)
