@@ -13,7 +13,7 @@ from persist.cli.nouns import table
 from persist.cli.output import inline, say, say_json
 from persist.cli.progress import Progress
 from persist.errors import NotFound
-from persist.maintenance import CopyReport, copy_resumably
+from persist.maintenance import CopyReport, ExportReport, ImportReport, copy_resumably
 from persist.maintenance import copy as copy_store
 from persist.maintenance import export as export_store
 from persist.maintenance import import_ as import_file
@@ -121,14 +121,18 @@ def same(report: CopyReport, equal: str) -> str:
 
 def say_others(report: CopyReport) -> None:
     """Say what a copy did with what is not persist's, and with cells that held nothing."""
-    if report.carried:
-        say(f"Copied with them, though persist does not know it: {_counted(report.carried)}.")
-    if report.filled:
-        say(f"Held nothing, and got a value, because other databases must hold one: {_counted(report.filled)}.")
-    if report.left_unknown:
-        say(f"Left, as asked: {_counted(report.left_unknown)}.")
+    _say_unknown("Copied", report)
     if report.left_out:
         say(f"Not copied, because they are not persist's: {', '.join(map(inline, report.left_out))}.")
+
+
+def _say_unknown(done: str, report: CopyReport | ExportReport | ImportReport, *, err: bool = False) -> None:
+    if report.carried:
+        say(f"{done} with them, though persist does not know it: {_counted(report.carried)}.", err=err)
+    if not isinstance(report, ImportReport) and report.filled:
+        say(f"Held nothing, and got a value, because other databases must hold one: {_counted(report.filled)}.", err=err)
+    if report.left_unknown:
+        say(f"Left, as asked: {_counted(report.left_unknown)}.", err=err)
 
 
 def _counted(counts: Mapping[str, int]) -> str:
@@ -185,12 +189,13 @@ def export(
     if streams:
         sys.stdout.buffer.flush()
     if as_json and not streams:
-        say_json({"kind": report.kind, "tables": report.tables, "files": report.files, "left_unknown": dict(report.left_unknown)})
+        unknown = {"carried": dict(report.carried), "left_unknown": dict(report.left_unknown)}
+        facts = {"kind": report.kind, "tables": report.tables, "files": report.files, **unknown}
+        say_json({**facts, "filled": dict(report.filled)})
     elif not quiet:
         what = "Exported" if report.kind is None else f"Exported a {report.kind}:"
         say(f"{what} {_rows(report.tables)}.", err=streams)
-        if report.left_unknown:
-            say(f"Left, as asked: {_counted(report.left_unknown)}.", err=streams)
+        _say_unknown("Exported", report, err=streams)
         if report.files:
             count = f"{len(report.files):,} {'file' if len(report.files) == 1 else 'files'}"
             say(f"Not in it: {count} that bindings name, beside the database; --json names them.", err=streams)
@@ -199,10 +204,11 @@ def export(
 @click.command("import", short_help="Write the rows of an export.")
 @click.argument("file", type=click.Path(path_type=Path))
 @on_database
+@LEAVE_UNKNOWN
 @_whose
 @as_json
 @quiet("Print nothing.")
-def import_(database: Database, file: Path, as_json: bool, quiet: bool, **scopes: str | None) -> None:
+def import_(database: Database, file: Path, leave_unknown: bool, as_json: bool, quiet: bool, **scopes: str | None) -> None:
     """Write the rows of FILE, which `persist export` wrote; - is standard input. All of them, or nothing.
 
     A row that is there already is an error. A SQLite file is made if it is not there; on Postgres run `persist upgrade` first.
@@ -213,12 +219,14 @@ def import_(database: Database, file: Path, as_json: bool, quiet: bool, **scopes
     source = sys.stdin.buffer if streams else file
     progress = Progress("Importing", unit="rows", left="An import that is not complete is undone.", quiet=quiet or as_json)
     with progress, database.open(read_only=False) as store:
-        report = import_file(store, source, scopes=_given(scopes), progress=progress)
+        report = import_file(store, source, scopes=_given(scopes), progress=progress, leave_unknown=leave_unknown)
         progress.finish()
     if as_json:
-        say_json({"session_id": report.session_id, "tables": report.tables, "log_off": report.log_off})
+        unknown = {"carried": dict(report.carried), "left_unknown": dict(report.left_unknown)}
+        say_json({"session_id": report.session_id, "tables": report.tables, "log_off": report.log_off, **unknown})
     elif not quiet:
         say(f"Imported {_rows(report.tables)}.")
+        _say_unknown("Imported", report)
         if report.log_off is not None:
             say(f"Note: {report.log_off}.", err=True)
 

@@ -22,7 +22,7 @@ from persist.maintenance.blob_copying import copy_bodies
 from persist.maintenance.checksums import Checksum
 from persist.maintenance.empty_store import FIXED, refuse_unless_empty
 from persist.maintenance.transactions import TABLES, Session, rows_in, session
-from persist.maintenance.unknown import Carrying
+from persist.maintenance.unknown import Carrying, all_rows, unknown_in
 from persist.programs.models import STRICT_TABLES
 from persist.quoting import shown
 from persist.store.store import Store
@@ -119,7 +119,7 @@ class _Copy:
         self.target.bulk.begin_loading(TABLES)
         self.target.work.run(_NO_LONGER_UNFINISHED)
         refuse_unless_empty(self.target)
-        self.unknown = Carrying(self.source, self.target, self._scoped, leave=self.leave_unknown)
+        self.unknown = Carrying(unknown_in(self.source), self.target, leave=self.leave_unknown)
         self.unknown.make()
         sums: dict[Table, Checksum] = {}
         if self.progress is not None:
@@ -128,7 +128,7 @@ class _Copy:
             if table is not META and table.info.get("seed"):
                 self.target.bulk.clear(table)
             sums[table] = self._table(table)
-        self.unknown.carry()
+        self.unknown.carry(all_rows(self.source, self.unknown.found, self._scoped))
         self.target.bulk.end_loading()
         if self.logs:  # the log was copied completely, and the copy continues it
             self.target.work.whole_tables.guard_log(logged_tables(TABLES), LOG_TABLES)

@@ -2,9 +2,11 @@
 
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO
 
@@ -16,8 +18,9 @@ from persist.chat.exporting import FOLDED, has_deltas, with_deltas
 from persist.chat.models import parts
 from persist.db.dialects.bulk import Columns, Row
 from persist.db.files.paths import check_path, files
-from persist.db.files.private_files import replace, sync_file
-from persist.db.operations.exporting import Rows
+from persist.db.files.private_files import replace as put_in_place
+from persist.db.files.private_files import sync_file
+from persist.db.operations.exporting import Exported, Rows
 from persist.db.schema.base import table_of
 from persist.db.schema.meta_table import Meta
 from persist.db.values.arguments import check_label
@@ -26,12 +29,17 @@ from persist.errors import Conflict, InvalidValue, NotFound
 from persist.maintenance.empty_store import FIXED
 from persist.maintenance.exported import kind_of, tables_of, values_for
 from persist.maintenance.lines import LineWriter
+from persist.maintenance.table_keys import key_columns, key_in
 from persist.maintenance.transactions import TABLES, Session, rows_in, session
-from persist.maintenance.unknown import counts_of, refuse, unknown_in
+from persist.maintenance.unknown import Key, Unknown, counts_of, read_unknown, refuse, unknown_in, unknown_key
+from persist.maintenance.unknown_lines import declaration, write_unknown
 from persist.programs.upkeep import FILES
 from persist.store.store import Store
 
 _META = table_of(Meta)
+_NOT_TAKEN = (_META, FOLDED)
+"""Tables of which an import takes not every row: their unknown columns cannot be carried."""
+Keys = Mapping[Table, AbstractSet[Key]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +47,9 @@ class ExportReport:
     """What was written: row counts by table, in the order of the file.
 
     `kind`: what the session id belongs to, such as "chat session". None for a whole store.
-    `left_unknown`: what persist does not know and was left on request, values by table.column and rows by table.
+    `carried`: what persist does not know and the file has, too: values by table.column, rows by table.
+    `left_unknown`: what was left on request, in the same form.
+    `filled`: by table.column, how many values the file has where nothing is stored and other databases have to hold something.
     `files`: attachments of runs that the rows name, relative to the folder of the run. The export does not contain them.
     """
 
@@ -47,6 +57,8 @@ class ExportReport:
     kind: str | None = None
     files: tuple[str, ...] = ()
     left_unknown: Mapping[str, int] = field(default_factory=dict)
+    carried: Mapping[str, int] = field(default_factory=dict)
+    filled: Mapping[str, int] = field(default_factory=dict)
 
 
 def export(
@@ -62,16 +74,20 @@ def export(
 
     `session_id`: the id of a chat session, a conversation, a messaging session, a workflow run, a program's run, a checkpoint
     thread or a transcript, which its session's id names, too. Raises NotFound for an unknown id, Conflict for one of several
-    transcripts. Raises InvalidValue for columns and tables that persist does not know, unless `leave_unknown` leaves them. A file
-    appears under its name only when it is complete, and only its owner may read it. Raises Conflict if the file exists, unless
-    `overwrite`. `progress`: called with the table at hand, the rows written, and how many there are, which of one session nobody
-    knows.
+    transcripts. Columns that persist does not know, and in an export of all rows tables `x_…`, are written with their values
+    unless `leave_unknown` leaves them. Raises InvalidValue for text in them that is not UTF-8. A file appears under its name only
+    when it is complete, and only its owner may read it. Raises Conflict if the file exists, unless `overwrite`.
+    `progress`: called with the table at hand, the rows written, and how many there are, which of one session nobody knows.
     """
     with session(store, writable=False) as reading:
         kind, id = (None, "") if session_id is None else kind_of(reading, check_label("session_id", session_id))
-        unknown = counts_of(one for one in unknown_in(reading) if kind is None or one.known in tables_of(kind))
-        if not leave_unknown:
-            refuse(unknown, "an export")
+        values = {} if kind is None else values_for(reading, id)
+        unknown, keys = _unknown_in_export(reading, kind, values)
+        reading.bulk.filled.clear()  # by what only looked for keys
+        left = counts_of(unknown) if leave_unknown else {}
+        if leave_unknown:
+            unknown = []
+        refuse(counts_of(one for one in unknown if one.known in _NOT_TAKEN), "an export")
         with opened(path, overwrite) as stream:
             writer = LineWriter(stream)
             runtime = store.runtime
@@ -80,20 +96,74 @@ def export(
                 at=runtime.clock(),
                 session_id=session_id if kind is None else id,
                 scopes=reading.scopes,
+                unknown=declaration(unknown),
             )
             export = _Export(reading, writer, progress)
             if kind is None:
                 export.count()
                 for table in TABLES:
                     export.whole(table)
+                export.unknown(unknown)
                 highest = {table.name: reading.bulk.highest(table) for table in TABLES}
                 writer.end({str(name): value for name, value in highest.items() if value is not None})
             else:
-                values = values_for(reading, id)
-                for rows in kind.rows:
-                    export.part(rows, values)
+                export.part(kind, values)
+                export.unknown(unknown, keys)
                 writer.end({})
-    return ExportReport(writer.tables, None if kind is None else kind.kind, tuple(sorted(export.files)), unknown)
+        filled = dict(reading.bulk.filled)
+    what, files_beside = None if kind is None else kind.kind, tuple(sorted(export.files))
+    return ExportReport(writer.tables, what, files_beside, left, counts_of(unknown), filled)
+
+
+def _unknown_in_export(reading: Session, kind: Exported | None, values: Mapping[str, str]) -> tuple[list[Unknown], Keys | None]:
+    """What persist does not know of the rows that are exported, and of a session the keys of these."""
+    found = unknown_in(reading)
+    if kind is None:
+        return found, None
+    some = [one for one in found if one.known in tables_of(kind)]
+    keys = _exported_keys(reading, kind, values, some)
+    of_session = []
+    for one in some:
+        counts = Counter[str]()
+        for row in _unknown_rows(reading, one, keys):
+            counts.update(
+                column.name for column, value in zip(one.columns, row[len(unknown_key(one)) :], strict=True) if value is not None
+            )
+        columns = tuple(replace(column, values=counts[column.name]) for column in one.columns if counts[column.name])
+        if columns:
+            of_session.append(replace(one, columns=columns))
+    return of_session, keys
+
+
+def _exported_keys(reading: Session, kind: Exported, values: Mapping[str, str], unknown: Sequence[Unknown]) -> Keys:
+    """The keys of the rows of a session, by table, of those tables that have what persist does not know."""
+    keys: dict[Table, set[Key]] = {one.known: set() for one in unknown if one.known is not None}
+    for table, rows in _rows_of_session(reading, kind.rows, values) if keys else ():
+        if table in keys:
+            keys[table] |= {tuple(key_in(row, tuple(table.columns), key_columns(table))) for row in rows}
+    return keys
+
+
+def _unknown_rows(reading: Session, one: Unknown, keys: Keys | None) -> Iterator[Row]:
+    """What is in unknown columns, of the rows with these keys, or of all."""
+    key = unknown_key(one)
+    for rows in read_unknown(reading, one):
+        for row in rows:
+            if keys is None or one.known is None or tuple(key_in(row, key, key)) in keys[one.known]:
+                yield row
+
+
+def _rows_of_session(reading: Session, wanted: Iterable[Rows], values: Mapping[str, str]) -> Iterator[tuple[Table, list[Row]]]:
+    """The rows of a session, in the order of the file."""
+    for one in wanted:
+        compiled = reading.store.runtime.prepared[one.statement]
+        for rows in reading.bulk.batches(compiled, tuple(one.table.columns), values):
+            if not one.then:
+                yield one.table, rows
+                continue
+            for row in rows:
+                yield one.table, [row]
+                yield from _rows_of_session(reading, one.then, {**values, "row_key": row[0]})
 
 
 class _Export:
@@ -116,17 +186,17 @@ class _Export:
         for rows in self.reading.bulk.batches(self.reading.whole(table), columns):
             self._write(columns, [row for row in rows if not (table is _META and row[0] in FIXED)])
 
-    def part(self, wanted: Rows, values: dict[str, str]) -> None:
-        columns = tuple(wanted.table.columns)
-        compiled = self.reading.store.runtime.prepared[wanted.statement]
-        for rows in self.reading.bulk.batches(compiled, columns, values):
-            if not wanted.then:
-                self._write(columns, rows)
-                continue
-            for row in rows:
-                self._write(columns, [row])
-                for following in wanted.then:
-                    self.part(following, {**values, "row_key": row[0]})
+    def part(self, kind: Exported, values: Mapping[str, str]) -> None:
+        for table, rows in _rows_of_session(self.reading, kind.rows, values):
+            self._write(tuple(table.columns), rows)
+
+    def unknown(self, found: Sequence[Unknown], keys: Keys | None = None) -> None:
+        """Write what persist does not know, of rows with these keys only."""
+        for one in found:
+            for row in _unknown_rows(self.reading, one, keys):
+                if self.progress is not None:
+                    self.progress(one.table, self.done, self.total)
+                write_unknown(self.writer, one, [row])
 
     def _write(self, columns: Columns, rows: list[Row]) -> None:
         self.done += len(rows)
@@ -166,7 +236,7 @@ def opened(path: Path | str | IO[bytes], overwrite: bool) -> Iterator[IO[bytes]]
                 yield stream
                 stream.flush()
                 sync_file(number)
-            replace(name, target)
+            put_in_place(name, target)
         except BaseException:
             with suppress(OSError):
                 os.unlink(name)

@@ -1,8 +1,8 @@
 """Imports a file that `export` wrote, in one transaction."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain, groupby
 from pathlib import Path
 from typing import IO, Any
@@ -11,7 +11,7 @@ from sqlalchemy import Column, Table, delete, select, update
 
 from persist.blobs.importing import HeldBodies
 from persist.db.changes.event_streams import logged_tables, place_of
-from persist.db.dialects.bulk import Columns, Row, converted
+from persist.db.dialects.bulk import Columns, Row, converted, key_value
 from persist.db.files.paths import check_path, files
 from persist.db.formats.published import form_of
 from persist.db.schema.base import table_of
@@ -31,7 +31,10 @@ from persist.maintenance.empty_store import FIXED, first_with_rows
 from persist.maintenance.erasure_marks import PREFIX as ERASURES
 from persist.maintenance.exported import SHARED
 from persist.maintenance.lines import LineReader, value_of
+from persist.maintenance.table_keys import key_columns
 from persist.maintenance.transactions import TABLES, Session, session
+from persist.maintenance.unknown import Carrying, Key, Unknown, counts_of, unknown_key
+from persist.maintenance.unknown_lines import unknown_declared, unknown_rows
 from persist.programs.models import STRICT_TABLES
 from persist.store.store import Store
 
@@ -53,11 +56,15 @@ class ImportReport:
     """The rows written, by table. `session_id`: the session that the file exports, or None for a whole store.
 
     `log_off`: why the log of events that the export holds is not in this database, or is off here; None if nothing was left out.
+    `carried`: what persist does not know and was written, too: values by table.column, rows by table. `left_unknown`: what of it
+    was left: on request, or with rows of the log of events that this database does not take.
     """
 
     tables: dict[str, int]
     session_id: str | None = None
     log_off: str | None = None
+    carried: Mapping[str, int] = field(default_factory=dict)
+    left_unknown: Mapping[str, int] = field(default_factory=dict)
 
 
 def import_(
@@ -65,6 +72,7 @@ def import_(
     path: Path | str | IO[bytes],
     *,
     scopes: Mapping[str, str] | None = None,
+    leave_unknown: bool = False,
     progress: OpenProgress | None = None,
 ) -> ImportReport:
     """Write the rows of an export, in one transaction.
@@ -74,6 +82,10 @@ def import_(
     already, unless it is equal and its table is shared between sessions. After an error, nothing is written. `progress`: called
     with the table at hand, the rows read, and how many the file has, which of a stream nobody knows. In an empty database the log
     of events goes on where it was on, and a file is strict where one was; without the rights to that the log is off.
+
+    Columns and tables `x_…` of the export that persist does not know are made where the database lacks them, and filled, unless
+    `leave_unknown` leaves them. InvalidValue names what the database cannot have of them, Conflict a table `x_…` that has rows,
+    or another value in a row that was there already.
     """
     total = None if progress is None or not isinstance(path, Path | str) else _rows_in(path)
     with _opened(path) as stream:
@@ -81,19 +93,21 @@ def import_(
         own = own_scopes(lines.header["scopes"], scopes)
         session_id = lines.header.get("session_id")
         with session(store, writable=True) as writing:
-            work = _Import(writing, lines, own, whole=session_id is None)
+            work = _Import(writing, lines, own, whole=session_id is None, leave_unknown=leave_unknown)
             work.progress, work.total = progress, total
             work.run()
         store.runtime.scopes.update(work.taken)
         if work.fresh:
             store.runtime.keep_log(work.logs)
             store.runtime.strict = store.runtime.strict or work.strict
-    return ImportReport(work.tables, session_id, work.log_off)
+    return ImportReport(work.tables, session_id, work.log_off, work.unknown.counts, work.left_unknown)
 
 
 class _Import:
-    def __init__(self, target: Session, lines: LineReader, own: dict[str, str], *, whole: bool) -> None:
+    def __init__(self, target: Session, lines: LineReader, own: dict[str, str], *, whole: bool, leave_unknown: bool) -> None:
         self.target, self.lines, self.own = target, lines, own
+        self.leave_unknown = leave_unknown
+        self.left_unknown: dict[str, int] = {}
         self.tables: dict[str, int] = {}
         self.taken: dict[str, str] = {}
         self.highest: dict[Table, int] = {}
@@ -119,8 +133,14 @@ class _Import:
             if bulk.one_file:
                 self.taken = {scope: id for scope, id in self.lines.header["scopes"].items() if scope in OWN_SCOPES}
         self.mine = {**self.target.scopes, **self.taken} if bulk.one_file else {}
+        found = unknown_declared(self.lines)
+        taken = [one for one in found if one.known is None or self._takes(one.known)]
+        self.unknown = Carrying(taken, self.target, leave=self.leave_unknown, alone=self.fresh)
+        self.left_unknown = {**self.unknown.left, **counts_of(one for one in found if one not in taken)}
+        self.there: dict[str, set[Key]] = {one.table: set() for one in self.unknown.found}
         for (table, names), lines in groupby(self._lines(), key=lambda line: line[:2]):
             self._load(table, tuple(table.columns[name] for name in names), (row for _, _, row in lines))
+        self._carry(found)
         for name, highest in self.lines.highest.items():
             if name in _BY_NAME:
                 self.highest[_BY_NAME[name]] = max(highest, self.highest.get(_BY_NAME[name], 0))
@@ -132,6 +152,36 @@ class _Import:
         if self.target.store.logs_events:  # one snapshot event for each stream that got rows
             for stream in sorted(self.streams):
                 write_snapshot(self.target.work, stream, logged_tables(TABLES))
+
+    def _carry(self, found: Sequence[Unknown]) -> None:
+        """Write what the file has and persist does not know."""
+
+        def tables() -> Iterator[tuple[Unknown, Iterator[list[Row]]]]:
+            for one, batches in unknown_rows(self.lines, found):
+                rows = self._counted(one, batches)
+                if one in self.unknown.found:
+                    yield one, rows
+                for _ in rows:  # what is left is read all the same: the file has to be whole
+                    pass
+
+        self.unknown.make()
+        self.unknown.there = self.there
+        self.unknown.carry(tables())
+
+    def _counted(self, one: Unknown, batches: Iterator[list[Row]]) -> Iterator[list[Row]]:
+        key = unknown_key(one)
+        for rows in batches:
+            self._count(one.table, len(rows))
+            yield self._scoped(key, rows) if key else rows
+
+    def _count(self, table: str, rows: int) -> None:
+        self.done += rows
+        if self.progress is not None:
+            self.progress(table, self.done, self.total)
+
+    def _takes(self, table: Table) -> bool:
+        """Whether every row of the table is taken: the event log belongs to the exported database."""
+        return table is not _META and (place_of(table) is not None or bool(table.info.get("unlogged")) or self.fresh)
 
     def _go_on(self) -> None:
         """Let the imported log of events go on, and its consumers with it, from the positions in this database on."""
@@ -197,9 +247,7 @@ class _Import:
 
         def batches() -> Iterator[list[Row]]:
             for batch in self._batched(rows):
-                self.done += len(batch)
-                if self.progress is not None:
-                    self.progress(str(table.name), self.done, self.total)
+                self._count(str(table.name), len(batch))
                 batch = self._mine(table, columns, batch)
                 if number is not None and batch:
                     self.highest[table] = max(self.highest.get(table, 0), *(row[number] for row in batch))
@@ -239,9 +287,12 @@ class _Import:
                 skipped |= {*OWN_SCOPES, STRICT}
             skipped |= {COPY, UNFINISHED}  # what was under way in the exported database is not under way here
             return [row for row in rows if row[0] not in skipped and not row[0].startswith(ERASURES)]
-        if place_of(table) is None and not table.info.get("unlogged") and not self.fresh:
-            return []  # the event log belongs to the exported database
+        if not self._takes(table):
+            return []
         self._note_streams(table, columns, rows)
+        return self._scoped(columns, rows)
+
+    def _scoped(self, columns: Columns, rows: list[Row]) -> list[Row]:
         if not self.target.bulk.one_file:
             return with_scopes(columns, rows, self.own)
         for index, column in enumerate(columns):
@@ -259,6 +310,9 @@ class _Import:
         compiled: CompiledStatement = self.target.store.runtime.prepared[_BY_KEY[table]]
         every: list[Column[Any]] = list(table.columns)
         there = list(chain.from_iterable(self.target.bulk.batches(compiled, every, values)))
+        if there and table.name in self.there:
+            found = {column.name: row[columns.index(column)] for column in columns}
+            self.there[str(table.name)].add(tuple(key_value(c, found.get(c.name)) for c in key_columns(table)))
         if not there or table.info.get("by_digest"):
             return bool(there)
         places = [every.index(column) for column in columns]

@@ -4,13 +4,14 @@
 {"table": "…", "row": {"id": "…", "data_json": "{…}", "blob": {"base64": "…"}}}
 {"end": {"tables": {"…": 1}, "highest": {}, "checksum": "sha256 of everything before"}}
 
-Values are in the published form, in which a JSON column is text.
+Values are in the published form, in which a JSON column is text. An export with columns or tables that persist does not know is
+of version 2, so that a persist which would not keep them refuses it: `persist.maintenance.unknown_lines` says how it has them.
 """
 
 import base64
 import binascii
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from hashlib import sha256
 from typing import IO, Any
@@ -26,7 +27,7 @@ from persist.errors import InvalidValue
 from persist.quoting import shown
 from persist.schema.metadata import HEAD, REVISIONS
 
-FORMAT, VERSION = "persist-export", 1
+FORMAT, VERSION, WITH_UNKNOWN = "persist-export", 1, 2
 
 
 class LineWriter:
@@ -36,10 +37,20 @@ class LineWriter:
         self._stream, self._sum = stream, sha256()
         self.tables: dict[str, int] = {}
 
-    def header(self, *, database: str, at: datetime, session_id: str | None, scopes: Mapping[str, str]) -> None:
+    def header(
+        self,
+        *,
+        database: str,
+        at: datetime,
+        session_id: str | None,
+        scopes: Mapping[str, str],
+        unknown: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
         """Write the header, which is the first line."""
-        said = {"format": FORMAT, "version": VERSION, "revision": HEAD, "database": database}
-        self._line({**said, "exported_at": iso_ms(as_utc("clock", at)), "session_id": session_id, "scopes": dict(scopes)})
+        version = WITH_UNKNOWN if unknown else VERSION
+        said = {"format": FORMAT, "version": version, "revision": HEAD, "database": database}
+        said |= {"exported_at": iso_ms(as_utc("clock", at)), "session_id": session_id, "scopes": dict(scopes)}
+        self._line({**said, "unknown": list(unknown)} if unknown else said)
 
     def rows(self, columns: Columns, rows: Sequence[Row]) -> None:
         """Write one line for each row. All rows are of the one table that `columns` belong to."""
@@ -48,6 +59,10 @@ class LineWriter:
             self._line({"table": table, "row": dict(zip(names, row, strict=True))})
         if rows:
             self.tables[table] = self.tables.get(table, 0) + len(rows)
+
+    def unknown(self, table: str, values: Mapping[str, Any]) -> None:
+        """Write what persist does not know of a row, or a row of a table that it does not know."""
+        self._line({"table": table, "unknown": values})
 
     def end(self, highest: Mapping[str, int]) -> None:
         """Write the last line. `highest`: by table, the highest integer key that was ever assigned."""
@@ -65,6 +80,7 @@ class LineReader:
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream, self._sum = stream, sha256()
         self.number = self.bytes = 0
+        self._first_unknown: dict[str, Any] | None = None
         self.counts: dict[str, int] = {}
         self.highest: dict[str, int] = {}
         self.header = self._header()
@@ -74,13 +90,12 @@ class LineReader:
         return InvalidValue(f"line {self.number}", reason)
 
     def row(self) -> tuple[str, dict[str, Any]] | None:
-        """Return the next table name and row. None after the last row, when counts and checksum have been verified."""
-        before = self._sum.hexdigest()
-        line = self._next()
+        """Return the next table name and row. None after the last row: without lines of `unknown` the end has been verified."""
+        line = self._row_or_end()
         if line is None:
-            raise self.wrong("the file ends before its last line; it is not whole.")
-        if "end" in line:
-            self._end(line["end"], before)
+            return None
+        if "unknown" in line:
+            self._first_unknown = line
             return None
         table, row = line.get("table"), line.get("row")
         if not isinstance(table, str) or not isinstance(row, dict) or not row:
@@ -88,12 +103,34 @@ class LineReader:
         self.counts[table] = self.counts.get(table, 0) + 1
         return table, row
 
+    def unknown(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield what follows the rows, each with its table: what persist does not know. At its end the end has been verified."""
+        line, self._first_unknown = self._first_unknown, None
+        while line is not None:
+            table, values = line.get("table"), line.get("unknown")
+            if not isinstance(table, str) or not isinstance(values, dict) or not values:
+                raise self.wrong('expected {"table": …, "unknown": {…}}.')
+            yield table, values
+            line = self._row_or_end()
+
+    def _row_or_end(self) -> dict[str, Any] | None:
+        """Return the next line; None for the last one, when counts and checksum have been verified."""
+        before = self._sum.hexdigest()
+        line = self._next()
+        if line is None:
+            raise self.wrong("the file ends before its last line; it is not whole.")
+        if "end" not in line:
+            return line
+        self._end(line["end"], before)
+        return None
+
     def _header(self) -> dict[str, Any]:
         header = self._next() or {}
         if header.get("format") != FORMAT:
             raise InvalidValue("line 1", "it is no export of persist.")
-        if header.get("version") != VERSION:
-            raise self.wrong(f"version {shown(header.get('version'))} of the format is unknown; this persist reads {VERSION}.")
+        if header.get("version") not in (VERSION, WITH_UNKNOWN):
+            read = f"{VERSION} and {WITH_UNKNOWN}"
+            raise self.wrong(f"version {shown(header.get('version'))} of the format is unknown; this persist reads {read}.")
         if header.get("revision") not in REVISIONS:
             raise self.wrong(f"it was exported at revision {shown(header.get('revision'))}, and this persist knows up to {HEAD}.")
         scopes = header.setdefault("scopes", {})

@@ -26,7 +26,7 @@ from persist.maintenance.empty_store import FIXED, refuse_unless_empty
 from persist.maintenance.reconciling import Reconciling
 from persist.maintenance.table_keys import after, first_page, key_in, next_page, page_columns
 from persist.maintenance.transactions import TABLES, Session, rows_in, session
-from persist.maintenance.unknown import Carrying
+from persist.maintenance.unknown import Carrying, all_rows, unknown_in
 from persist.settings import current_settings
 from persist.store.store import Store
 
@@ -126,7 +126,7 @@ class _ResumableCopy:
         with session(self.source, writable=False) as reading, session(self.writer, writable=True, checked=False) as target:
             if reading.bulk.identity() == target.bulk.identity():
                 raise InvalidValue("target", "it is the source itself.")
-            Carrying(reading, target, self._scoped, leave=self.leave_unknown)  # refuses before days of copying
+            Carrying(unknown_in(reading), target, leave=self.leave_unknown)  # refuses before days of copying
             asked = first_mark(reading, self.own, COPIED[0].name)
             found = read_mark(target)
             if found is not None:
@@ -219,9 +219,9 @@ class _ResumableCopy:
     def _carry(self, source: Session) -> Carrying:
         """Carry what persist does not know, in one transaction: most databases have none of it."""
         with self._writing() as target:
-            unknown = Carrying(source, target, self._scoped, leave=self.leave_unknown)
+            unknown = Carrying(unknown_in(source), target, leave=self.leave_unknown)
             unknown.make(again=True)
-            unknown.carry()
+            unknown.carry(all_rows(source, unknown.found, self._scoped))
         return unknown
 
     def _scoped(self, columns: Columns, rows: list[Row]) -> list[Row]:

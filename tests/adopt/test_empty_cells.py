@@ -131,7 +131,7 @@ def test_copies_and_exports_hold_a_value(loose: tuple[Path, Ids], tmp_path: Path
         with Store.open(postgres_url) as target:
             scopes = {"run_id": "run", "instance_id": "instance", "workspace_id": "workspace"}
             assert copy(source, target, scopes=scopes).filled == report.filled
-        export(source, tmp_path / "all.jsonl")
+        assert export(source, tmp_path / "all.jsonl").filled == report.filled
         with Store.open(f"sqlite:///{(tmp_path / 'imported.db').as_posix()}") as target:
             assert import_(target, tmp_path / "all.jsonl").tables["chat_sessions"] == report.tables["chat_sessions"]
 

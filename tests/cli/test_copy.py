@@ -209,11 +209,26 @@ def test_what_a_target_cannot_take_is_refused_and_left_with_all_of_it_on_request
     assert "both databases hold the same" not in left.stdout
 
 
-def test_an_export_carries_nothing_of_it_and_says_so(command: Command, mixed: str, tmp_path: Path) -> None:
-    out = tmp_path / "all.jsonl"
-    refused = command("export", str(out), "--url", mixed)
-    assert (refused.exit_code, out.exists()) == (1, False)
-    assert refused.stderr.startswith("Error: source: an export cannot take what persist does not know: ")
-    said = command("export", str(out), "--url", mixed, "--leave-unknown")
+def test_an_export_carries_it_and_an_import_makes_it(command: Command, mixed: str, tmp_path: Path, postgres_url: str) -> None:
+    out, new = str(tmp_path / "all.jsonl"), f"sqlite:///{(tmp_path / 'new.db').as_posix()}"
+    carried = (
+        "with them, though persist does not know it: messaging_messages.colour (2), messaging_messages.mixed (2), x_notes (1)."
+    )
+    assert command("export", out, "--url", mixed).stdout.splitlines()[1] == f"Exported {carried}"
+    assert command("import", out, "--url", new).stdout.splitlines()[1] == f"Imported {carried}"
+    refused = command("import", out, "--url", postgres_url)
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert refused.stderr == (
+        "Error: source: the target cannot take what persist does not know: 'messaging_messages.mixed' (2 values)."
+        " leave_unknown=True (--leave-unknown) leaves it. Nothing was written.\n"
+    )
+    left = command("import", out, "--url", postgres_url, "--leave-unknown")
+    assert left.stdout.splitlines()[1].startswith("Left, as asked: messaging_messages.colour (2)")
+
+
+def test_an_export_leaves_it_on_request(command: Command, mixed: str, tmp_path: Path) -> None:
+    out = str(tmp_path / "all.jsonl")
+    said = command("export", out, "--url", mixed, "--leave-unknown")
     assert said.stdout.splitlines()[1].startswith("Left, as asked: messaging_messages.colour (2)")
-    assert command("import", str(out), "--url", f"sqlite:///{(tmp_path / 'new.db').as_posix()}").exit_code == 0
+    found = command("import", out, "--json", "--url", f"sqlite:///{(tmp_path / 'new.db').as_posix()}")
+    assert (json.loads(found.stdout)["carried"], json.loads(found.stdout)["left_unknown"]) == ({}, {})

@@ -200,6 +200,12 @@ def test_without_the_right_to_make_a_schema_names_are_compared(
     place.run(f"DROP INDEX persist.{LEASED}")
     with Store.open(reader, clock=clock, read_only=True) as store:
         assert codes(doctor(store)) == ["catalog_by_name", "index_missing"]
+    place.run("ALTER TABLE persist.messages ADD COLUMN mood TEXT", "UPDATE persist.messages SET mood = id WHERE role = 'system'")
+    ((count,),) = place.ask("SELECT count(mood) FROM persist.messages")
+    with Store.open(reader, clock=clock, read_only=True) as store:
+        assert by_code(doctor(store), "column_unknown").message.endswith(
+            f"It holds {count} {'value' if count == 1 else 'values'}."
+        )
 
 
 def test_a_process_creates_a_schema_to_compare_with_once(

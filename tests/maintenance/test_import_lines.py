@@ -74,7 +74,7 @@ def line(given: Any) -> Callable[[Lines], str]:
 
 CHANGES: dict[str, tuple[Callable[[Lines], str], str]] = {
     "another format": (header(format="other"), "no export of persist"),
-    "a newer format": (header(version=2), "version 2 of the format is unknown"),
+    "a newer format": (header(version=3), "version 3 of the format is unknown"),
     "a newer revision": (header(revision="9999"), "revision '9999'"),
     "scopes that are none": (header(scopes={"run_id": 5}), "scopes"),
     "an unknown table": (line({"table": "tables", "row": {"id": 1}}), "no table 'tables'"),

@@ -1,4 +1,4 @@
-"""Columns and tables that persist does not know: copies carry them, exports refuse, the doctor and adoption count them."""
+"""Columns and tables that persist does not know: copies carry them, the doctor and adoption count them."""
 
 import sqlite3
 from collections.abc import Callable
@@ -10,7 +10,11 @@ import psycopg
 import pytest
 
 from persist import InvalidValue, Store, upgrade
-from persist.maintenance import adopt, copy, copy_resumably, doctor, export
+from persist.maintenance import adopt, copy, copy_resumably, doctor
+from persist.testing import FrozenClock
+from tests.maintenance.filled import filled
+from tests.maintenance.moving import Pair, opened
+from tests.schema.places import Place
 
 ODD = 'a "quoted" %s name; DROP TABLE chat_sessions; --'
 CARRIED = {f"chat_sessions.{ODD}": 1, "chat_sessions.cost": 1, "chat_sessions.raw": 1, "x_notes": 2}
@@ -72,6 +76,22 @@ def test_a_file_is_copied_at_once_and_resumably(source: Path, tmp_path: Path) ->
     assert _in_file(tmp_path / "copy.db") == _in_file(tmp_path / "again.db") == VALUES
 
 
+def test_tables_with_row_guards_are_copied_at_once_and_resumably(pair: Pair, clock: FrozenClock) -> None:
+    filled(pair[0], clock)
+    place, there = Place(pair[0]), Place(pair[1])
+    names = ("bindings", "execution", "agents", "run", "workflow_runs", "progressions", "event_heads")
+    place.run(
+        *(f"ALTER TABLE {place.named(name)} ADD COLUMN note TEXT" for name in names),
+        *(f"UPDATE {place.named(name)} SET note = 'mine'" for name in names),
+    )
+    with opened(pair[0]) as (source,):
+        carried = copy_resumably(source, pair[1], scopes={}).carried
+    assert carried.keys() == {f"{name}.note" for name in names}
+    for name, count in carried.items():
+        table = name.removesuffix(".note")
+        assert there.ask(f"SELECT count(*) FROM {there.named(table)} WHERE note = 'mine'") == [(count,)]
+
+
 def test_a_server_is_copied_to_a_server_with_its_own_types(source: Path, postgres_url: str) -> None:
     with Store.open(postgres_url) as server:
         session = server.chat.sessions.create(agent="build", model={})
@@ -103,14 +123,6 @@ def test_what_a_target_cannot_take_is_refused_by_name_and_left_on_request(
         assert (report.carried, report.left_out) == ({}, ("invoices", "x_notes"))
         with Store.open(_url(tmp_path / "copy.db")) as target:
             assert copy(file, target).carried["chat_sessions.mixed"] == 2
-
-
-def test_an_export_refuses_them_unless_they_may_be_left(source: Path, tmp_path: Path) -> None:
-    with Store.open(_url(source)) as file:
-        with pytest.raises(InvalidValue, match=r"chat_sessions\.cost' \(1 value\)"):
-            export(file, tmp_path / "all.jsonl")
-        assert not (tmp_path / "all.jsonl").exists()
-        assert export(file, tmp_path / "all.jsonl", leave_unknown=True).left_unknown == CARRIED
 
 
 def test_the_doctor_says_how_many_values_they_hold(source: Path) -> None:

@@ -1,5 +1,6 @@
-"""A Postgres server is killed while writers write: it comes back on its data, or its synchronous standby takes its place."""
+"""A Postgres server is killed while others write: it comes back on its data, or its synchronous standby takes its place."""
 
+import shutil
 import time
 from contextlib import ExitStack
 from functools import partial
@@ -8,6 +9,7 @@ from persist.schema.migrate import upgrade
 from tests.torture.integrity import intact
 from tests.torture.scenario import Ground, Scenario, Tally
 from tests.torture.servers import Server, promote, server, standby
+from tests.torture.workers_beside import WorkersBeside
 from tests.torture.writers import Writers
 
 
@@ -37,12 +39,32 @@ def replaced(ground: Ground, tally: Tally) -> None:
             primary = stack.enter_context(server(tcp=True))
             upgrade(primary.url)
             second = stack.enter_context(standby(primary))
-            hosts = "&".join(f"host=127.0.0.1:{one.port}" for one in (primary, second))
-            url = f"postgresql://postgres@/postgres?{hosts}&target_session_attrs=read-write"
-            with Writers(url) as writers:
+            with Writers(_url_of(primary, second)) as writers:
                 writers.go_on(str(number), partial(_replace, primary, second, ground), tally)
             intact(second.url, tally)
         tally.rounds += 1
+
+
+def workers_replaced(ground: Ground, tally: Tally) -> None:
+    """Killed for good, over and over: the same workers go on under each new primary, which gets a new standby."""
+    with ExitStack() as stack:
+        primary = stack.enter_context(server(tcp=True))
+        upgrade(primary.url)
+        second = stack.enter_context(standby(primary))
+        with WorkersBeside(_url_of(primary, second)) as workers:
+            for number in ground.rounds():
+                workers.go_on(partial(_replace, primary, second, ground), tally)
+                shutil.rmtree(primary.data)
+                third = stack.enter_context(standby(second, port=primary.port, name=f"standby {number}"))
+                primary, second = second, third
+                tally.rounds += 1
+        intact(primary.url, tally)
+
+
+def _url_of(*servers: Server) -> str:
+    """Of the one among them that takes writes."""
+    hosts = "&".join(f"host=127.0.0.1:{one.port}" for one in servers)
+    return f"postgresql://postgres@/postgres?{hosts}&target_session_attrs=read-write"
 
 
 def _replace(primary: Server, second: Server, ground: Ground) -> None:
@@ -55,4 +77,5 @@ def _replace(primary: Server, second: Server, ground: Ground) -> None:
 SCENARIOS = [
     Scenario("server killed and restarted", ("postgres",), restarted),
     Scenario("server killed, standby promoted", ("postgres",), replaced),
+    Scenario("workers under a promoted standby", ("postgres",), workers_replaced),
 ]

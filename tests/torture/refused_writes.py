@@ -3,9 +3,9 @@
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -20,11 +20,12 @@ from tests.torture.disks import Disk, small_disk
 from tests.torture.scenario import Ground, Scenario, Tally
 
 _LATE, _STUCK = 1.0, 30.0
+_POLL, _DUE = timedelta(seconds=0.05), timedelta(seconds=0.1)
 _PIECE = "x" * 3000
 
 
 def refused_writes(ground: Ground, tally: Tally) -> None:
-    """One run is queued in each round, and ends in or after the outage, whose end the worker notices within a second."""
+    """One run of each round ends in the outage, another is due in it: the worker notices its end within a second."""
     if ground.database == "postgres":
         url = ground.new_url()
         with psycopg.connect(url, autocommit=True) as connection:
@@ -65,25 +66,27 @@ def _rounds(ground: Ground, tally: Tally, url: str, outage: Callable[[], Any]) -
         gone_on.wait(_STUCK)  # until the outage has begun, so that its end is stored in it
 
     with Store.open(url) as store:
-        worker = Worker(store, {"job": handle}, lease=timedelta(minutes=5))
+        worker = Worker(store, {"job": handle}, lease=timedelta(minutes=5), concurrency=2, poll=_POLL)
         thread = threading.Thread(target=partial(worker.run, signals=False), daemon=True)
         thread.start()
         try:
             for _ in ground.rounds():
                 gone_on.clear()
-                run = store.workflows.runs.create("job", trigger_id="t", current_phase="p", status="queued")
+                queue = partial(store.workflows.runs.create, "job", trigger_id="t", current_phase="p", status="queued")
+                run = queue()
                 _until(partial(_has, done, run.id))
+                runs = [run.id, queue(not_before=datetime.now(UTC) + _DUE).id]
                 with outage():
                     gone_on.set()
                     _refused(store, tally)
                     time.sleep(ground.random.random() * 0.2)
                 over = time.monotonic()
-                if not _until(partial(_succeeded, store, run.id)):
+                if not _until(partial(_succeeded, store, runs)):
                     tally.lost += 1
                     break
                 if time.monotonic() - over > _LATE:
                     tally.problems.append(f"{time.monotonic() - over:.2f} s after an outage its result was not stored")
-                tally.acknowledged += 1
+                tally.acknowledged += len(runs)
                 tally.rounds += 1
         finally:
             worker.stop()
@@ -106,8 +109,8 @@ def _has(done: Counter[str], id: str) -> bool:
     return done[id] > 0
 
 
-def _succeeded(store: Store, id: str) -> bool:
-    return store.workflows.runs.get(id).status == "succeeded"
+def _succeeded(store: Store, ids: Sequence[str]) -> bool:
+    return all(store.workflows.runs.get(id).status == "succeeded" for id in ids)
 
 
 def _until(met: Callable[[], bool]) -> bool:

@@ -83,10 +83,10 @@ def server(*, tcp: bool = False, settings: tuple[str, ...] = ()) -> Iterator[Ser
 
 
 @contextmanager
-def standby(primary: Server) -> Iterator[Server]:
-    """A synchronous one of a running primary: each of the primary's commits waits for it."""
-    data = primary.data.with_name("standby")
-    made = Server(primary.programs, data, port=free_port(), settings=("cluster_name=standby",))
+def standby(primary: Server, *, port: int | None = None, name: str = "standby") -> Iterator[Server]:
+    """A synchronous one of a running primary, in a folder of that name: each of the primary's commits waits for it."""
+    data = primary.data.with_name(name)
+    made = Server(primary.programs, data, port=port or free_port(), settings=("cluster_name=standby",))
     source = conninfo.make_conninfo(primary.url, application_name="standby")
     primary.programs.run("pg_basebackup", "-d", source, "-D", str(data), "-R", "--no-sync", "-c", "fast", "-X", "stream")
     try:

@@ -84,7 +84,7 @@ class Bulk(PlainValues):
                     yield filled(published, tuple(columns), lacking, self.filled) if lacking else published
                     size = min(rows, next_size(found, large, size))
         except Exception as error:
-            raise self.explained(error, columns) from error
+            raise self.unread(error, str(table.name)) from error
 
     @abstractmethod
     def reading_step(self, column: Column[Any]) -> Step | None:
@@ -158,10 +158,6 @@ class Bulk(PlainValues):
     def listed(self, columns: Columns) -> str:
         """The quoted names of the columns, separated by commas, for SQL text."""
         return ", ".join(self.name(column.name) for column in columns)
-
-    def explained(self, error: Exception, columns: Columns) -> Exception:
-        """Translate a driver's error that occurred while these columns were read."""
-        return self.dialect.errors.classify(error) or error
 
 
 def key_value(column: Column[Any], value: Any) -> Any:

@@ -22,8 +22,8 @@ _ROWS = 500
 class PlainColumn:
     """A column that persist does not know.
 
-    `kind`: what all of its values are, "integer", "real", "text" or "bytes"; "any" if no one word says it. `values`: how many are
-    not NULL. `declared`: its type, if it is one of a server.
+    `kind`: what all of its values are, "integer", "real", "text" or "bytes"; "nan" if they are reals of which some are no number,
+    "any" if no one word says it. `values`: how many are not NULL. `declared`: its type, if it is one of a server.
     """
 
     name: str
@@ -32,9 +32,16 @@ class PlainColumn:
     declared: str | None = None
 
 
+KINDS = ("integer", "real", "nan", "text", "bytes", "any")
+
+
 def absent(column: Column[Any]) -> str | int:
     """What stands, in the key of a row, for a column of the key that is NULL."""
     return "" if isinstance(column.type, Label) else -1
+
+
+def _key_values(key: Sequence[Column[Any]], row: Row) -> Row:
+    return tuple([absent(column) if value is None else value for column, value in zip(key, row, strict=False)])
 
 
 class PlainValues(ABC):
@@ -51,6 +58,18 @@ class PlainValues(ABC):
     @abstractmethod
     def type_for(self, column: PlainColumn) -> str | None:
         """The type of a column here that holds the values of `column`; None if none does."""
+
+    @abstractmethod
+    def takes_name(self, name: str) -> bool:
+        """Whether a table or an added column can have this name here, unchanged."""
+
+    @abstractmethod
+    def folded(self, name: str) -> str:
+        """What two names of columns or tables have in common if they are one here."""
+
+    @abstractmethod
+    def may_hold(self, type: str, column: PlainColumn) -> bool:
+        """Whether a column that is here already, of this type, takes values of `column` as they are."""
 
     @abstractmethod
     def plain_term(self, column: PlainColumn) -> str:
@@ -82,14 +101,23 @@ class PlainValues(ABC):
             values = ", ".join(f"{self.name(column.name)} = NULL" for column in columns)
             self._run(f"UPDATE {self.table_name(table)} SET {values}")
 
-    def read_plain(self, table: str, key: Sequence[Column[Any]], columns: Sequence[PlainColumn]) -> Iterator[list[Row]]:
-        """Iterate over the rows with values in these columns, in batches: the key, then the values."""
+    def read_plain(
+        self, table: str, key: Sequence[Column[Any]], columns: Sequence[PlainColumn], *, at: Row | None = None
+    ) -> Iterator[list[Row]]:
+        """Iterate over the rows with values in these columns, in batches: the key, then the values.
+
+        `at`: only the row of this key. InvalidValue names a column with text that is not UTF-8.
+        """
         terms = [*(self.name(column.name) for column in key), *map(self.plain_term, columns)]
         some = " OR ".join(f"{self.name(column.name)} IS NOT NULL" for column in columns) if key else "1 = 1"
-        with closing(self.dialect.transactions.reading_cursor(self.driver)) as cursor:
-            cursor.execute(f"SELECT {', '.join(terms)} FROM {self.table_name(table)} WHERE {some}", ())
-            while found := cursor.fetchmany(_ROWS):
-                yield [tuple(row) for row in found]
+        where, arguments = (some, ()) if at is None else (self.key_is(key), _key_values(key, at))
+        try:
+            with closing(self.dialect.transactions.reading_cursor(self.driver)) as cursor:
+                cursor.execute(f"SELECT {', '.join(terms)} FROM {self.table_name(table)} WHERE {where}", arguments)
+                while found := cursor.fetchmany(_ROWS):
+                    yield [tuple(row) for row in found]
+        except Exception as error:
+            raise self.unread(error, table) from error
 
     def write_plain(self, table: str, key: Sequence[Column[Any]], columns: Sequence[PlainColumn], rows: Sequence[Row]) -> None:
         """Write rows of `read_plain`: into the rows with these keys, or as new rows where there is no key."""
@@ -97,10 +125,7 @@ class PlainValues(ABC):
         if key:
             values = ", ".join(f"{self.name(column.name)} = {mark}" for column, mark in zip(columns, marks, strict=True))
             count, where = len(key), self.key_is(key)
-            arguments = [
-                (*row[count:], *(absent(column) if value is None else value for column, value in zip(key, row, strict=False)))
-                for row in rows
-            ]
+            arguments = [(*row[count:], *_key_values(key, row)) for row in rows]
             self.run_many(f"UPDATE {self.table_name(table)} SET {values} WHERE {where}", arguments)
         else:
             listed = ", ".join(self.name(column.name) for column in columns)
@@ -118,6 +143,10 @@ class PlainValues(ABC):
         """The condition for the row with a key, which has a value of its own for NULL."""
         terms = [(self.name(column.name), f"{absent(column)!r}" if column.nullable else None) for column in key]
         return " AND ".join(f"{name if none is None else f'COALESCE({name}, {none})'} = {self.mark}" for name, none in terms)
+
+    def unread(self, error: Exception, table: str) -> Exception:
+        """Translate a driver's error that occurred while rows of a table were read."""
+        return self.dialect.errors.classify(error) or error
 
     def _run(self, sql: str) -> Any:
         return self.driver.execute(sql, ())

@@ -1,5 +1,6 @@
 """Bulk reads and writes of whole Postgres tables, with server-side cursors and COPY."""
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,19 @@ _KINDS = {
     "bytea": "bytes",
 }
 """What columns of these types hold; those of any other type are read as text."""
-_TYPES = {"integer": "BIGINT", "real": "DOUBLE PRECISION", "text": "TEXT", "bytes": "BYTEA"}
+_TYPES = {"integer": "BIGINT", "real": "DOUBLE PRECISION", "nan": "DOUBLE PRECISION", "text": "TEXT", "bytes": "BYTEA"}
+
+
+_FORMS = (
+    "SELECT set_config('TimeZone', 'UTC', true),"  # local time may be in the year 10000, which datetime lacks
+    " set_config('DateStyle', 'ISO', true), set_config('IntervalStyle', 'postgres', true),"
+    " set_config('bytea_output', 'hex', true)"
+)
+"""The text of values of any type is the same whatever the role's settings are."""
+_WITH_MODIFIER = re.compile(r"\([\w, -]*\)")
+_HAS_TYPE = "SELECT EXISTS (SELECT FROM pg_catalog.pg_type WHERE typtype <> 'p' AND pg_catalog.format_type(oid, NULL) = %s)"
+_LONGEST = 63
+_SYSTEM = frozenset({"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"})
 
 
 class PostgresBulk(Bulk):
@@ -29,21 +42,44 @@ class PostgresBulk(Bulk):
 
     def __init__(self, dialect: "Dialect", driver: Any) -> None:
         super().__init__(dialect, driver)
-        driver.execute("SET LOCAL TimeZone = 'UTC'")  # local time may be in the year 10000, which datetime lacks
+        self._has_type: dict[str, bool] = {}
+        driver.execute(_FORMS)
 
     def plain_columns(self, table: str) -> list[PlainColumn]:
         columns = self.dialect.tables.columns(self.driver, table)
         if not columns:
             return []
-        counts = ", ".join(f"count({self.name(column.name)})" for column in columns)
-        values = self._run(f"SELECT {counts} FROM {self.table_name(table)}").fetchone()
+        kinds = [_KINDS.get(column.type, "text") for column in columns]
+        names = [self.name(column.name) for column in columns]
+        counts = [f"count({name})" for name in names]
+        odd = [f"bool_or({name} = 'NaN')" for name, kind in zip(names, kinds, strict=True) if kind == "real"]
+        values = self._run(f"SELECT {', '.join([*counts, *odd])} FROM {self.table_name(table)}").fetchone()
+        nan = iter(values[len(counts) :])
+        kinds = ["nan" if kind == "real" and next(nan) else kind for kind in kinds]
         return [
-            PlainColumn(one.name, _KINDS.get(one.type, "text"), count, one.type)
-            for one, count in zip(columns, values, strict=True)
+            PlainColumn(one.name, kind, count, one.type)
+            for one, kind, count in zip(columns, kinds, values[: len(counts)], strict=True)
         ]
 
     def type_for(self, column: PlainColumn) -> str | None:
-        return column.declared or _TYPES.get(column.kind)
+        declared = column.declared
+        if declared is not None and declared not in self._has_type:  # an export file may say anything
+            found = self.driver.execute(_HAS_TYPE, (_WITH_MODIFIER.sub("", declared),)).fetchone()
+            self._has_type[declared] = found[0]
+        return declared if declared is not None and self._has_type[declared] else _TYPES.get(column.kind)
+
+    def takes_name(self, name: str) -> bool:
+        return 0 < len(name.encode()) <= _LONGEST and "\0" not in name and name not in _SYSTEM
+
+    def folded(self, name: str) -> str:
+        return name
+
+    def may_hold(self, type: str, column: PlainColumn) -> bool:
+        if type == self.type_for(column):
+            return True
+        kind = _KINDS.get(type, "text")
+        text = type == "text" or type.startswith("character varying")
+        return text if column.kind == "text" else kind == {"nan": "real"}.get(column.kind, column.kind)
 
     def plain_term(self, column: PlainColumn) -> str:
         return f"CAST({self.name(column.name)} AS TEXT)" if column.kind == "text" else self.name(column.name)

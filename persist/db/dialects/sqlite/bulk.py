@@ -1,6 +1,7 @@
 """Bulk reads and writes of whole tables of a SQLite file."""
 
 import os
+import string
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any
@@ -15,7 +16,8 @@ from persist.errors import Conflict, InvalidValue
 
 _CACHE_KIB = 64 * 1024
 _TYPES = {"integer": "INTEGER", "real": "REAL", "text": "TEXT", "bytes": "BLOB", "any": "BLOB"}
-"""Types by what a column holds: one of type BLOB keeps every value as it is."""
+"""Types by what a column holds: one of type BLOB keeps every value as it is, but for NaN, which SQLite has not."""
+_LOWER = {ord(letter): letter.lower() for letter in string.ascii_uppercase}
 
 
 class SqliteBulk(Bulk):
@@ -38,7 +40,16 @@ class SqliteBulk(Bulk):
         return found
 
     def type_for(self, column: PlainColumn) -> str | None:
-        return _TYPES[column.kind]
+        return _TYPES.get(column.kind)
+
+    def takes_name(self, name: str) -> bool:
+        return "\0" not in name
+
+    def folded(self, name: str) -> str:
+        return name.translate(_LOWER)
+
+    def may_hold(self, type: str, column: PlainColumn) -> bool:
+        return column.kind != "nan"  # what a type makes of a value is seen when it is read back
 
     def plain_term(self, column: PlainColumn) -> str:
         return self.name(column.name)
@@ -103,8 +114,8 @@ class SqliteBulk(Bulk):
     def lasting_identity(self) -> tuple[Any, ...]:
         return self.identity()
 
-    def explained(self, error: Exception, columns: Columns) -> Exception:
+    def unread(self, error: Exception, table: str) -> Exception:
         if "Could not decode to UTF-8" in str(error):
-            name = str(error).partition("column '")[2].partition("'")[0]
-            return InvalidValue(f"{columns[0].table.name}.{name}", "a row holds text that is not UTF-8.")
-        return super().explained(error, columns)
+            name = str(error).partition("column '")[2].rpartition("' with text")[0]
+            return InvalidValue(f"{table}.{name}", "a row holds text that is not UTF-8.")
+        return super().unread(error, table)
