@@ -105,7 +105,7 @@ class WorkersBeside:
 
     def _work(self) -> None:
         with Store.open(self._url) as store:
-            worker = Worker(store, {"job": lambda run: self._do(store, worker, run)}, retry=_at_once, **_OPTIONS)  # type: ignore[arg-type]
+            worker = Worker(store, {"job": lambda run: self._do(store, worker, run)}, retry=_at_once, **_OPTIONS)  # type: ignore[arg-type]  # of timedelta and int
             self._ends.append(worker.stop)
             worker.run(signals=False)
 
@@ -131,7 +131,7 @@ class WorkersBeside:
             async def do(run: WorkflowRun) -> None:
                 await self._do_async(store, worker, run)
 
-            worker = AsyncWorker(store, {"later": do}, retry=_at_once, **_OPTIONS)  # type: ignore[arg-type]
+            worker = AsyncWorker(store, {"later": do}, retry=_at_once, **_OPTIONS)  # type: ignore[arg-type]  # of timedelta and int
             self._ends.append(partial(asyncio.get_running_loop().call_soon_threadsafe, worker.stop))
             await worker.run(signals=False)
 
