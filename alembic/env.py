@@ -15,14 +15,14 @@ from alembic.util import CommandError
 from sqlalchemy import BLANK_SCHEMA, Connection, Engine, MetaData, create_engine, event
 from sqlalchemy.exc import SAWarning
 
-from persist.db.dialects.from_url import check_schema
+from persist.db.dialects.backends import check_schema
 from persist.db.dialects.postgres import upgrading
 from persist.db.dialects.postgres.urls import is_server, server_url
-from persist.db.dialects.sqlite import write_lock
+from persist.db.dialects.sqlite import connections
 from persist.db.dialects.upgrade_steps import Step, StepKind, afterwards, existing_tables
 from persist.db.schema.base import SCHEMA_TOKEN, VERSION_TABLE
 from persist.schema.metadata import metadata
-from persist.schema.upgrade_steps import steps_between
+from persist.schema.migrate import steps_between
 
 config = context.config
 options = context.get_x_argument(as_dictionary=True)
@@ -207,7 +207,7 @@ def connect(url: str) -> None:
 
         @event.listens_for(engine, "begin")
         def _on_begin(connection: Connection) -> None:
-            write_lock.begin_patiently(connection.connection.driver_connection)
+            connections.begin_patiently(connection.connection.driver_connection)
 
     try:
         with warnings.catch_warnings():

@@ -12,7 +12,7 @@ from benchmarks.goals import reached
 from benchmarks.measure import Row, interleaved, middle, us
 from benchmarks.place import Place
 from persist import Store
-from persist.db.values.key_order import value_of_jsonb
+from persist.db.values.json import value_of_jsonb
 
 MESSAGES = 500
 _ROUNDS = 60

@@ -15,7 +15,7 @@ from sqlalchemy import Table
 from benchmarks.measure import Row, interleaved, middle
 from benchmarks.place import Place
 from persist import Store, Tenants
-from persist.db.dialects.from_url import dialect_for
+from persist.db.dialects.backends import dialect_for
 from persist.db.statements.schema_version import HEAD, version_table
 from persist.schema.metadata import metadata
 from persist.schema.opening import table_ddl

@@ -44,15 +44,15 @@ if TYPE_CHECKING:
     from persist.app_sessions import schemas as _app_sessions
     from persist.app_sessions.schemas import AppSession as AppSession
     from persist.app_sessions.schemas import AppSessionEvent as AppSessionEvent
+    from persist.blobs.bodies import BlobReader as BlobReader
     from persist.blobs.body_stores import BlobStore as BlobStore
-    from persist.blobs.reader import BlobReader as BlobReader
     from persist.blobs.schemas import Blob as Blob
     from persist.chat import schemas as _chat
     from persist.chat.following.follower import AsyncFollower as AsyncFollower
     from persist.chat.following.follower import Follower as Follower
     from persist.chat.recording.async_recorder import AsyncRecorder as AsyncRecorder
-    from persist.chat.recording.options import RecordOptions as RecordOptions
     from persist.chat.recording.recorder import Recorder as Recorder
+    from persist.chat.recording.recording import RecordOptions as RecordOptions
     from persist.chat.schemas import ChatMessage as ChatMessage
     from persist.chat.schemas import ChatSession as ChatSession
     from persist.chat.schemas import ChatTurn as ChatTurn
@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from persist.conversations.schemas import Progression as Progression
     from persist.conversations.schemas import SourceKind as SourceKind
     from persist.conversations.schemas import StatusTransition as StatusTransition
-    from persist.db.dialects.from_url import prepare_engine as prepare_engine
+    from persist.db.dialects.backends import prepare_engine as prepare_engine
     from persist.db.values.pages import Page as Page
     from persist.db.values.pages import PagedList as PagedList
     from persist.events.schemas import Consumer as Consumer
@@ -126,10 +126,10 @@ if TYPE_CHECKING:
     from persist.telemetry.schemas import UsageTotals as UsageTotals
     from persist.tenants.async_tenants import AsyncTenants as AsyncTenants
     from persist.tenants.async_tenants import TenantOpening as TenantOpening
-    from persist.tenants.schemas import Tenant as Tenant
-    from persist.tenants.schemas import UpgradeOutcome as UpgradeOutcome
-    from persist.tenants.schemas import UpgradeReport as UpgradeReport
-    from persist.tenants.schemas import UpgradeStatus as UpgradeStatus
+    from persist.tenants.placing import Tenant as Tenant
+    from persist.tenants.placing import UpgradeOutcome as UpgradeOutcome
+    from persist.tenants.placing import UpgradeReport as UpgradeReport
+    from persist.tenants.placing import UpgradeStatus as UpgradeStatus
     from persist.tenants.tenants import Tenants as Tenants
     from persist.transcripts.schemas import Transcript as Transcript
     from persist.usage import schemas as _usage
@@ -137,34 +137,34 @@ if TYPE_CHECKING:
     from persist.usage.schemas import BudgetStanding as BudgetStanding
     from persist.usage.schemas import UsageCall as UsageCall
     from persist.usage.schemas import UsageSum as UsageSum
-    from persist.workflows import family_values as _family_values
-    from persist.workflows import limit_values as _limit_values
-    from persist.workflows.family_values import FamilyTotals as FamilyTotals
-    from persist.workflows.family_values import JoinUntil as JoinUntil
-    from persist.workflows.family_values import OnExpiry as OnExpiry
-    from persist.workflows.override_values import CronOverride as CronOverride
-    from persist.workflows.override_values import WorkflowOverride as WorkflowOverride
-    from persist.workflows.phase_blocks import AsyncPhaseBlock as AsyncPhaseBlock
-    from persist.workflows.phase_blocks import PhaseBlock as PhaseBlock
-    from persist.workflows.schedule_values import CatchUp as CatchUp
-    from persist.workflows.schedule_values import Schedule as Schedule
+    from persist.workflows import schemas as _family_values
+    from persist.workflows import schemas as _limit_values
     from persist.workflows.schemas import Approval as Approval
     from persist.workflows.schemas import ApprovalKind as ApprovalKind
     from persist.workflows.schemas import ApprovalStatus as ApprovalStatus
+    from persist.workflows.schemas import CatchUp as CatchUp
     from persist.workflows.schemas import ChatThread as ChatThread
+    from persist.workflows.schemas import CronOverride as CronOverride
     from persist.workflows.schemas import Effect as Effect
     from persist.workflows.schemas import EffectState as EffectState
     from persist.workflows.schemas import Execution as Execution
     from persist.workflows.schemas import ExecutionStats as ExecutionStats
     from persist.workflows.schemas import FailureKind as FailureKind
+    from persist.workflows.schemas import FamilyTotals as FamilyTotals
+    from persist.workflows.schemas import JoinUntil as JoinUntil
     from persist.workflows.schemas import Lease as Lease
+    from persist.workflows.schemas import OnExpiry as OnExpiry
     from persist.workflows.schemas import Phase as Phase
     from persist.workflows.schemas import RunStatus as RunStatus
+    from persist.workflows.schemas import Schedule as Schedule
     from persist.workflows.schemas import Signal as Signal
     from persist.workflows.schemas import StatsBucket as StatsBucket
+    from persist.workflows.schemas import WorkflowOverride as WorkflowOverride
     from persist.workflows.schemas import WorkflowRun as WorkflowRun
     from persist.workflows.schemas import WorkflowRunSummary as WorkflowRunSummary
+    from persist.workflows.steps import AsyncPhaseBlock as AsyncPhaseBlock
     from persist.workflows.steps import AsyncStep as AsyncStep
+    from persist.workflows.steps import PhaseBlock as PhaseBlock
     from persist.workflows.steps import Step as Step
 
     LoadedAgentTask = _agent_tasks.LoadedTask

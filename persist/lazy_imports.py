@@ -5,7 +5,7 @@ A module that comes later has a stand-in, which imports it when one of its names
     if TYPE_CHECKING:
         from persist.chat.recording import recovery
     else:
-        recovery = lazy_module("persist.chat.recording.recovery")
+        recovery = lazy_module("persist.chat.recording.resume")
 
 A package offers the names that it imports for the type checker, and imports a name's module when somebody asks for it:
 

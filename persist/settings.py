@@ -8,8 +8,7 @@ from typing import Any, Literal
 from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from persist.errors import InvalidValue
-from persist.quoting import shown
+from persist.errors import InvalidValue, shown
 
 _PREFIX = "PERSIST_"
 _MAX_ACTOR = 600

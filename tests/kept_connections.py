@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 from sqlalchemy import event
 
 from persist import AsyncStore, Store
-from persist.db.dialects.from_url import dialect_for
+from persist.db.dialects.backends import dialect_for
 from persist.db.dialects.interface import Dialect
 from persist.settings import current_settings
 from tests.async_portal import Portal, PortalStore

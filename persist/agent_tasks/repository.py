@@ -8,16 +8,14 @@ from typing import Any
 from sqlalchemy import bindparam, delete, exists, func, select, update
 
 from persist.agent_tasks.models import pieces, tasks, webhooks
-from persist.agent_tasks.schemas import AgentTask, LoadedTask, Piece, TaskPage, Webhook
-from persist.agent_tasks.validation import checked_bytes, checked_pieces, label_of
-from persist.db.expressions.conditional_insert import insert_where
+from persist.agent_tasks.schemas import AgentTask, LoadedTask, Piece, TaskPage, Webhook, checked_bytes, checked_pieces, label_of
 from persist.db.expressions.keyset import behind
-from persist.db.expressions.upsert import merging, upsert
+from persist.db.expressions.upsert import insert_where, merging, upsert
 from persist.db.operations.keyset import Keyset
 from persist.db.statements.prepared import LIMIT, Row, Statement, param
 from persist.db.statements.row_values import Values
 from persist.db.transactions.repository import Domain, F, Repository, on_demand, reads, writes
-from persist.db.unreadable.shortened import Shortened
+from persist.db.unreadable.excerpts import Shortened
 from persist.db.values.arguments import check_flag
 from persist.db.values.pages import Page, check_limit
 from persist.errors import Conflict, InvalidValue, NotFound

@@ -9,12 +9,10 @@ from collections.abc import Iterator
 from sqlalchemy import exists, select, true
 
 from persist.agent_tasks.models import pieces, tasks, webhooks
-from persist.db.dialects.findings import Problem, Severity
-from persist.db.operations.aggregates import Aggregate
-from persist.db.operations.erasing import OWNER, SESSION, ErasableRows, found_by
-from persist.db.operations.erasing_ways import EqualTuple, Lead, equal
+from persist.db.dialects.interface import Problem, Severity
+from persist.db.operations.erasing import OWNER, SESSION, EqualTuple, ErasableRows, Lead, equal, found_by
 from persist.db.operations.pruning import AgedRows, Orphaned
-from persist.db.operations.upkeep import Upkeep, aged, erasable, exported
+from persist.db.operations.upkeep import Aggregate, Upkeep, aged, erasable, exported
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
 

@@ -6,13 +6,12 @@ from functools import cache
 
 from sqlalchemy import and_, bindparam, delete, exists, or_, select
 
-from persist.app_sessions import validation as validation
+from persist.app_sessions import schemas as validation
 from persist.app_sessions.models import artifact_blobs, artifact_versions, artifacts
 from persist.app_sessions.schemas import Artifact, ArtifactKey, ArtifactVersion
 from persist.blobs.bodies import NewBlob, add_named, add_outside, read_bodies
 from persist.blobs.repository import OCTETS
-from persist.db.expressions.conditional_insert import insert_where
-from persist.db.expressions.upsert import merge
+from persist.db.expressions.upsert import insert_where, merge
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.values.arguments import optional_count

@@ -8,11 +8,11 @@ from typing import Any
 from sqlalchemy import bindparam, case, delete, func, literal, or_, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
-from persist.app_sessions import validation as validation
+from persist.app_sessions import schemas as validation
 from persist.app_sessions.models import memories
 from persist.app_sessions.schemas import FoundMemory, NewMemory
-from persist.app_sessions.scopes import next_position
-from persist.db.expressions.like_pattern import like
+from persist.app_sessions.sessions import next_position
+from persist.db.expressions.text import like
 from persist.db.expressions.upsert import insert_missing, upsert
 from persist.db.statements.prepared import Statement, param
 from persist.db.transactions.repository import F, Repository, reads, writes

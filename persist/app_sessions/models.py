@@ -6,7 +6,7 @@ from sqlalchemy import ForeignKey, Index, LargeBinary, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
 from persist.blobs.models import blobs
-from persist.db.changes.event_streams import Streams
+from persist.db.changes.journal import Streams
 from persist.db.schema.base import SCHEMA_TOKEN, Base, table_of
 from persist.db.schema.column_types import EpochMs, Float64, FreeText, Int64, Label
 

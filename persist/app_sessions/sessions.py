@@ -2,14 +2,16 @@
 
 import uuid
 from collections import defaultdict
+from collections.abc import Iterable
 from functools import cache
+from typing import Any
 
-from sqlalchemy import bindparam, delete, exists, select
+from sqlalchemy import ColumnElement, Table, bindparam, delete, exists, select, update
 
-from persist.app_sessions import validation as validation
-from persist.app_sessions.appending import LOCK, OF_NAMES, ROW_ID, SESSION, append
+from persist.app_sessions import schemas as validation
 from persist.app_sessions.models import (
     BELOW,
+    app_state,
     artifact_blobs,
     artifact_versions,
     artifacts,
@@ -26,49 +28,186 @@ from persist.app_sessions.schemas import (
     Entries,
     InHand,
     LoadedSession,
+    Names,
     NewEvent,
     StateChange,
 )
-from persist.app_sessions.scopes import OF_APP, OF_USER, as_entries, entries_of, set_entries
-from persist.db.changes.batch import Pending
-from persist.db.expressions.upsert import insert_missing
+from persist.db.changes.batch import Batch, Pending
+from persist.db.expressions.upsert import insert_missing, merge
 from persist.db.operations.keyset import Keyset
 from persist.db.statements.prepared import LIMIT, Row, Statement, param
 from persist.db.statements.row_values import Values
 from persist.db.transactions.repository import F, Repository, reads, writes
-from persist.db.values.arguments import optional_count
-from persist.db.values.counts import UNBOUNDED
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.values.arguments import UNBOUNDED, optional_count
 from persist.db.values.frozen import construct
 from persist.db.values.pages import Page
-from persist.errors import Conflict
-from persist.quoting import named
+from persist.errors import Conflict, NotFound, named
+
+# The three scopes of a state: of the application, of the user, and of the session. Each entry is a row, merged by its key.
+
+_APP_STATE = app_state.c
+_U = user_state.c
+_SESSION_STATE = session_state.c
+
+
+def _setting(table: Table) -> Statement:
+    return Statement(merge(table, *(column.name for column in table.primary_key.columns), value="new"))
+
+
+_SET_APP, _SET_USER, _SET_SESSION = map(_setting, (app_state, user_state, session_state))
+OF_APP = Statement(
+    select(_APP_STATE.key, _APP_STATE.value)
+    .where(_APP_STATE.app_name == param("app_name"))
+    .order_by(_APP_STATE.position, _APP_STATE.key)
+)
+OF_USER = Statement(
+    select(_U.key, _U.value).where(_U.app_name == param("app_name"), _U.user_id == param("user_id")).order_by(_U.position, _U.key)
+)
+
+
+def set_entries(work: UnitOfWork, batch: Batch, change: StateChange, *, app_name: str, user_id: str, session: str) -> None:
+    """Set the entries of a change. Entries with other keys stay, and so does what others have written under them.
+
+    Rows are written in the order of their keys, so that two writers of one application never wait for each other.
+    """
+    user = {"app_name": app_name, "user_id": user_id}
+    batch.run_many(_SET_APP, _rows(work, change.app, {"app_name": app_name}))
+    batch.run_many(_SET_USER, _rows(work, change.user, user))
+    batch.run_many(_SET_SESSION, _rows(work, change.session, {"app_session_id": session}))
+
+
+def _rows(work: UnitOfWork, entries: Entries, owner: dict[str, str]) -> list[dict[str, Any]]:
+    rows = [{**owner, "key": key, "value": text, "position": next_position(work)} for key, text in entries.items()]
+    return sorted(rows, key=lambda row: row["key"])
+
+
+def next_position(work: UnitOfWork) -> int:
+    """A number greater than every one that this process has made before: what was added later comes later."""
+    return int(work.runtime.ids.mint("pos")[4:18], 16)
+
+
+def entries_of(found: Pending[list[Row]]) -> Entries:
+    """The entries that a batch has read, in their order."""
+    return as_entries(found.result)
+
+
+def as_entries(rows: Iterable[Row]) -> Entries:
+    """The entries of rows of a key and a value."""
+    return dict(iter(rows))
+
+
+# Appending an event to a session: one writer at a time, and none that has missed what another one wrote.
+
+STALE = "app_user_sessions.revision"
+"""The `constraint` of the Conflict that an outdated writer gets."""
+
+_SESSIONS = sessions.c
+_E = events.c
+SESSION = Values(AppSession, sessions)
+OF_NAMES = (
+    _SESSIONS.app_name == param("app_name"),
+    _SESSIONS.user_id == param("user_id"),
+    _SESSIONS.session_id == param("session_id"),
+)
+ROW_ID: ColumnElement[Any] = select(_SESSIONS.id).where(*OF_NAMES).scalar_subquery()
+
+LOCK = Statement(select(*SESSION.columns).where(*OF_NAMES).with_for_update())
+_SAME_ID = Statement(
+    select(_E.position, _E.data).where(_E.app_session_id == ROW_ID, _E.id == param("event_id")).order_by(_E.position.desc())
+)
+_NEWEST_EVENT = Statement(select(_E.id).where(_E.app_session_id == ROW_ID).order_by(_E.position.desc()).limit(1))
+_ADD = Statement(events.insert())
+_TOUCH = Statement(
+    update(sessions)
+    .where(_SESSIONS.id == param("row_id"))
+    .values(
+        revision=bindparam("new_revision", type_=_SESSIONS.revision.type),
+        update_time=bindparam("at", type_=_SESSIONS.update_time.type),
+        updated_at=bindparam("now", type_=_SESSIONS.updated_at.type),
+    )
+)
+
+
+def append(work: UnitOfWork, key: Names, event: NewEvent, change: StateChange, expected: str | InHand | None) -> Appended:
+    """Append a checked event and merge its change of the state. See `AppSessions.append`."""
+    with work.batch() as batch:
+        locked = batch.row(LOCK, **key)
+        same = batch.rows(_SAME_ID, **key, event_id=event.id)
+        newest = batch.row(_NEWEST_EVENT, **key)
+    if locked.result is None:
+        raise NotFound("session", key["session_id"])
+    session = SESSION(locked.result)
+    for position, data in same.result:
+        if data == event.data:
+            return Appended(session, was_there=True, is_newest=position == session.revision)
+    if not _is_current(session, newest.result, expected):
+        raise Conflict(
+            f"The session {named(session.session_id)} was changed by another writer since it was read; read it again.",
+            constraint=STALE,
+        )
+    revision, now = session.revision + 1, work.now()
+    row = {
+        "app_session_id": session.id,
+        "position": revision,
+        "id": event.id,
+        "timestamp": event.timestamp,
+        "author": event.author,
+        "invocation_id": event.invocation_id,
+        "data": event.data,
+    }
+    with work.batch(last=True) as batch:
+        set_entries(work, batch, change, app_name=session.app_name, user_id=session.user_id, session=session.id)
+        batch.run(_ADD, **row)
+        batch.run(_TOUCH, row_id=session.id, new_revision=revision, at=event.timestamp, now=now)
+    written = {"revision": revision, "update_time": event.timestamp, "updated_at": now}
+    return Appended(construct(AppSession, session.__dict__ | written), was_there=False, is_newest=True)
+
+
+def _is_current(session: AppSession, newest: Row | None, expected: str | InHand | None) -> bool:
+    """Whether nobody has written to the session since the writer read it."""
+    if expected is None:
+        return True
+    if not isinstance(expected, InHand):
+        return expected == session.marker
+    if newest is None:
+        return not expected.event_ids
+    if expected.event_ids:
+        return newest[0] in expected.event_ids
+    return expected.update_time >= session.update_time
+
+
+# `tx.app_sessions.sessions`: sessions of an application's users, their events, and state in three scopes.
 
 List = list
-_S, _E, _T, _U, _A, _V, _M = sessions.c, events.c, session_state.c, user_state.c, artifacts.c, artifact_versions.c, memories.c
+_T = session_state.c
+_ARTIFACTS = artifacts.c
+_V = artifact_versions.c
+_M = memories.c
 _EVENT = Values(AppSessionEvent, events)
-_NEWEST = Keyset("app_sessions.sessions", SESSION, (_S.updated_at, _S.id))
+_NEWEST = Keyset("app_sessions.sessions", SESSION, (_SESSIONS.updated_at, _SESSIONS.id))
 
-_GET = Statement(select(*SESSION.columns).where(_S.id == param("row_id")))
+_GET = Statement(select(*SESSION.columns).where(_SESSIONS.id == param("row_id")))
 _NAMED = Statement(select(*SESSION.columns).where(*OF_NAMES))
 _CREATE = Statement(insert_missing(sessions, "app_name", "user_id", "session_id"))
 _OF_SESSION = Statement(select(_T.key, _T.value).where(_T.app_session_id == ROW_ID).order_by(_T.position, _T.key))
 _DELETE_BELOW = [Statement(delete(table).where(table.c.app_session_id == ROW_ID)) for table in BELOW]
 # what another transaction makes in the very moment of a deletion stays: it comes after
-_is_empty = tuple(~exists().where(table.c.app_session_id == _S.id) for table in BELOW)
+_is_empty = tuple(~exists().where(table.c.app_session_id == _SESSIONS.id) for table in BELOW)
 _DELETE = Statement(delete(sessions).where(*OF_NAMES, *_is_empty))
 
-_of_user = (_S.app_name == param("app_name"), _S.user_id == param("user_id"))
-_LOCK_USER = Statement(select(_S.id).where(*_of_user).order_by(_S.id).with_for_update())
-_artifacts_of_user = (_A.app_name == param("app_name"), _A.user_id == param("user_id"))
-_LOCK_ARTIFACTS = Statement(select(_A.id).where(*_artifacts_of_user).order_by(_A.id).with_for_update())
-_user_sessions = select(_S.id).where(*_of_user)
-_user_artifacts = select(_A.id).where(*_artifacts_of_user)
+_of_user = (_SESSIONS.app_name == param("app_name"), _SESSIONS.user_id == param("user_id"))
+_LOCK_USER = Statement(select(_SESSIONS.id).where(*_of_user).order_by(_SESSIONS.id).with_for_update())
+_artifacts_of_user = (_ARTIFACTS.app_name == param("app_name"), _ARTIFACTS.user_id == param("user_id"))
+_LOCK_ARTIFACTS = Statement(select(_ARTIFACTS.id).where(*_artifacts_of_user).order_by(_ARTIFACTS.id).with_for_update())
+_user_sessions = select(_SESSIONS.id).where(*_of_user)
+_user_artifacts = select(_ARTIFACTS.id).where(*_artifacts_of_user)
 _ERASE = [
     *(Statement(delete(table).where(table.c.app_session_id.in_(_user_sessions))) for table in BELOW),
     Statement(delete(artifact_blobs).where(artifact_blobs.c.artifact_id.in_(_user_artifacts))),
     Statement(delete(artifact_versions).where(_V.artifact_id.in_(_user_artifacts))),
     Statement(delete(sessions).where(*_of_user, *_is_empty)),
-    Statement(delete(artifacts).where(*_artifacts_of_user, ~exists().where(_V.artifact_id == _A.id))),
+    Statement(delete(artifacts).where(*_artifacts_of_user, ~exists().where(_V.artifact_id == _ARTIFACTS.id))),
     *(
         Statement(delete(table).where(table.c.app_name == param("app_name"), table.c.user_id == param("user_id")))
         for table in (user_state, memories)
@@ -88,10 +227,14 @@ def _events(after: bool) -> Statement:
 @cache
 def _of_app(user: bool) -> tuple[Statement, Statement, Statement]:
     """The SELECTs of an application's sessions, of their states, and of its users' states; or of one user's."""
-    of_app = (_S.app_name == param("app_name"), *([_S.user_id == param("user_id")] if user else []))
+    of_app = (_SESSIONS.app_name == param("app_name"), *([_SESSIONS.user_id == param("user_id")] if user else []))
     of_users = (_U.app_name == param("app_name"), *([_U.user_id == param("user_id")] if user else []))
-    found = select(*SESSION.columns).where(*of_app).order_by(_S.updated_at, _S.update_time, _S.user_id, _S.session_id)
-    states = select(_T.app_session_id, _T.key, _T.value).join(sessions, _S.id == _T.app_session_id).where(*of_app)
+    found = (
+        select(*SESSION.columns)
+        .where(*of_app)
+        .order_by(_SESSIONS.updated_at, _SESSIONS.update_time, _SESSIONS.user_id, _SESSIONS.session_id)
+    )
+    states = select(_T.app_session_id, _T.key, _T.value).join(sessions, _SESSIONS.id == _T.app_session_id).where(*of_app)
     users = select(_U.user_id, _U.key, _U.value).where(*of_users)
     return (
         Statement(found),

@@ -20,12 +20,9 @@ from persist.app_sessions.models import (
     user_state,
 )
 from persist.blobs.models import blobs, pieces
-from persist.db.operations.aggregates import Aggregate
-from persist.db.operations.erasing import OWNER, SESSION, USER, ErasableRows, followed
-from persist.db.operations.erasing_ways import Key, Lead, equal
-from persist.db.operations.exporting import Rows, parent_key, the_id
+from persist.db.operations.erasing import OWNER, SESSION, USER, ErasableRows, Key, Lead, equal, followed
 from persist.db.operations.pruning import AgedRows, Orphaned
-from persist.db.operations.upkeep import Upkeep, aged, erasable, exported
+from persist.db.operations.upkeep import Aggregate, Rows, Upkeep, aged, erasable, exported, parent_key, the_id
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
 

@@ -11,10 +11,8 @@ from typing import Any, Protocol, runtime_checkable
 from urllib.parse import unquote, urlsplit
 
 from persist.blobs.content import PIECE, checked_digest
-from persist.db.files.paths import check_path, files, typed
-from persist.db.files.private_files import make_private, private_opener, replace, sync_file, sync_folder
-from persist.errors import BlobUnreadable, InvalidValue, PersistError, Unavailable
-from persist.quoting import shown
+from persist.db.files import check_path, files, make_private, private_opener, replace, sync_file, sync_folder, typed
+from persist.errors import BlobUnreadable, InvalidValue, PersistError, Unavailable, shown
 
 _PART = ".part"
 _DATABASES = "databases"

@@ -16,13 +16,13 @@ from persist.blobs.bodies import (
     REWRITE_PIECE,
     SIZE_OF_PIECES,
     STAGE,
+    BlobReader,
     outside_of,
     remove_body_afterwards,
     row_of,
 )
 from persist.blobs.content import INLINE, PIECE, Content, Source, checked_digest, content_of, gathered, kept_open
 from persist.blobs.models import blobs, pieces
-from persist.blobs.reader import BlobReader
 from persist.blobs.schemas import Blob
 from persist.blobs.sharing import SharedBlobStore
 from persist.db.operations.keyset import Keyset

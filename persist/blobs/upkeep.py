@@ -11,18 +11,16 @@ from typing import Any
 
 from sqlalchemy import Select, Table, false, func, or_, select, true, update
 
-from persist.blobs.bodies import ADVICE, WHERE, outside_of, remove_body
+from persist.blobs.bodies import ADVICE, WHERE, BlobReader, outside_of, remove_body
 from persist.blobs.body_stores import BlobStore
 from persist.blobs.content import INLINE, PIECE
 from persist.blobs.models import blobs, pieces
-from persist.blobs.reader import BlobReader
 from persist.blobs.repository import BLOB, is_named, naming
 from persist.blobs.sharing import SharedBlobStore
-from persist.db.dialects.findings import Problem, Severity
+from persist.db.dialects.interface import Problem, Severity
 from persist.db.operations.bounded_deletion import Below, Condition
-from persist.db.operations.erasing import Erasable, Erased
-from persist.db.operations.erasing_ways import Key
-from persist.db.operations.hidden_rows import may_be_hidden
+from persist.db.operations.erasing import Erasable, Erased, Key
+from persist.db.operations.keyset import may_be_hidden
 from persist.db.operations.pruning import AgedRows, Cut, Pruning, Removed
 from persist.db.operations.upkeep import Upkeep
 from persist.db.statements.prepared import Row

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from persist.blobs.models import blobs
 from persist.chat.schemas import STOPPED_AT, UNFINISHED, Role, TurnState
-from persist.db.changes.event_streams import Streams, deltas_of
+from persist.db.changes.journal import Streams, deltas_of
 from persist.db.schema.base import (
     ONE_TREE,
     SCHEMA_TOKEN,
@@ -24,10 +24,10 @@ from persist.db.schema.base import (
     partial_index,
     predicate,
     server_index,
+    set_for,
     table_of,
 )
 from persist.db.schema.column_types import LONG_LABEL_BYTES, EnumText, EpochMs, Float64, FreeText, Int64, Json, Label
-from persist.db.schema.table_settings import set_for
 
 _ZERO = text("0")
 

@@ -21,8 +21,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any, Literal
 
-from persist.errors import InvalidValue
-from persist.quoting import shown
+from persist.errors import InvalidValue, shown
 
 
 class Action(StrEnum):

@@ -1,8 +1,7 @@
 """`tx.chat`: the repositories of the domain."""
 
 from persist.chat.verbs.messages import ChatMessages
-from persist.chat.verbs.prompts import SystemPrompts
-from persist.chat.verbs.sessions import ChatSessions
+from persist.chat.verbs.sessions import ChatSessions, SystemPrompts
 from persist.db.transactions.repository import Domain, F, on_demand
 
 

@@ -11,19 +11,29 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
-from sqlalchemy import ColumnElement, Table, Text, cast, func, or_, select, true
+from sqlalchemy import ColumnElement, Table, Text, bindparam, cast, column, func, literal, or_, select, true, type_coerce, update
+from sqlalchemy.sql.selectable import ScalarSelect
 
 from persist.blobs.models import blobs, pieces
-from persist.chat.adopting import RULES
 from persist.chat.models import IS_UNFINISHED, VISIBLE, deltas, messages, part_blobs, parts, prompts, sessions, step_usage, turns
-from persist.chat.recording.recovery import old_before
+from persist.chat.recording.resume import old_before
 from persist.chat.reducer.parts import TEXT_TYPES
 from persist.chat.schemas import ToolState, TurnState
 from persist.chat.storage.files import FILE_TYPES, STORED, referred
-from persist.chat.storage.folding import PART_ID, fold_each, has_deltas, log_left_unfolded, part_ids
-from persist.chat.storage.stored_json import stored_objects
+from persist.chat.storage.folding import (
+    PART_ID,
+    fold_each,
+    grown_text,
+    has_deltas,
+    joined_deltas,
+    log_left_unfolded,
+    part_ids,
+    stored_objects,
+    stored_part,
+)
 from persist.chat.storage.turns import TURN, Turn, end_turn, read_turn, running_sessions
-from persist.db.dialects.findings import Problem, Severity
+from persist.chat.storage.unfolded_probe import ANY_DELTA
+from persist.db.dialects.interface import Problem, Severity
 from persist.db.expressions.json_text import json_text, stored_text
 from persist.db.expressions.locking import lock_table
 from persist.db.operations.bounded_deletion import Below, Condition, Ids, Units, delete_rows
@@ -36,21 +46,118 @@ from persist.db.operations.erasing import (
     Erasable,
     ErasableRows,
     Erased,
+    Key,
+    Lead,
+    equal,
     followed,
     holding,
 )
-from persist.db.operations.erasing_ways import Key, Lead, equal
-from persist.db.operations.exporting import Exported, Rows, parent_key, the_id
-from persist.db.operations.hidden_rows import may_be_hidden
+from persist.db.operations.keyset import may_be_hidden
 from persist.db.operations.pruning import LOOK, AgedRows, Cut, Pruning, Removed
-from persist.db.operations.upkeep import Upkeep
+from persist.db.operations.upkeep import Exported, Rows, Rules, Takeover, Upkeep, parent_key, the_id
 from persist.db.schema.base import json_key_set
 from persist.db.statements.prepared import Row
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
 from persist.errors import UnreadableRow
 
-_S, _M, _P, _D, _T = sessions.c, messages.c, parts.c, deltas.c, turns.c
+# Adopting chat databases of other implementations of sessions, messages and parts: repairs of their rows.
+
+_of_message = messages.c.id == parts.c.message_id
+
+
+def _from_message(name: str) -> ScalarSelect[object]:
+    return select(messages.c[name]).where(_of_message).scalar_subquery()
+
+
+def _number_parts(takeover: Takeover) -> None:
+    """Give parts of a message that share an index, or have none, the next free ones, in the order of (index, id)."""
+    place = parts.c.index
+    shared = select(parts.c.message_id).group_by(parts.c.message_id, place).having(or_(func.count() > 1, place.is_(None)))
+    changes = []
+    message, following = None, 0
+    query = select(parts.c.id, parts.c.message_id, place).where(parts.c.message_id.in_(shared))
+    for id, message_id, index in takeover.rows(query.order_by(parts.c.message_id, place.is_(None), place, parts.c.id)):
+        if message_id != message:
+            message, following = message_id, index or 0
+        if index is None or index < following:
+            changes.append({"part": id, "place": following})
+        following = max(following if index is None else index, following) + 1
+    if changes:
+        renumber = update(parts).where(parts.c.id == bindparam("part")).values({place: bindparam("place")})
+        takeover.connection.execute(renumber, changes)
+    takeover.settle(parts, "parts that shared a place in their message got the next free ones", len(changes))
+
+
+def _into_metadata(takeover: Takeover) -> None:
+    """Copy titles and hiding times, which some implementations keep in columns, into the metadata."""
+    for table, name in ((sessions, "title"), (messages, "hidden_at")):
+        if takeover.brought(table, name):
+            _copy_into_metadata(takeover, name, table)
+
+
+def _copy_into_metadata(takeover: Takeover, name: str, table: Table) -> None:
+    metadata = table.c.metadata_json
+    path, text = literal(f"$.{name}"), type_coerce(metadata, Text())
+    source: ColumnElement[object] = column(name)
+    absent = func.json_extract(text, path).is_(None)
+    statement = update(table).where(source.isnot(None), func.json_valid(text) == 1, absent)
+    count = takeover.run(statement.values({metadata: type_coerce(func.json_set(text, path, source), Text())}))
+    takeover.settle(table, f"the column {name} was copied into the metadata", count)
+
+
+RULES = Rules(
+    values={
+        sessions.c.updated_at: sessions.c.created_at,
+        messages.c.updated_at: messages.c.created_at,
+        parts.c.created_at: _from_message("created_at"),
+        parts.c.updated_at: _from_message("updated_at"),
+    },
+    settle=(_number_parts, _into_metadata),
+)
+
+
+# Exported parts of chats include text that is not folded yet.
+
+_D = deltas.c
+_PLACES = {column.name: index for index, column in enumerate(parts.columns)}
+
+
+FOLDED = deltas
+"""The table whose rows are exported as text of their parts."""
+
+
+def holds_deltas(work: UnitOfWork) -> bool:
+    """Whether any part has unfolded text."""
+    return work.row(ANY_DELTA) is not None
+
+
+def with_deltas(work: UnitOfWork, rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Rows of parts in the published form, with their unfolded text added. Unreadable ones are logged and unchanged."""
+    id, data = _PLACES["id"], _PLACES["data_json"]
+    deltas_of: dict[str, list[tuple[Any, Any]]] = {}
+    wanted = select(_D.part_id, stored_text(_D.seq), stored_text(_D.delta)).where(_D.part_id.in_([row[id] for row in rows]))
+    found: Iterable[Any] = work.select(wanted.order_by(_D.part_id, _D.seq))
+    for part_id, seq, piece in found:
+        deltas_of.setdefault(part_id, []).append((seq, piece))
+    folded = []
+    for row in rows:
+        part_id = row[id]
+        try:
+            if part_id in deltas_of:
+                tail, _ = joined_deltas(part_id, deltas_of[part_id])
+                grown = grown_text(part_id, stored_part(part_id, row[data]), tail)
+                row = (*row[:data], str(grown), *row[data + 1 :])
+        except UnreadableRow as error:
+            log_left_unfolded(error)
+        folded.append(row)
+    return folded
+
+
+_S = sessions.c
+_M = messages.c
+_P = parts.c
+_T = turns.c
 _F, _U = part_blobs.c, step_usage.c
 _DIGEST = _M.metadata_json["system_prompt_digest"].as_string()
 _NAMES_PROMPT = json_key_set(_M.metadata_json, "system_prompt_digest")

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import and_, bindparam, delete, or_, select, update
 
-from persist.checkpoints import validation as validation
+from persist.checkpoints import schemas as validation
 from persist.checkpoints.models import memories, vectors
 from persist.checkpoints.schemas import Memory
 from persist.db.expressions.upsert import merge
@@ -16,10 +16,8 @@ from persist.db.statements.prepared import Statement, param
 from persist.db.statements.row_values import Values
 from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.db.values.arguments import check_count, check_list, optional_amount
-from persist.db.values.counts import UNBOUNDED
-from persist.errors import InvalidValue
-from persist.quoting import shown
+from persist.db.values.arguments import UNBOUNDED, check_count, check_list, optional_amount
+from persist.errors import InvalidValue, shown
 
 List = list
 Namespace = tuple[str, ...]

@@ -6,8 +6,8 @@ from typing import Any
 from sqlalchemy import ForeignKey, ForeignKeyConstraint, Index, LargeBinary
 from sqlalchemy.orm import Mapped, mapped_column
 
-from persist.db.changes.event_streams import Streams
-from persist.db.operations.aggregates import Aggregate
+from persist.db.changes.journal import Streams
+from persist.db.operations.upkeep import Aggregate
 from persist.db.schema.base import SCHEMA_TOKEN, Base, partial_index, table_of
 from persist.db.schema.column_types import EpochMs, Float64, Int64, Json, Label
 

@@ -1,8 +1,7 @@
 """`tx.checkpoints`: the repositories of the domain."""
 
 from persist.checkpoints.memories import Memories
-from persist.checkpoints.states import CheckpointStates
-from persist.checkpoints.threads import CheckpointThreads
+from persist.checkpoints.states import CheckpointStates, CheckpointThreads
 from persist.db.transactions.repository import Domain, F, on_demand
 
 

@@ -1,25 +1,265 @@
-"""Upkeep of checkpoints: threads that had no new checkpoint for long, and expired memories.
+"""Upkeep of checkpoints: threads that had no new checkpoint for long, unused values, and expired memories."""
 
-A person's are the threads with the id of a session, and the memories of a namespace and those below it.
-"""
-
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import or_, select
+from sqlalchemy import Table, bindparam, delete, or_, select, update
 
-from persist.checkpoints.assembling import HANGING
-from persist.checkpoints.models import THREADS, memories, states, threads, values, vectors
-from persist.db.dialects.findings import Problem, Severity
+from persist.checkpoints.models import THREADS, memories, pending, pieces, states, threads, values, vectors
+from persist.checkpoints.values import stored_spans, stored_versions
+from persist.db.changes.batch import Batch
+from persist.db.dialects.interface import Problem, Severity
 from persist.db.operations.bounded_deletion import Condition
-from persist.db.operations.erasing import NAMESPACE, SESSION, ErasableRows, holding
-from persist.db.operations.erasing_ways import Equal, Values, Way, equal
+from persist.db.operations.erasing import NAMESPACE, SESSION, Equal, ErasableRows, Values, Way, equal, holding
 from persist.db.operations.pruning import AgedRows
-from persist.db.operations.upkeep import Upkeep, aged, erasable, exported
-from persist.db.schema.shapes import floats32, json_object, optional, texts, texts_by_name
+from persist.db.operations.upkeep import Hangs, Upkeep, aged, erasable, exported
+from persist.db.schema.base import floats32, json_object, optional, texts, texts_by_name
+from persist.db.schema.column_types import Int64
+from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
-from persist.quoting import named
+from persist.db.values.arguments import UNBOUNDED
+from persist.errors import StoreCorrupt, named
+
+# Deleting checkpoints of a thread together with their writes, unused versions of values, and unused pieces of lists.
+
+_S = states.c
+_V = values.c
+_P = pieces.c
+_W = pending.c
+
+_LOCK = Statement(select(threads.c.id).where(threads.c.id == param("thread_id")).with_for_update())
+_STEPS = Statement(
+    select(_S.namespace, _S.id, _S.parent_id, _S.run_id, _S.versions_json, _S.partial_json).where(
+        _S.thread_id == param("thread_id")
+    )
+)
+_VALUES = Statement(select(_V.namespace, _V.channel, _V.version, _V.spans_json).where(_V.thread_id == param("thread_id")))
+_in_thread = param("thread_id")
+_DROP_STATE = Statement(
+    delete(states).where(_S.thread_id == _in_thread, _S.namespace == param("namespace"), _S.id == param("row_id"))
+)
+_DROP_WRITES = Statement(
+    delete(pending).where(_W.thread_id == _in_thread, _W.namespace == param("namespace"), _W.checkpoint_id == param("row_id"))
+)
+_CLEAR_PARENT = Statement(
+    update(states)
+    .where(_S.thread_id == param("in_thread"), _S.namespace == param("in_namespace"), _S.id == param("row_id"))
+    .values(parent_id=None)
+)
+_DROP_VALUE = Statement(
+    delete(values).where(
+        _V.thread_id == _in_thread,
+        _V.namespace == param("namespace"),
+        _V.channel == param("channel"),
+        _V.version == param("version"),
+    )
+)
+_DROP_PIECES = Statement(
+    delete(pieces).where(
+        _P.thread_id == _in_thread,
+        _P.namespace == param("namespace"),
+        _P.channel == param("channel"),
+        _P.position >= bindparam("low", type_=Int64()),
+        _P.position < bindparam("high", type_=Int64()),
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A checkpoint as far as pruning needs it: its parent, its run, and the values it depends on."""
+
+    namespace: str
+    id: str
+    parent_id: str | None
+    run_id: str | None
+    versions: dict[str, str]
+    partial: list[str] | None
+
+
+StepsById = dict[tuple[str, str], Step]
+
+
+def trim(work: UnitOfWork, thread_id: str, keep: Callable[[Iterable[Step]], Iterable[Step]]) -> int:
+    """Delete the checkpoints that `keep` does not return, except ancestors that a kept one is rebuilt from; the number deleted.
+
+    A kept checkpoint whose parent is deleted gets `parent_id` None.
+    """
+    with work.batch() as batch:
+        locked = batch.row(_LOCK, thread_id=thread_id)
+        found_steps, found_values = batch.rows(_STEPS, thread_id=thread_id), batch.rows(_VALUES, thread_id=thread_id)
+    if locked.result is None:
+        return 0
+    steps = {(row[0], row[1]): _step(thread_id, row) for row in found_steps.result}
+    stored = {tuple(key): None if spans is None else stored_spans(thread_id, spans) for *key, spans in found_values.result}
+    kept = {(step.namespace, step.id): step for step in keep(steps.values())}
+    for step in list(kept.values()):
+        for ancestor in _rebuilt_from(step, steps, stored.keys()):
+            kept[ancestor.namespace, ancestor.id] = ancestor
+    deleted = [{"thread_id": thread_id, "namespace": namespace, "row_id": id} for namespace, id in steps.keys() - kept.keys()]
+    if not deleted:
+        return 0
+    with work.batch() as batch:
+        batch.run_many(_DROP_WRITES, deleted)
+        batch.run_many(_DROP_STATE, deleted)
+        for step in kept.values():
+            if step.parent_id is not None and (step.namespace, step.parent_id) not in kept:
+                batch.run(_CLEAR_PARENT, in_thread=thread_id, in_namespace=step.namespace, row_id=step.id)
+        _drop_values(batch, thread_id, kept, stored)
+    return len(deleted)
+
+
+def _step(thread_id: str, row: Row) -> Step:
+    """The Step of a row. Raises StoreCorrupt if the row does not say which values it depends on."""
+    step = Step(*row)
+    partial: Any = [] if step.partial is None else step.partial
+    if not isinstance(partial, list) or {type(name) for name in (step.id, *partial)} != {str}:
+        raise StoreCorrupt(f"thread {named(thread_id)}", f"the checkpoint {named(step.id)} is none.")
+    stored_versions(thread_id, step.versions)
+    return step
+
+
+def _rebuilt_from(step: Step, steps: StepsById, stored: Collection[Any]) -> Iterable[Step]:
+    """The ancestors needed to rebuild the step's partial channels: back to the nearest with a stored value for each."""
+    unresolved = _unresolved(step, set(step.partial or ()), stored)
+    ancestor: Step | None = step
+    visited = {step.id}
+    while unresolved and ancestor is not None and ancestor.parent_id is not None and ancestor.parent_id not in visited:
+        ancestor = steps.get((ancestor.namespace, ancestor.parent_id))
+        if ancestor is not None:
+            visited.add(ancestor.id)
+            yield ancestor
+            unresolved = _unresolved(ancestor, unresolved, stored)
+
+
+def _unresolved(step: Step, channels: set[str], stored: Collection[Any]) -> set[str]:
+    return {name for name in channels if (step.namespace, name, step.versions.get(name)) not in stored}
+
+
+def _drop_values(batch: Batch, thread_id: str, kept: StepsById, stored: dict[Any, list[list[int]] | None]) -> None:
+    used = {(step.namespace, channel, version) for step in kept.values() for channel, version in step.versions.items()}
+    lists: defaultdict[tuple[str, str], list[list[int]]] = defaultdict(list)
+    deleted = []
+    for (namespace, channel, version), spans in stored.items():
+        if spans is not None:
+            lists[namespace, channel] += spans if (namespace, channel, version) in used else []
+        if (namespace, channel, version) not in used:
+            deleted.append({"thread_id": thread_id, "namespace": namespace, "channel": channel, "version": version})
+    batch.run_many(_DROP_VALUE, deleted)
+    batch.run_many(
+        _DROP_PIECES,
+        [
+            {"thread_id": thread_id, "namespace": namespace, "channel": channel, "low": low, "high": high}
+            for (namespace, channel), spans in lists.items()
+            for low, high in _gaps(spans)
+        ],
+    )
+
+
+def _gaps(spans: list[list[int]]) -> Iterable[tuple[int, int]]:
+    """The ranges of positions that no given range contains; the last one ends at UNBOUNDED."""
+    free = 0
+    for low, high in sorted(spans):
+        if low > free:
+            yield free, low
+        free = max(free, high)
+    yield free, UNBOUNDED
+
+
+# What of a thread cannot be assembled without a row that is set aside: no foreign key says it.
+
+_Found = Iterator[tuple[Table, Mapping[str, Any], str | None]]
+
+
+@dataclass(slots=True)
+class _Thread:
+    """What the checkpoints of a namespace of a thread are made of, as far as it can be read.
+
+    `unresolved`: by the id of a checkpoint, its channels whose value is an ancestor's and what was written since.
+    """
+
+    key: dict[str, Any]
+    spans: dict[str, list[tuple[str, Any]]] = field(default_factory=lambda: defaultdict(list))
+    users: dict[tuple[str, str], list[str]] = field(default_factory=lambda: defaultdict(list))
+    children: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    unresolved: dict[str, set[str]] = field(default_factory=dict)
+
+    def read(self, work: UnitOfWork) -> "_Thread":
+        leave_out = OnUnreadable.LEAVE_OUT
+        of_values = select(_V.channel, _V.version, _V.spans_json).filter_by(**self.key)
+        stored = set()
+        rows: Any = work.found(of_values, unreadable=leave_out)
+        for channel, version, spans in rows:
+            stored.add((channel, version))
+            self.spans[channel].append((version, spans))
+        rows = work.found(
+            select(_S.id, _S.parent_id, _S.versions_json, _S.partial_json).filter_by(**self.key), unreadable=leave_out
+        )
+        for id, parent, versions, partial in rows:
+            versions = versions if isinstance(versions, dict) else {}
+            for pair in versions.items():
+                self.users[pair].append(id)
+            self.children[parent].append(id)
+            self.unresolved[id] = {name for name in partial or () if (name, versions.get(name)) not in stored}
+        return self
+
+    def state(self, id: str, column: str | None = None) -> tuple[Table, Mapping[str, Any], str | None]:
+        return states, {**self.key, "id": id}, column
+
+
+def _thread(work: UnitOfWork, row: Mapping[str, Any], memo: dict[Any, Any]) -> _Thread:
+    key = {name: row[name] for name in ("thread_id", "namespace")}
+    place = (states, *key.values())
+    if place not in memo:
+        memo[place] = _Thread(key).read(work)
+    found: _Thread = memo[place]
+    return found
+
+
+def _with_piece(work: UnitOfWork, row: Mapping[str, Any], memo: dict[Any, Any]) -> _Found:
+    """The lists that contain the piece."""
+    thread, position = _thread(work, row, memo), row["position"]
+    for version, spans in thread.spans[row["channel"]]:
+        if isinstance(spans, list) and any(low <= position < high for low, high in spans):
+            yield values, {**thread.key, "channel": row["channel"], "version": version}, None
+
+
+def _with_value(work: UnitOfWork, row: Mapping[str, Any], memo: dict[Any, Any]) -> _Found:
+    """The checkpoints with the value."""
+    thread = _thread(work, row, memo)
+    for id in thread.users[row["channel"], row["version"]]:
+        yield thread.state(id)
+
+
+def _with_state(work: UnitOfWork, row: Mapping[str, Any], memo: dict[Any, Any]) -> _Found:
+    """What was written after the checkpoint, and checkpoints that are rebuilt from it; others lose their parent."""
+    thread = _thread(work, row, memo)
+    of_writes = select(_W.task_id, _W.idx).filter_by(**thread.key, checkpoint_id=row["id"])
+    rows: Any = work.found(of_writes, unreadable=OnUnreadable.LEAVE_OUT)
+    for task_id, idx in rows:
+        yield pending, {**thread.key, "checkpoint_id": row["id"], "task_id": task_id, "idx": idx}, None
+    for id in thread.children[row["id"]]:
+        yield thread.state(id, None if thread.unresolved[id] else "parent_id")
+
+
+def _with_write(work: UnitOfWork, row: Mapping[str, Any], memo: dict[Any, Any]) -> _Found:
+    """The checkpoints behind it that are rebuilt with it."""
+    thread = _thread(work, row, memo)
+    for id in thread.children[row["checkpoint_id"]]:
+        if row.get("channel") is None or row["channel"] in thread.unresolved[id]:
+            yield thread.state(id)
+
+
+HANGING: Mapping[Table, Hangs] = {pieces: _with_piece, values: _with_value, states: _with_state, pending: _with_write}
+"""By table, what is of no use without a row of it."""
+
+
+# Upkeep of checkpoints: threads that had no new checkpoint for long, and expired memories.
+#
+# A person's are the threads with the id of a session, and the memories of a namespace and those below it.
 
 _M = memories.c
 
@@ -38,7 +278,6 @@ class _Within(Equal):
         return isinstance(name, str) and any(name == value or name.startswith(f"{value}.") for value in values)
 
 
-_S = states.c
 # Ids grow, so a parent normally has a smaller one. Every circle has at least one checkpoint whose parent's id is not smaller.
 _SUSPECTS = select(_S.thread_id, _S.namespace).where(_S.parent_id >= _S.id).distinct().order_by(_S.thread_id, _S.namespace)
 

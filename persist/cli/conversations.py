@@ -10,10 +10,9 @@ from typing import Any
 import click
 
 from persist.cli.database import Database, FloatRange, as_json, on_database, on_named_database, quiet
-from persist.cli.failures import Failed
 from persist.cli.nouns import Answer, Noun, Table, Text, answers, known, pages, told
-from persist.cli.output import Paint, columns, cut, inline, instant, printable, say, say_json, shortened
-from persist.cli.progress import Progress
+from persist.cli.output import Paint, Progress, columns, cut, inline, instant, printable, say, say_json, shortened
+from persist.cli.root import Failed
 from persist.conversations import end_stale, import_runs, stale_sessions
 from persist.conversations.schemas import Branch, ConvMessage, ConvSession, InvocationKind, SourceKind, Status
 from persist.conversations.staleness import ENDS

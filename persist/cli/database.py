@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 import click
 
-from persist.cli.failures import redacted
 from persist.cli.output import inline
+from persist.cli.root import redacted
 from persist.db.values.json import parse
 from persist.errors import SchemaOutdated
 from persist.store.store import Store

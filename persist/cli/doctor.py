@@ -8,15 +8,13 @@ import click
 
 from persist.cli.database import Database, as_json, on_database, on_named_database, quiet
 from persist.cli.nouns import Answer, Noun, Table, answers
-from persist.cli.output import Paint, columns, inline, instant, say, say_json, shortened
-from persist.cli.progress import Progress
-from persist.db.dialects.findings import Severity
+from persist.cli.output import Paint, Progress, columns, inline, instant, say, say_json, shortened
+from persist.db.dialects.interface import Severity
 from persist.db.values.pages import Page
 from persist.errors import PersistError
 from persist.maintenance import quarantined, quarantined_row, restore_row
-from persist.maintenance.doctor_checks import doctor as examine
-from persist.maintenance.doctor_checks import finding_of_error
-from persist.maintenance.findings import Finding
+from persist.maintenance.checkups import Finding, finding_of_error
+from persist.maintenance.checkups import doctor as examine
 from persist.maintenance.quarantine import Quarantined
 
 _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "blue"}

@@ -11,14 +11,12 @@ from typing import Any
 import click
 
 from persist.cli.database import Database, FloatRange, as_json, on_database, on_named_database, quiet, to_age
-from persist.cli.interrupts import Interrupted, Interrupts
 from persist.cli.nouns import Answer, Noun, Table, answers, limit, told
-from persist.cli.output import Paint, columns, inline, instant, say, say_json, shortened
-from persist.cli.progress import Progress
+from persist.cli.output import Interrupted, Interrupts, Paint, Progress, columns, inline, instant, say, say_json, shortened
+from persist.events.repository import Stream, latest_streams, log_status
 from persist.events.schemas import ALL, Consumer, Event
-from persist.events.status import Stream, latest_streams, log_status
 from persist.events.watching import Watcher, last_number
-from persist.maintenance.snapshots import looking
+from persist.maintenance.transactions import looking
 from persist.store.transaction import Transaction
 
 _SIGNS = {"put": "+", "set": "~", "delete": "-"}

@@ -19,8 +19,8 @@ from typing import Any, Generic, TypeVar
 import click
 
 from persist.cli.database import Database, as_json, on_database, on_named_database, quiet
-from persist.cli.failures import Group
 from persist.cli.output import Paint, cells, columns, inline, instant, say, say_json
+from persist.cli.root import Group
 from persist.db.values.pages import Page, PagedList
 from persist.store.transaction import Transaction
 

@@ -1,17 +1,27 @@
-"""What commands print: stored text made harmless for a terminal, columns, and JSON for scripts."""
+"""What commands print: stored text made harmless for a terminal, columns, JSON for scripts, progress, and the end by Ctrl-C."""
 
 import json
+import logging
 import os
 import re
+import signal
 import sys
+import threading
+import time
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any
+from types import FrameType, TracebackType
+from typing import Any, TypeVar
 
 import click
 from pydantic import BaseModel
 
+from persist.interruption import SIGNALS, exit_code, hold, leave, say_when_left
+
+# What commands print: stored text made harmless for a terminal, columns, and JSON for scripts.
+#
 # Control characters move the cursor, retitle the window or worse; overrides of the writing direction make text lie; halves
 # of surrogate pairs cannot be written. Stored text comes from models, tools and web pages, so it may hold any of them.
 _HARMFUL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -146,3 +156,230 @@ def _first(text: str, width: int) -> str:
         if taken > width:
             return text[:place]
     return text
+
+
+# Ctrl-C and SIGTERM while something comes in: they end the wait for more, and never cut in half what is done with it.
+
+
+class Interrupted(KeyboardInterrupt):
+    """The user, or the system, wants us to stop. `left`: what the command leaves behind, in a sentence."""
+
+    def __init__(self, left: str = "") -> None:
+        super().__init__(left)
+        self.left = left
+
+
+class Interrupts:
+    """While entered, a signal is remembered; it raises Interrupted where we wait for input, or when it comes again."""
+
+    def __init__(self) -> None:
+        self.signal: int | None = None
+        self._waiting = False
+        self._before: dict[int, Any] = {}
+
+    @property
+    def exit_code(self) -> int:
+        """128 and the signal's number, as shells have it."""
+        return 128 + (self.signal or signal.SIGINT)
+
+    def check(self) -> None:
+        """Raise Interrupted if a signal has come; called where stopping is harmless."""
+        if self.signal is not None:
+            raise Interrupted
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Around a read that may take for ever."""
+        self._waiting = True
+        try:
+            self.check()
+            yield
+        finally:
+            self._waiting = False
+
+    def __enter__(self) -> "Interrupts":
+        if threading.current_thread() is threading.main_thread():  # only there signals can be handled
+            handler: Callable[[int, FrameType | None], None] = self._arrived
+            self._before = {number: signal.signal(number, handler) for number in SIGNALS}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _arrived(self, number: int, frame: FrameType | None) -> None:
+        again, self.signal = self.signal is not None, number
+        if self._waiting or again:
+            self._waiting = False
+            raise Interrupted
+
+
+# How far a long command is, and what it says when Ctrl-C or SIGTERM ends it.
+#
+# There is one bar for the whole work on a terminal, and a plain line every few seconds elsewhere.
+
+T = TypeVar("T")
+
+_PATIENCE = 0.5  # seconds; shorter work shows nothing
+_REDRAW = 0.1
+_PLAIN_EVERY = 5.0
+
+
+class Display:
+    """A line that moves on a terminal, and with `rich` has a bar where the end is known; elsewhere plain lines now and then."""
+
+    def __init__(self, *, quiet: bool, terminal: bool | None = None) -> None:
+        self.began = time.monotonic()
+        self._quiet = quiet
+        self._fancy = (sys.stderr.isatty() if terminal is None else terminal) and not quiet
+        self._next = self.began + (_PATIENCE if self._fancy else _PLAIN_EVERY)
+        self._bar: Any = None
+        self._task: Any = None
+
+    @property
+    def seconds(self) -> float:
+        """Since the beginning."""
+        return time.monotonic() - self.began
+
+    @property
+    def due(self) -> bool:
+        """Whether something is to be shown now."""
+        return not self._quiet and time.monotonic() >= self._next
+
+    def show(self, text: str, done: int = 0, total: int | None = None) -> None:
+        """Show the text, with how much of the whole is done where that is known."""
+        if self._fancy and self._bar is None:
+            self._start(text)
+        if self._bar is None:
+            say(text, err=True)
+            self._next = time.monotonic() + _PLAIN_EVERY
+            return
+        self._bar.update(self._task, completed=done, total=total, description=text)
+        self._next = time.monotonic() + _REDRAW
+
+    def stop(self) -> None:
+        """Leave nothing on the terminal."""
+        if self._bar is not None:
+            self._bar.stop()
+
+    def _start(self, text: str) -> None:
+        try:
+            from rich.console import Console
+            from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+            from rich.progress import Progress as Bar
+        except ImportError:  # an extra: without it the plain line has to do
+            self._fancy = False
+            return
+        shown = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
+        self._bar = Bar(*shown, console=Console(stderr=True), transient=True)
+        self._task = self._bar.add_task(text, total=None)
+        self._bar.start()
+
+
+class Progress:
+    """`progress(what, done, total)` tells how far the work is: what is being done, its steps, and how many the whole has.
+
+    While it is entered, warnings of the logger `persist` are lines on standard error, and Ctrl-C and SIGTERM end the command with
+    a line that says what is left behind. `doing`: a word such as Copying. `unit`: what the steps are; without it steps are not
+    counted in lines. `left`: a sentence about what an interrupt leaves, or a function that returns it.
+    """
+
+    def __init__(
+        self, doing: str, *, quiet: bool, left: str | Callable[[], str], unit: str = "", terminal: bool | None = None
+    ) -> None:
+        self._doing, self._unit, self._left = doing, unit, left
+        self._display = Display(quiet=quiet, terminal=terminal)
+        self._told: tuple[str, int, int | None] = ("", 0, None)
+        self._first: int | None = None
+        self._apart = False
+        self._warnings = _Warnings(logging.WARNING)
+
+    @property
+    def done(self) -> int:
+        """The steps that were told last."""
+        return self._told[1]
+
+    def __call__(self, what: str, done: int, total: int | None = None) -> None:
+        if self._first is None:
+            self._first = done  # what an earlier call did is not this one's speed
+        self._told = (what, done, total)
+        if not self._apart and self._display.due:
+            self._show()
+
+    def count(self, done: int, total: int | None = None) -> None:
+        """Tell how far work is that is not divided into parts."""
+        self("", done, total)
+
+    def of_rows(self, table: str, done: int, total: int) -> None:
+        """Tell how far a copy is, of which each row is two steps: it is written, and read back."""
+        self(table, done // 2, total // 2)
+
+    def finish(self) -> None:
+        """The work is done: from now on one signal changes nothing, for what is left is closing and telling."""
+        hold()
+
+    def run(self, work: Callable[[], T]) -> T:
+        """The result of the work, which is done on another thread: Ctrl-C is heard during a long statement, too.
+
+        Only for work that may be killed: the process ends at once then, and the database undoes what is not committed.
+        """
+        results: list[T] = []
+        errors: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                results.append(work())
+            except BaseException as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=run, name="persist-command", daemon=True)
+        self._apart = True
+        try:
+            thread.start()
+            while thread.is_alive():
+                thread.join(_REDRAW)
+                if self._display.due:
+                    self._show()
+        except KeyboardInterrupt:
+            if not results:
+                self._display.stop()
+                say_when_left(self._line())
+                leave(exit_code() - 128)
+        if errors:
+            raise errors[0]
+        return results[0]
+
+    def __enter__(self) -> "Progress":
+        if isinstance(self._left, str):
+            say_when_left(self._line())  # of a command that Ctrl-C kills at once
+        logging.getLogger("persist").addHandler(self._warnings)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        logging.getLogger("persist").removeHandler(self._warnings)
+        self._display.stop()
+        say_when_left()
+        if error is None:
+            self.finish()
+        if isinstance(error, KeyboardInterrupt):
+            raise Interrupted(self._left if isinstance(self._left, str) else self._left()) from error
+
+    def _line(self) -> str:
+        return f"Interrupted. {self._left if isinstance(self._left, str) else self._left()}".rstrip()
+
+    def _show(self) -> None:
+        what, done, total = self._told
+        self._display.show(self._text(what, done, total), done, total)
+
+    def _text(self, what: str, done: int, total: int | None) -> str:
+        named = f" {inline(what)}" if what else ""
+        if not self._unit or self._first is None:
+            return f"{self._doing}{named}" if total is None else f"{self._doing}{named}, {done + 1} of {total}"
+        of = f"{done:,}" if total is None else f"{done:,} of {total:,}"
+        rate = (done - self._first) / max(self._display.seconds, 0.001)
+        return f"{self._doing}{named}: {of} {self._unit}, {rate:,.0f}/s"
+
+
+class _Warnings(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        say(inline(f"{record.levelname.capitalize()}: {record.getMessage()}"), err=True)

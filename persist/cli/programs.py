@@ -11,9 +11,9 @@ import click
 from persist.cli.database import place_of
 from persist.cli.nouns import Answer, Noun, Table, answers, limit
 from persist.cli.output import Paint, inline, instant, shortened
-from persist.db.concurrency.process_owners import place_of as place_of_owner
+from persist.db.concurrency.ownership import place_of as place_of_owner
 from persist.programs.schemas import Binding, ExecutionStatus, ProgramExecution, ProgramRun, ResumePoint, RunStatus
-from persist.single_owner_files.run_files import create_run_file, list_run_files, open_run_file
+from persist.single_owner_files import create_run_file, list_run_files, open_run_file
 from persist.store.store import Store
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -12,10 +12,8 @@ import click
 
 from persist.chat.reducer.sse import EventStream, Found
 from persist.cli.database import Database, as_json, on_named_database, quiet
-from persist.cli.failures import Failed
-from persist.cli.interrupts import Interrupted, Interrupts
-from persist.cli.output import columns, inline, say, say_json
-from persist.cli.progress import Display
+from persist.cli.output import Display, Interrupted, Interrupts, columns, inline, say, say_json
+from persist.cli.root import Failed
 from persist.db.values.json import decode
 from persist.errors import Conflict, InvalidValue, NotFound, PersistError, SchemaOutdated, StreamProtocolError
 from persist.store.store import Store

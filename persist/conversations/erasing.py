@@ -24,14 +24,20 @@ from persist.db.operations.erasing import (
     OWNER,
     SESSION,
     USER,
+    By,
     Elsewhere,
+    Equal,
     Erasable,
     Erased,
+    Key,
+    Lead,
+    Values,
+    Way,
+    equal,
     followed,
     found_by,
     in_parts,
 )
-from persist.db.operations.erasing_ways import By, Equal, Key, Lead, Values, Way, equal
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
 

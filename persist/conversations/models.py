@@ -12,7 +12,7 @@ from sqlalchemy import CheckConstraint, ForeignKey, Index, LargeBinary, UniqueCo
 from sqlalchemy.orm import Mapped, mapped_column
 
 from persist.conversations.schemas import InvocationKind, SourceKind, Status
-from persist.db.changes.event_streams import Streams
+from persist.db.changes.journal import Streams
 from persist.db.schema.base import ONE_TREE, SCHEMA_TOKEN, Base, flag_default, table_of
 from persist.db.schema.column_types import Bool, EnumText, EpochReal, Float64, FreeText, Int64, Json, Label
 

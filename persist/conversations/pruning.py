@@ -1,32 +1,135 @@
 """Pruning: deletes old sessions, and with them exactly the rows that nothing else refers to."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, bindparam, delete, exists, func, literal, not_, or_, select, true, type_coerce
+from sqlalchemy import (
+    ColumnElement,
+    Select,
+    and_,
+    bindparam,
+    delete,
+    exists,
+    func,
+    literal,
+    not_,
+    or_,
+    select,
+    true,
+    type_coerce,
+    union,
+)
 
 from persist.conversations.models import branches, exchange_cursors, exchange_items, members, messages, progressions, sessions
-from persist.conversations.prune_counts import count_letters, count_sessions
 from persist.conversations.schemas import PruneReport, Status
 from persist.conversations.shortening import shorten
 from persist.conversations.storage import deletion as removal
-from persist.conversations.storage.locking import OF_SESSIONS
+from persist.conversations.storage.rows import OF_SESSIONS
 from persist.db.changes.batch import Batch
 from persist.db.expressions.keyset import behind
 from persist.db.operations.bounded_deletion import delete_rows
 from persist.db.operations.pruning import LOOK, Cut, Pruning, Removed
-from persist.db.schema.arrays import among_labels
-from persist.db.schema.column_types import Float64, Int64
+from persist.db.schema.column_types import Float64, Int64, among_labels
 from persist.db.statements.prepared import Row, Statement, param
-from persist.db.transactions.dry_run import always_rolled_back, left_alone
+from persist.db.transactions.snapshots import always_rolled_back, left_alone
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
-from persist.db.unreadable.conditions import bindable, bindable_rows
+from persist.db.unreadable.conditions import bindable, bindable_rows, unbindable
 from persist.db.values.arguments import check_flag, check_timedelta
 from persist.db.values.clock import epoch_us
 from persist.errors import InvalidValue
+
+# What a prune of conversations would remove, counted by queries that lock and change nothing.
+#
+# Each function returns None where only a trial can tell: where a fork is in another session than its branch, since a deletion
+# copies what such a fork inherits, and where not every row that would go can be read and bound again, since a prune leaves those
+# that cannot.
+
+Condition = ColumnElement[bool]
+Values = Mapping[str, Any]
+
+_S = sessions.c
+_B = branches.c
+_P = members.c
+_I = exchange_items.c
+_message, _fork, _parent = messages.alias("counted"), branches.alias("fork"), branches.alias("parent")
+_MESSAGE = _message.c
+_in_session = _S.id == _B.session_id
+
+
+def count_sessions(work: UnitOfWork, go: Condition, values: Values, readable: int) -> Removed | None:
+    """The sessions that `go`, with their branches, progressions, and the messages that nothing else names.
+
+    `values`: of the parameters in `go`. `readable`: how many of these sessions can be read.
+    """
+    of_session = and_(_S.id.in_([_fork.c.session_id, _parent.c.session_id]), go)
+    crossing = and_(_fork.c.parent_branch_id == _parent.c.id, _fork.c.session_id != _parent.c.session_id)
+    pools, owned = union(select(_S.progression_id).where(go), select(_B.progression_id).where(_in_session, go)), progressions.c.id
+    deleted = select(owned).where(owned.in_(pools), ~_is_owned(owned, not_(go)))
+    named = union(
+        select(_P.message_id).where(_P.progression_id.in_(pools)),
+        select(_B.system_msg_id).where(_in_session, go),
+        select(_S.first_msg_id).where(go),
+        select(_S.last_msg_id).where(go),
+    )
+    counted, strange = _rows_counted(
+        work,
+        values,
+        {
+            sessions.name: select(_S.id).where(go),
+            branches.name: select(_B.id).where(_in_session, go),
+            progressions.name: deleted,
+            members.name: select(_P.ord).where(_P.progression_id.in_(deleted)),
+            messages.name: select(_MESSAGE.id).where(_MESSAGE.id.in_(named), ~_is_named(not_(go), true())),
+        },
+        select(_fork.c.id).where(crossing, exists().where(of_session)).limit(1),
+        select(_B.id).where(_in_session, go, or_(*map(unbindable, (_B.id, _B.progression_id, _B.parent_branch_id)))).limit(1),
+        select(_S.id).where(go, unbindable(_S.progression_id)).limit(1),
+        select(_MESSAGE.id).where(_MESSAGE.id.in_(named), unbindable(_MESSAGE.id)).limit(1),
+    )
+    return None if strange or counted.rows[sessions.name] != readable else counted
+
+
+def count_letters(work: UnitOfWork, go: Condition, sessions_stay: Condition, values: Values, readable: int) -> Removed | None:
+    """The exchange items that `go`, and the messages that nothing else names once all sessions but those that stay are gone.
+
+    `values`: of the parameters in both conditions. `readable`: how many of these items can be read.
+    """
+    unnamed = select(_MESSAGE.id).where(_MESSAGE.id.in_(select(_I.message_id).where(go)), ~_is_named(sessions_stay, not_(go)))
+    counted, strange = _rows_counted(
+        work,
+        values,
+        {exchange_items.name: select(_I.seq).where(go), messages.name: unnamed},
+        select(_I.seq).where(go, unbindable(_I.message_id)).limit(1),
+    )
+    return None if strange or counted.rows[exchange_items.name] != readable else counted
+
+
+def _is_owned(pool: ColumnElement[Any], among: Condition) -> Condition:
+    """One of those `among` the sessions, or a branch of one, has the progression."""
+    return or_(exists().where(_S.progression_id == pool, among), exists().where(_B.progression_id == pool, _in_session, among))
+
+
+def _is_named(sessions_stay: Condition, letters_stay: Condition) -> Condition:
+    """A place, a branch, a session or an exchange item that is left names the message. Progressions of nobody are left, too."""
+    pool_stays = or_(_is_owned(_P.progression_id, sessions_stay), ~_is_owned(_P.progression_id, true()))
+    return or_(
+        exists().where(_P.message_id == _MESSAGE.id, pool_stays),
+        exists().where(_B.system_msg_id == _MESSAGE.id, _in_session, sessions_stay),
+        exists().where(_S.first_msg_id == _MESSAGE.id, sessions_stay),
+        exists().where(_S.last_msg_id == _MESSAGE.id, sessions_stay),
+        exists().where(_I.message_id == _MESSAGE.id, letters_stay),
+    )
+
+
+def _rows_counted(work: UnitOfWork, values: Values, rows: Mapping[str, Select[Any]], *others: Select[Any]) -> tuple[Removed, int]:
+    """The numbers of rows of each table, and of all others, by one statement."""
+    asked = [select(func.count()).select_from(query.subquery()).scalar_subquery() for query in (*rows.values(), *others)]
+    numbers = [int(number) for number in work.found(select(*asked), values)[0]]
+    return Removed(Counter(dict(zip(rows, numbers, strict=False)))), sum(numbers[len(rows) :])
+
 
 _BATCH = 100
 _TOGETHER = 500
@@ -34,7 +137,7 @@ _TOGETHER = 500
 ORPHAN_GRACE = timedelta(days=1)
 """How long a message that nothing names is kept: a writer may be about to name it."""
 
-_S, _B, _M, _P, _I = sessions.c, branches.c, messages.c, members.c, exchange_items.c
+_MESSAGES = messages.c
 _latest = select(_S.id).order_by(_S.updated_at.desc(), _S.id.desc()).limit(bindparam("keep", type_=Int64()))
 _may_go = and_(or_(_S.status.is_(None), _S.status != Status.RUNNING), _S.updated_at < param("cutoff"))
 _VICTIMS = Statement(select(_S.id).where(_may_go, _S.id.not_in(_latest)).order_by(_S.updated_at, _S.id))
@@ -53,19 +156,19 @@ _in_pool = select(func.coalesce(func.max(_P.ord) + 1, 0)).where(_P.progression_i
 _in_branch = select(func.coalesce(func.max(_P.ord) + 1, 0)).where(_P.progression_id == _B.progression_id).scalar_subquery()
 _in_branches = select(func.coalesce(func.sum(_in_branch), 0)).where(_B.session_id == _S.id).scalar_subquery()
 _named = or_(
-    exists().where(_P.message_id == _M.id),
-    exists().where(_B.system_msg_id == _M.id),
-    exists().where(_S.first_msg_id == _M.id),
-    exists().where(_S.last_msg_id == _M.id),
-    exists().where(exchange_items.c.message_id == _M.id),
+    exists().where(_P.message_id == _MESSAGES.id),
+    exists().where(_B.system_msg_id == _MESSAGES.id),
+    exists().where(_S.first_msg_id == _MESSAGES.id),
+    exists().where(_S.last_msg_id == _MESSAGES.id),
+    exists().where(exchange_items.c.message_id == _MESSAGES.id),
 )
-_DELETE_UNNAMED = Statement(delete(messages).where(among_labels(_M.id, "ids"), ~_named))
-_orphan = and_(func.coalesce(type_coerce(_M.stored_at, Float64()), _M.created_at) < param("guard"), ~_named)
+_DELETE_UNNAMED = Statement(delete(messages).where(among_labels(_MESSAGES.id, "ids"), ~_named))
+_orphan = and_(func.coalesce(type_coerce(_MESSAGES.stored_at, Float64()), _MESSAGES.created_at) < param("guard"), ~_named)
 _SWEEP = Statement(delete(messages).where(_orphan))
 # With several writers, a DELETE that waited for a message's lock does not see rows that have come to name it, but the next
 # statement does. Hence the messages are locked by a statement of its own first, in the order of their ids.
-_LOCK = Statement(select(_M.id).where(among_labels(_M.id, "ids")).order_by(_M.id).with_for_update())
-_LOCK_ORPHANS = Statement(select(func.count()).select_from(select(_M.id).where(_orphan).with_for_update().subquery()))
+_LOCK = Statement(select(_MESSAGES.id).where(among_labels(_MESSAGES.id, "ids")).order_by(_MESSAGES.id).with_for_update())
+_LOCK_ORPHANS = Statement(select(func.count()).select_from(select(_MESSAGES.id).where(_orphan).with_for_update().subquery()))
 
 _reader, _mark = exchange_cursors.alias("reader"), exchange_cursors.alias("mark")
 _has_read = (
@@ -175,7 +278,7 @@ def _doomed(work: UnitOfWork, ids: list[str], cutoff: datetime) -> _Doomed:
 def _remove_unnamed(work: UnitOfWork, candidates: Iterable[str]) -> Removed:
     """Delete those of the messages that nothing names."""
     gone = Removed()
-    ids = [*bindable(_M.id, sorted(candidates))]
+    ids = [*bindable(_MESSAGES.id, sorted(candidates))]
     for start in range(0, len(ids), _TOGETHER):
         some = ids[start : start + _TOGETHER]
         with work.batch() as batch:
@@ -265,13 +368,13 @@ class _Messages(Pruning):
         self._any_age = any_age
 
     def look(self, work: UnitOfWork, cut: Cut, after: Row | None) -> list[Row]:
-        query = select(_M.id).where(_orphan).order_by(_M.id).limit(LOOK)
+        query = select(_MESSAGES.id).where(_orphan).order_by(_MESSAGES.id).limit(LOOK)
         if after is not None:
-            query = query.where(_M.id > after[0])
+            query = query.where(_MESSAGES.id > after[0])
         latest = work.now() - ORPHAN_GRACE
         guard = latest if self._any_age else min(cut.before, latest)
         return bindable_rows(
-            work.found(query, {"guard": epoch_us(guard) / 1_000_000}, unreadable=OnUnreadable.LEAVE_OUT), {0: _M.id}
+            work.found(query, {"guard": epoch_us(guard) / 1_000_000}, unreadable=OnUnreadable.LEAVE_OUT), {0: _MESSAGES.id}
         )
 
     def tally(self, work: UnitOfWork, cut: Cut, earlier: Sequence[Pruning]) -> Removed | None:
@@ -315,8 +418,8 @@ def _was_sent_long_ago(work: UnitOfWork, cut: Cut) -> ColumnElement[bool]:
     """Sent before the cut and read by its recipients; or sent longer ago than `conversations_unread_keep_days`."""
     sent_at = func.coalesce(
         type_coerce(_I.sent_at, Float64()),
-        select(func.coalesce(type_coerce(_M.stored_at, Float64()), _M.created_at))
-        .where(_M.id == _I.message_id)
+        select(func.coalesce(type_coerce(_MESSAGES.stored_at, Float64()), _MESSAGES.created_at))
+        .where(_MESSAGES.id == _I.message_id)
         .scalar_subquery(),
     )
     gone = and_(sent_at < epoch_us(cut.before) / 1_000_000, _was_read)

@@ -2,10 +2,9 @@
 
 from persist.conversations.verbs.branches import Branches
 from persist.conversations.verbs.exchange import Exchange
-from persist.conversations.verbs.messages import ConvMessages
+from persist.conversations.verbs.messages import ConvMessages, Vectors
 from persist.conversations.verbs.progressions import Progressions
 from persist.conversations.verbs.sessions import ConvSessions
-from persist.conversations.verbs.vectors import Vectors
 from persist.db.transactions.repository import Domain, F, on_demand
 
 

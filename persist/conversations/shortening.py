@@ -9,8 +9,8 @@ from sqlalchemy import and_, delete, exists, func, or_, select
 
 from persist.conversations.models import branches, members, progressions, sessions
 from persist.conversations.storage.deletion import DoomedSessions
-from persist.conversations.storage.locking import OF_SESSIONS
-from persist.conversations.storage.progression_folding import SHOW
+from persist.conversations.storage.progressions import SHOW
+from persist.conversations.storage.rows import OF_SESSIONS
 from persist.db.changes.batch import Batch, Pending
 from persist.db.operations.pruning import Removed
 from persist.db.statements.prepared import Row, Statement, param

@@ -1,7 +1,7 @@
 """`tx.events.consumers`: durable readers of the log, each event at least once, in order, whatever is killed in between.
 
-A consumer gets an event only once all smaller positions are settled (persist.events.settling), so no event becomes visible behind
-one that it has seen. Hence one number says all that a consumer has acknowledged.
+A consumer gets an event only once all smaller positions are settled (persist.events.first_snapshots), so no event becomes visible
+behind one that it has seen. Hence one number says all that a consumer has acknowledged.
 """
 
 from datetime import datetime, timedelta
@@ -20,11 +20,10 @@ from persist.db.values.arguments import check_count, check_list, check_timedelta
 from persist.db.values.clock import instant_after
 from persist.db.values.frozen import construct
 from persist.db.values.pages import check_limit
-from persist.errors import Conflict, InvalidValue, LeaseLost, NotFound
+from persist.errors import Conflict, InvalidValue, LeaseLost, NotFound, named
+from persist.events.first_snapshots import Look, sees_commits, settled_now
 from persist.events.models import event_consumers, event_log
 from persist.events.schemas import Consumer, Event, EventBatch
-from persist.events.settling import Look, sees_commits, settled_now
-from persist.quoting import named
 
 LEASE = timedelta(minutes=1)
 """How long a batch is handed out for."""

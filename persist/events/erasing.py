@@ -5,10 +5,8 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Table, bindparam, func, or_, select, true, update
 
-from persist.db.changes.event_streams import key_of, place_of
-from persist.db.changes.journal import VerbChanges
-from persist.db.operations.erasing import SOME, in_parts
-from persist.db.operations.erasing_ways import Key
+from persist.db.changes.journal import VerbChanges, key_of, place_of
+from persist.db.operations.erasing import SOME, Key, in_parts
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable, Unreadable, is_unreadable
 from persist.db.values.json import JsonLimits, encode

@@ -6,7 +6,7 @@ from typing import Any
 from sqlalchemy import Sequence, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
-from persist.db.changes.event_streams import LogTables
+from persist.db.changes.journal import LogTables
 from persist.db.schema.base import ONE_TREE, Base, flag_default, table_of
 from persist.db.schema.column_types import LONG_LABEL_BYTES, Bool, EpochMs, Int64, Json, Label
 from persist.events.schemas import ALL

@@ -1,32 +1,185 @@
-"""`tx.events`: reading the event log, appending a caller's own events, and trimming."""
+"""`tx.events`: reading the log, replaying a stream, and what the log is doing."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import count
+from typing import Any
 
-from sqlalchemy import bindparam, select
+from sqlalchemy import ColumnElement, Table, and_, bindparam, delete, func, insert, select, update
 
-from persist.db.changes.journal import VerbChanges
+from persist.db.changes.journal import VerbChanges, key_of, logged_tables
 from persist.db.schema.column_types import Int64
 from persist.db.statements.prepared import LIMIT, Row, Statement
 from persist.db.statements.row_values import Values
 from persist.db.transactions.repository import F, Repository, on_demand, reads, writes, writes_in_parts
 from persist.db.transactions.snapshots import in_snapshot
 from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.transactions.verb_frame import Verb
 from persist.db.values.arguments import check_count, check_timedelta
 from persist.db.values.json import Json
 from persist.errors import InvalidValue
 from persist.events.consumers import Consumers
-from persist.events.models import event_log
-from persist.events.schemas import ALL, SNAPSHOT, Event
-from persist.events.settling import MARK, sees_commits, settled_now, settled_part
-from persist.events.trimming import lock_log, streams, trim, trim_each
+from persist.events.first_snapshots import MARK, last_given, progress_of, sees_commits, settled_now, settled_part
+from persist.events.models import event_heads, event_log
+from persist.events.schemas import ALL, SNAPSHOT, SNAPSHOT_CONTINUED, VERSION, Event
+from persist.events.switching import is_on
+from persist.events.upkeep import lock_log, streams, trim, trim_each
+from persist.events.writing import plain_rows
+
+# Replaying events: the rows of a database from its event log.
+
+
+class Replay:
+    """Applies events to the tables of one transaction. `owners`: the value for each scope column whose logged value is empty."""
+
+    def __init__(self, work: UnitOfWork, tables: Mapping[str, Table], owners: Mapping[str, str]) -> None:
+        self._work, self._tables, self._owners = work, tables, owners
+        self._pieces = count(1)
+        self._tails: dict[str, tuple[Table, str, str]] = {}
+        for table in tables.values():
+            if "deltas_of" in table.info:
+                part, column = table.info["deltas_of"]
+                (link,) = table.c[part].foreign_keys
+                self._tails[link.column.table.name] = (table, part, column)
+
+    def apply(self, event: Event) -> None:
+        """Apply one event. Events without changes, as a caller's own, do nothing. InvalidValue: unknown version or table."""
+        is_snapshot = event.type in (SNAPSHOT, SNAPSHOT_CONTINUED)
+        data = event.data
+        if not isinstance(data, dict) or "changes" not in data:
+            return
+        if data.get("v") != VERSION:
+            raise InvalidValue(f"event {event.position}", f"its data is of version {data.get('v')!r}, and {VERSION} is known.")
+        for change in data["changes"]:
+            table = self._tables.get(change["table"])
+            if table is None:
+                raise InvalidValue(f"event {event.position}", f"there is no table {change['table']!r}.")
+            if change["op"] == "put":
+                self._put(table, change["row"])
+                if is_snapshot:  # which has the pieces, too, that events before it may have written
+                    self._forget_pieces(table, change["row"])
+            elif change["op"] == "set":
+                self._set(table, change["key"], change["row"])
+            else:
+                self._work.change(delete(table).where(self._matches(table, self._values(table, change["key"]))))
+
+    def _put(self, table: Table, logged: Mapping[str, Any]) -> None:
+        row = self._values(table, logged)
+        if "deltas_of" in table.info:
+            row[self._sequence_column(table)] = next(self._pieces)
+        key = {name: row[name] for name in key_of(table)}
+        other_columns = {name: value for name, value in row.items() if name not in key}
+        if not other_columns or not self._work.change(update(table).where(self._matches(table, key)).values(other_columns)):
+            if not other_columns:
+                self._work.change(delete(table).where(self._matches(table, key)))
+            self._work.change(insert(table).values(row))
+
+    @staticmethod
+    def _sequence_column(table: Table) -> str:
+        """The column that orders deltas. Folds, which are not logged, restart its numbers, so a replay counts events instead."""
+        (name,) = [name for name in key_of(table) if name != table.info["deltas_of"][0]]
+        return name
+
+    def _set(self, table: Table, key: Mapping[str, Any], logged: Mapping[str, Any]) -> None:
+        row = self._values(table, logged)
+        if row:
+            self._work.change(update(table).where(self._matches(table, self._values(table, key))).values(row))
+        tail = self._tails.get(table.name)
+        if tail is not None and tail[2] in row:
+            self._forget_pieces(table, key)
+
+    def _forget_pieces(self, table: Table, key: Mapping[str, Any]) -> None:
+        if table.name in self._tails:
+            rows, part, _ = self._tails[table.name]
+            (link,) = rows.c[part].foreign_keys
+            self._work.change(delete(rows).where(rows.c[part] == key[link.column.name]))
+
+    def _values(self, table: Table, logged: Mapping[str, Any]) -> dict[str, Any]:
+        row = plain_rows(table).values(logged)
+        for scope, owner in self._owners.items():
+            if row.get(scope) == "":
+                row[scope] = owner
+        return row
+
+    @staticmethod
+    def _matches(table: Table, key: Mapping[str, Any]) -> ColumnElement[bool]:
+        return and_(*(table.c[name].is_(None) if value is None else table.c[name] == value for name, value in key.items()))
+
+
+# The status of an event log: whether it is on, its size and its latest streams.
+
+_E = event_log.c
+_H = event_heads.c
+_EVENTS = Statement(select(func.count(_E.position), func.min(_E.at)))
+_STREAMS = Statement(select(func.count(_H.stream_id)).where(_H.stream_id != ALL))
+_LATEST = Statement(
+    select(_H.stream_id, _H.seq, _H.first_seq, _E.position, _E.type, _E.at)
+    .join(event_log, and_(_E.stream_id == _H.stream_id, _E.seq == _H.seq))
+    .order_by(_E.position.desc())
+    .limit(LIMIT)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LogStatus:
+    """The status of one database's event log.
+
+    on        whether the log is on
+    guarded   whether the database refuses writers that do not keep the log; some refuse the triggers that it takes
+    snapshots how many streams have a snapshot since the log was switched on, while others still lack theirs; else None
+    events    the number of events now in the log
+    streams   the number of streams that have or had events
+    position  the last position given, 0 for none: the number of events ever written
+    oldest    when the oldest event in the log was written, None without events
+    """
+
+    on: bool
+    guarded: bool
+    snapshots: int | None
+    events: int
+    streams: int
+    position: int
+    oldest: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """One stream: its newest event, and the `seq` of the oldest event left."""
+
+    stream_id: str
+    seq: int
+    first_seq: int
+    position: int
+    type: str
+    at: datetime
+
+
+def latest_streams(work: UnitOfWork, limit: int) -> list[Stream]:
+    """The streams with the newest events, newest first."""
+    with Verb(work, "latest_streams", writes=False):
+        return [Stream(*row) for row in work.rows(_LATEST, limit=limit)]
+
+
+def log_status(work: UnitOfWork) -> LogStatus:
+    """The status of the log. It counts all events, so its cost grows with the log."""
+    with Verb(work, "standing", writes=False):
+        events, streams, last = work.row(_EVENTS), work.row(_STREAMS), last_given(work)
+        assert events is not None
+        assert streams is not None
+        on, progress = is_on(work), progress_of(work)
+        guarded = on and not work.whole_tables.unguarded(logged_tables(work.runtime.tables()))
+        under_way = None if progress is None or progress.upto is not None else progress.streams
+        return LogStatus(on, guarded, under_way, events[0], streams[0], last, events[1])
+
+
+# `tx.events`: reading the event log, appending a caller's own events, and trimming.
 
 List = list
 MOST_STREAMS = 1_000
 """The most streams that one transaction of a caller trims."""
 
-_E = event_log.c
 _EVENT = Values(Event, event_log)
 _after = bindparam("after", type_=Int64())
 _OF_STREAM = Statement(

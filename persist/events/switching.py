@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from sqlalchemy import Table, bindparam, func, select, update
 
-from persist.db.changes.event_streams import logged_tables
+from persist.db.changes.journal import logged_tables
 from persist.db.expressions.positions import last_position, raised_sequence, switch_lock
 from persist.db.expressions.upsert import merge
 from persist.db.schema.base import table_of

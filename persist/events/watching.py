@@ -8,16 +8,16 @@ from concurrent.futures import ThreadPoolExecutor
 
 from sqlalchemy import func, select
 
-from persist.db.transactions.outages import Outage
+from persist.db.transactions.notifier import Outage
 from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.snapshots import in_snapshot
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_count, check_label
 from persist.errors import InvalidValue, PersistError
+from persist.events.first_snapshots import settled_now
 from persist.events.models import event_log
 from persist.events.repository import Events, read_all
 from persist.events.schemas import ALL, Event
-from persist.events.settling import settled_now
 
 _BATCH = 200
 """Events in one read, and so the most held in memory."""

@@ -14,14 +14,12 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Table, Text, and_, bindparam, case, cast, func, insert, literal, select, update
 
-from persist.db.changes.batch import Batch, Pending
-from persist.db.changes.driver_statements import StatementRunner
-from persist.db.changes.event_streams import key_of, place_of
-from persist.db.changes.journal import Change, Op, VerbChanges
-from persist.db.dialects.event_log import MAX_PAYLOAD, Notify
+from persist.db.changes.batch import Batch, Pending, StatementRunner
+from persist.db.changes.journal import Change, Op, VerbChanges, key_of, place_of
+from persist.db.dialects.interface import MAX_PAYLOAD, Notify
 from persist.db.expressions.positions import next_position, position_lock, switch_hold
 from persist.db.expressions.upsert import merging
-from persist.db.formats.json_rows import JsonRows
+from persist.db.formats import JsonRows
 from persist.db.schema.column_types import Int64
 from persist.db.statements.prepared import Statement
 from persist.db.values.clock import Clock, to_ms

@@ -6,7 +6,7 @@ from typing import Any
 from sqlalchemy import ForeignKey, Index, LargeBinary
 from sqlalchemy.orm import Mapped, mapped_column
 
-from persist.db.changes.event_streams import Streams
+from persist.db.changes.journal import Streams
 from persist.db.schema.base import SCHEMA_TOKEN, Base, partial_index, table_of
 from persist.db.schema.column_types import EnumText, EpochMs, EpochReal, FreeText, Int64, Json, Label
 from persist.histories.schemas import EffectStatus, SnapshotState

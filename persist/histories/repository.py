@@ -1,7 +1,7 @@
 """`tx.histories`: the repositories of the domain."""
 
 from persist.db.transactions.repository import Domain, F, on_demand
-from persist.histories.lines import HistoryEntries
+from persist.histories.appending import HistoryEntries
 from persist.histories.records import HistoryRecords
 from persist.histories.runs import HistoryRuns, RunEvents, ToolEffects
 from persist.histories.snapshots import RunSnapshots

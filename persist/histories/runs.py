@@ -7,8 +7,7 @@ from typing import Any
 from sqlalchemy import bindparam, delete, func, select, true, update
 
 from persist.db.changes.batch import Batch
-from persist.db.expressions.conditional_insert import insert_where
-from persist.db.expressions.upsert import merge, merging, overwriting
+from persist.db.expressions.upsert import insert_where, merge, merging, overwriting
 from persist.db.operations.keyset import Keyset
 from persist.db.statements.prepared import Statement, among, param
 from persist.db.statements.row_values import Values
@@ -17,12 +16,10 @@ from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_choice, optional_label
 from persist.db.values.clock import as_utc
 from persist.db.values.pages import Page, PagedList
-from persist.errors import Conflict
+from persist.errors import Conflict, named
 from persist.histories.models import BELOW_RUN, effects, entries, run_events, runs
-from persist.histories.releasing import OF_RUN, AskedReleasing
-from persist.histories.schemas import EffectStatus, HistoryRun, RunEvent, ToolEffect
-from persist.histories.validation import optional_text, text, whole_number
-from persist.quoting import named
+from persist.histories.records import OF_RUN, AskedReleasing
+from persist.histories.schemas import EffectStatus, HistoryRun, RunEvent, ToolEffect, optional_text, text, whole_number
 
 List = list
 _R = runs.c

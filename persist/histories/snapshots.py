@@ -19,13 +19,11 @@ from persist.db.unreadable.cells import OnUnreadable
 from persist.db.values.arguments import check_choice, check_flag, check_list, optional_label
 from persist.db.values.clock import as_utc
 from persist.errors import NotFound, StoreCorrupt
-from persist.histories.appending import HAS_NEXT, Place, message_columns, place
-from persist.histories.lines import AskedHistory, chain, history_to
+from persist.histories.appending import HAS_NEXT, AskedHistory, Place, chain, history_to, message_columns, place
 from persist.histories.models import entries, runs, snapshots
-from persist.histories.releasing import OF_ENTRIES, AskedReleasing
+from persist.histories.records import OF_ENTRIES, AskedReleasing
 from persist.histories.runs import touch
-from persist.histories.schemas import LoadedSnapshot, Message, Snapshot, SnapshotState
-from persist.histories.validation import optional_text, whole_number
+from persist.histories.schemas import LoadedSnapshot, Message, Snapshot, SnapshotState, optional_text, whole_number
 
 List = list
 _S, _E, _R = snapshots.c, entries.c, runs.c

@@ -10,24 +10,34 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, CompoundSelect, Select, Table, and_, exists, false, or_, select
 
-from persist.db.dialects.findings import Problem, Severity
-from persist.db.operations.aggregates import Aggregate
+from persist.db.dialects.interface import Problem, Severity
 from persist.db.operations.bounded_deletion import Below, Ids, count_below, delete_rows
-from persist.db.operations.erasing import HISTORY, NAMESPACE, SESSION, Erasable, Erased, followed, found_by
-from persist.db.operations.erasing_ways import By, Key, Lead, Way, equal
-from persist.db.operations.exporting import Rows, the_id
+from persist.db.operations.erasing import (
+    HISTORY,
+    NAMESPACE,
+    SESSION,
+    By,
+    Erasable,
+    Erased,
+    Key,
+    Lead,
+    Way,
+    equal,
+    followed,
+    found_by,
+)
 from persist.db.operations.pruning import AgedRows, Cut, Pruning, Removed
-from persist.db.operations.upkeep import Upkeep, exported
-from persist.db.schema.shapes import json_object, optional, texts
+from persist.db.operations.upkeep import Aggregate, Rows, Upkeep, exported, the_id
+from persist.db.schema.base import json_object, optional, texts
 from persist.db.statements.prepared import Row
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
+from persist.errors import named
 from persist.histories import records
 from persist.histories import runs as history_runs
-from persist.histories.lines import lines_to
+from persist.histories.appending import lines_to
 from persist.histories.models import BELOW_RUN, branches, entries, histories, run_events, runs, snapshots
-from persist.histories.releasing import count_released, history_ends, history_ends_but, run_ends, run_ends_but
-from persist.quoting import named
+from persist.histories.records import count_released, history_ends, history_ends_but, run_ends, run_ends_but
 
 Condition = ColumnElement[bool]
 _H, _R, _E, _B, _S = histories.c, runs.c, entries.c, branches.c, snapshots.c

@@ -8,8 +8,7 @@ from typing import Any
 import orjson
 from pydantic import BaseModel
 
-from persist.errors import InvalidValue
-from persist.quoting import shown
+from persist.errors import InvalidValue, shown
 
 
 def check_keys(path: str, value: object, *, none: str = "null") -> None:

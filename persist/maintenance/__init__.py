@@ -7,17 +7,14 @@ from typing import Any
 
 from persist.errors import InvalidValue
 from persist.maintenance.backups import BackupReport, backup
+from persist.maintenance.checkups import Finding, doctor
 from persist.maintenance.copying import CopyReport, copy
-from persist.maintenance.diagram import erd
-from persist.maintenance.doctor_checks import doctor
-from persist.maintenance.erase_reports import EraseReport, verify_report
-from persist.maintenance.erasing import erase
+from persist.maintenance.erasing import EraseReport, erase, verify_report
 from persist.maintenance.exporting import ExportReport, export
-from persist.maintenance.findings import Finding
 from persist.maintenance.importing import ImportReport, import_
 from persist.maintenance.maintaining import MaintenanceReport, MaintenanceStep, maintain
 from persist.maintenance.operations import checkpoint, vacuum
-from persist.maintenance.overview import stats
+from persist.maintenance.overview import erd, stats
 from persist.maintenance.pruning import PruneReport, prunable, prune
 from persist.maintenance.quarantine import Quarantined, quarantined, quarantined_row, restore_row
 from persist.maintenance.rebuilding import rebuild

@@ -8,7 +8,7 @@ import orjson
 from sqlalchemy import Column
 
 from persist.db.dialects.bulk import Columns, Row, converted
-from persist.db.formats.published import Form, Step, form_of
+from persist.db.formats import Form, Step, form_of
 from persist.db.schema.scope_columns import scope_of
 from persist.errors import InvalidValue
 

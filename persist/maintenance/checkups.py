@@ -1,6 +1,7 @@
 """The checks that `persist doctor` runs after the file's integrity: catalog, version marks, cells and each domain's rules."""
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 
@@ -9,18 +10,165 @@ from sqlalchemy.schema import CreateIndex
 from sqlalchemy.types import NullType
 
 from persist.db.dialects.backends import operations_of
-from persist.db.dialects.findings import Problem, Severity
+from persist.db.dialects.interface import Catalogs, Definition, Problem, Severity
 from persist.db.operations.upkeep import Checkup
 from persist.db.schema.base import table_of
 from persist.db.schema.meta_table import Meta
 from persist.db.statements.schema_version import is_newer, version_table
 from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.transactions.verb_frame import Verb
+from persist.db.values.arguments import Progress
+from persist.db.values.frozen import Value
 from persist.domains import upkeeps
-from persist.maintenance.drift import drift, index_of
+from persist.errors import (
+    InvalidValue,
+    PersistError,
+    ReadOnlyTransaction,
+    SchemaOutdated,
+    SchemaTooNew,
+    SchemaUnknown,
+    StoreCorrupt,
+    UnmanagedDatabase,
+)
 from persist.maintenance.erasure_marks import checkup as of_erasures
-from persist.maintenance.setting_aside import set_aside, set_orphans_aside
+from persist.maintenance.quarantine import set_aside, set_orphans_aside
+from persist.maintenance.transactions import looking
 from persist.maintenance.unreadable import bad_rows
 from persist.schema.metadata import HEAD, metadata
+from persist.store.store import Store
+from persist.store.transaction import work_of
+
+# The findings of `persist doctor`, one for each problem, sorted by severity.
+
+MAX_PER_CODE = 100
+_ORDER = list(Severity)
+
+
+class Finding(Value):
+    """A problem found by doctor.
+
+    `code` is for programs, `message` for people. `subject`: a table, a file or a row's id. `fixed`: doctor has just repaired it.
+    """
+
+    code: str
+    severity: Severity
+    subject: str
+    message: str
+    fixed: bool = False
+
+
+def finding_of(trouble: Problem, *, fixed: bool = False, failed: str | None = None) -> Finding:
+    """Return the finding for a problem. `failed`: why its repair failed."""
+    message = trouble.message if failed is None else f"{trouble.message} It could not be fixed: {failed}"
+    return Finding(code=trouble.code, severity=trouble.severity, subject=trouble.subject, message=message, fixed=fixed)
+
+
+def told(findings: Iterable[Finding]) -> list[Finding]:
+    """Sort findings by severity, the most severe first."""
+    return sorted(findings, key=lambda finding: _ORDER.index(finding.severity))
+
+
+def capped(troubles: Iterable[Problem], *, fix: bool) -> list[Problem]:
+    """The first hundred problems of each code, and a count of the others; with `fix` also every repairable one."""
+    kept: list[Problem] = []
+    seen: Counter[str] = Counter()
+    last: dict[str, Problem] = {}
+    for trouble in troubles:
+        seen[trouble.code] += 1
+        last[trouble.code] = trouble
+        if seen[trouble.code] <= MAX_PER_CODE or (fix and trouble.repair is not None):
+            kept.append(trouble)
+    listed = Counter(trouble.code for trouble in kept)
+    for code, count in (seen - listed).items():
+        kept.append(Problem(code, last[code].severity, "…", f"and {count:,} more of this kind."))
+    return kept
+
+
+# Compares the catalog that the models expect with the database's catalog. The functions here run no statements.
+
+_WHAT = {"column": "column", "index": "index", "unique index": "index", "constraint": "constraint"}
+
+
+def drift(catalogs: Catalogs, *, extras: bool = True) -> Iterator[Problem]:
+    """Yield what is missing or different in the database, and with `extras` also what is unknown.
+
+    A missing table or column is an error, because statements fail. A missing unique index is an error, because rows may be
+    duplicated. Tables that another program created may differ in types and constraints. An index may have another name.
+    """
+    expected, found = catalogs.expected, catalogs.found
+    tables = {table: found.get((kind, table, name)) for kind, table, name in expected if kind == "table"}
+    others = {
+        table for table, there in tables.items() if there is not None and there.detail != expected["table", table, ""].detail
+    }
+    for table, there in tables.items():
+        if there is None:
+            yield Problem("table_missing", Severity.ERROR, f"table {table}", "it is not there.")
+    for (kind, table, name), definition in expected.items():
+        if kind == "table" or tables[table] is None or _under_another_name(catalogs, kind, table, name):
+            continue
+        for trouble in _compared(kind, table, name, definition, found.get((kind, table, name))):
+            yield _of_others(trouble) if table in others or (others and not expected["table", table, ""].detail) else trouble
+    if extras:
+        yield from _extras(catalogs)
+    if catalogs.names_only:
+        message = "this role may not make a schema to compare with: only the names of columns and indexes were looked at."
+        yield Problem("catalog_by_name", Severity.INFO, "catalog", message)
+
+
+def index_of(trouble: Problem) -> str | None:
+    """Return the name of the missing index, if the problem is a missing index."""
+    return trouble.subject.partition(" ")[2] if trouble.code == "index_missing" else None
+
+
+def _under_another_name(catalogs: Catalogs, kind: str, table: str, name: str) -> bool:
+    """Whether the database has an index that differs from the expected one only in its name."""
+    wanted = catalogs.expected[kind, table, name].essential
+    if "index" not in kind or not wanted or catalogs.found.get((kind, table, name)) == catalogs.expected[kind, table, name]:
+        return False
+    return any(
+        definition.essential.replace(other, name, 1) == wanted
+        for (of_kind, of_table, other), definition in catalogs.found.items()
+        if (of_kind, of_table) == (kind, table)
+    )
+
+
+def _of_others(trouble: Problem) -> Problem:
+    """Lower a warning to INFO for a table that another program created. Errors and problems of indexes keep their severity."""
+    if trouble.severity != Severity.WARNING or trouble.code.startswith("index_"):
+        return trouble
+    return replace(trouble, severity=Severity.INFO, message=f"{trouble.message} Another program made the table.")
+
+
+def _compared(kind: str, table: str, name: str, wanted: Definition, there: Definition | None) -> Iterator[Problem]:
+    what, subject = _WHAT[kind], _subject(kind, table, name)
+    if there is None:
+        severity = Severity.ERROR if kind in ("column", "unique index") else Severity.WARNING
+        said = "" if kind != "index" else " Queries that need it are slow."
+        yield Problem(f"{what}_missing", severity, subject, f"it is not there.{said}")
+    elif there.essential != wanted.essential:
+        message = f"it is {there.essential or 'without a type'}, and should be {wanted.essential}."
+        yield Problem(f"{what}_changed", Severity.WARNING, subject, message)
+    elif there.detail != wanted.detail:
+        message = f"it is {there.detail or 'without NOT NULL and default'}, and should be {wanted.detail or 'without these'}."
+        yield Problem(f"{what}_changed", Severity.INFO, subject, message)
+
+
+def _extras(catalogs: Catalogs) -> Iterator[Problem]:
+    ours = {table for kind, table, _ in catalogs.expected if kind == "table"}
+    for kind, table, name in catalogs.found:
+        if (kind, table, name) in catalogs.expected or table not in ours:
+            continue
+        what = _WHAT[kind]
+        yield Problem(
+            f"{what}_unknown", Severity.INFO, _subject(kind, table, name), f"this {what} is not of this version of persist."
+        )
+
+
+def _subject(kind: str, table: str, name: str) -> str:
+    if kind == "column":
+        return f"column {table}.{name}"
+    return f"index {name}" if kind != "constraint" else f"constraint {name} of {table}"
+
 
 _meta = table_of(Meta)
 ROWS = "rows"
@@ -113,3 +261,85 @@ def _restamp(work: UnitOfWork) -> None:
 
 def _create(work: UnitOfWork, *, index: Index) -> None:
     work.select(CreateIndex(index, if_not_exists=True))
+
+
+# Finds the problems of a store, and repairs those that can be repaired without losing data.
+
+_CODES = {
+    StoreCorrupt: "corrupt",
+    SchemaOutdated: "schema_outdated",
+    SchemaTooNew: "schema_newer",
+    SchemaUnknown: "schema_unknown",
+    UnmanagedDatabase: "unmanaged",
+}
+_OF_CELLS = (InvalidValue, StoreCorrupt, TypeError, ValueError, LookupError, AttributeError)
+"""Errors that a check may raise when it reads an unreadable cell."""
+
+
+def doctor(store: Store, *, fix: bool = False, full: bool = False, progress: Progress | None = None) -> list[Finding]:
+    """Return all problems of the store, the most severe first. The list is empty for a healthy store.
+
+    `full`: also compare every index with its table, if the database can do so. `fix`: repair what is safe to repair: fold text
+    and progressions, correct the version mark, create missing indexes, move sequences past the highest id, delete turns
+    whose process is dead, and move to the quarantine unreadable rows and rows that should have gone with their parent. No row
+    with information is deleted. A damaged file is not written to. Raises ReadOnlyTransaction if `fix` is set on a read-only
+    store. `progress`: called with the subject of each check, how many are done, and how many there are.
+    """
+    if fix and store.runtime.read_only:
+        raise ReadOnlyTransaction("doctor(fix=True)")
+    store.runtime.check_process()
+    store.runtime.refuse_inside_transaction("doctor()")
+    tell = progress or _tell_nobody
+    checks = 1 + len(CHECKUPS)
+    tell("the file", 0, checks)
+    damage = _guarded(
+        store, "the file", lambda work: operations_of(work.runtime.dialect).integrity(work.select, full=full), fix=False
+    )
+    if damage:
+        return told(finding_of(trouble) for trouble in damage)
+    found: list[Finding] = []
+    cells = False
+    for done, (subject, checkup) in enumerate(CHECKUPS.items(), 1):
+        tell(subject, done, checks)
+        for trouble in _guarded(store, subject, checkup, fix=fix, cells=cells):
+            found.append(repaired(store, trouble) if fix and trouble.repair is not None else finding_of(trouble))
+        cells = cells or (subject == ROWS and not all(finding.fixed for finding in found if finding.code == "unreadable"))
+    return told(found)
+
+
+def _tell_nobody(what: str, done: int, total: int) -> None:
+    """For those who do not want to know how far it is."""
+
+
+def finding_of_error(error: PersistError) -> Finding | None:
+    """Return the finding for an error raised while a database was opened. None if the error is not about the database."""
+    code = next((code for kind, code in _CODES.items() if isinstance(error, kind)), None)
+    if code is None:
+        return None
+    return Finding(code=code, severity=Severity.ERROR, subject="database", message=str(error))
+
+
+def _guarded(store: Store, subject: str, checkup: Checkup, *, fix: bool, cells: bool = False) -> list[Problem]:
+    """Run a check and return its problems; its failure is a problem too, unless unreadable `cells` are known already."""
+    try:
+        with looking(store, "doctor()") as work:
+            return capped(checkup(work), fix=fix)
+    except Exception as error:
+        if cells and isinstance(error, _OF_CELLS):
+            return []
+        if not isinstance(error, PersistError):
+            raise
+        code = "corrupt" if isinstance(error, StoreCorrupt) else "unreadable"
+        return [Problem(code, Severity.ERROR, subject, f"{error}")]
+
+
+def repaired(store: Store, trouble: Problem) -> Finding:
+    """Repair a problem in a transaction of its own; return the finding, which says whether that failed."""
+    assert trouble.repair is not None
+    try:
+        with store.begin() as tx, Verb(work_of(tx), "doctor(fix=True)", writes=True):
+            said = trouble.repair(work_of(tx))
+    except PersistError as error:
+        return finding_of(trouble, failed=str(error))
+    done = replace(trouble, message=f"{trouble.message} {said}") if isinstance(said, str) else trouble
+    return finding_of(done, fixed=True)

@@ -1,31 +1,186 @@
 """Copies a store into an empty store of any dialect, in one transaction, and compares checksums at the end."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Column, Table, delete
+from sqlalchemy import Column, Table, delete, select, true
 
-from persist.db.changes.event_streams import logged_tables
+from persist.app_sessions.models import artifact_blobs, artifact_versions
+from persist.blobs.bodies import ADD_PIECE, outside_of
+from persist.blobs.body_stores import BlobStore
+from persist.blobs.models import blobs, pieces
+from persist.chat.models import part_blobs, parts
+from persist.chat.storage.files import NAME_BLOB
+from persist.db.changes.journal import logged_tables
 from persist.db.dialects.bulk import Columns, Row
+from persist.db.expressions.upsert import insert_missing
 from persist.db.schema.base import VERSION_TABLE, table_of
+from persist.db.schema.column_types import among_labels
 from persist.db.schema.meta_table import Meta
 from persist.db.schema.scope_columns import OWN, scope_of
-from persist.db.statements.prepared import Statement
-from persist.db.statements.schema_version import EVENTS, OWN_SCOPES, STRICT, UNFINISHED
-from persist.db.values.arguments import check_label
-from persist.db.values.progress import Progress
-from persist.errors import InvalidValue, StoreCorrupt
+from persist.db.statements.prepared import Statement, param
+from persist.db.statements.schema_version import DATABASE_ID, EVENTS, OWN_SCOPES, STRICT, UNFINISHED
+from persist.db.transactions.runtime import Runtime
+from persist.db.transactions.unit_of_work import UnitOfWork, chunks
+from persist.db.values.arguments import Progress, check_label
+from persist.errors import Conflict, InvalidValue, StoreCorrupt, shown
 from persist.events.models import LOG_TABLES
 from persist.events.switching import take_positions
-from persist.maintenance.blob_copying import copy_bodies
 from persist.maintenance.checksums import Checksum
-from persist.maintenance.empty_store import FIXED, refuse_unless_empty
+from persist.maintenance.table_keys import Key, comparable, key_columns, key_in
 from persist.maintenance.transactions import TABLES, Session, rows_in, session
 from persist.maintenance.unknown import Carrying, all_rows, unknown_in
 from persist.programs.models import STRICT_TABLES
-from persist.quoting import shown
 from persist.store.store import Store
+
+# Checks whether a database is empty, apart from the rows that always exist.
+
+_META = table_of(Meta)
+FIXED = frozenset({"schema_version", DATABASE_ID})
+"""The keys of the `_meta` rows that are never copied or exported, because each database has its own."""
+
+
+def first_with_rows(target: Session) -> str | None:
+    """Return the first table with rows other than those that always exist, or None for an empty database."""
+    for table in TABLES:
+        columns = tuple(table.columns)
+        seed = [tuple(row.get(column.name) for column in columns) for row in table.info.get("seed", ())]
+        for batch in target.bulk.batches(target.whole(table), columns):
+            if any(row not in seed and not (table is _META and row[0] in FIXED) for row in batch):
+                return table.name
+    return None
+
+
+def refuse_unless_empty(target: Session) -> None:
+    """Raise Conflict, which names the first table with rows, unless the database is empty."""
+    name = first_with_rows(target)
+    if name is not None:
+        raise Conflict(f"The target has rows in {name}; it must be empty. Nothing was written.", constraint=name)
+
+
+# Compares the rows of a table in two databases: both are read once, in the order of their keys.
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The rows with one key, and for each of them what two databases with the same row have in common.
+
+    It is one row, except where a key may be NULL.
+    """
+
+    key: list[object]
+    rows: list[Row]
+    texts: list[bytes]
+
+
+def groups(table: Table, batches: Iterator[list[Row]], checksum: Checksum) -> Iterator[Group]:
+    """The rows of batches that are ordered by their keys. The checksum grows by each batch."""
+    columns, key = tuple(table.columns), key_columns(table)
+    last: Group | None = None
+    for batch in batches:
+        texts = checksum.texts(batch)
+        checksum.add_texts(texts)
+        for row, text in zip(batch, texts, strict=True):
+            found = key_in(row, columns, key)
+            if last is not None and last.key == found:
+                last.rows.append(row)
+                last.texts.append(text)
+                continue
+            if last is not None:
+                yield last
+            last = Group(found, [row], [text])
+    if last is not None:
+        yield last
+
+
+def differences(source: Iterator[Group], target: Iterator[Group]) -> Iterator[tuple[Group | None, Group | None]]:
+    """The groups of one key that differ: of the source and of the target, None where there is none."""
+    ours, theirs = next(source, None), next(target, None)
+    while ours is not None or theirs is not None:
+        if theirs is None or (ours is not None and comparable(ours.key) < comparable(theirs.key)):
+            yield ours, None
+            ours = next(source, None)
+        elif ours is None or comparable(ours.key) > comparable(theirs.key):
+            yield None, theirs
+            theirs = next(target, None)
+        else:
+            if ours.texts != theirs.texts and sorted(ours.texts) != sorted(theirs.texts):
+                yield ours, theirs
+            ours, theirs = next(source, None), next(target, None)
+
+
+def superfluous(source: Iterator[Sequence[object]], target: Iterator[Sequence[object]]) -> Iterator[Sequence[object]]:
+    """The keys that only the target has. Both are ordered, and a key may come several times."""
+    ours: Key | None = None
+    for theirs in target:
+        wanted = comparable(theirs)
+        while ours is None or ours < wanted:
+            found = next(source, None)
+            if found is None:
+                yield theirs
+                break
+            ours = comparable(found)
+        else:
+            if ours != wanted:
+                yield theirs
+
+
+# Copies blobs: those of a database into one that is rebuilt from its event log, and bodies that are outside of a database.
+
+_ROWS = 200
+_LINKS = Statement(select(part_blobs.c.part_id, part_blobs.c.sha256).order_by(part_blobs.c.part_id))
+_THERE = Statement(select(parts.c.id).where(among_labels(parts.c.id, "ids")))
+_F, _V = artifact_blobs.c, artifact_versions.c
+_OF_ARTIFACTS = Statement(select(_F.artifact_id, _F.version, _F.sha256).order_by(_F.artifact_id, _F.version))
+_VERSIONS = Statement(select(_V.artifact_id, _V.version).where(among_labels(_V.artifact_id, "ids")))
+_NAME_OF_ARTIFACT = Statement(insert_missing(artifact_blobs, "artifact_id", "version"))
+_ALL = Statement(select(blobs.c.sha256).order_by(blobs.c.sha256))
+_OUTSIDE = Statement(select(blobs.c.sha256).where(blobs.c.outside.is_(true())).order_by(blobs.c.sha256))
+_BLOB = Statement(select(blobs).where(blobs.c.sha256 == param("digest")))
+_PIECES = Statement(select(pieces).where(pieces.c.sha256 == param("digest")).order_by(pieces.c.position))
+_ADD = Statement(insert_missing(blobs, "sha256"))
+
+
+def copy_blobs(source: UnitOfWork, target: UnitOfWork, *, unnamed: bool) -> None:
+    """Copy the blobs that parts and artifacts in the target name, and let them name these; `unnamed`: all others, too."""
+    for links in chunks(source, _LINKS, _ROWS):
+        there = {id for (id,) in target.rows(_THERE, ids=[part_id for part_id, _ in links])}
+        for part_id, digest in links:
+            if part_id in there:
+                _copy(source, target, digest)
+                target.run(NAME_BLOB, named_by=part_id, sha256=digest)
+    for rows in chunks(source, _OF_ARTIFACTS, _ROWS):
+        versions = {tuple(row) for row in target.rows(_VERSIONS, ids=sorted({artifact_id for artifact_id, *_ in rows}))}
+        for artifact_id, version, digest in rows:
+            if (artifact_id, version) in versions:
+                _copy(source, target, digest)
+                target.run(_NAME_OF_ARTIFACT, artifact_id=artifact_id, version=version, sha256=digest)
+    if unnamed:
+        for digests in chunks(source, _ALL, _ROWS):
+            for (digest,) in digests:
+                _copy(source, target, digest)
+
+
+def _copy(source: UnitOfWork, target: UnitOfWork, digest: str) -> None:
+    row = source.row(_BLOB, digest=digest)
+    if row is None or not target.run(_ADD, **dict(zip(blobs.columns.keys(), row, strict=True))):
+        return
+    for found in chunks(source, _PIECES, 1, digest=digest):
+        for piece in found:
+            target.run(ADD_PIECE, **dict(zip(pieces.columns.keys(), piece, strict=True)))
+
+
+def copy_bodies(source: UnitOfWork, target: Runtime) -> None:
+    """Copy bodies that are outside of the source's database to where the target keeps such bodies, if it has such a place."""
+    there: BlobStore | None = target.blob_store
+    if there is None:
+        return
+    for digests in chunks(source, _OUTSIDE, _ROWS):
+        for (digest,) in digests:
+            if not there.exists(digest):
+                there.put(digest, outside_of(source.runtime, digest).open(digest))
+
 
 META = table_of(Meta)
 _NO_LONGER_UNFINISHED = Statement(delete(META).where(META.c.key == UNFINISHED), silent=True)

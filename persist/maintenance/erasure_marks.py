@@ -14,10 +14,9 @@ from typing import Annotated, Any
 from pydantic import AwareDatetime, Field, TypeAdapter
 from sqlalchemy import bindparam, delete, or_, select, update
 
-from persist.db.dialects.findings import Problem, Severity
-from persist.db.operations.erasing import SELECTORS, Erased, in_parts
-from persist.db.operations.erasing_ways import Key
-from persist.db.operations.hidden_rows import role_seeing_some
+from persist.db.dialects.interface import Problem, Severity
+from persist.db.operations.erasing import SELECTORS, Erased, Key, in_parts
+from persist.db.operations.keyset import role_seeing_some
 from persist.db.schema.base import table_of
 from persist.db.schema.column_types import Label
 from persist.db.schema.meta_table import Meta
@@ -25,8 +24,7 @@ from persist.db.statements.prepared import Row, Statement
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
 from persist.errors import StoreCorrupt
-from persist.maintenance.erasure_plans import Plan, kinds
-from persist.maintenance.lost_rows import TABLES
+from persist.maintenance.erasure_plans import TABLES, Plan, kinds
 
 _M = table_of(Meta).c
 SESSIONS = "session ids"

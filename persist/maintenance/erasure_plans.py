@@ -1,28 +1,81 @@
 """What an erasure is going to erase: found in rows, in the quarantine and in the event log, before anything is deleted."""
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from json import dumps, loads
 from typing import Any
 
-from sqlalchemy import Table
+from sqlalchemy import Column, Table, select
 
 from persist.blobs.upkeep import ErasableBlobs
-from persist.db.changes.event_streams import key_of
+from persist.db.changes.journal import key_of
 from persist.db.dialects.backends import operations_of
-from persist.db.operations.erasing import IDS, SESSION, Elsewhere, Erasable, Owners, in_parts
-from persist.db.operations.erasing_ways import Key, Lead, Way
+from persist.db.operations.erasing import IDS, SESSION, Elsewhere, Erasable, Key, Lead, Owners, Way, in_parts
+from persist.db.schema.column_types import Label
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.db.unreadable.cells import error_of
+from persist.db.unreadable.cells import OnUnreadable, error_of
 from persist.domains import upkeeps
 from persist.errors import UnreadableRow
-from persist.events.erasing import changes_in, in_streams, is_there, stream_named, unreadable_events
+from persist.events.erasing import changes_in, in_streams, is_there, named_in, stream_named, unreadable_events
 from persist.events.models import event_log
-from persist.maintenance.lost_rows import TABLES, Cells, logged_rows, quarantined_rows, types_in_log
+from persist.maintenance.quarantine import quarantine, text_of
 from persist.schema.metadata import metadata
 
+# Rows that the tables may have no more: those of which the event log tells, and those in the quarantine.
+
 _PART = 200
+_Q = quarantine.c
+TABLES = {str(table.name): table for table in metadata.sorted_tables}
+Cells = Mapping[str, Any]
+
+
+def logged_rows(work: UnitOfWork) -> Iterator[tuple[Table, Mapping[str, Any], Cells, bool]]:
+    """Each row that an event is about: its table, its values, the text of its cells, and whether it was written or deleted."""
+    for stream, change in changes_in(work):
+        table = TABLES.get(str(change["table"]))
+        if table is not None:
+            values = named_in(table, stream, change)
+            cells = {name: str(cell) for name, cell in values.items() if isinstance(cell, str | int)}
+            yield table, values, cells, change.get("op") == "put"
+
+
+def quarantined_rows(work: UnitOfWork) -> Iterator[tuple[str, Cells]]:
+    """Each row of the quarantine: its table, and the text of its cells."""
+    for _, _, table, cells in quarantined_cells(work):
+        yield table, cells
+
+
+def quarantined_cells(work: UnitOfWork, *, whole: bool = False) -> Iterator[tuple[str, str, str, Cells]]:
+    """Each row of the quarantine: its id and group, its table, and the text of its cells.
+
+    `whole`: what is no text has a text of its own, which no text that is stored equals.
+    """
+    after = ""
+    while True:
+        query = select(_Q.id, _Q.group_id, _Q.table_name, _Q.contents).where(_Q.id > after).order_by(_Q.id).limit(_PART)
+        found: Sequence[Any] = work.found(query, unreadable=OnUnreadable.LEAVE_OUT)
+        for id, group, table, contents in found:
+            yield id, group, table, {name: _plain(cell, whole) for name, cell in loads(contents)["row"].items()}
+        if len(found) < _PART:
+            return
+        after = found[-1][0]
+
+
+def types_in_log(column: Column[Any]) -> tuple[type, ...]:
+    """The types of the values that the log can have of a column in a key."""
+    if isinstance(column.type, Label):
+        return (str,)
+    return (int,) if column.type.python_type is int else (str, int, float)
+
+
+def _plain(cell: Any, whole: bool) -> Any:
+    if not isinstance(cell, dict):
+        return None
+    found = str(cell["integer"]) if "integer" in cell else text_of(cell)
+    return f"\0{dumps(cell, sort_keys=True)}" if whole and found is None else found
+
 
 ROWS = "rows whose key cannot be read: run `persist doctor --fix`, and erase again"
 EVENTS = "events that cannot be read and may be about it, in streams that others share: run `persist doctor --fix`"

@@ -14,27 +14,68 @@ from sqlalchemy import Table
 
 from persist.blobs.models import blobs, pieces
 from persist.blobs.upkeep import brought_in
-from persist.chat.exporting import FOLDED, has_deltas, with_deltas
 from persist.chat.models import parts
+from persist.chat.upkeep import FOLDED, holds_deltas, with_deltas
 from persist.db.dialects.bulk import Columns, Row
-from persist.db.files.paths import check_path, files
-from persist.db.files.private_files import replace as put_in_place
-from persist.db.files.private_files import sync_file
-from persist.db.operations.exporting import Exported, Rows
+from persist.db.files import check_path, files, sync_file
+from persist.db.files import replace as put_in_place
+from persist.db.operations.upkeep import Exported, Rows
 from persist.db.schema.base import table_of
 from persist.db.schema.meta_table import Meta
-from persist.db.values.arguments import check_label
-from persist.db.values.progress import OpenProgress
-from persist.errors import Conflict, InvalidValue, NotFound
-from persist.maintenance.empty_store import FIXED
-from persist.maintenance.exported import kind_of, tables_of, values_for
-from persist.maintenance.lines import LineWriter
+from persist.db.schema.scope_columns import OWN
+from persist.db.values.arguments import OpenProgress, check_label
+from persist.domains import upkeeps
+from persist.errors import Conflict, InvalidValue, NotFound, named
+from persist.maintenance.copying import FIXED
+from persist.maintenance.lines import LineWriter, declaration, write_unknown
 from persist.maintenance.table_keys import key_columns, key_in
 from persist.maintenance.transactions import TABLES, Session, rows_in, session
 from persist.maintenance.unknown import Key, Unknown, counts_of, read_unknown, refuse, unknown_in, unknown_key
-from persist.maintenance.unknown_lines import declaration, write_unknown
-from persist.programs.upkeep import FILES
+from persist.programs.upkeep import FILES, SCOPE
 from persist.store.store import Store
+
+# Collects the export rules of the domains: the rows of a session, and tables whose rows sessions share.
+
+KINDS = tuple(kind for upkeep in upkeeps().values() for kind in upkeep.exports)
+
+
+def kind_of(session: Session, id: str) -> tuple[Exported, str]:
+    """Return the first kind of session or run with this id, and the id; else what the id names otherwise.
+
+    Raises NotFound if there is none, Conflict if it names several.
+    """
+    for kind in KINDS:
+        if session.work.row(kind.found, session=id) is not None:
+            return kind, id
+    for kind in KINDS:
+        found = [] if kind.named is None else session.work.rows(kind.named, session=id)
+        if len(found) > 1:
+            raise Conflict(f"{named(id)} names several: {', '.join(row[0] for row in found)}; give one of these ids.")
+        for row in found:
+            return kind, row[0]
+    raise NotFound("session or run", id)
+
+
+def values_for(session: Session, id: str) -> dict[str, str]:
+    """Return the parameters of every statement that exports a session."""
+    own = session.scopes.get(SCOPE) == id
+    return {"session": id, "scope": OWN if own else id}
+
+
+def _all(rows: tuple[Rows, ...]) -> Iterator[Rows]:
+    for one in rows:
+        yield one
+        yield from _all(one.then)
+
+
+def tables_of(kind: Exported) -> set[Table]:
+    """The tables whose rows an export of this kind has."""
+    return {rows.table for rows in _all(kind.rows)}
+
+
+SHARED: frozenset[Table] = frozenset(rows.table for kind in KINDS for rows in _all(kind.rows) if rows.shared)
+"""Tables whose rows several sessions may share. An import accepts an existing row of these tables if it is equal."""
+
 
 _META = table_of(Meta)
 _NOT_TAKEN = (_META, FOLDED)
@@ -171,7 +212,7 @@ class _Export:
         self.reading, self.writer, self.progress = reading, writer, progress
         self.done = 0
         self.total: int | None = None
-        self.folds = has_deltas(reading.work)
+        self.folds = holds_deltas(reading.work)
         self.files: set[str] = set()
 
     def count(self) -> None:

@@ -9,32 +9,30 @@ from typing import IO, Any
 
 from sqlalchemy import Column, Table, delete, select, update
 
-from persist.blobs.importing import HeldBodies
-from persist.db.changes.event_streams import logged_tables, place_of
+from persist.blobs.content import HeldBodies
+from persist.db.changes.journal import logged_tables, place_of
 from persist.db.dialects.bulk import Columns, Row, converted, key_value
-from persist.db.files.paths import check_path, files
-from persist.db.formats.published import form_of
+from persist.db.files import check_path, files
+from persist.db.formats import form_of
 from persist.db.schema.base import table_of
 from persist.db.schema.meta_table import Meta
 from persist.db.schema.scope_columns import OWN, scope_of
 from persist.db.statements.prepared import CompiledStatement, Statement, param
 from persist.db.statements.schema_version import COPY, EVENTS, OWN_SCOPES, STRICT, UNFINISHED
-from persist.db.values.progress import OpenProgress
+from persist.db.values.arguments import OpenProgress
 from persist.errors import Conflict, InvalidValue, NotPermitted
 from persist.events.models import LOG_TABLES, event_heads
 from persist.events.schemas import ALL
 from persist.events.snapshots import write_snapshot
 from persist.events.switching import take_positions
 from persist.maintenance.checksums import Checksum
-from persist.maintenance.copying import own_scopes, with_scopes
-from persist.maintenance.empty_store import FIXED, first_with_rows
+from persist.maintenance.copying import FIXED, first_with_rows, own_scopes, with_scopes
 from persist.maintenance.erasure_marks import PREFIX as ERASURES
-from persist.maintenance.exported import SHARED
-from persist.maintenance.lines import LineReader, value_of
+from persist.maintenance.exporting import SHARED
+from persist.maintenance.lines import LineReader, unknown_declared, unknown_rows, value_of
 from persist.maintenance.table_keys import key_columns
 from persist.maintenance.transactions import TABLES, Session, session
 from persist.maintenance.unknown import Carrying, Key, Unknown, counts_of, unknown_key
-from persist.maintenance.unknown_lines import unknown_declared, unknown_rows
 from persist.programs.models import STRICT_TABLES
 from persist.store.store import Store
 

@@ -5,20 +5,17 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from functools import partial
 
-from persist.chat.recording.recovery import Sweep, old_before
+from persist.chat.recording.resume import Sweep, old_before
 from persist.chat.storage.turns import clear_dead
-from persist.conversations.storage.progression_folding import fold_some as fold_some_progressions
+from persist.conversations.storage.progressions import fold_some as fold_some_progressions
 from persist.db.dialects.backends import operations_of
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.db.values.arguments import check_flag
+from persist.db.values.arguments import Progress, check_flag
 from persist.db.values.frozen import Value
-from persist.db.values.progress import Progress
 from persist.errors import PersistError, ReadOnlyTransaction
 from persist.maintenance.erasing import continue_erasures, unfinished
-from persist.maintenance.pruning import collect_blobs, prune
-from persist.maintenance.retention import Policy, policies
-from persist.maintenance.steps import running
-from persist.maintenance.trials import tried_on
+from persist.maintenance.pruning import Policy, collect_blobs, policies, prune
+from persist.maintenance.steps import running, tried_on
 from persist.store.store import Store
 from persist.telemetry.windows import STATUS_LOG, TOOL_HISTORY, USAGE_SAMPLES
 

@@ -5,9 +5,8 @@ from contextlib import contextmanager
 
 from persist.db.concurrency.ownership import Owner
 from persist.db.dialects.backends import operations_of
-from persist.errors import InvalidValue, ReadOnlyTransaction
-from persist.maintenance.snapshots import translated
-from persist.quoting import shown
+from persist.errors import InvalidValue, ReadOnlyTransaction, shown
+from persist.maintenance.transactions import translated
 from persist.schema.metadata import metadata
 from persist.store.store import Store
 

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from types import MappingProxyType
@@ -13,21 +13,20 @@ from persist.blobs.upkeep import GRACE, garbage, is_orphan, orphans, prunings
 from persist.conversations.pruning import SESSION_PRUNINGS
 from persist.conversations.schemas import PruneReport as ConversationsPruned
 from persist.db.dialects.backends import operations_of
-from persist.db.operations.foreign_rows import in_the_way
+from persist.db.operations.bounded_deletion import in_the_way
 from persist.db.operations.pruning import BATCH, LOOK, Cut, Pruning, Removed
 from persist.db.statements.prepared import Row
-from persist.db.transactions.dry_run import left_alone
+from persist.db.transactions.snapshots import left_alone
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.db.unreadable.shortened import left_out
+from persist.db.unreadable.excerpts import left_out
 from persist.db.values.arguments import check_count, check_flag, check_timedelta
 from persist.db.values.clock import as_utc, instant_before
 from persist.db.values.frozen import Value
 from persist.domains import upkeeps
-from persist.errors import InvalidValue
-from persist.maintenance.steps import Run, framed, running
-from persist.maintenance.trials import Trial
-from persist.quoting import shown
+from persist.errors import InvalidValue, shown
+from persist.maintenance.steps import Run, Trial, framed, running
 from persist.schema.metadata import metadata
+from persist.settings import Settings
 from persist.store.store import Store
 from persist.store.transaction import work_of
 
@@ -232,3 +231,26 @@ def _remove(work: UnitOfWork, pruning: Pruning, cut: Cut, found: Sequence[Row]) 
     if references and len(found) == 1:
         return in_the_way(work, references, metadata.sorted_tables, pruning.table, pruning.condition_of(found[0]))
     return Counter()
+
+
+# Reads from the settings how long the rows of each domain are kept. Without such a setting, rows are kept for ever.
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Prune finished rows of a domain that are older than `older_than`, except the newest `keep`."""
+
+    domain: str
+    older_than: timedelta
+    keep: int
+
+
+def policies(settings: Settings) -> list[Policy]:
+    """Return a policy for each domain whose `<domain>_keep_days` is set."""
+    found = []
+    for domain in PRUNINGS:
+        days: float | None = getattr(settings, f"{domain}_keep_days")
+        if days is not None:
+            keep: int = getattr(settings, f"{domain}_keep_last")
+            found.append(Policy(domain=domain, older_than=timedelta(days=days), keep=keep))
+    return found

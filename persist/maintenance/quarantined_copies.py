@@ -3,13 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from persist.db.operations.erasing_ways import Key
+from persist.db.operations.erasing import Key
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.events import erasing as log
 from persist.events.models import event_log
 from persist.maintenance.erasure_marks import Part
-from persist.maintenance.erasure_plans import kinds, shared_tables
-from persist.maintenance.lost_rows import TABLES, quarantined_cells
+from persist.maintenance.erasure_plans import TABLES, kinds, quarantined_cells, shared_tables
 
 EVENTS_ASIDE = (
     "events in the quarantine that cannot be read and may be about it: see `persist quarantine ls`, and delete those that are"

@@ -1,19 +1,115 @@
 """The keys of tables: what identifies a row in every database, and the SELECTs that read rows in the order of their keys."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from sqlalchemy import BigInteger, Column, Select, Table, Text, bindparam, case, func, literal_column, select
-from sqlalchemy.sql.elements import ColumnElement
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ColumnElement,
+    ForeignKeyConstraint,
+    Select,
+    Table,
+    Text,
+    bindparam,
+    case,
+    func,
+    literal_column,
+    select,
+)
 
-from persist.db.changes.event_streams import key_of
-from persist.db.dialects.bulk import Columns, Row, key_value
-from persist.db.dialects.plain_values import absent
+from persist.db.changes.journal import key_of
+from persist.db.dialects.bulk import Columns, Row, absent, key_value
+from persist.db.dialects.raw_rows import Cells, Place, RawRows
 from persist.db.expressions.keyset import behind
 from persist.db.schema.column_types import EnumText, Label
 from persist.db.schema.scope_columns import OWN, scope_of
 from persist.db.statements.prepared import LIMIT, Statement
+from persist.schema.metadata import metadata
+
+# Finds the rows that depend on a row by foreign keys: rows to remove with it, and nullable references to empty.
+
+_ORDER = {table: at for at, table in enumerate(metadata.sorted_tables)}
+
+
+PlaceOfRow = tuple[Table, Place]
+Further = Callable[[Table, Place], Iterable[tuple[Table, Mapping[str, Any], str | None]]]
+
+
+@dataclass(slots=True)
+class Hanging:
+    """A row and its dependents.
+
+    `rows`: the row and the rows that must be removed with it, parents first.
+    `loose`: rows that stay, each with its columns that refer to a removed row and must be emptied.
+    """
+
+    rows: list[PlaceOfRow] = field(default_factory=list)
+    loose: dict[PlaceOfRow, list[str]] = field(default_factory=dict)
+
+
+def hanging_on(raw: RawRows, table: Table, place: Place, further: Further) -> Hanging:
+    """Find every row that depends on a row, directly or indirectly. The rows found are locked against other writers.
+
+    `further`: what depends on a row though no foreign key says so; a column of a row that stays and lets go.
+    """
+    found: dict[PlaceOfRow, None] = {(table, place): None}
+    loose: dict[PlaceOfRow, list[str]] = {}
+    waiting = [(table, place)]
+    for parent, at in waiting:  # the loop appends to this list
+        cells = raw.cells(parent, at)
+        for key in _references_to(raw, parent):
+            where = {element.parent.name: cells.get(element.column.name) for element in key.elements}
+            if any(cell is None for cell in where.values()):
+                continue
+            for row in [(key.table, place) for place in raw.find(key.table, where)]:
+                if _lets_go(key):
+                    loose.setdefault(row, []).extend(key.column_keys)
+                elif row not in found:
+                    found[row] = None
+                    waiting.append(row)
+        for of, named, column in further(parent, at):
+            for row in [(of, place) for place in raw.find(of, {name: raw.cell(value) for name, value in named.items()})]:
+                if column is not None:
+                    loose.setdefault(row, []).append(column)
+                elif row not in found:
+                    found[row] = None
+                    waiting.append(row)
+    rows = sorted(found, key=lambda row: _ORDER[row[0]])  # stable: rows of one table keep their order
+    return Hanging(rows, {row: columns for row, columns in loose.items() if row not in found})
+
+
+def parents_of(raw: RawRows, table: Table) -> Iterator[tuple[ForeignKeyConstraint, Table]]:
+    """Yield the foreign keys that a table has in this database, each with the table referred to."""
+    for key in table.foreign_key_constraints:
+        if key.info.get("dialect", raw.word) == raw.word:
+            yield key, key.referred_table
+
+
+def referred(key: ForeignKeyConstraint, cells: Cells) -> Cells | None:
+    """Return the column values of the row that a foreign key refers to. None if the foreign key is null."""
+    pairs = {element.column.name: cells.get(element.parent.name) for element in key.elements}
+    return None if any(cell is None for cell in pairs.values()) else pairs
+
+
+def _references_to(raw: RawRows, parent: Table) -> Iterator[ForeignKeyConstraint]:
+    for table in _ORDER:
+        for key, of in parents_of(raw, table):
+            if of is parent:
+                yield key
+
+
+def _lets_go(key: ForeignKeyConstraint) -> bool:
+    """Whether a foreign key is emptied when its target is removed; otherwise the referring row is removed too.
+
+    True for a single nullable column that refers to another table and has no ON DELETE.
+    """
+    column = next(iter(key.columns))
+    alone = len(key.columns) == 1 and key.table is not key.referred_table
+    return alone and bool(column.nullable) and key.ondelete is None
+
 
 Key = tuple[Any, ...]
 

@@ -9,10 +9,34 @@ from persist.db.dialects.backends import bulk_of
 from persist.db.dialects.bulk import Bulk
 from persist.db.statements.prepared import CompiledStatement, Statement
 from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.transactions.verb_frame import Verb
 from persist.errors import UnsupportedEngine
 from persist.schema.metadata import metadata
 from persist.schema.revision import verify
 from persist.store.store import Store
+from persist.store.transaction import work_of
+
+# Helpers of maintenance functions: read snapshots and the translation of driver errors.
+
+
+@contextmanager
+def looking(store: Store, verb: str) -> Iterator[UnitOfWork]:
+    """Open a read snapshot. `verb`: the name of the function that reads, for error messages."""
+    with store.read() as tx, Verb(work_of(tx), verb, writes=False):
+        yield work_of(tx)
+
+
+@contextmanager
+def translated(store: Store) -> Iterator[None]:
+    """Translate driver errors into PersistErrors, for code that opens its own connection."""
+    try:
+        yield
+    except Exception as error:
+        ours = store.runtime.translate(error)
+        if ours is error:
+            raise
+        raise ours from error
+
 
 TABLES = tuple(metadata.sorted_tables)
 """Every table, parents first."""

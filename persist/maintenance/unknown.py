@@ -10,12 +10,10 @@ from hashlib import blake2b
 
 from sqlalchemy import Table
 
-from persist.db.dialects.bulk import Columns, Row
-from persist.db.dialects.plain_values import PlainColumn
-from persist.errors import Conflict, InvalidValue, StoreCorrupt
+from persist.db.dialects.bulk import Columns, PlainColumn, Row
+from persist.errors import Conflict, InvalidValue, StoreCorrupt, shown
 from persist.maintenance.table_keys import key_columns
 from persist.maintenance.transactions import TABLES, Session
-from persist.quoting import shown
 
 Scoped = Callable[[Columns, list[Row]], list[Row]]
 """Gives keys the scope that they have in the target."""

@@ -7,17 +7,17 @@ from typing import Any
 
 from sqlalchemy import Column, LargeBinary, Table, select
 
-from persist.db.changes.event_streams import key_of
+from persist.db.changes.journal import key_of
 from persist.db.dialects.raw_rows import Cells, RawRows
+from persist.db.schema.base import Shapes
 from persist.db.schema.column_types import FreeText, Json
 from persist.db.schema.scope_columns import OWN, scope_of
-from persist.db.schema.shapes import Shapes
 from persist.db.statements.schema_version import version_table
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.conditions import Reader, reader_of
 from persist.domains import upkeeps
+from persist.errors import shown
 from persist.events.models import event_heads, event_log
-from persist.quoting import shown
 from persist.schema.metadata import HEAD, metadata
 
 SHAPES: Shapes = {column: shape for upkeep in upkeeps().values() for column, shape in upkeep.shapes.items()}

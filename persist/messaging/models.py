@@ -5,7 +5,7 @@ from datetime import datetime
 from sqlalchemy import ForeignKey, Identity, Index, func, literal_column, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from persist.db.changes.event_streams import Streams
+from persist.db.changes.journal import Streams
 from persist.db.schema.base import NEVER_REUSED, SCHEMA_TOKEN, Base, flag_default, flag_set, partial_index, predicate, table_of
 from persist.db.schema.column_types import Bool, EnumText, FreeText, Int64, IsoMs, Label
 from persist.messaging.schemas import MessagingRole

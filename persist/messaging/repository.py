@@ -6,9 +6,8 @@ from typing import Any
 from sqlalchemy import and_, bindparam, delete, false, func, insert, select, update
 from sqlalchemy.sql.expression import ColumnElement
 
-from persist.db.expressions.conditional_insert import insert_where
 from persist.db.expressions.keyset import behind
-from persist.db.expressions.upsert import insert_missing, merging
+from persist.db.expressions.upsert import insert_missing, insert_where, merging
 from persist.db.operations.keyset import Keyset
 from persist.db.schema.column_types import Int64
 from persist.db.statements.prepared import Statement, param

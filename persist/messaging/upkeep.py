@@ -4,11 +4,8 @@ from functools import partial
 
 from sqlalchemy import false, func, select, update
 
-from persist.db.operations.adopting import Rules, Takeover
-from persist.db.operations.aggregates import Aggregate
-from persist.db.operations.erasing import LINK, NAMED, OWNER, SESSION, USER, followed
-from persist.db.operations.erasing_ways import Lead, equal
-from persist.db.operations.upkeep import Upkeep, aged, erasable, exported
+from persist.db.operations.erasing import LINK, NAMED, OWNER, SESSION, USER, Lead, equal, followed
+from persist.db.operations.upkeep import Aggregate, Rules, Takeover, Upkeep, aged, erasable, exported
 from persist.messaging.models import IS_ACTIVE, SAME_THREAD, sessions
 
 _S = sessions.c

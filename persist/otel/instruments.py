@@ -11,7 +11,7 @@ from opentelemetry.metrics import CallbackOptions, Meter, Observation
 
 from persist.db.transactions.runtime import Runtime
 from persist.errors import PersistError
-from persist.otel.quiet import quiet
+from persist.otel.tracing import quiet
 from persist.store.metrics import Metrics, metrics_of
 
 log = logging.getLogger("persist")

@@ -7,7 +7,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from persist.db.concurrency.writer_lock import Cancelled
-from persist.db.transactions.outages import Outage
+from persist.db.transactions.notifier import Outage
 from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.errors import InvalidValue, PersistError
@@ -23,7 +23,7 @@ except ModuleNotFoundError as error:
         "persist.otel.SpanProcessor needs the SDK of OpenTelemetry: pip install 'agent-persist[otel]' opentelemetry-sdk."
     ) from error
 
-from persist.otel.quiet import quiet
+from persist.otel.tracing import quiet
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context

@@ -1,11 +1,26 @@
 """A span that was made from what is stored: its value, its ids, and the forms in which it leaves."""
 
 import hashlib
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
+from math import isfinite
 from typing import Any, Literal
 
+from persist.chat.schemas import ChatMessage, ChatSession, Role, ToolState
+from persist.chat.storage import transcript
+from persist.chat.storage.statements import ToolCallPart, tool_calls
+from persist.chat.storage.usage import usage_of
+from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.clock import epoch_ms
+from persist.otel import tracing as gen_ai
+from persist.otel.tracing import Tokens, attributes_of
+from persist.store.store import Store
+from persist.store.transaction import work_of
+from persist.telemetry.windows import samples
+from persist.workflows.schemas import Execution, Outcome, RunStatus, WorkflowRunSummary
 
 _KINDS = {"internal": 1, "client": 3}
 _STATUS_ERROR = 2
@@ -81,3 +96,217 @@ def _value(value: Any) -> dict[str, Any]:
     if isinstance(value, list | tuple):
         return {"arrayValue": {"values": [_value(one) for one in value]}}
     return {"stringValue": str(value).encode("utf-8", "replace").decode()}  # without lone halves, which no UTF-8 has
+
+
+# A chat session as a trace.
+
+
+def session_spans(work: UnitOfWork, session: ChatSession, *, content: bool) -> list[StoredSpan]:
+    """The agent's invocation that a session is, its answers and their tools. `content`: with what tools were given and gave."""
+    trace, root = trace_id("chat session", session.id), span_id("chat session", session.id)
+    shared = {gen_ai.CONVERSATION: session.id, gen_ai.AGENT: session.agent}
+    made = [
+        StoredSpan(
+            trace,
+            root,
+            None,
+            f"{gen_ai.INVOKE_AGENT} {session.agent}",
+            "internal",
+            session.created_at,
+            max(session.created_at, session.updated_at),
+            {gen_ai.OPERATION: gen_ai.INVOKE_AGENT, **shared, **_model(session.model)},
+        )
+    ]
+    calls: defaultdict[str, list[ToolCallPart]] = defaultdict(list)
+    for call in tool_calls(work, session.id, whole=content):
+        calls[call.message_id].append(call)
+    rows = transcript.read_rows(work, session.id, include_hidden=True, limit=None, before=None)
+    for message in rows:
+        if message.role != Role.ASSISTANT:
+            continue
+        answer = span_id("chat message", message.id)
+        agent = message.metadata.get("agent")
+        shared_here = {**shared, gen_ai.AGENT: agent} if isinstance(agent, str) else shared
+        made.append(_answer(message, session, trace, root, answer, shared_here, calls.get(message.id, [])))
+        made += [_tool(call, trace, answer, shared_here) for call in calls.get(message.id, ())]
+    return made
+
+
+def _answer(
+    message: ChatMessage,
+    session: ChatSession,
+    trace: str,
+    root: str,
+    id: str,
+    shared: dict[str, Any],
+    calls: list[ToolCallPart],
+) -> StoredSpan:
+    model = _model(message.metadata.get("model")) or _model(session.model)
+    name = model.get(gen_ai.REQUEST_MODEL)
+    attributes = {gen_ai.OPERATION: gen_ai.CHAT, **shared, **model, **_usage(message.metadata)}
+    end: datetime = max(message.created_at, message.updated_at, *(call.updated_at for call in calls))
+    kind = "error" if message.metadata.get("error") else None
+    title = gen_ai.CHAT if name is None else f"{gen_ai.CHAT} {name}"
+    return StoredSpan(trace, id, root, title, "client", message.created_at, end, attributes, kind)
+
+
+def _usage(metadata: dict[str, Any]) -> dict[str, Any]:
+    if not isinstance(metadata.get("usage"), dict):
+        return {}
+    counts = usage_of(metadata)
+    tokens = Tokens(counts["input"], counts["output"], counts["cache_read"], counts["cache_write"], counts["reasoning"])
+    return dict(attributes_of(tokens))
+
+
+def _model(model: Any) -> dict[str, str]:
+    found = model if isinstance(model, dict) else {}
+    named = {gen_ai.PROVIDER: found.get("provider_id"), gen_ai.REQUEST_MODEL: found.get("model_id")}
+    return {name: value for name, value in named.items() if isinstance(value, str) and value}
+
+
+def _tool(call: ToolCallPart, trace: str, answer: str, shared: dict[str, Any]) -> StoredSpan:
+    data = call.data if isinstance(call.data, dict) else {}
+    known = call.type.startswith("tool-")
+    name = call.type.removeprefix("tool-") if known else data.get("toolName")
+    tool = name if isinstance(name, str) and name else call.type
+    attributes: dict[str, Any] = {
+        gen_ai.OPERATION: gen_ai.EXECUTE_TOOL,
+        **shared,
+        gen_ai.TOOL: tool,
+        gen_ai.TOOL_CALL: call.tool_call_id,
+    }
+    for key, attribute in (("input", gen_ai.TOOL_ARGUMENTS), ("output", gen_ai.TOOL_RESULT)):
+        if key in data:
+            attributes[attribute] = _json(data[key])
+    failed = call.tool_state if call.tool_state in (ToolState.OUTPUT_ERROR, ToolState.OUTPUT_DENIED) else None
+    return StoredSpan(
+        trace,
+        span_id("chat part", call.id),
+        answer,
+        f"{gen_ai.EXECUTE_TOOL} {tool}",
+        "internal",
+        call.created_at,
+        max(call.created_at, call.updated_at),
+        attributes,
+        failed,
+    )
+
+
+def _json(value: Any) -> str:
+    """The JSON text of a stored value, which may hold lone halves of characters and integers of any length."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+# The usage and the tool calls of one instance as a trace.
+
+_PAGE = 1000
+_SECOND = timedelta(seconds=1)
+_MICROS = 1_000_000
+_FIRST, _LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
+_LONGEST_MS = (_LAST - _FIRST) // timedelta(milliseconds=1)
+"""The longest duration that a calendar holds. Stored ones are up to 64 bits."""
+
+
+def instance_spans(store: Store, instance_id: str, since: datetime | None) -> Iterator[StoredSpan]:
+    """A span for each second with usage, and one for each tool call. `instance_id`: as stored, empty for the file's own."""
+    known = instance_id or store.instance_id or ""
+    trace = trace_id("instance", known)
+    shared: dict[str, Any] = {gen_ai.AGENT_ID: known} if known else {}
+    yield from _usage_attributes(store, instance_id, known, trace, shared, since)
+    yield from _tools(store, instance_id, known, trace, shared, since)
+
+
+def _usage_attributes(
+    store: Store, stored: str, known: str, trace: str, shared: dict[str, Any], since: datetime | None
+) -> Iterator[StoredSpan]:
+    after = None if since is None else _shifted(since, -_SECOND)
+    while True:
+        with store.read() as tx:
+            found = samples(work_of(tx), stored, after=after, limit=_PAGE)
+        for one in found:
+            tokens = Tokens(one.token_input, one.token_output, one.token_cache_read, one.token_cache_write)
+            attributes: dict[str, Any] = {gen_ai.OPERATION: gen_ai.CHAT, **shared, **attributes_of(tokens)}
+            if one.cost_usd_micros is not None:
+                attributes[gen_ai.COST] = one.cost_usd_micros / _MICROS
+            id = span_id("usage sample", f"{known} {one.occurred_at.isoformat()}")
+            yield StoredSpan(
+                trace, id, None, gen_ai.CHAT, "client", one.occurred_at, _shifted(one.occurred_at, _SECOND), attributes
+            )
+        if len(found) < _PAGE:
+            return
+        after = found[-1].occurred_at
+
+
+def _tools(
+    store: Store, stored: str, known: str, trace: str, shared: dict[str, Any], since: datetime | None
+) -> Iterator[StoredSpan]:
+    before: int | None = None
+    while True:
+        with store.read() as tx:
+            calls = tx.telemetry.tools.last(_PAGE, before=before, instance_id=known or None)
+        for call in calls:
+            if since is not None and call.occurred_at < since:
+                continue
+            attributes = {gen_ai.OPERATION: gen_ai.EXECUTE_TOOL, **shared, gen_ai.TOOL: call.tool_key}
+            if call.exit_code is not None:
+                attributes["persist.exit_code"] = call.exit_code
+            lasted = min(max(0, call.duration_ms or 0), _LONGEST_MS)
+            end = _shifted(call.occurred_at, timedelta(milliseconds=lasted))
+            failed = f"exit {call.exit_code}" if call.exit_code else None
+            name = f"{gen_ai.EXECUTE_TOOL} {call.tool_key}"
+            id = span_id("tool call", f"{known} {call.id}")
+            yield StoredSpan(trace, id, None, name, "internal", call.occurred_at, end, attributes, failed)
+        if len(calls) < _PAGE:
+            return
+        before = calls[-1].id
+
+
+def _shifted(at: datetime, by: timedelta) -> datetime:
+    """The instant after that time, or the end of the calendar that it would pass."""
+    try:
+        return at + by
+    except OverflowError:
+        return _FIRST if by < timedelta(0) else _LAST
+
+
+# A workflow run as a trace, and executions that belong to none.
+
+
+def run_spans(run: WorkflowRunSummary, executions: Sequence[Execution]) -> list[StoredSpan]:
+    """The workflow's invocation that a run is, and its executions."""
+    trace, root = trace_id("workflow run", run.id), span_id("workflow run", run.id)
+    attributes: dict[str, Any] = {
+        gen_ai.OPERATION: gen_ai.INVOKE_WORKFLOW,
+        gen_ai.WORKFLOW: run.workflow_name,
+        "persist.run.id": run.id,
+        "persist.run.status": str(run.status),
+        "persist.run.attempt": run.attempt,
+    }
+    failed = (run.failure_kind or "failed") if run.status == RunStatus.FAILED else None
+    end = max(run.started_at, run.finished_at or run.updated_at)
+    name = f"{gen_ai.INVOKE_WORKFLOW} {run.workflow_name}"
+    first = StoredSpan(trace, root, None, name, "internal", run.started_at, end, attributes, failed and str(failed))
+    return [first, *(_execution(one, trace, root) for one in executions)]
+
+
+def loose_span(execution: Execution) -> StoredSpan:
+    """The span of an execution that names no run: a trace of its own."""
+    return _execution(execution, trace_id("execution", execution.id), None)
+
+
+def _execution(one: Execution, trace: str, parent: str | None) -> StoredSpan:
+    tokens = Tokens(one.input_tokens, one.output_tokens, one.cache_read_input_tokens, one.cache_creation_input_tokens)
+    attributes: dict[str, Any] = {
+        gen_ai.OPERATION: gen_ai.INVOKE_AGENT,
+        gen_ai.AGENT: one.skill,
+        **attributes_of(tokens),
+        "persist.outcome": str(one.outcome),
+    }
+    if one.session_id is not None:
+        attributes[gen_ai.CONVERSATION] = one.session_id
+    if one.cost_usd is not None and isfinite(one.cost_usd):
+        attributes[gen_ai.COST] = one.cost_usd
+    failed = (one.stop_reason or "failed") if one.outcome == Outcome.FAILED else None
+    end = max(one.started_at, one.finished_at or one.started_at)
+    name = f"{gen_ai.INVOKE_AGENT} {one.skill}"
+    return StoredSpan(trace, span_id("execution", one.id), parent, name, "internal", one.started_at, end, attributes, failed)

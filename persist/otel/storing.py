@@ -6,16 +6,12 @@ from typing import Literal
 
 from persist.db.values.arguments import check_flag
 from persist.db.values.clock import as_utc
-from persist.errors import InvalidValue, NotFound
-from persist.otel.chat_spans import session_spans
-from persist.otel.stored_spans import StoredSpan
-from persist.otel.telemetry_spans import instance_spans
-from persist.otel.workflow_spans import loose_span, run_spans
-from persist.quoting import shown
+from persist.errors import InvalidValue, NotFound, shown
+from persist.otel.stored_spans import StoredSpan, instance_spans, loose_span, run_spans, session_spans
 from persist.store.async_store import AsyncStore
 from persist.store.store import Store
 from persist.store.transaction import work_of
-from persist.telemetry.samples import instances
+from persist.telemetry.windows import instances
 
 Domain = Literal["chat", "workflows", "telemetry"]
 DOMAINS: tuple[Domain, ...] = ("chat", "workflows", "telemetry")

@@ -10,13 +10,11 @@ from typing import Any
 from sqlalchemy import ForeignKeyConstraint, Index, UniqueConstraint, func, literal_column
 from sqlalchemy.orm import Mapped, mapped_column
 
-from persist.db.changes.event_streams import Streams
-from persist.db.schema.base import SCHEMA_TOKEN, Base, table_of
+from persist.db.changes.journal import Streams
+from persist.db.schema.base import SCHEMA_TOKEN, Base, set_for, table_of
 from persist.db.schema.column_types import EnumText, EpochMs, FreeText, Int64, Json, Label, SqlSeconds
-from persist.db.schema.raw_writes import LOGGED, LoggedWrites
-from persist.db.schema.row_guards import GUARDS, BoundOnce, IsJson, PlainName
+from persist.db.schema.row_guards import GUARDS, LOGGED, BoundOnce, IsJson, LoggedWrites, PlainName
 from persist.db.schema.scope_columns import key_per_scope, key_within_scope, numbered, scope_column, this_second
-from persist.db.schema.table_settings import set_for
 from persist.programs.names import ATTACHMENTS
 from persist.programs.schemas import AgentScope, BindingKind, ExecutionStatus, Isolation, RunStatus
 
@@ -24,7 +22,7 @@ from persist.programs.schemas import AgentScope, BindingKind, ExecutionStatus, I
 class RunRow(Base):
     """One run of a program. `written_status` is the status as this library wrote it: a raw writer does not update it.
 
-    `held_by` is the process that runs it, as `persist/db/concurrency/process_owners.py` writes one; NULL where nobody said so.
+    `held_by` is the process that runs it, as `persist/db/concurrency/ownership.py` writes one; NULL where nobody said so.
     """
 
     __tablename__ = "run"
@@ -160,7 +158,7 @@ class SubagentRow(Base):
 class RawWriteRow(Base):
     """One write of a program that is not persist, such as a shell: triggers note it, and persist only reads and deletes it.
 
-    `operation` is a word of persist.db.schema.raw_writes. `row_key_json` names the row, NULL for a whole table; `before_json` has
+    `operation` is a word of persist.db.schema.row_guards. `row_key_json` names the row, NULL for a whole table; `before_json` has
     the columns that were changed, or all of a deleted row, with what they said. `writer_json` says who it was, where the database
     knows: on Postgres.
     """

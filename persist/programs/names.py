@@ -8,8 +8,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from persist.db.values.arguments import check_label
-from persist.errors import InvalidValue
-from persist.quoting import named, shown
+from persist.errors import InvalidValue, named, shown
 
 ANONYMOUS = "anon_"
 ATTACHMENTS = "attachments"

@@ -4,8 +4,7 @@ from persist.db.transactions.repository import Domain, F, on_demand
 from persist.programs.verbs.agents import Agents
 from persist.programs.verbs.bindings import Bindings
 from persist.programs.verbs.executions import ProgramExecutions
-from persist.programs.verbs.imports import Imports
-from persist.programs.verbs.runs import ProgramRuns
+from persist.programs.verbs.runs import Imports, ProgramRuns
 from persist.programs.verbs.subagents import Subagents
 
 

@@ -10,16 +10,13 @@ from collections.abc import Iterator, Sequence
 
 from sqlalchemy import ColumnElement, exists, func, literal_column, select
 
-from persist.db.dialects.findings import Problem, Severity
-from persist.db.operations.adopting import Rules, Takeover
+from persist.db.dialects.interface import Problem, Severity
 from persist.db.operations.bounded_deletion import Below, Ids
-from persist.db.operations.erasing import SESSION, Elsewhere, ErasableRows, Erased, holding
-from persist.db.operations.erasing_ways import Key, Values, equal
-from persist.db.operations.exporting import Exported, Rows, scope_of_id, the_id
+from persist.db.operations.erasing import SESSION, Elsewhere, ErasableRows, Erased, Key, Values, equal, holding
 from persist.db.operations.pruning import AgedRows
-from persist.db.operations.upkeep import Upkeep
+from persist.db.operations.upkeep import Exported, Rows, Rules, Takeover, Upkeep, scope_of_id, the_id
+from persist.db.schema.base import any_value
 from persist.db.schema.column_types import EnumText
-from persist.db.schema.shapes import any_value
 from persist.db.statements.prepared import among
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable

@@ -5,8 +5,8 @@ from datetime import datetime
 from sqlalchemy import ForeignKey, Index
 from sqlalchemy.orm import Mapped, mapped_column
 
-from persist.db.changes.event_streams import Streams
-from persist.db.operations.aggregates import Aggregate
+from persist.db.changes.journal import Streams
+from persist.db.operations.upkeep import Aggregate
 from persist.db.schema.base import SCHEMA_TOKEN, Base, table_of
 from persist.db.schema.column_types import EpochMs, FreeText, Int64, Label
 

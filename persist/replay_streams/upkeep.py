@@ -5,14 +5,13 @@ from collections.abc import Iterator
 
 from sqlalchemy import select
 
-from persist.db.dialects.findings import Problem, Severity
+from persist.db.dialects.interface import Problem, Severity
 from persist.db.expressions.keyset import behind
-from persist.db.operations.erasing import SESSION
-from persist.db.operations.erasing_ways import equal
+from persist.db.operations.erasing import SESSION, equal
 from persist.db.operations.upkeep import Upkeep, aged, erasable, exported
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
-from persist.quoting import named
+from persist.errors import named
 from persist.replay_streams.models import SESSIONS, messages, sessions
 
 _M = messages.c

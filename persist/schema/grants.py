@@ -1,9 +1,8 @@
 """The rights of a server's roles on the tables of persist, as SQL for those who may grant them."""
 
-from persist.db.changes.event_streams import place_of
-from persist.db.dialects.from_url import check_schema
-from persist.db.dialects.roles import RoleKind, grants, role_made
-from persist.db.dialects.subagent_roles import subagent_grants
+from persist.db.changes.journal import place_of
+from persist.db.dialects.backends import check_schema
+from persist.db.dialects.subagent_roles import RoleKind, grants, role_made, subagent_grants
 from persist.db.dialects.tenant_roles import CURSORS, DIGESTED, tenant_grants, tenant_removed, tenants_apart
 from persist.db.schema.base import VERSION_TABLE, table_of
 from persist.db.schema.meta_table import Meta

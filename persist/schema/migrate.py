@@ -1,26 +1,87 @@
 """Upgrades a database with Alembic, using the revisions in the repository or in the wheel."""
 
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
 from os import PathLike
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from alembic import command
 from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.operations import Operations, ops
 from alembic.script import ScriptDirectory
 from sqlalchemy import URL, Connection, Engine
 
-from persist.db.connections.host_connections import check_reachable
-from persist.db.connections.pool_width import width
-from persist.db.dialects.from_url import dialect_for, lent_dialect
+from persist.db.connections import check_reachable, width
+from persist.db.dialects.backends import dialect_for, lent_dialect, operations_of
 from persist.db.dialects.interface import Dialect
+from persist.db.dialects.upgrade_steps import Step, StepKind, afterwards, locks_of
 from persist.db.schema.base import SCHEMA_TOKEN
 from persist.errors import MigrationFailed, PersistError, SchemaOutdated, SchemaTooNew, SchemaUnknown, UnmanagedDatabase
 from persist.schema.metadata import HEAD
 from persist.schema.revision import found_revision, verify
 from persist.settings import Settings
+
+# Reads from the revisions what an upgrade does, step by step, without a database.
+
+_ALTERED = re.compile(r"\s*ALTER\s+TABLE\s+(\w+)", re.IGNORECASE)
+_WRITTEN = re.compile(r"\s*(?:UPDATE|INSERT\s+INTO|DELETE\s+FROM)\s+(\w+)", re.IGNORECASE)
+
+
+def steps_between(scripts: ScriptDirectory, found: str | None, to: str | None, dialect: str) -> list[Step]:
+    """What the revisions after `found` (None: all) do, up to and with `to`, on a kind of database, in their order."""
+    revisions = list(scripts.walk_revisions())[::-1]
+    order = [script.revision for script in revisions]
+    begin = order.index(found) + 1 if found in order else 0
+    end = order.index(to) + 1 if to in order else 0
+    recorded = [(script.revision, operation) for script in revisions[begin:end] for operation in _operations(script, dialect)]
+    created = {operation.table_name for _, operation in recorded if isinstance(operation, ops.CreateTableOp)}
+    return [step for revision, operation in recorded for step in _steps(revision, operation, created)]
+
+
+def _operations(script: Any, dialect: str) -> list[Any]:
+    """What a revision asks Alembic for; nothing of it is done."""
+    seen: list[Any] = []
+    with Operations.context(MigrationContext.configure(dialect_name=dialect, opts={"as_sql": True})) as recording:
+        recording.invoke = seen.append  # type: ignore[method-assign,assignment]  # every operation passes through it
+        with suppress(Exception):  # raised again, and reported, where the revision is run
+            script.module.upgrade()
+    return seen
+
+
+def _steps(revision: str, operation: Any, created: set[str]) -> Iterator[Step]:
+    def step(kind: StepKind, table: str | None, name: str | None = None) -> Step:
+        return Step(revision, kind, table, name, table is not None and table not in created, operation)
+
+    match operation:
+        case ops.CreateTableOp():
+            yield step(StepKind.CREATE_TABLE, operation.table_name)
+        case ops.AddColumnOp():
+            yield step(StepKind.ADD_COLUMN, operation.table_name, operation.column.name)
+        case ops.CreateIndexOp():
+            yield step(StepKind.CREATE_INDEX, operation.table_name, str(operation.index_name))
+        case ops.DropIndexOp():
+            yield step(StepKind.DROP_INDEX, operation.table_name, str(operation.index_name))
+        case ops.CreateCheckConstraintOp():
+            yield step(StepKind.ADD_CONSTRAINT, operation.table_name, str(operation.constraint_name))
+            yield step(StepKind.VALIDATE, operation.table_name, str(operation.constraint_name))
+        case ops.CreateForeignKeyOp():
+            yield step(StepKind.ADD_CONSTRAINT, operation.source_table, str(operation.constraint_name))
+            yield step(StepKind.VALIDATE, operation.source_table, str(operation.constraint_name))
+        case ops.ExecuteSQLOp():
+            text = str(operation.sqltext)
+            if altered := _ALTERED.match(text):
+                yield step(StepKind.CHANGE_SETTING, altered[1])
+            else:
+                written = _WRITTEN.match(text)
+                yield step(StepKind.STATEMENT, written and written[1])
+        case _:
+            yield step(StepKind.STATEMENT, getattr(operation, "table_name", None))
+
 
 R = TypeVar("R")
 Given = str | PathLike[str] | Engine | Connection
@@ -213,3 +274,59 @@ def ini_text() -> str:
     """
     location = "persist:_migrations" if _shipped().is_dir() else script_dir().replace("%", "%%")
     return f"[alembic]\nscript_location = {location}\npath_separator = os\nrevision_environment = true\n"
+
+
+# What an upgrade would do to a database, which stays as it is: its steps as they are done, with locks and sizes.
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedStep:
+    """One step of an upgrade. `bytes`: the size of its table with the indexes, None of a table that the upgrade makes."""
+
+    revision: str
+    phase: int
+    step: str
+    lock: str
+    table: str | None
+    bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The steps of an upgrade from a revision (None: the tables are made) to that of this code, without those that are done.
+
+    Those of phase 1 are one transaction, which is undone whole if it fails. Those of phase 2 are done one by one.
+    """
+
+    found: str | None
+    revision: str
+    steps: list[PlannedStep]
+
+    def as_json(self) -> dict[str, Any]:
+        return {"from": self.found, "revision": self.revision, "steps": [asdict(step) for step in self.steps]}
+
+
+def plan(url: str | PathLike[str], *, schema: str | None = None) -> Plan:
+    """The plan of `persist upgrade`."""
+    return look(url, schema, _plan)
+
+
+def _plan(connection: Connection, dialect: Dialect) -> Plan:
+    found = found_revision(connection, dialect)
+    scripts = ScriptDirectory.from_config(config())
+    steps = [
+        step
+        for step in steps_between(scripts, found, HEAD, dialect.name)
+        if step.kind != StepKind.STATEMENT or step.table != "_meta"
+    ]
+    operations = operations_of(dialect)
+    sizes = operations.table_facts(connection.execute) if found is not None else {}
+    apart = operations.left_of(connection, [] if dialect.one_file else afterwards(steps))
+    first = operations.left_of(connection, [step for step in steps if dialect.one_file or not step.afterwards])
+
+    def planned(step: Step, phase: int) -> PlannedStep:
+        lock = "the file, until all is done" if dialect.one_file else locks_of(step)
+        size = sizes.get(step.table or "", {}).get("bytes") if step.existing else None
+        return PlannedStep(step.revision, phase, str(step), lock, step.table, size)
+
+    return Plan(found, HEAD, [*[planned(step, 1) for step in first], *[planned(step, 2) for step in apart]])

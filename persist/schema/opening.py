@@ -11,12 +11,10 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 
 from persist.chat.storage.unfolded_probe import ANY_DELTA
 from persist.db.dialects.interface import Dialect
-from persist.db.schema.base import SCHEMA_TOKEN, table_of
+from persist.db.schema.base import SCHEMA_TOKEN, settings_of, table_of
 from persist.db.schema.meta_table import Meta
 from persist.db.schema.row_guards import GUARDS
-from persist.db.schema.table_settings import settings_of
-from persist.db.statements.compiled import Kind
-from persist.db.statements.prepared import Statement, param
+from persist.db.statements.prepared import Kind, Statement, param
 from persist.db.statements.schema_version import (
     DATABASE_ID,
     DISTRIBUTED,

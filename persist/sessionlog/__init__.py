@@ -4,18 +4,17 @@ A writer translates an agent's events into lines. Logs can be read, tailed (foll
 agents belong here; `executions.session_id` names the file.
 """
 
-from persist.sessionlog.listing import find_session_log, list_session_logs
-from persist.sessionlog.messages import messages_of
-from persist.sessionlog.paths import (
+from persist.sessionlog.encoding import truncate_tool_result
+from persist.sessionlog.envelope import Fsync, LogMessage, Scope, SessionLogInfo
+from persist.sessionlog.listing import (
+    find_session_log,
     is_safe_project_slug,
+    list_session_logs,
     normalize_session_id,
     session_log_path,
     slug_for_cwd,
 )
-from persist.sessionlog.reader import iter_session_log, read_session_log
-from persist.sessionlog.schemas import Fsync, LogMessage, Scope, SessionLogInfo
-from persist.sessionlog.tail import tail_session_log
-from persist.sessionlog.truncation import truncate_tool_result
+from persist.sessionlog.reader import iter_session_log, messages_of, read_session_log, tail_session_log
 from persist.sessionlog.writer import SessionLogWriter
 
 __all__ = [

@@ -9,12 +9,71 @@ import json as stdlib
 import math
 import re
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from enum import Enum
 from typing import Any
 
 import orjson
 
+from persist.db.values.clock import from_epoch_ms
 from persist.db.values.escaping import join_halves
+from persist.errors import InvalidValue
+
+# Timestamps of events and lines: UTC in ISO 8601 with milliseconds and `Z`, so that their text sorts by time.
+
+
+def iso(value: datetime) -> str:
+    """An aware datetime as a line's timestamp, rounded down to milliseconds."""
+    return value.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+
+
+def instant_of(raw: Any) -> datetime | None:
+    """The instant of a timestamp: epoch milliseconds, ISO text (without a zone: UTC) or a datetime; None for anything else."""
+    try:
+        if isinstance(raw, str):
+            value = datetime.fromisoformat(raw)
+        elif isinstance(raw, datetime):
+            value = raw
+        elif isinstance(raw, int | float) and not isinstance(raw, bool):
+            return from_epoch_ms(int(raw))
+        else:
+            return None
+        return value.replace(tzinfo=UTC) if value.utcoffset() is None else value.astimezone(UTC)
+    except (ValueError, OverflowError):  # no such date, or outside of years 1 to 9999
+        return None
+
+
+# The limit on a tool's result in a log. Logs are for display; the tool's own output has the whole text.
+
+TOOL_RESULT_LIMIT = 65_536
+"""The limit in UTF-16 units, as JavaScript counts: a letter is one, an emoji two."""
+
+
+def truncate_tool_result(text: str, limit: int = TOOL_RESULT_LIMIT) -> str:
+    """The text, or its first `limit` UTF-16 units and a last line `…[truncated N chars]`, where N is the units left out.
+
+    A character of two units is never split: if the limit falls inside it, it is left out. Raises InvalidValue for a limit below
+    1.
+    """
+    if limit < 1:
+        raise InvalidValue("limit", "at least 1.")
+    if 2 * len(text) <= limit or (len(text) <= limit and text.isascii()):
+        return text
+    units = text.encode("utf-16-le", "surrogatepass")
+    total = len(units) // 2
+    if total <= limit:
+        return text
+    kept_units = limit
+    if _is_half(units, kept_units - 1, 0xD8) and _is_half(units, kept_units, 0xDC):
+        kept_units -= 1
+    head = units[: 2 * kept_units].decode("utf-16-le", "surrogatepass")
+    return f"{head}\n…[truncated {total - kept_units} chars]"
+
+
+def _is_half(units: bytes, at: int, first: int) -> bool:
+    """Whether the unit at that index is a surrogate: a leading one (`first` 0xD8) or a trailing one (0xDC)."""
+    return units[2 * at + 1] & 0xFC == first
+
 
 OnInvalid = Callable[[str, str, str], str]
 """`on_invalid(path, reason, text)`, called for a value that JSON cannot express: raises, or returns the text to write instead."""

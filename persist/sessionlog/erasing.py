@@ -12,10 +12,9 @@ from pathlib import Path
 from stat import S_IFLNK, S_ISDIR, S_ISREG
 from typing import NamedTuple
 
-from persist.db.files.paths import files
-from persist.errors import NotFound, NotPermitted
-from persist.quoting import named
-from persist.sessionlog.paths import SUFFIX, check_home, is_safe_project_slug, normalize_session_id
+from persist.db.files import files
+from persist.errors import NotFound, NotPermitted, named
+from persist.sessionlog.listing import SUFFIX, check_home, is_safe_project_slug, normalize_session_id
 
 _KIND = "session log"
 _NOTHING = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)

@@ -13,13 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from persist.db.files.paths import check_path, files
-from persist.db.files.private_files import make_private, private_opener, replace
-from persist.errors import Conflict, InvalidValue
-from persist.quoting import named
-from persist.sessionlog.listing import find_session_log
-from persist.sessionlog.paths import SUFFIX, session_log_path
-from persist.sessionlog.records import read_line
+from persist.db.files import check_path, files, make_private, private_opener, replace
+from persist.errors import Conflict, InvalidValue, named
+from persist.sessionlog.listing import SUFFIX, find_session_log, session_log_path
+from persist.sessionlog.reader import read_line
 
 Entry = dict[str, Any]
 

@@ -1,25 +1,24 @@
 """The async store: the same names as Store, awaited."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
 
 from sqlalchemy import Engine
 
-from persist.db.concurrency.observers import on_loop, on_own_loop
-from persist.db.concurrency.weak_group import WeakGroup
-from persist.db.connections.host_connections import check_connection
+from persist.db.concurrency.observers import WeakGroup, on_loop, on_own_loop
+from persist.db.connections import check_connection
 from persist.db.group_commit.writer import GroupCommitter
-from persist.db.transactions.async_faces import async_face
 from persist.db.transactions.async_transactions import (
     AsyncTransactionPerVerb,
     AsyncUnitOfWork,
     JoinedUnitOfWork,
     WorkerPool,
+    async_face,
 )
 from persist.db.transactions.repository import Async
 from persist.db.transactions.unit_of_work import OUTSIDE, UnitOfWork
@@ -28,7 +27,6 @@ from persist.db.values.json import Json
 from persist.domains import Domains
 from persist.errors import PersistError, StoreInUse
 from persist.lazy_imports import lazy_module
-from persist.store.async_opening import Opening
 from persist.store.store import Store
 from persist.store.transaction import VerbRun, check_attempts, new_work, pause_before_retry
 
@@ -37,13 +35,12 @@ if TYPE_CHECKING:
     from persist.chat.recording import async_recorder
     from persist.events import watching
     from persist.store import metrics as measuring
-    from persist.workflows import phase_blocks, steps
+    from persist.workflows import steps
 else:
     follower = lazy_module("persist.chat.following.follower")
     async_recorder = lazy_module("persist.chat.recording.async_recorder")
     watching = lazy_module("persist.events.watching")
     measuring = lazy_module("persist.store.metrics")
-    phase_blocks = lazy_module("persist.workflows.phase_blocks")
     steps = lazy_module("persist.workflows.steps")
 
 if TYPE_CHECKING:
@@ -61,6 +58,52 @@ if TYPE_CHECKING:
 
 else:
     AsyncDomains = async_face(Domains)
+
+
+# What `AsyncStore.open` returns: a store that is opened on a thread, to be awaited or entered.
+
+
+class Closable(Protocol):
+    """An asynchronous store."""
+
+    async def close(self) -> None:
+        """Close it."""
+
+
+S = TypeVar("S", bound=Closable)
+
+
+class Opening(Generic[S]):
+    """The result of `AsyncStore.open`. Awaiting it returns the store; `async with` also closes the store at the end."""
+
+    def __init__(self, make: Callable[[Store], S], opener: Callable[[], Store]) -> None:
+        self._make, self._opener = make, opener
+        self._store: S | None = None
+
+    async def _open(self) -> S:
+        opening = asyncio.get_running_loop().run_in_executor(None, self._opener)
+        try:
+            return self._make(await asyncio.shield(opening))
+        except asyncio.CancelledError:
+            opening.add_done_callback(_close_unwanted)
+            raise
+
+    def __await__(self) -> Generator[Any, None, S]:
+        return self._open().__await__()
+
+    async def __aenter__(self) -> S:
+        self._store = await self._open()
+        return self._store
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._store is not None:
+            await self._store.close()
+
+
+def _close_unwanted(opening: "asyncio.Future[Store]") -> None:
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result().close()
+
 
 T = TypeVar("T")
 
@@ -244,11 +287,9 @@ class AsyncStore(AsyncDomains):
         """See Store.step."""
         return steps.AsyncStep(self._runtime, self.workflows.effects, run, key, input, retry)
 
-    def phase(
-        self, run: "WorkflowRun | Lease | str", name: str, *, trigger_type: str = "worker"
-    ) -> "phase_blocks.AsyncPhaseBlock":
+    def phase(self, run: "WorkflowRun | Lease | str", name: str, *, trigger_type: str = "worker") -> "steps.AsyncPhaseBlock":
         """See Store.phase."""
-        return phase_blocks.AsyncPhaseBlock(self._runtime, self.workflows.phases, run, name, trigger_type)
+        return steps.AsyncPhaseBlock(self._runtime, self.workflows.phases, run, name, trigger_type)
 
     def record(
         self,

@@ -14,9 +14,9 @@ from persist.lazy_imports import lazy_module
 from persist.store.transaction import TransactionBlock, work_of
 
 if TYPE_CHECKING:
-    from persist.conversations.storage import progression_folding as folding
+    from persist.conversations.storage import progressions as folding
 else:
-    folding = lazy_module("persist.conversations.storage.progression_folding")
+    folding = lazy_module("persist.conversations.storage.progressions")
 
 log = logging.getLogger("persist")
 

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from persist.db.changes.journal import COMMITTED
-from persist.db.concurrency.deadline_timer import Timer
+from persist.db.concurrency.worker_threads import Timer
 from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.snapshots import in_snapshot
 from persist.db.transactions.unit_of_work import UnitOfWork
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from persist.events.schemas import Event
 
 if TYPE_CHECKING:
-    from persist.events import settling, switching, watching, writing
+    from persist.events import first_snapshots, switching, watching, writing
 else:
-    settling = lazy_module("persist.events.settling")
+    first_snapshots = lazy_module("persist.events.first_snapshots")
     switching = lazy_module("persist.events.switching")
     watching = lazy_module("persist.events.watching")
     writing = lazy_module("persist.events.writing")
@@ -37,7 +37,7 @@ class StoreEventLog:
 
     def __init__(self, runtime: Runtime, timer: Timer) -> None:
         self._runtime, self._timer = runtime, timer
-        self._settler: settling.Settler | None = None
+        self._settler: first_snapshots.Settler | None = None
 
     def prepare(self, *, distributed: bool) -> None:
         """Set up how the runtime makes the writer of the log. `distributed`: tables may be on other nodes of a cluster."""
@@ -53,7 +53,7 @@ class StoreEventLog:
             self._runtime.wake_watchers()
             return
         if self._settler is None:
-            self._settler = settling.Settler(self._runtime, self._timer)
+            self._settler = first_snapshots.Settler(self._runtime, self._timer)
         self._settler()
 
     def flush(self) -> None:

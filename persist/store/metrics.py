@@ -7,7 +7,7 @@ from persist.db.transactions.snapshots import in_snapshot
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.frozen import Value, construct
 from persist.events.consumers import Consumers
-from persist.workflows.storage.backlog import backlog
+from persist.workflows.storage.queue import backlog
 
 _CONSUMERS = 1000
 """The most consumers of the log that are looked at."""

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from sqlalchemy import Connection, Engine
 
-from persist.db.concurrency.deadline_timer import Timer
-from persist.db.concurrency.weak_group import WeakGroup
-from persist.db.connections.host_connections import check_connection
-from persist.db.dialects.event_log import RUNS, TURNS
-from persist.db.dialects.from_url import check_listen_url, dialect_for, dialect_of
-from persist.db.dialects.interface import Dialect
+from persist.db.concurrency.fork_count import in_each_child
+from persist.db.concurrency.observers import WeakGroup
+from persist.db.concurrency.worker_threads import Timer
+from persist.db.connections import check_connection
+from persist.db.dialects.backends import check_listen_url, dialect_for, dialect_of
+from persist.db.dialects.interface import RUNS, TURNS, Dialect
 from persist.db.group_commit.pinned_connection import PinnedConnection
 from persist.db.schema.row_guards import MARKED, UNMARKED
 from persist.db.statements.schema_version import GUARDING, HEAD
@@ -28,8 +28,6 @@ from persist.lazy_imports import lazy_module
 from persist.schema.opening import prepare
 from persist.store.closing import close_when_dropped, fold_progressions, say_dropped
 from persist.store.event_log import StoreEventLog
-from persist.store.file_owner import FileOwner
-from persist.store.forks import forget, remember
 from persist.store.transaction import Transaction, TransactionBlock, explain, transact_with_retries, transaction_per_verb
 
 if TYPE_CHECKING:
@@ -42,28 +40,82 @@ if TYPE_CHECKING:
     from persist import settings as configuration
     from persist.blobs import body_stores, sharing
     from persist.chat.following import follower
-    from persist.chat.recording import options as recording
     from persist.chat.recording import recorder as recorders
-    from persist.chat.recording import recovery
+    from persist.chat.recording import recording as recording
+    from persist.chat.recording import resume
     from persist.schema import adopt as adopting
     from persist.schema import metadata as catalog
     from persist.store import metrics as measuring
-    from persist.workflows import phase_blocks, steps
+    from persist.workflows import steps
     from persist.workflows.verbs import finishing
 else:
     configuration = lazy_module("persist.settings")
     body_stores = lazy_module("persist.blobs.body_stores")
     sharing = lazy_module("persist.blobs.sharing")
     follower = lazy_module("persist.chat.following.follower")
-    recording = lazy_module("persist.chat.recording.options")
+    recording = lazy_module("persist.chat.recording.recording")
     recorders = lazy_module("persist.chat.recording.recorder")
-    recovery = lazy_module("persist.chat.recording.recovery")
+    resume = lazy_module("persist.chat.recording.resume")
     adopting = lazy_module("persist.schema.adopt")
     catalog = lazy_module("persist.schema.metadata")
     measuring = lazy_module("persist.store.metrics")
-    phase_blocks = lazy_module("persist.workflows.phase_blocks")
     steps = lazy_module("persist.workflows.steps")
     finishing = lazy_module("persist.workflows.verbs.finishing")
+
+
+# Whose file a store's database is, where it is the own file of one run, instance or workspace.
+
+
+class FileOwner:
+    """What a store says of the owner of its file."""
+
+    runtime: Runtime
+
+    @property
+    def run_id(self) -> str | None:
+        """The program's run whose own file this is, or None."""
+        return self.runtime.scopes.get("run_id")
+
+    @property
+    def instance_id(self) -> str | None:
+        """The instance whose own file this is, or None."""
+        return self.runtime.scopes.get("instance_id")
+
+    @property
+    def workspace_id(self) -> str | None:
+        """The workspace whose own file this is, or None."""
+        return self.runtime.scopes.get("workspace_id")
+
+
+# Keeps a forked child from touching the connections of its parent's stores.
+
+_open: WeakGroup[Runtime] = WeakGroup()
+_inherited: list[Any] = []
+
+
+def remember(runtime: Runtime) -> None:
+    """Register a store that was opened. What is registered keeps no store that nobody has any more."""
+    _open.add(runtime)
+
+
+def forget(runtime: Runtime) -> None:
+    """Unregister a store that was closed."""
+    _open.discard(runtime)
+
+
+def _after_fork_in_child() -> None:
+    """Drop the parent's connections in the child without closing them; references keep the garbage collector from doing so."""
+    for runtime in _open.members():
+        dialect = runtime.dialect
+        pools = [engine.pool for engine in dialect.connections.engines]
+        _inherited.append((runtime.pinned, dialect, pools, runtime.watchers.members()))
+        if runtime.owns_engine:
+            dialect.connections.abandon([pinned.at_rest() for pinned in runtime.recording.members()])
+        _open.discard(runtime)
+
+
+in_each_child(_after_fork_in_child)
+
 
 T = TypeVar("T")
 
@@ -174,7 +226,7 @@ class Store(FileOwner, Domains):
             store.switch_events(True)  # tables added by later revisions have no event guard yet
         if found.has_deltas and owns_engine:
             try:
-                recovery.fold_left_deltas(store.pinned)
+                resume.fold_left_deltas(store.pinned)
             except BaseException:
                 store.close()
                 raise
@@ -311,9 +363,9 @@ class Store(FileOwner, Domains):
         """Return a context manager around one side effect of a run, which happens once however often the run is restarted."""
         return steps.Step(self.runtime, self.workflows.effects, run, key, input, retry)
 
-    def phase(self, run: "WorkflowRun | Lease | str", name: str, *, trigger_type: str = "worker") -> "phase_blocks.PhaseBlock":
+    def phase(self, run: "WorkflowRun | Lease | str", name: str, *, trigger_type: str = "worker") -> "steps.PhaseBlock":
         """Return a context manager around one phase of a run, which succeeds once however often the run is restarted."""
-        return phase_blocks.PhaseBlock(self.runtime, self.workflows.phases, run, name, trigger_type)
+        return steps.PhaseBlock(self.runtime, self.workflows.phases, run, name, trigger_type)
 
     # -- recorders
 

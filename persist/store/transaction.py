@@ -8,21 +8,20 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from persist.db.concurrency.ownership import forget_ended
 from persist.db.expressions.locking import LOCK_TIMEOUT_SECONDS
-from persist.db.statements.refused_deletions import noted_deletions
-from persist.db.transactions.actors import check_actor
+from persist.db.statements.prepared import noted_deletions
+from persist.db.transactions.database_transaction import TransactionEvents
 from persist.db.transactions.repository import Sync, TransactionPerVerb
 from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.snapshots import in_snapshot
-from persist.db.transactions.transaction_events import TransactionEvents
-from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.transactions.unit_of_work import UnitOfWork, check_actor
 from persist.domains import Domains
 from persist.errors import Conflict, InvalidValue, PersistError, StoreBusy, TransactionOpen, UnreadableRow
 from persist.lazy_imports import lazy_module
 
 if TYPE_CHECKING:
-    from persist.db.operations import foreign_rows
+    from persist.db.operations import bounded_deletion
 else:
-    foreign_rows = lazy_module("persist.db.operations.foreign_rows")
+    bounded_deletion = lazy_module("persist.db.operations.bounded_deletion")
 
 T = TypeVar("T")
 
@@ -43,7 +42,7 @@ def work_of(tx: Transaction) -> UnitOfWork:
 
 def explain(work: UnitOfWork, error: Conflict) -> Conflict:
     """The error of a refused deletion, with whose rows are in its way."""
-    return foreign_rows.explained(work, error)
+    return bounded_deletion.explained(work, error)
 
 
 def new_work(runtime: Runtime, *, writable: bool, actor: str | None = None) -> UnitOfWork:

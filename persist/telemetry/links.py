@@ -1,13 +1,16 @@
 """`tx.telemetry.links`: the states of GitHub issues and pull requests as last fetched, and when to fetch them again."""
 
+import re
 from collections.abc import Sequence
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any
+from urllib.parse import urlsplit
 
 from sqlalchemy import delete, func, or_, select
 
 from persist.db.expressions.keyset import behind
-from persist.db.expressions.like_pattern import like
+from persist.db.expressions.text import like
 from persist.db.expressions.upsert import merge
 from persist.db.statements.prepared import LIMIT, Row, Statement, param
 from persist.db.transactions.own_scope import ScopedValues, resolve_scope
@@ -15,11 +18,100 @@ from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.values.arguments import check_flag, optional_label
 from persist.db.values.clock import EPOCH, as_utc, instant_after
 from persist.db.values.pages import check_limit
-from persist.telemetry.instants import second, second_or_now
-from persist.telemetry.link_refresh import AFTER_ERROR, refresh_interval
-from persist.telemetry.link_urls import Link, canonical_url, parse_link
+from persist.errors import InvalidValue
 from persist.telemetry.models import links
-from persist.telemetry.schemas import GithubLink
+from persist.telemetry.schemas import GithubLink, LinkKind
+from persist.telemetry.windows import second, second_or_now
+
+# Parsing URLs of GitHub issues and pull requests into a canonical form. Pure.
+
+_KINDS = {"issue": LinkKind.ISSUE, "issues": LinkKind.ISSUE, "pull": LinkKind.PR, "pulls": LinkKind.PR}
+_PATHS = {LinkKind.ISSUE: "issue", LinkKind.PR: "pull"}
+_HOST = re.compile(r"[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?(?::[0-9]{1,5})?")
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
+_DIGITS = re.compile(r"[0-9]{1,18}")
+_USUAL_PORTS = {"http": ":80", "https": ":443"}
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """An issue or pull request: its canonical URL, `https://host/owner/repo/issue/1` or `…/pull/1`, and the URL's pieces."""
+
+    url: str
+    kind: LinkKind
+    host: str
+    owner: str
+    repo: str
+    resource_number: int
+
+
+def parse_link(path: str, url: str) -> Link:
+    """The link of a URL. Raises InvalidValue unless it is the URL of an issue or pull request.
+
+    These make no difference: `issues` or `pulls`, `www.`, capitals in the host, the default port, and all that follows the
+    number. `http` becomes `https`.
+    """
+    try:
+        parts = urlsplit(url.strip())
+    except ValueError:
+        raise _invalid(path) from None
+    host = parts.netloc.lower().removeprefix("www.").removesuffix(_USUAL_PORTS.get(parts.scheme, ""))
+    pieces = parts.path.split("/")[1:5]
+    if parts.scheme not in _USUAL_PORTS or not _HOST.fullmatch(host) or len(pieces) < 4:
+        raise _invalid(path)
+    owner, repo, word, digits = pieces
+    kind = _KINDS.get(word.lower())
+    number = int(digits) if _DIGITS.fullmatch(digits) else 0
+    if kind is None or number == 0 or not _NAME.fullmatch(owner) or not _NAME.fullmatch(repo):
+        raise _invalid(path)
+    return Link(f"https://{host}/{owner}/{repo}/{_PATHS[kind]}/{number}", kind, host, owner, repo, number)
+
+
+def canonical_url(url: object) -> str | None:
+    """The canonical form of a stored URL; None if it is no link. Rows with the same canonical URL are of the same link."""
+    try:
+        return parse_link("url", url).url if isinstance(url, str) else None
+    except InvalidValue:
+        return None
+
+
+def _invalid(path: str) -> InvalidValue:
+    return InvalidValue(path, "expected the URL of an issue or a pull request, such as https://github.com/owner/repo/pull/1.")
+
+
+# When to fetch a link again, by the states fetched last. Pure.
+
+AFTER_ERROR = timedelta(seconds=300)
+UNKNOWN = timedelta(seconds=300)
+"""The interval for states that are not listed below."""
+
+_ENDED = timedelta(seconds=3600)
+_OPEN_ISSUE = timedelta(seconds=600)
+_BUILDING = timedelta(seconds=60)
+_IN_REVIEW = timedelta(seconds=300)
+_APPROVED = timedelta(seconds=600)
+
+_ISSUES = {"open": _OPEN_ISSUE, "closed": _ENDED}
+_ENDED_PULLS = ("closed", "merged")
+_BUILT = (None, "passed", "failed")
+
+
+def refresh_interval(
+    kind: LinkKind, *, issue_state: str | None, pr_state: str | None, build_state: str | None, review_state: str | None
+) -> timedelta:
+    """How long fetched states stay fresh. For a pull request, None means open, built or without a review, respectively."""
+    if kind is LinkKind.ISSUE:
+        return UNKNOWN if issue_state is None else _ISSUES.get(issue_state, UNKNOWN)
+    if pr_state in _ENDED_PULLS:
+        return _ENDED
+    if pr_state not in (None, "open"):
+        return UNKNOWN
+    if build_state == "building":
+        return _BUILDING
+    if build_state in _BUILT and review_state == "approved":
+        return _APPROVED
+    return _IN_REVIEW
+
 
 List = list
 _L = links.c

@@ -6,7 +6,7 @@ from typing import Any
 from sqlalchemy import Index
 from sqlalchemy.orm import Mapped, mapped_column
 
-from persist.db.changes.event_streams import Streams
+from persist.db.changes.journal import Streams
 from persist.db.schema.base import ONE_TREE, Base, table_of
 from persist.db.schema.column_types import LONG_LABEL_BYTES, Bool, EnumText, EpochMs, EpochS, FreeText, Int64, Json, Label
 from persist.db.schema.scope_columns import key_per_scope, numbered, scope_column

@@ -3,9 +3,8 @@
 from persist.db.transactions.repository import Domain, F, on_demand
 from persist.telemetry.links import GithubLinks
 from persist.telemetry.status import StatusLog
-from persist.telemetry.tags import AgentTags
 from persist.telemetry.tasks import Tasks
-from persist.telemetry.tools import ToolHistory
+from persist.telemetry.tools import AgentTags, ToolHistory
 from persist.telemetry.usage import UsageSamples
 
 

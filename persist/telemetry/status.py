@@ -20,10 +20,9 @@ from persist.db.values.frozen import construct
 from persist.db.values.json import Json, decode
 from persist.db.values.pages import check_limit
 from persist.errors import Conflict, InvalidValue, NotFound
-from persist.telemetry.instants import next_second, second_or_now
 from persist.telemetry.models import status_log
 from persist.telemetry.schemas import AgentStatus, StatusEntry
-from persist.telemetry.windows import STATUS_LOG, number_of
+from persist.telemetry.windows import STATUS_LOG, next_second, number_of, second_or_now
 
 MAX = 100_000
 """The highest `limit` of `history`: more entries than a window of the default size."""

@@ -15,10 +15,9 @@ from sqlalchemy.sql.expression import FromClause
 
 from persist.db.expressions.locking import advisory_lock
 from persist.db.expressions.upsert import insert_missing
-from persist.db.operations.keyset import Keyset
+from persist.db.operations.keyset import FirstReadable, Keyset
 from persist.db.schema.column_types import Int64
 from persist.db.statements.prepared import Row, Statement, param
-from persist.db.transactions.first_readable import FirstReadable
 from persist.db.transactions.own_scope import ScopedValues, public_scope, resolve_scope
 from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
@@ -27,11 +26,10 @@ from persist.db.values.arguments import check_choice, check_count, check_list, c
 from persist.db.values.clock import instant_after, instant_before
 from persist.db.values.json import Json
 from persist.db.values.pages import PagedList
-from persist.errors import InvalidValue, LeaseLost
-from persist.quoting import shown
-from persist.telemetry.instants import second, second_or_now
+from persist.errors import InvalidValue, LeaseLost, shown
 from persist.telemetry.models import tasks
 from persist.telemetry.schemas import Task, TaskState
+from persist.telemetry.windows import second, second_or_now
 from persist.usage.spending import ask_used_up, budget_keys
 
 List = list

@@ -10,17 +10,15 @@ from itertools import groupby
 
 from sqlalchemy import case, delete, func, select, update
 
-from persist.db.dialects.findings import Problem, Severity
-from persist.db.operations.adopting import Rules, Takeover
-from persist.db.operations.erasing import SESSION, ErasableRows, holding
-from persist.db.operations.erasing_ways import equal
+from persist.db.dialects.interface import Problem, Severity
+from persist.db.operations.erasing import SESSION, ErasableRows, equal, holding
 from persist.db.operations.pruning import AgedRows
-from persist.db.operations.upkeep import Upkeep
+from persist.db.operations.upkeep import Rules, Takeover, Upkeep
 from persist.db.statements.prepared import among
 from persist.db.transactions.own_scope import public_scope
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
-from persist.telemetry.link_urls import canonical_url, parse_link
+from persist.telemetry.links import canonical_url, parse_link
 from persist.telemetry.models import agent_tags, links, status_log, tasks, tool_history, usage_samples, window_marks
 from persist.telemetry.schemas import TaskState
 

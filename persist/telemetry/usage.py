@@ -7,8 +7,7 @@ from typing import Any
 from sqlalchemy import bindparam, case, func, insert, literal, or_, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
-from persist.db.expressions.numbering import has_next, next_number
-from persist.db.expressions.saturating_sum import whole_total
+from persist.db.expressions.numbers import has_next, next_number, whole_total
 from persist.db.expressions.upsert import merging
 from persist.db.statements.prepared import Statement, param
 from persist.db.transactions.own_scope import public_scope, resolve_scope
@@ -17,10 +16,9 @@ from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_flag, optional_count
 from persist.db.values.frozen import construct
 from persist.errors import Conflict, InvalidValue
-from persist.telemetry.instants import next_second, second
 from persist.telemetry.models import usage_samples, window_marks
 from persist.telemetry.schemas import UsageSample, UsageTotals
-from persist.telemetry.windows import USAGE_SAMPLES, number_of
+from persist.telemetry.windows import USAGE_SAMPLES, next_second, number_of, second
 from persist.usage.schemas import Source
 from persist.usage.writing import Call, begin, end, refuse_unless_counted, window_of, write
 

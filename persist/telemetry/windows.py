@@ -6,6 +6,8 @@ last, whatever their clocks said: a row just recorded is never trimmed. On Postg
 instance's window: writers proceed in the order in which they count.
 """
 
+from datetime import datetime, timedelta
+from functools import cache
 from typing import Any, Protocol, TypeVar
 
 from sqlalchemy import BigInteger, ColumnElement, Table, Text, and_, bindparam, delete, func, literal, select
@@ -13,13 +15,67 @@ from sqlalchemy import BigInteger, ColumnElement, Table, Text, and_, bindparam, 
 from persist.db.changes.batch import Batch, Pending
 from persist.db.expressions.keyset import behind
 from persist.db.expressions.upsert import insert_missing, merge
-from persist.db.statements.prepared import Row, Statement, param
+from persist.db.statements.prepared import LIMIT, Row, Statement, param
+from persist.db.statements.row_values import Values
 from persist.db.transactions.own_scope import resolve_scope
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.errors import InvalidValue
-from persist.quoting import shown
+from persist.db.unreadable.cells import OnUnreadable
+from persist.db.values.clock import as_utc, instant_after
+from persist.errors import InvalidValue, shown
 from persist.settings import Settings
 from persist.telemetry.models import status_log, tool_history, usage_samples, window_marks
+from persist.telemetry.schemas import UsageSample
+
+# Instants of telemetry: the published tables store whole seconds.
+
+_SECOND = timedelta(seconds=1)
+
+
+def second(path: str, value: object) -> datetime:
+    """An instant in UTC, rounded down to its second. Raises InvalidValue if it is not a datetime with a zone."""
+    return as_utc(path, value).replace(microsecond=0)
+
+
+def second_or_now(work: UnitOfWork, path: str, value: datetime | None) -> datetime:
+    """`value` rounded down to its second, or now if it is None."""
+    return second(path, work.now() if value is None else value)
+
+
+def next_second(path: str, value: object) -> datetime:
+    """An instant rounded up to its second: the equivalent bound for instants stored in whole seconds."""
+    at = as_utc(path, value)
+    return at if not at.microsecond else instant_after(path, at.replace(microsecond=0), _SECOND)
+
+
+# Every sample of usage that is still in a window, and the instances that have any, for who exports them.
+
+_U, _H = usage_samples.c, tool_history.c
+_SAMPLE = Values(UsageSample, usage_samples)
+_INSTANCES = [
+    Statement(select(column).distinct().order_by(column), unreadable=OnUnreadable.LEAVE_OUT)
+    for column in (_U.instance_id, _H.instance_id)
+]
+
+
+@cache
+def _page(after: bool) -> Statement:
+    query = select(*_SAMPLE.columns).where(_U.instance_id == param("owner"))
+    if after:
+        query = query.where(_U.occurred_at > param("after"))
+    return Statement(query.order_by(_U.occurred_at).limit(LIMIT), unreadable=OnUnreadable.LEAVE_OUT)
+
+
+def instances(work: UnitOfWork) -> list[str]:
+    """The ids of the instances that have usage or tool calls, in order."""
+    return sorted({str(row[0]) for statement in _INSTANCES for row in work.rows(statement)})
+
+
+def samples(work: UnitOfWork, instance_id: str, *, after: datetime | None, limit: int) -> list[UsageSample]:
+    """The next samples of an instance after that second, oldest first."""
+    values: dict[str, Any] = {} if after is None else {"after": after}
+    rows = work.rows(_page(after is not None), owner=instance_id, limit=limit, **values)
+    return [_SAMPLE(row) for row in rows]
+
 
 _INSTANCES_PER_BATCH = 100
 _W = window_marks.c

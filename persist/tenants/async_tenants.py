@@ -8,16 +8,15 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
 from persist.db.transactions.async_transactions import WorkerPool
+from persist.db.values.arguments import Progress as CopyProgress
 from persist.db.values.clock import Clock
 from persist.db.values.pages import Page, check_limit
-from persist.db.values.progress import Progress as CopyProgress
 from persist.maintenance.copying import CopyReport
 from persist.store.async_store import AsyncStore
 from persist.store.store import Store
 from persist.tenants.directory import Directory
-from persist.tenants.lent_stores import AsyncTenantStore
-from persist.tenants.open_stores import MAX_OPEN, OpenStores
-from persist.tenants.schemas import Tenant, UpgradeReport
+from persist.tenants.open_stores import MAX_OPEN, AsyncTenantStore, OpenStores
+from persist.tenants.placing import Tenant, UpgradeReport
 from persist.tenants.upgrading import Progress
 
 if TYPE_CHECKING:

@@ -6,25 +6,22 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
 
 from persist.blobs.sharing import SharedBlobStore
-from persist.db.concurrency.deadline_timer import SharedTimer
-from persist.db.dialects.from_url import check_listen_url, tenant_server
+from persist.db.concurrency.worker_threads import SharedTimer
+from persist.db.dialects.backends import check_listen_url, tenant_server
 from persist.db.dialects.tenant_servers import TenantServer
+from persist.db.values.arguments import Progress as CopyProgress
 from persist.db.values.arguments import check_label
 from persist.db.values.clock import Clock
 from persist.db.values.ids import IdMinter
 from persist.db.values.pages import Page, check_limit, decode_cursor, encode_cursor
-from persist.db.values.progress import Progress as CopyProgress
-from persist.errors import Conflict, InvalidValue, NotFound, PersistError, SchemaOutdated, UnknownTenant
+from persist.errors import Conflict, InvalidValue, NotFound, PersistError, SchemaOutdated, UnknownTenant, named
 from persist.maintenance.copying import CopyReport
 from persist.maintenance.copying import copy as copy_store
-from persist.quoting import named
 from persist.schema.opening import create_new
 from persist.settings import current_settings
 from persist.store.store import Store
-from persist.tenants.names import check_tenant, is_tenant
-from persist.tenants.placing import Servers
-from persist.tenants.schemas import Tenant, UpgradeReport
-from persist.tenants.tenant_map import Entry, Status
+from persist.tenants.open_stores import Entry, Status
+from persist.tenants.placing import Servers, Tenant, UpgradeReport, check_tenant, is_tenant
 from persist.tenants.upgrading import Progress, upgrade_all
 
 if TYPE_CHECKING:

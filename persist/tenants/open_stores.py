@@ -2,17 +2,252 @@
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
+from enum import StrEnum
 from itertools import islice
-from typing import Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from sqlalchemy import Column, Connection, MetaData, Table, Text, delete, insert, select, update
+from sqlalchemy.schema import CreateSchema
 
 from persist.db.concurrency.fork_count import PROCESS
-from persist.db.concurrency.weak_group import WeakGroup
-from persist.errors import Closed, Conflict, StoreForked, StoreInUse
-from persist.store.async_store import AsyncStore
+from persist.db.concurrency.observers import WeakGroup
+from persist.db.dialects.backends import dialect_for
+from persist.db.group_commit.pinned_connection import PinnedConnection
+from persist.db.schema.base import SCHEMA_TOKEN
+from persist.db.transactions.async_transactions import AsyncTransactionPerVerb
+from persist.db.transactions.repository import TransactionPerVerb
+from persist.db.transactions.runtime import Runtime
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.domains import Domains
+from persist.errors import Closed, Conflict, PersistError, StoreForked, StoreInUse
+from persist.settings import Settings
+from persist.store.async_store import AsyncDomains, AsyncStore
+from persist.store.event_log import StoreEventLog
 from persist.store.store import Store
-from persist.tenants.lent_stores import Use
+from persist.store.transaction import transaction_per_verb
+
+# The stores that callers get: each is one use of a tenant's store, and closing it ends that use alone.
+
+
+class Use:
+    """One use of a tenant's store: it lasts until it is ended, or until nothing that was reached by it is left."""
+
+    __slots__ = ("__weakref__", "ended")
+
+    def __init__(self) -> None:
+        self.ended = False
+
+
+class TenantStore(Store):
+    """The store of a tenant. `close` gives it back: other uses go on, and its connections are kept for the next one."""
+
+    _use: Use
+    _give_back: Callable[[Use], Sequence[Store]]
+
+    @classmethod
+    def of(cls, store: Store, use: Use, give_back: Callable[[Use], Sequence[Store]]) -> "TenantStore":
+        """A use of the store; `give_back` is called at its end, and returns stores to close."""
+        lent = object.__new__(cls)
+        vars(lent).update({name: value for name, value in vars(store).items() if name not in vars(Domains)})
+        lent._use, lent._give_back = use, give_back
+        lent._work, lent._recorders = _work_of(store.runtime, use), _Recorders(use)
+        return lent
+
+    def close(self) -> None:
+        """Flush the recorders of this use without finishing them, and give the store back. A second call does nothing.
+
+        Whatever is called on it afterwards raises Closed. A transaction that is still open goes on until its end.
+        """
+        if self._use.ended:
+            return
+        self._use.ended = True
+        if not self.runtime.forked:
+            for recorder in self._recorders.members():
+                recorder.close()
+        self.runtime = closed_copy(self.runtime)
+        self.pinned, self._event_log = PinnedConnection(self.runtime), StoreEventLog(self.runtime, self.timer)
+        for superfluous in self._give_back(self._use):
+            superfluous.close()
+
+    def __del__(self) -> None:
+        """Say nothing: a use that was dropped has ended, and the store is kept for the next one."""
+
+
+def _work_of(runtime: Runtime, use: Use) -> TransactionPerVerb:
+    """What runs each verb of one use in a transaction: it keeps the use alive, and refuses once that has ended."""
+    every = transaction_per_verb(runtime)
+
+    def run(verb: Callable[[UnitOfWork], Any], writes: bool) -> Any:
+        if use.ended:
+            raise Closed("store")
+        return every.run(verb, writes)
+
+    return TransactionPerVerb(run, one_writer=runtime.dialect.one_writer)
+
+
+class AsyncTenantStore(AsyncStore):
+    """See TenantStore: the asynchronous store of a tenant."""
+
+    _use: Use
+    _give_back: Callable[[Use], Sequence[AsyncStore]]
+
+    @classmethod
+    def of(cls, store: AsyncStore, use: Use, give_back: Callable[[Use], Sequence[AsyncStore]]) -> "AsyncTenantStore":
+        """A use of the store; `give_back` is called at its end, and returns stores to close."""
+        lent = object.__new__(cls)
+        vars(lent).update({name: value for name, value in vars(store).items() if name not in vars(AsyncDomains)})
+        lent._use, lent._give_back = use, give_back
+        lent._work = AsyncTransactionPerVerb(lent._run_verb, one_writer=store._runtime.dialect.one_writer)
+        lent._recorders = _Recorders(use)
+        return lent
+
+    async def close(self) -> None:
+        """See TenantStore.close."""
+        if self._use.ended:
+            return
+        self._use.ended = True
+        if not self._runtime.forked:
+            for recorder in self._recorders.members():
+                await recorder.close()
+        self._runtime = closed_copy(self._runtime)
+        self._store = TenantStore.of(self._store, self._use, lambda use: ())
+        self._store.runtime = self._runtime
+        for superfluous in self._give_back(self._use):
+            await superfluous.close()
+
+
+class _Recorders(WeakGroup[Any]):
+    """The recorders of one use, which lasts at least as long as they do, unless it is ended."""
+
+    def __init__(self, use: Use) -> None:
+        super().__init__()
+        self._use = use
+
+    def add(self, member: Any) -> None:
+        super().add(member)
+        vars(member)["_use"] = self._use
+
+
+def closed_copy(runtime: Runtime) -> Runtime:
+    """What a store that was given back has instead of its runtime: it refuses every use."""
+    closed = copy(runtime)
+    closed.closed = True
+    return closed
+
+
+# A table that says on which server each tenant is, in a database of the operator's choosing.
+
+_SCHEMA = "persist_tenants"
+
+_map = Table(
+    "persist_tenants",
+    MetaData(schema=SCHEMA_TOKEN),
+    Column("name", Text, primary_key=True),
+    Column("server", Text, nullable=False),
+    Column("status", Text, nullable=False),
+)
+
+
+class Status(StrEnum):
+    """How far a tenant's creation or removal has come. Only one that is ready can be opened."""
+
+    CREATING = "being created"
+    READY = "ready"
+    DROPPING = "being dropped"
+
+
+class Entry(NamedTuple):
+    """A row of the map."""
+
+    name: str
+    server: str
+    status: Status
+
+
+class TenantMap:
+    """The map in the database at `url`, made when it is first used. Every call is one transaction."""
+
+    def __init__(self, url: str, settings: Settings) -> None:
+        self._dialect = dialect_for(url, settings, schema=_SCHEMA)
+        self._made = False
+
+    def find(self, name: str) -> Entry | None:
+        """The entry of a tenant, or None."""
+        with self._transaction() as connection:
+            row = connection.execute(select(_map).where(_map.c.name == name)).first()
+        return None if row is None else _entry(row)
+
+    def add(self, name: str, server: str) -> Entry:
+        """Note a tenant whose creation begins, and return its entry: the present one if there is one."""
+        try:
+            with self._transaction() as connection:
+                connection.execute(insert(_map).values(name=name, server=server, status=Status.CREATING.value))
+        except Conflict:
+            found = self.find(name)
+            if found is not None:
+                return found
+            raise
+        return Entry(name, server, Status.CREATING)
+
+    def change(self, name: str, was: Status, becomes: Status | None) -> bool:
+        """Set the status of a tenant, or remove its entry (None). False: its status was not `was`, and nothing was changed."""
+        where = (_map.c.name == name) & (_map.c.status == was.value)
+        with self._transaction() as connection:
+            if becomes is None:
+                return connection.execute(delete(_map).where(where)).rowcount == 1
+            return connection.execute(update(_map).where(where).values(status=becomes.value)).rowcount == 1
+
+    def assign(self, name: str, server: str) -> bool:
+        """Say that a ready tenant is on that server from now on. False: there is no such tenant."""
+        with self._transaction() as connection:
+            where = (_map.c.name == name) & (_map.c.status == Status.READY.value)
+            return connection.execute(update(_map).where(where).values(server=server)).rowcount == 1
+
+    def page(self, after: str, limit: int) -> list[Entry]:
+        """At most `limit` tenants that are ready, sorted by name, from the first one greater than `after`."""
+        chosen = (_map.c.name > after) & (_map.c.status == Status.READY.value)
+        with self._transaction() as connection:
+            return [_entry(row) for row in connection.execute(select(_map).where(chosen).order_by(_map.c.name).limit(limit))]
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._dialect.connections.dispose()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Connection]:
+        dialect = self._dialect
+        try:
+            if not self._made:
+                self._make()
+            with dialect.connections.writer.begin() as connection:
+                yield connection
+        except PersistError:
+            raise
+        except Exception as error:
+            raise (dialect.errors.classify(error) or error) from error
+
+    def _make(self) -> None:
+        for attempt in (1, 2):
+            try:
+                with self._dialect.connections.writer.begin() as connection:
+                    if self._dialect.schema is not None:
+                        connection.execute(CreateSchema(_SCHEMA, if_not_exists=True))
+                    _map.metadata.create_all(connection)
+                break
+            except Exception:
+                if attempt == 2:  # otherwise another process has made them at the same time
+                    raise
+        self._made = True
+
+
+def _entry(row: Sequence[str]) -> Entry:
+    return Entry(row[0], row[1], Status(row[2]))
+
+
+# The stores that a Tenants keeps open: opened once for all callers, closed when others are used more.
 
 S = TypeVar("S", bound=Store | AsyncStore)
 

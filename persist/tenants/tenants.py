@@ -5,15 +5,14 @@ from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal
 
+from persist.db.values.arguments import Progress as CopyProgress
 from persist.db.values.clock import Clock
 from persist.db.values.pages import Page, check_limit
-from persist.db.values.progress import Progress as CopyProgress
 from persist.maintenance.copying import CopyReport
 from persist.store.store import Store
 from persist.tenants.directory import Directory
-from persist.tenants.lent_stores import TenantStore
-from persist.tenants.open_stores import MAX_OPEN, OpenStores
-from persist.tenants.schemas import Tenant, UpgradeReport
+from persist.tenants.open_stores import MAX_OPEN, OpenStores, TenantStore
+from persist.tenants.placing import Tenant, UpgradeReport
 from persist.tenants.upgrading import Progress
 
 if TYPE_CHECKING:

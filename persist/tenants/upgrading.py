@@ -14,9 +14,7 @@ from persist.db.dialects.tenant_servers import TenantServer
 from persist.errors import InvalidValue, NotFound, PersistError, SchemaOutdated
 from persist.lazy_imports import lazy_module
 from persist.schema.opening import prepare
-from persist.tenants.names import is_tenant
-from persist.tenants.placing import Servers
-from persist.tenants.schemas import UpgradeOutcome, UpgradeReport, UpgradeStatus
+from persist.tenants.placing import Servers, UpgradeOutcome, UpgradeReport, UpgradeStatus, is_tenant
 
 if TYPE_CHECKING:
     from persist.schema import migrate

@@ -5,7 +5,7 @@ from datetime import datetime
 from sqlalchemy import ForeignKey, Index
 from sqlalchemy.orm import Mapped, mapped_column
 
-from persist.db.changes.event_streams import Streams
+from persist.db.changes.journal import Streams
 from persist.db.schema.base import SCHEMA_TOKEN, Base, partial_index, table_of
 from persist.db.schema.column_types import EpochMs, FreeText, Int64, Label
 

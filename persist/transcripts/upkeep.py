@@ -6,11 +6,9 @@ from functools import partial
 
 from sqlalchemy import func, select, update
 
-from persist.db.dialects.findings import Problem, Severity
-from persist.db.operations.aggregates import Aggregate
-from persist.db.operations.erasing import LOGS, SESSION
-from persist.db.operations.erasing_ways import equal
-from persist.db.operations.upkeep import Upkeep, aged, erasable, exported
+from persist.db.dialects.interface import Problem, Severity
+from persist.db.operations.erasing import LOGS, SESSION, equal
+from persist.db.operations.upkeep import Aggregate, Upkeep, aged, erasable, exported
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
 from persist.transcripts.models import entries, transcripts

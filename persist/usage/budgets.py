@@ -6,9 +6,9 @@ from datetime import datetime
 
 from sqlalchemy import delete, select
 
-from persist.db.dialects.event_log import RUNS
+from persist.db.dialects.interface import RUNS
 from persist.db.expressions.locking import lock_table
-from persist.db.expressions.saturating_sum import whole_total
+from persist.db.expressions.numbers import whole_total
 from persist.db.expressions.upsert import upsert
 from persist.db.operations.keyset import Keyset
 from persist.db.statements.prepared import Row, Statement, param
@@ -19,13 +19,12 @@ from persist.db.unreadable.cells import is_unreadable
 from persist.db.values.arguments import check_choice, check_list, optional_count
 from persist.db.values.frozen import construct
 from persist.db.values.pages import PagedList
-from persist.errors import InvalidValue
-from persist.quoting import shown
+from persist.errors import InvalidValue, shown
 from persist.usage import spending
 from persist.usage.models import budgets, rollups
 from persist.usage.models import spending as spent
-from persist.usage.periods import LAST, Span, check_timezone, span_of
 from persist.usage.schemas import Bucket, Budget, BudgetStanding, Of, Period
+from persist.usage.spending import LAST, Span, check_timezone, span_of
 from persist.usage.writing import TOKENS
 
 List = builtins.list

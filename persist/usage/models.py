@@ -8,7 +8,7 @@ from datetime import datetime
 from sqlalchemy import ForeignKeyConstraint, Index, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from persist.db.changes.event_streams import Streams
+from persist.db.changes.journal import Streams
 from persist.db.schema.base import ONE_TREE, SCHEMA_TOKEN, Base, partial_index, predicate, table_of
 from persist.db.schema.column_types import EnumText, EpochMs, FreeText, Int64, IsoMs, Label
 from persist.usage.schemas import Bucket, Period

@@ -11,11 +11,10 @@ from typing import Any
 
 from sqlalchemy import case, select, type_coerce, update
 
-from persist.db.dialects.findings import Problem, Severity
-from persist.db.expressions.numbering import has_next, next_number
+from persist.db.dialects.interface import Problem, Severity
+from persist.db.expressions.numbers import has_next, next_number
 from persist.db.operations.bounded_deletion import Condition
-from persist.db.operations.erasing import OWNER, SESSION, ErasableRows
-from persist.db.operations.erasing_ways import Equal, Values, equal
+from persist.db.operations.erasing import OWNER, SESSION, Equal, ErasableRows, Values, equal
 from persist.db.operations.pruning import AgedRows
 from persist.db.operations.upkeep import Upkeep
 from persist.db.schema.column_types import EpochMs, Int64

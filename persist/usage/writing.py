@@ -13,10 +13,9 @@ from typing import Any, NamedTuple, Self
 
 from sqlalchemy import Text, bindparam, delete, insert, literal, select, type_coerce
 
-from persist.db.changes.batch import Batch, Pending, known
-from persist.db.changes.driver_statements import StatementRunner
+from persist.db.changes.batch import Batch, Pending, StatementRunner, known
 from persist.db.expressions.locking import advisory_lock
-from persist.db.expressions.numbering import has_next, next_number
+from persist.db.expressions.numbers import has_next, next_number
 from persist.db.expressions.upsert import Rule, merging
 from persist.db.schema.column_types import LABEL_BYTES, Int64, Label
 from persist.db.statements.prepared import Row, Statement, param
@@ -28,8 +27,8 @@ from persist.errors import Conflict, InvalidValue
 from persist.settings import Settings
 from persist.usage import spending
 from persist.usage.models import calls, rollups
-from persist.usage.periods import bucket_start
 from persist.usage.schemas import Bucket, Of, Source
+from persist.usage.spending import bucket_start
 
 TOKENS = ("token_input", "token_output", "token_cache_read", "token_cache_write", "token_reasoning")
 FIGURES = (*TOKENS, "cost_usd_micros", "duration_ms")

@@ -1,10 +1,115 @@
-"""One run that a worker holds."""
+"""One run that a worker holds, what the worker was told, and when a run whose handler failed is tried again."""
 
+import os
+import random
+import socket
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
 
-from persist.errors import LeaseLost
+from persist.db.values.arguments import check_count, check_label, check_timedelta
+from persist.errors import InvalidValue, LeaseLost
 from persist.workflows.schemas import Lease, WorkflowRun
+
+# What a worker was told, checked.
+
+LONGEST_WAIT = timedelta(days=1).total_seconds()
+"""A worker looks and renews at least so often: no database driver waits for a timeout of years."""
+_MOST = 1000
+"""How many names of workflows one claim takes."""
+
+Handler = Callable[[WorkflowRun], Any]
+"""Does the work of a run. For an AsyncStore it may be a coroutine function."""
+
+RetryPolicy = Callable[[WorkflowRun, BaseException], timedelta | None]
+"""How long to wait before a run whose handler raised the exception is tried again; None: the run fails."""
+
+
+@dataclass(frozen=True)
+class WorkerOptions:
+    """The arguments of a worker."""
+
+    handlers: dict[str, Handler]
+    name: str
+    lease: timedelta
+    concurrency: int
+    retry: RetryPolicy
+    poll: float
+    """Seconds."""
+    grace: float
+    """Seconds."""
+
+    @classmethod
+    def of(
+        cls,
+        handlers: Mapping[str, Handler],
+        *,
+        name: str | None,
+        lease: timedelta,
+        concurrency: int,
+        retry: RetryPolicy,
+        poll: timedelta,
+        grace: timedelta,
+    ) -> "WorkerOptions":
+        """Check the arguments. Raises InvalidValue."""
+        return cls(
+            _handlers(handlers),
+            f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}" if name is None else check_label("name", name),
+            check_timedelta("lease", lease, zero=False),
+            _at_least_one("concurrency", concurrency),
+            _callable("retry", retry),
+            min(check_timedelta("poll", poll, zero=False).total_seconds(), LONGEST_WAIT),
+            min(check_timedelta("grace", grace).total_seconds(), threading.TIMEOUT_MAX),
+        )
+
+
+def _handlers(handlers: object) -> dict[str, Handler]:
+    if not isinstance(handlers, Mapping) or not handlers:
+        raise InvalidValue("handlers", "expected a mapping from names of workflows to functions, at least one.")
+    if len(handlers) > _MOST:
+        raise InvalidValue("handlers", f"{len(handlers)} of them are too many for one worker, which takes up to {_MOST}.")
+    return {check_label("handlers", name): _callable(f"handlers.{name}", handler) for name, handler in handlers.items()}
+
+
+def _callable(path: str, value: Any) -> Any:
+    if not callable(value):
+        raise InvalidValue(path, f"expected a function, got {type(value).__name__}.")
+    return value
+
+
+def _at_least_one(path: str, value: object) -> int:
+    count = check_count(path, value)
+    if count < 1:
+        raise InvalidValue(path, "expected at least 1.")
+    return count
+
+
+# When a run whose handler failed is tried again.
+
+_FIRST, _LONGEST = timedelta(seconds=1), timedelta(minutes=5)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def backoff(attempt: int, *, first: timedelta = _FIRST, longest: timedelta = _LONGEST) -> timedelta:
+    """How long to wait after an attempt, counted from 1: twice as long each time, up to `longest`, less a random quarter.
+
+    Raises InvalidValue for a negative time.
+    """
+    wait, most = check_timedelta("first", first) // _MICROSECOND, check_timedelta("longest", longest) // _MICROSECOND
+    doublings = min(max(attempt, 1) - 1, most.bit_length())
+    return timedelta(microseconds=min(wait << doublings, most)) * random.uniform(0.75, 1.0)
+
+
+def retry_by_attempts(run: WorkflowRun, error: BaseException) -> timedelta | None:
+    """A run that was created with `max_attempts` is tried again after the time of `backoff`; any other one fails."""
+    return None if run.max_attempts is None else backoff(run.attempt)
+
+
+# One run that a worker holds.
 
 
 class Job:

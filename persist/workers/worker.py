@@ -1,28 +1,257 @@
-"""The worker of a Store: a handler for each workflow, called in a thread for every run that is claimed."""
+"""The workers of both faces: a handler for each workflow, called in a thread or a task for every run that is claimed."""
 
+import asyncio
 import inspect
+import logging
+import signal
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import copy_context
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from persist.errors import InvalidValue
+from persist.errors import InvalidValue, LeaseLost
 from persist.store.async_store import AsyncStore
 from persist.store.store import Store
-from persist.workers.async_worker import AsyncWorker
-from persist.workers.base_worker import GRACE, LEASE, POLL, BaseWorker
 from persist.workers.claim_loop import ClaimLoop
-from persist.workers.jobs import Job
-from persist.workers.options import Handler, RetryPolicy, WorkerOptions
-from persist.workers.retries import retry_by_attempts
-from persist.workers.stop_signals import in_main_thread, run_until_signal
+from persist.workers.jobs import Handler, Job, RetryPolicy, WorkerOptions, retry_by_attempts
 
 if TYPE_CHECKING:
     from persist.db.values.json import Json
-    from persist.workflows.phase_blocks import PhaseBlock
-    from persist.workflows.schemas import WorkflowRun
-    from persist.workflows.steps import Step
+    from persist.workflows.schemas import Lease, WorkflowRun
+    from persist.workflows.steps import AsyncPhaseBlock, AsyncStep, PhaseBlock, Step
+
+
+# Stopping a worker by SIGINT and SIGTERM: the first signal stops it politely, a second one does what it did before.
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_LOOK = 0.1
+"""Seconds between looks whether a signal came: its handler takes no locks, which the interrupted code may hold."""
+
+
+def in_main_thread() -> bool:
+    """Whether signals can be handled here."""
+    return threading.current_thread() is threading.main_thread()
+
+
+def run_until_signal(work: Callable[[], None], stop: Callable[[], None]) -> None:
+    """Do the work in a thread, and stop it when a signal comes."""
+    asked: list[bool] = []
+    done: Future[None] = Future()
+
+    def do() -> None:
+        try:
+            work()
+            done.set_result(None)
+        except BaseException as error:  # raised in the thread that waits
+            done.set_exception(error)
+
+    with _handled(lambda: asked.append(True)):
+        thread = threading.Thread(target=do, name="persist-worker", daemon=True)
+        thread.start()
+        while thread.is_alive():
+            thread.join(_LOOK)
+            if asked:
+                asked.clear()
+                stop()
+    done.result()
+
+
+@contextmanager
+def stopping_by_signals(loop: asyncio.AbstractEventLoop, stop: Callable[[], None], *, wanted: bool) -> Iterator[None]:
+    """Let a signal call `stop` on the event loop, inside of the block."""
+    if not wanted or not in_main_thread():
+        yield
+        return
+    with _handled(lambda: loop.call_soon_threadsafe(stop)):
+        yield
+
+
+@contextmanager
+def _handled(first: Callable[[], Any]) -> Iterator[None]:
+    former = {number: signal.getsignal(number) for number in _SIGNALS}
+
+    def restore() -> None:
+        for number, handler in former.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)  # None: not installed by Python
+
+    def handle(number: int, frame: Any) -> None:
+        restore()
+        first()
+
+    for number in _SIGNALS:
+        signal.signal(number, handle)
+    try:
+        yield
+    finally:
+        restore()
+
+
+# What the workers of both faces share.
+
+LEASE, POLL, GRACE = timedelta(minutes=1), timedelta(seconds=1), timedelta(seconds=30)
+"""What a worker does that is told nothing else."""
+
+
+class BaseWorker:
+    """The state of a worker, and what needs no event loop."""
+
+    def __init__(self, options: WorkerOptions) -> None:
+        self._options = options
+        self._loop: ClaimLoop | None = None
+        self._stop_asked = False
+
+    @property
+    def name(self) -> str:
+        """The name under which the worker claims runs."""
+        return self._options.name
+
+    @property
+    def is_running(self) -> bool:
+        """Whether `run` is under way."""
+        return self._loop is not None
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the worker was asked to stop: a long handler may look, and end early."""
+        return self._stop_asked
+
+    def stop(self) -> None:
+        """Claim no more runs, and end `run` when the handlers have ended, or when the time of grace is over.
+
+        Handlers that still run then are cancelled where that can be done, and their runs are released. Callable from any thread
+        and from a signal handler; before `run` it makes `run` return at once.
+        """
+        self._stop_asked = True  # first: `run` looks at it after it has made the loop
+        loop = self._loop
+        if loop is not None:
+            loop.stop()
+
+    def lease(self, run: "WorkflowRun | str") -> "Lease":
+        """The lease under which a handler writes. Raises LeaseLost if this worker does not hold the run any more.
+
+        Give the run as the handler got it: after a lease that was lost, the worker may have claimed the run again, for another
+        call of the handler. An id alone stands for the newest claim.
+        """
+        run_id, token = (run, None) if isinstance(run, str) else (run.id, run.lease_token)
+        loop = self._loop
+        if loop is None:
+            raise LeaseLost(run_id, token, "this worker does not run.")
+        return loop.job(run_id, token).lease
+
+    def _begin(self, store: Store, start: Callable[[Job], None]) -> ClaimLoop:
+        if self._loop is not None:
+            raise InvalidValue("worker", "it runs already; make another Worker for a second loop.")
+        self._loop = ClaimLoop(store, self._options, start)
+        if self._stop_asked:
+            self._loop.stop()
+        return self._loop
+
+    def _finish(self) -> None:
+        self._loop, self._stop_asked = None, False
+
+
+# The worker of an AsyncStore: a coroutine function for each workflow, called in a task for every run that is claimed.
+
+log = logging.getLogger("persist")
+
+_STORING = 4
+"""How many handlers' ends a worker stores at a time."""
+
+
+class AsyncWorker(BaseWorker):
+    """See Worker: the handlers are coroutine functions, each called in a task. One whose lease is lost is cancelled."""
+
+    def __init__(
+        self,
+        store: AsyncStore,
+        handlers: Mapping[str, Handler],
+        *,
+        name: str | None = None,
+        lease: timedelta = LEASE,
+        concurrency: int = 1,
+        retry: RetryPolicy = retry_by_attempts,
+        poll: timedelta = POLL,
+        grace: timedelta = GRACE,
+    ) -> None:
+        """See Worker. A handler that is no coroutine function blocks the event loop while it runs."""
+        if not isinstance(store, AsyncStore):
+            raise InvalidValue("store", f"expected an AsyncStore, got {type(store).__name__}.")
+        super().__init__(
+            WorkerOptions.of(handlers, name=name, lease=lease, concurrency=concurrency, retry=retry, poll=poll, grace=grace)
+        )
+        self._store = store
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def run(self, *, until_idle: bool = False, signals: bool = True) -> None:
+        """See Worker.run. If it is cancelled, handlers are cancelled, and their runs are released, before it ends."""
+        event_loop = asyncio.get_running_loop()
+
+        def start(job: Job) -> None:
+            try:
+                event_loop.call_soon_threadsafe(self._start, loop, threads, job)
+            except RuntimeError:  # the event loop is closed: nobody can run the handler
+                job.give_back()
+                loop.ended(job, None)
+
+        loop = self._begin(self._store._store, start)
+        # threads of its own: those of the event loop's executor may all be taken, by other workers for as long as they run
+        threads = ThreadPoolExecutor(1 + min(self._options.concurrency, _STORING), thread_name_prefix="persist-worker")
+        work = event_loop.run_in_executor(threads, partial(copy_context().run, loop.run, until_idle=until_idle))
+        try:
+            with stopping_by_signals(event_loop, self.stop, wanted=signals):
+                await asyncio.shield(work)
+        except asyncio.CancelledError:
+            self._stop_asked = True
+            loop.stop(hurry=True)
+            await work
+            raise
+        finally:
+            threads.shutdown(wait=False)
+            self._finish()
+
+    def phase(self, run: "WorkflowRun | str", name: str, *, trigger_type: str = "worker") -> "AsyncPhaseBlock":
+        """See Worker.phase."""
+        return self._store.phase(self.lease(run), name, trigger_type=trigger_type)
+
+    def step(self, run: "WorkflowRun | str", key: str, input: "Json" = None, *, retry: bool = False) -> "AsyncStep":
+        """See Worker.step."""
+        return self._store.step(self.lease(run), key, input, retry=retry)
+
+    def _start(self, loop: ClaimLoop, threads: ThreadPoolExecutor, job: Job) -> None:
+        event_loop = asyncio.get_running_loop()
+        task = event_loop.create_task(self._handle(job), name=f"persist-run-{job.run.id}")
+        self._tasks.add(task)
+        job.cancel_handler = partial(_cancel, event_loop, task)
+        task.add_done_callback(partial(self._ended, loop, threads, job))
+        if job.is_over:
+            task.cancel()
+
+    async def _handle(self, job: Job) -> None:
+        result = self._options.handlers[job.run.workflow_name](job.run)
+        if inspect.isawaitable(result):
+            await result
+
+    def _ended(self, loop: ClaimLoop, threads: ThreadPoolExecutor, job: Job, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        try:
+            threads.submit(loop.ended, job, error)
+        except RuntimeError:  # the worker ended before its handler, whose run it gave back
+            loop.ended(job, error)
+
+
+def _cancel(event_loop: asyncio.AbstractEventLoop, task: "asyncio.Task[None]") -> None:
+    try:
+        event_loop.call_soon_threadsafe(task.cancel)
+    except RuntimeError:
+        log.warning("a handler cannot be cancelled: its event loop is closed")
+
+
+# The worker of a Store: a handler for each workflow, called in a thread for every run that is claimed.
 
 
 class Worker(BaseWorker):

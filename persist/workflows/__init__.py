@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 from persist.lazy_imports import lazy_names
 
 if TYPE_CHECKING:
-    from persist.workers.async_worker import AsyncWorker as AsyncWorker
-    from persist.workers.retries import backoff as backoff
-    from persist.workers.retries import retry_by_attempts as retry_by_attempts
+    from persist.workers.jobs import backoff as backoff
+    from persist.workers.jobs import retry_by_attempts as retry_by_attempts
+    from persist.workers.worker import AsyncWorker as AsyncWorker
     from persist.workers.worker import Worker as Worker
 lazy_names(globals())

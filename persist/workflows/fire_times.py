@@ -11,8 +11,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 from zoneinfo import ZoneInfo
 
-from persist.errors import InvalidValue
-from persist.quoting import shown
+from persist.errors import InvalidValue, shown
 
 _SECOND = timedelta(seconds=1)
 _WORDS = {

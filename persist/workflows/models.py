@@ -12,8 +12,8 @@ from sqlalchemy.orm import Mapped, mapped_column
 from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.sql.expression import FromClause
 
-from persist.db.changes.event_streams import Streams
-from persist.db.expressions.saturating_sum import whole_total
+from persist.db.changes.journal import Streams
+from persist.db.expressions.numbers import whole_total
 from persist.db.schema.base import (
     ONE_TREE,
     SCHEMA_TOKEN,
@@ -24,13 +24,21 @@ from persist.db.schema.base import (
     partial_index,
     predicate,
     server_index,
+    set_for,
     table_of,
 )
 from persist.db.schema.column_types import Bool, EnumText, Float64, FreeText, Int64, IsoMs, Json, Label
-from persist.db.schema.table_settings import set_for
-from persist.workflows.family_values import JoinUntil, OnExpiry
-from persist.workflows.schedule_values import CatchUp
-from persist.workflows.schemas import UNFINISHED, ApprovalKind, ApprovalStatus, EffectState, FailureKind, RunStatus
+from persist.workflows.schemas import (
+    UNFINISHED,
+    ApprovalKind,
+    ApprovalStatus,
+    CatchUp,
+    EffectState,
+    FailureKind,
+    JoinUntil,
+    OnExpiry,
+    RunStatus,
+)
 
 _ZERO, _ONE = text("0"), text("1")
 

@@ -4,9 +4,8 @@ from persist.db.transactions.repository import Domain, F, on_demand
 from persist.workflows.verbs.approvals import Approvals
 from persist.workflows.verbs.effects import Effects
 from persist.workflows.verbs.executions import Executions
-from persist.workflows.verbs.limits import Limits
-from persist.workflows.verbs.overrides import CronOverrides, WorkflowOverrides
-from persist.workflows.verbs.phase_verbs import Phases
+from persist.workflows.verbs.limits import CronOverrides, Limits, WorkflowOverrides
+from persist.workflows.verbs.phases import Phases
 from persist.workflows.verbs.runs import Runs
 from persist.workflows.verbs.schedules import Schedules
 from persist.workflows.verbs.signals import Signals

@@ -1,11 +1,137 @@
 """Values and vocabularies of workflows, with the fields of Last Light's state (docs/designs.md)."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, NamedTuple
 
 from persist.db.values.frozen import Value
-from persist.workflows.family_values import JoinUntil, OnExpiry
+
+# Values and vocabularies of families of runs, and of gates that expire.
+
+
+class JoinUntil(StrEnum):
+    """What a run that joins its children waits for: all of them have ended, or one has failed or was cancelled."""
+
+    ALL = "all"
+    FIRST_FAILURE = "first_failure"
+
+
+class OnExpiry(StrEnum):
+    """What becomes of a gate that nobody answers in time, and of the run that is paused at it.
+
+    rejected   the gate is rejected, and the run fails with the failure kind "expired"
+    approved   the gate is approved, and the run goes on
+    resumed    the gate is rejected, and the run goes on
+    """
+
+    REJECTED = "rejected"
+    APPROVED = "approved"
+    RESUMED = "resumed"
+
+
+class Children(Value):
+    """How many children a run has, by their status. A status that none of them has is left out."""
+
+    total: int
+    by_status: dict[str, int]
+
+    @property
+    def failed(self) -> int:
+        """How many failed or were cancelled."""
+        return self.by_status.get("failed", 0) + self.by_status.get("cancelled", 0)
+
+
+class FamilyTotals(Value):
+    """What a run and all its descendants cost together: the totals of their executions, and how many runs have which status.
+
+    Sums of tokens are at most 2**63-1.
+    """
+
+    run_id: str
+    runs: int
+    by_status: dict[str, int]
+    executions: int
+    input_tokens: int
+    cache_creation_input_tokens: int
+    cache_read_input_tokens: int
+    output_tokens: int
+    total_tokens: int
+    """Input, output and cache-read tokens; cache writes are not counted."""
+    cost_usd: float
+
+
+# Values of limits.
+
+WORKFLOW_PREFIX = "workflow:"
+"""What the key of a limit on all runs of a workflow begins with; the name of the workflow follows."""
+ANY_WORKFLOW = ""
+"""What idle workers are told in place of a workflow's name, where runs of any workflow may have become claimable."""
+
+
+class Limit(Value):
+    """A row of workflow_limits: how many runs of a workflow, or with one concurrency key, run at once and start in a period."""
+
+    key: str
+    concurrency: int | None
+    """How many may run at once; None does not limit that."""
+    rate: int | None
+    """How many may start within `per`."""
+    per: timedelta | None
+    updated_at: datetime
+
+
+# Values of overrides: what an operator changed.
+
+
+class CronOverride(Value):
+    """A row of cron_overrides: what an operator changed about a schedule."""
+
+    name: str
+    enabled: bool
+    schedule: str | None
+    updated_at: datetime
+    updated_by: str | None
+
+
+class WorkflowOverride(Value):
+    """A row of workflow_overrides: a workflow's switch."""
+
+    name: str
+    enabled: bool
+    updated_at: datetime
+    updated_by: str | None
+
+
+# Values and vocabularies of schedules.
+
+
+class CatchUp(StrEnum):
+    """What a schedule queues for fires that nobody asked for in time: a run for the last one, one for each, or none."""
+
+    ONE = "one"
+    ALL = "all"
+    NONE = "none"
+
+
+class Schedule(Value):
+    """A row of workflow_schedules: when runs of a workflow are queued."""
+
+    name: str
+    workflow_name: str
+    cron: str
+    timezone: str
+    next_fire_at: datetime | None
+    """None if it never fires again."""
+    last_fire_at: datetime | None
+    fires_by: str
+    """The expression that `next_fire_at` follows: `cron`, or that of an override."""
+    enabled: bool
+    catch_up: CatchUp
+    updated_at: datetime
+    context: dict[str, Any] | None
+
+
+# Values and vocabularies of workflows, with the fields of Last Light's state (docs/designs.md).
 
 
 class RunStatus(StrEnum):

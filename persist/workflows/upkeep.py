@@ -12,20 +12,16 @@ from typing import Any
 from sqlalchemy import and_, exists, func, literal_column, or_, select
 from sqlalchemy.sql.elements import ColumnElement
 
-from persist.db.dialects.findings import Problem, Severity
-from persist.db.operations.adopting import Rules
-from persist.db.operations.aggregates import Aggregate
-from persist.db.operations.erasing import LINK, LOGS, SESSION, ErasableRows, found_by
-from persist.db.operations.erasing_ways import Lead, Way, equal
+from persist.db.dialects.interface import Problem, Severity
+from persist.db.operations.erasing import LINK, LOGS, SESSION, ErasableRows, Lead, Way, equal, found_by
 from persist.db.operations.pruning import AgedRows
-from persist.db.operations.upkeep import Upkeep, aged, erasable, exported
+from persist.db.operations.upkeep import Aggregate, Rules, Upkeep, aged, erasable, exported
 from persist.db.schema.base import flag_set
 from persist.db.statements.prepared import among
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
-from persist.workflows.family_values import JoinUntil
 from persist.workflows.models import IS_EXPIRING_GATE, approvals, effects, executions, limits, runs, schedules, signals, waits
-from persist.workflows.schemas import UNFINISHED, ApprovalStatus, RunStatus
+from persist.workflows.schemas import UNFINISHED, ApprovalStatus, JoinUntil, RunStatus
 from persist.workflows.transitions import TERMINAL
 
 _R, _E, _A, _S, _L = runs.c, executions.c, approvals.c, schedules.c, limits.c

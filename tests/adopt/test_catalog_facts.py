@@ -6,9 +6,8 @@ from contextlib import closing
 from hypothesis import given
 from hypothesis import strategies as st
 
-from persist.db.dialects.sqlite.ddl_text import plain, split_at_commas
 from persist.db.dialects.sqlite.foreign_files import without_unique
-from persist.db.dialects.sqlite.parsed_ddl import catalog_of_statements
+from persist.db.dialects.sqlite.parsed_ddl import catalog_of_statements, plain, split_at_commas
 
 DEFINITIONS = (
     "a TEXT",

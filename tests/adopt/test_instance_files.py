@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 from persist.schema.adopt import Settled
 from persist.schema.metadata import HEAD
-from persist.single_owner_files.instances import open_instance
+from persist.single_owner_files import open_instance
 from tests.adopt.files import Foreign
 from tests.adopt.shapes import INSTANCE
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from persist import Store, Transaction
 from persist.schema.adopt import Settled
-from persist.single_owner_files.run_files import agents_file, open_run_file
+from persist.single_owner_files import agents_file, open_run_file
 from tests.adopt.files import Foreign
 from tests.adopt.shapes import PROGRAMS
 from tests.command_line import Sqlite3

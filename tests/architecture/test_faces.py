@@ -12,9 +12,9 @@ from persist import Store
 from persist.blobs.schemas import Blob
 from persist.chat.recording.async_recorder import AsyncRecorder
 from persist.chat.recording.recorder import Recorder
-from persist.db.transactions.async_faces import awaitable
+from persist.db.transactions.async_transactions import awaitable
 from persist.db.transactions.repository import Repository
-from persist.db.values.counts import Count
+from persist.db.values.arguments import Count
 from persist.store.async_store import AsyncStore, AsyncTransaction
 from persist.store.transaction import Transaction
 from persist.workflows.schemas import Lease, WorkflowRun

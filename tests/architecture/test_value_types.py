@@ -13,7 +13,7 @@ from persist.domains import Domains
 from tests.architecture.test_public_names import NAMES
 
 INTERNAL = {
-    "persist.workflows.verbs.overrides.Omitted",  # the default of an argument that was left out
+    "persist.workflows.verbs.limits.Omitted",  # the default of an argument that was left out
     "persist.workflows.schemas.RunRow",  # what both kinds of runs have in common
 }
 

@@ -19,5 +19,5 @@ def command(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Command:
         if not name.startswith(("PERSIST_TEST_", "PERSIST_UPDATE_")):
             monkeypatch.delenv(name)
     monkeypatch.setenv("PERSIST_DATABASE_URL", database_url)
-    monkeypatch.setattr("persist.cli.progress._PLAIN_EVERY", math.inf)  # a slow machine says more
+    monkeypatch.setattr("persist.cli.output._PLAIN_EVERY", math.inf)  # a slow machine says more
     return lambda *args, **options: CliRunner().invoke(main, list(args), **options)

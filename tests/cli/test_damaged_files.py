@@ -24,7 +24,7 @@ Command = Callable[..., Result]
 def command(monkeypatch: pytest.MonkeyPatch) -> Command:
     """A command on a file that it names."""
     monkeypatch.delenv("PERSIST_DATABASE_URL", raising=False)
-    monkeypatch.setattr("persist.cli.progress._PLAIN_EVERY", math.inf)
+    monkeypatch.setattr("persist.cli.output._PLAIN_EVERY", math.inf)
     return lambda *args: CliRunner().invoke(main, list(args))
 
 

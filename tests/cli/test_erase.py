@@ -51,7 +51,7 @@ def test_quiet_says_nothing(command: Command) -> None:
 def test_on_a_terminal_it_asks(
     command: Command, database_url: str, monkeypatch: pytest.MonkeyPatch, answer: str, code: int
 ) -> None:
-    monkeypatch.setattr("persist.cli.prune.asks", lambda: True)
+    monkeypatch.setattr("persist.cli.operations.asks", lambda: True)
     before = rows(database_url)
     result = command("erase", "--owner", "maria", input=answer)
     assert result.exit_code == code

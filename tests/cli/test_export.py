@@ -9,7 +9,7 @@ import pytest
 from click.testing import Result
 
 from persist import Store
-from persist.single_owner_files.run_files import create_run_file
+from persist.single_owner_files import create_run_file
 from persist.testing import FrozenClock
 from tests.cli.golden import assert_golden
 from tests.maintenance.filled import filled

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from persist.cli.failures import Failed, redacted
 from persist.cli.output import Paint, columns, inline, model_name, printable, say, say_json, shortened
-from persist.cli.transcript import message_lines
+from persist.cli.root import Failed, redacted
+from persist.cli.sessions import message_lines
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from persist import Store
-from persist.cli.interrupts import Interrupted
-from persist.cli.progress import Progress
+from persist.cli.output import Interrupted, Progress
 from persist.maintenance import doctor, erase, export, import_, maintain, stats
 from persist.schema.adopt import adopt
 from tests.cli.conftest import Command
@@ -24,7 +23,7 @@ from tests.markdown import ROOT
 
 def test_elsewhere_it_is_a_line_now_and_then(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
-    monkeypatch.setattr("persist.cli.progress.time.monotonic", lambda: now)
+    monkeypatch.setattr("persist.cli.output.time.monotonic", lambda: now)
     with (
         Progress("Copying", unit="rows", left="", quiet=False, terminal=False) as lines,
         Progress("Copying", unit="rows", left="", quiet=True, terminal=True) as nothing,
@@ -44,7 +43,7 @@ def test_elsewhere_it_is_a_line_now_and_then(capsys: pytest.CaptureFixture[str],
 
 @pytest.mark.parametrize("rich", [True, False])
 def test_on_a_terminal(rich: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("persist.cli.progress._PATIENCE", 0.0)
+    monkeypatch.setattr("persist.cli.output._PATIENCE", 0.0)
     if not rich:
         monkeypatch.setitem(sys.modules, "rich.progress", None)
     monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes it for a terminal then
@@ -241,7 +240,7 @@ def test_a_signal_before_the_work_or_after_it(number: signal.Signals, folder: Pa
 def test_a_copy_shows_one_count_of_the_whole(
     command: Command, sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("persist.cli.progress._PLAIN_EVERY", 0.0)
+    monkeypatch.setattr("persist.cli.output._PLAIN_EVERY", 0.0)
     with Store.open(sqlite_url) as store:
         for _ in range(3):
             store.chat.sessions.create(agent="build", model={})

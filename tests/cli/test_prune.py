@@ -84,7 +84,7 @@ def test_called_wrongly(command: Command, filled: str) -> None:
 
 @pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("n\n", 1), ("\n", 1), ("", 1)])
 def test_on_a_terminal_it_asks(command: Command, filled: str, monkeypatch: pytest.MonkeyPatch, answer: str, code: int) -> None:
-    monkeypatch.setattr("persist.cli.prune.asks", lambda: True)
+    monkeypatch.setattr("persist.cli.operations.asks", lambda: True)
     before = every_row(filled)
     result = command("prune", "messaging", "--older-than", "1d", input=answer)
     assert result.exit_code == code
@@ -95,7 +95,7 @@ def test_on_a_terminal_it_asks(command: Command, filled: str, monkeypatch: pytes
 
 @pytest.mark.parametrize("sure", ["--yes", "--dry-run"])
 def test_it_does_not_ask_who_is_sure(command: Command, filled: str, monkeypatch: pytest.MonkeyPatch, sure: str) -> None:
-    monkeypatch.setattr("persist.cli.prune.asks", lambda: True)
+    monkeypatch.setattr("persist.cli.operations.asks", lambda: True)
     result = command("prune", "messaging", "--older-than", "1d", sure)
     assert result.exit_code == 0
     assert "Delete them?" not in result.output

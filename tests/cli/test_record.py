@@ -232,7 +232,7 @@ def test_wrong_calls(args: tuple[str, ...], sqlite_url: str) -> None:
 
 
 def test_long_input_shows_progress(record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("persist.cli.progress._PLAIN_EVERY", 0.0)
+    monkeypatch.setattr("persist.cli.output._PLAIN_EVERY", 0.0)
     shown = record(ANSWER).stderr.splitlines()
     assert len(shown) == len(CHUNKS)
     assert "554 chunks, 31.6 KB, about " in shown[-1]
@@ -241,7 +241,7 @@ def test_long_input_shows_progress(record: Record, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("rich", [True, False])
 def test_progress_on_a_terminal(rich: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("persist.cli.progress._PATIENCE", 0.0)
+    monkeypatch.setattr("persist.cli.output._PATIENCE", 0.0)
     if not rich:
         monkeypatch.setitem(sys.modules, "rich.progress", None)
     monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes it for a terminal then

@@ -20,7 +20,7 @@ from unittest import mock
 from persist import Store
 from persist.cli import main as command_line
 from persist.errors import Conflict, NotFound
-from persist.events import repository, snapshots, trimming
+from persist.events import repository, snapshots, upkeep
 
 STREAMS = ("a", "b", "c", "d")
 
@@ -111,7 +111,7 @@ def on(url: str, streams: str) -> None:
 
 
 def trim(url: str, streams: str) -> None:
-    left, delete = int(streams), trimming.trim_each
+    left, delete = int(streams), upkeep.trim_each
 
     def counted(*arguments: Any, **options: Any) -> int:
         nonlocal left

@@ -15,8 +15,8 @@ from persist.db.dialects.postgres import tenant_server
 from persist.db.dialects.sqlite import tenant_folder
 from persist.maintenance import copying
 from persist.schema import migrate, opening
-from persist.tenants import directory, tenant_map
-from persist.tenants.schemas import UpgradeOutcome, UpgradeStatus
+from persist.tenants import directory, open_stores
+from persist.tenants.placing import UpgradeOutcome, UpgradeStatus
 from tests.concurrency.forked import in_child
 
 LONG = 600.0
@@ -54,7 +54,7 @@ def arrange(point: str) -> None:
         "between creating and copying": [(directory, "copy_store", stop)],
         "before the commit of copy": [(copying._Copy, "_check", stop)],
         "in the map": [(directory.Directory, "_create", staticmethod(stop))],
-        "created and not in the map": [(tenant_map.TenantMap, "change", stop)],
+        "created and not in the map": [(open_stores.TenantMap, "change", stop)],
     }
     for owner, name, instead in places.get(point, []):
         setattr(owner, name, instead)

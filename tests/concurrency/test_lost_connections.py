@@ -13,10 +13,10 @@ from sqlalchemy import make_url
 
 from persist import AsyncStore, Store
 from persist.db.dialects.postgres import connections as postgres_connections
-from persist.db.dialects.postgres import timeouts as postgres_patience
-from persist.db.dialects.postgres import transactions as postgres_transactions
+from persist.db.dialects.postgres import connections as postgres_patience
+from persist.db.dialects.postgres import operations as postgres_transactions
 from persist.db.expressions import locking as turns
-from persist.db.statements.compiled import compiled_for
+from persist.db.statements.prepared import compiled_for
 from persist.errors import NotFound, StoreBusy, Unavailable
 from tests.concurrency.following import Follower, append, data
 from tests.concurrency.test_watching_postgres import wait_for

@@ -11,8 +11,8 @@ import pytest
 
 from persist import Store
 from persist.db.concurrency.writer_lock import Cancelled, Waiting
+from persist.db.dialects.sqlite import connections
 from persist.db.dialects.sqlite import dialect as sqlite_dialect
-from persist.db.dialects.sqlite import write_lock
 from persist.errors import StoreBusy
 from persist.settings import Settings
 from tests.contract.chat.scenes import create
@@ -60,7 +60,7 @@ class Held:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, until: float = inf) -> None:
         self.asked, self._until, self.now, self.slept = 0, until, 1000.0, list[float]()
-        monkeypatch.setattr(write_lock, "time", SimpleNamespace(monotonic=lambda: self.now, sleep=self._sleep))
+        monkeypatch.setattr(connections, "time", SimpleNamespace(monotonic=lambda: self.now, sleep=self._sleep))
 
     def execute(self, statement: str) -> None:
         assert statement == "BEGIN IMMEDIATE"
@@ -81,23 +81,23 @@ def test_the_lock_is_asked_for_more_often_towards_the_end_and_never_beyond_it(
 ) -> None:
     held = Held(monkeypatch)
     with pytest.raises(sqlite3.OperationalError):
-        write_lock.begin(held, timeout)
+        connections.begin(held, timeout)
     assert sum(held.slept) == pytest.approx(timeout)
     assert all(0 < seconds <= 0.01 for seconds in held.slept)
     assert held.asked == len(held.slept) + 1
     if timeout >= 5:
         left = list(reversed(list(accumulate(reversed(held.slept)))))
         assert sum(one < 0.5 for one in left) > 250  # asked so often in the last half second: SQLite itself asks five times
-        assert all(write_lock.pause(less, lambda: 1) <= write_lock.pause(more, lambda: 1) for more, less in pairwise(left))
+        assert all(connections.pause(less, lambda: 1) <= connections.pause(more, lambda: 1) for more, less in pairwise(left))
 
 
 def test_two_waiters_do_not_wait_alike() -> None:
-    assert [write_lock.pause(5, chance) for chance in (lambda: 0, lambda: 0.5, lambda: 1)] == [0.005, 0.0075, 0.01]
+    assert [connections.pause(5, chance) for chance in (lambda: 0, lambda: 0.5, lambda: 1)] == [0.005, 0.0075, 0.01]
 
 
 def test_who_gets_the_lock_in_time_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     held = Held(monkeypatch, until=100)
-    write_lock.begin(held, 5)
+    connections.begin(held, 5)
     assert held.asked == 101
 
 
@@ -105,21 +105,21 @@ def test_who_gets_the_lock_in_time_goes_on(monkeypatch: pytest.MonkeyPatch) -> N
 def test_what_was_waited_for_in_this_process_counts(monkeypatch: pytest.MonkeyPatch, waited: float, left: float) -> None:
     held = Held(monkeypatch)
     with pytest.raises(sqlite3.OperationalError):
-        write_lock.begin(held, 5, Waiting(held.now - waited))
+        connections.begin(held, 5, Waiting(held.now - waited))
     assert sum(held.slept) == pytest.approx(left)
 
 
 def test_a_wait_ends_when_it_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
     held = Held(monkeypatch)
     with pytest.raises(Cancelled):
-        write_lock.begin(held, 5, Waiting(held.now, lambda: held.asked == 3))
+        connections.begin(held, 5, Waiting(held.now, lambda: held.asked == 3))
     assert held.asked == 3
 
 
 def test_a_connection_of_a_host_keeps_its_own_timeout(busy_url: str) -> None:
     with closing(sqlite3.connect(busy_url.removeprefix("sqlite:///"), timeout=0.03)) as theirs:
         with pytest.raises(sqlite3.OperationalError, match="locked"):
-            write_lock.begin_patiently(theirs)
+            connections.begin_patiently(theirs)
         assert theirs.execute("PRAGMA busy_timeout").fetchone() == (30,)
 
 

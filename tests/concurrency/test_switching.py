@@ -9,8 +9,8 @@ import pytest
 from persist import Store
 from persist.errors import Conflict
 from persist.events import rebuild
-from persist.events.status import log_status
-from persist.maintenance.snapshots import looking
+from persist.events.repository import log_status
+from persist.maintenance.transactions import looking
 from tests.contract.chat.scenes import create, say
 from tests.contract.events.scenes import assert_gapless, events
 from tests.distributed_server import takes_triggers

@@ -10,7 +10,7 @@ from alembic import command
 
 from persist import Conflict, Tenants, UnknownTenant
 from persist.schema import migrate
-from persist.tenants.schemas import UpgradeStatus
+from persist.tenants.placing import UpgradeStatus
 from tests.contract.chat.scenes import create
 from tests.subprocesses import Worker
 

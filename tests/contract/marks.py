@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from persist.db.values.key_order import MARK
+from persist.db.values.json import MARK
 
 
 def unmarked(value: Any) -> Any:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from persist.db.dialects.postgres import server_clock
+from persist.db.dialects.postgres import connections
 from persist.db.dialects.postgres.pipelining import PipelinedConnection
 from persist.errors import NotFound
 from tests.contract.chat.scenes import create, say
@@ -16,7 +16,7 @@ pytestmark = every_way
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """The first words of the statements that travel together, of a server that says that it is a coordinator."""
-    monkeypatch.setattr(server_clock, "_ASK", server_clock._ASK.partition(b", EXISTS")[0] + b", true")
+    monkeypatch.setattr(connections, "_ASK", connections._ASK.partition(b", EXISTS")[0] + b", true")
     found: list[list[str]] = []
     run = PipelinedConnection._run
 

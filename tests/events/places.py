@@ -3,7 +3,7 @@
 from typing import Any
 
 from persist import Store
-from persist.db.changes.event_streams import logged_tables
+from persist.db.changes.journal import logged_tables
 from persist.events import rebuild
 from persist.schema.metadata import metadata
 from tests.schema.catalog import Fact

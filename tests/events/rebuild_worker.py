@@ -6,7 +6,7 @@ from typing import Any
 
 from persist import Store
 from persist.events import rebuild
-from persist.events.replay import Replay
+from persist.events.repository import Replay
 
 
 def main(command: str, target: str, source: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from persist.cli import main
-from persist.db.dialects.roles import RoleKind
+from persist.db.dialects.subagent_roles import RoleKind
 from persist.errors import InvalidValue
 from persist.schema.grants import grant_script, tenant_removal_script, tenant_script
 from tests.distributed_server import takes_triggers

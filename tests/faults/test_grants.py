@@ -13,9 +13,9 @@ from sqlalchemy import make_url
 
 import persist
 from persist import Store
-from persist.db.changes.event_streams import place_of
-from persist.db.dialects.findings import Severity
-from persist.db.dialects.roles import RoleKind
+from persist.db.changes.journal import place_of
+from persist.db.dialects.interface import Severity
+from persist.db.dialects.subagent_roles import RoleKind
 from persist.errors import Conflict, NotFound, NotPermitted, PersistError
 from persist.maintenance import doctor, erase, maintain
 from persist.schema.grants import SHARED, grant_script, tenant_script

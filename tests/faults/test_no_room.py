@@ -13,7 +13,7 @@ from persist.errors import PersistError, StoreBusy, StoreFull
 from persist.maintenance import backup, export, import_
 from persist.sessionlog import SessionLogWriter, read_session_log
 from persist.settings import Settings
-from persist.single_owner_files.run_files import create_run_file
+from persist.single_owner_files import create_run_file
 from tests.sessionlog.scenes import text
 
 
@@ -89,7 +89,7 @@ def test_a_backup_into_a_full_disk(sqlite_url: str, tmp_path: Path, monkeypatch:
     def full(*_: object, **__: object) -> int:
         raise StoreFull(str(tmp_path / "copy.db"))
 
-    monkeypatch.setattr("persist.db.dialects.sqlite.backup._copy", full)
+    monkeypatch.setattr("persist.db.dialects.sqlite.operations._copy", full)
     with Store.open(sqlite_url) as store, pytest.raises(StoreFull):
         backup(store, tmp_path / "copy.db")
     assert [path.name for path in tmp_path.iterdir()] == ["state.db"]

@@ -11,8 +11,7 @@ from persist import Store
 from persist.errors import InvalidValue, NotFound, PersistError, StoreCorrupt, UnmanagedDatabase
 from persist.maintenance import backup, export, import_
 from persist.sessionlog import SessionLogWriter, read_session_log
-from persist.single_owner_files.instances import open_instance, open_workspace
-from persist.single_owner_files.run_files import create_run_file, open_run_file
+from persist.single_owner_files import create_run_file, open_instance, open_run_file, open_workspace
 
 
 @pytest.mark.parametrize(

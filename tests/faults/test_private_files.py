@@ -11,8 +11,7 @@ from persist import Store
 from persist.maintenance import backup, export
 from persist.programs import subagent
 from persist.sessionlog import SessionLogWriter
-from persist.single_owner_files.instances import open_instance
-from persist.single_owner_files.run_files import agents_file, create_run_file, open_run_file
+from persist.single_owner_files import agents_file, create_run_file, open_instance, open_run_file
 from tests.sessionlog.scenes import text
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from persist import Store
-from persist.db.dialects.sqlite import write_lock
+from persist.db.dialects.sqlite import connections
 from persist.db.dialects.sqlite.errors import translate_error
 from persist.errors import NotPermitted, ReadOnlyTransaction
 from persist.maintenance import export
@@ -51,8 +51,8 @@ def test_a_file_that_stays_busy_is_given_up(tmp_path: Path, monkeypatch: pytest.
             asked.append(statement)
             raise said("SQLITE_BUSY", "database is locked")
 
-    monkeypatch.setattr(write_lock, "_PATIENCE", -1.0)
+    monkeypatch.setattr(connections, "_PATIENCE", -1.0)
     connection: Any = Busy()
     with pytest.raises(sqlite3.OperationalError):
-        write_lock.use_wal(connection, tmp_path / "state.db")
+        connections.use_wal(connection, tmp_path / "state.db")
     assert len(asked) == 1

@@ -11,7 +11,7 @@ import pytest
 
 from persist import Store
 from persist.checkpoints.schemas import Blob
-from persist.db.concurrency.process_owners import new_owner
+from persist.db.concurrency.ownership import new_owner
 from persist.errors import InvalidValue, PersistError, StoreCorrupt
 from persist.maintenance import doctor
 from persist.settings import Settings

@@ -14,7 +14,7 @@ from sqlalchemy import make_url
 
 import persist
 from persist import Store
-from persist.db.dialects.roles import RoleKind
+from persist.db.dialects.subagent_roles import RoleKind
 from persist.errors import Conflict, InvalidValue
 from persist.programs import audit, subagent
 from persist.programs.subagents.isolation import SubagentRole

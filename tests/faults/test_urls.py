@@ -14,7 +14,7 @@ from sqlalchemy import make_url
 
 from persist import AsyncTenants, Settings, Store, Tenants
 from persist.cli import main
-from persist.db.dialects.from_url import dialect_for
+from persist.db.dialects.backends import dialect_for
 from persist.db.statements.schema_version import HEAD
 from persist.errors import InvalidValue
 from persist.schema.migrate import current, upgrade

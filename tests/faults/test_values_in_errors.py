@@ -14,7 +14,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
 from persist import Store
-from persist.db.dialects.concealing import conceal_values, public_text
+from persist.db.dialects.errors import conceal_values, public_text
 from persist.db.schema.column_types import FreeText, Json
 from persist.db.statements.prepared import Statement
 from persist.db.transactions.verb_frame import Verb

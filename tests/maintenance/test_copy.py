@@ -14,7 +14,7 @@ from sqlalchemy import create_engine, insert
 from persist import Store
 from persist.errors import Conflict, InvalidValue, PersistError, SchemaTooNew, StoreCorrupt, UnsupportedEngine
 from persist.maintenance import copy, quarantined
-from persist.maintenance.setting_aside import quarantine
+from persist.maintenance.quarantine import quarantine
 from persist.schema.metadata import metadata
 from persist.testing import FrozenClock
 from tests.contract.faces import every_way

@@ -12,8 +12,7 @@ import pytest
 from persist import Store
 from persist.errors import Conflict, InvalidValue
 from persist.maintenance import copy
-from persist.single_owner_files.instances import open_instance, open_workspace
-from persist.single_owner_files.run_files import create_run_file
+from persist.single_owner_files import create_run_file, open_instance, open_workspace
 from persist.testing import FrozenClock
 from tests.maintenance.filled import filled
 from tests.maintenance.moving import CROSSING, Pair, many, new_url, opened

@@ -13,10 +13,10 @@ import sqlalchemy
 from persist import Store
 from persist.errors import ReadOnlyTransaction, TransactionOpen
 from persist.maintenance import doctor, erase, quarantined
+from persist.maintenance.checkups import MAX_PER_CODE
 from persist.maintenance.erasure_plans import ORPHANS
-from persist.maintenance.findings import MAX_PER_CODE
 from persist.programs import create_run_file
-from persist.single_owner_files.run_files import open_run_file
+from persist.single_owner_files import open_run_file
 from persist.testing import FrozenClock
 from persist.workflows.models import approvals, limits
 from tests.maintenance.filled import by_code, codes, filled, opened

@@ -12,7 +12,7 @@ from persist import Store
 from persist.maintenance import adopt, doctor
 from persist.programs import create_run_file
 from persist.schema.metadata import REVISIONS
-from persist.single_owner_files.single_owner_files import open_file
+from persist.single_owner_files import open_file
 from persist.testing import FrozenClock
 from tests.adopt import shapes
 from tests.maintenance.filled import codes, filled, opened

@@ -208,7 +208,7 @@ def test_bytes_are_overwritten_where_the_file_cannot_be_rewritten(sqlite_url: st
     def fails(*_: Any) -> None:
         raise StoreFull("state.db")
 
-    monkeypatch.setattr("persist.maintenance.rewriting.vacuum", fails)
+    monkeypatch.setattr("persist.maintenance.backups.vacuum", fails)
     secret = secret_of("maria").encode()
     with Store.open(sqlite_url, events=True) as store:
         with store.begin() as tx:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from persist import Store
-from persist.db.changes.event_streams import place_of
+from persist.db.changes.journal import place_of
 from persist.histories.schemas import Message, NewEntry
 from persist.maintenance import doctor, erase, prune
 from persist.maintenance.erasure_plans import kinds

@@ -12,8 +12,7 @@ from persist import Store
 from persist.errors import Conflict, InvalidValue, NotFound
 from persist.maintenance import export, import_
 from persist.schema.metadata import HEAD
-from persist.single_owner_files.instances import open_instance
-from persist.single_owner_files.run_files import create_run_file
+from persist.single_owner_files import create_run_file, open_instance
 from persist.testing import FrozenClock
 from tests.contract.faces import every_way
 from tests.maintenance.filled import filled

@@ -9,7 +9,7 @@ import pytest
 
 from persist import Conflict, Store
 from persist.maintenance import doctor, erase, maintain, prune
-from persist.maintenance.findings import Finding
+from persist.maintenance.checkups import Finding
 from persist.testing import FrozenClock
 from tests.contract.chat.scenes import MODEL
 from tests.contract.conftest import Raw

@@ -12,7 +12,7 @@ import pytest
 from persist import Store
 from persist.blobs.upkeep import UnnamedBlobs
 from persist.conversations import pruning as conversations
-from persist.db.dialects.findings import Severity
+from persist.db.dialects.interface import Severity
 from persist.db.operations.pruning import ROWS, Pruning
 from persist.maintenance import doctor, prune
 from persist.testing import FrozenClock

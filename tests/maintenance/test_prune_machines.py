@@ -11,7 +11,7 @@ from sqlalchemy import update
 from persist import Store
 from persist.maintenance import prune
 from persist.programs import models as programs
-from persist.single_owner_files.run_files import create_run_file
+from persist.single_owner_files import create_run_file
 from persist.testing import FrozenClock
 from tests.maintenance.pruning_scenes import DAY, age, month_old
 

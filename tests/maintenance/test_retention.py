@@ -7,7 +7,7 @@ import pytest
 from persist import Store
 from persist.errors import InvalidValue
 from persist.maintenance import maintain, prune
-from persist.maintenance.retention import Policy, policies
+from persist.maintenance.pruning import Policy, policies
 from persist.settings import Settings
 from tests.maintenance.pruning_scenes import DAY, DOMAINS, every_row, forty_days_later, gone
 

@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 
 from persist import Store
-from persist.db.dialects.findings import Problem
+from persist.db.dialects.interface import Problem
 from persist.events.models import event_heads
 from persist.maintenance import doctor, rebuild
-from persist.maintenance.checkups import check_rows
-from persist.maintenance.doctor_checks import repaired
+from persist.maintenance.checkups import check_rows, repaired
 from persist.maintenance.quarantine import quarantined, restore_row
-from persist.maintenance.snapshots import looking
+from persist.maintenance.transactions import looking
 from persist.schema.metadata import metadata
 from persist.testing import FrozenClock
 from tests.maintenance.filled import filled

@@ -10,8 +10,8 @@ import pytest
 
 from persist import Store
 from persist.programs import create_run_file
-from persist.programs.storage import attachment_files
-from persist.programs.storage.attachment_files import Folder
+from persist.programs.storage import attachments
+from persist.programs.storage.attachments import Folder
 from persist.testing import FrozenClock
 from tests.programs.bound import MB
 
@@ -52,11 +52,11 @@ SYSTEMS = ["held", "without /proc", "without O_PATH", "without handles"]
 def system(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """What the operating system can do: each has its own way to look at a file before it is opened."""
     if request.param == "without /proc":
-        monkeypatch.setattr(attachment_files, "_HELD", "/nowhere")
+        monkeypatch.setattr(attachments, "_HELD", "/nowhere")
     elif request.param == "without O_PATH":
         monkeypatch.delattr(os, "O_PATH")
     elif request.param == "without handles":
-        monkeypatch.setattr(attachment_files, "_HANDLES", False)
+        monkeypatch.setattr(attachments, "_HANDLES", False)
     return str(request.param)
 
 

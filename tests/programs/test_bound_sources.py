@@ -12,7 +12,7 @@ import pytest
 from persist import Store
 from persist.errors import InvalidValue, NotFound, NotPermitted
 from persist.programs import agents_file, audit
-from persist.programs.storage.attachment_files import Folder
+from persist.programs.storage.attachments import Folder
 from tests.programs.bound import MB, attached, bind_file, read
 from tests.programs.test_attachments import bind, resolve
 from tests.programs.test_hostile_files import soon

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import make_url
 
 from persist import Store
-from persist.db.dialects.roles import RoleKind
+from persist.db.dialects.subagent_roles import RoleKind
 from persist.errors import InvalidValue
 from persist.programs import instructions_for_subagent, subagent, take_in
 from persist.schema.grants import grant_script

@@ -12,7 +12,7 @@ import pytest
 
 from persist import Store
 from persist.db.dialects.sqlite.row_guards import strict_guard_ddl
-from persist.db.schema.raw_writes import MAX_NOTES
+from persist.db.schema.row_guards import MAX_NOTES
 from persist.maintenance import adopt, backup, doctor, erase, prune
 from persist.programs import agents_file, audit, create_run_file, open_run_file
 from persist.programs.models import STRICT_TABLES

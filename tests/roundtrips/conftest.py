@@ -2,7 +2,7 @@
 
 import pytest
 
-from persist.events.settling import Settler
+from persist.events.first_snapshots import Settler
 
 
 @pytest.fixture(autouse=True)

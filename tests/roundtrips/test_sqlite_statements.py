@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from persist import Store
-from persist.db.dialects.sqlite.file_connections import FileConnection
+from persist.db.dialects.sqlite.connections import FileConnection
 from persist.errors import PersistError
 from tests.statemachines.scene import arguments, make, verbs
 from tests.statement_log import seen_statements

@@ -70,7 +70,7 @@ def plant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plant:
             "persist.schema.migrate",
             "persist.schema.opening",
             "persist.schema.revision",
-            "persist.schema.upgrade_plan",
+            "persist.schema.migrate",
         ):
             monkeypatch.setattr(f"{module}.HEAD", planted[-1])
         monkeypatch.setattr("persist.schema.revision.REVISIONS", (*known, *planted))

@@ -8,7 +8,7 @@ from sqlalchemy import insert
 from sqlalchemy.schema import CreateSequence
 
 import persist
-from persist.db.dialects.from_url import dialect_for
+from persist.db.dialects.backends import dialect_for
 from persist.db.statements.schema_version import version_table
 from persist.events.models import event_positions
 from persist.schema.metadata import HEAD, metadata

@@ -14,7 +14,7 @@ import pytest
 
 import persist
 from persist import Store
-from persist.db.dialects.sqlite.write_lock import OWN_WAIT_MS
+from persist.db.dialects.sqlite.connections import OWN_WAIT_MS
 from persist.errors import SchemaTooNew
 from persist.schema.metadata import HEAD
 from persist.settings import Settings

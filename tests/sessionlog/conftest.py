@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from persist.sessionlog import appending
+from persist.sessionlog import writer
 from tests.sessionlog.scenes import Watched
 
 
@@ -24,5 +24,5 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> type[Watched]:
         assert buffering == 0
         return Watched(path, mode)
 
-    monkeypatch.setattr(appending, "open", open_, raising=False)
+    monkeypatch.setattr(writer, "open", open_, raising=False)
     return Watched

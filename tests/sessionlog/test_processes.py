@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from persist.sessionlog import SessionLogWriter, read_session_log, session_log_path
-from persist.sessionlog.records import read_line
+from persist.sessionlog.reader import read_line
 from tests.markdown import ROOT
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from persist.sessionlog import iter_session_log, list_session_logs, read_session_log, tail_session_log
-from persist.sessionlog.records import read_line
+from persist.sessionlog.reader import read_line
 from persist.sessionlog.session_files import read_session_files
 from tests.cases import each
 

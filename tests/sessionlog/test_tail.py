@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from persist.errors import InvalidValue, PersistError
-from persist.sessionlog import LogMessage, tail, tail_session_log
+from persist.sessionlog import LogMessage, reader, tail_session_log
 from tests.sessionlog.scenes import text, writer
 
 
@@ -165,7 +165,7 @@ def test_a_stop_ends_the_wait(path: Path) -> None:
 
 
 def test_a_long_log_comes_in_several_batches(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tail, "_CHUNK", 64)
+    monkeypatch.setattr(reader, "_CHUNK", 64)
     path.write_bytes(b"".join(line(number) for number in range(100)) + b'{"n":"' + b"x" * 1000 + b'"}\n')
     batches = list(follow(path, stop=lambda: True))
     assert len(batches) > 10

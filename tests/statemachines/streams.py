@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from persist import Store
 from persist.chat.reducer.accumulator import Accumulator, UnknownToolCall
 from persist.db.values.json import JsonLimits, decode, encode
-from persist.errors import PersistError
-from persist.quoting import shown
+from persist.errors import PersistError, shown
 from persist.settings import AiSdk
 from tests.contract.chat.scenes import VECTORS
 from tests.statemachines.bad_arguments import VALUES

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from persist.chat.storage.liveness import is_stale
-from persist.db.concurrency import process_owners as owners
+from persist.chat.storage.statements import is_stale
+from persist.db import files as folders
+from persist.db.concurrency import ownership as owners
 from persist.db.concurrency import windows_processes
-from persist.db.dialects.database_files import network_of
-from persist.db.files import private_files as folders
-from persist.db.files.paths import typed, uri_for_sqlite
-from persist.db.values.command_words import command_word
+from persist.db.dialects.untrusted_files import network_of
+from persist.db.files import typed, uri_for_sqlite
+from persist.db.values.escaping import command_word
 from persist.errors import InvalidValue, NotPermitted, StoreInUse
 from persist.sessionlog import slug_for_cwd
 

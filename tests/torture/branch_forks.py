@@ -9,7 +9,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from persist import Store
-from persist.conversations.storage import inheritance
+from persist.conversations.storage import lineage
 from persist.errors import Conflict, InvalidValue, NotFound, PersistError, StoreBusy
 from persist.store.transaction import Transaction
 from tests.torture.integrity import intact
@@ -41,7 +41,7 @@ def prepare(url: str) -> None:
 def live(acknowledge: Connection, url: str, deed: str, begins: float, seed: int, most_copied: int) -> None:
     """The deed in every turn; acknowledges (branch, what it shows), ("", ids that stay stored) or (None, error, text)."""
     chance = random.Random(seed)
-    inheritance.MAX_COPIED = most_copied
+    lineage.MAX_COPIED = most_copied
     with Store.open(url) as store:
         for number in range(_TURNS):
             time.sleep(max(begins + number * _TURN_SECONDS + chance.random() * 0.01 - time.time(), 0))
@@ -153,7 +153,7 @@ def _beside(*deeds: str) -> Callable[[Ground, Tally], None]:
         for _ in ground.rounds():
             url = ground.new_url()
             prepare(url)
-            most_copied = ground.random.choice([inheritance.MAX_COPIED, 0])
+            most_copied = ground.random.choice([lineage.MAX_COPIED, 0])
             begins = time.time() + _READY_SECONDS
             victims = [Victim(live, url, deed, begins, ground.random.randrange(10**6), most_copied) for deed in deeds]
             told = [one for victim in victims for one in victim.end(_HANGS_AFTER)]

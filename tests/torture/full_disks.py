@@ -13,7 +13,7 @@ from persist.maintenance import backup, copy, doctor, export, import_, vacuum
 from persist.schema.adopt import adopt
 from persist.sessionlog import SessionLogWriter, read_session_log
 from persist.settings import Settings
-from persist.single_owner_files.run_files import create_run_file
+from persist.single_owner_files import create_run_file
 from tests.sessionlog.scenes import text
 from tests.torture.disks import Disk, small_disk
 from tests.torture.integrity import intact

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy
 
-from persist.db.dialects.sqlite.vector_functions import SQLITE_VEC, load_sqlite_vec
+from persist.db.dialects.sqlite.operations import SQLITE_VEC, load_sqlite_vec
 
 
 def with_functions(driver: sqlite3.Connection) -> bool:

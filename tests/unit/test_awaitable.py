@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from persist.db.transactions.async_faces import async_face
-from persist.db.transactions.async_transactions import AsyncTransactionPerVerb, JoinedUnitOfWork
+from persist.db.transactions.async_transactions import AsyncTransactionPerVerb, JoinedUnitOfWork, async_face
 from persist.db.transactions.repository import Repository
 from persist.errors import NotFound
 from tests.cases import each

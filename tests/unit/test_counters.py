@@ -2,7 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
-from persist.db.observation.counters import Counters, RecorderTally
+from persist.db.observation import Counters, RecorderTally
 
 
 def test_nothing_is_lost_between_threads() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from persist.conversations.storage.embeddings import pack, unpack
+from persist.conversations.embeddings import pack, unpack
 from persist.errors import InvalidValue
 
 singles = st.floats(width=32, allow_nan=False, allow_infinity=False)

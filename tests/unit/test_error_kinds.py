@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
 from persist.errors import InvalidValue
-from persist.integrations.error_kinds import kind_of
+from persist.integrations.framework_errors import kind_of
 from tests.cases import each
 
 SECRET = "swordfish-4711"

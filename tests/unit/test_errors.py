@@ -7,9 +7,8 @@ import pytest
 
 from persist import errors
 from persist.db.dialects.postgres.errors import DriverError, translate_error
-from persist.db.files.paths import check_path
-from persist.errors import PersistError
-from persist.quoting import shown
+from persist.db.files import check_path
+from persist.errors import PersistError, shown
 from tests.cases import each
 
 EXAMPLES = [

@@ -6,8 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from persist.db.values.json import decode, encode
-from persist.db.values.key_order import MARK, from_jsonb, joined_from_jsonb, to_jsonb, value_of_jsonb
+from persist.db.values.json import MARK, decode, encode, from_jsonb, joined_from_jsonb, to_jsonb, value_of_jsonb
 from tests.cases import each
 from tests.unit.json_values import normal, same, texts, values
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from persist.chat.storage.liveness import is_stale
-from persist.db.concurrency import process_owners as owners
-from persist.db.concurrency.process_owners import ProcessIdentity, new_owner, retire_owner, this_process
+from persist.chat.storage.statements import is_stale
+from persist.db.concurrency import ownership as owners
+from persist.db.concurrency.ownership import ProcessIdentity, new_owner, retire_owner, this_process
 from tests.concurrency.forked import in_child
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

@@ -5,7 +5,7 @@ from itertools import count
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from persist.db.concurrency.permits import Permits
+from persist.db.concurrency.semaphore import Permits
 
 
 class Rules(RuleBasedStateMachine):

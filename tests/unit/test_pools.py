@@ -5,7 +5,7 @@ from typing import Any
 
 from sqlalchemy import AssertionPool, NullPool, Pool, QueuePool, SingletonThreadPool, StaticPool
 
-from persist.db.connections.pool_width import MAX, shares, width
+from persist.db.connections import MAX, shares, width
 from tests.cases import each
 
 

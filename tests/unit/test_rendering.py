@@ -10,10 +10,8 @@ from typing import Any
 
 import pytest
 
-from persist.chat.following.cursor import decode_cursor, encode_cursor
-from persist.chat.following.following import Following
-from persist.chat.following.reading import Look
-from persist.chat.following.rendering import IndexedPart, Sent, ending_chunks, missing_chunks
+from persist.chat.following.follower import Following, decode_cursor, encode_cursor
+from persist.chat.following.rendering import IndexedPart, Look, Sent, ending_chunks, missing_chunks
 from persist.chat.reducer import reduce
 from persist.chat.reducer.accumulator import Accumulator
 from persist.chat.schemas import TurnState

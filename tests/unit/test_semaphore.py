@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from persist.db.concurrency.deadline_timer import Timed, Timer
 from persist.db.concurrency.semaphore import Lease, Semaphore
+from persist.db.concurrency.worker_threads import Timed, Timer
 from tests.examples import examples
 
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from persist.db.dialects.postgres import server_clock
-from persist.db.dialects.postgres.server_clock import ServerClock
+from persist.db.dialects.postgres import connections
+from persist.db.dialects.postgres.connections import ServerClock
 
 MS = 1_000_000
 MINUTE = 60_000 * MS
@@ -36,8 +36,8 @@ class Times:
 @pytest.fixture
 def times(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
     found = Times(request.param)
-    monkeypatch.setattr(server_clock, "wall_ns", lambda: found.wall)
-    monkeypatch.setattr(server_clock, "steady_ns", lambda: found.steady)
+    monkeypatch.setattr(connections, "wall_ns", lambda: found.wall)
+    monkeypatch.setattr(connections, "steady_ns", lambda: found.steady)
     return found
 
 

@@ -5,7 +5,7 @@ from math import nan
 from hypothesis import given
 from hypothesis import strategies as st
 
-from persist.conversations.vector_search.similarity import Sieve
+from persist.conversations.vector_search import Sieve
 from tests.cases import each
 
 

@@ -13,12 +13,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from sqlalchemy import LargeBinary, StaticPool, bindparam, create_engine, select
 
+from persist.conversations.embeddings import unpack
 from persist.conversations.models import messages
 from persist.conversations.schemas import Metric
-from persist.conversations.storage.embeddings import unpack
-from persist.conversations.vector_search.candidates import Candidates, InDatabase, InPython, WithNumpy, measure
-from persist.conversations.vector_search.similarity import Item, Margin, Query, nearest
-from persist.db.dialects.sqlite.vector_functions import SQLITE_VEC
+from persist.conversations.vector_search import Candidates, InDatabase, InPython, Item, Margin, Query, WithNumpy, measure, nearest
+from persist.db.dialects.sqlite.operations import SQLITE_VEC
 from tests.cases import each
 from tests.unit.float32 import with_functions
 

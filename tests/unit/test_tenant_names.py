@@ -4,7 +4,7 @@ import pytest
 
 from persist.db.dialects.postgres.wakeups import channel
 from persist.errors import InvalidValue
-from persist.tenants.names import check_tenant
+from persist.tenants.placing import check_tenant
 
 GOOD = ("a", "acme", "acme_2", "a" * 63, "con_1", "select", "user", "com10", "publicity")
 BAD = (

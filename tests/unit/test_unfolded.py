@@ -2,7 +2,7 @@
 
 import pytest
 
-from persist.chat.recording.unfolded_parts import Unfolded
+from persist.chat.recording.draft import Unfolded
 from persist.chat.reducer.parts import LONG, PartState
 from persist.db.values.json import JsonFrame
 from persist.settings import Settings
@@ -25,7 +25,7 @@ class Time:
 @pytest.fixture
 def time(monkeypatch: pytest.MonkeyPatch) -> Time:
     fake = Time()
-    monkeypatch.setattr("persist.chat.recording.unfolded_parts.time", fake)
+    monkeypatch.setattr("persist.chat.recording.draft.time", fake)
     return fake
 
 

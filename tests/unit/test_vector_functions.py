@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from sqlalchemy import create_engine
 
-from persist.db.dialects.sqlite import vector_functions
-from persist.db.dialects.sqlite.vector_functions import SQLITE_VEC, load_sqlite_vec, sqlite_vec_functions
+from persist.db.dialects.sqlite import operations
+from persist.db.dialects.sqlite.operations import SQLITE_VEC, load_sqlite_vec, sqlite_vec_functions
 
 
 class Driver:
@@ -74,7 +74,7 @@ def test_a_connection_is_asked_once(monkeypatch: pytest.MonkeyPatch, there: bool
         asked.append(driver)
         return there
 
-    monkeypatch.setattr(vector_functions, "load_sqlite_vec", answer)
+    monkeypatch.setattr(operations, "load_sqlite_vec", answer)
     engine = create_engine("sqlite://")
     for _ in range(3):
         with engine.connect() as connection:

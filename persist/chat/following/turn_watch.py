@@ -12,11 +12,9 @@ from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakSet
 
-from persist.chat.following.reading import ended_turns, marks_of, stopped_turns
-from persist.db.dialects.event_log import TURNS
-from persist.db.dialects.wakeups import Wakeups
-from persist.db.transactions.notifier import named
-from persist.db.transactions.outages import Outage
+from persist.chat.following.rendering import ended_turns, marks_of, stopped_turns
+from persist.db.dialects.interface import TURNS, Wakeups
+from persist.db.transactions.notifier import Outage, named
 from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.snapshots import in_snapshot
 from persist.db.transactions.unit_of_work import UnitOfWork

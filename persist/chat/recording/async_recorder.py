@@ -9,15 +9,14 @@ from functools import partial
 from types import TracebackType
 from typing import Any
 
-from persist.chat.recording.intake import SseQueue
-from persist.chat.recording.options import RecordOptions
-from persist.chat.recording.recording import Recording
-from persist.chat.recording.stop_requests import StopRequested
+from persist.chat.recording.recorder import SseQueue
+from persist.chat.recording.recording import Recording, RecordOptions
+from persist.chat.recording.resume import StopRequested
 from persist.chat.recording.stream import DatabaseSteps
 from persist.chat.reducer.sse import NOTHING
 from persist.chat.storage.usage import check_step, step_counts
-from persist.db.concurrency.deadline_timer import Timer
 from persist.db.concurrency.semaphore import Claim, Lease, Semaphore
+from persist.db.concurrency.worker_threads import Timer
 from persist.db.group_commit.tasks import Outcome
 from persist.db.group_commit.writer import GroupCommitter
 from persist.db.transactions.notifier import Tell

@@ -1,42 +1,84 @@
 """One flush of a recorder: writes decided beforehand, run in one transaction. Running a flush again changes nothing more."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Text, bindparam, delete, insert, select, update
+from sqlalchemy import Text, bindparam, cast, delete, insert, select, update
 
 from persist.blobs.bodies import NewBlob, add_named, add_outside
 from persist.chat.models import deltas, messages, parts, prompts, sessions
-from persist.chat.recording.merging import Merge
 from persist.chat.recording.pending import Patch, patched, without_usage
 from persist.chat.recording.resume import NOT_HIDDEN, refuse_hidden
+from persist.chat.reducer.message_state import Change
+from persist.chat.reducer.parts import PartState
 from persist.chat.schemas import Role, StepUsage
 from persist.chat.storage import turns, usage
 from persist.chat.storage.files import NAME_BLOB
-from persist.chat.storage.folding import fold_in_database, rewrite_long
+from persist.chat.storage.folding import fold_in_database, rewrite_long, stored_object
 from persist.chat.storage.message_insert import INSERT_LAST_OF_TURN
-from persist.chat.storage.statements import (
-    FOLD_PART,
-    INSERT_PART,
-    REWRITE_PART,
-    SET_METADATA,
-    SET_MODEL,
-    TOUCH_SESSION,
-)
-from persist.db.changes.batch import Batch
-from persist.db.changes.driver_statements import DriverStatements, StatementRunner
+from persist.chat.storage.statements import FOLD_PART, INSERT_PART, REWRITE_PART, SET_METADATA, SET_MODEL, TOUCH_SESSION
+from persist.db.changes.batch import Batch, DriverStatements, Pending, RequirementMissed, StatementRunner
 from persist.db.expressions.locking import with_lock_timeout
 from persist.db.expressions.upsert import insert_missing
 from persist.db.group_commit.tasks import SingleRowInsert
 from persist.db.schema.column_types import Int64
-from persist.db.statements.prepared import Statement, param
+from persist.db.statements.prepared import Row, Statement, param
 from persist.db.values.json import JsonFrame, JsonText, encode
 from persist.errors import Conflict, PersistError
 
+# Merging a stream's metadata into a stored message: it is read anew, since other writers may have added keys.
+
+_M = messages.c
+_METADATA = Statement(select(cast(_M.metadata_json, Text)).where(_M.id == param("row_id")).with_for_update())
+_COUNTED = ("usage", "hidden_at", "queued_at")
+"""Keys of a message's metadata on which the session's counters depend."""
+
+
+@dataclass(slots=True)
+class Merge:
+    """One message's stored metadata, asked for in a batch, and what becomes of it."""
+
+    id: str
+    stored: Pending[Row | None]
+    steps: Pending[Row | None] | None
+    boundary: Pending[Row | None] | None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    added: Mapping[str, int] = field(default_factory=dict)
+    """What to add to the session's counters."""
+    compacted: bool = False
+    """Whether the message is before the latest compaction, so that the counters are computed anew."""
+
+    @classmethod
+    def ask(cls, batch: Batch, id: str, patches: Sequence[Patch]) -> "Merge":
+        """Add the statements to a batch. They lock the message, and the session if its counters may change."""
+        stored = batch.row(_METADATA, row_id=id)
+        counts = any(key in patch.payload for patch in patches for key in _COUNTED)
+        if not counts:
+            return cls(id, stored, None, None)
+        batch.lock(usage.LOCK_OWN_SESSION, row_id=id)
+        return cls(id, stored, batch.row(usage.HAS_STEPS, row_id=id), usage.boundary_of(batch, id))
+
+    def apply(self, db: StatementRunner, patches: Sequence[Patch], owned: Mapping[str, Any]) -> None:
+        """Merge into the stored metadata that was read. Raises RequirementMissed if the message is gone."""
+        if self.stored.result is None:
+            raise RequirementMissed
+        if self.steps is not None and self.steps.result is not None:
+            patches = without_usage(patches)
+        stored = stored_object(db, self.stored.result[0], f"the metadata of message {self.id}")
+        self.metadata = patched(stored, patches, owned)
+        self.added = usage.counters_of(Role.ASSISTANT, stored, self.metadata)
+        if self.added and self.boundary is not None:
+            self.compacted = usage.is_before(self.id, self.boundary.result)
+
+
+# One flush of a recorder: writes decided beforehand, run in one transaction. Running a flush again changes nothing more.
+
 _LAG = timedelta(seconds=1)  # of a session's `updated_at`, while an answer is recorded
-_M, _P, _D, _S = messages.c, parts.c, deltas.c, sessions.c
+_P = parts.c
+_D = deltas.c
+_S = sessions.c
 _id = param("row_id")
 
 # These ids were made by persist: as plain Text they skip the checks of the Label type on every chunk.
@@ -348,3 +390,17 @@ class Flush:
         )
         if part.blob is not None:
             batch.run(NAME_BLOB, named_by=part.id, sha256=part.blob.sha256)
+
+
+# The recorder's fast path, which nearly every chunk takes: text added to a part is inserted as one delta row.
+
+
+class DeltaInsert(DeltaRow):
+    """A delta row to insert, with the change it made to the message. Followed by `Recording.keep` or `undo`."""
+
+    __slots__ = ("change", "part", "size")
+
+    change: Change | None
+    """None if the chunk only extended the part, by `Accumulator.extend`."""
+    part: PartState
+    size: int

@@ -1,41 +1,175 @@
-"""Recording one stream: what each chunk changes, when it is written, and what happens if the write fails.
+"""Recording one stream: its options, what each chunk changes, when it is written, and what happens if the write fails."""
 
-Sync and async recorders share this code: its generators yield the database work they need (`FunctionTask`) and are sent the
-result. `Recorder` runs each task in place, `AsyncRecorder` awaits it. A chunk whose write fails is undone, so that it can be
-fed again; state changes only when a task has succeeded.
-"""
-
+import hashlib
 import time
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from persist.chat.recording.deadlines import Deadlines
-from persist.chat.recording.delta_insert import DeltaInsert
-from persist.chat.recording.draft import FlushPlan
-from persist.chat.recording.flush import Flush
-from persist.chat.recording.options import RecordOptions, digest_of
+from persist.chat.recording.draft import FlushPlan, Unfolded
+from persist.chat.recording.flush import DeltaInsert, Flush
 from persist.chat.recording.pending import Entry, UnwrittenChanges
-from persist.chat.recording.stop_requests import StopRequests
+from persist.chat.recording.resume import StopRequests
 from persist.chat.recording.stream import AppliedChunks, DatabaseSteps, Stream
-from persist.chat.recording.unfolded_parts import Unfolded
 from persist.chat.reducer.chunks import ChunkType
 from persist.chat.schemas import StepUsage
 from persist.chat.storage import turns, usage
-from persist.chat.storage.liveness import HEARTBEAT
-from persist.db.changes.driver_statements import StatementRunner
-from persist.db.concurrency import process_owners
+from persist.chat.storage.statements import HEARTBEAT
+from persist.db.changes.batch import StatementRunner
+from persist.db.concurrency import ownership
 from persist.db.group_commit.tasks import FunctionTask
-from persist.db.observation.counters import Counters, RecorderTally
-from persist.db.observation.tracing import TurnTrace
+from persist.db.observation import Counters, RecorderTally, TurnTrace
 from persist.db.transactions.runtime import Runtime
+from persist.db.values.arguments import check_body, check_choice, check_label
 from persist.db.values.clock import epoch_ms
 from persist.db.values.escaping import utf8_size
-from persist.errors import Conflict, NotFound, PersistError, StreamProtocolError, Unavailable
-from persist.settings import SaveOn
+from persist.db.values.json import Json, JsonText, encode
+from persist.errors import Conflict, InvalidValue, NotFound, PersistError, StreamProtocolError, Unavailable
+from persist.settings import AiSdk, SaveOn
 from persist.usage.spending import budget_keys, refuse
 from persist.usage.writing import window_of
+
+# The arguments of `record(...)`, checked before anything runs.
+
+
+@dataclass(frozen=True, slots=True)
+class RecordOptions:
+    """Options of one recorder. An option that the caller left None has the value of the store's Settings."""
+
+    model: Json
+    model_text: JsonText | None
+    agent: str | None
+    system_prompt: str | None
+    metadata: Mapping[str, Any]
+    takeover: bool
+    save_on: SaveOn
+    buffer_bytes: int
+    buffer_ms: int
+    ai_sdk: AiSdk
+
+    @classmethod
+    def of(
+        cls,
+        runtime: Runtime,
+        *,
+        model: Json,
+        agent: str | None,
+        system_prompt: str | None,
+        metadata: Json,
+        takeover: bool,
+        save_on: str | None,
+        buffer_bytes: int | None,
+        buffer_ms: int | None,
+        ai_sdk: int | None,
+    ) -> "RecordOptions":
+        """Check the arguments. InvalidValue names the wrong one."""
+        settings = runtime.settings
+        if metadata is not None and type(metadata) is not dict:
+            raise InvalidValue("metadata", "expected an object.")
+        encode(metadata, "metadata", runtime.limits)
+        if agent is not None and not check_label("agent", agent):
+            raise InvalidValue("agent", "it is empty.")
+        if system_prompt is not None:
+            check_body("system_prompt", system_prompt, settings.max_text_bytes)
+        return cls(
+            model=model,
+            model_text=None if model is None else encode(model, "model", runtime.limits),
+            agent=agent,
+            system_prompt=system_prompt,
+            metadata=metadata or {},
+            takeover=bool(takeover),
+            save_on=_save_on(settings.save_on if save_on is None else save_on),
+            buffer_bytes=_not_negative("buffer_bytes", settings.save_buffer_bytes if buffer_bytes is None else buffer_bytes),
+            buffer_ms=_not_negative("buffer_ms", settings.save_buffer_ms if buffer_ms is None else buffer_ms),
+            ai_sdk=settings.ai_sdk if ai_sdk is None else AiSdk.of(ai_sdk),
+        )
+
+    @property
+    def buffered(self) -> bool:
+        """Whether text may be buffered in memory before it is written."""
+        return self.buffer_bytes > 0 or self.buffer_ms > 0
+
+    @property
+    def traced(self) -> Mapping[str, Any]:
+        """What a tracer is told: who answers, and how it is saved. Nothing of it is content."""
+        model = self.model if isinstance(self.model, dict) else {}
+        return {
+            "agent": self.agent,
+            "provider": model.get("provider_id"),
+            "model": model.get("model_id"),
+            "save_on": self.save_on.value,
+        }
+
+    def due_now(self, entries: Sequence[Entry], waiting: int) -> bool:
+        """Whether to write these chunks at once; `waiting` is the bytes of text already buffered."""
+        boundaries = {entry.change.boundary for entry in entries}
+        if "finish" in boundaries or "abort" in boundaries or any(entry.change.error_text is not None for entry in entries):
+            return True
+        if self.save_on == SaveOn.STEP:
+            return "step" in boundaries
+        if self.save_on == SaveOn.TURN:
+            return False
+        if not self.buffered or any(entry.change.delta is None for entry in entries):
+            return True
+        return 0 < self.buffer_bytes <= waiting + sum(entry.size for entry in entries)
+
+
+def _save_on(value: str) -> SaveOn:
+    return check_choice("save_on", value, SaveOn)
+
+
+def _not_negative(path: str, value: object) -> int:
+    if type(value) is not int or value < 0:
+        raise InvalidValue(path, "expected a whole number, 0 or more.")
+    return value
+
+
+def digest_of(prompt: str) -> str:
+    """sha256 of the prompt's UTF-8 text, in hex."""
+    return hashlib.sha256(prompt.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+# When a recorder has to act even if no more chunks come; monotonic seconds.
+
+
+class Deadlines:
+    """When to flush the buffer, to fold deltas and to write a heartbeat; None if not scheduled."""
+
+    __slots__ = ("buffer", "fold", "heartbeat")
+
+    def __init__(self) -> None:
+        self.buffer: float | None = None
+        self.fold: float | None = None
+        self.heartbeat: float | None = None
+
+    @property
+    def next(self) -> float | None:
+        """The earliest deadline; None if none is scheduled."""
+        due = self.fold
+        for other in (self.buffer, self.heartbeat):
+            if other is not None and (due is None or other < due):
+                due = other
+        return due
+
+    def postpone(self) -> None:
+        """Move every scheduled deadline to one second from now, to retry what failed."""
+        later = time.monotonic() + 1.0
+        self.buffer = later if self.buffer is not None else None
+        self.fold = later if self.fold is not None else None
+        self.heartbeat = later if self.heartbeat is not None else None
+
+    def clear(self) -> None:
+        """Unschedule everything."""
+        self.buffer = self.fold = self.heartbeat = None
+
+
+# Recording one stream: what each chunk changes, when it is written, and what happens if the write fails.
+#
+# Sync and async recorders share this code: its generators yield the database work they need (`FunctionTask`) and are sent the
+# result. `Recorder` runs each task in place, `AsyncRecorder` awaits it. A chunk whose write fails is undone, so that it can be
+# fed again; state changes only when a task has succeeded.
 
 _HEARTBEAT_SECONDS = HEARTBEAT.total_seconds()
 # a tuple, not a set: a chunk's `type` may be anything, also unhashable
@@ -51,7 +185,7 @@ class Recording:
         self._runtime = runtime
         self._session_id = session_id
         self._options = options
-        self._owner = process_owners.new_owner()
+        self._owner = ownership.new_owner()
         self._announce = announce
         self.stop_requests = StopRequests(runtime, session_id, self._owner)
         self._tally = RecorderTally()
@@ -340,7 +474,7 @@ class Recording:
 def _retire(
     counters: Counters, tally: RecorderTally, turn: TurnTrace | None, owner: str, error: BaseException | None = None
 ) -> None:
-    process_owners.retire_owner(owner)
+    ownership.retire_owner(owner)
     counters.recorder_ended(tally)
     if turn is not None:
         turn.ended(tally, error)

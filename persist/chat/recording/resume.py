@@ -1,24 +1,179 @@
-"""What a recorder reads from the database: a message to continue, and the unfinished tool call that a late result belongs to."""
+"""What a recorder has to know of others: a message to continue, a request to stop, deltas that a dead process left."""
 
-from collections.abc import Iterable, Mapping
+import asyncio
+import threading
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Text, cast, select
+from sqlalchemy import BigInteger, Text, bindparam, cast, select
 
-from persist.chat.models import HIDDEN, IS_UNFINISHED, VISIBLE, messages, parts
+from persist.chat.following.turn_watch import Waiter, turn_watch
+from persist.chat.models import HIDDEN, IS_UNFINISHED, VISIBLE, deltas, messages, parts
 from persist.chat.reducer.parts import Part
-from persist.chat.reducer.tool_parts import approval_id as approval_of
+from persist.chat.reducer.parts import approval_id as approval_of
 from persist.chat.schemas import UNFINISHED, Role, ToolState, UIMessage
 from persist.chat.storage.files import StoredFile, put_back, referred
-from persist.chat.storage.folding import fold, fold_message
-from persist.chat.storage.stored_json import stored_object, stored_part
-from persist.db.changes.batch import Requirement
-from persist.db.changes.driver_statements import StatementRunner
+from persist.chat.storage.folding import fold, fold_each, fold_message, log_left_unfolded, part_ids, stored_object, stored_part
+from persist.chat.storage.statements import LEFT_AFTER
+from persist.chat.storage.turns import read_turn
+from persist.chat.storage.unfolded_probe import ANY_DELTA
+from persist.db.changes.batch import Requirement, StatementRunner
 from persist.db.expressions.json_text import stored_text
+from persist.db.group_commit.pinned_connection import PinnedConnection
+from persist.db.group_commit.tasks import FunctionTask
 from persist.db.statements.prepared import Row, Statement, among, param
 from persist.db.transactions.runtime import Runtime
-from persist.errors import Conflict, UnreadableRow
+from persist.db.transactions.snapshots import in_snapshot
+from persist.errors import Conflict, PersistError, UnreadableRow
+
+# Whether somebody asked a recorder's turn to stop, from whatever process: seen within a fraction of a second.
+
+
+class StopRequests:
+    """The requests to stop that one recorder's turns get. Nothing is read before the host asks for the first time."""
+
+    def __init__(self, runtime: Runtime, session_id: str, owner: str) -> None:
+        self._runtime, self._session_id, self._owner = runtime, session_id, owner
+        self._lock = threading.Lock()
+        self._waiter: Waiter | None = None
+        self._callbacks: list[Callable[[], None]] = []
+        self.requested = False
+        self.over = False
+        """Whether the recorder is closed."""
+
+    def is_requested(self) -> bool:
+        """Whether a request is known. The first call reads the database, later ones what the watch saw since."""
+        if self.watch() and not self.requested:
+            try:
+                turn = in_snapshot(self._runtime, lambda work: read_turn(work, self._session_id))
+            except PersistError as error:
+                if not self._runtime.errors.is_outage(error):
+                    raise
+                return self.requested  # the watch sees it later
+            if turn is not None and turn.owner == self._owner and turn.stop_requested_at is not None:
+                self._notice()
+        return self.requested
+
+    def call(self, callback: Callable[[], None]) -> None:
+        """Call once when a stop is requested or the recorder is closed; at once if that is so already."""
+        self.watch()
+        with self._lock:
+            waits = not (self.requested or self.over)
+            if waits:
+                self._callbacks.append(callback)
+        if not waits:
+            callback()
+
+    def begin_turn(self) -> None:
+        """A new turn begins, which nobody asked to stop."""
+        self.requested = False
+
+    def close(self) -> None:
+        """The recorder is closed: its waiters are told."""
+        self.over = True
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None:
+            turn_watch(self._runtime).remove(waiter)
+        self._tell()
+
+    def watch(self) -> bool:
+        """Begin to watch; False if that was done before, or if the recorder is closed."""
+        with self._lock:
+            if self._waiter is not None or self.over:
+                return False
+            waiter = self._waiter = Waiter(self._session_id, self._notice, self._owner)
+        turn_watch(self._runtime).add(waiter)
+        return True
+
+    def _notice(self) -> None:
+        if not self._runtime.closed:
+            self.requested = True
+        self._tell()
+
+    def _tell(self) -> None:
+        with self._lock:
+            callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback()
+
+
+class StopRequested:
+    """`recorder.stop_requested` of AsyncStore: true once a stop was requested. Awaiting it waits for that.
+
+    The result of awaiting it is True, or False if the recorder was closed before anybody asked.
+    """
+
+    def __init__(self, requests: StopRequests) -> None:
+        self._requests = requests
+
+    def __bool__(self) -> bool:
+        self._requests.watch()
+        return self._requests.requested
+
+    def __await__(self) -> Generator[Any, None, bool]:
+        return self._wait().__await__()
+
+    async def _wait(self) -> bool:
+        loop, event = asyncio.get_running_loop(), asyncio.Event()
+
+        def wake() -> None:
+            with suppress(RuntimeError):  # the loop is closed, so nobody waits
+                loop.call_soon_threadsafe(event.set)
+
+        self._requests.call(wake)
+        await event.wait()
+        return self._requests.requested
+
+
+# Folding deltas that a dead process left behind: on opening a SQLite file for writing, elsewhere during maintenance.
+
+_BATCH = 100
+_old = select(deltas.c.part_id).where(deltas.c.created_at < param("before")).distinct().order_by(deltas.c.part_id)
+_found = _old.limit(_BATCH).offset(bindparam("left", type_=BigInteger())).subquery()
+_OLD = Statement(select(stored_text(_found.c.part_id)))
+
+
+def old_before(now: datetime) -> datetime:
+    """Deltas older than this instant belong to no recording in progress: a recorder folds its own sooner."""
+    return now - LEFT_AFTER
+
+
+class Sweep:
+    """Folds parts with deltas older than `before`, in batches. Unreadable ones are left alone, each logged once."""
+
+    def __init__(self, before: datetime) -> None:
+        self._before = before
+        self._logged: set[str] = set()
+
+    def fold_batch(self, db: StatementRunner) -> int:
+        """Fold one batch of up to a hundred parts; the number folded, 0 when none is left that can be folded."""
+        left = folded = 0
+        while not folded and (found := db.rows(_OLD, before=self._before, left=left)):
+            folded = fold_each(db, part_ids(found, self._log_once), self._log_once)
+            left += len(found)
+        return folded
+
+    def _log_once(self, error: UnreadableRow) -> None:
+        if str(error) not in self._logged:
+            self._logged.add(str(error))
+            log_left_unfolded(error)
+
+
+def fold_left_deltas(connection: PinnedConnection) -> int:
+    """Fold the deltas of dead recorders, 100 parts per transaction; the number of parts. One query if there are no deltas."""
+    sweep = Sweep(old_before(connection.runtime.clock()))
+    if not connection.look(lambda db: db.row(ANY_DELTA)):
+        return 0
+    total = 0
+    while folded := connection.run(FunctionTask(sweep.fold_batch), what="open()"):
+        total += folded
+    return total
+
+
+# What a recorder reads from the database: a message to continue, and the unfinished tool call that a late result belongs to.
 
 _M, _P = messages.c, parts.c
 _id = param("row_id")

@@ -8,8 +8,7 @@ from persist.chat.recording.pending import Current, Entry, Patch, UnwrittenChang
 from persist.chat.recording.resume import find_unfinished_call, load_message, waits_for
 from persist.chat.reducer.accumulator import Accumulator, Change, PartState, UnknownToolCall
 from persist.chat.reducer.chunks import ChunkType
-from persist.chat.reducer.message_state import MessageState
-from persist.chat.reducer.open_parts import open_parts, part_id_for
+from persist.chat.reducer.message_state import MessageState, open_parts, part_id_for
 from persist.chat.schemas import STOPPED_AT
 from persist.chat.storage.files import refuse_reference
 from persist.db.group_commit.tasks import FunctionTask

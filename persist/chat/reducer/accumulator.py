@@ -3,13 +3,11 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
-from persist.chat.reducer import content_chunks, tool_chunks
+from persist.chat.reducer import part_chunks
 from persist.chat.reducer.chunks import ChunkType, validate
-from persist.chat.reducer.message_state import MessageState, ToolIndex, merged
-from persist.chat.reducer.parts import PartState, grow
-from persist.chat.reducer.tool_chunks import UnknownToolCall
-from persist.chat.reducer.tool_parts import is_tool
-from persist.chat.reducer.undo import Change
+from persist.chat.reducer.message_state import Change, MessageState, ToolIndex, merged
+from persist.chat.reducer.part_chunks import UnknownToolCall
+from persist.chat.reducer.parts import PartState, grow, is_tool
 from persist.chat.schemas import UIMessage
 from persist.errors import InvalidValue
 from persist.settings import AiSdk
@@ -99,7 +97,7 @@ class Accumulator:
                 change.set(self, "aborted", True)
                 change.boundary = "abort"
             else:
-                content_chunks.data(self._state, chunk, change)
+                part_chunks.data(self._state, chunk, change)
         self.index += 1
         return change
 
@@ -205,25 +203,25 @@ _HANDLERS: dict[str, Callable[[MessageState, Chunk, Change], None]] = {
     ChunkType.FINISH_STEP.value: _finish_step,
     ChunkType.RESET_STEP.value: _reset_step,
     ChunkType.ERROR.value: _error,
-    ChunkType.TEXT_START.value: content_chunks.text_start,
-    ChunkType.TEXT_DELTA.value: content_chunks.text_delta,
-    ChunkType.TEXT_END.value: content_chunks.text_end,
-    ChunkType.REASONING_START.value: content_chunks.reasoning_start,
-    ChunkType.REASONING_DELTA.value: content_chunks.reasoning_delta,
-    ChunkType.REASONING_END.value: content_chunks.reasoning_end,
-    ChunkType.SOURCE_URL.value: content_chunks.source_url,
-    ChunkType.SOURCE_DOCUMENT.value: content_chunks.source_document,
-    ChunkType.FILE.value: content_chunks.file,
-    ChunkType.REASONING_FILE.value: content_chunks.file,
-    ChunkType.CUSTOM.value: content_chunks.custom,
-    ChunkType.STEERING_MESSAGE.value: content_chunks.steering_message,
-    ChunkType.TOOL_INPUT_START.value: tool_chunks.input_start,
-    ChunkType.TOOL_INPUT_DELTA.value: tool_chunks.input_delta,
-    ChunkType.TOOL_INPUT_AVAILABLE.value: tool_chunks.input_available,
-    ChunkType.TOOL_INPUT_ERROR.value: tool_chunks.input_error,
-    ChunkType.TOOL_APPROVAL_REQUEST.value: tool_chunks.approval_request,
-    ChunkType.TOOL_APPROVAL_RESPONSE.value: tool_chunks.approval_response,
-    ChunkType.TOOL_OUTPUT_AVAILABLE.value: tool_chunks.output_available,
-    ChunkType.TOOL_OUTPUT_ERROR.value: tool_chunks.output_error,
-    ChunkType.TOOL_OUTPUT_DENIED.value: tool_chunks.output_denied,
+    ChunkType.TEXT_START.value: part_chunks.text_start,
+    ChunkType.TEXT_DELTA.value: part_chunks.text_delta,
+    ChunkType.TEXT_END.value: part_chunks.text_end,
+    ChunkType.REASONING_START.value: part_chunks.reasoning_start,
+    ChunkType.REASONING_DELTA.value: part_chunks.reasoning_delta,
+    ChunkType.REASONING_END.value: part_chunks.reasoning_end,
+    ChunkType.SOURCE_URL.value: part_chunks.source_url,
+    ChunkType.SOURCE_DOCUMENT.value: part_chunks.source_document,
+    ChunkType.FILE.value: part_chunks.file,
+    ChunkType.REASONING_FILE.value: part_chunks.file,
+    ChunkType.CUSTOM.value: part_chunks.custom,
+    ChunkType.STEERING_MESSAGE.value: part_chunks.steering_message,
+    ChunkType.TOOL_INPUT_START.value: part_chunks.input_start,
+    ChunkType.TOOL_INPUT_DELTA.value: part_chunks.input_delta,
+    ChunkType.TOOL_INPUT_AVAILABLE.value: part_chunks.input_available,
+    ChunkType.TOOL_INPUT_ERROR.value: part_chunks.input_error,
+    ChunkType.TOOL_APPROVAL_REQUEST.value: part_chunks.approval_request,
+    ChunkType.TOOL_APPROVAL_RESPONSE.value: part_chunks.approval_response,
+    ChunkType.TOOL_OUTPUT_AVAILABLE.value: part_chunks.output_available,
+    ChunkType.TOOL_OUTPUT_ERROR.value: part_chunks.output_error,
+    ChunkType.TOOL_OUTPUT_DENIED.value: part_chunks.output_denied,
 }

@@ -1,14 +1,52 @@
 """One message while it streams, with the indexes that make every chunk O(1)."""
 
-from collections.abc import Mapping
-from typing import Any
+import hashlib
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
 
 from persist.chat.reducer.chunks import DATA_PREFIX
-from persist.chat.reducer.parts import Part, PartState
-from persist.chat.reducer.tool_parts import ToolInput, approval_id, is_dynamic, is_tool, resumed_input
+from persist.chat.reducer.parts import TEXT_TYPES, Part, PartState, ToolInput, approval_id, is_dynamic, is_tool, resumed_input
 from persist.chat.schemas import UIMessage
 from persist.errors import InvalidValue
 from persist.settings import AiSdk
+
+# Which open part of a resumed message a `text-start` or `reasoning-start` names.
+#
+# A stored part is exactly the AI SDK's part, without the id that the stream's chunks used for it. So the last four characters of
+# a text part's own id are a hash of the chunk id that opened it. A recorder that never saw that chunk can still tell whether a
+# chunk names the same part.
+
+_BASE62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_LETTERS = 4
+"""62⁴: one in fifteen million other chunk ids has the same hash. The part id keeps eight random letters and its time stamp."""
+
+
+def part_id_for(part_id: str, chunk_id: str) -> str:
+    """The part id with its last four characters replaced by the hash of the chunk id that opens the part."""
+    head = part_id[:-_LETTERS]
+    number = int.from_bytes(hashlib.sha256(f"{head} {chunk_id}".encode("utf-8", "surrogatepass")).digest()[:8])
+    letters = [_BASE62[number // 62**place % 62] for place in range(_LETTERS)]
+    return head + "".join(letters)
+
+
+def open_parts(parts: list[PartState]) -> list[PartState]:
+    """Text and reasoning parts of the latest step that are still streaming, newest first."""
+    open_texts: list[PartState] = []
+    for part in reversed(parts):
+        if part.data["type"] == "step-start":
+            break
+        if part.data["type"] in TEXT_TYPES and part.data.get("state") == "streaming":
+            open_texts.append(part)
+    return open_texts
+
+
+def opened_by(candidates: list[PartState], kind: str, chunk_id: str) -> PartState | None:
+    """The part of that kind that the chunk id opened; None if there is none."""
+    for part in candidates:
+        if part.data["type"] == kind and part.id is not None and part.id == part_id_for(part.id, chunk_id):
+            return part
+    return None
+
 
 _UNMERGED = frozenset(("__proto__", "constructor", "prototype"))
 
@@ -140,3 +178,106 @@ def merged(base: Mapping[str, Any], overrides: Mapping[str, Any], *, skipped: fr
             else:
                 target[key] = value
     return result
+
+
+# What one chunk did to a message, and how to undo it.
+
+_Undo = tuple[Callable[..., object], tuple[Any, ...]]
+
+
+class Change:
+    """What one chunk did. Every mutation goes through it and is logged, so that `undo` can revert it.
+
+    delta + part        text that only extended a growing part (nothing else is set then)
+    appended, changed   a part that is new, or was rewritten in place (`changed` may be one of an earlier message)
+    removed             parts that left the end of the message
+    metadata            the message metadata changed
+    opened, closed      a start named another id: a new message began, `closed` is the one before
+    boundary            "step" | "finish" | "abort"
+    ignored, dropped    a chunk of unknown type; a chunk after an abort
+    """
+
+    __slots__ = (
+        "_log",
+        "appended",
+        "boundary",
+        "changed",
+        "closed",
+        "delta",
+        "dropped",
+        "error_text",
+        "ignored",
+        "index",
+        "metadata",
+        "opened",
+        "part",
+        "removed",
+        "type",
+    )
+
+    def __init__(self, type: str, index: int) -> None:
+        self.type, self.index = type, index
+        self.delta: str | None = None
+        self.part: PartState | None = None
+        self.appended: PartState | None = None
+        self.changed: PartState | None = None
+        self.removed: list[PartState] = []
+        self.metadata = self.opened = self.ignored = self.dropped = False
+        self.closed: MessageState | None = None
+        self.boundary: Literal["step", "finish", "abort"] | None = None
+        self.error_text: str | None = None
+        self._log: list[_Undo] = []
+
+    def __repr__(self) -> str:
+        shown = {name: getattr(self, name) for name in self.__slots__ if name != "_log"}
+        return f"Change({', '.join(f'{name}={value!r}' for name, value in shown.items() if value not in (None, False, []))})"
+
+    @property
+    def structural(self) -> bool:
+        """Whether the change needs a part or message row written anew. A boundary alone is not structural."""
+        return self.appended is not None or self.changed is not None or self.metadata or self.opened or bool(self.removed)
+
+    def undo(self) -> None:
+        """Revert every logged mutation, newest first."""
+        while self._log:
+            function, arguments = self._log.pop()
+            function(*arguments)
+
+    def set(self, owner: object, name: str, value: object) -> None:
+        self._log.append((setattr, (owner, name, getattr(owner, name))))
+        setattr(owner, name, value)
+
+    def put(self, mapping: dict[Any, Any], key: object, value: object) -> None:
+        if key in mapping:
+            self._log.append((mapping.__setitem__, (key, mapping[key])))
+        else:
+            self._log.append((mapping.__delitem__, (key,)))
+        mapping[key] = value
+
+    def drop(self, mapping: dict[Any, Any], key: object) -> None:
+        self._log.append((mapping.__setitem__, (key, mapping.pop(key))))
+
+    def append(self, state: MessageState, data: Part) -> PartState:
+        self.appended = part = PartState(data, len(state.parts))
+        state.parts.append(part)
+        self._log.append((state.parts.pop, ()))
+        return part
+
+    def truncate(self, state: MessageState, length: int) -> None:
+        """Keep that many of the message's parts, and remove the others."""
+        self.removed = state.parts[length:]
+        self.set(state, "parts", state.parts[:length])
+
+    def rewrite(self, part: PartState, data: Part, pieces: list[str] | None = None) -> None:
+        self.changed = part
+        self._log.append((part.restore, (part.data, part.pieces)))
+        part.restore(data, pieces or [])
+
+    def extend(self, part: PartState, delta: str) -> None:
+        self.delta, self.part = delta, part
+        part.pieces.append(delta)
+        self._log.append((part.remove_piece, (part.pieces,)))
+
+    def add_piece(self, pieces: list[str], piece: str) -> None:
+        pieces.append(piece)
+        self._log.append((pieces.pop, ()))

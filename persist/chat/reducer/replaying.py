@@ -5,8 +5,7 @@ from typing import Any
 
 from persist.chat.reducer.chunks import DATA_PREFIX, InputEncoding
 from persist.chat.reducer.partial_json import ABSENT
-from persist.chat.reducer.parts import Part, derived_input, is_part, picked
-from persist.chat.reducer.tool_parts import RESULT_STATES, is_dynamic, is_tool, tool_name
+from persist.chat.reducer.parts import RESULT_STATES, Part, derived_input, is_dynamic, is_part, is_tool, picked, tool_name
 from persist.chat.schemas import STOPPED_AT, ToolState, UIMessage
 from persist.errors import InvalidValue
 from persist.settings import AiSdk

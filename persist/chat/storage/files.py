@@ -20,9 +20,9 @@ from persist.chat.models import part_blobs, parts
 from persist.chat.reducer.chunks import ChunkType
 from persist.chat.reducer.parts import Part
 from persist.chat.schemas import Files
-from persist.db.changes.driver_statements import StatementRunner
-from persist.db.expressions.conditional_insert import insert_where
-from persist.db.schema.arrays import among_labels
+from persist.db.changes.batch import StatementRunner
+from persist.db.expressions.upsert import insert_where
+from persist.db.schema.column_types import among_labels
 from persist.db.statements.prepared import Statement, param
 from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.unit_of_work import UnitOfWork

@@ -1,4 +1,4 @@
-"""Writing a complete message: its row, its parts, and the session row's model, time and counters."""
+"""Writing a complete message: its place, its row, its parts, and the session row's model, time and counters."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,16 +6,16 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from sqlalchemy import Insert, Text, bindparam, cast, func, null, select, update
+from sqlalchemy import Insert, Text, bindparam, case, cast, exists, func, literal, null, select, type_coerce, update
 
 from persist.blobs.bodies import Added, NewBlob, add_named, add_outside
 from persist.chat.models import messages, parts, sessions
-from persist.chat.reducer.tool_parts import tool_columns
+from persist.chat.reducer.parts import tool_columns
 from persist.chat.schemas import ChatMessage, Role
+from persist.chat.storage import usage
 from persist.chat.storage.files import NAME_BLOB, refuse_reference, taken_out, with_own_files
-from persist.chat.storage.last_place import AFTER_CREATED_AT, LAST_CREATED_AT
-from persist.chat.storage.statements import LOCK_SESSION, SET_MODEL, TOUCH_SESSION
-from persist.chat.storage.stored_json import stored_object
+from persist.chat.storage.folding import stored_object
+from persist.chat.storage.statements import LOCK_SESSION, SET_MODEL, TOUCH_SESSION, setting_model, touching
 from persist.chat.storage.usage import (
     ADD_COUNTERS,
     COMPACTION,
@@ -27,22 +27,65 @@ from persist.chat.storage.usage import (
     totals_of,
     visible_values,
 )
-from persist.db.changes.batch import Batch, Pending
-from persist.db.changes.driver_statements import StatementRunner
-from persist.db.expressions.conditional_insert import insert_where
-from persist.db.expressions.upsert import taken
+from persist.db.changes.batch import Batch, Pending, StatementRunner
+from persist.db.expressions.upsert import insert_where, taken, unless_there
+from persist.db.schema.column_types import Int64
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.values.clock import to_ms
 from persist.db.values.frozen import construct
 from persist.db.values.json import Json, JsonText, decode, encode, plain_object
 from persist.errors import Conflict, InvalidValue, NotFound
 
-_M, _S = messages.c, sessions.c
+# The created_at that sorts a new message last in its session: from the newest message, and as SQL inside an INSERT.
+
+_M = messages.c
+_MILLISECOND = timedelta(milliseconds=1)
+
+_newest_message = (
+    select(_M.created_at.label("at"), func.max(_M.id).label("id"))
+    .where(_M.session_id == param("session"))
+    .group_by(_M.created_at)
+    .order_by(_M.created_at.desc())
+    .limit(1)
+)
+NEWEST_MESSAGE = Statement(_newest_message)
+_newest = _newest_message.subquery()
+_now = bindparam("at", type_=_M.created_at.type)
+_new = bindparam("new", type_=_M.id.type)
+
+
+def _later(at: Any) -> Any:
+    return type_coerce(at, Int64()) + literal(1, Int64())
+
+
+# What `place_after` returns, as SQL inside the INSERT: that saves a round trip to a server.
+LAST_CREATED_AT = select(case((_newest.c.at < _now, _now), (_newest.c.id < _new, _newest.c.at), else_=_later(_newest.c.at)))
+_before = messages.alias().c
+AFTER_CREATED_AT = select(case((_before.id < _new, _before.created_at), else_=_later(_before.created_at))).where(
+    _before.id == bindparam("previous", type_=_M.id.type)
+)
+"""As LAST_CREATED_AT, after a message that is known to be the last: no other one is looked at, however many share its instant."""
+
+
+def place_after(row: Row | None, message_id: str, now: datetime) -> datetime:
+    """The created_at that sorts a new message last, from the row of NEWEST_MESSAGE.
+
+    `now`, or the newest message's instant if that is later; 1 ms more if the tie would be lost by the smaller id.
+    """
+    if row is None or row[0] < to_ms(now):
+        return now
+    newest: datetime = row[0]
+    return newest if message_id > row[1] else newest + _MILLISECOND
+
+
+# Writing a complete message: its row, its parts, and the session row's model, time and counters.
+
+_S = sessions.c
 _id = param("row_id")
 MESSAGE_COLUMNS = (_M.id, _M.session_id, _M.role, cast(_M.metadata_json, Text), _M.created_at, _M.updated_at)
 GET_MESSAGE = Statement(select(*MESSAGE_COLUMNS).where(_M.id == _id))
 LOCK_MESSAGE = Statement(select(*MESSAGE_COLUMNS).where(_M.id == _id).with_for_update())
-_now = bindparam("at", type_=_M.created_at.type)
 _last_values = {
     "id": bindparam("new", type_=_M.id.type),
     "session_id": _S.id,
@@ -308,4 +351,80 @@ def _message(id: str, session_id: str, role: Role, metadata: dict[str, Any], cre
             "created_at": created,
             "updated_at": updated,
         },
+    )
+
+
+# Appending a message under an id that the caller gives, so that doing it again changes nothing, or at an instant of the past.
+#
+# One batch asks for the message and inserts it unless it is there: its statements then write nothing. A message with fewer parts
+# is given the further ones, which the error that follows undoes.
+
+_P = parts.c
+_unknown = ~exists().where(_M.id == bindparam("new", type_=_M.id.type))
+_TOUCH = Statement(touching(_unknown))
+_SET_MODEL = Statement(setting_model(_unknown))
+_COUNT = Statement(usage.adding_counters().where(_unknown))
+_INSERT_LAST = Statement(unless_there(insert_with(), "id").returning(_M.created_at))
+_INSERT_THEN = Statement(
+    unless_there(insert_with(created_at=bindparam("then", type_=_M.created_at.type)), "id").returning(_M.created_at)
+)
+_INSERT_PART_ONCE = Statement(unless_there(insert_part(), "message_id", "index"))
+STORED_PARTS = Statement(select(_P.data_json).where(_P.message_id == _id).order_by(_P.index))
+STORE_KEYS = frozenset({"queued_at", "queue_enqueued_at", "queue_canceled_at", "hidden_at"})
+"""The keys of a message's metadata that belong to the verbs of queue and rewind."""
+
+
+def append(work: UnitOfWork, posting: Posting, *, id: str | None, created_at: datetime | None) -> ChatMessage:
+    """Insert a message that sorts last in its session, or at `created_at`. Returns a stored one with that id and equal content.
+
+    Raises NotFound without the session, Conflict if the id is taken by another message.
+    """
+    session_id, now = posting.session_id, work.now()
+    id = work.runtime.ids.mint("msg", now) if id is None else id
+    metadata = encode(posting.metadata, "metadata", work.runtime.limits)
+    added = usage.counters_of(posting.role, {}, posting.metadata) if posting.role is Role.ASSISTANT else {}
+    compacts = any(part.data["type"] == usage.COMPACTION for part in posting.parts)
+    recounts = compacts or (created_at is not None and bool(added))
+    values: dict[str, Any] = {"new": id, "session": session_id, "speaker": posting.role, "at": now, "metadata": metadata}
+    if posting.files and work.row(LOCK_SESSION, row_id=session_id) is None:
+        raise NotFound("session", session_id)
+    with naming_taken(work, id), work.batch() as batch:
+        session = batch.row(LOCK_SESSION, row_id=session_id)
+        known, known_parts = batch.row(GET_MESSAGE, row_id=id), batch.rows(STORED_PARTS, row_id=id)
+        model = posting.metadata.get("model") if posting.role is Role.USER else None
+        touched = {"row_id": session_id, "new": id, "at": now, "before": touch_before(work, session_id, now)}
+        if model is None:
+            batch.run(_TOUCH, **touched)
+        else:
+            batch.run(_SET_MODEL, **touched, model=work.json("metadata.model", model))
+        if added and not recounts:
+            batch.run(_COUNT, row_id=session_id, new=id, **added)
+        if created_at is None:
+            inserted = batch.returned(_INSERT_LAST, **values)
+        else:
+            inserted = batch.returned(_INSERT_THEN, **values, then=created_at)
+        files = insert_parts(work, batch, posting, id, now, _INSERT_PART_ONCE)
+    if session.result is None:
+        raise NotFound("session", session_id)
+    if known.result is not None:
+        message = message_value(work, known.result)
+        if same_content(posting, message, [data for (data,) in known_parts.result]):
+            return message
+    if known.result is not None or inserted.result is None:
+        raise taken(INSERT_LAST, "message", id)
+    add_outside(files)
+    if recounts:
+        usage.recompute(work, session_id)
+    return new_message(id, posting, decode(metadata), inserted.result[0], now)
+
+
+def same_content(posting: Posting, message: ChatMessage, stored: Sequence[Json]) -> bool:
+    """Whether a stored message, given its parts, is the one to be posted. Metadata counts if it was given."""
+    given = decode(encode(posting.metadata))
+    ours = STORE_KEYS if "usage" in given else STORE_KEYS | {"usage"}
+    known = {key: value for key, value in message.metadata.items() if key not in ours}
+    return (
+        (message.session_id, message.role) == (posting.session_id, posting.role)
+        and list(stored) == [decode(part.text) for part in posting.parts]
+        and (not given or known == given)
     )

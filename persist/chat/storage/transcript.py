@@ -11,17 +11,15 @@ from persist.chat.models import deltas, messages, part_blobs, parts, sessions
 from persist.chat.reducer.parts import Part
 from persist.chat.schemas import ChatMessage, Files, Role, UIMessage
 from persist.chat.storage.files import STORED, StoredFile, put_back, referred
-from persist.chat.storage.stored_json import ANY_SIZE, grown_part, joined_deltas, read_object, stored_objects, stored_part
+from persist.chat.storage.folding import ANY_SIZE, grown_part, joined_deltas, read_object, stored_objects, stored_part
 from persist.db.changes.batch import Batch, Pending
 from persist.db.expressions.json_text import NO_OBJECT, json_array_text, json_text, stored_text
 from persist.db.expressions.keyset import behind
-from persist.db.schema.arrays import among_labels
-from persist.db.schema.column_types import Int64, Label
+from persist.db.schema.column_types import Int64, Label, among_labels
 from persist.db.statements.prepared import LIMIT, Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
-from persist.db.values.arguments import optional_count
-from persist.db.values.counts import UNBOUNDED
+from persist.db.values.arguments import UNBOUNDED, optional_count
 from persist.db.values.frozen import construct
 from persist.db.values.json import encode
 from persist.errors import NotFound, StoreCorrupt, UnreadableRow

@@ -13,10 +13,9 @@ from sqlalchemy.types import TypeEngine
 
 from persist.chat.models import sessions, turns
 from persist.chat.schemas import TurnState
-from persist.chat.storage.liveness import CLEAR_AFTER, is_stale
-from persist.db.changes.batch import Batch, Requirement
-from persist.db.changes.driver_statements import StatementRunner
-from persist.db.schema.arrays import among_labels
+from persist.chat.storage.statements import CLEAR_AFTER, is_stale
+from persist.db.changes.batch import Batch, Requirement, StatementRunner
+from persist.db.schema.column_types import among_labels
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable

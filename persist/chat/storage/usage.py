@@ -13,10 +13,9 @@ from sqlalchemy import Text, Update, bindparam, case, cast, func, insert, select
 
 from persist.chat.models import IS_COMPACTION, VISIBLE, messages, parts, sessions, step_usage
 from persist.chat.schemas import Role, StepUsage, UIMessage
+from persist.chat.storage.folding import stored_object
 from persist.chat.storage.statements import LOCK_SESSION, SET_METADATA
-from persist.chat.storage.stored_json import stored_object
-from persist.db.changes.batch import Batch, Pending
-from persist.db.changes.driver_statements import StatementRunner
+from persist.db.changes.batch import Batch, Pending, StatementRunner
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.unreadable.cells import OnUnreadable
 from persist.db.values.arguments import check_cost

@@ -1,26 +1,173 @@
-"""`tx.chat.messages`: verbs of messages. Their rules are in the modules beside this one."""
+"""`tx.chat.messages`: verbs of messages."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Literal
+from typing import Any, Literal
+
+from sqlalchemy import Text, cast, delete, select
 
 from persist.blobs.content import checked_digest
 from persist.blobs.schemas import Blob
+from persist.chat.following.follower import encode_cursor
+from persist.chat.following.rendering import Sent, look_at, missing_chunks
+from persist.chat.models import IS_COMPACTION, IS_UNFINISHED, VISIBLE, messages, parts, sessions, turns
 from persist.chat.posted.messages import check_messages
 from persist.chat.posted.plan import Trigger
-from persist.chat.schemas import ChatMessage, Files, Role, SummaryAs, SyncedMessages, UIMessage
+from persist.chat.reducer.parts import approval_id as approval_of
+from persist.chat.reducer.parts import is_part, with_approval_response
+from persist.chat.reducer.replaying import Chunk, chunks_of
+from persist.chat.schemas import ChatMessage, Files, Role, SummaryAs, SyncedMessages, ToolState, UIMessage
 from persist.chat.storage import transcript
-from persist.chat.storage.append_once import append
 from persist.chat.storage.files import blob_of_session
-from persist.chat.storage.message_insert import Posting, check_parts, post
-from persist.chat.storage.usage import add_step, check_step, step_counts
-from persist.chat.verbs import approvals, compaction, deleting, queueing, repair, replaying, syncing
+from persist.chat.storage.folding import stored_object
+from persist.chat.storage.message_insert import Posting, append, check_parts, post
+from persist.chat.storage.statements import LOCK_SESSION, REWRITE_PART
+from persist.chat.storage.turns import TURN, stop_turn, turn_of
+from persist.chat.storage.usage import SET_COUNTERS, add_step, check_step, marker_value, newest_of, step_counts, totals_of
+from persist.chat.verbs import branching, queueing, repair, syncing
+from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.repository import F, Repository, reads, writes
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.unreadable.cells import OnUnreadable
 from persist.db.values.arguments import check_choice, check_list
 from persist.db.values.clock import as_utc, to_ms
 from persist.db.values.json import Json, plain_object
-from persist.errors import InvalidValue
+from persist.errors import Conflict, InvalidValue, NotFound
+from persist.settings import AiSdk
 from persist.usage.writing import window_of
+
+# Answering a tool's approval request.
+
+_M = messages.c
+_P = parts.c
+_REQUESTED = Statement(
+    select(_P.id, _P.type, _P.data_json)
+    .join(messages, _M.id == _P.message_id)
+    .where(_P.session_id == param("session_id"), IS_UNFINISHED, _P.tool_state == ToolState.APPROVAL_REQUESTED, VISIBLE)
+    .order_by(_M.created_at.desc(), _M.id.desc(), _P.index.desc()),
+    unreadable=OnUnreadable.LEAVE_OUT,
+)
+
+
+def answer(work: UnitOfWork, session_id: str, approval_id: str, *, approved: bool, reason: str | None) -> bool:
+    """Move a tool part from approval-requested to approval-responded. False if no such approval is open."""
+    if type(approved) is not bool:
+        raise InvalidValue("approved", "expected True or False.")
+    if reason is not None:
+        work.body("reason", reason)
+    with work.batch() as batch:
+        session = batch.row(LOCK_SESSION, row_id=session_id)
+        requested = batch.rows(_REQUESTED, session_id=session_id)
+    if session.result is None:
+        raise NotFound("session", session_id)
+    for id, kind, data in requested.result:
+        if not is_part(data) or approval_of(data) != approval_id:
+            continue
+        response = {"approvalId": approval_id, "approved": approved} | ({} if reason is None else {"reason": reason})
+        answered = with_approval_response(data, response)
+        text = work.json("approval", answered)
+        with work.batch(last=True) as batch:
+            batch.run(
+                REWRITE_PART, row_id=id, new_type=kind, new_tool_state=ToolState.APPROVAL_RESPONDED, data=text, at=work.now()
+            )
+        return True
+    return False
+
+
+# Deleting one message: its parts, deltas and step usage go with it, by their foreign keys.
+
+_id = param("row_id")
+_session = select(_M.session_id).where(_M.id == _id).scalar_subquery()
+_LOCK_TURN = Statement(select(*TURN).where(turns.c.session_id == _session).with_for_update())
+_LOCK_SESSION = Statement(select(sessions.c.id).where(sessions.c.id == _session).with_for_update())
+_ROWS = Statement(
+    select(_M.id, _M.role, cast(_M.metadata_json, Text)).where(_M.session_id == _session).order_by(_M.created_at, _M.id)
+)
+_MARKERS = Statement(
+    select(_P.message_id, _P.data_json, _P.id, _P.type)
+    .where(_P.session_id == _session, IS_COMPACTION)
+    .order_by(_P.message_id, _P.index)
+)
+_DELETE = Statement(delete(messages).where(_M.id == _id))
+
+
+def delete_message(work: UnitOfWork, id: str) -> None:
+    """Delete the message. The tail of a compaction that begins with it begins with the next visible message.
+
+    Raises NotFound, and Conflict for the message of a running turn.
+    """
+    now = work.now()
+    with work.batch() as batch:
+        turn_row = batch.row(_LOCK_TURN, row_id=id)  # locked before the session, in the order that recorders use
+        session = batch.row(_LOCK_SESSION, row_id=id)
+        rows = batch.rows(_ROWS, row_id=id)
+        marker_rows = batch.rows(_MARKERS, row_id=id)
+    if session.result is None:
+        raise NotFound("message", id)
+    session_id, turn = session.result[0], turn_of(turn_row.result)
+    if turn is not None and turn.message_id == id and turn.running(now):
+        raise Conflict(f"Message {id} is being written by a turn that runs; request_stop ends it.", constraint="chat_turns")
+    everything = [
+        {"id": row_id, "role": str(role), "metadata": stored_object(work, stored, f"the metadata of message {row_id}")}
+        for row_id, role, stored in rows.result
+    ]
+    visible = [message for message in everything if message["id"] != id and _is_visible(message)]
+    markers = [row for row in marker_rows.result if row[0] != id]
+    moved = [(row, _without_tail(row, id, everything)) for row in markers if (marker_value(row) or ("", None))[1] == id]
+    latest = {row[2]: data for row, data in moved}
+    counted = [(row[0], latest.get(row[2], row[1])) for row in markers]
+    with work.batch(last=True) as batch:
+        for row, data in moved:
+            batch.run(REWRITE_PART, row_id=row[2], new_type=row[3], new_tool_state=None, data=work.json("part", data), at=now)
+        batch.run(_DELETE, row_id=id)
+        batch.run(SET_COUNTERS, row_id=session_id, **totals_of(visible, newest_of(counted, visible)))
+        if turn is not None and turn.message_id == id:
+            stop_turn(batch, session_id, turn)
+
+
+def _is_visible(message: UIMessage) -> bool:
+    return message["metadata"].get("queued_at") is None and message["metadata"].get("hidden_at") is None
+
+
+def _without_tail(marker: Row, id: str, everything: Sequence[UIMessage]) -> dict[str, Any]:
+    """The data of a compaction whose tail begins after that message."""
+    ids = [message["id"] for message in everything]
+    following = everything[ids.index(id) + 1 : ids.index(marker[0]) if marker[0] in ids else 0]
+    start = next((message["id"] for message in following if _is_visible(message)), None)
+    return {**marker[1], "data": {**marker[1]["data"], "tail_start_id": start}}
+
+
+# Replaying a stored message as chunks, and following it from its present end.
+
+_T = turns.c
+_replayed_session = select(messages.c.session_id).where(messages.c.id == param("row_id")).scalar_subquery()
+_TURN = Statement(select(*TURN).where(_T.session_id == _replayed_session))
+
+
+def replay(work: UnitOfWork, id: str, ai_sdk: object, files: Files) -> list[Chunk]:
+    """The chunks of a stored message, without their end while its turn runs."""
+    major = work.runtime.settings.ai_sdk if ai_sdk is None else AiSdk.of(ai_sdk)
+    with work.batch() as batch:
+        found = transcript.fetch_one(batch, id)
+        turn_row = batch.row(_TURN, row_id=id)
+    message, turn = transcript.one_message(work, id, *found, files=files), turn_of(turn_row.result)
+    runs = turn is not None and turn.message_id == id and turn.running(work.now())
+    return chunks_of(message, ai_sdk=major, finished=not runs)
+
+
+def cursor(work: UnitOfWork, session_id: str, message_id: str) -> str:
+    """The cursor of a follower that was given all of a message, which is nothing of one that was only begun. Raises NotFound."""
+    look = look_at(work, session_id, message_id, 0)
+    sent = Sent(message_id)
+    if look.metadata is not None:
+        for _ in missing_chunks(sent, look.metadata, look.parts):
+            pass  # what was sent is noted chunk by chunk
+    elif look.turn is None or look.turn.message_id != message_id or not look.turn.running(work.now()):
+        raise NotFound("message", message_id)
+    return encode_cursor(sent)
+
+
+# `tx.chat.messages`: verbs of messages. Their rules are in the modules beside this one.
 
 List = list
 
@@ -154,7 +301,7 @@ class ChatMessages(Repository[F]):
         The tail of a compaction that begins with it begins with the next message. Forks keep their copies. Raises NotFound, and
         Conflict for the message that a turn is writing.
         """
-        deleting.delete_message(self._work, self._work.label("id", id))
+        delete_message(self._work, self._work.label("id", id))
 
     @reads
     def file(self, session_id: str, sha256: str) -> Blob:
@@ -170,7 +317,7 @@ class ChatMessages(Repository[F]):
         They have no end while the message's turn runs. Raises NotFound, and InvalidValue for a message that is not the
         assistant's. `ai_sdk`: the major that reads the chunks; None takes the value from Settings.
         """
-        return replaying.replay(self._work, self._work.label("id", id), ai_sdk, check_choice("files", files, Files))
+        return replay(self._work, self._work.label("id", id), ai_sdk, check_choice("files", files, Files))
 
     @reads
     def cursor(self, session_id: str, message_id: str) -> str:
@@ -180,7 +327,7 @@ class ChatMessages(Repository[F]):
         turn's, with no part yet. Raises NotFound if the message is no assistant's of this session, or is hidden.
         """
         work = self._work
-        return replaying.cursor(work, work.label("session_id", session_id), work.label("message_id", message_id))
+        return cursor(work, work.label("session_id", session_id), work.label("message_id", message_id))
 
     @writes
     def update_metadata(self, id: str, patch: Mapping[str, Json]) -> ChatMessage:
@@ -205,7 +352,7 @@ class ChatMessages(Repository[F]):
         """
         work, session_id = self._work, self._work.label("session_id", session_id)
         how = check_choice("files", files, Files)
-        return compaction.model_view(work, session_id, check_choice("summary_as", summary_as, SummaryAs), how)
+        return branching.model_view(work, session_id, check_choice("summary_as", summary_as, SummaryAs), how)
 
     @writes
     def compact(
@@ -215,7 +362,7 @@ class ChatMessages(Repository[F]):
 
         Raises NotFound without the session, or if it shows no message `tail_start_id`.
         """
-        return compaction.compact(
+        return branching.compact(
             self._work,
             self._work.label("session_id", session_id),
             summary=summary,
@@ -289,7 +436,7 @@ class ChatMessages(Repository[F]):
         """Answer a visible open approval; False if no such approval is open. Call it before the turn is resumed."""
         work = self._work
         session_id, approval_id = work.label("session_id", session_id), work.label("approval_id", approval_id)
-        return approvals.answer(work, session_id, approval_id, approved=approved, reason=reason)
+        return answer(work, session_id, approval_id, approved=approved, reason=reason)
 
     @writes
     def repair_interrupted(

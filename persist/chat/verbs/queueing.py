@@ -8,26 +8,26 @@ from typing import Any
 from sqlalchemy import Text, bindparam, case, cast, false, select, true, update
 
 from persist.chat.models import DELIVERY, IS_UNFINISHED, QUEUED, QUEUED_AT, TRIGGERED, VISIBLE, messages, parts, sessions
-from persist.chat.reducer.parts import is_part
-from persist.chat.reducer.tool_parts import tool_name
+from persist.chat.reducer.parts import is_part, tool_name
 from persist.chat.schemas import ChatMessage, Role, ToolState, TurnState
 from persist.chat.storage import turns, usage
-from persist.chat.storage.append_once import STORE_KEYS, STORED_PARTS, same_content
-from persist.chat.storage.liveness import is_stale
 from persist.chat.storage.message_insert import (
     GET_MESSAGE,
     LOCK_MESSAGE,
     MESSAGE_COLUMNS,
     PLACE_LAST,
+    STORE_KEYS,
+    STORED_PARTS,
     Posting,
     found_message,
     message_value,
     post,
+    same_content,
     touch_session,
 )
-from persist.chat.storage.statements import LOCK_SESSION, SET_METADATA
+from persist.chat.storage.statements import LOCK_SESSION, SET_METADATA, is_stale
 from persist.db.changes.batch import Batch, Pending
-from persist.db.concurrency.process_owners import this_process_as_owner
+from persist.db.concurrency.ownership import this_process_as_owner
 from persist.db.schema.base import LABEL_CHARACTERS
 from persist.db.statements.prepared import LIMIT, Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork

@@ -6,13 +6,11 @@ from datetime import datetime, timedelta
 from sqlalchemy import case, func, select
 
 from persist.chat.models import IS_UNFINISHED, STOPPED, VISIBLE, messages, parts, sessions
-from persist.chat.reducer.parts import Part
-from persist.chat.reducer.tool_parts import is_dynamic, tool_name
+from persist.chat.reducer.parts import Part, is_dynamic, tool_name
 from persist.chat.schemas import ToolState
 from persist.chat.storage import turns
-from persist.chat.storage.folding import fold, fold_session
+from persist.chat.storage.folding import fold, fold_session, stored_part
 from persist.chat.storage.statements import REWRITE_PART
-from persist.chat.storage.stored_json import stored_part
 from persist.db.expressions.json_text import stored_text
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork

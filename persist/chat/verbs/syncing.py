@@ -9,23 +9,20 @@ from sqlalchemy import bindparam, delete, select, type_coerce, update
 
 from persist.blobs.bodies import Added, add_outside
 from persist.chat.models import IS_COMPACTION, deltas, messages, parts
-from persist.chat.posted.answers import Answer
-from persist.chat.posted.json_values import refuse_prototype
-from persist.chat.posted.messages import Posted, edited_metadata, possibly_new
-from persist.chat.posted.plan import Edit, Plan, Planner, Running, Stored, Trigger
+from persist.chat.posted.messages import Posted, edited_metadata, possibly_new, refuse_prototype
+from persist.chat.posted.plan import Answer, Edit, Plan, Planner, Running, Stored, Trigger
 from persist.chat.reducer.parts import Part
 from persist.chat.schemas import Files, Role, SyncedMessages
 from persist.chat.storage import turns, usage
 from persist.chat.storage.files import STORED, StoredFile, is_reference, put_back
+from persist.chat.storage.folding import grown_part, joined_deltas, read_object, stored_objects
 from persist.chat.storage.message_insert import Posting, check_parts, insert_last, insert_parts, naming_taken, touch_session
 from persist.chat.storage.statements import LOCK_SESSION, SET_METADATA
-from persist.chat.storage.stored_json import grown_part, joined_deltas, read_object, stored_objects
 from persist.chat.storage.transcript import GROWING, SOME_PARTS, by_message
 from persist.db.changes.batch import Batch
 from persist.db.expressions.json_text import json_text, stored_text
 from persist.db.expressions.keyset import behind
-from persist.db.schema.arrays import label_rows
-from persist.db.schema.column_types import Label
+from persist.db.schema.column_types import Label, label_rows
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.clock import epoch_ms

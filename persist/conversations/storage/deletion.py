@@ -1,30 +1,32 @@
-"""Deleting branches and sessions without losing what remaining branches show.
+"""Deleting branches and sessions, or changing their order, without losing what remaining branches show."""
 
-A progression is deleted with its last owner (session or branch), a former branch (see inheritance) with the last branch
-forked from it; messages stay.
-"""
-
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from sqlalchemy import delete, exists, func, or_, select
 
 from persist.conversations.models import branches, messages, progressions, sessions
 from persist.conversations.schemas import Branch
-from persist.conversations.storage.branch_rows import BRANCH
-from persist.conversations.storage.inheritance import Heirs, is_shared
-from persist.conversations.storage.locking import OF_SESSIONS, Line, lock_sessions
-from persist.conversations.storage.progression_members import cut
+from persist.conversations.storage.lineage import Heirs, copied_progression, is_shared
+from persist.conversations.storage.progressions import Places, cut
+from persist.conversations.storage.rows import BRANCH, OF_PROGRESSION, OF_SESSIONS, Line, lock_sessions
 from persist.db.changes.batch import Batch, Pending
-from persist.db.schema.arrays import among_labels
+from persist.db.schema.column_types import among_labels
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.db.unreadable import results
+from persist.db.unreadable import conditions
 from persist.db.unreadable.cells import is_unreadable
 from persist.errors import Conflict
 
-_S, _B, _P = sessions.c, branches.c, progressions.c
+# Deleting branches and sessions without losing what remaining branches show.
+#
+# A progression is deleted with its last owner (session or branch), a former branch (see inheritance) with the last branch forked
+# from it; messages stay.
+
+_S = sessions.c
+_B = branches.c
+_P = progressions.c
 _id = param("row_id")
 _MESSAGE = Statement(select(messages.c.id).where(messages.c.id == _id))
 _POOLS_OF = Statement(select(_S.progression_id).where(among_labels(_S.id, "ids")))
@@ -92,7 +94,7 @@ def remove_branches(work: UnitOfWork, doomed: Doomed, ending: DoomedSessions | N
     """Delete branches, and sessions that end with them; return the net decrease in rows of branches and of progressions."""
     victims, forks, has_nameless = doomed.found()
     if work.carried and not forks:  # what cannot be read of them goes with them; a fork would be told by it what it shows
-        victims = [results.without_unreadable_cells(branch, writes=True) for branch in victims]
+        victims = [conditions.without_unreadable_cells(branch, writes=True) for branch in victims]
     kept: list[str] = []
     if forks:
         heirs = Heirs(work, victims, forks)
@@ -164,3 +166,42 @@ def settle(work: UnitOfWork, ids: Iterable[str | None], *, but: str | None = Non
         elif pool != but and not is_shared(work, pool, id):
             cut(work, pool, max(shown[0] - inherited, 0))
     return branches_gone, pools_gone
+
+
+# Changing the order of a progression without losing what forks of the branches that show it inherit.
+
+T = TypeVar("T")
+_owners = select(_B.id).where(OF_PROGRESSION.chosen)
+_AROUND = Statement(
+    select(*BRANCH.columns).where(or_(OF_PROGRESSION.chosen, _B.parent_branch_id.in_(_owners))).order_by(_B.id).with_for_update()
+)
+"""The branches that show the progression, and their forks."""
+
+
+class Change(Generic[T]):
+    """A change of the places of a progression. The branches that show it, their forks and the progression are locked."""
+
+    def __init__(self, work: UnitOfWork, pool: str, ask: Callable[[Batch, str], T]) -> None:
+        self._work, self._pool, self._ask = work, pool, ask
+        self.places, self._around, self.found = OF_PROGRESSION.locked(work, self._asked, row_id=pool)
+
+    def _asked(self, batch: Batch) -> tuple[Places, Pending[list[Row]], T]:
+        places = Places(self._work, batch, self._pool)
+        return places, batch.rows(_AROUND, row_id=self._pool), self._ask(batch, self._pool)
+
+    def spare_forks(self, stay: int) -> None:
+        """Preserve what forks show of places that are about to change. `stay`: how many from the first stay as they are."""
+        work, pool = self._work, self._pool
+        around = [BRANCH(row) for row in self._around.result]
+        owners = {branch.id: branch for branch in around if branch.progression_id == pool}
+        losing = []
+        for fork in around:
+            owner = owners.get(fork.parent_branch_id or "")
+            if owner is not None and (fork.forked_at_ord or 0) > (owner.forked_at_ord or 0) + stay:
+                losing.append(fork)
+        if not losing:
+            return
+        heirs = Heirs(work, list(owners.values()), losing)
+        kept = heirs.keep(of=copied_progression(work, pool)) if heirs.keeping else []
+        heirs.copy()
+        settle(work, [*kept, *(owner.id for owner in owners.values())], but=pool)

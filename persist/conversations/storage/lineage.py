@@ -1,29 +1,35 @@
-"""The effective history of a branch: items inherited from its parents, then its own, in one query however deep the fork.
+"""The effective history of a branch: items inherited from its parents, then its own, in one query however deep the fork."""
 
-A position counts from 0 at the root. Each branch in the line contributes the items at [inherited, upto): a branch
-inherits the first `forked_at_ord` items of its parent's history, and none that the parent adds later.
-"""
-
+from collections.abc import Iterator, Mapping, Sequence
 from operator import itemgetter
+from typing import Any
 
-from sqlalchemy import bindparam, case, cast, exists, func, literal, select
+from sqlalchemy import Text, bindparam, case, cast, exists, func, insert, literal, null, or_, select, update
 
-from persist.conversations.models import branches, members, messages, progressions
-from persist.conversations.schemas import ConvMessage
-from persist.conversations.storage.branch_rows import ask_branch, hold_with
-from persist.conversations.storage.message_rows import COLUMNS, WITH_TYPE, message_values
+from persist.conversations.models import branches, members, messages, progressions, sessions
+from persist.conversations.schemas import Branch, ConvMessage
+from persist.conversations.storage.progressions import Places, add_members, ask_ids, member_ids, unchanged
+from persist.conversations.storage.rows import BRANCH, COLUMNS, WITH_TYPE, ask_branch, find_branch, hold_with, message_values
 from persist.db.changes.batch import Batch, Pending
-from persist.db.schema.column_types import Int64
+from persist.db.expressions.upsert import insert_missing
+from persist.db.schema.column_types import Int64, Label
+from persist.db.schema.instants import EpochReal
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
-from persist.db.values.counts import UNBOUNDED
+from persist.db.values.arguments import UNBOUNDED
 from persist.errors import Conflict, NotFound
+
+# The effective history of a branch: items inherited from its parents, then its own, in one query however deep the fork.
+#
+# A position counts from 0 at the root. Each branch in the line contributes the items at [inherited, upto): a branch inherits the
+# first `forked_at_ord` items of its parent's history, and none that the parent adds later.
 
 POINTERS = ("parent_branch_id", "forked_at_ord")
 """The published keys of node_metadata that say where a branch was forked; written once, beside columns of the same names."""
 
-_B, _P = branches.c, members.c
+_B = branches.c
+_MEMBERS = members.c
 _parent = branches.alias("parent")
 _leaf = select(
     _B.id,
@@ -48,14 +54,14 @@ LINE = _chain.union(
 """The branch `row_id` and the branches it descends from, each with the range of positions it contributes."""
 
 _L = LINE.c
-_position = (_L.inherited + _P.ord).label("position")
+_position = (_L.inherited + _MEMBERS.ord).label("position")
 _first, _end = bindparam("first", type_=Int64()), bindparam("end", type_=Int64())
 ITEMS = LINE.join(
     members,
-    (_P.progression_id == _L.progression_id)
-    & (_P.ord >= _first - _L.inherited)
-    & (_P.ord < _L.upto - _L.inherited)
-    & (_P.ord < _end - _L.inherited),
+    (_MEMBERS.progression_id == _L.progression_id)
+    & (_MEMBERS.ord >= _first - _L.inherited)
+    & (_MEMBERS.ord < _L.upto - _L.inherited)
+    & (_MEMBERS.ord < _end - _L.inherited),
 )
 """The items at the positions from `first` to before `end`."""
 
@@ -79,8 +85,10 @@ _BROKEN = (
 
 _IS_WHOLE = _ENDS & ~_BROKEN
 
-_IDS = Statement(select(_position, _P.message_id).select_from(ITEMS))
-_MESSAGES = Statement(select(_position, _IS_WHOLE, *COLUMNS).select_from(ITEMS.join(WITH_TYPE, messages.c.id == _P.message_id)))
+_IDS = Statement(select(_position, _MEMBERS.message_id).select_from(ITEMS))
+_MESSAGES = Statement(
+    select(_position, _IS_WHOLE, *COLUMNS).select_from(ITEMS.join(WITH_TYPE, messages.c.id == _MEMBERS.message_id))
+)
 _HAS_END = Statement(select(_ENDS).where(_B.id == param("row_id")))
 _LINE_OF = Statement(
     select(_B.id, _B.progression_id, _B.parent_branch_id, _B.forked_at_ord).where(_B.id.in_(select(_L.id))),
@@ -88,12 +96,12 @@ _LINE_OF = Statement(
 )
 _DESCENDS = Statement(select(_L.id).where((_L.id == param("branch")) | (_L.parent_branch_id == param("branch"))).limit(1))
 _INHERITS = Statement(
-    select(_P.message_id)
-    .select_from(LINE.join(members, (_P.progression_id == _L.progression_id) & (_P.ord < _L.upto - _L.inherited)))
-    .where(_L.id != param("branch"), _P.message_id == param("message"))
+    select(_MEMBERS.message_id)
+    .select_from(LINE.join(members, (_MEMBERS.progression_id == _L.progression_id) & (_MEMBERS.ord < _L.upto - _L.inherited)))
+    .where(_L.id != param("branch"), _MEMBERS.message_id == param("message"))
     .limit(1)
 )
-_own = select(func.coalesce(func.max(_P.ord) + 1, 0)).where(_P.progression_id == _B.progression_id).scalar_subquery()
+_own = select(func.coalesce(func.max(_MEMBERS.ord) + 1, 0)).where(_MEMBERS.progression_id == _B.progression_id).scalar_subquery()
 SIZE = func.coalesce(_B.forked_at_ord, 0) + _own
 """The number of items in a branch's history."""
 
@@ -180,3 +188,230 @@ def _ordered(rows: list[Row]) -> list[Row]:
     """Sort rows by position in Python: the database's sorter would also move the contents of the messages."""
     rows.sort(key=itemgetter(0))
     return rows
+
+
+# Keeps what forks inherit unchanged when the branch that it comes from is deleted or reordered.
+#
+# Small inheritances are copied: the fork gets the items as its own, and loses its parent. Large ones stay in place: a *former
+# branch*, a row of branches that no list shows, keeps the places for the forks and becomes their parent.
+
+MAX_COPIED = 1_000
+"""The most places copied to forks at once; if there are more, former branches keep them."""
+
+_S = sessions.c
+_PROGRESSIONS = progressions.c
+_M = members.c
+_id = param("row_id")
+_of_others = or_(
+    exists().where(_B.progression_id == _PROGRESSIONS.id, _B.id != param("branch")),
+    exists().where(_S.progression_id == _PROGRESSIONS.id),
+)
+_SHARED = Statement(select(_PROGRESSIONS.id).where(_PROGRESSIONS.id == _id, _of_others))
+_STAND_ALONE = Statement(
+    update(branches)
+    .where(_B.id == _id)
+    .values(progression_id=param("pool"), node_metadata=param("value"), parent_branch_id=null(), forked_at_ord=null())
+)
+_POINT = Statement(update(branches).where(_B.id == _id).values(parent_branch_id=param("parent"), node_metadata=param("value")))
+_ADD = Statement(insert_missing(branches, "id"))
+_to = bindparam("to", type_=Label())
+_COPY = (
+    Statement(
+        insert(progressions).from_select(
+            ["id", "created_at", "folded", "collection"],
+            select(_to, bindparam("at", type_=EpochReal()), _PROGRESSIONS.folded, _PROGRESSIONS.collection).where(
+                _PROGRESSIONS.id == _id
+            ),
+        )
+    ),
+    Statement(
+        insert(members).from_select(
+            ["progression_id", "ord", "message_id"], select(_to, _M.ord, _M.message_id).where(_M.progression_id == _id)
+        )
+    ),
+)
+
+
+class Heirs:
+    """Forks of branches that are being deleted or changed, with the items they inherit, read before the change."""
+
+    def __init__(self, work: UnitOfWork, changing: Sequence[Branch], forks: Sequence[Branch]) -> None:
+        self._work = work
+        self._changing = {branch.id: branch for branch in changing}
+        few = sum(_inherited(fork) for fork in forks) <= MAX_COPIED
+        self._copying = [fork for fork in forks if few or not _inherited(fork)]
+        self.keeping = [fork for fork in forks if not few and _inherited(fork)]
+        """Forks that inherit too many places to copy."""
+        with work.batch() as batch:
+            asked = {fork.id: ask_item_ids(batch, fork.id, end=_inherited(fork)) for fork in self._copying}
+        self._items = {id: found_item_ids(items.result) for id, items in asked.items()}
+
+    def keep(self, *, of: str | None = None) -> list[str]:
+        """Add former branches for the forks and return their ids.
+
+        A former branch shows the progression `of`, a copy; without it, the progression of the branch being deleted.
+        """
+        former = self._former_ids()
+        for id, (new, session_id) in former.items():
+            self._add_former(self._changing[id], new, session_id, former, of)
+        for fork in self.keeping:
+            assert fork.parent_branch_id is not None
+            self._point(fork, former[fork.parent_branch_id][0])
+        return [new for new, _ in former.values()]
+
+    def copy(self) -> None:
+        """Copy small inheritances to their forks; call it once deleted branches no longer share the forks' progressions."""
+        waiting = self._copying
+        while waiting:  # a fork that gets a progression of its own leaves the one that it shared to the next
+            now = {fork.progression_id: fork for fork in reversed(waiting)}.values()
+            _stand_alone(self._work, {fork.id: fork for fork in now}, self._items)
+            waiting = [fork for fork in waiting if all(fork is not one for one in now)]
+
+    def _former_ids(self) -> dict[str, tuple[str, str]]:
+        """By id of a branch whose places must be kept: the new former branch's id, and the session of a fork for it."""
+        former: dict[str, tuple[str, str]] = {}
+        for fork in self.keeping:
+            line: Branch | None = fork
+            while line is not None and line.parent_branch_id is not None and _inherited(line):
+                line = self._changing.get(line.parent_branch_id)
+                if line is None or line.id in former:
+                    break
+                former[line.id] = self._work.runtime.ids.mint_uuid(), fork.session_id
+        return former
+
+    def _add_former(
+        self, branch: Branch, new: str, session_id: str, former: Mapping[str, tuple[str, str]], copied: str | None
+    ) -> None:
+        parent = branch.parent_branch_id
+        if parent is not None and parent in former:
+            parent = former[parent][0]
+        pointers = None if parent is None else dict(zip(POINTERS, (parent, _inherited(branch)), strict=True))
+        fields: dict[str, Any] = {
+            **dict.fromkeys(BRANCH.fields),
+            "id": new,
+            "created_at": branch.created_at,
+            "name": branch.name,
+            "session_id": session_id,
+            "progression_id": branch.progression_id if copied is None else copied,
+            **({} if pointers is None else pointers),
+            "node_metadata": None if pointers is None else self._work.json("node_metadata", pointers),
+            "former_of": branch.id,
+        }
+        self._work.run(_ADD, **fields)
+
+    def _point(self, fork: Branch, parent: str) -> None:
+        metadata = {**(fork.node_metadata or {}), **dict(zip(POINTERS, (parent, fork.forked_at_ord), strict=True))}
+        self._work.run(_POINT, row_id=fork.id, parent=parent, value=self._work.json("node_metadata", metadata))
+
+
+def is_shared(work: UnitOfWork, pool: str, branch_id: str) -> bool:
+    """Whether another branch or a session owns the branch's progression too."""
+    return work.row(_SHARED, row_id=pool, branch=branch_id) is not None
+
+
+def copied_progression(work: UnitOfWork, id: str) -> str:
+    """Copy a progression with its members inside the database; return the id of the copy."""
+    new = work.runtime.ids.mint_uuid()
+    for statement, values in zip(_COPY, ({"at": work.now()}, {}), strict=True):
+        work.run(statement, row_id=id, to=new, **values)
+    return new
+
+
+def _inherited(branch: Branch) -> int:
+    return branch.forked_at_ord or 0
+
+
+def _stand_alone(work: UnitOfWork, forks: Mapping[str, Branch], inherited: Mapping[str, Sequence[str]]) -> None:
+    """Make the inherited items the forks' own, in a new progression if others share the one it has. No two have the same."""
+    asked = []
+    with work.batch() as batch:
+        for fork in forks.values():
+            places = Places(work, batch, fork.progression_id)  # waits for a message that is being recorded, to read it
+            own = ask_ids(batch, fork.progression_id)
+            asked.append((fork, places, own, batch.row(_SHARED, row_id=fork.progression_id, branch=fork.id)))
+    with work.batch() as batch:
+        for fork, places, own, shared in asked:
+            pool, items = fork.progression_id, [*inherited[fork.id], *(one for (one,) in own.result)]
+            if shared.result is None:
+                places.replace(batch, unchanged(own.result, items), items)
+            else:
+                pool = work.runtime.ids.mint_uuid()
+                add_members(work, batch, pool, items)
+            metadata = {key: value for key, value in (fork.node_metadata or {}).items() if key not in POINTERS}
+            batch.run(_STAND_ALONE, row_id=fork.id, pool=pool, value=work.json("node_metadata", metadata))
+
+
+# Fork pointers that other programs wrote only into a branch's metadata, although the columns are what is read.
+
+_said = cast(_B.node_metadata, Text())
+_SUSPECTS = select(_B.id).where(or_(_B.parent_branch_id.is_not(None), *(_said.like(f"%{key}%") for key in POINTERS)))
+_ADOPT = Statement(
+    update(branches).where(_B.id == param("row_id")).values(parent_branch_id=param("parent"), forked_at_ord=param("inherited"))
+)
+
+
+def astray(work: UnitOfWork) -> Iterator[tuple[Branch, str, bool]]:
+    """Branches whose published fork pointers have no effect, with the reason and whether `adopt` can repair them."""
+    for (id,) in work.found(_SUSPECTS.order_by(_B.id), unreadable=OnUnreadable.LEAVE_OUT):
+        branch = find_branch(work, id)
+        if branch is None:
+            continue
+        why = _why(work, branch)
+        if why is not None:
+            yield branch, *why
+
+
+def adopt(work: UnitOfWork, id: str) -> bool:
+    """Copy the metadata's fork pointers into the columns; False if they are invalid, or equal already."""
+    branch = find_branch(work, id, lock=True)
+    why = None if branch is None else _why(work, branch)
+    if branch is None or why is None or not why[1]:
+        return False
+    parent, inherited = _said_by(branch)
+    return bool(work.run(_ADOPT, row_id=id, parent=parent, inherited=inherited))
+
+
+def _why(work: UnitOfWork, branch: Branch) -> tuple[str, bool] | None:
+    """What is wrong with the pointers and whether `adopt` can repair it; None if nothing is wrong."""
+    columns, said = (branch.parent_branch_id, branch.forked_at_ord), _said_by(branch)
+    if columns[0] is not None and find_branch(work, columns[0]) is None:
+        return f"it was forked from {columns[0]!r}, which is gone: it shows its own messages alone.", False
+    if said == columns:
+        return None
+    if columns != (None, None):
+        return (
+            f"its metadata says that it was forked from {said[0]!r} at {said[1]!r}, and the columns, which count, do not.",
+            False,
+        )
+    parent, inherited = said
+    fork = f"its metadata says that it was forked from {parent!r} at {inherited!r}"
+    if not isinstance(parent, str) or type(inherited) is not int or inherited < 0:
+        return f"{fork}, which is no place: it shows its own messages alone.", False
+    if find_branch(work, parent) is None:
+        return f"{fork}, which names no branch: it shows its own messages alone.", False
+    wrong = _not_shown(work, branch, parent, inherited)
+    if wrong is not None:
+        return f"{fork}, and {wrong}", False
+    return f"{fork}, which the columns do not: it shows its own messages alone.", True
+
+
+def _not_shown(work: UnitOfWork, branch: Branch, parent: str, inherited: int) -> str | None:
+    """Why the branch cannot begin with the items its metadata says it inherits; None if it can."""
+    if descends(work, parent, branch.id):
+        return "that one descends from it."
+    try:
+        history(work, parent, first=0, end=0)
+    except Conflict:
+        return "the parents of that one form a circle."
+    items = item_ids(work, parent, end=inherited)
+    if len(items) < inherited:
+        return f"that one shows no more than {len(items)} items."
+    if items and member_ids(work, branch.progression_id)[: len(items)] == items:
+        return "its own messages begin with them already."
+    return None
+
+
+def _said_by(branch: Branch) -> tuple[Any, Any]:
+    metadata = branch.node_metadata if isinstance(branch.node_metadata, dict) else {}
+    parent, inherited = (metadata.get(key) for key in POINTERS)
+    return parent, inherited

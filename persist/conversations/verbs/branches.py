@@ -2,40 +2,69 @@
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from functools import cache
 from typing import Any
 
 from sqlalchemy import select, update
 
 from persist.conversations.models import branches, messages
 from persist.conversations.schemas import CLONE_FROM, Branch, ConvMessage, Status, StatusTransition
+from persist.conversations.schemas import node_metadata as checked_metadata
 from persist.conversations.storage import deletion as removal
 from persist.conversations.storage import lineage
-from persist.conversations.storage import progression_members as membership
-from persist.conversations.storage.branch_rows import BRANCH, ask_branch, found_branch, get_branch, hold_with
-from persist.conversations.storage.locking import OF_BRANCH
-from persist.conversations.storage.session_rows import (
+from persist.conversations.storage import progressions as membership
+from persist.conversations.storage.rows import (
+    BRANCH,
+    OF_BRANCH,
+    ask_branch,
     ask_progression,
     ask_session,
     check_progression,
+    found_branch,
     found_session,
+    get_branch,
+    hold_with,
     owned_progression,
 )
-from persist.conversations.validation import node_metadata as checked_metadata
 from persist.conversations.verbs import lifecycle
-from persist.conversations.verbs.branch_fields import branch_changes, change
+from persist.conversations.verbs.sessions import Check, instant, label, text
 from persist.db.changes.batch import Batch, Pending
 from persist.db.expressions.upsert import insert_missing
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import need
-from persist.db.values.arguments import check_choice, check_count, optional_label
+from persist.db.values.arguments import UNBOUNDED, check_choice, check_count, optional_label
 from persist.db.values.clock import as_utc
-from persist.db.values.counts import UNBOUNDED
 from persist.db.values.frozen import construct
 from persist.db.values.json import Json, merge_patch
 from persist.db.values.pages import check_limit
 from persist.errors import Conflict, InvalidValue, NotFound
+
+# Validation of the columns that a branch's update may change, and the UPDATE itself.
+
+_CHANGEABLE: dict[str, Check] = {"name": text, "user": label, "started_at": instant, "ended_at": instant}
+
+
+def branch_changes(work: UnitOfWork, columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Checked columns of an update; InvalidValue names a column that `update` cannot change."""
+    for name in columns:
+        if name not in _CHANGEABLE:
+            raise InvalidValue(name, f"a branch has no such column to change; there are {', '.join(_CHANGEABLE)}.")
+    return {name: _CHANGEABLE[name](work, name, value) for name, value in columns.items()}
+
+
+def change(batch: Batch, id: str, changes: Mapping[str, Any]) -> None:
+    """Update these columns of the branch with a batch."""
+    batch.run(_change(tuple(changes)), row_id=id, **{f"set_{name}": value for name, value in changes.items()})
+
+
+@cache
+def _change(names: tuple[str, ...]) -> Statement:
+    return Statement(
+        update(branches).where(branches.c.id == param("row_id")).values({name: param(f"set_{name}") for name in names})
+    )
+
 
 List = list
 _B = branches.c

@@ -10,30 +10,28 @@ from typing import Any
 from sqlalchemy import exists, func, or_, select, update
 
 from persist.conversations.models import exchange_cursors, exchange_items, messages
-from persist.conversations.schemas import ConvMessage
-from persist.conversations.storage import progression_members as membership
-from persist.conversations.storage.message_rows import (
+from persist.conversations.schemas import ConvMessage, message_fields
+from persist.conversations.storage import progressions as membership
+from persist.conversations.storage.rows import (
     COLUMNS,
     WITH_TYPE,
     add_message,
     ask_message,
+    ask_session,
+    found_session,
     message_values,
     stored_message,
     type_number,
 )
-from persist.conversations.storage.session_rows import ask_session, found_session
-from persist.conversations.validation import message_fields
 from persist.db.changes.batch import Pending
-from persist.db.expressions.conditional_insert import insert_where
-from persist.db.expressions.upsert import insert_missing, merging
+from persist.db.expressions.upsert import insert_missing, insert_where, merging
 from persist.db.statements.prepared import LIMIT, Row, Statement, param
 from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.values.arguments import check_flag, optional_label
 from persist.db.values.clock import epoch_us
 from persist.db.values.json import Json
 from persist.db.values.pages import Page, check_limit, decode_cursor, encode_cursor
-from persist.errors import Conflict, InvalidValue
-from persist.quoting import shown
+from persist.errors import Conflict, InvalidValue, shown
 
 ROLE = "unset"
 """The role of a plain exchange message, and the placeholder for a missing sender or recipient, as the runtime writes it."""

@@ -11,14 +11,12 @@ from typing import Any
 from sqlalchemy import delete, insert, select, update
 
 from persist.conversations.models import branches, sessions, transitions
-from persist.conversations.schemas import Branch, ConvSession, Status, StatusTransition, TransitionSource
-from persist.conversations.storage.progression_folding import OF_BRANCH, OF_SESSION, ask_lag, fold_with, lagging_array
-from persist.conversations.validation import plain
+from persist.conversations.schemas import Branch, ConvSession, Status, StatusTransition, TransitionSource, plain
+from persist.conversations.storage.progressions import OF_BRANCH, OF_SESSION, ask_lag, fold_with, lagging_array
 from persist.db.changes.batch import Batch, Pending
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.statements.row_values import Values
-from persist.db.transactions.actors import acting
-from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.transactions.unit_of_work import UnitOfWork, acting
 from persist.db.unreadable.cells import is_unreadable
 from persist.db.values.arguments import check_choice, optional_label
 from persist.db.values.clock import as_utc

@@ -1,14 +1,17 @@
 """Messages of conversations: put, read, and `record`, the live write."""
 
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from sqlalchemy import bindparam, case, delete, func, or_, select, update
 
+from persist.conversations.embeddings import pack
 from persist.conversations.models import branches, members, messages, sessions
-from persist.conversations.schemas import ConvMessage
+from persist.conversations.schemas import ConvMessage, Metric, message_fields, message_list
 from persist.conversations.storage import lineage
-from persist.conversations.storage import progression_members as membership
-from persist.conversations.storage.message_rows import (
+from persist.conversations.storage import progressions as membership
+from persist.conversations.storage.progressions import Extension
+from persist.conversations.storage.rows import (
     add_message,
     find_message,
     find_messages,
@@ -18,14 +21,63 @@ from persist.conversations.storage.message_rows import (
     type_number,
     write_messages,
 )
-from persist.conversations.storage.progression_extension import Extension
-from persist.conversations.validation import message_fields, message_list
+from persist.conversations.vector_search import Query, Scope, candidates, nearest
 from persist.conversations.verbs.progressions import id_list
-from persist.db.schema.column_types import EpochReal, Label
+from persist.db.schema.column_types import Label
+from persist.db.schema.instants import EpochReal
 from persist.db.statements.prepared import Statement, param
 from persist.db.transactions.repository import F, Repository, reads, writes
+from persist.db.values.arguments import check_choice
 from persist.db.values.json import Json
-from persist.errors import Conflict, NotFound
+from persist.db.values.pages import check_limit
+from persist.errors import Conflict, InvalidValue, NotFound
+
+# Search by embedding.
+
+
+class Vectors(Repository[F]):
+    """`tx.conversations.vectors`."""
+
+    @reads
+    def search(
+        self,
+        query: Sequence[float],
+        *,
+        k: int = 10,
+        session_id: str | None = None,
+        branch_id: str | None = None,
+        metric: Literal["cosine", "l2"] = "cosine",
+    ) -> list[tuple[ConvMessage, float]]:
+        """The `k` (1 to 1000) messages nearest to the query with their distances, nearest first, equal distances by id.
+
+        Exact, and equal on every backend: cosine is 1 - cos, 1.0 if either vector is zero; l2 is Euclidean. `query`:
+        numbers or packed float32, rounded to float32 as embeddings are. Messages without an embedding of its dimension, and
+        those that cannot be read, are skipped. `session_id`: the session's pool. `branch_id`: the branch's history, what it
+        inherits included. Raises NotFound.
+        """
+        work = self._work
+        packed = pack("query", query)
+        if not packed:
+            raise InvalidValue("query", "expected one number or more.")
+        wanted = Query(packed, check_choice("metric", metric, Metric))
+        check_limit(k, path="k")
+        scope = Scope(work, session_id=session_id, branch_id=branch_id)
+        near, count, looked, found = candidates(work).near, k, set[str](), dict[str, ConvMessage]()
+        while True:
+            ranked = nearest(wanted, count, near(scope, wanted, count))
+            new = [id for _, id in ranked if id not in looked]
+            looked |= {*new}
+            found |= find_messages(work, new)
+            hits = [(found[id], distance) for distance, id in ranked if id in found]
+            if len(hits) >= k or len(ranked) < count:
+                return hits[:k]
+            count *= 2  # some cannot be read: the next nearest take their places
+
+    @reads
+    def backend(self) -> str:
+        """What computes candidates in this transaction: "sqlite-vec", "numpy" or "python". Results do not depend on it."""
+        return candidates(self._work).name
+
 
 _S, _B, _M = sessions.c, branches.c, members.c
 _id = param("row_id")

@@ -7,10 +7,10 @@ from sqlalchemy import select
 
 from persist.conversations.models import members, progressions
 from persist.conversations.schemas import Progression
-from persist.conversations.storage import progression_members as membership
-from persist.conversations.storage.place_changes import Change
-from persist.conversations.storage.progression_folding import member_ids
-from persist.conversations.validation import node_metadata as checked_metadata
+from persist.conversations.schemas import node_metadata as checked_metadata
+from persist.conversations.storage import progressions as membership
+from persist.conversations.storage.deletion import Change
+from persist.conversations.storage.progressions import member_ids
 from persist.db.statements.prepared import Statement, param
 from persist.db.statements.row_values import Values
 from persist.db.transactions.repository import F, Repository, reads, writes

@@ -1,17 +1,21 @@
 """Sessions of conversations: each has branches and a pool of messages."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
+from enum import StrEnum
+from functools import cache
 from typing import Any
 
-from sqlalchemy import func, select, update
+from sqlalchemy import func, select, type_coerce, update
 
 from persist.conversations import pruning
 from persist.conversations.models import sessions
-from persist.conversations.schemas import ConvSession, PruneReport, StatusTransition
+from persist.conversations.schemas import ConvSession, InvocationKind, PruneReport, SourceKind, Status, StatusTransition
+from persist.conversations.schemas import node_metadata as checked_metadata
 from persist.conversations.storage import deletion as removal
-from persist.conversations.storage.locking import OF_SESSIONS
-from persist.conversations.storage.session_rows import (
+from persist.conversations.storage.rows import (
+    OF_SESSIONS,
+    SESSION,
     ask_progression,
     ask_session,
     check_progression,
@@ -20,20 +24,180 @@ from persist.conversations.storage.session_rows import (
     lock_with_pool,
     owned_progression,
 )
-from persist.conversations.validation import node_metadata as checked_metadata
-from persist.conversations.verbs import lifecycle, session_lists
-from persist.conversations.verbs.session_fields import new_session, session_changes
+from persist.conversations.verbs import lifecycle
+from persist.conversations.verbs.lifecycle import TERMINAL
+from persist.db.changes.batch import Batch
+from persist.db.expressions.keyset import behind
 from persist.db.expressions.upsert import insert_missing
-from persist.db.statements.prepared import Statement, param
+from persist.db.schema.column_types import Float64
+from persist.db.statements.prepared import LIMIT, Statement, param
 from persist.db.transactions.repository import F, Repository, reads, writes
-from persist.db.values.arguments import check_count
-from persist.db.values.clock import as_utc
-from persist.db.values.json import Json, merge_patch
-from persist.db.values.pages import Page
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.values.arguments import check_choice, check_count, optional_label
+from persist.db.values.clock import as_utc, epoch_us
+from persist.db.values.json import Json, JsonText, merge_patch
+from persist.db.values.pages import Page, check_limit, decode_cursor
 from persist.errors import InvalidValue
 
-List = list
+# Validation and defaults of the columns that a session is created with or changed to; writes nothing.
+
+Check = Callable[[UnitOfWork, str, Any], Any]
+
+
+def label(work: UnitOfWork, path: str, value: Any) -> str | None:
+    """A checked identifier, or None."""
+    return optional_label(path, value)
+
+
+def text(work: UnitOfWork, path: str, value: Any) -> str | None:
+    """Checked text, or None."""
+    return None if value is None else work.body(path, value)
+
+
+def _kind(work: UnitOfWork, path: str, value: Any) -> InvocationKind | None:
+    return None if value is None else check_choice(path, value, InvocationKind)
+
+
+def _source(work: UnitOfWork, path: str, value: Any) -> SourceKind | None:
+    return None if value is None else check_choice(path, value, SourceKind)
+
+
+def instant(work: UnitOfWork, path: str, value: Any) -> datetime | None:
+    """A checked aware datetime, or None."""
+    return None if value is None else as_utc(path, value)
+
+
+def _required_instant(work: UnitOfWork, path: str, value: Any) -> datetime:
+    return as_utc(path, value)
+
+
+def _metadata(work: UnitOfWork, path: str, value: Any) -> JsonText | None:
+    metadata = checked_metadata(work, path, value)
+    return None if metadata is None else work.json(path, metadata)
+
+
+_PROVENANCE: dict[str, Check] = {
+    "playbook_name": label,
+    "agent_name": label,
+    "invocation_kind": _kind,
+    "show_topic": label,
+    "show_play_name": label,
+    "artifacts_path": label,
+    "source_kind": _source,
+}
+_CHANGEABLE: dict[str, Check] = {
+    **_PROVENANCE,
+    "name": text,
+    "user": label,
+    "first_msg_id": label,
+    "last_msg_id": label,
+    "started_at": instant,
+    "ended_at": instant,
+    "last_message_at": instant,
+    "updated_at": _required_instant,
+    "node_metadata": _metadata,
+}
+
+
+def session_changes(work: UnitOfWork, columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Checked columns of an update; InvalidValue names a column that cannot be changed."""
+    for name in columns:
+        if name not in _CHANGEABLE:
+            raise InvalidValue(name, f"a session has no such column to change; there are {', '.join(_CHANGEABLE)}.")
+    changes = {name: _CHANGEABLE[name](work, name, value) for name, value in columns.items()}
+    if changes.get("ended_at") is not None:
+        changes["ended_at_is_approximate"] = False
+    return changes
+
+
+def new_session(
+    work: UnitOfWork, *, id: str | None, node_metadata: Json, status: str | None, provenance: Mapping[str, Any], **columns: Any
+) -> dict[str, Any]:
+    """Every column of a new session; `progression_id` is passed through as given."""
+    for name in provenance:
+        if name not in _PROVENANCE:
+            raise InvalidValue(name, f"a session has no such column; its provenance is {', '.join(_PROVENANCE)}.")
+    now = work.now()
+    word = None if status is None else check_choice("status", status, Status)
+    created, updated, progression = columns.pop("created_at"), columns.pop("updated_at"), columns.pop("progression_id")
+    fields: dict[str, Any] = {
+        **dict.fromkeys(SESSION.fields),
+        "source_kind": SourceKind.LIVE,
+        **session_changes(work, {**columns, **provenance, "node_metadata": node_metadata}),
+        "id": work.runtime.ids.mint_uuid() if id is None else work.label("id", id),
+        "progression_id": optional_label("progression_id", progression),
+        "created_at": now if created is None else as_utc("created_at", created),
+        "updated_at": now if updated is None else as_utc("updated_at", updated),
+        "status": word,
+        "ended_at_is_approximate": False,
+    }
+    if word is Status.RUNNING and fields["started_at"] is None:
+        fields["started_at"] = now
+    fields["last_message_at"] = fields["started_at"] or now
+    if word in TERMINAL and fields["ended_at"] is None:
+        known = (fields["created_at"], fields["started_at"], fields["updated_at"] if updated is not None else None)
+        fields["ended_at"] = max(at for at in known if at is not None)
+        fields["ended_at_is_approximate"] = True
+    return fields
+
+
+# Lists of sessions, with one prepared statement per combination of filters; and the UPDATE of a session's columns.
+
+_LIST = "conversations.sessions"
 _S = sessions.c
+_exactly = type_coerce(_S.updated_at, Float64())  # a cursor holds the stored float, which a datetime would round
+_WORDS: dict[str, type[StrEnum]] = {"status": Status, "invocation_kind": InvocationKind, "source_kind": SourceKind}
+
+
+@cache
+def _page(names: tuple[str, ...], *, since: bool, after: bool) -> Statement:
+    query = select(*SESSION.columns, _exactly).order_by(_S.updated_at.desc(), _S.id.desc()).limit(LIMIT)
+    for name in names:
+        query = query.where(_S[name] == param(name))
+    if since:
+        query = query.where(_S.updated_at >= param("since"))
+    if after:
+        query = query.where(behind((_exactly, _S.id), ("after_at", "after_id"), descending=True))
+    return Statement(query)
+
+
+def page(
+    work: UnitOfWork, given: Mapping[str, str | None], *, since: datetime | None, limit: int, after: str | None
+) -> Page[ConvSession]:
+    """One page of sessions, the latest update first."""
+    limit = check_limit(limit)
+    filters = {name: _checked(work, name, value) for name, value in given.items() if value is not None}
+    names = tuple(filters)
+    values: dict[str, Any] = dict(filters)
+    remembered: dict[str, Any] = dict(filters)
+    if since is not None:
+        values["since"] = as_utc("since", since)
+        remembered["since"] = epoch_us(values["since"])
+    if after is not None:
+        at, last = decode_cursor(work.label("after", after), _LIST, remembered, (float, str))
+        values |= {"after_at": at, "after_id": last}
+    statement = _page(names, since=since is not None, after=after is not None)
+    rows = work.rows(statement, limit=limit + 1, **values)
+    return Page.of(
+        rows, limit, lambda row: SESSION(row[:-1]), name=_LIST, filters=remembered, key=lambda row, item: [row[-1], item.id]
+    )
+
+
+def _checked(work: UnitOfWork, name: str, value: str) -> str:
+    return check_choice(name, value, _WORDS[name]) if name in _WORDS else work.label(name, value)
+
+
+def change(batch: Batch, id: str, changes: Mapping[str, Any]) -> None:
+    """Update these columns of the session with a batch."""
+    batch.run(_change(tuple(changes)), row_id=id, **{f"set_{name}": value for name, value in changes.items()})
+
+
+@cache
+def _change(names: tuple[str, ...]) -> Statement:
+    return Statement(update(sessions).where(_S.id == param("row_id")).values({name: param(f"set_{name}") for name in names}))
+
+
+List = list
 _id = param("row_id")
 _INSERT = Statement(insert_missing(sessions, "id"))
 _COUNTS = Statement(select(_S.status, func.count()).group_by(_S.status))
@@ -135,7 +299,7 @@ class ConvSessions(Repository[F]):
             "source_kind": source_kind,
             "show_topic": show_topic,
         }
-        return session_lists.page(self._work, filters, since=since, limit=limit, after=after)
+        return page(self._work, filters, since=since, limit=limit, after=after)
 
     @reads
     def counts(self) -> dict[str | None, int]:
@@ -168,7 +332,7 @@ class ConvSessions(Repository[F]):
         patched = None if patch is None else work.json("node_metadata", merge_patch(session.node_metadata or {}, patch))
         with work.batch(last=True) as batch:
             if changes:
-                session_lists.change(batch, id, {"updated_at": now, **changes})
+                change(batch, id, {"updated_at": now, **changes})
             if patched is not None:
                 batch.run(_SET_METADATA, row_id=id, value=patched, at=changes.get("updated_at", now))
             stored = ask_session(batch, row_id)

@@ -4,16 +4,191 @@ Each writing statement has a twin, a `ReturningStatement`, that also returns the
 changes of one verb (or of one flush of a recorder) are a `VerbChanges`, which becomes an event when the transaction ends.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import Delete, Insert, Table, Update
+from sqlalchemy import Column, Delete, ForeignKeyConstraint, Insert, Table, Update
 
-from persist.db.changes.event_streams import key_of, place_of
+from persist.db.schema.column_types import FreeText
+from persist.db.schema.instants import EpochMs
 from persist.db.sqlalchemy_private import updated_values
 from persist.db.statements.prepared import Row, Statement
+
+# Which event stream a row belongs to. Each domain declares it for its tables, in `Table.info["stream"]`.
+#
+# Tables without a declaration are not logged: the event log itself, `_meta`, and those with `Table.info["unlogged"]`, whose rows
+# a rebuild copies.
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRule:
+    """How the stream of a table's rows is found.
+
+    column         the column that names the stream: `<prefix>:<value>`, or the value alone if the prefix is empty
+    through        else the foreign key to the row that has the stream
+    neither        the stream of the verb that wrote the row (that of its other rows), or else the domain's `shared` stream
+    always_shared  always the shared stream, since rows of several streams refer to these rows
+    """
+
+    prefix: str
+    shared: str
+    column: str | None = None
+    through: str | None = None
+    always_shared: bool = False
+
+    def name(self, value: str) -> str:
+        """The id of the stream for a value of `column`."""
+        return f"{self.prefix}:{value}" if self.prefix else value
+
+    def value(self, stream: str) -> str | None:
+        """The value of `column` that such a stream is named after; None if it is the shared one or another."""
+        value = stream.removeprefix(f"{self.prefix}:") if self.prefix else stream
+        return None if stream == self.shared or (self.prefix and value == stream) else value
+
+
+@dataclass(frozen=True, slots=True)
+class Streams:
+    """Declares the streams of one domain's tables."""
+
+    prefix: str
+    shared: str
+    """The stream of rows that belong to no other stream of the domain."""
+
+    def by(self, column: str, *tables: Table) -> None:
+        """Rows of these tables belong to the stream that the column names; NULL means the shared stream."""
+        for table in tables:
+            assert column in table.c, (table.name, column)
+            table.info["stream"] = StreamRule(self.prefix, self.shared, column=column)
+
+    def over(self, root: Table) -> None:
+        """Rows of the table, and those below it by foreign keys, belong to the stream that the table's key names."""
+        (key,) = root.primary_key
+        self.by(str(key.key), root)
+        for table, column in rows_below(root).items():
+            self.by(str(column.key), table)
+
+    def through(self, column: str, *tables: Table) -> None:
+        """Rows of these tables belong to the stream of the row that the foreign key `column` names."""
+        for table in tables:
+            parent(table, column)
+            table.info["stream"] = StreamRule(self.prefix, self.shared, through=column)
+
+    def unowned(self, *tables: Table) -> None:
+        """Rows of these tables belong to the stream of the verb that writes them, or else to the shared stream."""
+        for table in tables:
+            table.info["stream"] = StreamRule(self.prefix, self.shared)
+
+    def always_shared(self, *tables: Table) -> None:
+        """Rows of these tables belong to the shared stream, since rows of several other streams refer to them."""
+        for table in tables:
+            table.info["stream"] = StreamRule(self.prefix, self.shared, always_shared=True)
+
+
+def deltas_of(table: Table, part: str, column: str) -> None:
+    """Declare that rows of the table extend `column` of the row to which the foreign key `part` refers.
+
+    A write of that column includes (folds) them. Deleting them is therefore no event, nor is the fold: replaying a write of the
+    column removes them.
+    """
+    parent(table, part)
+    table.info["deltas_of"] = (part, column)
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaTable:
+    """The names of tables and columns with which a database logs rows of a `deltas_of` table by its own triggers."""
+
+    table: str
+    columns: tuple[str, ...]
+    texts: tuple[str, ...]
+    at: str
+    link: str
+    parent: str
+    parent_key: str
+    stream: str
+    """The column of the parent that names the stream."""
+    type: str = "part.delta"
+
+
+@dataclass(frozen=True, slots=True)
+class LogTables:
+    """The tables that a database's own triggers log to.
+
+    all        the stream whose head counts the positions of all events on SQLite
+    positions  the sequence that gives them on Postgres
+    """
+
+    log: Table
+    heads: Table
+    all: str
+    positions: str
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of an event, in the order in which they are written: position, stream, seq, type, instant, data."""
+        log = self.log.c
+        return tuple(str(column.name) for column in (log.position, log.stream_id, log.seq, log.type, log.at, log.data))
+
+
+def delta_table_of(table: Table) -> DeltaTable | None:
+    """The names for a table that was declared with `deltas_of`; None for any other table."""
+    if "deltas_of" not in table.info:
+        return None
+    part, _ = table.info["deltas_of"]
+    (link,) = table.c[part].foreign_keys
+    rule = place_of(link.column.table)
+    assert rule is not None
+    assert rule.column is not None
+    assert not rule.prefix, "the database would have to say the prefix"
+    names = tuple(str(column.name) for column in table.columns)
+    texts = tuple(str(column.name) for column in table.columns if isinstance(column.type, FreeText))
+    (at,) = [str(column.name) for column in table.columns if isinstance(column.type, EpochMs)]
+    return DeltaTable(table.name, names, texts, at, part, link.column.table.name, link.column.name, rule.column)
+
+
+def rows_below(root: Table) -> dict[Table, Column[Any]]:
+    """The tables with a foreign key of one column to the key of the root, each with that column."""
+    return {
+        table: column
+        for table in root.metadata.tables.values()
+        for constraint in table.foreign_key_constraints
+        if len(constraint.columns) == 1 and constraint.referred_table is root and table is not root
+        for column in constraint.columns
+    }
+
+
+def parent(table: Table, column: str) -> Table:
+    """The table that the single-column foreign key on `column` refers to."""
+    for constraint in table.foreign_key_constraints:
+        if is_single(constraint, column):
+            return constraint.referred_table
+    raise LookupError(f"{table.name}.{column} refers to no table")
+
+
+def is_single(constraint: ForeignKeyConstraint, column: str) -> bool:
+    """Whether the constraint is the foreign key of that column alone."""
+    return [key_column.name for key_column in constraint.columns] == [column]
+
+
+def place_of(table: Table) -> StreamRule | None:
+    """The stream rule of a table; None if the table is not logged."""
+    rule: StreamRule | None = table.info.get("stream")
+    return rule
+
+
+def logged_tables(tables: Iterable[Table]) -> list[Table]:
+    """The tables whose rows make events, in the given order."""
+    return [table for table in tables if place_of(table) is not None]
+
+
+def key_of(table: Table) -> list[str]:
+    """The columns that identify a row: `info["key"]` or else the primary key, preceded by the scope column if it has a scope."""
+    scope = table.info.get("key_scope")
+    key = table.info.get("key") or [str(column.name) for column in table.primary_key.columns]
+    return [scope, *key] if scope is not None and scope not in key else list(key)
+
 
 COMMITTED = "events committed"
 """The observers' topic for the list of a committed transaction's events."""

@@ -1,49 +1,218 @@
 """Creates the SQLite or Postgres version of each database tool; its module is imported on first use."""
 
+import os
 from collections.abc import Callable, Sequence
+from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, Table
+from sqlalchemy import URL, Connection, Engine, Table, make_url
+from sqlalchemy.exc import ArgumentError
 
 from persist.db.changes.batch import Batch, Pending
+from persist.db.connections import check_connection, check_engine
 from persist.db.dialects.interface import Dialect
+from persist.db.dialects.postgres.urls import check_options, is_server, server_url
+from persist.db.dialects.tenant_servers import TenantServer
+from persist.db.files import check_path
 from persist.db.statements.prepared import Row
+from persist.errors import InvalidValue, NotFound, UnsupportedEngine
 from persist.lazy_imports import lazy_module
 
 if TYPE_CHECKING:
     from persist.db.dialects.bulk import Bulk
     from persist.db.dialects.event_guards import EventGuards
-    from persist.db.dialects.operations import DatabaseOperations
-    from persist.db.dialects.postgres.subagent_access import SubagentAccess as SubagentAccess
+    from persist.db.dialects.interface import DatabaseOperations, VectorFunctions
+    from persist.db.dialects.postgres.tenant_server import SubagentAccess as SubagentAccess
     from persist.db.dialects.raw_rows import RawRows
-    from persist.db.dialects.vector_functions import VectorFunctions
+    from persist.settings import Settings
+
+if TYPE_CHECKING:
+    from persist.db.dialects.postgres import dialect as postgres
+    from persist.db.dialects.postgres import tenant_server as postgres_tenants
+    from persist.db.dialects.sqlite import dialect as sqlite
+    from persist.db.dialects.sqlite import foreign_files as sqlite_references
+    from persist.db.dialects.sqlite import tenant_folder as sqlite_tenants
+else:
+    postgres = lazy_module("persist.db.dialects.postgres.dialect")
+    postgres_tenants = lazy_module("persist.db.dialects.postgres.tenant_server")
+    sqlite = lazy_module("persist.db.dialects.sqlite.dialect")
+    sqlite_references = lazy_module("persist.db.dialects.sqlite.foreign_files")
+    sqlite_tenants = lazy_module("persist.db.dialects.sqlite.tenant_folder")
 
 if TYPE_CHECKING:
     from persist.db.dialects.postgres import bulk as postgres_bulk
     from persist.db.dialects.postgres import event_guards as postgres_event_guards
     from persist.db.dialects.postgres import operations as postgres_operations
-    from persist.db.dialects.postgres import raw_rows as postgres_raw_rows
+    from persist.db.dialects.postgres import raw_writes as postgres_raw_rows
     from persist.db.dialects.postgres import row_guards as postgres_row_guards
-    from persist.db.dialects.postgres import subagent_access as postgres_subagent_access
+    from persist.db.dialects.postgres import tenant_server as postgres_subagent_access
     from persist.db.dialects.sqlite import bulk as sqlite_bulk
     from persist.db.dialects.sqlite import event_guards as sqlite_event_guards
     from persist.db.dialects.sqlite import operations as sqlite_operations
-    from persist.db.dialects.sqlite import raw_rows as sqlite_raw_rows
+    from persist.db.dialects.sqlite import operations as sqlite_vectors
+    from persist.db.dialects.sqlite import raw_writes as sqlite_raw_rows
     from persist.db.dialects.sqlite import row_guards as sqlite_row_guards
-    from persist.db.dialects.sqlite import vector_functions as sqlite_vectors
 else:
     postgres_bulk = lazy_module("persist.db.dialects.postgres.bulk")
     postgres_event_guards = lazy_module("persist.db.dialects.postgres.event_guards")
     postgres_operations = lazy_module("persist.db.dialects.postgres.operations")
-    postgres_raw_rows = lazy_module("persist.db.dialects.postgres.raw_rows")
+    postgres_raw_rows = lazy_module("persist.db.dialects.postgres.raw_writes")
     postgres_row_guards = lazy_module("persist.db.dialects.postgres.row_guards")
-    postgres_subagent_access = lazy_module("persist.db.dialects.postgres.subagent_access")
+    postgres_subagent_access = lazy_module("persist.db.dialects.postgres.tenant_server")
     sqlite_bulk = lazy_module("persist.db.dialects.sqlite.bulk")
     sqlite_event_guards = lazy_module("persist.db.dialects.sqlite.event_guards")
     sqlite_operations = lazy_module("persist.db.dialects.sqlite.operations")
-    sqlite_raw_rows = lazy_module("persist.db.dialects.sqlite.raw_rows")
+    sqlite_raw_rows = lazy_module("persist.db.dialects.sqlite.raw_writes")
     sqlite_row_guards = lazy_module("persist.db.dialects.sqlite.row_guards")
-    sqlite_vectors = lazy_module("persist.db.dialects.sqlite.vector_functions")
+    sqlite_vectors = lazy_module("persist.db.dialects.sqlite.operations")
+
+
+# Creates the dialect of a store from a URL, a file path or a host's own engine.
+
+_EXPECTED = 'expected sqlite:///path/to/file.db or postgresql://host/database, or a Path, as in Store.open(Path("state.db")).'
+_SQLITE = {"sqlite", "sqlite+pysqlite"}
+
+
+def dialect_for(
+    url: str | PathLike[str],
+    settings: "Settings",
+    *,
+    schema: str | None = None,
+    pooler: str | None = None,
+    read_only: bool = False,
+) -> Dialect:
+    """Create the dialect for `sqlite:///file`, `sqlite:///:memory:`, `postgresql://…` or a file's path, without connecting."""
+    parsed = _parsed(url)
+    if parsed is None:  # the text itself may hold a password, so it is not repeated, nor is the error about it kept
+        raise InvalidValue("url", _EXPECTED)
+    if parsed.drivername in _SQLITE:
+        return sqlite.sqlite_dialect(_file(parsed), settings, read_only=read_only)
+    if is_server(parsed):
+        _check_server("url", parsed)
+        return postgres.postgres_dialect(
+            parsed, check_schema(schema or settings.schema_name), pooler=pooler or settings.pooler, read_only=read_only
+        )
+    raise UnsupportedEngine(parsed.drivername, "persist runs on sqlite:/// and postgresql:// URLs.")
+
+
+def check_listen_url(url: str) -> None:
+    """Raise InvalidValue unless the URL is that of a Postgres server, which supports LISTEN."""
+    parsed = _parsed(url)
+    if parsed is None or not is_server(parsed):
+        raise InvalidValue("listen_url", "expected postgresql://host/database.")
+    _check_server("listen_url", parsed)
+
+
+def _check_server(name: str, url: URL) -> None:
+    if "@" in (url.host or ""):  # part of a password with an @, which an error about the host would reveal
+        raise InvalidValue(name, "an @ in a password must be percent-encoded, as %40.")
+    check_options(name, url)
+
+
+def _parsed(url: str | PathLike[str]) -> URL | None:
+    if isinstance(url, PathLike):
+        name = os.fsdecode(url)
+        return _parsed_url(URL.create("sqlite", database=os.path.join(os.curdir, name) if name == ":memory:" else name))
+    return _parsed_url(url)
+
+
+def _parsed_url(url: str | URL) -> URL | None:
+    if "\0" in str(url) or "%00" in str(url):  # drivers in C ignore everything after a NUL
+        return None
+    try:
+        return server_url(url) if is_server(url) else make_url(url)
+    except (ArgumentError, ValueError, AttributeError):
+        return None
+
+
+def _file(url: URL) -> Path | None:
+    """The file of a SQLite URL; None for `:memory:`. Raises InvalidValue for URL parts that SQLite does not support."""
+    if url.host or url.username or url.query:
+        raise InvalidValue("url", "a SQLite URL is sqlite:///FILE, without host and options; see read_only= and Settings.")
+    if url.database in (None, "", ":memory:"):
+        return None
+    path = check_path("url", url.database)
+    if path.is_dir():
+        raise InvalidValue("url", f"{path} is a folder, not a SQLite file.")
+    if path.exists() and not path.is_file():
+        raise InvalidValue("url", f"{path} is not a file.")
+    if not path.parent.is_dir():
+        raise NotFound("folder", str(path.parent))
+    return path
+
+
+def tenant_server(url: str | PathLike[str], settings: "Settings", *, pooler: str | None = None) -> TenantServer:
+    """Create the server of many tenants for `sqlite:///folder` or a path, which must exist, or `postgresql://…`."""
+    parsed = _parsed(url)
+    if parsed is not None and is_server(parsed):
+        _check_server("url", parsed)
+        return postgres_tenants.PostgresTenants(parsed, pooler=pooler or settings.pooler)
+    if parsed is None or parsed.drivername not in _SQLITE:
+        raise InvalidValue("url", "expected sqlite:///path/to/folder, its Path or postgresql://host/database.")
+    if parsed.host or parsed.username or parsed.query or parsed.database in (None, "", ":memory:"):
+        raise InvalidValue("url", "the URL of tenants in files is sqlite:///FOLDER, without host and options.")
+    folder = check_path("url", parsed.database)
+    if folder.is_file():
+        raise InvalidValue("url", f"{folder} is a file, not a folder of tenants' files.")
+    if not folder.is_dir():
+        raise NotFound("folder", str(folder))
+    return sqlite_tenants.SqliteTenants(folder, settings)
+
+
+_SMALL_PAGE = 1024
+
+
+def file_dialect(path: Path, settings: "Settings", *, read_only: bool = False) -> Dialect:
+    """Create the dialect of a file that belongs to one run, agent or instance. A new file gets small pages."""
+    return sqlite.sqlite_dialect(path, settings, read_only=read_only, page_size=_SMALL_PAGE)
+
+
+def dialect_of(engine: Engine, settings: "Settings", *, schema: str | None = None) -> Dialect:
+    """Create the dialect for a caller's engine, whose pool, pragmas and settings stay as they are."""
+    engine = check_engine(engine)
+    if engine.dialect.name == "sqlite" and engine.dialect.driver == "pysqlite":
+        return sqlite.of_engine(engine, settings)
+    if engine.dialect.name == "postgresql" and engine.dialect.driver == "psycopg":
+        return postgres.of_engine(engine, check_schema(schema or settings.schema_name))
+    found = f"{engine.dialect.name}+{engine.dialect.driver}"
+    raise UnsupportedEngine(found, "persist runs on engines of sqlite (the standard library's driver) and postgresql+psycopg.")
+
+
+def prepare_engine(engine: Any) -> None:
+    """Switch foreign keys on for every connection that a host's engine of SQLite opens from now on; Postgres has them always.
+
+    Call it before the engine connects. `engine`: of create_engine or create_async_engine.
+    """
+    sync: Any = getattr(engine, "sync_engine", engine)
+    if not isinstance(sync, Engine):
+        raise InvalidValue("engine", f"expected an engine of SQLAlchemy, got {type(engine).__name__}.")
+    if sync.dialect.name == "sqlite":
+        sqlite_references.prepare(sync)
+
+
+def lent_dialect(given: Engine | Connection, settings: "Settings", *, schema: str | None = None) -> Dialect:
+    """Create the dialect for a caller's engine or connection, to inspect or create the tables."""
+    if isinstance(given, Connection):
+        check_connection(given, given.dialect.name, asynchronous=False)
+    engine = given.engine if isinstance(given, Connection) else check_engine(given)
+    if engine.dialect.name == "sqlite":
+        return sqlite.lent(engine, settings)
+    if engine.dialect.name == "postgresql":
+        return postgres.of_engine(engine, check_schema(schema or settings.schema_name))
+    raise UnsupportedEngine(engine.dialect.name, "persist runs on SQLite and Postgres.")
+
+
+def check_schema(name: str) -> str:
+    """Return the schema name, or raise InvalidValue unless it consists of letters, digits and underscores."""
+    if not (name.isascii() and name.replace("_", "a").isalnum() and not name[0].isdigit() and len(name) <= 63):
+        raise InvalidValue("schema", f"{name!r} is not a schema name of letters, digits and underscores.")
+    return name
+
+
+def dialect_for_file(path: Path, settings: "Settings") -> Dialect:
+    """Create the dialect for an existing file."""
+    return dialect_for(f"sqlite:///{path.as_posix()}", settings, schema=None, pooler=None, read_only=False)
 
 
 def operations_of(dialect: Dialect) -> "DatabaseOperations":

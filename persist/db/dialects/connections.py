@@ -1,5 +1,6 @@
 """The interface of a dialect's connections: engines, cached connections, and what becomes of one after its transaction."""
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -7,8 +8,21 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, Engine, QueuePool
 from sqlalchemy.pool import PoolProxiedConnection
 
-from persist.db.connections.connection_cache import ConnectionCache, Lent
+from persist.db.connections import ConnectionCache, Lent
 from persist.db.values.clock import Clock, system_clock
+
+# What SQLAlchemy logs of an engine that persist makes: its statements, and neither their parameters nor the rows they find.
+
+_NAME = "persist"
+QUIET: dict[str, Any] = {"hide_parameters": True, "logging_name": _NAME}
+"""Arguments of create_engine."""
+
+
+def _is_no_row(record: logging.LogRecord) -> bool:
+    return record.levelno > logging.DEBUG
+
+
+logging.getLogger(f"sqlalchemy.engine.Engine.{_NAME}").addFilter(_is_no_row)
 
 
 class Pinned(NamedTuple):

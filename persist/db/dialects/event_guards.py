@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from sqlalchemy import Connection, Table
 
-from persist.db.changes.event_streams import LogTables
+from persist.db.changes.journal import LogTables
 
 MESSAGE = "the log of events is on, and this writer does not keep it"
 PREFIX = "persist_event_guard"

@@ -1,24 +1,424 @@
-"""A database dialect: the facts in which SQLite and Postgres differ, and one object for each thing that they do differently.
+"""A database dialect: the facts in which SQLite and Postgres differ, and one object for each thing that they do differently."""
 
-Administrative tools, which a store seldom needs, are in persist.db.dialects.backends.
-"""
-
-from collections.abc import Callable
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from sqlalchemy import ColumnElement, Connection, Executable, MetaData, Table
+
+from persist.db.concurrency.writer_lock import Waiting
 from persist.db.dialects.connections import Connections
 from persist.db.dialects.errors import Errors
-from persist.db.dialects.event_log import EventLogSupport
-from persist.db.dialects.tables import Tables
-from persist.db.dialects.transactions import Transactions
-from persist.db.statements.compiled import Kind, StatementsOfSchema, compiled_for
+from persist.db.dialects.upgrade_steps import Step
+from persist.db.statements.prepared import Kind, StatementsOfSchema, compiled_for
 
 if TYPE_CHECKING:
+    pass
     from persist.db.statements.prepared import StatementCache
-    from persist.db.unreadable.rereading import Rereader
+    from persist.db.unreadable.cells import Rereader
+
+
+# The interface of a dialect's tables: which there are, how their ids go on, and how a shell upgrades them.
+
+
+class StoredColumn(NamedTuple):
+    """A column as the database knows it, with its declared type."""
+
+    name: str
+    type: str
+    not_null: bool
+
+
+class Tables(ABC):
+    """The tables in a store's schema, as the database knows them."""
+
+    @abstractmethod
+    def names(self, connection: Connection) -> set[str]:
+        """The names of the tables in the store's schema."""
+
+    @abstractmethod
+    def columns(self, driver: Any, table: str) -> list[StoredColumn]:
+        """The columns of a table, also those that persist does not know, without computed ones."""
+
+    def may_lack(self, driver: Any, table: Table) -> frozenset[str]:
+        """The columns that persist's own tables have NOT NULL, and that may be NULL in this database."""
+        loose = {column.name for column in self.columns(driver, table.name) if not column.not_null}
+        return frozenset(str(column.name) for column in table.columns if not column.nullable and column.name in loose)
+
+    @abstractmethod
+    def advance_sequences(self, connection: Connection, tables: Sequence[Table]) -> None:
+        """Advance the sequences of these tables past their highest ids, after rows with explicit ids were inserted."""
+
+    @abstractmethod
+    def suspend_references(self, connection: Connection, tables: Sequence[Table]) -> Sequence[str]:
+        """Check no foreign key of these tables until `restore_references`, which gets what is returned, or the COMMIT."""
+
+    def restore_references(self, connection: Connection, suspended: Sequence[str]) -> None:
+        """Check the foreign keys again, those of the rows that are there, too."""
+        for statement in suspended:
+            connection.exec_driver_sql(statement)
+
+    @abstractmethod
+    def expected_rows(self, driver: Any, sql: str, args: Sequence[Any]) -> int | None:
+        """How many rows the planner expects of a compiled SELECT, which is not executed; None if it does not say."""
+
+    @abstractmethod
+    def arguments(self, schema_option: str) -> str:
+        """The database in a shell command: its URL without secrets, and the option with its schema if that has another name."""
+
+    def upgrade_command(self) -> str:
+        """The shell command that upgrades this database."""
+        return f"persist upgrade --url {self.arguments('--schema')}"
+
+
+# What a dialect does for the log of events: telling its guard triggers who keeps the log, and waking its readers.
+
+Notify = Callable[[ColumnElement[str]], ColumnElement[Any]]
+"""Makes the SQL that sends a text to the readers."""
+
+EVENTS, TURNS, RUNS = "events", "turns", "runs"
+"""The topics that readers wait for: new events of the log, changes of running turns, and runs that workers may claim."""
+
+MAX_PAYLOAD = 2000
+"""The characters of a notification. Postgres takes at most 8000 bytes."""
+
+
+class EventLogSupport(ABC):
+    """The database's part in the event log of one store."""
+
+    kept: bool = False
+    """Whether write transactions record events in the event log; the log's guard triggers refuse writers that do not."""
+
+    channel: str = ""
+    """The channel of those notifications of events that one statement of many schemas sends."""
+
+    notify: Notify | None = None
+    """Makes the SQL that wakes readers in other processes when the transaction commits; None where none is needed."""
+
+    @abstractmethod
+    def leave_to_database(self, driver: Any) -> AbstractContextManager[None]:
+        """Let the guard trigger log the text delta that one statement on a pinned connection inserts."""
+
+    def notification(self, topic: str) -> Notify | None:
+        """Makes the SQL that tells the readers of a topic, in other processes, what changed; None where none is needed."""
+        return None
+
+    @abstractmethod
+    def wakeups(self, listen_url: str | None, topic: str = EVENTS) -> "Wakeups":
+        """Create the object that waits for new events on behalf of a reader: of the event log, or of another topic."""
+
+
+# Waiting for new events: a reader of the event log blocks here between two queries of the log.
+
+_LOOK_AGAIN = 0.05
+_SELDOM = 1.0
+
+
+class Wakeups:
+    """Wakes readers for commits of this process only: enough for `:memory:`, and the base class of the others."""
+
+    def __init__(self) -> None:
+        self._told = threading.Event()
+        self.stopped = False
+        self.reading = threading.Lock()
+        """Held during each query of the log, so that closing the store can wait for the query's end."""
+
+    def wait(self, timeout: float) -> set[str] | None:
+        """Wait until there may be something new, for at most `timeout` seconds. A spurious wakeup is harmless.
+
+        The texts of the notifications that came, none if nothing happened. None if it is unknown what happened.
+        """
+        self.pause(min(timeout, _SELDOM))  # commits of the host's own transactions are not announced here
+        return None
+
+    def pause(self, seconds: float) -> bool:
+        """Wait for `seconds`, or until `tell` or `stop` is called; True if one of them was."""
+        told = self._told.wait(seconds)
+        if told:  # cleared only if it was seen: a `tell` after the timeout must end the next wait
+            self._told.clear()
+        return told
+
+    def found(self) -> None:
+        """Note that a query of the log returned events."""
+
+    def tell(self) -> None:
+        """Wake the waiting reader, from another thread."""
+        self._told.set()
+
+    def stop(self) -> None:
+        """Stop all waiting and querying, from another thread."""
+        self.stopped = True
+        self._told.set()
+
+    def close(self) -> None:
+        """Release the connections and sockets that this object holds."""
+
+
+class Polling(Wakeups):
+    """Polls the log: every 50 ms while there are events, slowing down to once a second while there are none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._interval = _LOOK_AGAIN
+
+    def found(self) -> None:
+        """Poll quickly again, since more events may follow soon."""
+        self._interval = _LOOK_AGAIN
+
+    def wait(self, timeout: float) -> set[str] | None:
+        told = self.pause(min(timeout, self._interval))
+        self._interval = _LOOK_AGAIN if told else min(self._interval * 1.5, _SELDOM)
+        return None
+
+
+# The interface of a dialect's transactions: how one begins, what executes its statements, and how it ends.
+
+AUTOCOMMIT = "it is in AUTOCOMMIT mode, where there is no transaction to join."
+"""The reason given when a caller's connection is refused."""
+
+
+class Transactions(ABC):
+    """Begins and ends transactions on the connections of one store, and in those of its callers."""
+
+    @abstractmethod
+    def begin(self, connection: Connection, *, write: bool, driver: Any = None, waiting: Waiting | None = None) -> Any:
+        """Start a transaction on an idle connection and return what executes its statements. Every transaction starts here.
+
+        `driver`: the driver's connection, where the caller knows it.
+
+        On persist's own connections only the driver's transaction is started. SQLAlchemy's transaction begins with the first
+        statement that SQLAlchemy runs; `end` ends both.
+        """
+
+    def end(self, connection: Connection | None, driver: Any, *, commit: bool) -> None:
+        """Commit or roll back the transaction that `begin` started.
+
+        `connection`: None if SQLAlchemy ran nothing on it. `driver`: None on a caller's engine.
+        """
+        of: Any = driver
+        if connection is not None and (driver is None or connection.get_transaction() is not None):
+            of = connection
+        (of.commit if commit else of.rollback)()
+
+    @abstractmethod
+    def end_read(self, connection: Connection | None, driver: Any) -> None:
+        """End a snapshot with COMMIT. After a ROLLBACK the drivers would discard their prepared statements."""
+
+    @abstractmethod
+    def ends_at_once(self, connection: Connection, driver: Any) -> bool:
+        """Whether a snapshot can end, and its connection be released, without blocking."""
+
+    @abstractmethod
+    def join(self, connection: Connection) -> None:
+        """Prepare the caller's own transaction for a write: take the locks that a write needs, and allow savepoints."""
+
+    def keep_references(self, tables: Callable[[], Sequence[Table]]) -> None:  # noqa: B027  # a server always keeps them
+        """Keep the foreign keys of these tables also on connections of callers that leave them unchecked."""
+
+    @abstractmethod
+    def mark_joined(self, connection: Connection, *, marked: bool) -> None:
+        """Mark the caller's own transaction for the triggers that note raw writes, or take the mark back."""
+
+    @abstractmethod
+    def runner(self, driver: Any) -> Any:
+        """Return the object that executes the statements of a pinned connection, and commits them."""
+
+    @abstractmethod
+    def begin_pinned(self, runner: Any) -> None:
+        """Start a write transaction on a pinned connection; on Postgres it is sent with its first statement."""
+
+    @abstractmethod
+    def driver_of(self, connection: Connection) -> Any:
+        """Return the driver connection of a transaction, for statements that are executed on it directly."""
+
+    @abstractmethod
+    def reading_cursor(self, driver: Any) -> Any:
+        """Return a driver cursor that fetches a result in batches until the transaction ends."""
+
+    @abstractmethod
+    def interrupt(self, driver: Any) -> None:
+        """Cancel the running statement from another thread; end the connection if the cancellation fails."""
+
+
+# The names of SQL functions that compute the distance of two vectors, where a database has them.
+
+
+@dataclass(frozen=True, slots=True)
+class VectorFunctions:
+    """The names of an extension and of its distance functions, which compute in float32."""
+
+    extension: str
+    cosine: str
+    l2: str
+
+
+# Problems that `persist doctor` can report; each domain and dialect defines its own, persist.maintenance collects them.
+
+
+class Severity(StrEnum):
+    """The severity of a problem: `error` loses or hides data, `warning` needs a decision, `info` is for information."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    INFO = "info"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A problem with `subject`. `repair` fixes it in a separate write transaction and deletes no data."""
+
+    code: str
+    severity: Severity
+    subject: str
+    message: str
+    repair: Callable[[Any], object] | None = None
+    """A function that takes the unit of work of that transaction."""
+
+
+# Administrative operations and queries that SQLite and Postgres implement differently.
+
+Ask = Callable[[Executable], Any]
+"""Executes a statement in the caller's transaction and returns a CursorResult."""
+
+Facts = dict[str, Any]
+"""A JSON object."""
+
+Progress = Callable[[int, int], object]
+"""`progress(done, total)`, in pages."""
+
+
+class Definition(NamedTuple):
+    """The definition of a column, index or constraint: the `essential` part, and the `detail` that only raw writers notice."""
+
+    essential: str
+    detail: str = ""
+
+
+class ForeignReference(NamedTuple):
+    """A foreign key of another program's table that refuses to let a row go: where it is, and what it refers to."""
+
+    schema: str | None
+    table: str
+    columns: tuple[str, ...]
+    parent: str
+    parent_columns: tuple[str, ...]
+
+
+Catalog = Mapping[tuple[str, str, str], Definition]
+"""(kind, table, name) -> definition; the kinds are table, column, index, unique index and constraint.
+
+The detail of a table distinguishes tables that persist made from those of other programs, where that can be detected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogs:
+    """The expected and the found catalog, in comparable form. `names_only`: definitions could not be compared."""
+
+    expected: Catalog
+    found: Catalog
+    names_only: bool = False
+
+
+class DatabaseOperations(ABC):
+    """Administrative operations on one database.
+
+    Methods with `ask` only read, inside the caller's transaction. The other methods open a separate connection.
+    """
+
+    @abstractmethod
+    def facts(self, ask: Ask) -> Facts:
+        """Facts about the whole database: its kind, version, location and size."""
+
+    @abstractmethod
+    def settings(self, ask: Ask) -> Facts:
+        """The database settings that affect durability and speed, by name."""
+
+    @abstractmethod
+    def table_facts(self, ask: Ask) -> dict[str, Facts]:
+        """Storage facts by table: `bytes` including indexes (None if unknown), and others that depend on the database."""
+
+    @abstractmethod
+    def index_facts(self, ask: Ask) -> list[Facts]:
+        """Facts about every index: `table`, `name`, `bytes` (None if unknown), and `scans` where the database counts them."""
+
+    @abstractmethod
+    def stored_size(self, column: ColumnElement[Any]) -> ColumnElement[int]:
+        """The SQL expression for the stored size of a value in bytes."""
+
+    @abstractmethod
+    def integrity(self, ask: Ask, *, full: bool) -> Iterator[Problem]:
+        """Find damage of the database file; `full` also compares indexes with their tables."""
+
+    def role_seeing_some(self, ask: Ask, tables: Sequence[Table]) -> str | None:
+        """The database role of the caller if it sees some rows of one of these tables alone; None if it sees all."""
+        return None
+
+    def writers(self, ask: Ask) -> frozenset[str]:
+        """The other transactions that have written or locked a row and are not over yet, each by a name of its own.
+
+        Empty where a transaction that may write has locked the whole database.
+        """
+        return frozenset()
+
+    def left_of(self, connection: Connection, steps: Sequence[Step]) -> list[Step]:
+        """The steps of an upgrade without those that are done, where one was cut short."""
+        return list(steps)
+
+    @abstractmethod
+    def orphans(self, ask: Ask, tables: Iterable[Table]) -> Iterator[tuple[Table, str, int]]:
+        """Find rows whose foreign key refers to a missing row: their table, the one that they refer to, and how many."""
+
+    @abstractmethod
+    def foreign_references(self, ask: Ask, tables: Sequence[Table]) -> list[ForeignReference]:
+        """Find the foreign keys of other tables that refuse to delete rows of these tables."""
+
+    @abstractmethod
+    def surroundings(self, ask: Ask, tables: Iterable[Table]) -> Iterator[Problem]:
+        """Find problems outside the rows: settings, the file's location, invalid indexes, sequences that lag."""
+
+    @abstractmethod
+    def catalogs(self, ask: Ask, metadata: MetaData) -> Catalogs:
+        """Read the catalog that the models define and the catalog of the database."""
+
+    @abstractmethod
+    def checkpoint(self, mode: str) -> tuple[int, int, int]:
+        """Checkpoint the write-ahead log: (busy, log, checkpointed).
+
+        Raises UnsupportedEngine where the server does this itself.
+        """
+
+    @abstractmethod
+    def tidy(self) -> None:
+        """Run cheap maintenance that never blocks other connections, for an hourly job."""
+
+    rewrites: bool
+    """Whether deleted bytes stay in a file that `vacuum` rewrites."""
+
+    @abstractmethod
+    def overwrite_deleted(self, ask: Ask) -> Callable[[], object]:
+        """Let the transaction overwrite what it deletes, where the database leaves that to its users; returns what undoes it."""
+
+    @abstractmethod
+    def vacuum(self, tables: Sequence[Table]) -> None:
+        """Reclaim free space."""
+
+    @abstractmethod
+    def backup(self, target: Path, *, progress: Progress | None, overwrite: bool) -> tuple[int, int]:
+        """Write a consistent copy while others write: (pages, bytes).
+
+        Raises UnsupportedEngine where the database has its own tool.
+        """
+
+
+# A database dialect: the facts in which SQLite and Postgres differ, and one object for each thing that they do differently.
+#
+# Administrative tools, which a store seldom needs, are in persist.db.dialects.backends.
 
 
 @dataclass(eq=False, kw_only=True)

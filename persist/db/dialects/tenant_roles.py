@@ -6,12 +6,11 @@ changes and deletes nothing of it. Rows of other tables are those of the role th
 
 from collections.abc import Sequence
 
-from persist.db.dialects.planner_statistics import unmeasured
 from persist.db.dialects.postgres.event_guards import NUMBERS as NUMBERS_EVENTS
 from persist.db.dialects.postgres.event_guards import SETTING as KEEPS_EVENTS
-from persist.db.dialects.quoting import body, literal, quoted
-from persist.db.dialects.roles import OPEN_POLICY, OUTER_ROLE, TENANT_COLUMN, TENANT_POLICY, refuse_cluster
-from persist.db.schema.raw_writes import SETTING as WRITES
+from persist.db.dialects.subagent_roles import OPEN_POLICY, OUTER_ROLE, TENANT_COLUMN, TENANT_POLICY, refuse_cluster, unmeasured
+from persist.db.schema.row_guards import SETTING as WRITES
+from persist.db.values.escaping import body, literal, quoted
 
 PROMPTS, BLOBS, PIECES = "system_prompts", "blobs", "blob_pieces"
 HEADS, EVENTS, CURSORS = "event_heads", "event_log", "exchange_cursors"

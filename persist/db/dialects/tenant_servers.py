@@ -6,7 +6,7 @@ from persist.db.dialects.interface import Dialect
 
 
 class TenantServer(ABC):
-    """The tenants of one server. Their names were checked before; see persist.tenants.names."""
+    """The tenants of one server. Their names were checked before; see persist.tenants.placing."""
 
     shares_connections: bool
     """Whether the stores of all tenants share one pool of connections."""

@@ -1,18 +1,116 @@
-"""Selects columns as text: Json columns as JSON text without parsing it, and text columns so that the driver cannot fail."""
+"""JSON in SQL: conditions on members, ranges as rows, items appended where they are stored, and columns selected as text."""
 
 from typing import Any
 
-from sqlalchemy import Dialect, Select, Text, cast, func, literal_column, select, type_coerce
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    ColumnElement,
+    Dialect,
+    Numeric,
+    Select,
+    Text,
+    case,
+    cast,
+    func,
+    literal_column,
+    select,
+    type_coerce,
+)
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
-from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.sql.functions import FunctionElement
+from sqlalchemy.sql.selectable import FromClause
 from sqlalchemy.sql.visitors import InternalTraversal
 from sqlalchemy.types import NullType, TypeDecorator
 
+from persist.db.schema.base import Worded
 from persist.db.schema.column_types import Processor
 from persist.db.sqlalchemy_private import made_of
-from persist.db.values.key_order import from_jsonb, joined_from_jsonb
+from persist.db.values.arguments import UNBOUNDED
+from persist.db.values.json import from_jsonb, joined_from_jsonb
+
+# Appends items to a JSON array where it is stored. Only for Postgres: elsewhere nothing executes such a statement.
+
+
+class appended_items(ColumnElement[Any]):  # noqa: N801  # reads as the SQL function it stands for
+    """The array in a Json column, followed by the items of another array."""
+
+    inherit_cache = False  # compiled once per store, as part of a prepared statement
+
+    def __init__(self, column: ColumnElement[Any], added: ColumnElement[Any]) -> None:
+        self.column, self.added = column, added
+        self.type = column.type
+
+
+class has_room(ColumnElement[bool]):  # noqa: N801  # reads as the SQL function it stands for
+    """Whether a Json column holds an array of at most so many bytes, in JSONB's text, which is longer than that of `encode`."""
+
+    inherit_cache = False
+    type = Boolean()
+
+    def __init__(self, column: ColumnElement[Any], room: ColumnElement[Any]) -> None:
+        self.column, self.room = column, room
+
+
+@compiles(appended_items)
+def _render_appended(element: appended_items, compiler: SQLCompiler, **kw: Any) -> str:
+    return f"({compiler.process(element.column, **kw)} || {compiler.process(element.added, **kw)})"
+
+
+@compiles(has_room)
+def _render_room(element: has_room, compiler: SQLCompiler, **kw: Any) -> str:
+    column, room = compiler.process(element.column, **kw), compiler.process(element.room, **kw)
+    return f"(jsonb_typeof({column}) = 'array' AND octet_length(CAST({column} AS TEXT)) <= {room})"
+
+
+# Conditions on the members of a JSON object column.
+
+
+@made_of(column=InternalTraversal.dp_clauseelement, member=InternalTraversal.dp_clauseelement)
+class json_has_member(Worded):  # noqa: N801  # reads as the SQL function it stands for
+    """Whether a JSON object column has the one member of another object, whose value is no list and no object.
+
+    A GIN index of the column serves it on Postgres. On SQLite, text that is not a JSON object has no members.
+    """
+
+    def __init__(self, column: ColumnElement[Any], member: ColumnElement[Any]) -> None:
+        self.column, self.member = column, member
+
+
+@compiles(json_has_member, "sqlite")
+def _has_member_lite(element: json_has_member, compiler: SQLCompiler, **kw: Any) -> str:
+    column, member = compiler.process(element.column, **kw), compiler.process(element.member, **kw)
+    stored = f"json_each(CASE WHEN json_valid({column}) THEN {column} END) AS stored"
+    numbers = "stored.type IN ('integer', 'real') AND wanted.type IN ('integer', 'real')"
+    return (
+        f"EXISTS (SELECT 1 FROM {stored}, json_each({member}) AS wanted WHERE stored.key = wanted.key "
+        f"AND stored.atom IS wanted.atom AND (stored.type = wanted.type OR ({numbers})))"
+    )
+
+
+@compiles(json_has_member, "postgresql")
+def _has_member_pg(element: json_has_member, compiler: SQLCompiler, **kw: Any) -> str:
+    return f"{compiler.process(element.column, **kw)} @> {compiler.process(element.member, **kw)}"
+
+
+# Ranges of whole numbers that a JSON column holds as [[low, high], …], as rows of a query on Postgres.
+
+
+def ranges_in(column: ColumnElement[Any]) -> tuple[FromClause, ColumnElement[int], ColumnElement[int]]:
+    """(what to join with the column's table, its low end, its high end). No rows for other JSON, NULL for other ends."""
+    is_list = func.jsonb_typeof(column, type_=Text()) == literal_column("'array'")
+    ranges = func.jsonb_array_elements(case((is_list, column))).table_valued("value", name="ranges")
+    return ranges, _end(ranges.c.value, 0), _end(ranges.c.value, 1)
+
+
+def _end(value: ColumnElement[Any], place: int) -> ColumnElement[int]:
+    item, text = (value.op(operator)(literal_column(str(place))) for operator in ("->", "->>"))
+    number = case((func.jsonb_typeof(item, type_=Text()) == literal_column("'number'"), cast(text, Numeric)))
+    return cast(func.least(func.greatest(number, literal_column("0")), literal_column(str(UNBOUNDED))), BigInteger)
+
+
+# Selects columns as text: Json columns as JSON text without parsing it, and text columns so that the driver cannot fail.
 
 
 class _JsonText(TypeDecorator[str]):

@@ -3,14 +3,38 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from sqlalchemy import ClauseElement, Insert, Table, insert
+from sqlalchemy import ClauseElement, ColumnElement, Insert, Table, bindparam, insert, select
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 
 from persist.db.sqlalchemy_private import end_with
 from persist.db.statements.prepared import Row, Statement
-from persist.errors import Conflict
-from persist.quoting import named
+from persist.errors import Conflict, named
+
+# INSERT of one row under a condition, so that a statement of a batch writes nothing where an earlier one found nothing.
+
+
+def insert_where(
+    table: Table,
+    condition: ColumnElement[bool],
+    values: Mapping[str, Any] | None = None,
+    *,
+    of: Table | None = None,
+    lock: bool = False,
+) -> Insert:
+    """`INSERT … SELECT … WHERE condition`: a row of parameters named as their columns, except for the given `values`.
+
+    `of`: a table whose one row the condition chooses; `lock`: that row is locked until the transaction ends.
+    """
+    columns = [column for column in table.columns if column.identity is None]
+    given = values or {}
+    row = select(*(given.get(column.name, bindparam(column.name, type_=column.type)) for column in columns)).where(condition)
+    if of is not None:
+        row = row.select_from(of)
+    if lock:
+        row = row.with_for_update(of=of)
+    return insert(table).from_select([column.name for column in columns], row)
+
 
 Rule = Literal["earliest", "latest", "later", "sum", "capped_sum", "new", "until_complete"]
 _MAX = 2**63 - 1

@@ -1,19 +1,73 @@
 """One driver connection kept checked out for the recorders of a store: their statements need no pool and no ORM."""
 
+import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
-from persist.db.changes.batch import RequirementMissed
-from persist.db.changes.driver_statements import StatementRunner
+from persist.db.changes.batch import RequirementMissed, StatementRunner
 from persist.db.changes.journal import COMMITTED
-from persist.db.group_commit.exclusive_use import ExclusiveUse
-from persist.db.group_commit.multi_row_insert import MultiRowInserts
+from persist.db.concurrency.fork_count import PROCESS
 from persist.db.group_commit.pinned_driver import PinnedDriver
-from persist.db.group_commit.tasks import Outcome, SingleRowInsert, WriteTask, by_statement
+from persist.db.group_commit.tasks import MultiRowInserts, Outcome, SingleRowInsert, WriteTask, by_statement
+from persist.db.observation import ConnectionTally
 from persist.db.statements.prepared import Statement
+from persist.db.transactions.database_transaction import TransactionEvents
 from persist.db.transactions.runtime import Runtime
-from persist.db.transactions.transaction_events import TransactionEvents
-from persist.errors import Conflict, EventLogSwitched, StoreBusy
+from persist.errors import Closed, Conflict, EventLogSwitched, StoreBusy, StoreForked
+
+# The right to use a store's pinned connection, one caller at a time.
+
+
+class Held(Protocol):
+    """A pinned connection of a store."""
+
+    runtime: Runtime
+    mutex: "threading.RLock"
+    tally: ConnectionTally
+
+    def give_back(self) -> None:
+        """Let other stores use the connection until the next write."""
+
+
+class ExclusiveUse:
+    """Holds the open store's writer lock (on a one-writer database) and the connection's mutex."""
+
+    __slots__ = ("_held", "_lock", "_mutex", "_runtime", "_shares", "_what")
+
+    def __init__(self, held: Held, what: str) -> None:
+        self._held, self._runtime, self._mutex, self._what = held, held.runtime, held.mutex, what
+        self._shares = held.runtime.dialect.one_of_many
+        self._lock = held.runtime.lock if held.runtime.dialect.one_writer else None
+
+    def __enter__(self) -> None:
+        if self._runtime.forks != PROCESS.forks:
+            raise StoreForked
+        lock = self._lock
+        if lock is not None and not lock.take(threading.get_ident()):
+            started = time.monotonic()
+            lock.acquire(threading.get_ident(), what=self._what)
+            self._waited(started)
+        if not self._mutex.acquire(False):
+            started = time.monotonic()
+            self._mutex.acquire()
+            self._waited(started)
+        if self._runtime.closed:  # perhaps while we waited; a connection opened now would leak
+            self.__exit__()
+            raise Closed("store")
+
+    def _waited(self, since: float) -> None:
+        tally = self._held.tally
+        tally.waits += 1
+        tally.waited += time.monotonic() - since
+
+    def __exit__(self, *_: object) -> None:
+        if self._shares:
+            self._held.give_back()
+        self._mutex.release()
+        if self._lock is not None:
+            self._lock.release()
+
 
 R = TypeVar("R")
 

@@ -4,14 +4,180 @@ import asyncio
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
-from persist.db.group_commit.loop_connection import InlineConnection
 from persist.db.group_commit.pinned_connection import PinnedConnection
-from persist.db.group_commit.tasks import Outcome, WriteTask
+from persist.db.group_commit.tasks import Outcome, SingleRowInsert, WriteTask
+from persist.db.statements.prepared import MAX_ROWS, Statement
 from persist.errors import Closed
+
+# Small commits on the event loop's own thread, where a commit costs less than handing it to the writer thread.
+#
+# A small commit to a WAL file at synchronous=NORMAL copies a few pages into the system's cache: some ten microseconds, less than
+# waking a thread and being woken by it. Anything that could take long is left to the writer thread: a lock that is held
+# elsewhere, a checkpoint, a statement that fails.
+
+MAX = 128
+"""Most rows in one inline commit, so that it does not block the loop for long."""
+
+
+class InlineConnection(PinnedConnection):
+    """A pinned connection that commits on the event loop and never waits for a lock."""
+
+    _able = False
+
+    def prepare(self) -> None:
+        """Open the connection, on the writer thread since that may block. Never on a caller's engine: its pool would lose one."""
+        dialect = self.runtime.dialect
+        if dialect.one_file and not dialect.in_memory and self.runtime.owns_engine and not self._able:
+            with self.mutex:
+                self._ready()
+                self._able = self._restore is not None
+            if not self._able:
+                self.close()
+
+    def write(self, tasks: Sequence[WriteTask[Any]]) -> bool:
+        """Write every row of a group durably, here and now. False: nothing was written, and the writer thread must try."""
+        runtime = self.runtime
+        if not self._able or len(tasks) > MAX or runtime.log is not None:
+            return False
+        rows = [task for task in tasks if isinstance(task, SingleRowInsert)]
+        if len(rows) != len(tasks) or not runtime.lock.take(threading.get_ident()):
+            return False
+        try:
+            with self.mutex:
+                written = not runtime.closed and self._write(rows)  # the connection is closed for good only after the store is
+                if written:
+                    self.tally.commits += 1
+                    self.tally.group(len(rows))
+                return written
+        except Exception:  # the writer thread tries again, and reports the error if there still is one
+            return False
+        finally:
+            runtime.lock.release()
+
+    def _write(self, rows: Sequence[SingleRowInsert]) -> bool:
+        if self._driver is None:
+            self._ready()
+        self._rewire()
+        try:
+            if len(rows) == 1:
+                return self.runtime.prepared[rows[0].prepared].run(self._runner, rows[0].values) == 1
+            self._runner.execute("BEGIN IMMEDIATE")
+            if not self._write_rows(rows):
+                self._undo()
+                return False
+            self._runner.execute("COMMIT")
+        except BaseException:
+            self._undo()
+            raise
+        return True
+
+    def _prepare(self, driver: Any) -> Callable[[], None] | None:
+        return self.runtime.connections.prepare_inline(driver)
+
+
+# Rows that several threads write at once into a file: one statement, which commits by itself, for all who wait their turn.
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+class _Given:
+    """The rows of one call. Its thread is woken when they are settled, or to write them and those of others."""
+
+    __slots__ = ("error", "rows", "settled", "woken", "written")
+
+    def __init__(self, rows: Rows) -> None:
+        self.rows = rows
+        self.settled = self.written = False
+        self.error: BaseException | None = None
+        self.woken = threading.Lock()
+        self.woken.acquire()
+
+
+class SharedRows:
+    """Writes rows by one INSERT, which may find a row there already. The first thread that comes writes for all that wait."""
+
+    def __init__(self, held: PinnedConnection, prepared: Statement) -> None:
+        self._held, self._prepared = held, prepared
+        self._mutex = threading.Lock()
+        self._waiting: deque[_Given] = deque()
+        self._led = False
+        """Whether a thread writes, or was woken to write."""
+
+    def write(self, rows: Rows, *, what: str) -> bool:
+        """Write the rows durably. False: none of them was written, and the caller has to do so in a transaction.
+
+        That is so with a log of events, on a caller's engine, on a server, and if a row of the group breaks a constraint.
+        """
+        held = self._held
+        if not held.writes_at_once or len(rows) > MAX_ROWS:
+            return False
+        held.runtime.check_may_write(what)
+        given = _Given(rows)
+        with self._mutex:
+            self._waiting.append(given)
+            led, self._led = self._led, True
+        if led:
+            self._wait(given)
+        if not given.settled:
+            try:
+                self._lead(what)
+            finally:
+                self._pass_on()
+        if given.error is not None:
+            raise given.error
+        return given.written
+
+    def _wait(self, given: _Given) -> None:
+        try:
+            given.woken.acquire()
+        except BaseException:  # KeyboardInterrupt
+            with self._mutex:
+                waits = given in self._waiting
+                if waits:
+                    self._waiting.remove(given)
+                leads = not given.woken.locked() and not given.settled
+            if leads:
+                self._pass_on()
+            raise
+
+    def _lead(self, what: str) -> None:
+        """Write what waits, the first of which is this thread's own."""
+        taken: list[_Given] = []
+
+        def write(driver: Any) -> None:
+            taken.extend(self._taken())
+            compiled = self._held.runtime.prepared[self._prepared]
+            compiled.run_many(driver, [row for given in taken for row in given.rows])
+
+        error: BaseException | None = None
+        written = False
+        try:
+            written = self._held.write_at_once(write, what=what)
+        except Exception as failed:
+            error = failed
+        finally:  # after KeyboardInterrupt, too: then the others write alone
+            for given in taken or self._taken():
+                given.error, given.written, given.settled = error, written, True
+                given.woken.release()
+
+    def _taken(self) -> list[_Given]:
+        with self._mutex:
+            taken = [self._waiting.popleft()]
+            count = len(taken[0].rows)
+            while self._waiting and (count := count + len(self._waiting[0].rows)) <= MAX_ROWS:
+                taken.append(self._waiting.popleft())
+            return taken
+
+    def _pass_on(self) -> None:
+        with self._mutex:
+            self._led = bool(self._waiting)
+            if self._led:
+                self._waiting[0].woken.release()
+
 
 R = TypeVar("R")
 _MAX = 256

@@ -1,25 +1,103 @@
-"""`Keyset`: a list that is read page by page, declared once by its values, its order and its filters."""
+"""`Keyset`: a list that is read page by page, declared once by values, order and filters; counts; the first row."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cache
 from typing import Any, Generic, TypeVar
 
-from sqlalchemy import select
-from sqlalchemy.sql.elements import ColumnElement
-from sqlalchemy.types import Integer
+from sqlalchemy import ColumnElement, FromClause, Integer, Select, Table, func, literal_column, select
 
+from persist.db.dialects.backends import operations_of
 from persist.db.expressions.keyset import behind
-from persist.db.operations.literal_limits import limit_of, page_rows
+from persist.db.operations.bounded_deletion import limit_of, page_rows
 from persist.db.schema.instants import Instant
-from persist.db.statements.prepared import Row, Statement
+from persist.db.statements.prepared import LIMIT, Row, Statement
 from persist.db.statements.row_values import Values
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.db.values.arguments import check_label
+from persist.db.unreadable.cells import OnUnreadable, is_unreadable
+from persist.db.values.arguments import Count, check_label
 from persist.db.values.clock import EPOCH, epoch_ms, epoch_us, from_epoch_ms
 from persist.db.values.frozen import Value
 from persist.db.values.pages import Page, PagedList, check_limit, decode_cursor, optional_limit
 from persist.errors import InvalidValue
+
+# Whether row security may hide rows: then what no visible row names may be named all the same.
+
+
+def role_seeing_some(work: UnitOfWork, tables: Sequence[Table]) -> str | None:
+    """The role to which row security shows some rows of these tables alone; None if it sees all, as on SQLite."""
+    return operations_of(work.runtime.dialect).role_seeing_some(work.select, tables)
+
+
+def may_be_hidden(work: UnitOfWork, tables: Sequence[Table]) -> bool:
+    """Whether these tables may have rows that this transaction does not see."""
+    return role_seeing_some(work, tables) is not None
+
+
+# The first readable row of a queue: an unreadable row must not block the rows behind it.
+
+
+class FirstReadable:
+    """An ordered SELECT of which only the first readable row is wanted."""
+
+    __slots__ = ("_first", "_some")
+
+    def __init__(self, query: Select[Any]) -> None:
+        self._first = Statement(query.limit(literal_column("1")))
+        self._some = Statement(query.limit(LIMIT), unreadable=OnUnreadable.LEAVE_OUT)
+
+    def find(self, work: UnitOfWork, **values: Any) -> Row | None:
+        """Return the first readable row, or None; unreadable rows before it are reported."""
+        row = work.row(self._first, **values)
+        if row is None or not any(map(is_unreadable, row)):
+            return row
+        return next(iter(work.rows(self._some, limit=1, **values)), None)
+
+
+# Counts that stop at a number of rows, so that their cost does not grow with the table.
+
+
+def counting(rows: Select[Any], most: int, *, of: FromClause | None = None) -> Select[Any]:
+    """SELECT of how many rows there are, at most one more than `most`. `of`: what the rows' conditions compare with, outside.
+
+    The limit is a literal: Postgres cannot know that a parameter is small, and would plan to read all rows.
+    """
+    ones = rows.with_only_columns(literal_column("1", Integer()).label("one"), maintain_column_froms=True)
+    ones = ones.order_by(None).limit(literal_column(str(most + 1)))
+    if of is not None:
+        ones = ones.correlate(of)  # named here: auto-correlation does not reach two levels up
+    return select(func.count()).select_from(ones.subquery("some"))
+
+
+class BoundedCount:
+    """How many rows a SELECT has: exact up to `most`, and beyond that what the database's planner expects.
+
+    A database whose planner does not say how many it expects gives `most`, as the number that there are at least.
+    """
+
+    def __init__(self, rows: Select[Any], most: int) -> None:
+        self.most = most
+        self.statement = Statement(counting(rows, most))
+        """Gives the number of rows, or `most` plus one if there are more."""
+        self._rows = Statement(rows)
+
+    def count(self, work: UnitOfWork, **values: Any) -> Count:
+        """Count in the work's transaction."""
+        row = work.row(self.statement, **values)
+        assert row is not None
+        return self.counted(work, int(row[0]), **values)
+
+    def counted(self, work: UnitOfWork, found: int, **values: Any) -> Count:
+        """The count where the statement has given `found`."""
+        if found <= self.most:
+            return Count(found)
+        expected = work.expected_rows(self._rows, **values)
+        if expected is None:
+            return Count(self.most, "at_least")
+        return Count(max(expected, self.most + 1), "estimate")
+
+
+# `Keyset`: a list that is read page by page, declared once by its values, its order and its filters.
 
 V = TypeVar("V", bound=Value)
 _NONE: Mapping[str, Any] = {}
@@ -34,7 +112,7 @@ class Keyset(Generic[V]):
     order           labels, whole numbers and instants; a cursor holds the last item's `places`, by default of the same names
     filters         the condition of each filter, with a parameter of its name
     exact           a cursor holds instants in microseconds: for columns that store them
-    literal_limits  see persist.db.operations.literal_limits
+    literal_limits  see persist.db.operations.bounded_deletion
     """
 
     def __init__(

@@ -31,7 +31,7 @@ from persist.db.statements.prepared import Row
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
 from persist.db.unreadable.conditions import bindable_rows
-from persist.db.unreadable.shortened import left_out
+from persist.db.unreadable.excerpts import left_out
 
 LOOK = 20_000
 """The maximum number of candidates that one `Pruning.look` returns."""

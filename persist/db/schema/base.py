@@ -4,19 +4,114 @@ Every table has `schema="persist"`, a token: a schema_translate_map turns it int
 on SQLite. If the map is forgotten, a statement fails instead of using `public`. A host's tables are never re-routed.
 """
 
+from collections.abc import Callable, Mapping
+from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import Index, MetaData, Table, TextClause
+from sqlalchemy import Column, ColumnElement, DDLElement, Dialect, Index, MetaData, Table, TextClause, event
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.orm import DeclarativeBase
 from sqlalchemy.sql import operators
-from sqlalchemy.sql.compiler import SQLCompiler
-from sqlalchemy.sql.elements import ColumnElement, Grouping
+from sqlalchemy.sql.compiler import DDLCompiler, SQLCompiler
+from sqlalchemy.sql.elements import Grouping
 from sqlalchemy.sql.operators import OperatorType
 from sqlalchemy.sql.visitors import InternalTraversal
 from sqlalchemy.types import Boolean, NullType, Text
 
 from persist.db.sqlalchemy_private import AS_BOOLEAN, made_of
+
+# Shapes: checks of stored values beyond the column's type, declared beside the models of each domain.
+#
+# A shape takes a value (JSON is decoded first) and returns what is wrong with it, such as "no object"; None if it fits.
+
+Shape = Callable[[Any], str | None]
+Shapes = Mapping[Column[Any], Shape]
+
+
+def any_value(value: Any) -> str | None:
+    """Any value that the column's type allows."""
+    return None
+
+
+def json_object(value: Any) -> str | None:
+    """A JSON object."""
+    return None if isinstance(value, dict) else "no object"
+
+
+def objects(value: Any) -> str | None:
+    """A JSON list of objects."""
+    return None if isinstance(value, list) and all(isinstance(item, dict) for item in value) else "no list of objects"
+
+
+def texts(value: Any) -> str | None:
+    """A JSON list of texts."""
+    return None if isinstance(value, list) and all(isinstance(item, str) for item in value) else "no list of texts"
+
+
+def texts_by_name(value: Any) -> str | None:
+    """A JSON object of texts."""
+    fits = isinstance(value, dict) and all(isinstance(item, str) for item in value.values())
+    return None if fits else "no object of texts"
+
+
+def floats32(value: bytes) -> str | None:
+    """Bytes of whole 32-bit floats."""
+    return "no whole number of 32-bit floats" if len(value) % 4 else None
+
+
+def optional(shape: Shape) -> Shape:
+    """The shape, or JSON null."""
+    return lambda value: None if value is None else shape(value)
+
+
+def word_of(words: type[StrEnum]) -> Shape:
+    """A member of a StrEnum, as text."""
+    known, complaint = frozenset(map(str, words)), f"none of {', '.join(words)}"
+    return lambda value: None if value in known else complaint
+
+
+# Settings of tables that only Postgres has: what a changed row is known by to replicas, and how full its pages are filled.
+#
+# `set_for` declares them. They are a statement of their own: CREATE TABLE has no words for the first. SQLite has neither.
+
+_SETTINGS = "settings"
+
+
+class TableSettings(DDLElement):
+    """The statement that gives a table its settings."""
+
+    inherit_cache = False
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+
+
+@compiles(TableSettings)
+def _render(element: TableSettings, compiler: DDLCompiler, **kw: Any) -> str:
+    actions = element.table.info[_SETTINGS]
+    return f"ALTER TABLE {compiler.preparer.format_table(element.table)} {', '.join(actions)}"
+
+
+def set_for(table: Table, *, whole_row_identity: bool = False, fill_percent: int | None = None) -> None:
+    """Declare the settings of a table, which it gets after it is created.
+
+    `whole_row_identity`: the table has no primary key, so that a replica knows a changed row by all its columns; without it
+    Postgres refuses every UPDATE and DELETE once a publication has the table. `fill_percent`: how full of rows a page is filled
+    by inserts; in the room that is left a row is rewritten beside its old version, without a new entry in any index.
+    """
+    actions = []
+    if whole_row_identity:
+        actions.append("REPLICA IDENTITY FULL")
+    if fill_percent is not None:
+        actions.append(f"SET (fillfactor = {fill_percent})")
+    table.info[_SETTINGS] = actions
+    event.listen(table, "after_create", TableSettings(table).execute_if(dialect="postgresql"))
+
+
+def settings_of(table: Table, dialect: Dialect) -> list[TableSettings]:
+    """The statement that gives a new table its settings, in a list; an empty one where there are none."""
+    return [TableSettings(table)] if dialect.name == "postgresql" and _SETTINGS in table.info else []
+
 
 SCHEMA_TOKEN = "persist"
 VERSION_TABLE = "persist_alembic_version"

@@ -1,23 +1,61 @@
-"""Prepared statements: Core statements compiled once per dialect and schema, run directly on the driver connection.
-
-Running a compiled statement costs as much as a hand-written driver call; a cached Core execution costs four to six times that.
-Column types still encode and decode every value, so a prepared statement reads and writes exactly what Core would.
-"""
+"""Prepared statements: Core statements compiled once per dialect and schema, run directly on the driver connection."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from operator import itemgetter
 from typing import Any, Protocol
+from weakref import WeakKeyDictionary
 
-from sqlalchemy import BigInteger, BindParameter, Executable, Float, bindparam, literal
+from sqlalchemy import (
+    BigInteger,
+    BindParameter,
+    ColumnElement,
+    Connection,
+    CursorResult,
+    Delete,
+    Dialect,
+    Executable,
+    Float,
+    Select,
+    bindparam,
+    literal,
+)
 from sqlalchemy import Dialect as SADialect
-from sqlalchemy.sql.elements import ColumnElement
-from sqlalchemy.sql.selectable import Select
 from sqlalchemy.types import NullType, TypeEngine
 
 from persist.db.schema.base import SCHEMA_TOKEN
 from persist.db.schema.column_types import ascii_unchanged
-from persist.db.unreadable.cells import Cells, Decoder, OnUnreadable
-from persist.db.unreadable.rereading import RAISING, By, Rereader, rows_on
+from persist.db.unreadable.cells import RAISING, By, Cells, Decoder, OnUnreadable, Rereader, rows_on
+
+# Which deletion a database refused: noted at its error, for the sentence that says whose rows are in the way.
+
+Deletion = tuple[Delete, Mapping[str, Any]]
+_NOTE = "_persist_deletions"
+_DEEP = 5
+
+
+def note_deletions(error: BaseException, statements: Iterable[tuple[Executable, Mapping[str, Any]]]) -> None:
+    """Note at an error which of the statements that it may be about delete rows."""
+    deletions = [(statement, values) for statement, values in statements if isinstance(statement, Delete)]
+    if deletions:
+        error.__dict__[_NOTE] = deletions
+
+
+def noted_deletions(error: BaseException | None) -> list[Deletion]:
+    """What was noted at the error, or at one that it was raised from."""
+    for _ in range(_DEEP):
+        if error is None:
+            break
+        if found := error.__dict__.get(_NOTE):
+            return found  # type: ignore[no-any-return]  # by note_deletions
+        error = error.__cause__
+    return []
+
+
+# Prepared statements: Core statements compiled once per dialect and schema, run directly on the driver connection.
+#
+# Running a compiled statement costs as much as a hand-written driver call; a cached Core execution costs four to six times that.
+# Column types still encode and decode every value, so a prepared statement reads and writes exactly what Core would.
 
 Row = tuple[Any, ...]
 
@@ -315,3 +353,135 @@ class StatementCache(dict[Statement, CompiledStatement]):
     def compile(self, statement: Executable) -> CompiledStatement:
         """Compile a statement without caching it."""
         return CompiledStatement(statement, self.dialect, self._schema, self.reader)
+
+
+# The process-wide cache of compiled statements: stores on the same kind of database and the same schema share it.
+
+Kind = Callable[..., Dialect]
+
+
+@lru_cache(maxsize=16)  # with more schemas than that, statements of the least recently used one are compiled again
+def compiled_for(kind: Kind, schema: str | None, reader: Rereader) -> StatementCache:
+    """The statements compiled for a dialect (SQLAlchemy's class) and a schema; `schema` is None on SQLite."""
+    if schema is not None:
+        return StatementCache(kind(paramstyle="format"), schema, reader)
+    dialect = kind()
+    dialect.default_schema_name = "main"
+    return StatementCache(dialect, None, reader)
+
+
+_PLACE = "persist_place_of_a_schema"
+"""The schema name in statements that are compiled once for every schema."""
+
+PLACE_OF_CHANNEL = "persist_place_of_a_channel"
+"""The name of the channel for notifications of events in such statements."""
+
+_HELD = 4096
+"""Statements of all tenants that are kept ready; one of 1.5 KB each, and another is made from its template in microseconds."""
+
+
+class StatementsOfSchema(StatementCache):
+    """The statements of one schema of many: the texts of statements that all of them share, with the schema's name put in.
+
+    `channel`: where the schema's readers of events are notified.
+    """
+
+    def __init__(self, kind: Kind, schema: str, reader: Rereader, channel: str) -> None:
+        dialect = _template(kind, reader).dialect
+        super().__init__(dialect, schema, reader)
+        name = str(dialect.identifier_preparer.quote_schema(schema))  # in quotes where it is a word of SQL
+        self._kind, self._names = kind, (name, channel)
+
+    def __getitem__(self, prepared: Statement) -> CompiledStatement:
+        return _in_schema(self._kind, self.reader, prepared, self._names)
+
+
+@lru_cache(maxsize=_HELD)
+def _in_schema(kind: Kind, reader: Rereader, prepared: Statement, names: tuple[str, str]) -> CompiledStatement:
+    schema, channel = names
+    shared = _template(kind, reader)[prepared]
+    return shared.with_text(lambda sql: sql.replace(_PLACE, schema).replace(PLACE_OF_CHANNEL, channel))
+
+
+@lru_cache(maxsize=4)
+def _template(kind: Kind, reader: Rereader) -> StatementCache:
+    return StatementCache(kind(paramstyle="format"), _PLACE, reader)
+
+
+# Queries that run through SQLAlchemy Core: on a caller's connection, and those that are built anew for each call.
+
+Kinds = list[tuple[int, frozenset[type]]]
+_kinds: WeakKeyDictionary[Any, Kinds] = WeakKeyDictionary()
+"""Positions and allowed types of a statement's columns, by the compiled statement, which Core caches by the statement's form."""
+
+
+def fetched(
+    connection: Connection,
+    execute: Callable[[Any, Any], CursorResult[Any]],
+    reader: Rereader,
+    statement: Any,
+    values: Mapping[str, Any],
+    by: By,
+) -> list[Row]:
+    """Execute; every row, decoded. For unreadable rows (`by`), see `persist.db.unreadable.cells`."""
+    result = execute(statement, values)
+    if not (reader.typed or isinstance(statement, Select)):
+        driver = connection.connection.driver_connection
+        raw = rows_on(result.cursor, driver, reader)
+        result.close()
+        return _decoded(connection, reader, statement, raw, values, by)
+    kinds = [] if reader.typed else _kinds_of(result, statement)
+    try:
+        rows = [tuple(row) for row in result]
+        if not rows or _fit(rows, kinds):
+            return rows
+    except Exception as error:
+        result.close()  # the traceback of an error that somebody keeps would keep it open, and on SQLite its snapshot of the file
+        if not isinstance(statement, Select):
+            raise
+        return _cell_by_cell(connection, execute, reader, statement, values, by, error)
+    return _cell_by_cell(connection, execute, reader, statement, values, by, None)
+
+
+def _fit(rows: list[Row], kinds: Kinds) -> bool:
+    columns = list(zip(*rows, strict=True))
+    return all(kind.issuperset(map(type, columns[place])) for place, kind in kinds)
+
+
+def _kinds_of(result: CursorResult[Any], statement: Any) -> Kinds:
+    compiled: Any = getattr(result.context, "compiled", None)
+    kinds = None if compiled is None else _kinds.get(compiled)
+    if kinds is None:
+        kinds = _cells_of(statement, None, typed=False).kinds()
+        if compiled is not None:
+            _kinds[compiled] = kinds
+    return kinds
+
+
+def _cell_by_cell(
+    connection: Connection,
+    execute: Callable[[Any, Any], CursorResult[Any]],
+    reader: Rereader,
+    statement: Select[Any],
+    values: Mapping[str, Any],
+    by: By,
+    error: Exception | None,
+) -> list[Row]:
+    """Execute the query again, fetch the driver's raw rows, and decode them cell by cell."""
+    with reader.lenient(connection.connection.driver_connection):
+        result = execute(statement, values)
+        assert result.cursor is not None
+        raw = result.cursor.fetchall()
+        result.close()
+    return _decoded(connection, reader, statement, raw, values, by)
+
+
+def _decoded(connection: Connection, reader: Rereader, statement: Any, raw: Any, values: Mapping[str, Any], by: By) -> list[Row]:
+    """The driver's raw rows, decoded cell by cell."""
+    return _cells_of(statement, connection.dialect, typed=reader.typed).rows(raw, values, *by)
+
+
+def _cells_of(statement: Any, dialect: Dialect | None, *, typed: bool) -> Cells:
+    columns = columns_of(statement)
+    decoders = [] if dialect is None else [decoder_of(column.type, dialect) for column in columns]
+    return Cells(statement, columns, decoders, typed=typed)

@@ -4,19 +4,89 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from logging import DEBUG
 from typing import Any
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, literal_column, select, update
 
+from persist.db.changes.batch import StatementRunner
+from persist.db.changes.journal import Journal, VerbChanges
 from persist.db.concurrency.ownership import Owner
 from persist.db.concurrency.writer_lock import SHORT, Waiting
-from persist.db.connections.connection_cache import Lent
-from persist.db.observation.counters import Outcome
-from persist.db.observation.statements import StatementWatch, WatchedDriver, is_logged
-from persist.db.transactions.runtime import Runtime
+from persist.db.connections import Lent
+from persist.db.observation import Outcome, StatementWatch, WatchedDriver, is_logged
+from persist.db.schema.base import table_of
+from persist.db.schema.meta_table import Meta
+from persist.db.schema.row_guards import MARKED, UNMARKED, WRITER
+from persist.db.statements.prepared import Statement
+from persist.db.statements.schema_version import STRICT
+from persist.db.transactions.runtime import EventLog, Runtime
 from persist.errors import Unavailable
+
+# The events of one transaction, where the event log is on.
+
+
+class TransactionEvents:
+    """What one transaction changed, and the log that numbers and stores it. `log` is None where the event log is off.
+
+    `actor`: who acts in the transaction; None stands for the actor of the store.
+    """
+
+    __slots__ = ("actor", "journal", "log", "written")
+
+    def __init__(self, log: EventLog | None = None, actor: str | None = None) -> None:
+        self.log, self.actor = log, actor
+        self.journal = None if log is None else Journal()
+        """The changes that are not yet stored as events."""
+        self.written: list[Any] = []
+        """The events that the transaction has stored so far."""
+
+    def store(self, db: StatementRunner, *more: VerbChanges) -> bool:
+        """Store events for the changes so far and for `more`. False if the log is off, or if there were changes but no event."""
+        if self.journal is None or self.log is None:
+            return False
+        changes = [*self.journal.drain(), *more]
+        if not changes:
+            return True
+        events: Sequence[Any] = self.log.write(db, changes, self.actor)
+        self.written += events
+        return bool(events)
+
+    def ended(self) -> None:
+        """Tell the log that the transaction has ended: the events are durable now, or their positions stay unused."""
+        if self.written and self.log is not None:
+            self.log.ended()
+
+
+NO_EVENTS = TransactionEvents()
+"""For every transaction without an event log."""
+
+
+# The mark of persist's own write transactions in a strict file made at revision 0028, whose triggers look for it.
+#
+# The mark is the value of `strict` in `_meta`: it is set first and taken back last in a transaction, so that no other connection
+# ever sees it. Triggers made later look for the mark of persist's connections (persist/db/schema/row_guards.py).
+
+_meta = table_of(Meta)
+_THIS = _meta.c.key == literal_column(f"'{STRICT}'")
+_MARK = Statement(update(_meta).where(_THIS).values(value=literal_column(f"'{MARKED}'")))
+_UNMARK = Statement(update(_meta).where(_THIS).values(value=literal_column(f"'{UNMARKED}'")))
+LEFT = Statement(
+    select(_meta.c.key).where((_meta.c.key == WRITER) | (_THIS & (_meta.c.value == literal_column(f"'{MARKED}'")))).limit(1)
+)
+"""Finds, in a snapshot, the key of a mark that somebody left, so that nobody is refused or noted any more."""
+
+
+def mark(work: StatementRunner) -> None:
+    """Mark a write transaction as persist's, as its first statement."""
+    work.run(_MARK)
+
+
+def unmark(work: StatementRunner) -> None:
+    """Take the mark back, at the end of the transaction, or of a verb in a host's own transaction."""
+    work.run(_UNMARK)
+
 
 log = logging.getLogger("persist")
 

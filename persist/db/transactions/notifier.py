@@ -4,6 +4,7 @@ Notifications are sent at most every 20 ms, on a connection of the pool: a NOTIF
 whole server while it commits.
 """
 
+import logging
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -11,14 +12,58 @@ from functools import partial
 import orjson
 from sqlalchemy import Text, literal, select
 
-from persist.db.concurrency.deadline_timer import Timer
-from persist.db.dialects.event_log import MAX_PAYLOAD, Notify
-from persist.db.transactions.outages import Outage
+from persist.db.concurrency.worker_threads import Timer
+from persist.db.dialects.errors import Errors
+from persist.db.dialects.interface import MAX_PAYLOAD, Notify
 from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.snapshots import in_snapshot
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.json import encode
-from persist.errors import PersistError
+from persist.errors import NotPermitted, PersistError
+
+# An outage of the database, as workers, followers and watchers wait for it: it is logged once, and its end is soon noticed.
+
+log = logging.getLogger("persist")
+
+_FIRST, _LONGEST = 0.05, 0.5
+"""Seconds until the next attempt: after the first failure, and at most, so that its end is noticed within a second."""
+
+
+class Outage:
+    """The outage that one worker, follower or watcher is in, if it is in one. Thread-safe as far as it has to be.
+
+    `what` says in the log what cannot be done until it is over.
+    """
+
+    def __init__(self, errors: Errors, what: str) -> None:
+        self._errors, self._what = errors, what
+        self._pause = _FIRST
+        self.is_on = False
+        """Whether the last attempt failed."""
+
+    def met(self, error: BaseException) -> bool:
+        """Whether the error is one of an outage, which then is on. A server that starts may refuse a role for a moment."""
+        found = self._errors.is_outage(error) or (self.is_on and isinstance(error, NotPermitted))
+        if found:
+            self.failed(error)
+        return found
+
+    def failed(self, error: BaseException) -> None:
+        """An attempt failed, by whatever error: only the first one is logged."""
+        if not self.is_on:
+            self.is_on = True
+            log.warning("%s now; trying again: %s", self._what, error)
+
+    def pause(self) -> float:
+        """Seconds to wait before the next attempt: longer each time."""
+        pause, self._pause = self._pause, min(2 * self._pause, _LONGEST)
+        return pause
+
+    def is_over(self) -> bool:
+        """The database has answered. Whether that ends an outage."""
+        was_on, self.is_on, self._pause = self.is_on, False, _FIRST
+        return was_on
+
 
 Tell = Callable[[str], None]
 """Tells the readers of a topic the name of what changed."""

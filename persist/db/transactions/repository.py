@@ -1,7 +1,8 @@
 """The base of every repository, how repositories are reached, and the decorators that make a method a verb.
 
 A repository is written once. `Runs[Sync]` is its class, and has its verbs as they are; `Runs[Async]` is a class that
-`persist/db/transactions/async_faces.py` makes of it, whose verbs are awaited. A class without brackets is the synchronous one.
+`persist/db/transactions/async_transactions.py` makes of it, whose verbs are awaited. A class without brackets is the
+synchronous one.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine
@@ -24,11 +25,11 @@ class Async:
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as TypeVarWithDefault
 
-    from persist.db.unreadable import results
+    from persist.db.unreadable import conditions
 
     F = TypeVarWithDefault("F", default=Sync)
 else:
-    results = lazy_module("persist.db.unreadable.results")
+    conditions = lazy_module("persist.db.unreadable.conditions")
     F = TypeVar("F")
 
 R = TypeVar("R")
@@ -258,7 +259,7 @@ def _verb(
                     raise
                 result = method(self, *args, **kwargs)
             if work.carried and work.depth == 1:
-                result = cast("R", results.without_unreadable_cells(result, writes=writes))
+                result = cast("R", conditions.without_unreadable_cells(result, writes=writes))
         except BaseException as error:
             verb.end(error)
             raise

@@ -9,18 +9,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from sqlalchemy import Table
 
-from persist.db.changes.driver_statements import StatementRunner
+from persist.db.changes.batch import StatementRunner
 from persist.db.concurrency.fork_count import PROCESS
-from persist.db.concurrency.observers import Observers
+from persist.db.concurrency.observers import Observers, WeakGroup
 from persist.db.concurrency.ownership import Owner, inside, running_loop
-from persist.db.concurrency.weak_group import WeakGroup
 from persist.db.concurrency.writer_lock import WriterLock
-from persist.db.connections.pool_width import width
-from persist.db.dialects.concealing import conceal_values
-from persist.db.dialects.interface import Dialect
-from persist.db.dialects.wakeups import Wakeups
-from persist.db.observation.counters import Counters
-from persist.db.observation.tracing import Tracer
+from persist.db.connections import width
+from persist.db.dialects.errors import conceal_values
+from persist.db.dialects.interface import Dialect, Wakeups
+from persist.db.observation import Counters, Tracer
 from persist.db.values.clock import Clock, epoch_ms_clock, millisecond_clock
 from persist.db.values.ids import IdMinter
 from persist.db.values.json import JsonLimits

@@ -1,10 +1,70 @@
-"""Transactions outside of any caller's: for what runs beside the host's code, such as followers, or after a commit."""
+"""Transactions beside a caller's, and savepoints inside of one, whose writes are rolled back."""
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
+from persist.db.dialects.backends import operations_of
+from persist.db.dialects.interface import ForeignReference
 from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.errors import Conflict, InvalidValue, StoreBusy, UnreadableRow
+
+# Dry runs: savepoints around a block, to roll back all of it or what met an unreadable row or a lock.
+
+log = logging.getLogger("persist")
+
+REFERRED = ("SQLITE_CONSTRAINT_FOREIGNKEY", "23503", "23001")
+"""How databases call the error that another row refers to one that was to be deleted."""
+
+
+@contextmanager
+def left_alone(work: UnitOfWork, what: str, *, only_referred: bool = False) -> Iterator[list[ForeignReference]]:
+    """Roll the block back if it meets an unreadable row, and log a warning instead of raising, so that the caller continues.
+
+    A row with a label that cannot be bound again, such as one with a NUL, counts as unreadable. So does, on a server, one that
+    another transaction has locked for longer than statements wait. So does one that another program's table refers to: then the
+    list that the block is given has the foreign keys that may have refused it. `only_referred`: nothing else is left alone.
+    """
+    references: list[ForeignReference] = []
+    point, journal, written = work.savepoint(), work.journal, len(work.events.written)
+    mark = (0, 0) if journal is None else journal.mark()
+    try:
+        yield references
+    except BaseException as error:
+        ours = work.runtime.translate(error)
+        if point.is_active:  # not after a lost connection
+            point.rollback()
+        if isinstance(ours, Conflict) and work.runtime.errors.code_of(error) in REFERRED:
+            references += operations_of(work.runtime.dialect).foreign_references(work.select, [*work.runtime.tables()])
+        others = isinstance(ours, UnreadableRow | InvalidValue) or type(ours) is StoreBusy
+        if not references and (only_referred or not others):
+            raise
+        if journal is not None:
+            journal.rollback_to(mark)
+        del work.events.written[written:]
+        log.warning("%s is left as it is: %s", what, ours)
+    else:
+        point.commit()
+
+
+@contextmanager
+def always_rolled_back(work: UnitOfWork) -> Iterator[None]:
+    """Roll the block back at its end, its events included; the transaction stays open."""
+    point, journal, written = work.savepoint(), work.journal, len(work.events.written)
+    mark = (0, 0) if journal is None else journal.mark()
+    try:
+        yield
+    finally:
+        if point.is_active:  # not after a lost connection
+            point.rollback()
+        if journal is not None:
+            journal.rollback_to(mark)
+        del work.events.written[written:]
+
+
+# Transactions outside of any caller's: for what runs beside the host's code, such as followers, or after a commit.
 
 T = TypeVar("T")
 

@@ -6,15 +6,14 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, Table
 
-from persist.db.changes.event_streams import LogTables
+from persist.db.changes.journal import LogTables
 from persist.db.dialects.backends import event_guards_of, lift_row_guards, raw_rows_of, strict_guard_ddl
 from persist.db.dialects.interface import Dialect
-from persist.db.schema.raw_writes import LOGGED
-from persist.db.schema.row_guards import GUARDS
+from persist.db.schema.row_guards import GUARDS, LOGGED
 
 if TYPE_CHECKING:
+    from persist.db.dialects.interface import StoredColumn
     from persist.db.dialects.raw_rows import RawRows
-    from persist.db.dialects.tables import StoredColumn
 
 
 class TableOperations:

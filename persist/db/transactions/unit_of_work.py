@@ -1,36 +1,34 @@
 """The unit of work: what verbs read, write and check with, in one transaction."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, CursorResult, Delete, Executable, Insert, NestedTransaction, Select, Table, Update
+from sqlalchemy import Column, Connection, CursorResult, Delete, Executable, Insert, NestedTransaction, Select, Table, Update
 
 from persist.db.changes.batch import Batch, ImmediateBatch, PipelinedBatch
 from persist.db.changes.journal import COMMITTED, Journal, VerbChanges, twin_of
 from persist.db.concurrency.fork_count import PROCESS
 from persist.db.concurrency.observers import undo_announcements
 from persist.db.schema.base import SCHEMA_TOKEN
-from persist.db.statements.core_statements import fetched
-from persist.db.statements.prepared import Row, Statement
-from persist.db.statements.refused_deletions import note_deletions
-from persist.db.transactions.database_transaction import DatabaseTransaction, Prepare
+from persist.db.schema.column_types import LABEL_BYTES
+from persist.db.statements.prepared import Row, Statement, fetched, note_deletions
+from persist.db.transactions.database_transaction import NO_EVENTS, DatabaseTransaction, Prepare, TransactionEvents, mark, unmark
 from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.table_operations import TableOperations
-from persist.db.transactions.transaction_events import NO_EVENTS, TransactionEvents
-from persist.db.transactions.writer_mark import mark, unmark
-from persist.db.unreadable.cells import OnUnreadable, without_unreadable
-from persist.db.unreadable.missing import Carried
-from persist.db.unreadable.rereading import By
-from persist.db.unreadable.shortened import filled_up
-from persist.db.values.arguments import check_body, required_label
+from persist.db.unreadable.cells import By, Carried, OnUnreadable, without_unreadable
+from persist.db.unreadable.excerpts import filled_up
+from persist.db.values.arguments import check_body, optional_label, required_label
+from persist.db.values.escaping import utf8_size
 from persist.db.values.json import Json, JsonText, check_object, encode
-from persist.errors import StoreForked, TransactionAborted
+from persist.errors import PayloadTooLarge, StoreForked, TransactionAborted
 from persist.lazy_imports import lazy_module
 
 if TYPE_CHECKING:
-    from persist.db.unreadable import results
+    from persist.db.unreadable import conditions
 else:
-    results = lazy_module("persist.db.unreadable.results")
+    conditions = lazy_module("persist.db.unreadable.conditions")
+
 
 OUTSIDE = "a verb outside of the transaction"
 """How errors call a verb that is called on a store."""
@@ -160,7 +158,7 @@ class UnitOfWork:
     def announce(self, topic: str, value: Any) -> None:
         """Notify the observers of the topic after the commit. Does nothing in join(), where the caller commits."""
         if not self.joined and self.runtime.observers.wanted(topic):
-            self.announcements.append((topic, results.without_unreadable_cells(value, writes=True) if self.carried else value))
+            self.announcements.append((topic, conditions.without_unreadable_cells(value, writes=True) if self.carried else value))
 
     # -- events
 
@@ -349,3 +347,40 @@ class UnitOfWork:
     def whole_tables(self) -> TableOperations:
         """Operations on whole tables."""
         return TableOperations(self.runtime.dialect, self.connection, self._batch_sent)
+
+
+# Who acts in a transaction or a store, as the event log names it.
+
+
+def check_actor(value: object) -> str | None:
+    """A label of at most 600 bytes, or None. Raises InvalidValue, or PayloadTooLarge, before anything is written."""
+    actor = optional_label("actor", value)
+    if actor is not None and (size := utf8_size(actor)) > LABEL_BYTES:
+        raise PayloadTooLarge("actor", size, LABEL_BYTES)
+    return actor
+
+
+def acting(work: UnitOfWork, path: str, named: object) -> str | None:
+    """Who acts: the label that is given, else the actor of the transaction, else of the store."""
+    return optional_label(path, named) or work.events.actor or work.runtime.actor
+
+
+# Large results, read a chunk at a time, so that memory does not grow with them.
+
+
+def chunks(work: UnitOfWork, prepared: Statement, rows: int, **values: Any) -> Iterator[Sequence[Row]]:
+    """Yield the decoded rows of a prepared SELECT, `rows` at a time. A caller's own driver may hold all rows in memory."""
+    if work.own_connection is None:  # a caller's connection may be in autocommit, where Postgres keeps no cursor
+        found = work.rows(prepared, **values)
+        yield from (found[start : start + rows] for start in range(0, len(found), rows))
+        return
+    transactions = work.runtime.transactions
+    with closing(transactions.reading_cursor(transactions.driver_of(work.own_connection))) as cursor:
+        yield from work.runtime.prepared[prepared].chunks(cursor, values, rows, work.by(prepared.unreadable))
+
+
+# Replacements for unreadable values, declared by the domains, where a row is better repaired than moved to quarantine.
+
+StandIn = Callable[[UnitOfWork, Mapping[str, Any]], Mapping[str, Any]]
+"""Maps the readable values of a row, by column, to the values to set. `…["quarantine"]` is the row's id in quarantine."""
+StandIns = Mapping[Column[Any], StandIn]

@@ -8,13 +8,11 @@ from sqlalchemy import NestedTransaction
 
 from persist.db.concurrency.fork_count import PROCESS
 from persist.db.concurrency.observers import undo_announcements
-from persist.db.connections.host_connections import check_reachable
-from persist.db.observation.tracing import VerbTrace
-from persist.db.transactions.transaction_events import TransactionEvents
+from persist.db.connections import check_reachable
+from persist.db.observation import VerbTrace
+from persist.db.transactions.database_transaction import TransactionEvents, mark, unmark
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.db.transactions.writer_mark import mark, unmark
-from persist.db.unreadable.cells import error_of
-from persist.db.unreadable.missing import Carried
+from persist.db.unreadable.cells import Carried, error_of
 from persist.errors import (
     Closed,
     Conflict,

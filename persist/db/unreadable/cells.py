@@ -7,27 +7,107 @@ What happens to such a row depends on the caller:
   the row, unless it uses the cell or would return it: that raises `UnreadableRow`. An UPDATE that would write the cell back to
   its own column leaves that column alone.
 - Outside of verbs, where whole tables are copied, reading such a row raises `UnreadableRow`.
-- A cell that holds nothing, though it must hold something, is read as None, see `persist.db.unreadable.missing`.
+- A cell that holds nothing, though it must hold something, is read as None, see `persist.db.unreadable.cells`.
 
 A statement may decide otherwise, see `OnUnreadable`.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from enum import Enum
-from typing import Any, NoReturn
+from itertools import islice
+from typing import Any, NoReturn, Protocol
 
-from sqlalchemy import BindParameter, Boolean, Column, Executable, Float, Integer, LargeBinary, String, Table, Update, update
+from sqlalchemy import (
+    BindParameter,
+    Boolean,
+    Column,
+    ColumnElement,
+    Delete,
+    Executable,
+    Float,
+    Insert,
+    Integer,
+    Join,
+    LargeBinary,
+    Select,
+    String,
+    Table,
+    Update,
+    update,
+)
 from sqlalchemy.sql import operators
-from sqlalchemy.sql.elements import BinaryExpression, ColumnElement
+from sqlalchemy.sql.elements import BinaryExpression, Cast, Label, TypeCoerce
+from sqlalchemy.sql.selectable import Alias, FromClause
 from sqlalchemy.sql.visitors import iterate
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
 from persist.db.schema.instants import Instant
 from persist.db.sqlalchemy_private import updated_values
-from persist.db.unreadable.missing import HOLDS_NOTHING, STORED, Carried, required
-from persist.db.unreadable.shortened import Shortened
+from persist.db.unreadable.excerpts import Shortened
 from persist.errors import InvalidValue, UnreadableRow
+
+# Cells that hold nothing where persist's own tables must hold something, as the files of other programs may allow.
+#
+# They are read as None, with which most verbs get along. A verb that fails on one is run again, and finds the cell unreadable:
+# its lists leave the row out, and everything that needs the cell raises `UnreadableRow`. A verb that has written something
+# already is not run again, and raises `UnreadableRow` at once.
+
+HOLDS_NOTHING = "it holds nothing, and must hold a value"
+"""The reason of an `UnreadableRow` with such a cell, which `UnreadableRow` recognises: the doctor never sets such a row aside."""
+STORED: frozenset[type] = frozenset({int, float, str, bytes})
+"""The types of everything that SQLite stores, but for NULL."""
+
+
+class Carried(list[Any]):
+    """The placeholders for unreadable cells that the running verb read."""
+
+    missing: UnreadableRow | None = None
+    """What the first cell that must hold something and holds nothing would raise; the verb got None for it."""
+    refuses = False
+    """Whether such a cell is unreadable, since the verb failed on a None before."""
+
+
+def required(statement: Any, columns: Sequence[ColumnElement[Any]]) -> frozenset[int]:
+    """The places of the result's columns that come from a table's column that must hold something.
+
+    None of a table on the far side of an outer join, which has to be one of `Table.outerjoin`. What is computed is left out.
+    """
+    places = {place: found for place, column in enumerate(columns) if (found := _plain(column)) is not None}
+    if isinstance(statement, Insert | Update | Delete):
+        return frozenset(places)
+    if not isinstance(statement, Select):
+        return frozenset()
+    optional = {table for part in iterate(statement) if isinstance(part, Join) for table in _optional(part)}
+    return frozenset(place for place, column in places.items() if column.table not in optional)
+
+
+def _plain(column: ColumnElement[Any]) -> Column[Any] | None:
+    found: Any = column
+    while isinstance(found, Label | Cast | TypeCoerce):
+        found = found.element if isinstance(found, Label) else found.clause
+    if not isinstance(found, Column) or found.nullable:
+        return None
+    of = found.table.element if isinstance(found.table, Alias) else found.table
+    return found if isinstance(of, Table) else None
+
+
+def _optional(join: Join) -> Iterator[FromClause]:
+    """The tables that a row of the join may lack."""
+    if join.full:
+        yield from _tables(join)
+    elif join.isouter:
+        yield from _tables(join.right)
+
+
+def _tables(source: FromClause) -> Iterator[FromClause]:
+    if isinstance(source, Join):
+        yield from _tables(source.left)
+        yield from _tables(source.right)
+    else:
+        yield source
+
 
 log = logging.getLogger("persist")
 
@@ -307,3 +387,43 @@ def _searched(statement: Executable, values: Mapping[str, Any]) -> dict[Column[A
             if column is not None and part.right.key in values:
                 found[column] = values[part.right.key]
     return found
+
+
+# How unreadable rows are read again: what the caller wants done with them, and what the dialect must do for its driver.
+
+By = tuple[OnUnreadable | None, Carried | None]
+"""`unreadable` and `carried` of `Cells.rows`: whether unreadable rows are left out or raise, and the list of their cells."""
+RAISING: By = (None, None)
+"""Unreadable rows raise UnreadableRow."""
+
+
+class Rereader(Protocol):
+    """A dialect's handling of stored values that its driver cannot return."""
+
+    def __hash__(self) -> int: ...
+
+    typed: bool
+    """Whether the database guarantees that a column holds only values of its type (Postgres)."""
+
+    def refused(self, error: BaseException) -> bool:
+        """Whether the error means that the driver could not convert a stored value to a Python object."""
+
+    def lenient(self, driver: Any) -> AbstractContextManager[None]:
+        """A context in which the driver connection returns a stand-in (NotText, NotLoaded) for such a value."""
+
+
+def rows_on(cursor: Any, driver: Any, reader: Rereader, most: int | None = None) -> list[Any]:
+    """The next rows of a cursor of SQLite, at most `most`, for a statement that must not be executed again.
+
+    The driver fetches them one by one. A cursor that refuses a row has not passed it, and gives it to a lenient driver.
+    """
+    rows: list[Any] = []
+    try:
+        for row in islice(cursor, most):
+            rows.append(row)  # what a list comprehension has found is lost with its error
+    except Exception as error:
+        if not reader.refused(error):
+            raise
+        with reader.lenient(driver):
+            rows += islice(cursor, None if most is None else most - len(rows))
+    return rows

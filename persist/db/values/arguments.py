@@ -1,14 +1,54 @@
 """Checks of verbs' arguments: each returns the value, or raises InvalidValue that names the argument (`path`)."""
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 from persist.db.values.escaping import has_half, utf8_size
-from persist.errors import InvalidValue, PayloadTooLarge
-from persist.quoting import shown
+from persist.errors import InvalidValue, PayloadTooLarge, shown
+
+# Counts that say whether they are exact, and the number that stands for none.
+
+UNBOUNDED = 2**62
+"""More than there are rows or bytes: the limit of a statement without one, the end of a range without one.
+
+No sequence gets there, and it has a successor, which the highest number of the databases has not.
+"""
+
+Basis = Literal["exact", "estimate", "at_least"]
+
+
+class Count(int):
+    """A number of rows: an int, with `basis`, which says how it was found.
+
+    "exact"     every row was counted
+    "estimate"  the planner of the database expects so many; the true number may be smaller or greater
+    "at_least"  counting stopped there: there are so many, or more
+    """
+
+    basis: Basis
+
+    def __new__(cls, number: int, basis: Basis = "exact") -> Self:
+        count = super().__new__(cls, number)
+        count.basis = basis
+        return count
+
+    @property
+    def exact(self) -> bool:
+        """Whether every row was counted."""
+        return self.basis == "exact"
+
+
+# How long work tells how far it is.
+
+Progress = Callable[[str, int, int], object]
+"""Called with what is being done, such as a table's name, the steps done, and those of the whole work."""
+
+OpenProgress = Callable[[str, int, int | None], object]
+"""A Progress of work whose end may be unknown: then the whole is None."""
+
 
 E = TypeVar("E", bound=StrEnum)
 T = TypeVar("T")

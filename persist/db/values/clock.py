@@ -6,8 +6,7 @@ from datetime import UTC, datetime, timedelta
 from time import time_ns
 from typing import Any, Protocol, runtime_checkable
 
-from persist.errors import InvalidValue
-from persist.quoting import shown
+from persist.errors import InvalidValue, shown
 
 Clock = Callable[[], datetime]
 

@@ -1,10 +1,42 @@
-"""A reversible escape for text that databases refuse; escapes begin with the noncharacter U+FDD0, the lead.
-
-A NUL (refused by Postgres) and a lone surrogate half (refused by both databases) become the lead and four hex digits; the
-lead itself is doubled. Text without any of them, nearly all text, passes unchanged after one cheap check.
-"""
+"""Text made safe: a reversible escape for what databases refuse, names in SQL that is written out, words of a shell command."""
 
 import re
+import shlex
+import sys
+
+# Quoting for the shell commands that messages advise to run.
+
+
+def command_word(text: str) -> str:
+    """The text quoted as one argument of a command line, for this system's shell."""
+    return f'"{text}"' if sys.platform == "win32" else shlex.quote(text)
+
+
+# Names, texts and bodies of functions in SQL that is written out, where no parameter can be given.
+
+
+def quoted(name: str) -> str:
+    """The name as an identifier in SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def literal(text: str) -> str:
+    """The text as a literal in SQL, whatever the server takes a backslash for."""
+    said = text.replace("'", "''")
+    return " E'" + said.replace("\\", "\\\\") + "'" if "\\" in said else f"'{said}'"
+
+
+def body(code: str) -> str:
+    """The code as the body of a function or of DO, between dollar quotes that no name in it ends."""
+    tags = ("$$", *(f"$body{number}$" for number in range(len(code))))
+    tag = next(tag for tag in tags if tag not in code)
+    return f"{tag} {code} {tag}"
+
+
+# A reversible escape for text that databases refuse; escapes begin with the noncharacter U+FDD0, the lead.
+#
+# A NUL (refused by Postgres) and a lone surrogate half (refused by both databases) become the lead and four hex digits; the lead
+# itself is doubled. Text without any of them, nearly all text, passes unchanged after one cheap check.
 
 LEAD = "\ufdd0"
 

@@ -4,9 +4,8 @@ Needs the extra `a2a`.
 """
 
 try:
-    from persist.integrations.a2a.arguments import InvalidTask, TaskEnded
-    from persist.integrations.a2a.push_notifications import PersistPushNotificationConfigStore
-    from persist.integrations.a2a.task_store import PersistTaskStore
+    from persist.integrations.a2a.encoding import InvalidTask, TaskEnded
+    from persist.integrations.a2a.task_store import PersistPushNotificationConfigStore, PersistTaskStore
 except ModuleNotFoundError as error:
     if error.name is None or error.name.partition(".")[0] not in ("a2a", "google"):
         raise

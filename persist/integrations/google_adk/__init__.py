@@ -5,7 +5,7 @@ Needs the extra `google-adk`.
 
 try:
     from persist.integrations.google_adk.artifacts import PersistArtifactService
-    from persist.integrations.google_adk.errors import InvalidArgument, SessionExists, SessionMissing, SessionStale
+    from persist.integrations.google_adk.encoding import InvalidArgument, SessionExists, SessionMissing, SessionStale
     from persist.integrations.google_adk.memories import PersistMemoryService
     from persist.integrations.google_adk.sessions import PersistSessionService
 except ModuleNotFoundError as error:

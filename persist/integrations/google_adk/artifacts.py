@@ -12,9 +12,8 @@ from persist.app_sessions.artifacts import AppArtifacts
 from persist.app_sessions.schemas import ArtifactKey
 from persist.db.values.arguments import check_kind
 from persist.errors import StoreCorrupt
-from persist.integrations.error_kinds import kind_of
-from persist.integrations.google_adk.encoding import mapping, model_of, model_text, stored_value, value_text
-from persist.integrations.google_adk.errors import InvalidArgument
+from persist.integrations.framework_errors import kind_of
+from persist.integrations.google_adk.encoding import InvalidArgument, mapping, model_of, model_text, stored_value, value_text
 from persist.integrations.store_bridge import StoreBridge
 from persist.store.async_store import AsyncStore
 from persist.store.store import Store

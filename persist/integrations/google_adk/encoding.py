@@ -6,6 +6,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, TypeVar, get_args
 
+from google.adk.errors import StaleSessionError
+from google.adk.errors.already_exists_error import AlreadyExistsError
+from google.adk.errors.input_validation_error import InputValidationError
+from google.adk.errors.session_not_found_error import SessionNotFoundError
 from google.adk.events.event import Event
 from google.adk.events.event_actions import EventActions
 from google.adk.sessions.state import State
@@ -14,11 +18,42 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from persist.app_sessions.schemas import NewEvent, StateChange
 from persist.db.values.arguments import check_kind
-from persist.errors import StoreCorrupt
-from persist.integrations.error_kinds import kind_of
-from persist.integrations.google_adk.errors import InvalidArgument
+from persist.errors import Conflict, NotFound, StoreCorrupt, named
+from persist.integrations.framework_errors import InvalidForFramework, kind_of
 from persist.integrations.json_keys import check_keys
-from persist.quoting import named
+
+# Errors that are those of persist and of Google ADK at once.
+
+
+class InvalidArgument(InvalidForFramework, InputValidationError):  # noqa: N818  # named like the errors it stands among
+    """An argument that cannot be stored as it is: an InvalidValue, and also an InputValidationError of the framework."""
+
+
+class SessionExists(Conflict, AlreadyExistsError):  # noqa: N818  # named like the errors it stands among
+    """The id of a new session is taken: a Conflict, and also an AlreadyExistsError of the framework."""
+
+    def __init__(self, session_id: str) -> None:
+        message = f"Session with id {session_id} already exists."
+        AlreadyExistsError.__init__(self, message)
+        Conflict.__init__(self, message, constraint="uq_app_user_sessions_app_name_user_id_session_id")
+
+
+class SessionStale(Conflict, StaleSessionError):  # noqa: N818  # named like the errors it stands among
+    """Another writer has appended to the session since it was read: a Conflict, and a StaleSessionError of the framework."""
+
+    def __init__(self, session_id: str) -> None:
+        message = f"The session {session_id!r} was changed by another writer since it was read; read it again, then append."
+        StaleSessionError.__init__(self, message)
+        Conflict.__init__(self, message, constraint="app_user_sessions.revision")
+
+
+class SessionMissing(NotFound, SessionNotFoundError):  # noqa: N818  # named like the errors it stands among
+    """There is no such session: a NotFound, and also a SessionNotFoundError of the framework."""
+
+    def __init__(self, session_id: str) -> None:
+        SessionNotFoundError.__init__(self, f"Session {session_id} not found.")
+        NotFound.__init__(self, "session", session_id)
+
 
 M = TypeVar("M", bound=BaseModel)
 

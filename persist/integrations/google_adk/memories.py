@@ -17,9 +17,8 @@ from pydantic import ValidationError
 from persist.app_sessions.memories import AppMemories
 from persist.app_sessions.schemas import NewMemory
 from persist.db.values.arguments import check_kind, check_list
-from persist.integrations.error_kinds import kind_of
-from persist.integrations.google_adk.encoding import mapping, model_of, model_text
-from persist.integrations.google_adk.errors import InvalidArgument
+from persist.integrations.framework_errors import kind_of
+from persist.integrations.google_adk.encoding import InvalidArgument, mapping, model_of, model_text
 from persist.integrations.store_bridge import StoreBridge
 from persist.store.async_store import AsyncStore
 from persist.store.store import Store

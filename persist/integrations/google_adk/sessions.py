@@ -1,5 +1,10 @@
 """PersistSessionService: Google ADK's session service over a Store or an AsyncStore."""
 
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 from google.adk.events.event import Event
@@ -10,17 +15,63 @@ from persist.app_sessions.schemas import Appended, InHand, LoadedSession, NewEve
 from persist.app_sessions.sessions import AppSessions
 from persist.db.values.arguments import check_kind
 from persist.errors import Conflict, NotFound
-from persist.integrations.google_adk.encoding import change_of, model_of, state_of, stored_event, values_of
-from persist.integrations.google_adk.errors import (
+from persist.integrations.google_adk.encoding import (
     InvalidArgument,
     SessionExists,
     SessionMissing,
     SessionStale,
+    change_of,
+    model_of,
+    state_of,
+    stored_event,
+    values_of,
 )
-from persist.integrations.google_adk.turns import Turns
 from persist.integrations.store_bridge import StoreBridge
 from persist.store.async_store import AsyncStore
 from persist.store.store import Store
+
+# One append at a time to a session object: parallel branches of an agent share it, and each needs the one before's revision.
+
+_LOCKS = 256
+
+
+@dataclass(slots=True)
+class _Turn:
+    """The lock of one session object on one event loop, and how many hold it or wait for it."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    users: int = 0
+
+
+class Turns:
+    """Turns of the calls that append to one session object: in their order on an event loop, and one by one between threads."""
+
+    def __init__(self) -> None:
+        self._turns: dict[tuple[int, int], _Turn] = {}
+        self._locks = [threading.Lock() for _ in range(_LOCKS)]
+
+    @asynccontextmanager
+    async def of(self, session: object) -> AsyncIterator[None]:
+        """Wait for a turn on this event loop. On another one than asyncio's the lock between threads has to do."""
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            yield
+            return
+        key = (id(loop), id(session))
+        turn = self._turns.setdefault(key, _Turn())
+        turn.users += 1
+        try:
+            async with turn.lock:
+                yield
+        finally:
+            turn.users -= 1
+            if not turn.users:
+                del self._turns[key]
+
+    def lock_of(self, session: object) -> threading.Lock:
+        """The lock between threads. Few sessions share one, and then merely wait for each other."""
+        return self._locks[id(session) // 16 % _LOCKS]
 
 
 class PersistSessionService(BaseSessionService):

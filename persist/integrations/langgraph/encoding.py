@@ -19,17 +19,24 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
-from persist.checkpoints.known_lists import Addition, KnownList
 from persist.checkpoints.schemas import Blob, ChannelHistory, Loaded, Stored, Write
 from persist.checkpoints.schemas import Checkpoint as Row
+from persist.checkpoints.values import Addition, KnownList
 from persist.db.values.json import check
 from persist.errors import InvalidValue, StoreCorrupt
-from persist.integrations.langgraph.arguments import checkpoint_id, mapping, versions
-from persist.integrations.langgraph.carrying import CheckpointPut, Known, ThreadKey, Versions, version_of
-from persist.integrations.langgraph.fingerprints import Fingerprint, Fingerprinting, content
+from persist.integrations.langgraph.fingerprints import Fingerprint, Fingerprinting, check_text, content
 from persist.integrations.langgraph.kept_lists import PACKED as _PACKED
-from persist.integrations.langgraph.kept_lists import KeptList, ListMemory, array_header
-from persist.integrations.langgraph.losses import check_text
+from persist.integrations.langgraph.kept_lists import (
+    CheckpointPut,
+    KeptList,
+    Known,
+    ListMemory,
+    ThreadKey,
+    Versions,
+    array_header,
+    version_of,
+)
+from persist.integrations.langgraph.options import checkpoint_id, mapping, versions
 from persist.integrations.langgraph.strict import StrictSerializer
 
 LONG_ENOUGH = 512

@@ -4,18 +4,255 @@ The digest in the row of a list says what the list is, and every read asks for t
 be an old state. What is kept are bytes, from which every read builds objects of its own: callers may change these in place.
 """
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
 
 import ormsgpack
 
-from persist.checkpoints.known_lists import Digest, KnownList
-from persist.checkpoints.schemas import Blob, Stored
-from persist.checkpoints.values import KeptLists
-from persist.integrations.langgraph.latest import Latest
-from persist.integrations.langgraph.own_types import MESSAGES
-from persist.integrations.langgraph.strict import StrictSerializer
+from persist.checkpoints.schemas import Blob, Stored, check_blobs
+from persist.checkpoints.states import CheckpointStates
+from persist.checkpoints.storing import NewState, extend, growing, store
+from persist.checkpoints.values import Addition, Digest, KeptLists, KnownList, Reading
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.integrations.langgraph.fingerprints import Fingerprint
+from persist.integrations.langgraph.strict import MESSAGES, StrictSerializer
+
+# A memory of the latest entries, bounded by the bytes that they take.
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Latest(Generic[K, V]):
+    """Keeps the entries that were put last. Together they take at most `most` bytes of memory, and an eighth more for moments.
+
+    Threads may share it: each step is one operation of a dict. A lock might be held by another thread when a process is forked.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._entries: dict[K, tuple[V, int]] = {}
+        self._added = 0
+
+    def get(self, key: K) -> V | None:
+        """The entry of a key; None if there is none any more."""
+        found = self._entries.get(key)
+        return None if found is None else found[0]
+
+    def put(self, key: K, value: V, size: int) -> None:
+        """Keep an entry that takes `size` bytes, as the latest one."""
+        self._entries.pop(key, None)
+        if size > self._most:
+            return
+        self._entries[key] = value, size
+        self._added += size
+        if self._added > self._most // 8:
+            self._shrink()
+
+    def pop(self, key: K) -> V | None:
+        """Remove and return the entry of a key."""
+        found = self._entries.pop(key, None)
+        return None if found is None else found[0]
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._entries.clear()
+
+    def _shrink(self) -> None:
+        self._added = 0
+        keys = list(self._entries)
+        excess = sum(found[1] for key in keys if (found := self._entries.get(key)) is not None) - self._most
+        for key in keys:
+            if excess <= 0:
+                break
+            if (found := self._entries.pop(key, None)) is not None:
+                excess -= found[1]
+
+
+# Storing all values that a checkpoint contains, also those not in `new_versions` or whose version already has another value.
+
+_MOST_BYTES = 8 * 2**20
+_OF, _AT = "of", "at"
+
+ThreadKey = tuple[str, str]
+"""(thread id, namespace)."""
+
+Value = Stored | Addition | None
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a saver stored or read last of a thread and namespace, by channel.
+
+    versions      at which the channels' values are stored
+    lists         how the latest lists are stored
+    fingerprints  those of these lists, as far as they have one
+    """
+
+    versions: Mapping[str, str]
+    lists: Mapping[str, KnownList]
+    fingerprints: Mapping[str, Fingerprint]
+
+    @property
+    def size(self) -> int:
+        """The bytes of memory that it takes, about."""
+        return 700 + 400 * len(self.versions) + sum(known.size for known in self.lists.values())
+
+
+NOTHING = Known({}, {}, {})
+
+
+class KnownThreads:
+    """What a saver stored or read last, by thread and namespace: it need not query for that before a put."""
+
+    def __init__(self) -> None:
+        self._known: Latest[ThreadKey, Known] = Latest(_MOST_BYTES)
+
+    def note(self, thread_key: ThreadKey, known: Known) -> None:
+        """Remember what is stored, of the latest threads."""
+        self._known.put(thread_key, known, known.size)
+
+    def of(self, thread_key: ThreadKey) -> Known:
+        """What was noted last."""
+        return self._known.get(thread_key) or NOTHING
+
+    def forget(self) -> None:
+        """Forget everything, because what is stored may have been deleted."""
+        self._known.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """At which versions values are stored once a put is done.
+
+    stored     those of the new values and of values that the saver knew to be stored
+    relied_on  those of the latter
+    """
+
+    stored: Mapping[str, str]
+    relied_on: Mapping[str, str]
+
+
+class CheckpointPut:
+    """A checkpoint to store: the arguments of `states.put`, and values that may already be stored at their versions.
+
+    known         what the saver knew to be stored when the put began
+    values        the new values, with their versions
+    carried       the values that are not new, and of which it did not know that they are stored at their versions
+    fingerprints  those of the new values that are lists, None for a list without one
+    """
+
+    def __init__(
+        self,
+        thread_key: ThreadKey,
+        id: str,
+        arguments: dict[str, Any],
+        values: Mapping[str, tuple[str, Value]],
+        carried: Mapping[str, Stored],
+        versions: Versions,
+        known: Known,
+        fingerprints: Mapping[str, Fingerprint | None],
+    ) -> None:
+        self.thread_key, self.id, self.known = thread_key, id, known
+        self._arguments, self._carried, self._values = arguments, carried, values
+        self._versions, self._fingerprints = versions, fingerprints
+        self.stored = NOTHING
+        """What is stored of the thread after the put."""
+        self.lists: Mapping[str, KnownList] = {}
+        """How the lists among the new values are stored after the put."""
+
+    def run(self, work: UnitOfWork) -> None:
+        """Store the checkpoint, and set `stored`. Raises RequirementMissed if what is stored is not as known."""
+        thread_id, namespace = self.thread_key
+        versions, values, at = self._carrying(work)
+        added = {channel: pair for channel, pair in values.items() if isinstance(pair[1], Addition)}
+        given = {channel: pair for channel, pair in values.items() if channel not in added}
+        states = SaverStates(work, {} if self._carried else self.known.lists, added, relies_on=self._versions.relied_on)
+        states.put(thread_id, self.id, namespace=namespace, **{**self._arguments, "versions": versions, "values": given})
+        self.lists = states.stored
+        all_of = {**self.known.fingerprints, **{channel: self._fingerprints.get(channel) for channel in states.stored}}
+        fingerprints = {channel: found for channel, found in all_of.items() if found is not None}
+        self.stored = Known(at, {**self.known.lists, **states.stored}, fingerprints)
+
+    def additions(self) -> Mapping[str, Addition]:
+        """The lists among the new values that are known ones with something added."""
+        return {channel: value for channel, (_, value) in self._values.items() if isinstance(value, Addition)}
+
+    def pieces(self) -> Mapping[str, Sequence[Blob]]:
+        """The other lists among the new values."""
+        values = {channel: value for channel, (_, value) in self._values.items()}
+        return {name: value for name, value in values.items() if value is not None and not isinstance(value, Addition | Blob)}
+
+    def _carrying(self, work: UnitOfWork) -> tuple[dict[str, str], dict[str, tuple[str, Value]], dict[str, str]]:
+        """All versions; the values to store, carried ones among them; and the versions at which values are stored then."""
+        thread_id, namespace = self.thread_key
+        versions, values = dict(self._arguments["versions"]), dict(self._values)
+        named = {channel: versions[channel] for channel in self._carried if channel in versions}
+        found = CheckpointStates(work).values(thread_id, named, namespace=namespace) if named else {}
+        at = {**self._versions.stored, **named}
+        for channel, value in self._carried.items():
+            if channel in named and channel not in found:
+                values[channel] = named[channel], value
+            elif channel not in named or found[channel] != value:
+                own_version = {_AT: self.id} | ({_OF: json.loads(named[channel])} if channel in named else {})
+                at.pop(channel, None)
+                versions[channel] = json.dumps(own_version)
+                values[channel] = versions[channel], value
+        return versions, values, at
+
+
+class SaverStates(CheckpointStates):
+    """`tx.checkpoints.states` of a saver, which knows how some lists are stored and adds to them without looking at them again.
+
+    known      how it knows lists of the thread to be stored, by channel
+    added      the new versions and values of channels whose lists only grew
+    kept       lists that need not be read
+    relies_on  the versions of other channels whose values it knows to be stored
+    """
+
+    def __init__(
+        self,
+        work: UnitOfWork,
+        known: Mapping[str, KnownList],
+        added: Mapping[str, tuple[str, Value]] | None = None,
+        kept: KeptLists | None = None,
+        relies_on: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(work)
+        self._known, self._added, self._kept, self._relies_on = known, added or {}, kept, relies_on or {}
+        self.stored: Mapping[str, KnownList] = {}
+        """How the lists are stored after `put`."""
+
+    def _store(self, new: NewState) -> None:
+        work = self._work
+        for channel, (version, value) in self._added.items():
+            work.label("channel", channel, empty=True)
+            work.label(f"values.{channel}.version", version, empty=True)
+            if isinstance(value, Addition):
+                check_blobs(f"values.{channel}", value.added)
+        new = replace(new, values={**new.values, **self._added}, relies_on=self._relies_on)
+        lists = growing(new, self._known) if work.is_alone else None
+        self.stored = store(work, new) if lists is None else extend(work, new, lists)
+
+    def _reading(self) -> Reading:
+        return Reading(self._work, self._kept)
+
+
+def version_of(stored: str) -> tuple[bool, Any]:
+    """(whether the runner gave the channel a version, that version). Raises ValueError for text that is no version.
+
+    A value without a version of the runner's is stored at one made from its checkpoint's id.
+    """
+    version = json.loads(stored)
+    named = True
+    if isinstance(version, dict):
+        named, version = _OF in version, version.get(_OF)
+    if named and not isinstance(version, str | int | float):
+        raise ValueError("neither text nor a number")
+    return named, version
+
 
 PACKED = "msgpack"
 _CLASSES = dict(enumerate(MESSAGES))

@@ -7,8 +7,8 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import CheckpointTuple
 
 from persist.checkpoints.schemas import Checkpoint
-from persist.integrations.langgraph.arguments import checkpoint_id, configurable, mapping, optional_limit, thread_key
 from persist.integrations.langgraph.encoding import Encoding, History
+from persist.integrations.langgraph.options import checkpoint_id, configurable, mapping, optional_limit, thread_key
 from persist.store.transaction import Transaction
 
 _PAGE = 20

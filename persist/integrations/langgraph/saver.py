@@ -17,22 +17,19 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from persist.checkpoints.schemas import Loaded
-from persist.checkpoints.states import CheckpointStates
-from persist.checkpoints.task_writes import WRITE, checked_writes
-from persist.checkpoints.threads import CheckpointThreads
+from persist.checkpoints.states import CheckpointStates, CheckpointThreads
+from persist.checkpoints.storing import WRITE, checked_writes
 from persist.db.changes.batch import RequirementMissed
-from persist.db.group_commit.shared_rows import SharedRows
+from persist.db.group_commit.writer import SharedRows
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_count, check_list
-from persist.errors import InvalidValue
-from persist.integrations.langgraph.arguments import checkpoint_id, id_text, id_texts, pairs, thread_key
-from persist.integrations.langgraph.carrying import NOTHING, CheckpointPut, KnownThreads, SaverStates
+from persist.errors import InvalidValue, shown
 from persist.integrations.langgraph.encoding import Encoding
-from persist.integrations.langgraph.kept_lists import SavedLists
+from persist.integrations.langgraph.kept_lists import NOTHING, CheckpointPut, KnownThreads, SavedLists, SaverStates
 from persist.integrations.langgraph.listing import Listing
+from persist.integrations.langgraph.options import checkpoint_id, id_text, id_texts, pairs, thread_key
 from persist.integrations.langgraph.strict import Allowed, StrictSerializer
 from persist.integrations.store_bridge import StoreBridge
-from persist.quoting import shown
 from persist.store.async_store import AsyncStore
 from persist.store.store import Store
 from persist.store.transaction import Transaction

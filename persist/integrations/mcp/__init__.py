@@ -4,10 +4,15 @@ Needs the extra `mcp`.
 """
 
 try:
-    from persist.integrations.mcp.binding import SessionBinding, current_session
-    from persist.integrations.mcp.encoding import InvalidMessage
-    from persist.integrations.mcp.event_store import PersistEventStore, SessionEventStore, UnboundEventStore
-    from persist.integrations.mcp.manager import PersistSessionManager
+    from persist.integrations.mcp.event_store import (
+        InvalidMessage,
+        PersistEventStore,
+        PersistSessionManager,
+        SessionBinding,
+        SessionEventStore,
+        UnboundEventStore,
+        current_session,
+    )
 except ModuleNotFoundError as error:
     if error.name is None or error.name.partition(".")[0] not in ("mcp", "mcp_types"):
         raise

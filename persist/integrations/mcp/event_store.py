@@ -1,24 +1,130 @@
 """PersistEventStore and SessionEventStore: the MCP SDK's EventStore over a Store or an AsyncStore."""
 
+import json
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, MutableMapping
+from contextvars import ContextVar
 from datetime import timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
+from uuid import uuid4
+from weakref import WeakValueDictionary
 
-from mcp.server.streamable_http import EventCallback, EventMessage, EventStore
+from mcp.server.streamable_http import EventCallback, EventMessage, EventStore, StreamableHTTPServerTransport
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.exceptions import MCPError
-from mcp.types import INTERNAL_ERROR, JSONRPCMessage
+from mcp.types import INTERNAL_ERROR, INVALID_PARAMS, JSONRPCMessage
+from pydantic import TypeAdapter
 
 from persist.db.values.escaping import escape_text, unescape_text
-from persist.errors import InvalidValue, PersistError
-from persist.integrations.mcp.binding import current_session
-from persist.integrations.mcp.encoding import InvalidMessage, message_of, text_of
+from persist.errors import InvalidValue, PersistError, shown
+from persist.integrations.framework_errors import InvalidForFramework, kind_of
 from persist.integrations.store_bridge import StoreBridge
-from persist.quoting import shown
 from persist.replay_streams.repository import ReplayMessages, ReplaySessions
 from persist.replay_streams.schemas import ReplayMessage
 from persist.store.async_store import AsyncStore
 from persist.store.store import Store
+
+# Which session the running request belongs to, for those who cannot give each transport an event store of its own.
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
+
+_HEADER = b"mcp-session-id"
+
+current_session: ContextVar[str | None] = ContextVar("current_session", default=None)
+"""The session that PersistEventStore is bound to in this context; None: to none, and it refuses."""
+
+
+class _Key(str):
+    """What the events of a session are kept under. It lives as long as the tasks of the session, whose contexts hold it."""
+
+    __slots__ = ("__weakref__",)
+
+
+class SessionBinding:
+    """An ASGI application around that of an MCP server: binds PersistEventStore to the session of each request.
+
+    For a server that makes its session manager itself: `SessionBinding(server.streamable_http_app(event_store=...))`. The request
+    that opens a session does not know its id yet, so its events are kept under a random key. The tasks that serve the session
+    run in the context of that request, and later requests find the key by the id.
+    """
+
+    def __init__(self, app: Application) -> None:
+        self.app = app
+        self._keys: WeakValueDictionary[bytes, _Key] = WeakValueDictionary()
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        """Serve one request, bound to its session; one with an unknown session is bound to none."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        given = next((value for name, value in scope["headers"] if name.lower() == _HEADER), None)
+        key = _Key(uuid4().hex) if given is None else self._keys.get(given)
+
+        async def noting(message: Message) -> None:
+            if given is None and key is not None and message["type"] == "http.response.start":
+                for name, value in message.get("headers", ()):
+                    if name.lower() == _HEADER:
+                        self._keys[value] = key
+            await send(message)
+
+        token = current_session.set(key)
+        try:
+            await self.app(scope, receive, noting)
+        finally:
+            current_session.reset(token)
+
+
+# JSON-RPC messages as the text that is stored. What JSON would change is refused before anything is written.
+
+_MESSAGES: TypeAdapter[JSONRPCMessage] = TypeAdapter(JSONRPCMessage)
+_PLAIN = frozenset({str, int, float, bool, type(None)})
+
+
+class InvalidMessage(InvalidForFramework, MCPError):  # noqa: N818  # named like the errors it stands among
+    """A message or argument that cannot be stored: an InvalidValue, and also an MCPError of the framework."""
+
+    _before = (INVALID_PARAMS,)
+
+
+def text_of(message: JSONRPCMessage) -> str:
+    """The JSON text of a message, with the fields that the transport sends. Raises InvalidMessage for what would change."""
+    try:
+        found = message.model_dump(by_alias=True, exclude_unset=True, warnings="error")
+        _check("message", found)
+        return json.dumps(found, ensure_ascii=False, separators=(",", ":"))
+    except InvalidMessage:
+        raise
+    except (AttributeError, ValueError, RecursionError) as error:
+        kind = kind_of(error)
+    raise InvalidMessage("message", f"it is no JSON-RPC message that can be stored: {kind}.")
+
+
+def message_of(text: str) -> JSONRPCMessage | None:
+    """The message of a stored text; None for text that another program made unreadable."""
+    try:
+        return _MESSAGES.validate_python(json.loads(text))
+    except (ValueError, RecursionError):
+        return None
+
+
+def _check(path: str, value: Any) -> None:
+    kind = type(value)
+    if kind in _PLAIN:
+        return
+    if kind is dict:
+        for key, item in value.items():
+            if type(key) is not str:
+                raise InvalidMessage(path, f"the key {shown(key)} is not a string.")
+            _check(f"{path}.{key}", item)
+    elif kind is list:
+        for index, item in enumerate(value):
+            _check(f"{path}[{index}]", item)
+    else:
+        raise InvalidMessage(path, f"{kind.__name__} is not a JSON value.")
+
 
 T = TypeVar("T")
 
@@ -160,3 +266,31 @@ class PersistEventStore(EventStore):
         if session_id is None:
             raise UnboundEventStore
         return self.for_session(session_id)
+
+
+# PersistSessionManager: the MCP SDK's session manager, which gives each session an event store of its own.
+
+
+class _BoundTransports(dict[str, StreamableHTTPServerTransport]):
+    """The transports by session. Each gets the event store of its session when the manager registers it, before any request."""
+
+    def __init__(self, events: PersistEventStore) -> None:
+        super().__init__()
+        self._events = events
+
+    def __setitem__(self, session_id: str, transport: StreamableHTTPServerTransport) -> None:
+        transport._event_store = self._events.for_session(session_id)
+        super().__setitem__(session_id, transport)
+
+
+class PersistSessionManager(StreamableHTTPSessionManager):
+    """A StreamableHTTPSessionManager whose clients are sent the missed messages of their own session, and of no other.
+
+    It takes what the framework's manager takes, with `event_store` a PersistEventStore.
+    """
+
+    def __init__(self, app: Any, event_store: PersistEventStore, **options: Any) -> None:
+        if not isinstance(event_store, PersistEventStore):
+            raise InvalidMessage("event_store", f"expected a PersistEventStore, got {type(event_store).__name__}.")
+        super().__init__(app, event_store, **options)
+        self._server_instances = _BoundTransports(event_store)

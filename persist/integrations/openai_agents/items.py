@@ -11,10 +11,9 @@ from typing import Any
 from sqlalchemy import Text, bindparam, cast, delete, select
 
 from persist.chat.models import IS_UNFINISHED, VISIBLE, messages, parts, sessions
-from persist.chat.reducer.tool_parts import tool_columns
+from persist.chat.reducer.parts import tool_columns
 from persist.chat.schemas import UNFINISHED, ToolState
-from persist.chat.storage.last_place import NEWEST_MESSAGE, place_after
-from persist.chat.storage.message_insert import touch_session
+from persist.chat.storage.message_insert import NEWEST_MESSAGE, place_after, touch_session
 from persist.chat.storage.statements import INSERT_MESSAGE, INSERT_PART, REWRITE_PART
 from persist.chat.storage.usage import recompute
 from persist.db.expressions.upsert import insert_missing
@@ -24,8 +23,18 @@ from persist.db.statements.prepared import LIMIT, Row, Statement, param
 from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.values.escaping import escape_text
 from persist.db.values.json import Json, JsonText
-from persist.integrations.openai_agents.parts import Item, MessageForm, Part, answered, message_form, unanswered
-from persist.integrations.openai_agents.stored_items import KEY, StoredItem, metadata_of, stored_items
+from persist.integrations.openai_agents.stored_items import (
+    KEY,
+    Item,
+    MessageForm,
+    Part,
+    StoredItem,
+    answered,
+    message_form,
+    metadata_of,
+    stored_items,
+    unanswered,
+)
 
 _S, _M, _P = sessions.c, messages.c, parts.c
 _UNSET = [column.name for column in sessions.columns if column.nullable]

@@ -13,11 +13,9 @@ from persist.db.values.arguments import check_list
 from persist.db.values.escaping import escape_text
 from persist.db.values.json import Json
 from persist.errors import InvalidValue
-from persist.integrations.error_kinds import kind_of
-from persist.integrations.framework_errors import InvalidForFramework
+from persist.integrations.framework_errors import InvalidForFramework, kind_of
 from persist.integrations.openai_agents.items import SessionItems
-from persist.integrations.openai_agents.parts import Item
-from persist.integrations.openai_agents.stored_items import as_text
+from persist.integrations.openai_agents.stored_items import Item, as_text
 from persist.integrations.store_bridge import StoreBridge
 from persist.store.async_store import AsyncStore
 from persist.store.store import Store

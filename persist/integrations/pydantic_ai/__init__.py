@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from persist.integrations.pydantic_ai.conversations import ConversationChanged, MissingEntry, PersistConversationStore
-    from persist.integrations.pydantic_ai.errors import InvalidInput
+    from persist.integrations.pydantic_ai.messages import InvalidInput
     from persist.integrations.pydantic_ai.steps import PersistStepStore, RunTaken
 
 __all__ = [

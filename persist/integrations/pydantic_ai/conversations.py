@@ -11,15 +11,13 @@ from pydantic_ai.usage import RunUsage
 from pydantic_core import PydanticSerializationError
 
 from persist.db.values.arguments import check_kind, check_list
-from persist.errors import Conflict, NotFound, StoreCorrupt
-from persist.histories.lines import HistoryEntries
+from persist.errors import Conflict, NotFound, StoreCorrupt, named
+from persist.histories.appending import HistoryEntries
 from persist.histories.records import HistoryRecords
 from persist.histories.schemas import Entry, History, NewEntry
-from persist.integrations.error_kinds import kind_of
-from persist.integrations.pydantic_ai.calls import Calls
-from persist.integrations.pydantic_ai.errors import InvalidInput
-from persist.integrations.pydantic_ai.messages import decoded, encoded
-from persist.quoting import named
+from persist.integrations.framework_errors import kind_of
+from persist.integrations.pydantic_ai.messages import InvalidInput, decoded, encoded
+from persist.integrations.pydantic_ai.steps import Calls
 from persist.store.async_store import AsyncStore
 from persist.store.store import Store
 

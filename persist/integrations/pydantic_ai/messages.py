@@ -7,15 +7,22 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
+from pydantic_ai.exceptions import UserError
 from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter
 from pydantic_core import PydanticSerializationError
 
 from persist.db.values.arguments import check_list
 from persist.errors import StoreCorrupt
 from persist.histories.schemas import Entry, Message
-from persist.integrations.error_kinds import kind_of
+from persist.integrations.framework_errors import InvalidForFramework, kind_of
 from persist.integrations.json_keys import check_keys
-from persist.integrations.pydantic_ai.errors import InvalidInput
+
+# Errors that are those of persist and those of Pydantic AI.
+
+
+class InvalidInput(InvalidForFramework, UserError):  # noqa: N818  # named like the errors it stands among
+    """A value that cannot be stored: an InvalidValue, and also a UserError of the framework."""
+
 
 _BYTES, _FLOAT = "bytes", "float"
 

@@ -5,22 +5,179 @@ value has a file of its own, whose name is never reused. Raw writers write into 
 name is read if it is a regular file below attachments/, and never removed.
 """
 
+import errno
 import os
 import secrets
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+import stat
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeAlias
 
 from persist.db.concurrency.observers import AFTERWARDS, UNDO
-from persist.db.dialects.database_files import identities
-from persist.db.files.paths import check_path, files, typed
+from persist.db.dialects.untrusted_files import identities, identities_in_use
+from persist.db.files import check_path, files, replace, sync_file, sync_folder, typed
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.escaping import utf8_size
-from persist.errors import InvalidValue, NotFound, PayloadTooLarge
+from persist.errors import InvalidValue, NotFound, PayloadTooLarge, PersistError
 from persist.programs import names
-from persist.programs.storage import attachment_files
+
+# Files below a folder that untrusted programs write to as well: follows no links and opens only regular files.
+#
+# Where the system supports it, every step starts from the handle of the folder before, and a file is opened before it is checked,
+# so that no other program can swap it in between. A database file is never opened here: closing it under any of its names would
+# drop the locks that this process has on it.
+
+Identity: TypeAlias = tuple[int, int]
+"""The device and inode of a file, the same for all of its names (hard links)."""
+
+Own: TypeAlias = Callable[[], Collection[Identity]]
+"""Returns the files that are never opened under any name: databases of this process."""
+
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+_EACH = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0) | _NO_LINK
+_READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | _EACH
+_WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _EACH
+_HOLD = getattr(os, "O_PATH", 0) | _EACH
+_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
+_HANDLES = hasattr(os, "O_DIRECTORY") and {os.open, os.stat, os.mkdir, os.rename, os.unlink} <= os.supports_dir_fd
+_HELD = "/proc/self/fd"
+
+
+class NotOpened(InvalidValue):
+    """A file that is not opened. `why`: what it is or what became of it, without its name, which an untrusted program chose."""
+
+    def __init__(self, name: str, why: str) -> None:
+        self.why = why
+        super().__init__("attachment_path", f"{name!r} {why}.")
+
+
+class Folder:
+    """An opened folder, whose files are accessed by name."""
+
+    __slots__ = ("_handle", "_path")
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._handle = os.open(path, _FOLDER) if _HANDLES else None
+
+    def close(self) -> None:
+        """Close the folder's handle."""
+        if self._handle is not None:
+            os.close(self._handle)
+
+    def names(self) -> list[str]:
+        """The names of all entries, sorted."""
+        return sorted(os.listdir(self._path if self._handle is None else self._handle))
+
+    def make(self, name: str) -> None:
+        """Create a folder in this one, accessible to its owner alone, unless something of that name exists."""
+        with suppress(FileExistsError):
+            os.mkdir(self._at(name), 0o700, dir_fd=self._handle)
+            self._sync()
+
+    def enter(self, name: str) -> None:
+        """Descend into the folder of that name. NotADirectoryError for anything else, a link to a folder included."""
+        if self._handle is None:
+            status = os.lstat(self._at(name))
+            if not stat.S_ISDIR(status.st_mode) or _is_junction(status):
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), self._at(name))
+        else:
+            inner = os.open(name, _FOLDER | _NO_LINK, dir_fd=self._handle)
+            os.close(self._handle)
+            self._handle = inner
+        self._path = self._path / name
+
+    def check(self, name: str, own: Own, *, shared: bool = False) -> os.stat_result:
+        """The `os.stat_result` of a file, which is not opened. Raises InvalidValue if it must not be opened, as files in `own`.
+
+        `shared`: allow a file that has other names (hard links).
+        """
+        return _checked(name, os.stat(self._at(name), dir_fd=self._handle, follow_symlinks=False), own, shared)
+
+    def open(self, name: str, own: Own, *, shared: bool = False) -> BinaryIO:
+        """Open a file for reading. InvalidValue as in `check`."""
+        return open(self._opened(name, own, shared), "rb")
+
+    def write(self, name: str, content: Iterable[bytes]) -> None:
+        """Write a file durably and atomically: temporary file beside it, fsync, rename."""
+        temporary = f".{secrets.token_hex(8)}.part"
+        try:
+            with open(os.open(self._at(temporary), _WRITE, 0o600, dir_fd=self._handle), "wb") as file:
+                for piece in content:
+                    file.write(piece)
+                file.flush()
+                sync_file(file.fileno())
+            replace(self._at(temporary), self._at(name), folder=self._handle)
+        except BaseException:
+            with suppress(OSError):
+                self.remove(temporary)
+            raise
+        self._sync()
+
+    def remove(self, name: str) -> None:
+        """Remove the name; the target of a link stays. A missing name is no error."""
+        with suppress(FileNotFoundError):
+            os.unlink(self._at(name), dir_fd=self._handle)
+
+    def _at(self, name: str) -> str:
+        return name if self._handle is not None else str(self._path / name)
+
+    def _opened(self, name: str, own: Own, shared: bool) -> int:
+        if _HANDLES and hasattr(os, "O_PATH"):
+            held = os.open(name, _HOLD, dir_fd=self._handle)  # O_PATH opens no file: closing it drops no locks
+            try:
+                _checked(name, os.fstat(held), own, shared)
+                if os.path.isdir(_HELD):
+                    return os.open(f"{_HELD}/{held}", _READ & ~_NO_LINK)
+            finally:
+                os.close(held)
+        seen = self.check(name, own, shared=shared)
+        handle = os.open(self._at(name), _READ, dir_fd=self._handle)
+        if os.path.samestat(seen, os.fstat(handle)):
+            return handle
+        os.close(handle)
+        raise NotOpened(name, "was replaced while it was opened")
+
+    def _sync(self) -> None:
+        if self._handle is None:
+            sync_folder(self._path)
+        else:
+            with suppress(OSError):
+                sync_file(self._handle)
+
+
+@contextmanager
+def opened(home: Path, below: Sequence[str], *, make: bool = False) -> Iterator[Folder]:
+    """Open the folder at `below`, a path from `home`; `make` creates missing folders. OSError if one is no folder."""
+    folder = Folder(home)
+    try:
+        for name in below:
+            if make:
+                folder.make(name)
+            folder.enter(name)
+        yield folder
+    finally:
+        folder.close()
+
+
+def _checked(name: str, status: os.stat_result, own: Own, shared: bool) -> os.stat_result:
+    if not stat.S_ISREG(status.st_mode):
+        what = "a symbolic link, which is not followed" if stat.S_ISLNK(status.st_mode) else "no regular file"
+    elif (status.st_dev, status.st_ino) in own():
+        what = "a database that is in use, which is not opened as a file"
+    elif status.st_nlink > 1 and not shared:
+        what = "a file with other names (hard links), which may be anybody's; a copy of it can be read"
+    else:
+        return status
+    raise NotOpened(name, f"is {what}")
+
+
+def _is_junction(status: os.stat_result) -> bool:
+    """Whether it is a Windows junction."""
+    return getattr(status, "st_reparse_tag", 0) == getattr(stat, "IO_REPARSE_TAG_MOUNT_POINT", -1)
+
 
 KIND = "attachment"
 
@@ -42,7 +199,7 @@ class RunFolder:
         """Write a value to a new file; return its path, which no row has named before."""
         path = names.attachment_path(name, execution_id, secrets.token_hex(16))
         *below, file = names.attachment_parts(path)
-        with files(self.home / path), attachment_files.opened(self.home, below, make=True) as folder:
+        with files(self.home / path), opened(self.home, below, make=True) as folder:
             folder.write(file, content)
         return path
 
@@ -74,7 +231,7 @@ class RunFolder:
     def names(self) -> list[str]:
         """The names of all entries of attachments/. OSError if that is no folder, a link to one included."""
         try:
-            with attachment_files.opened(self.home, [names.ATTACHMENTS]) as folder:
+            with opened(self.home, [names.ATTACHMENTS]) as folder:
                 return folder.names()
         except FileNotFoundError:
             return []
@@ -85,10 +242,10 @@ class RunFolder:
             folder.remove(file)
 
     @contextmanager
-    def _folder_of(self, path: str) -> Iterator[tuple[attachment_files.Folder, str]]:
+    def _folder_of(self, path: str) -> Iterator[tuple[Folder, str]]:
         *below, file = names.attachment_parts(path)
         try:
-            with attachment_files.opened(self.home, below) as folder:
+            with opened(self.home, below) as folder:
                 yield folder, file
         except FileNotFoundError:
             raise NotFound(KIND, path) from None
@@ -97,7 +254,7 @@ class RunFolder:
         except OSError as error:
             raise typed(error, self.home / path) from error
 
-    def _own(self) -> frozenset[attachment_files.Identity]:
+    def _own(self) -> frozenset[Identity]:
         return identities(self.database)
 
 
@@ -139,3 +296,72 @@ def forget(work: UnitOfWork, folder: RunFolder, path: str) -> None:
     """Remove a file after the commit of the transaction that removed its last name. No row will name it again."""
     if not work.joined:
         work.announcements.append((AFTERWARDS, lambda: folder.remove(path)))
+
+
+# Reading the files that values are bound from: piece by piece, completely or not at all.
+#
+# A file stays open while it is read, and is checked again at the end: one that changed while it was read is refused.
+
+_PIECE = 2**20
+
+
+def check_source(path: object) -> Path:
+    """The path, checked to name a file. Raises InvalidValue for a folder. Also NotPermitted, from `check_path`."""
+    checked = check_path("path", path)
+    if checked.name in ("", ".."):
+        raise InvalidValue("path", f"{str(checked)!r} is a folder.")
+    return checked
+
+
+def pieces(path: Path) -> Generator[bytes, None, None]:
+    """Yield the content of a regular file, a megabyte at a time. Raises NotFound without it, or if it vanishes while it is read.
+
+    Raises InvalidValue for anything else, a link included, for a database that this process has open, and at the end for a file
+    that changed while it was read.
+    """
+    with _refusals(path), opened(path.parent, []) as folder:
+        with folder.open(path.name, identities_in_use, shared=True) as file:
+            before, size = os.fstat(file.fileno()), 0
+            while piece := file.read(_PIECE):
+                size += len(piece)
+                yield piece
+            same = _is_as_it_was(file, before) and size == before.st_size
+        there = folder.check(path.name, identities_in_use, shared=True)
+        if not same or not os.path.samestat(before, there):
+            raise InvalidValue("path", f"{str(path)!r} was changed while it was read; try again when nobody writes to it.")
+
+
+def whole_text(path: Path, limit: int) -> str:
+    """The content of a file as UTF-8 text. Raises PayloadTooLarge, without reading all of it, for more than `limit` bytes."""
+    content = bytearray()
+    with closing(pieces(path)) as reading:
+        for piece in reading:
+            content += piece
+            if len(content) > limit:
+                size = max(len(content), path.stat().st_size)
+                raise PayloadTooLarge("path", size, limit, advice="A run file of its own keeps large values as attachments.")
+    try:
+        return content.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        advice = "A run file of its own keeps such a value as an attachment."
+        raise InvalidValue("path", f"{str(path)!r} is not text in UTF-8, which is what a row takes. {advice}") from None
+
+
+def _is_as_it_was(file: BinaryIO, before: os.stat_result) -> bool:
+    after = os.fstat(file.fileno())
+    return (after.st_size, after.st_mtime_ns, after.st_ctime_ns) == (before.st_size, before.st_mtime_ns, before.st_ctime_ns)
+
+
+@contextmanager
+def _refusals(path: Path) -> Iterator[None]:
+    """Translate errors of the system, and InvalidValue about an attachment, to errors about the path."""
+    try:
+        yield
+    except InvalidValue as error:
+        raise error if error.path == "path" else InvalidValue("path", error.reason) from None
+    except NotADirectoryError:
+        raise NotFound("file", str(path)) from None
+    except OSError as error:
+        if isinstance(error, PersistError):
+            raise
+        raise typed(error, path) from error

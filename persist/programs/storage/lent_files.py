@@ -4,18 +4,79 @@
 """
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from persist.db.dialects.database_files import identities_in_use, make_private_file
-from persist.db.dialects.untrusted_files import create_lent_file, read_lent_file
-from persist.db.files.paths import files
+from persist.db.dialects.untrusted_files import Odd, create_lent_file, identities_in_use, make_private_file, read_lent_file
+from persist.db.files import files
+from persist.db.values.escaping import utf8_size
 from persist.errors import InvalidValue, NotFound, PersistError
 from persist.programs import names
-from persist.programs.schemas import Agent, Binding, Subagent
-from persist.programs.storage import attachment_files
+from persist.programs.schemas import Agent, Binding, BindingKind, Subagent
+from persist.programs.storage import attachments
+
+# What a row of a subagent's file may be. Pure: the file is hostile input, and a reason never repeats what it says.
+
+_PLAIN = re.compile(r"\w[\w.-]*")
+_LONGEST_NAME = 600
+_SHOWN = 80
+
+
+class LentBinding(NamedTuple):
+    """A row of bindings that may be bound."""
+
+    name: str
+    kind: BindingKind
+    value: str | None
+    source_statement: str | None
+    attachment_path: str | None
+
+
+def digest(*cells: Any) -> str:
+    """What tells whether cells of a row were changed: 64 hexadecimal digits."""
+    return sha256(
+        repr(tuple(None if cell is None else str(cell) for cell in cells)).encode("utf-8", "backslashreplace")
+    ).hexdigest()
+
+
+def shown_name(cell: Any) -> str | None:
+    """What a report says of a name: short and printable, or nothing."""
+    return cell if type(cell) is str and len(cell) <= _SHOWN and cell.isprintable() else None
+
+
+def plain_name(cell: Any) -> bool:
+    """Whether a cell names a value: letters, digits, `_`, and after the first also `.` and `-`; at most 600 bytes."""
+    return type(cell) is str and _PLAIN.fullmatch(cell) is not None and utf8_size(cell) <= _LONGEST_NAME
+
+
+def checked_binding(row: Sequence[Any], frame: int | None) -> LentBinding | str:
+    """The binding in a row of the file, or the reason why it is none of the frame."""
+    scope, name, execution_id, kind, value, source, path = row
+    if scope != "":
+        return "it is not a row of this run."
+    if not plain_name(name):
+        return "its name is not plain: letters, digits, _, . and -."
+    if type(execution_id) is not type(frame) or execution_id != frame:
+        return "it is in a frame that is not the subagent's."
+    if type(kind) is not str or kind not in BindingKind._value2member_map_:
+        return f"its kind is none of {', '.join(BindingKind)}."
+    for column, cell in (("value", value), ("source_statement", source), ("attachment_path", path)):
+        reason = no_text(cell)
+        if reason is not None:
+            return f"{column}: {reason}"
+    return LentBinding(name, BindingKind(kind), value, source, path)
+
+
+def no_text(cell: Any) -> str | None:
+    """Why a cell is neither text nor NULL."""
+    if cell is None or type(cell) is str:
+        return None
+    return cell.reason if isinstance(cell, Odd) else "it is a number, and not text."
+
 
 FOLDER, FILE = "subagents", "state.db"
 MAX_ROWS = 200
@@ -54,7 +115,7 @@ def make_lent_file(home: Path, subagent: Subagent, bindings: Sequence[Binding], 
     if not home.is_dir():
         raise NotFound("folder", str(home))
     path = home / FOLDER / folder_name(subagent) / FILE
-    with files(path), attachment_files.opened(home, [FOLDER, folder_name(subagent)], make=True):
+    with files(path), attachments.opened(home, [FOLDER, folder_name(subagent)], make=True):
         pass
     make_private_file(path)
     values = [
@@ -95,7 +156,7 @@ class LentFolder:
         self._left -= len(content)
         return content
 
-    def _content(self, folder: attachment_files.Folder, name: str, left: int | None = None) -> bytes:
+    def _content(self, folder: attachments.Folder, name: str, left: int | None = None) -> bytes:
         with folder.open(name, identities_in_use) as file:
             before = os.fstat(file.fileno())
             if left is not None and left < before.st_size <= self._limit:
@@ -110,17 +171,17 @@ class LentFolder:
             raise InvalidValue("file", "it was changed while it was read.")
         return content
 
-    def _check_at_rest(self, folder: attachment_files.Folder) -> None:
+    def _check_at_rest(self, folder: attachments.Folder) -> None:
         beside = {FILE + suffix for suffix in _BESIDE} & set(folder.names())
         if beside:
             raise InvalidValue("file", "it has a journal: a writer is at work, or died; a command that reads it repairs it.")
 
     @contextmanager
-    def _opened(self, *below: str) -> Iterator[attachment_files.Folder]:
+    def _opened(self, *below: str) -> Iterator[attachments.Folder]:
         try:
-            with attachment_files.opened(self._home, [FOLDER, self._name, *below]) as folder:
+            with attachments.opened(self._home, [FOLDER, self._name, *below]) as folder:
                 yield folder
-        except attachment_files.NotOpened as error:
+        except attachments.NotOpened as error:
             raise InvalidValue(error.path, f"the file {error.why}.") from None
         except PersistError as error:
             if isinstance(error, InvalidValue):

@@ -12,12 +12,17 @@ from persist.db.values.arguments import check_choice, check_label
 from persist.errors import InvalidValue
 from persist.programs.schemas import BindingKind, Isolation, StartedSubagent, Subagent, TakenIn
 from persist.programs.storage.attachments import checked_folder
-from persist.programs.storage.lent_files import make_lent_file
-from persist.programs.storage.lent_rows import plain_name
-from persist.programs.subagents.frames import frame_questions
-from persist.programs.subagents.instructions import Frame, Output, told
-from persist.programs.subagents.server_instructions import told_of_server
-from persist.programs.subagents.stores import AnyStore, AsyncProgramStore, ProgramStore, ask, is_async, transactions
+from persist.programs.storage.lent_files import make_lent_file, plain_name
+from persist.programs.subagents.instructions import Frame, Output, told, told_of_server
+from persist.programs.subagents.stores import (
+    AnyStore,
+    AsyncProgramStore,
+    ProgramStore,
+    ask,
+    frame_questions,
+    is_async,
+    transactions,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,12 @@ import inspect
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from persist.db.transactions.repository import Async
 from persist.errors import InvalidValue
 from persist.programs.repository import Programs
+from persist.programs.storage.run_rows import outlives_runs
 
 
 class _Transaction(Protocol):
@@ -92,3 +93,23 @@ def transactions(store: Any) -> tuple[Callable[[Question], Any], Callable[[Quest
             return await call(tx.programs)
 
     return write_async if is_async(store) else write, lambda call: ask(store, [call], lambda found: found[0])
+
+
+# Checks that a run and a frame are there, before somebody is told of them.
+
+R = TypeVar("R")
+
+
+def frame_questions(store: AnyStore, run_id: str, execution_id: int | None) -> list[Question]:
+    """The verb calls that check the frame. They raise NotFound for the run or the execution."""
+    questions: list[Question] = [lambda programs: programs.runs.get(run_id)]
+    if execution_id is not None:
+        questions.append(lambda programs: programs.executions.get(run_id, execution_id))
+    return questions
+
+
+def check_frame(store: AnyStore, run_id: str, execution_id: int | None, then: R) -> Any:
+    """Check run and execution, then return `then`, or a coroutine of it. Raises NotFound. "project" and "user" need no run."""
+    if execution_id is None and outlives_runs(run_id, store.run_id):
+        return ask(store, [], lambda _: then)
+    return ask(store, frame_questions(store, run_id, execution_id), lambda _: then)

@@ -4,8 +4,7 @@ import logging
 
 from sqlalchemy import func, insert, select, update
 
-from persist.db.expressions.conditional_insert import insert_where
-from persist.db.expressions.upsert import insert_missing, merge, merging
+from persist.db.expressions.upsert import insert_missing, insert_where, merge, merging
 from persist.db.statements.prepared import Statement, param
 from persist.db.transactions.own_scope import ScopedValues, stored_scope
 from persist.db.transactions.repository import F, Repository, reads, writes

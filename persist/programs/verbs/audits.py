@@ -10,27 +10,18 @@ from sqlalchemy import literal_column, select
 
 from persist.db.changes.batch import Batch, Pending
 from persist.db.dialects.backends import ask_row_guards, missing_row_guards, unknown_triggers
-from persist.db.schema.raw_writes import DELETE, INSERT, MAX_EMPTIED, MAX_NOTES, REPLACE, TRUNCATE, UPDATE
-from persist.db.schema.row_guards import GUARDS
+from persist.db.schema.row_guards import DELETE, GUARDS, INSERT, MAX_EMPTIED, MAX_NOTES, REPLACE, TRUNCATE, UPDATE
 from persist.db.statements.prepared import Row, Statement, param
+from persist.db.transactions.database_transaction import LEFT
 from persist.db.transactions.own_scope import stored_scope
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.db.transactions.writer_mark import LEFT
 from persist.db.unreadable.cells import error_of, is_unreadable
-from persist.errors import InvalidValue, NotFound, PersistError
+from persist.errors import InvalidValue, NotFound, PersistError, shown
 from persist.programs import names
 from persist.programs.models import STRICT_TABLES, agents, bindings, executions, imports, raw_writes, runs, segments
-from persist.programs.schemas import (
-    AgentScope,
-    AuditFinding,
-    Binding,
-    BindingKind,
-    ExecutionStatus,
-    RunStatus,
-)
+from persist.programs.schemas import AgentScope, AuditFinding, Binding, BindingKind, ExecutionStatus, RunStatus
 from persist.programs.storage import attachments
 from persist.programs.storage.attachments import RunFolder
-from persist.quoting import shown
 
 GUARDED = [table for table in (runs, executions, bindings, agents, segments, imports, raw_writes) if GUARDS in table.info]
 _R, _E, _S, _W = runs.c, executions.c, segments.c, raw_writes.c

@@ -20,12 +20,10 @@ from persist.errors import InvalidValue, NotFound
 from persist.programs import names
 from persist.programs.models import FRAME, bindings, runs
 from persist.programs.schemas import Binding, BindingKind
-from persist.programs.storage import attachments, scopes, source_files
+from persist.programs.storage import attachments, binding_rows
 from persist.programs.storage.attachments import RunFolder
-from persist.programs.storage.binding_rows import ask_locked, find_row, put
-from persist.programs.storage.execution_rows import GET_EXECUTION
-from persist.programs.storage.run_rows import RUN_EXISTS
-from persist.programs.storage.scopes import BINDING
+from persist.programs.storage.binding_rows import BINDING, ask_locked, find_row, put
+from persist.programs.storage.run_rows import GET_EXECUTION, RUN_EXISTS
 
 List = list
 T = TypeVar("T")
@@ -103,13 +101,13 @@ class Bindings(Repository[F]):
         """
         work = self._work
         label, word = work.label("name", name), check_choice("kind", kind, BindingKind)
-        source = source_files.check_source(path)
+        source = attachments.check_source(path)
         statement, short = self._said(source_statement, summary)
         row = self._locked(run_id, label, execution_id)
         if attachments.folder_of(work, run_id) is None:
-            text = source_files.whole_text(source, work.runtime.settings.max_json_bytes)
+            text = attachments.whole_text(source, work.runtime.settings.max_json_bytes)
             return put(work, run_id, label, execution_id, text, row, kind=word, source_statement=statement)
-        with closing(source_files.pieces(source)) as content:
+        with closing(attachments.pieces(source)) as content:
             return put(work, run_id, label, execution_id, short, row, kind=word, source_statement=statement, content=content)
 
     @reads
@@ -216,7 +214,7 @@ def _resolved(work: UnitOfWork, run_id: str, label: str, frame: int | None, give
         if row is None:
             raise NotFound("binding", label)
     else:
-        row = scopes.resolve(work, run_id, label, frame)
+        row = binding_rows.resolve(work, run_id, label, frame)
     found = BINDING.public(work, row)
     folder = attachments.folder_of(work, found.run_id)
     if found.attachment_path is not None and folder is None:

@@ -1,6 +1,7 @@
 """Executions: the statements of a run as a tree; each is the frame of those below it, and has branch, loop and retries."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from sqlalchemy import insert, select
 
@@ -8,21 +9,27 @@ from persist.db.changes.batch import Pending
 from persist.db.statements.prepared import Row, Statement, among, param
 from persist.db.transactions.own_scope import stored_scope
 from persist.db.transactions.repository import F, Repository, reads, writes
+from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_choice, check_count
 from persist.db.values.json import Json, merge_patch
 from persist.errors import InvalidValue, NotFound, RecursionLimitExceeded, TransitionError
 from persist.programs.models import executions
-from persist.programs.schemas import SETTLED, ExecutionStatus, ProgramExecution
-from persist.programs.storage import scopes
-from persist.programs.storage.execution_rows import (
+from persist.programs.schemas import SETTLED, ExecutionStatus, Loop, ParallelBlock, ProgramExecution, ProgramRun, ResumePoint
+from persist.programs.storage import binding_rows
+from persist.programs.storage.binding_rows import BINDING
+from persist.programs.storage.run_rows import (
     EXECUTION,
     GET_EXECUTION,
+    RUN_EXISTS,
     become,
+    check_found,
     facts_of,
     get_execution,
     set_metadata,
+    this_second,
 )
-from persist.programs.storage.run_rows import RUN_EXISTS, check_found, this_second
+from persist.programs.verbs.agents import AGENT, ALL_AGENTS
+from persist.programs.verbs.bindings import ALL_BINDINGS
 
 List = list
 _E = executions.c
@@ -84,7 +91,7 @@ class ProgramExecutions(Repository[F]):
         above = None if parent_id is None else check_count("id", parent_id)
         with work.batch() as batch:
             run = batch.row(RUN_EXISTS, row_id=work.label("run_id", run_id))
-            depth = None if above is None else scopes.ask_depth(work, batch, run_id, above)
+            depth = None if above is None else binding_rows.ask_depth(work, batch, run_id, above)
         check_found(run, run_id)
         self._check_depth(above, depth)
         now = this_second(work)
@@ -167,7 +174,7 @@ class ProgramExecutions(Repository[F]):
     @reads
     def depth(self, run_id: str, id: int) -> int:
         """How deep the statement is nested; an outermost one has depth 1. Raises NotFound."""
-        above = scopes.depth(self._work, run_id, check_count("id", id))
+        above = binding_rows.depth(self._work, run_id, check_count("id", id))
         if above is None:
             raise NotFound("execution", str(id))
         return above + 1
@@ -211,7 +218,7 @@ class ProgramExecutions(Repository[F]):
 
     def _check_depth(self, parent_id: int | None, depth: Pending[Row | None] | None) -> None:
         limit = self._work.runtime.settings.max_depth
-        frames_above = -1 if depth is None else scopes.depth_in(depth.result)
+        frames_above = -1 if depth is None else binding_rows.depth_in(depth.result)
         if frames_above is None:
             raise NotFound("execution", str(parent_id))
         if frames_above + 1 >= limit:
@@ -225,3 +232,71 @@ class ProgramExecutions(Repository[F]):
             for status, facts in rows
             if isinstance(facts, dict) and facts.get("parallel_id") == wanted and facts.get("branch") is not None
         ]
+
+
+# The state from which an interrupted run continues: executing statements, bindings, agents, open blocks and loops.
+
+
+def resume_point(work: UnitOfWork, run: ProgramRun) -> ResumePoint:
+    """See ProgramRuns.resume_point."""
+    stored = stored_scope(work, "run_id", run.id)
+    with work.batch() as batch:
+        found = batch.rows(ALL_EXECUTIONS, run=stored)
+        bindings = batch.rows(ALL_BINDINGS, run=stored)
+        agents = batch.rows(ALL_AGENTS, run=stored)
+    executions = [EXECUTION.public(work, row) for row in found.result]
+    executing = [one for one in executions if one.status == ExecutionStatus.EXECUTING]
+    return ResumePoint(
+        run=run,
+        executing=executing[::-1],
+        bindings=[BINDING.public(work, row) for row in bindings.result],
+        agents=[AGENT.public(work, row) for row in agents.result],
+        parallel=list(parallel_blocks(executions)),
+        loops=list(loops(executions)),
+    )
+
+
+def parallel_blocks(executions: list[ProgramExecution]) -> Iterable[ParallelBlock]:
+    """The unfinished parallel blocks, with every branch that is declared or has begun; the last attempt of each."""
+    facts = {one.id: facts_of(one) for one in executions}
+    for block in executions:
+        found = facts[block.id]
+        if "parallel_id" not in found or "branch" in found or block.status in SETTLED:
+            continue
+        declared = found.get("branches")
+        branches = {str(name): ExecutionStatus.PENDING.value for name in (declared if isinstance(declared, list) else [])}
+        for one in executions:
+            below = facts[one.id]
+            same = below.get("parallel_id") == found["parallel_id"] and below.get("branch") is not None
+            if same and one.parent_id in (block.id, None):
+                branches[str(below["branch"])] = str(one.status or "")
+        yield ParallelBlock(
+            parallel_id=str(found["parallel_id"]),
+            execution_id=block.id,
+            strategy=_text(found.get("strategy")),
+            count=_whole(found.get("count")),
+            on_fail=_text(found.get("on_fail")),
+            branches=branches,
+        )
+
+
+def loops(executions: list[ProgramExecution]) -> Iterable[Loop]:
+    """The unfinished loops."""
+    for one in executions:
+        found = facts_of(one)
+        if "loop_id" in found and one.status not in SETTLED:
+            yield Loop(
+                loop_id=str(found["loop_id"]),
+                execution_id=one.id,
+                current_iteration=_whole(found.get("current_iteration")),
+                max_iterations=_whole(found.get("max_iterations")),
+                condition=_text(found.get("condition")),
+            )
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _whole(value: Any) -> int | None:
+    return value if type(value) is int else None

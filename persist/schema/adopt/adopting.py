@@ -9,17 +9,16 @@ from typing import TypeVar
 
 from sqlalchemy import Connection
 
-from persist.db.dialects.from_url import dialect_for, file_dialect
+from persist.db.dialects.backends import dialect_for, file_dialect
 from persist.db.dialects.interface import Dialect
 from persist.db.dialects.sqlite.foreign_files import ForeignFile
-from persist.db.operations.adopting import file_to_adopt
+from persist.db.operations.upkeep import file_to_adopt
 from persist.db.schema.base import VERSION_TABLE
 from persist.db.statements.schema_version import read_version
+from persist.db.values.arguments import Progress
 from persist.db.values.clock import Clock, system_clock
-from persist.db.values.progress import Progress
 from persist.errors import InvalidValue, PersistError
-from persist.schema.adopt.changes import STEPS, Changes
-from persist.schema.adopt.report import AdoptReport
+from persist.schema.adopt.changes import STEPS, AdoptReport, Changes
 from persist.schema.metadata import HEAD, domain_of, metadata
 from persist.schema.opening import prepare
 from persist.settings import Settings

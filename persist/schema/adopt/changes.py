@@ -1,6 +1,12 @@
 """The changes to an adopted file, in order, inside one transaction."""
 
+import math
+import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from json import loads
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Table, and_, insert, select, type_coerce, update
@@ -10,20 +16,122 @@ from persist.db.dialects.backends import row_guard_ddl
 from persist.db.dialects.interface import Dialect
 from persist.db.dialects.sqlite.foreign_files import ForeignFile, Orphans
 from persist.db.dialects.sqlite.parsed_ddl import Index, catalog_of_statements
-from persist.db.operations.adopting import Takeover
+from persist.db.operations.upkeep import Notice, Settled, Takeover
 from persist.db.schema.base import VERSION_TABLE, table_of
-from persist.db.schema.instants import Instant
+from persist.db.schema.column_types import Json
+from persist.db.schema.instants import Instant, IsoMs, SqlSeconds
 from persist.db.schema.meta_table import Meta
 from persist.db.schema.row_guards import GUARDS
 from persist.db.statements.schema_version import ADOPTED, version_table
+from persist.db.unreadable.conditions import instant_reader, json_reader
+from persist.db.values.json import INT_MAX, INT_MIN
 from persist.errors import Conflict, UnmanagedDatabase
-from persist.schema.adopt.empty_cells import may_be_empty, notice_empty, value_for
+from persist.schema.adopt.empty_cells import ALL, may_be_empty, notice_empty, rules_of, value_for
 from persist.schema.adopt.plan import checks_on, missing_indexes, plan
-from persist.schema.adopt.report import AdoptReport
-from persist.schema.adopt.rules import ALL, rules_of
-from persist.schema.adopt.unreadable import look_through
 from persist.schema.metadata import HEAD, metadata
 from persist.schema.opening import ddl, table_ddl
+
+# The report on an adopted file.
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptReport:
+    """The changes to the file at `path`, which is at `revision` now. All fields are empty if it was persist's already.
+
+    Columns are "table.column", indexes "table.index". `rebuilt` are rebuilt tables, `settled` rows that a rule changed, `moved`
+    counts places of progressions that became rows, `notices` are problems that were left in the file and need attention.
+    """
+
+    path: Path
+    revision: str
+    backup_path: Path | None = None
+    added_tables: tuple[str, ...] = ()
+    added_columns: tuple[str, ...] = ()
+    added_indexes: tuple[str, ...] = ()
+    rebuilt: tuple[str, ...] = ()
+    settled: tuple[Settled, ...] = ()
+    moved: int = 0
+    notices: tuple[Notice, ...] = ()
+    run_id: str | None = None
+    adopted: bool = False
+    """Whether there was anything to do: False for a file that persist made or adopted before."""
+
+
+# Finds values that persist cannot read or would read as another value, by reading every row once.
+
+UNREADABLE_JSON = "text that is no JSON"
+DIGITS_LOST = "integers beyond 64 bits, which are read as floats"
+DIGITS_LOST_BEFORE = "numbers so large that the file has kept them as floats"
+UNREADABLE_INSTANT = "values that are no instants"
+OTHER_FORMAT = "instants in another format than the rest, which do not sort among them"
+
+_AS_TEXT = (IsoMs, SqlSeconds)
+_MANY_DIGITS = re.compile(r"\d{19}")
+_LARGE = 2.0**63
+
+Reader = Callable[[Any], str | None]
+
+
+def look_through(takeover: Takeover, dialect: Dialect, tables: Sequence[Table]) -> None:
+    """Add a notice to the report for each kind of problem in each column."""
+    for table in tables:
+        readers = {column: _reader(column.type, dialect) for column in table.columns}
+        columns = [(column, reader) for column, reader in readers.items() if reader is not None]
+        if not columns:
+            continue
+        wrong: Counter[tuple[str, str]] = Counter()
+        raw = select(*[type_coerce(column, NullType()) for column, _ in columns])
+        for row in takeover.connection.execute(raw, execution_options={"yield_per": 500}):
+            for (column, reader), value in zip(columns, row, strict=True):
+                said = None if value is None else reader(value)
+                if said is not None:
+                    wrong[column.name, said] += 1
+        for (name, message), count in sorted(wrong.items()):
+            takeover.notice(f"{table.name}.{name}", message, count)
+
+
+def _reader(type: Any, dialect: Dialect) -> Reader | None:
+    if isinstance(type, Json):
+        return _json
+    if isinstance(type, Instant):
+        words, readable = dialect.connections.writer.dialect, instant_reader(type)
+        stored = type.storing(words) if isinstance(type, _AS_TEXT) else None
+        read = type.reading(words)
+
+        def instant(value: Any) -> str | None:
+            if readable(value) is not None:
+                return UNREADABLE_INSTANT
+            return OTHER_FORMAT if stored is not None and stored(read(value)) != value else None
+
+        return instant
+    return None
+
+
+def _json(value: Any) -> str | None:
+    if isinstance(value, int):
+        return None
+    if isinstance(value, float):
+        return DIGITS_LOST_BEFORE if math.isinf(value) or abs(value) >= _LARGE else None
+    try:
+        if json_reader(value) is None:
+            return DIGITS_LOST if _MANY_DIGITS.search(value) and _beyond(value) else None
+    except (TypeError, ValueError, RecursionError):  # bytes, or text that only the fast decoder accepts
+        pass
+    return UNREADABLE_JSON
+
+
+def _beyond(text: str) -> bool:
+    """Whether the text contains an integer that the fast decoder would convert to a float."""
+    found = []
+
+    def whole(digits: str) -> int:
+        if len(digits) > 20 or not INT_MIN <= int(digits) <= INT_MAX:
+            found.append(digits)
+        return 0
+
+    loads(text, parse_int=whole)
+    return bool(found)
+
 
 _meta = table_of(Meta)
 _VERSION = "schema_version"

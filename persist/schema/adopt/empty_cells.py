@@ -2,15 +2,26 @@
 
 from typing import Any
 
-from sqlalchemy import Column, func, literal, select, type_coerce
+from sqlalchemy import Column, ColumnElement, func, literal, select, type_coerce
 from sqlalchemy import Table as Model
-from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.types import NullType
 
 from persist.db.dialects.sqlite.parsed_ddl import Table
-from persist.db.formats.missing_values import constant_of, instants_for, tells_apart
-from persist.db.operations.adopting import Takeover
-from persist.schema.adopt.rules import rules_of
+from persist.db.formats import constant_of, instants_for, tells_apart
+from persist.db.operations.upkeep import Rules, Takeover
+from persist.domains import upkeeps
+from persist.schema.metadata import domain_of
+
+# The adoption rules of all domains.
+
+ALL = {name: rules for name, upkeep in sorted(upkeeps().items()) if (rules := upkeep.adoption) is not None}
+_NONE = Rules()
+
+
+def rules_of(table: Model) -> Rules:
+    """The adoption rules of the table's domain; empty rules for a domain without any."""
+    return ALL.get(domain_of(table), _NONE)
+
 
 READ_AS_NONE = "values that are not there, where a new file has to have one: they are read as None"
 NOT_COPIED = "rows without what they are found by: no copy takes them"

@@ -8,10 +8,10 @@ from sqlalchemy import CheckConstraint
 from sqlalchemy import Table as Model
 
 from persist.db.dialects.sqlite.parsed_ddl import Catalog, Column, Index, Table
-from persist.db.operations.adopting import Rules
+from persist.db.operations.upkeep import Rules
 from persist.db.statements.schema_version import OWN_SCOPES
 from persist.errors import UnmanagedDatabase
-from persist.schema.adopt.rules import rules_of
+from persist.schema.adopt.empty_cells import rules_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,7 @@ from sqlalchemy.sql.expression import FromClause
 from persist.db.statements.prepared import Statement
 from persist.workflows.models import IS_READY, claim_order, key_group, queued_since, runs
 from persist.workflows.storage import queue
-from persist.workflows.storage.hold_guard import is_plain
-from persist.workflows.storage.limit_conditions import ANY_LIMIT, has_room, locked, may_be_taken
+from persist.workflows.storage.queue import ANY_LIMIT, has_room, is_plain, locked, may_be_taken
 from persist.workflows.storage.run_rows import RUN
 
 _R = runs.c

@@ -1,19 +1,101 @@
 """Reading and locking the row of a run, and refusing writes that no lease covers."""
 
+from collections.abc import Mapping
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import null, select, update
+from sqlalchemy import delete, null, select, update
 
-from persist.db.changes.batch import Pending
-from persist.db.dialects.event_log import RUNS
+from persist.db.changes.batch import Batch, Pending
+from persist.db.dialects.interface import RUNS
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.statements.row_values import Values
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import is_unreadable
-from persist.errors import InvalidValue, LeaseLost
-from persist.workflows.models import runs
-from persist.workflows.schemas import Lease, WorkflowRun
+from persist.db.values.clock import iso_ms
+from persist.db.values.escaping import utf8_size
+from persist.db.values.json import Json, encode
+from persist.errors import InvalidValue, LeaseLost, PayloadTooLarge, shown
+from persist.workflows.models import runs, waits
+from persist.workflows.schemas import Lease, RunStatus, WorkflowRun
+from persist.workflows.storage.approvals import OPEN_GATE
 from persist.workflows.transitions import TERMINAL
+
+# Last Light's split rule (docs/designs.md): a run stores only small facts about its phases; large text is stored elsewhere.
+#
+# `scratch`, `context` and `node_statuses` are objects whose every value has a cap (`Settings.max_scratch_bytes`, of its JSON
+# text); so has an entry of the phase history.
+
+_ADVICE = "Keep large text in executions.set_output or in the session log, and only its id here."
+
+
+def small(work: UnitOfWork, path: str, value: Json) -> Json:
+    """A checked JSON value within the cap."""
+    size, limit = utf8_size(encode(value, path, work.runtime.limits)), work.runtime.settings.max_scratch_bytes
+    if size > limit:
+        raise PayloadTooLarge(path, size, limit, advice=_ADVICE)
+    return value
+
+
+def small_label(work: UnitOfWork, path: str, value: object) -> str:
+    """A checked name within the cap, since names are stored and listed together with their values."""
+    name = work.label(path, value)
+    small(work, path, name)
+    return name
+
+
+def small_values(work: UnitOfWork, path: str, value: object) -> dict[str, Any]:
+    """A checked JSON object, each of its keys and values within the cap."""
+    if not isinstance(value, Mapping):
+        raise InvalidValue(path, "expected an object.")
+    checked = work.json_object(path, value)
+    if utf8_size(encode(checked, path, work.runtime.limits)) > work.runtime.settings.max_scratch_bytes:
+        for key, one in checked.items():
+            small(work, path, key)
+            small(work, f"{path}.{key}", one)
+    return checked
+
+
+def context_of(work: UnitOfWork, value: Json) -> dict[str, Any] | None:
+    """A run's checked context: an object or None."""
+    return None if value is None else small_values(work, "context", value)
+
+
+def history_item(work: UnitOfWork, phase: object, entry: Json, at: datetime) -> dict[str, Any]:
+    """An item of the phase history: phase and instant, then the entry's fields (or "value" if the entry is no object)."""
+    name = small_label(work, "phase", phase)
+    small(work, "entry", entry)
+    extra = {} if entry is None else dict(entry) if isinstance(entry, Mapping) else {"value": entry}
+    if extra.get("phase", name) != name:
+        raise InvalidValue("entry.phase", f"it says another phase than {shown(name)}.")
+    return {"phase": name, "timestamp": iso_ms(at), **extra}
+
+
+def history_with(work: UnitOfWork, history: list[Any], item: dict[str, Any]) -> Any:
+    """The history with one more item. Raises PayloadTooLarge if it exceeds `max_history_bytes`."""
+    longer = work.json("phase_history", [*history, item])
+    size, limit = utf8_size(encode(longer, "phase_history", work.runtime.limits)), work.runtime.settings.max_history_bytes
+    if size > limit:
+        raise PayloadTooLarge("phase_history", size, limit, advice=_ADVICE)
+    return longer
+
+
+def with_error(
+    work: UnitOfWork, context: dict[str, Any] | None, error: str | None, *, path: str = "error"
+) -> dict[str, Any] | None:
+    """The context with that error, the only change a context ever gets. An unreadable context stays unchanged."""
+    if error is None:
+        return context
+    message = small(work, path, work.body(path, error))
+    return context if is_unreadable(context) else {**(context or {}), "error": message}
+
+
+def marker_of(marker: object) -> tuple[Any, Any]:
+    """The marker, checked to be a (phase, entry) pair."""
+    if not isinstance(marker, tuple | list) or len(marker) != 2:
+        raise InvalidValue("marker", "expected a pair of phase and entry.")
+    return marker[0], marker[1]
+
 
 _R = runs.c
 RUN = Values(WorkflowRun, runs)
@@ -85,3 +167,39 @@ def check_hold(run: WorkflowRun, lease: Lease | None, now: datetime) -> None:
         return
     if run.lease_owner != lease.worker or not is_live(run, now):
         raise LeaseLost(run.id, lease.token, "the lease has expired or was released; claim the run again.")
+
+
+# A paused run goes on: with the worker that still holds it, otherwise any worker may claim it.
+
+_resume = (
+    update(runs)
+    .where(_R.id == param("row_id"))
+    .values(
+        status=RunStatus.RUNNING,
+        lease_owner=param("owner"),
+        lease_expires_at=param("until"),
+        join_until=null(),
+        updated_at=param("at"),
+    )
+)
+RESUME = Statement(_resume)
+END_WAIT = Statement(delete(waits).where(waits.c.run_id == param("run_id")))
+"""A run no longer waits for a signal."""
+_RESUME_UNGATED = Statement(_resume.where(~OPEN_GATE.statement.exists()))  # type: ignore[attr-defined]  # it is a select
+
+
+def resumption(run: WorkflowRun, now: datetime) -> dict[str, Any]:
+    """The values that resume a locked run."""
+    live = is_live(run, now)
+    owner, until = (run.lease_owner, run.lease_expires_at) if live else (None, handed_over_at(run, now))
+    return {"row_id": run.id, "owner": owner, "until": until, "at": now}
+
+
+def resume_ungated(batch: Batch, values: dict[str, Any]) -> None:
+    """Resume a locked run with the values of `resumption`, unless it has a pending gate."""
+    batch.run(_RESUME_UNGATED, **values, run_id=values["row_id"])
+
+
+def handed_over_at(run: WorkflowRun, now: datetime) -> datetime | None:
+    """The lease's expiry for a run without an owner: any worker may claim it from now on, if workers ever claimed it."""
+    return now if run.lease_token else None

@@ -9,16 +9,15 @@ from sqlalchemy import select, update
 from persist.db.expressions.upsert import taken
 from persist.db.operations.keyset import Keyset
 from persist.db.statements.prepared import Statement, param
-from persist.db.transactions.actors import acting
 from persist.db.transactions.repository import F, NothingToDo, Repository, reads, writes, writes_if_needed
-from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.transactions.unit_of_work import UnitOfWork, acting
 from persist.db.values.arguments import check_choice, check_flag, optional_label
 from persist.db.values.json import Json
 from persist.db.values.pages import PagedList
 from persist.errors import Conflict, TransitionError
 from persist.workflows.models import IS_PENDING, approvals, runs
 from persist.workflows.schemas import Approval, ApprovalKind, ApprovalStatus, FailureKind, Lease, RunStatus, WorkflowRun
-from persist.workflows.storage.approval_rows import (
+from persist.workflows.storage.approvals import (
     APPROVAL,
     GET,
     INSERT,
@@ -27,8 +26,6 @@ from persist.workflows.storage.approval_rows import (
     get_approval,
     insert_approval,
 )
-from persist.workflows.storage.payloads import history_item, marker_of, small_values, with_error
-from persist.workflows.storage.resuming import resume_ungated, resumption
 from persist.workflows.storage.run_rows import (
     GET_RUN,
     LOCK_RUN,
@@ -37,12 +34,18 @@ from persist.workflows.storage.run_rows import (
     found_run,
     get_run,
     held_run,
+    history_item,
+    marker_of,
+    resume_ungated,
+    resumption,
+    small_values,
+    with_error,
     written_run,
 )
 from persist.workflows.transitions import TERMINAL, check_transition
-from persist.workflows.verbs import expiring
+from persist.workflows.verbs import recovery
 from persist.workflows.verbs.finishing import announce_finished, finish_values, write_finish
-from persist.workflows.verbs.pausing import pause_at_gate, wait_at_gate
+from persist.workflows.verbs.runs import pause_at_gate, wait_at_gate
 
 List = list
 Expiry = Literal["rejected", "approved", "resumed"]
@@ -279,7 +282,7 @@ class Approvals(Repository[F]):
         return finished
 
     def _look(self, now: datetime | None = None) -> NothingToDo | None:
-        return None if expiring.any_due(self._work, now) else NothingToDo([])
+        return None if recovery.any_due(self._work, now) else NothingToDo([])
 
     @writes_if_needed(_look)
     def expire_due(self, now: datetime | None = None) -> List[Approval]:
@@ -288,7 +291,7 @@ class Approvals(Repository[F]):
         Any process may call it at any time, and workers do. A run that is paused goes on, or fails with the failure kind
         "expired", as `on_expiry` says; a run that is not paused is left alone.
         """
-        return expiring.expire_due(self._work, now)
+        return recovery.expire_due(self._work, now)
 
     def _gate(self, id: str, to: RunStatus) -> WorkflowRun:
         """The run of a pending gate, both locked: the run first, as everything does that ends a run and closes its gates."""

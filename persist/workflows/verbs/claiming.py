@@ -1,13 +1,12 @@
-"""Claiming runs for a worker: in one statement where the database can, else one run after the other."""
+"""Claiming runs for a worker: in one statement where the database can, else one run after the other, within all limits."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
-from sqlalchemy import bindparam, literal_column, select, union_all, update
-from sqlalchemy.sql.elements import ColumnElement
+from sqlalchemy import ColumnElement, bindparam, literal_column, select, union_all, update
 from sqlalchemy.sql.expression import FromClause
 
 from persist.db.schema.column_types import Int64
@@ -21,15 +20,160 @@ from persist.errors import InvalidValue
 from persist.workflows.models import queued_since, runs
 from persist.workflows.schemas import Lease, RunStatus, WorkflowRun
 from persist.workflows.storage import limited_queue, queue
-from persist.workflows.storage.hold_guard import is_plain
-from persist.workflows.storage.limit_conditions import ANY_LIMIT
-from persist.workflows.storage.run_rows import RUN, written_run
-from persist.workflows.verbs import limited_claims, limiting, recovery
-from persist.workflows.verbs.claim_statements import CLAIMED, claim_chosen, readable_or_undone, rounded
-from persist.workflows.verbs.leases import lease_on
+from persist.workflows.storage.limited_queue import DUE, READY
+from persist.workflows.storage.queue import ANY_LIMIT, is_plain
+from persist.workflows.storage.run_rows import NO_LEASE, RUN, written_run
+from persist.workflows.verbs import limits, recovery
+from persist.workflows.verbs.recovery import lease_on
+
+# The statements with which claims of the first runs of the queue end.
 
 _R = runs.c
 _id = param("row_id")
+_undo = (
+    update(runs)
+    .where(_R.id == _id)
+    .values(
+        status=RunStatus.QUEUED,
+        **NO_LEASE,
+        lease_token=_R.lease_token - 1,
+        updated_at=param("at"),
+    )
+)
+_UNDO_CLAIM = Statement(_undo, silent=True)
+GIVE_BACK = Statement(_undo)
+"""Undo the claim of a queued run, which the log of events has. Parameters: `row_id`, and `at`, when it was updated before."""
+CLAIMED = {
+    "status": RunStatus.RUNNING,
+    "lease_owner": param("worker"),
+    "lease_expires_at": param("until"),
+    "lease_token": _R.lease_token + 1,
+    "updated_at": param("at"),
+}
+"""What a claim writes to a queued run. Parameters: `worker`, `until`, `at`."""
+
+
+def rounded(count: int) -> int:
+    """The power of two from `count` on; 0 stays 0."""
+    return 1 << (count - 1).bit_length() if count else 0
+
+
+def claim_chosen(chosen: Any) -> Statement:
+    """Claim the runs of a CTE with their `id` and `updated_at`: the runs, and when each was updated before."""
+    return Statement(update(runs).where(_R.id == chosen.c.id).values(CLAIMED).returning(*RUN.columns, chosen.c.updated_at))
+
+
+def readable_or_undone(work: UnitOfWork, found: list[Row], mark: Any) -> list[WorkflowRun] | None:
+    """The claimed runs in their order; None, and the claim is undone, if one of them cannot be decoded."""
+    rows = [row[: len(RUN.fields)] for row in found]
+    if not work.carried or not any(is_unreadable(cell) for row in rows for cell in row):
+        return sorted(map(RUN, rows), key=queue.place)
+    work.go_on()
+    for row in found:
+        work.run(_UNDO_CLAIM, row_id=row[RUN.fields.index("id")], at=row[-1])
+    if work.journal is not None and mark is not None:
+        work.journal.rollback_to(mark)
+    return None
+
+
+# Claims where there are limits. What a limit allows is decided under its lock, after everything that others have committed.
+
+_ATTEMPTS = 4
+"""How often a claim begins anew that met locks of others."""
+
+
+def try_at_once(work: UnitOfWork, count: int, taken: dict[str, Any], values: dict[str, str]) -> list[WorkflowRun] | None:
+    """Try to claim in one round trip, on Postgres: the claimed runs, or None if it is to be done step by step.
+
+    The statement that claims has counted before it got the locks of the limits. So the next one counts again, and what is too
+    many goes back.
+    """
+    names, now_ms = len(values), epoch_ms(taken["at"])
+    given = {"at": taken["at"], "now_ms": now_ms, **values}
+    ours = {"worker": taken["worker"], "until": taken["until"], "many": count, "now_ms": now_ms}
+    way, rows = _Way(far=False, with_due=False), rounded(count)
+    for _ in range(_ATTEMPTS):
+        mark = None if work.journal is None else work.journal.mark()
+        with work.batch() as batch:
+            found = batch.returned_rows(_claim_limited_at_once(names, rows, way), many=count, now_ms=now_ms, **taken, **values)
+            standings = batch.rows(queue.standing_of_claimed(), **ours)
+        if found.result:
+            claimed = readable_or_undone(work, found.result, mark)
+            if claimed is None:
+                return None
+            settled = limits.settle(claimed, standings.result, count, counted=True)
+            _put_back(work, settled.excess, {row[RUN.fields.index("id")]: row[-1] for row in found.result})
+            if settled.starts:
+                with work.batch(last=True) as batch:
+                    limits.count_starts(batch, settled.starts, now_ms)
+            if settled.kept:
+                return settled.kept
+            continue
+        left = work.row(limited_queue.look(names, far=way.far, one_writer=False), **given)
+        assert left is not None
+        unheld, ready, due, any_ready, any_due, any_limit = left
+        limits.know(work, any_limit)
+        if unheld is not None:
+            return None
+        elif ready is None and due is None:
+            if way.far or (any_ready is None and any_due is None):
+                return []
+            way = _Way(far=True, with_due=True)
+        elif due is not None:
+            way = way._replace(with_due=True)
+        else:
+            rows = 1  # several are ranked, also after runs that have no room
+    return None
+
+
+def _put_back(work: UnitOfWork, excess: list[WorkflowRun], updated: dict[str, datetime]) -> None:
+    if excess:
+        with work.batch() as batch:
+            for run in excess:
+                batch.run(GIVE_BACK, row_id=run.id, at=updated[run.id])
+
+
+def settled_by_limits(work: UnitOfWork, run: WorkflowRun, now: datetime, *, placed: bool) -> limits.Claimed | None:
+    """Whether a locked run may be claimed, with its limits locked; None if another claim has locked one of them.
+
+    `placed`: whether it has had its place before, and is taken over.
+    """
+    one_writer = work.runtime.dialect.one_writer
+    with work.batch() as batch:
+        mine = None if one_writer else batch.rows(queue.lock_of_run(), row_id=run.id)
+        standings = batch.rows(queue.standing_of_run(), row_id=run.id, many=1, now_ms=epoch_ms(now))
+    if mine is not None and not {row[0] for row in standings.result} <= {row[0] for row in mine.result}:
+        return None
+    return limits.settle([run], standings.result, 1, counted=False, placed=placed)
+
+
+@cache
+def _claim_limited_at_once(names: int, rows: int, way: "_Way") -> Statement:
+    """Claim the first runs of the queue for which there is room, as `claiming` does it without limits."""
+
+    def waiting(line: Any) -> Any:
+        table = limited_queue.chosen(line, names, rows, far=way.far).subquery(f"{line.word}_chosen")
+        query = select(*table.c).where(limited_queue.any_unheld(names).is_(None))
+        if not way.with_due:
+            query = query.where(limited_queue.first_of(DUE, names, far=False, lateral=True).is_(None))
+        return query.cte(f"{line.word}_runs")
+
+    sources = [waiting(READY), *([waiting(DUE)] if way.with_due else [])]
+    both = union_all(*[select(*one.c) for one in sources]).subquery("both") if way.with_due else sources[0]
+    order = (both.c.priority.desc(), both.c.since, both.c.id)
+    many = bindparam("many", type_=Int64())
+    return claim_chosen(select(both.c.id, both.c.updated_at).order_by(*order).limit(many).cte("chosen"))
+
+
+class _Way(NamedTuple):
+    """Which runs a claim considers: those far behind the front of the queue, and delayed ones whose time has come."""
+
+    far: bool
+    with_due: bool
+
+
+# Claiming runs for a worker: in one statement where the database can, else one run after the other.
+
 _MOST = 1000
 """How many runs one call claims, and how many names of workflows it takes."""
 _CLAIM = Statement(
@@ -94,7 +238,7 @@ def look(work: UnitOfWork, wanted: Wanted) -> NothingToDo | None:
     values, now = wanted.values(), work.now()
     found = work.row(queue.look(len(values)), at=now, **values)
     if _is_anything(found) and found is not None:
-        limiting.know(work, bool(found[-1]))
+        limits.know(work, bool(found[-1]))
         if found[-1]:
             one_writer = work.runtime.dialect.one_writer
             for far in (False, True):
@@ -121,9 +265,9 @@ def claim(work: UnitOfWork, wanted: Wanted) -> list[Lease]:
     count = wanted.limit or 1
     taken = {"worker": wanted.worker, "until": wanted.until, "at": now}
     one_writer = work.runtime.dialect.one_writer
-    claimed = None if limiting.are_known(work) else (_try_first if one_writer else _try_at_once)(work, count, taken, values)
-    if claimed is None and not one_writer and limiting.are_known(work):
-        claimed = limited_claims.try_at_once(work, count, taken, values)
+    claimed = None if limits.are_known(work) else (_try_first if one_writer else _try_at_once)(work, count, taken, values)
+    if claimed is None and not one_writer and limits.are_known(work):
+        claimed = try_at_once(work, count, taken, values)
     if claimed is not None:
         return [lease_on(run, wanted.worker) for run in claimed]
     leases: list[Lease] = []
@@ -136,7 +280,7 @@ def claim(work: UnitOfWork, wanted: Wanted) -> list[Lease]:
             recovery.fail_by_cap(work, run, "stale: lease expired")
             continue
         settled = None
-        if limiting.are_known(work) and (settled := limited_claims.settled(work, run, now, placed=died)) is None:
+        if limits.are_known(work) and (settled := settled_by_limits(work, run, now, placed=died)) is None:
             break
         if settled is not None and settled.excess:
             continue
@@ -146,14 +290,14 @@ def claim(work: UnitOfWork, wanted: Wanted) -> list[Lease]:
             number = {"count": run.restart_count + died, "token": run.lease_token + 1}
             written = batch.returned(_CLAIM, row_id=run.id, **number, **taken)
             if settled is not None and settled.starts:
-                limiting.count_starts(batch, settled.starts, epoch_ms(now))
+                limits.count_starts(batch, settled.starts, epoch_ms(now))
         leases.append(lease_on(written_run(written), wanted.worker))
     return leases
 
 
 def _first(work: UnitOfWork, values: dict[str, str], now: datetime) -> WorkflowRun | None:
     """The run to be claimed next, locked."""
-    limited, one_writer = limiting.are_known(work), work.runtime.dialect.one_writer
+    limited, one_writer = limits.are_known(work), work.runtime.dialect.one_writer
     given: dict[str, Any] = {"at": now, **values}
     if limited:
         given["now_ms"] = epoch_ms(now)
@@ -161,7 +305,7 @@ def _first(work: UnitOfWork, values: dict[str, str], now: datetime) -> WorkflowR
     unheld = lines[0].find(work, **given)
     found = [unheld] if unheld is not None else [row for line in lines[1:] if (row := line.find(work, **given)) is not None]
     if not limited and any(row[-1] for row in found):
-        limiting.know(work, True)
+        limits.know(work, True)
         return _first(work, values, now)
     return min([RUN(row[:-1]) for row in found], key=queue.place, default=None)
 
@@ -191,7 +335,7 @@ def _try_at_once(work: UnitOfWork, count: int, taken: dict[str, Any], values: di
             return readable_or_undone(work, found.result, mark)
         assert left.result is not None
         unheld, _, due, any_limit = left.result
-        limiting.know(work, any_limit)
+        limits.know(work, any_limit)
         if not _is_anything(left.result):
             return []
         if any_limit or unheld is not None or due is None:

@@ -12,11 +12,9 @@ from persist.db.statements.prepared import Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_choice, check_count, check_flag, optional_label
 from persist.db.values.clock import as_utc
-from persist.errors import Conflict, InvalidValue, NotFound
-from persist.quoting import named
-from persist.workflows.limit_values import WORKFLOW_PREFIX
+from persist.errors import Conflict, InvalidValue, NotFound, named
 from persist.workflows.models import IS_ONLY_RUN, runs
-from persist.workflows.schemas import FailureKind, RunStatus, WorkflowRun
+from persist.workflows.schemas import WORKFLOW_PREFIX, FailureKind, RunStatus, WorkflowRun
 from persist.workflows.storage.run_rows import RUN, announce_claimable
 from persist.workflows.transitions import TERMINAL
 

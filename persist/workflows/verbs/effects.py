@@ -14,8 +14,7 @@ from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_choice, optional_count
 from persist.db.values.json import Json, decode
-from persist.errors import Conflict, NotFound
-from persist.quoting import named
+from persist.errors import Conflict, NotFound, named
 from persist.workflows.models import effects
 from persist.workflows.schemas import Effect, EffectState, Lease
 from persist.workflows.storage.run_rows import get_run, held_run

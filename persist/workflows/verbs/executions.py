@@ -2,26 +2,179 @@
 
 from typing import Literal
 
-from sqlalchemy import and_, select, update
+from sqlalchemy import Column, ColumnElement, MetaData, Table, and_, bindparam, cast, func, or_, select, update
 
-from persist.db.expressions.conditional_insert import insert_where
-from persist.db.expressions.upsert import merging
-from persist.db.statements.prepared import Statement, param
+from persist.db.expressions.keyset import behind_newest
+from persist.db.expressions.upsert import insert_where, merging
+from persist.db.operations.keyset import Keyset
+from persist.db.schema.base import SCHEMA_TOKEN
+from persist.db.schema.column_types import Float64, FreeText, Int64, Label
+from persist.db.schema.instants import IsoMs
+from persist.db.statements.prepared import LIMIT, Statement, param
+from persist.db.statements.row_values import Values
 from persist.db.transactions.repository import F, Repository, reads, writes
+from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_flag, optional_count, optional_label
 from persist.db.values.json import Json
-from persist.db.values.pages import Page, PagedList
-from persist.errors import NotFound
-from persist.workflows.models import executions, runs
+from persist.db.values.pages import Page, PagedList, check_limit
+from persist.errors import InvalidValue, NotFound
+from persist.workflows.models import IS_UNFINISHED, USED_TOKENS, executions, runs
 from persist.workflows.schemas import ChatThread, Execution, ExecutionStats, Lease, StatsBucket, StopReason
-from persist.workflows.storage.execution_ends import FINISH, SET_OUTPUT, count_usage, end_values
-from persist.workflows.storage.execution_inserts import insert_execution, inserted_row
-from persist.workflows.storage.execution_rows import EXECUTION, get_execution, hold_run_of, holds
-from persist.workflows.storage.hold_guard import WRITABLE, guard_values
-from persist.workflows.verbs import chat_threads, execution_lists, phases, statistics
+from persist.workflows.storage.executions import (
+    EXECUTION,
+    FINISH,
+    SET_OUTPUT,
+    count_usage,
+    end_values,
+    get_execution,
+    hold_run_of,
+    holds,
+    insert_execution,
+    inserted_row,
+)
+from persist.workflows.storage.queue import WRITABLE, guard_values
+from persist.workflows.storage.run_rows import get_run
+from persist.workflows.verbs import phases, statistics
+
+# Lists of executions; no list reads `output_text`.
+
+_E = executions.c
+_LONGEST_SEARCH = 1000
+_FILTERS: dict[str, ColumnElement[bool]] = {
+    "skill": _E.skill == param("skill"),
+    "trigger_id": _E.trigger_id == param("trigger_id"),
+    # Not LIKE: on SQLite it stops at the first NUL of a text. lower() of both databases maps only ASCII letters here.
+    "error_contains": func.replace(func.lower(_E.error), bindparam("error_contains", type_=FreeText()), "")
+    != func.lower(_E.error),
+}
+_NEWEST = Keyset("workflows.executions", EXECUTION, (_E.started_at, _E.id), _FILTERS)
+_RUNNING = Statement(select(*EXECUTION.columns).where(IS_UNFINISHED))  # with ORDER BY, older SQLites would scan every execution
+_started = func.coalesce(_E.started_at, _E.started_at)
+"""No index has its order, so that unfinished executions, which are few, are found by the index that holds no others."""
+_RUNNING_PAGES = Keyset(
+    "workflows.executions.running",
+    EXECUTION,
+    (_started, _E.id),
+    where=[IS_UNFINISHED],
+    places=("started_at", "id"),
+    exact=True,
+)
+_OF_RUN = Statement(
+    select(*EXECUTION.columns)
+    .where(
+        or_(
+            _E.workflow_run_id == param("run_id"),
+            _E.workflow_run_id.is_(None)
+            & (_E.trigger_id == param("of_trigger"))
+            & (_E.skill >= param("from_skill"))
+            & (_E.skill < param("to_skill")),
+        )
+    )
+    .order_by(_E.started_at, _E.id)
+)
+
+
+def page(
+    work: UnitOfWork, *, skill: str | None, trigger_id: str | None, error_contains: str | None, limit: int, after: str | None
+) -> Page[Execution]:
+    """One page of executions, newest started first."""
+    filters: dict[str, str] = {}
+    if skill is not None:
+        filters["skill"] = work.label("skill", skill)
+    if trigger_id is not None:
+        filters["trigger_id"] = work.label("trigger_id", trigger_id)
+    if error_contains is not None:
+        sought = work.label("error_contains", error_contains)
+        if len(sought) > _LONGEST_SEARCH:
+            raise InvalidValue("error_contains", f"it is longer than {_LONGEST_SEARCH} characters.")
+        filters["error_contains"] = sought.encode().lower().decode()  # ASCII letters alone
+    return _NEWEST.page(work, limit, after, filters)
+
+
+def running(work: UnitOfWork, limit: int | None, after: str | None) -> PagedList[Execution]:
+    """Unfinished executions, newest first."""
+    if limit is None and after is None:
+        return PagedList(
+            sorted(map(EXECUTION, work.rows(_RUNNING)), key=lambda execution: (execution.started_at, execution.id), reverse=True)
+        )
+    return _RUNNING_PAGES.pages(work, limit, after)
+
+
+def recent(work: UnitOfWork, skill: str, limit: int) -> list[Execution]:
+    """The newest executions of a skill."""
+    return _NEWEST.first(work, check_limit(limit), {"skill": work.label("skill", skill)})
+
+
+def for_run(work: UnitOfWork, workflow_run_id: str) -> list[Execution]:
+    """Executions of the run, and executions in older files that name no run but share its trigger and workflow."""
+    run = get_run(work, workflow_run_id)
+    # every skill `workflow:…`, compared as bytes: LIKE has wildcards, and on SQLite ignores case
+    first, beyond = f"{run.workflow_name}:", f"{run.workflow_name};"
+    rows = work.rows(_OF_RUN, run_id=run.id, of_trigger=run.trigger_id, from_skill=first, to_skill=beyond)
+    return [EXECUTION(row) for row in rows]
+
+
+# Chats as their executions show them: one thread per messaging session, even when the session's row is gone.
+#
+# The table is named, not imported: domains do not import each other, and only the latest message is read from it.
+_messages = Table(
+    "messaging_messages",
+    MetaData(schema=SCHEMA_TOKEN),
+    Column("id", Int64()),
+    Column("session_id", Label()),
+    Column("role", Label()),
+    Column("timestamp", IsoMs()),
+    Column("content", FreeText()),
+)
+_M = _messages.c
+_last_used = func.max(func.coalesce(_E.finished_at, _E.started_at))
+_last = _last_used.label("last_activity_at")
+_said = (
+    select(_M.content)
+    .where(_M.session_id == _E.trigger_id, _M.role == "assistant")
+    .order_by(_M.timestamp.desc(), _M.id.desc())
+    .limit(1)
+    .scalar_subquery()
+)
+_THREAD = Values(
+    ChatThread,
+    executions,
+    session_id=_E.trigger_id,
+    started_at=func.min(_E.started_at),
+    last_activity_at=_last,
+    turns=func.count(),
+    total_tokens=USED_TOKENS,
+    cost_usd=func.coalesce(func.sum(_E.cost_usd), cast(0, Float64())),
+    last_message=_said,
+)
+_THREADS = select(*_THREAD.columns).where(_E.skill == "chat").group_by(_E.trigger_id)
+_NEWEST_THREADS = Statement(_THREADS.order_by(_last.desc(), _E.trigger_id).limit(LIMIT))
+_EARLIER = Statement(
+    _THREADS.having(behind_newest((_last_used, _E.trigger_id), ("at", "of_trigger")))
+    .order_by(_last.desc(), _E.trigger_id)
+    .limit(LIMIT)
+)
+_ONE = Statement(_THREADS.where(_E.trigger_id == param("of_trigger")))
+
+
+def thread(work: UnitOfWork, trigger_id: str) -> ChatThread | None:
+    """The thread of one messaging session; None if it had no turn."""
+    row = work.row(_ONE, of_trigger=work.label("trigger_id", trigger_id))
+    return _THREAD.optional(row)
+
+
+def threads(work: UnitOfWork, limit: int, before: str | None) -> list[ChatThread]:
+    """The threads with the latest activity, latest first; with `before` those after that thread."""
+    maximum = check_limit(limit)
+    if before is None:
+        return [_THREAD(row) for row in work.rows(_NEWEST_THREADS, limit=maximum)]
+    last = thread(work, work.label("before", before))
+    if last is None:
+        raise NotFound("chat thread", before)
+    return [_THREAD(row) for row in work.rows(_EARLIER, limit=maximum, at=last.last_activity_at, of_trigger=before)]
+
 
 List = list
-_E = executions.c
 _id = param("row_id")
 _INSERT_HELD = {
     leased: Statement(
@@ -225,19 +378,17 @@ class Executions(Repository[F]):
         after: str | None = None,
     ) -> Page[Execution]:
         """Executions, newest started first. `error_contains` is literal text; ASCII letters match in either case."""
-        return execution_lists.page(
-            self._work, skill=skill, trigger_id=trigger_id, error_contains=error_contains, limit=limit, after=after
-        )
+        return page(self._work, skill=skill, trigger_id=trigger_id, error_contains=error_contains, limit=limit, after=after)
 
     @reads
     def running(self, *, limit: int | None = None, after: str | None = None) -> PagedList[Execution]:
         """Every unfinished execution, newest first; with a `limit` a page, whose `cursor` is `after` for the next one."""
-        return execution_lists.running(self._work, limit, after)
+        return running(self._work, limit, after)
 
     @reads
     def for_run(self, workflow_run_id: str) -> List[Execution]:
         """The run's executions, oldest first; also those of older files that name no run but share its trigger and workflow."""
-        return execution_lists.for_run(self._work, workflow_run_id)
+        return for_run(self._work, workflow_run_id)
 
     @reads
     def consecutive_failures(self, skill: str) -> int:
@@ -280,14 +431,14 @@ class Executions(Repository[F]):
     @reads
     def recent(self, skill: str, *, limit: int = 10) -> List[Execution]:
         """The newest executions of a skill."""
-        return execution_lists.recent(self._work, skill, limit)
+        return recent(self._work, skill, limit)
 
     @reads
     def chat_thread(self, trigger_id: str) -> ChatThread | None:
         """The thread of one chat, by its messaging session."""
-        return chat_threads.thread(self._work, trigger_id)
+        return thread(self._work, trigger_id)
 
     @reads
     def chat_threads(self, *, limit: int = 20, before: str | None = None) -> List[ChatThread]:
         """Chats, the latest activity first. `before`: a session id, to list the chats after it. Raises NotFound."""
-        return chat_threads.threads(self._work, limit, before)
+        return threads(self._work, limit, before)

@@ -1,5 +1,6 @@
-"""The one way to end a run: status, error, marker and lease in one statement; observers are notified after the commit."""
+"""The one way to end a run, alone or with everything below it; observers are notified after the commit."""
 
+import logging
 from typing import Any
 
 from sqlalchemy import null, update
@@ -10,16 +11,28 @@ from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import is_unreadable
 from persist.db.values.arguments import check_choice
 from persist.db.values.json import Json
-from persist.errors import InvalidValue
+from persist.errors import InvalidValue, shown
 from persist.workflows.models import runs
-from persist.workflows.schemas import FailureKind, Lease, RunStatus, WorkflowRun
-from persist.workflows.storage.families import tell_parents
-from persist.workflows.storage.gates import close_gates, close_gates_of_ended
-from persist.workflows.storage.hold_guard import HAS_INSTANTS, WRITABLE, guard_values
-from persist.workflows.storage.payloads import history_item, history_with, marker_of, with_error
-from persist.workflows.storage.run_rows import GET_RUN, RUN, find_run, held_run, written_run
+from persist.workflows.schemas import UNFINISHED, FailureKind, Lease, RunStatus, WorkflowRun
+from persist.workflows.storage.approvals import close_gates, close_gates_of_ended
+from persist.workflows.storage.families import deepest_first, first_look, tell_parents
+from persist.workflows.storage.queue import HAS_INSTANTS, WRITABLE, guard_values
+from persist.workflows.storage.run_rows import (
+    GET_RUN,
+    LOCK_RUN,
+    RUN,
+    find_run,
+    held_run,
+    history_item,
+    history_with,
+    marker_of,
+    with_error,
+    written_run,
+)
 from persist.workflows.transitions import check_transition
-from persist.workflows.verbs import limiting
+from persist.workflows.verbs import limits
+
+# The one way to end a run: status, error, marker and lease in one statement; observers are notified after the commit.
 
 RUN_FINISHED = "run_finished"
 """The topic under which the end of a run is announced."""
@@ -133,7 +146,7 @@ def announce(work: UnitOfWork, *ended: Pending[Row | None]) -> list[WorkflowRun]
     finished = [written_run(one) for one in ended]
     for run in finished:
         work.announce(RUN_FINISHED, run)
-        limiting.announce_freed(work, run)
+        limits.announce_freed(work, run)
     return finished
 
 
@@ -188,4 +201,60 @@ def cancel_run(work: UnitOfWork, id: str, reason: str | None, statuses: frozense
     if run is None or run.status not in statuses:
         return False
     finish_run(work, run, RunStatus.CANCELLED, kind, context=with_error(work, run.context, reason, path="reason"))
+    return True
+
+
+# Cancelling a run with everything below it, in one transaction.
+
+log = logging.getLogger("persist")
+
+
+def cancel_family(work: UnitOfWork, id: str, reason: str | None) -> bool:
+    """Cancel the run and its descendants, those that have not ended; whether there was one."""
+    with_error(work, None, reason, path="reason")
+    root = work.label("id", id)
+    found = _locked(work, root)
+    inside = {None, root, *(run.id for run in found)}
+    ending = [
+        finish_values(
+            work, run, RunStatus.CANCELLED, FailureKind.CANCELLED, context=with_error(work, run.context, reason, path="reason")
+        )
+        for run in found
+        if not is_unreadable(run.status) and run.status in UNFINISHED
+    ]
+    with work.batch(last=all(run.parent_run_id in inside for run in found)) as batch:
+        ended = [write_finish(work, batch, values) for values in ending]
+    # parents inside of the family have ended with it
+    tell_parents(work, [run for run in announce(work, *ended) if run.parent_run_id not in inside])
+    return bool(ended)
+
+
+def _locked(work: UnitOfWork, root: str) -> list[WorkflowRun]:
+    """The run and its descendants, locked in the order in which their own ends lock them: children before parents.
+
+    Who creates a child looks at the parent under a lock, and refuses once the parent has ended. So whatever was created until
+    the last parent was locked is found by the next look, and nothing is created after a look that finds nothing new.
+    """
+    locked: dict[str, WorkflowRun] = {}
+    tried: set[str] = set()
+    looks, found = first_look(work, root)
+    while new := [id for id in deepest_first(found, root) if id not in tried]:
+        tried.update(new)
+        with work.batch() as batch:
+            rows = [batch.row(LOCK_RUN, row_id=id) for id in new if _is_label(work, id)]
+            again = batch.rows(looks, root=root)
+        found = [(id, parent) for id, parent in again.result]
+        for row in rows:
+            if row.result is not None:
+                run = RUN(row.result)
+                locked[run.id] = run
+    return list(locked.values())
+
+
+def _is_label(work: UnitOfWork, id: str) -> bool:
+    try:
+        work.label("id", id)
+    except InvalidValue as error:
+        log.warning("%s is left as it is: %s", f"the workflow run {shown(id)}", error)
+        return False
     return True

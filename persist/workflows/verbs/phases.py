@@ -1,22 +1,41 @@
-"""Whether a phase still has to run, and what its earlier executions left behind.
-
-Scope: with a run id that run alone, so that a fresh run repeats what an older one finished; without, the trigger.
-"""
+"""The phases of a run: whether one still has to run, what its worker writes at its beginning and end, and the run's progress."""
 
 import re
+from collections.abc import Mapping
 from typing import Any, Literal
 
-from sqlalchemy import Select, and_, literal, or_, select, update
-from sqlalchemy.sql.elements import ColumnElement
+from sqlalchemy import BigInteger, ColumnElement, Select, and_, bindparam, literal, or_, select, update
 
+from persist.db.expressions.json_text import appended_items, has_room
 from persist.db.schema.base import flag_set
-from persist.db.statements.prepared import Statement, param
+from persist.db.statements.prepared import Row, Statement, param
+from persist.db.transactions.repository import F, Repository, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import is_unreadable
-from persist.errors import NotFound
+from persist.db.values.escaping import utf8_size
+from persist.db.values.json import Json, encode, plain_object
+from persist.errors import Conflict, InvalidValue, NotFound, PayloadTooLarge
 from persist.workflows.models import IS_UNFINISHED, executions, runs
-from persist.workflows.schemas import StopReason, WorkflowRun
-from persist.workflows.storage.run_rows import LOCK_RUN, RUN
+from persist.workflows.schemas import Lease, Phase, StopReason, WorkflowRun
+from persist.workflows.storage.executions import FINISH, SET_OUTPUT, count_usage, end_values, hold_run_of, insert_execution
+from persist.workflows.storage.queue import HAS_INSTANTS, WRITABLE, guard_values
+from persist.workflows.storage.run_rows import (
+    GET_RUN,
+    LOCK_RUN,
+    RUN,
+    check_hold,
+    held_run,
+    history_item,
+    history_with,
+    small,
+    small_label,
+    small_values,
+    written_run,
+)
+
+# Whether a phase still has to run, and what its earlier executions left behind.
+#
+# Scope: with a run id that run alone, so that a fresh run repeats what an older one finished; without, the trigger.
 
 Scope = Literal["run", "trigger"]
 
@@ -144,3 +163,189 @@ def _scoped(work: UnitOfWork, skill: str, trigger_id: str, workflow_run_id: str 
     if workflow_run_id is None:
         return "trigger", {"of_skill": name, "scope_id": trigger}
     return "run", {"of_skill": name, "scope_id": work.label("workflow_run_id", workflow_run_id)}
+
+
+# The progress of a run: phase history, scratch, statuses of nodes. Each is read and written under the run's lock.
+
+_this = update(runs).where(runs.c.id == param("row_id"))
+_SET_PHASE = Statement(_this.values(current_phase=param("phase"), phase_history=param("history"), updated_at=param("at")))
+_APPEND = {
+    leased: Statement(
+        _this.where(writable, HAS_INSTANTS, has_room(runs.c.phase_history, bindparam("room", type_=BigInteger())))
+        .values(
+            current_phase=param("phase"),
+            phase_history=appended_items(runs.c.phase_history, bindparam("added", type_=runs.c.phase_history.type)),
+            updated_at=param("at"),
+        )
+        .returning(*RUN.columns)
+    )
+    for leased, writable in WRITABLE.items()
+}
+_SET_SCRATCH = Statement(_this.values(scratch=param("value"), updated_at=param("at")))
+_SET_NODES = Statement(_this.values(node_statuses=param("value"), updated_at=param("at")))
+
+
+def append_phase(work: UnitOfWork, id: str, phase: str, entry: Json, lease: Lease | None) -> WorkflowRun:
+    """Append the phase to the history and make it the current one."""
+    item = history_item(work, phase, entry, work.now())
+    row = _append_at_once(work, id, item, lease)
+    if row is not None:
+        return RUN(row)
+    run = held_run(work, id, lease)
+    history = history_with(work, run.phase_history, item)
+    return _set(work, _SET_PHASE, id, phase=item["phase"], history=history)
+
+
+def _append_at_once(work: UnitOfWork, id: str, item: dict[str, Any], lease: Lease | None) -> Row | None:
+    """Check and append in one statement. None, and nothing is written, if that may not be done, or not in this way."""
+    held = guard_values(work, id, lease)
+    limits = work.runtime.limits
+    try:
+        added = encode([item], "entry", limits)
+    except (InvalidValue, PayloadTooLarge):
+        return None
+    if held is None or work.runtime.dialect.one_writer:  # where no statement waits for a network, nothing would be saved
+        return None
+    room = min(work.runtime.settings.max_history_bytes, limits.max_bytes) - utf8_size(added)
+    values = {"row_id": work.label("id", id), "phase": item["phase"], "added": added, "room": room, "at": work.now()}
+    return work.returned(_APPEND[lease is not None], **values, **held)
+
+
+def _set(work: UnitOfWork, statement: Statement, id: str, **values: Any) -> WorkflowRun:
+    with work.batch(last=True) as batch:
+        batch.run(statement, row_id=id, at=work.now(), **values)
+        row = batch.row(GET_RUN, row_id=id)
+    return written_run(row)
+
+
+def merge_scratch(work: UnitOfWork, id: str, patch: Mapping[str, Json], lease: Lease | None) -> WorkflowRun:
+    """Set the patch's keys in scratch; other keys stay."""
+    given = small_values(work, "scratch", patch)
+    run = held_run(work, id, lease)
+    return _set(work, _SET_SCRATCH, id, value=work.json("scratch", {**(run.scratch or {}), **given}))
+
+
+def set_node_status(work: UnitOfWork, id: str, node: str, status: Json, lease: Lease | None) -> WorkflowRun:
+    """Set the status of one node; other nodes keep theirs."""
+    name = small_label(work, "node", node)
+    small(work, f"node_statuses.{name}", status)
+    run = held_run(work, id, lease)
+    value = work.json("node_statuses", {**(run.node_statuses or {}), name: status})
+    return _set(work, _SET_NODES, id, value=value)
+
+
+# Phases: what a worker writes when it begins one, and when it is done or has failed, each in one transaction.
+
+
+class Phases(Repository[F]):
+    """`tx.workflows.phases`. A phase of a run is an execution with the skill `workflow:phase`; it succeeds once in a run."""
+
+    @writes
+    def begin(self, run_id: str, name: str, *, trigger_type: str = "worker", lease: Lease | None = None) -> Phase:
+        """Begin a phase, unless it is done: then what it left. Raises Conflict while an execution of it runs.
+
+        Raises NotFound for an unknown run, and LeaseLost as every write to a run does.
+        """
+        work = self._work
+        phase, kind = small_label(work, "name", name), work.label("trigger_type", trigger_type)
+        run, (running, done), output = locked_phase(work, run_id, phase)
+        check_hold(run, lease, work.now())
+        if running:
+            raise Conflict(f"The phase {phase!r} of the run {run.id!r} is running already.", constraint="executions")
+        if done:
+            return Phase(run_id=run.id, name=phase, execution_id=None, output=output)
+        fields = {
+            "trigger_type": kind,
+            "trigger_id": run.trigger_id,
+            "skill": work.label("name", f"{run.workflow_name}:{phase}"),
+            "repo": run.repo,
+            "issue_number": run.issue_number,
+            "workflow_run_id": run.id,
+            "started_at": work.now(),
+        }
+        execution = insert_execution(work, work.runtime.ids.mint("exe"), fields)
+        return Phase(run_id=run.id, name=phase, execution_id=execution.id, output=None)
+
+    @writes
+    def finish(
+        self,
+        phase: Phase,
+        *,
+        output: str | None = None,
+        entry: Mapping[str, Json] | None = None,
+        turns: int | None = None,
+        duration_ms: int | None = None,
+        cost_usd: float | None = None,
+        input_tokens: int | None = None,
+        output_tokens: int | None = None,
+        cache_creation_input_tokens: int | None = None,
+        cache_read_input_tokens: int | None = None,
+        api_duration_ms: int | None = None,
+        session_id: str | None = None,
+        stop_reason: str | None = None,
+        extension_status: Json = None,
+        lease: Lease | None = None,
+        model: str | None = None,
+        provider: str | None = None,
+    ) -> WorkflowRun:
+        """Store that the phase is done: its text, what it used, and an entry in the run's history. It becomes the current phase.
+
+        `model`, `provider`: as for `executions.finish`. Raises NotFound if its execution or its run is gone, InvalidValue for a
+        phase that was done before.
+        """
+        work = self._work
+        execution_id = _begun(phase)
+        text = None if output is None else work.body("output", output)
+        values = end_values(
+            work,
+            success=True,
+            error=None,
+            turns=turns,
+            duration_ms=duration_ms,
+            cost_usd=cost_usd,
+            input_tokens=input_tokens,
+            output_tokens=output_tokens,
+            cache_creation_input_tokens=cache_creation_input_tokens,
+            cache_read_input_tokens=cache_read_input_tokens,
+            api_duration_ms=api_duration_ms,
+            session_id=session_id,
+            stop_reason=stop_reason,
+            extension_status=extension_status,
+        )
+        item: Json = {**plain_object(entry, "entry"), "execution": execution_id}
+        run = append_phase(work, phase.run_id, phase.name, item, lease)
+        if model is not None:
+            count_usage(work, execution_id, model, values, provider=provider)
+        _end(work, execution_id, values, text)
+        return run
+
+    @writes
+    def fail(self, phase: Phase, error: str, *, output: str | None = None, lease: Lease | None = None) -> None:
+        """Store that the phase failed, and what text it had made: it is due when it is begun again. Raises as `finish` does."""
+        work = self._work
+        execution_id = _begun(phase)
+        text = None if output is None else work.body("output", output)
+        values = end_values(work, success=False, error=work.body("error", error))
+        _check_found(hold_run_of(work, phase.run_id, lease), execution_id)
+        _end(work, execution_id, values, text)
+
+
+def _end(work: UnitOfWork, execution_id: str, values: dict[str, Any], text: str | None) -> None:
+    with work.batch(last=True) as batch:
+        ended = batch.run(FINISH, row_id=execution_id, **values)
+        if text is not None:
+            batch.run(SET_OUTPUT, row_id=execution_id, value=text)
+    _check_found(ended.result, execution_id)
+
+
+def _begun(phase: object) -> str:
+    if not isinstance(phase, Phase):
+        raise InvalidValue("phase", f"expected a Phase, which `phases.begin` returns, got {type(phase).__name__}.")
+    if phase.execution_id is None:
+        raise InvalidValue("phase", f"the phase {phase.name!r} was done before it was begun; there is nothing to end.")
+    return phase.execution_id
+
+
+def _check_found(found: int, execution_id: str) -> None:
+    if not found:
+        raise NotFound("execution", execution_id)

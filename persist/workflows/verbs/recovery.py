@@ -1,31 +1,136 @@
-"""Recovery after a crash: stale executions, the restart count and its cap."""
+"""Leases: who holds a run, and what becomes of runs, executions and gates that nobody renews, answers or ends in time."""
 
 import logging
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sqlalchemy import and_, null, or_, select, update
 
-from persist.db.changes.batch import Batch
-from persist.db.statements.prepared import Statement, param
+from persist.db.changes.batch import Batch, Pending
+from persist.db.statements.prepared import Row, Statement, among, param
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.db.unreadable.cells import OnUnreadable
+from persist.db.unreadable.cells import OnUnreadable, is_unreadable
 from persist.db.unreadable.conditions import reader_of
-from persist.errors import Conflict, InvalidValue, PayloadTooLarge
-from persist.quoting import shown
-from persist.workflows.models import IS_UNFINISHED, executions, runs
-from persist.workflows.schemas import FailureKind, RunStatus, WorkflowRun
-from persist.workflows.storage.payloads import with_error
-from persist.workflows.storage.resuming import END_WAIT, handed_over_at
-from persist.workflows.storage.run_rows import GET_RUN, RUN, announce_claimable, written_run
+from persist.db.values.arguments import check_timedelta
+from persist.db.values.clock import as_utc, instant_after
+from persist.db.values.frozen import construct
+from persist.errors import Conflict, InvalidValue, LeaseLost, PayloadTooLarge, shown
+from persist.workflows.models import IS_EXPIRING_GATE, IS_LEASED, IS_PENDING, IS_UNFINISHED, approvals, executions, runs
+from persist.workflows.schemas import Approval, ApprovalStatus, FailureKind, Lease, OnExpiry, RunStatus, WorkflowRun
+from persist.workflows.storage.approvals import APPROVAL, OPEN_GATE, close_gates
+from persist.workflows.storage.queue import HAS_INSTANTS, WRITABLE, guard_values
+from persist.workflows.storage.run_rows import (
+    END_WAIT,
+    GET_RUN,
+    LOCK_RUN,
+    NO_LEASE,
+    RESUME,
+    RUN,
+    announce_claimable,
+    check_hold,
+    get_run,
+    handed_over_at,
+    held_run,
+    resume_ungated,
+    resumption,
+    with_error,
+    written_run,
+)
+from persist.workflows.transitions import TERMINAL, check_transition
+from persist.workflows.verbs import finishing, limits
 from persist.workflows.verbs.finishing import announce_finished, finish_values, write_finish
 
+# Gates that nobody answers in time: each is closed as it was asked to be, by whichever process looks first.
+
+_A = approvals.c
+_R = runs.c
 log = logging.getLogger("persist")
+
+_ANSWER = "Nobody answered in time."
+_is_due = (IS_EXPIRING_GATE, _A.expires_at <= param("at"))
+_DUE = Statement(
+    select(_A.id, _A.workflow_run_id).where(*_is_due).order_by(_A.expires_at, _A.id).limit(100),
+    unreadable=OnUnreadable.LEAVE_OUT,  # the others expire
+)
+_ANY_DUE = Statement(select(_A.id).where(*_is_due).limit(1))
+_LOCK_DUE = Statement(select(*APPROVAL.columns).where(_A.id == param("row_id"), *_is_due).with_for_update())
+_RUN_EXISTS = Statement(select(_R.id).where(_R.id == param("row_id")))
+# Who has the run locked may be ending it, and wait for a parent that this transaction has locked: the next call looks again.
+_LOCK_FREE_RUN = Statement(select(*RUN.columns).where(_R.id == param("row_id")).with_for_update(skip_locked=True))
+_EXPIRE = Statement(
+    update(approvals)
+    .where(_A.id == param("gate_id"), IS_PENDING)
+    .values(status=param("to"), response=param("new_response"), responded_at=param("at"))
+    .returning(*APPROVAL.columns)
+)
+
+
+def instant(work: UnitOfWork, now: datetime | None) -> datetime:
+    """The instant at which gates are looked for: now, or the given one."""
+    return work.now() if now is None else as_utc("now", now)
+
+
+def any_due(work: UnitOfWork, now: datetime | None) -> bool:
+    """Whether a gate is to be closed."""
+    return work.row(_ANY_DUE, at=instant(work, now)) is not None
+
+
+def expire_due(work: UnitOfWork, now: datetime | None) -> list[Approval]:
+    """See Approvals.expire_due."""
+    at = instant(work, now)
+    expired: list[Approval] = []
+    failed: list[Pending[Row | None]] = []
+    for gate_id, run_id in work.rows(_DUE, at=at):
+        with work.batch() as batch:
+            locked = batch.row(_LOCK_FREE_RUN, row_id=run_id)
+            exists = batch.row(_RUN_EXISTS, row_id=run_id)
+            due = batch.row(_LOCK_DUE, row_id=gate_id, at=at)
+        if due.result is None or (locked.result is None and exists.result is not None):
+            continue
+        gate, run = APPROVAL(due.result), RUN.optional(locked.result)
+        if _is_readable(due.result, run):
+            expired.append(_expire(work, gate, run, failed))
+        else:
+            log.warning("%s is left as it is: its row, or that of its run, cannot be read", f"the approval {shown(gate_id)}")
+    announce_finished(work, *failed)
+    return expired
+
+
+def _is_readable(gate: Row, run: WorkflowRun | None) -> bool:
+    needed = () if run is None else (run.status, run.lease_owner, run.lease_expires_at, run.lease_token)
+    return not any(map(is_unreadable, (*gate, *needed)))
+
+
+def _expire(work: UnitOfWork, gate: Approval, run: WorkflowRun | None, failed: list[Pending[Row | None]]) -> Approval:
+    """Close a locked gate, and let its locked run go on or fail if it is paused; a run that fails joins `failed`."""
+    outcome = gate.on_expiry if gate.on_expiry in (OnExpiry.APPROVED, OnExpiry.RESUMED) else OnExpiry.REJECTED
+    to = ApprovalStatus.APPROVED if outcome == OnExpiry.APPROVED else ApprovalStatus.REJECTED
+    waits = run is not None and run.status == RunStatus.PAUSED
+    ending: dict[str, Any] | None = None
+    resumed: dict[str, Any] | None = None
+    if run is not None and waits and outcome == OnExpiry.REJECTED:
+        error = with_error(work, run.context, f"Expired: nobody answered {shown(gate.gate)} in time.")
+        ending = finish_values(work, run, RunStatus.FAILED, FailureKind.EXPIRED, context=error)
+    elif run is not None and waits:
+        resumed = resumption(run, work.now())
+    with work.batch() as batch:
+        closed = batch.returned(_EXPIRE, gate_id=gate.id, to=to, new_response=_ANSWER, at=work.now())
+        if ending is not None:
+            failed.append(write_finish(work, batch, ending))
+        if resumed is not None:
+            resume_ungated(batch, resumed)
+    if run is not None and resumed is not None:
+        announce_claimable(work, run)
+    assert closed.result is not None
+    return APPROVAL(closed.result)
+
+
+# Recovery after a crash: stale executions, the restart count and its cap.
 
 DEFAULT_CAP = 3
 """The restart cap of runs from adopted files, which have none of their own."""
 
-_R, _E = runs.c, executions.c
+_E = executions.c
 _id = param("row_id")
 _held = and_(_R.lease_owner.is_not(None), _R.lease_expires_at > param("at"))
 _waits_for_worker = and_(_R.lease_owner.is_(None), _R.lease_expires_at.is_not(None))
@@ -186,3 +291,196 @@ def restart(work: UnitOfWork, run: WorkflowRun) -> None:
 
 def _without_error(context: dict[str, Any] | None) -> dict[str, Any] | None:
     return None if context is None else {key: value for key, value in context.items() if key != "error"}
+
+
+# Leases: many workers share the runs of one database, and each run has one worker at a time.
+#
+# A lease ends at its instant (store clock). Its token, which grows with every claim, fences out late writes. A running run that
+# waits for a worker because it was resumed or restarted has an expiry but no owner; a run whose worker died has both.
+
+_FOREVER = datetime.max.replace(tzinfo=UTC)
+_REQUEUED = "stale: the run was queued again"
+_HELD = Statement(
+    select(*RUN.columns)
+    .where(IS_LEASED, _R.lease_expires_at > param("at"), _R.lease_owner == param("worker"))
+    .order_by(_R.started_at, _R.id)
+)
+_RENEW_AT_ONCE = Statement(
+    update(runs)
+    .where(_R.id == _id, WRITABLE[True], HAS_INSTANTS, ~among(_R.status, sorted(TERMINAL)))
+    .values(lease_expires_at=param("until"))
+    .returning(*RUN.columns)
+)
+_RENEW = Statement(update(runs).where(_R.id == _id).values(lease_expires_at=param("until")))
+_requeue = (
+    update(runs)
+    .where(_R.id == _id)
+    .values(
+        status=RunStatus.QUEUED,
+        **NO_LEASE,
+        queued_at=param("since"),
+        not_before=param("due"),
+        updated_at=param("at"),
+    )
+)
+_REQUEUE = Statement(_requeue)
+_RETRY = Statement(_requeue.values(attempt=param("number"), last_error=param("reason")))
+_CLEAR_LEASE = Statement(update(runs).where(_R.id == _id).values(**NO_LEASE, updated_at=param("at")))
+
+
+def held_by(work: UnitOfWork, worker: str) -> list[Lease]:
+    """See Runs.held_by."""
+    owner = work.label("worker", worker)
+    return [lease_on(RUN(row), owner) for row in work.rows(_HELD, at=work.now(), worker=owner)]
+
+
+def renew(work: UnitOfWork, lease: Lease, lease_for: timedelta) -> Lease:
+    """See Runs.renew."""
+    span = check_timedelta("lease_for", lease_for, zero=False)
+    row = _renew_at_once(work, given_lease(lease), span)
+    if row is not None:
+        return lease_on(RUN(row), lease.worker)
+    run = _own(work, lease)
+    until = instant_after("lease_for", work.now(), span)
+    with work.batch(last=True) as batch:
+        batch.run(_RENEW, row_id=run.id, until=until)
+        written = batch.row(GET_RUN, row_id=run.id)
+    return lease_on(written_run(written), lease.worker)
+
+
+def _renew_at_once(work: UnitOfWork, lease: Lease, span: timedelta) -> Row | None:
+    """Check and renew in one statement. None, and nothing is written, if that may not be done, or not in this way."""
+    held, now = guard_values(work, lease.run_id, lease), work.now()
+    if held is None or span > _FOREVER - now:
+        return None
+    return work.returned(_RENEW_AT_ONCE, row_id=work.label("id", lease.run_id), at=now, until=now + span, **held)
+
+
+def release(work: UnitOfWork, lease: Lease, retry_in: timedelta | None, error: str | None) -> None:
+    """See Runs.release."""
+    pause = None if retry_in is None else check_timedelta("retry_in", retry_in)
+    due = instant_after("retry_in", work.now(), pause) if pause else None
+    with_error(work, None, error)
+    run = get_run(work, given_lease(lease).run_id, lock=True)
+    if run.status in TERMINAL and run.lease_token == lease.token:
+        return
+    check_hold(run, lease, work.now())
+    if run.status != RunStatus.RUNNING:
+        clear_lease(work, run)
+    elif pause is None and error is None:
+        requeue(work, run)
+    elif run.max_attempts is not None and run.attempt >= run.max_attempts:
+        why = f"Each of its {run.attempt} attempts failed." if error is None else error
+        fail(work, run, FailureKind.RETRIES, why, "stale: the attempt failed")
+    else:
+        _requeue_run(work, run, due, _RETRY, number=run.attempt + 1, reason=error)
+
+
+def sleep_until(work: UnitOfWork, lease: Lease, at: datetime) -> WorkflowRun:
+    """See Runs.sleep_until."""
+    due = as_utc("at", at)
+    run = held_run(work, given_lease(lease).run_id, lease)
+    check_transition(run.id, run.status, RunStatus.QUEUED)
+    return _requeue_run(work, run, due)
+
+
+def clear_lease(work: UnitOfWork, run: WorkflowRun) -> WorkflowRun:
+    """End the lease of a locked run that waits; the run."""
+    with work.batch(last=True) as batch:
+        batch.run(_CLEAR_LEASE, row_id=run.id, at=work.now())
+        row = batch.row(GET_RUN, row_id=run.id)
+    return written_run(row)
+
+
+def requeue(work: UnitOfWork, run: WorkflowRun) -> None:
+    """Return a locked run to the queue without a holder, and fail its unfinished executions. A queued one keeps its place."""
+    if run.status == RunStatus.QUEUED:
+        with work.batch(last=True) as batch:
+            fail_executions_of_run(work, batch, run, _REQUEUED)
+            batch.run(_REQUEUE, row_id=run.id, since=run.queued_at, due=run.not_before, at=work.now())
+        announce_claimable(work, run)
+    else:
+        _requeue_run(work, run, None)
+
+
+def _requeue_run(
+    work: UnitOfWork, run: WorkflowRun, due: datetime | None, statement: Statement = _REQUEUE, **values: Any
+) -> WorkflowRun:
+    """Put a locked run at the end of the queue, or let it wait until it is due."""
+    now = work.now()
+    since = now if due is None else max(now, due)
+    with work.batch(last=True) as batch:
+        fail_executions_of_run(work, batch, run, _REQUEUED)
+        batch.run(statement, row_id=run.id, since=since, due=due, at=now, **values)
+        written = batch.row(GET_RUN, row_id=run.id)
+    if since == now:
+        announce_claimable(work, run)
+    limits.announce_freed(work, run)
+    return written_run(written)
+
+
+def find_with_gate(work: UnitOfWork, id: str) -> tuple[WorkflowRun | None, Row | None]:
+    """The run, locked, and its oldest pending gate."""
+    run_id = work.label("id", id)
+    with work.batch() as batch:
+        run, gate = batch.row(LOCK_RUN, row_id=run_id), batch.row(OPEN_GATE, run_id=run_id)
+    return RUN.optional(run.result), gate.result
+
+
+def resume(work: UnitOfWork, run: WorkflowRun, *, force: bool) -> None:
+    """paused -> running for a locked run: a worker that still holds it continues, otherwise it waits for one.
+
+    `force`: its pending gates are rejected.
+    """
+    values = resumption(run, work.now())
+    with work.batch(last=True) as batch:
+        if force:
+            close_gates(work, batch, run.id, "The run was resumed without an answer.")
+        batch.run(RESUME, **values)
+    announce_claimable(work, run)
+
+
+def _own(work: UnitOfWork, lease: Lease) -> WorkflowRun:
+    run = held_run(work, given_lease(lease).run_id, lease)
+    if run.status in TERMINAL:
+        raise LeaseLost(run.id, lease.token, f"the lease is over: the run is {run.status}.")
+    return run
+
+
+def given_lease(lease: object) -> Lease:
+    """The argument, checked to be a lease."""
+    if not isinstance(lease, Lease):
+        raise InvalidValue("lease", f"expected a Lease, got {type(lease).__name__}.")
+    return lease
+
+
+def lease_on(run: WorkflowRun, worker: str) -> Lease:
+    """The lease of a worker on the run as it has just been claimed or renewed."""
+    return construct(
+        Lease,
+        {"run_id": run.id, "worker": worker, "token": run.lease_token, "expires_at": run.lease_expires_at, "run": run},
+    )
+
+
+# What the end of a worker's work on a run means: the run succeeds, or waits at its gates.
+
+
+def complete(work: UnitOfWork, lease: Lease) -> WorkflowRun:
+    """See Runs.complete."""
+    ended = finishing.complete(work, given_lease(lease))
+    if ended is not None:
+        return ended
+    run = get_run(work, lease.run_id, lock=True)
+    if run.lease_token == lease.token and (
+        run.status in TERMINAL or run.status == RunStatus.QUEUED or _released(work, run, lease)
+    ):
+        return run
+    check_hold(run, lease, work.now())
+    if run.status == RunStatus.RUNNING:
+        return finishing.finish_run(work, run, RunStatus.SUCCEEDED, None, context=run.context)
+    return clear_lease(work, run)
+
+
+def _released(work: UnitOfWork, run: WorkflowRun, lease: Lease) -> bool:
+    """Whether the worker has released the run itself, as it does to wait for the run's children."""
+    return run.lease_owner is None and lease.expires_at > work.now()

@@ -1,25 +1,309 @@
-"""Reading workflow runs: one, lists and counts, and who holds which."""
+"""Reading workflow runs: one, lists and counts, who holds which, and what a run and its descendants cost together."""
 
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal, TypedDict, Unpack, overload
+from functools import cache, partial
+from typing import Any, Literal, TypedDict, TypeVar, Unpack, overload
 
-from sqlalchemy import select
+from sqlalchemy import ColumnElement, Select, bindparam, cast, func, select, union_all
 
-from persist.db.statements.prepared import Statement, param
+from persist.db.expressions.keyset import behind
+from persist.db.expressions.numbers import whole_total
+from persist.db.operations.bounded_deletion import limit_of, page_rows
+from persist.db.operations.keyset import BoundedCount, Keyset
+from persist.db.schema.column_types import Float64
+from persist.db.statements.prepared import Row, Statement, among, param
+from persist.db.statements.row_values import Values
 from persist.db.transactions.repository import Async, F, Repository, Sync, reads
-from persist.db.values.arguments import check_flag
-from persist.db.values.counts import Count
-from persist.db.values.pages import Page, PagedList
-from persist.workflows.family_values import FamilyTotals
-from persist.workflows.models import IS_UNFINISHED_RUN, runs
-from persist.workflows.schemas import Lease, RunRow, WorkflowRun, WorkflowRunSummary
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.unreadable.cells import OnUnreadable
+from persist.db.unreadable.excerpts import excerpt
+from persist.db.values.arguments import Count, check_choice, check_flag
+from persist.db.values.clock import as_utc, epoch_ms
+from persist.db.values.frozen import construct
+from persist.db.values.pages import Page, PagedList, check_limit, optional_limit, values_after
+from persist.errors import InvalidValue, NotFound
+from persist.workflows.models import HAS_FAILURE_KIND, IS_CHILD, IS_UNFINISHED_RUN, USED_TOKENS, executions, runs
+from persist.workflows.schemas import FailureKind, FamilyTotals, Lease, RunRow, RunStatus, WorkflowRun, WorkflowRunSummary
+from persist.workflows.storage.families import family
 from persist.workflows.storage.run_rows import RUN, get_run
-from persist.workflows.verbs import leases, run_lists
-from persist.workflows.verbs.family_reads import family_totals
+from persist.workflows.transitions import ACTIVE
+from persist.workflows.verbs import recovery
+
+# What a run and its descendants cost together.
+
+_R = runs.c
+_E = executions.c
+_TOKENS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens")
+
+
+def _statuses(*, orphans: bool) -> Statement:
+    tree = family(_R.status, orphans=orphans)
+    return Statement(select(tree.c.status, func.count()).group_by(tree.c.status), unreadable=OnUnreadable.RAISE)
+
+
+def _usage(*, orphans: bool) -> Statement:
+    tree = family(orphans=orphans)
+    sums: list[Any] = [whole_total(_E[name]) for name in _TOKENS]
+    cost = func.coalesce(func.sum(_E.cost_usd), cast(0, Float64()))
+    query = select(func.count(), *sums, USED_TOKENS, cost)
+    return Statement(query.select_from(tree.join(executions, _E.workflow_run_id == tree.c.id)))
+
+
+_BY_STATUS, _USAGE = ({orphans: made(orphans=orphans) for orphans in (False, True)} for made in (_statuses, _usage))
+
+
+def family_totals(work: UnitOfWork, id: str) -> FamilyTotals:
+    """See Runs.family."""
+    root = work.label("id", id)
+    orphans = False
+    counted = work.rows(_BY_STATUS[orphans], root=root)
+    if not counted:
+        orphans = True
+        counted = work.rows(_BY_STATUS[orphans], root=root)
+    if not counted:
+        raise NotFound("workflow run", id)
+    used = work.row(_USAGE[orphans], root=root)
+    assert used is not None
+    number, *tokens, total, cost = used
+    by_status = {str(status): int(count) for status, count in counted}
+    return construct(
+        FamilyTotals,
+        {
+            "run_id": root,
+            "runs": sum(by_status.values()),
+            "by_status": by_status,
+            "executions": int(number),
+            **{name: int(value) for name, value in zip(_TOKENS, tokens, strict=True)},
+            "total_tokens": int(total),
+            "cost_usd": float(cost),
+        },
+    )
+
+
+# Lists of runs: one prepared statement per combination of filters, each served in order by one index.
+#
+# Lists never touch the blobs of a run. With several statuses each is read in its own order, and the heads are merged, so that a
+# rare status costs as little as a frequent one.
+
+S = TypeVar("S", WorkflowRunSummary, RunRow)
+_LIST = "workflows.runs"
+MOST_COUNTED = 10_000
+"""Up to how many runs a count is exact that need not be exact."""
+_PHASES = excerpt(_R.phase_history, "phase", "timestamp", optional=("status", "success"))
+"""The short fields of each phase; entries of up to 64 KiB are read only by `get`."""
+_used = select(executions).where(_E.workflow_run_id == _R.id)
+_cost = func.coalesce(func.sum(_E.cost_usd), cast(0, Float64()))
+SUMMARY = Values(
+    WorkflowRunSummary,
+    runs,
+    phase_history=_PHASES.label("phase_history"),
+    total_tokens=_used.with_only_columns(USED_TOKENS).scalar_subquery().label("total_tokens"),
+    cost_usd=_used.with_only_columns(_cost).scalar_subquery().label("cost_usd"),
+)
+"""What a list shows of a run, with the usage of its executions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """Which runs a list shows: the statement it takes, and the statement's values."""
+
+    statuses: int
+    values: dict[str, Any]
+
+    @classmethod
+    def of(
+        cls,
+        work: UnitOfWork,
+        *,
+        status: str | Sequence[str] | None,
+        workflow_name: str | None = None,
+        trigger_id: str | None = None,
+        since: datetime | None = None,
+        failure_kind: str | None = None,
+        parent_run_id: str | None = None,
+    ) -> "Filters":
+        """Check the filters. No status, or every status, is no filter."""
+        given = () if status is None else (status,) if isinstance(status, str) else status
+        if not isinstance(given, Iterable):
+            raise InvalidValue("status", "expected a status, or a sequence of them.")
+        statuses = sorted({check_choice("status", one, RunStatus) for one in given})
+        if len(statuses) == len(RunStatus):
+            statuses = []
+        values: dict[str, Any] = {f"status_{number}": one for number, one in enumerate(statuses)}
+        if workflow_name is not None:
+            values["workflow_name"] = work.label("workflow_name", workflow_name)
+        if trigger_id is not None:
+            values["trigger_id"] = work.label("trigger_id", trigger_id)
+        if since is not None:
+            values["since"] = as_utc("since", since)
+        if failure_kind is not None:
+            values["failure_kind"] = check_choice("failure_kind", failure_kind, FailureKind)
+        if parent_run_id is not None:
+            values["parent_run_id"] = work.label("parent_run_id", parent_run_id)
+        return cls(len(statuses), values)
+
+    def given(self, name: str) -> bool:
+        """Whether that filter is set."""
+        return name in self.values
+
+    def plain(self) -> dict[str, Any]:
+        """The filters in the form that a cursor stores."""
+        return {name: epoch_ms(value) if name == "since" else value for name, value in self.values.items()}
+
+
+def page_of_runs(work: UnitOfWork, filters: Filters, limit: int, after: str | None, make: Callable[[Row], S]) -> Page[S]:
+    """One page, newest started first; `make` turns a row into an item."""
+    limit = check_limit(limit)
+    values = filters.values if after is None else filters.values | values_after(after, _LIST, filters.plain())
+    statement = partial(
+        page_statement,
+        statuses=filters.statuses,
+        named=filters.given("workflow_name"),
+        triggered=filters.given("trigger_id"),
+        since=filters.given("since"),
+        failed=filters.given("failure_kind"),
+        of_parent=filters.given("parent_run_id"),
+        after=after is not None,
+    )
+    rows = page_rows(work, statement, limit, values)
+    return Page.of(
+        rows, limit, make, name=_LIST, filters=filters.plain(), key=lambda _, item: [epoch_ms(item.started_at), item.id]
+    )
+
+
+def active_runs(work: UnitOfWork, limit: int | None, after: str | None) -> PagedList[WorkflowRunSummary]:
+    """The runs that are running or paused, newest first; the cursors are those of `page` for these statuses."""
+    if optional_limit(limit, after) is None:
+        return PagedList(map(SUMMARY, work.rows(ACTIVE_RUNS)))
+    assert limit is not None
+    found = page_of_runs(work, Filters.of(work, status=sorted(ACTIVE)), limit, after, SUMMARY)
+    return PagedList(found.items, found.cursor)
+
+
+def queued_runs(work: UnitOfWork, limit: int | None, after: str | None) -> PagedList[WorkflowRunSummary]:
+    """The runs that wait to be admitted or claimed, oldest first."""
+    return _QUEUED.pages(work, limit, after)
+
+
+def count_runs(work: UnitOfWork, filters: Filters, *, exact: bool) -> int:
+    """How many runs meet the filters; unless `exact`, a Count of BoundedCount."""
+    given = {"named": filters.given("workflow_name"), "since": filters.given("since"), "failed": filters.given("failure_kind")}
+    if not exact:
+        return bounded_count(filters.statuses, **given).count(work, **filters.values)
+    row = work.row(count_statement(filters.statuses, **given), **filters.values)
+    assert row is not None
+    return int(row[0])
+
+
+def _with_usage(chosen: Select[Any]) -> Statement:
+    """Join the chosen runs (id, started_at) with their columns and the usage of their executions.
+
+    Runs are chosen by indexed columns alone, so that no run is read that is not shown.
+    """
+    found = chosen.subquery("chosen")
+    shown = select(*SUMMARY.columns).select_from(found.join(runs, _R.id == found.c.id))
+    return Statement(shown.order_by(found.c.started_at.desc(), found.c.id.desc()))
+
+
+@cache
+def page_statement(
+    rows: int | None, *, statuses: int, named: bool, triggered: bool, since: bool, failed: bool, of_parent: bool, after: bool
+) -> Statement:
+    """The newest runs, for a number of statuses (parameters status_0 …) and the other filters that are given.
+
+    `rows`: see persist.db.operations.bounded_deletion.
+    """
+
+    def newest(status: str | None, query: Select[Any]) -> Select[Any]:
+        order = [_R.started_at.desc(), _R.id.desc()]
+        if status is not None:
+            query = query.where(_R.status == param(status))
+        if named and not (statuses or triggered or since or failed or of_parent or after):
+            # Only the index of names has this order: Postgres would rather walk that of all runs, as far as the name's last one.
+            query = query.where(_R.workflow_name >= param("workflow_name"), _R.workflow_name <= param("workflow_name"))
+            order = [_R.workflow_name.asc(), *order]
+        elif named:
+            query = query.where(_R.workflow_name == param("workflow_name"))
+        query = query.order_by(*order).limit(limit_of(rows))
+        if triggered:
+            query = query.where(_R.trigger_id == param("trigger_id"))
+        if since:
+            query = query.where(_R.started_at >= param("since"))
+        if failed:
+            query = query.where(*_failed())
+        if of_parent:
+            query = query.where(IS_CHILD, _R.parent_run_id == param("parent_run_id"))
+        if after:
+            query = query.where(behind((_R.started_at, _R.id), ("after_at", "after_id"), descending=True))
+        return query
+
+    if not (statuses or named or triggered or failed or of_parent):
+        return Statement(newest(None, select(*SUMMARY.columns)))  # one index has this order, and no other one fits
+    key = select(_R.id, _R.started_at)
+    if statuses < 2:
+        return _with_usage(newest("status_0" if statuses else None, key))
+    heads = [newest(f"status_{number}", key).subquery() for number in range(statuses)]
+    merged = union_all(*[select(*head.c) for head in heads]).subquery()
+    latest = select(*merged.c).order_by(merged.c.started_at.desc(), merged.c.id.desc())
+    return _with_usage(latest.limit(limit_of(rows)))
+
+
+def _failed() -> tuple[ColumnElement[bool], ...]:
+    """The condition that a run has the wanted failure kind, in the words of the index of those that have one."""
+    return HAS_FAILURE_KIND, _R.failure_kind == param("failure_kind")
+
+
+ACTIVE_RUNS = _with_usage(select(_R.id, _R.started_at).where(among(_R.status, ACTIVE)))
+_QUEUED = Keyset(
+    "workflows.runs.queued",
+    SUMMARY,
+    (_R.started_at, _R.id),
+    where=[_R.status == RunStatus.QUEUED],
+    descending=False,
+    exact=True,
+)
+
+
+def _names() -> Statement:
+    """Every workflow name once: a loose index scan that jumps from name to name."""
+    first = select(func.min(_R.workflow_name).label("name")).cte("names", recursive=True)
+    following = select(func.min(_R.workflow_name)).where(_R.workflow_name > first.c.name).scalar_subquery()
+    names = first.union_all(select(following).where(first.c.name.is_not(None)))
+    return Statement(select(names.c.name).where(names.c.name.is_not(None)).order_by(names.c.name))
+
+
+NAMES = _names()
+
+
+@cache
+def count_statement(statuses: int, *, named: bool, since: bool, failed: bool) -> Statement:
+    """How many runs meet the filters."""
+    return Statement(_filtered(select(func.count()).select_from(runs), statuses, named=named, since=since, failed=failed))
+
+
+@cache
+def bounded_count(statuses: int, *, named: bool, since: bool, failed: bool) -> BoundedCount:
+    """How many runs meet the filters, exact up to MOST_COUNTED."""
+    return BoundedCount(_filtered(select(_R.id), statuses, named=named, since=since, failed=failed), MOST_COUNTED)
+
+
+def _filtered(query: Select[Any], statuses: int, *, named: bool, since: bool, failed: bool) -> Select[Any]:
+    if statuses:
+        query = query.where(_R.status.in_([bindparam(f"status_{number}", type_=_R.status.type) for number in range(statuses)]))
+    if named:
+        query = query.where(_R.workflow_name == param("workflow_name"))
+    if since:
+        query = query.where(_R.started_at >= param("since"))
+    if failed:
+        query = query.where(*_failed())
+    return query
+
+
+# Reading workflow runs: one, lists and counts, and who holds which.
 
 List = list
-_R = runs.c
 _BY_TRIGGER = Statement(
     select(*RUN.columns)
     .where(_R.trigger_id == param("trigger_id"), IS_UNFINISHED_RUN)
@@ -63,7 +347,7 @@ class RunReads(Repository[F]):
 
         Pass `cursor` as `after` for the next page. Totals: `count`.
         """
-        filters = run_lists.Filters.of(
+        filters = Filters.of(
             self._work,
             status=status,
             workflow_name=workflow_name,
@@ -72,7 +356,7 @@ class RunReads(Repository[F]):
             failure_kind=failure_kind,
             parent_run_id=parent_run_id,
         )
-        return run_lists.page(self._work, filters, limit, after, run_lists.SUMMARY)
+        return page_of_runs(self._work, filters, limit, after, SUMMARY)
 
     @reads
     def list_rows(
@@ -88,7 +372,7 @@ class RunReads(Repository[F]):
         after: str | None = None,
     ) -> Page[RunRow]:
         """The page of `list` as named tuples, which cost less to make; cursors of both verbs are interchangeable."""
-        filters = run_lists.Filters.of(
+        filters = Filters.of(
             self._work,
             status=status,
             workflow_name=workflow_name,
@@ -97,7 +381,7 @@ class RunReads(Repository[F]):
             failure_kind=failure_kind,
             parent_run_id=parent_run_id,
         )
-        return run_lists.page(self._work, filters, limit, after, RunRow._make)
+        return page_of_runs(self._work, filters, limit, after, RunRow._make)
 
     @overload
     def count(self: Repository[Sync], /, *, exact: Literal[False], **filters: Unpack[_Counted]) -> Count: ...
@@ -124,18 +408,16 @@ class RunReads(Repository[F]):
         An exact count reads all of them, and is an int. With `exact=False` at most 10,000 are read, and the result is a Count, an
         int with `exact` and `basis`. If there are more, it is an estimate of Postgres's planner, or on SQLite "at least" 10,000.
         """
-        filters = run_lists.Filters.of(
-            self._work, status=status, workflow_name=workflow_name, since=since, failure_kind=failure_kind
-        )
-        return run_lists.count(self._work, filters, exact=check_flag("exact", exact))
+        filters = Filters.of(self._work, status=status, workflow_name=workflow_name, since=since, failure_kind=failure_kind)
+        return count_runs(self._work, filters, exact=check_flag("exact", exact))
 
     @reads
     def children(
         self, id: str, *, status: str | Sequence[str] | None = None, limit: int = 20, after: str | None = None
     ) -> Page[WorkflowRunSummary]:
         """The runs that were created for this one, as `list` shows them. Raises NotFound without the run and children."""
-        filters = run_lists.Filters.of(self._work, status=status, parent_run_id=self._work.label("id", id))
-        page = run_lists.page(self._work, filters, limit, after, run_lists.SUMMARY)
+        filters = Filters.of(self._work, status=status, parent_run_id=self._work.label("id", id))
+        page = page_of_runs(self._work, filters, limit, after, SUMMARY)
         if not page.items and after is None and not status:
             get_run(self._work, id)
         return page
@@ -154,7 +436,7 @@ class RunReads(Repository[F]):
 
         Pass its `cursor` as `after` for the next page.
         """
-        return run_lists.active(self._work, limit, after)
+        return active_runs(self._work, limit, after)
 
     @reads
     def list_queued(self, *, limit: int | None = None, after: str | None = None) -> PagedList[WorkflowRunSummary]:
@@ -162,12 +444,12 @@ class RunReads(Repository[F]):
 
         Pass its `cursor` as `after` for the next page.
         """
-        return run_lists.queued(self._work, limit, after)
+        return queued_runs(self._work, limit, after)
 
     @reads
     def distinct_names(self) -> List[str]:
         """Every workflow name that has runs, sorted."""
-        return [name for (name,) in self._work.rows(run_lists.NAMES)]
+        return [name for (name,) in self._work.rows(NAMES)]
 
     @reads
     def get_by_trigger(self, trigger_id: str) -> WorkflowRun | None:
@@ -186,4 +468,4 @@ class RunReads(Repository[F]):
 
         For a worker that was cancelled or restarted after a claim committed, before it received the lease.
         """
-        return leases.held_by(self._work, worker)
+        return recovery.held_by(self._work, worker)

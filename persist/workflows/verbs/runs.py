@@ -4,18 +4,159 @@ from collections.abc import Coroutine, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal, Required, TypedDict, Unpack, overload
 
+from sqlalchemy import func, select, update
+
+from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.repository import Async, F, NothingToDo, Repository, Sync, writes, writes_if_needed
+from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_choice, check_count, check_flag, optional_count, optional_label
+from persist.db.values.frozen import construct
 from persist.db.values.json import Json
-from persist.workflows.family_values import Children
-from persist.workflows.schemas import FailureKind, Lease, RunStatus, WorkflowRun
-from persist.workflows.storage.gates import check_gate
-from persist.workflows.storage.payloads import context_of, small_label
-from persist.workflows.storage.run_rows import SET_STATUS, check_hold, find_run, held_run
-from persist.workflows.transitions import TERMINAL, allowed
-from persist.workflows.verbs import cascading, claiming, completing, creating, joining, leases, limiting, progress, recovery
+from persist.workflows.models import IS_CHILD, approvals, runs
+from persist.workflows.schemas import (
+    UNFINISHED,
+    Approval,
+    ApprovalStatus,
+    Children,
+    FailureKind,
+    JoinUntil,
+    Lease,
+    RunStatus,
+    WorkflowRun,
+)
+from persist.workflows.storage.approvals import APPROVAL, check_gate, insert_approval
+from persist.workflows.storage.run_rows import (
+    LET_GO,
+    LOCK_RUN,
+    NO_LEASE,
+    SET_STATUS,
+    check_hold,
+    context_of,
+    find_run,
+    found_run,
+    held_run,
+    history_item,
+    history_with,
+    small_label,
+)
+from persist.workflows.transitions import TERMINAL, allowed, check_transition
+from persist.workflows.verbs import claiming, creating, finishing, limits, phases, recovery
 from persist.workflows.verbs.finishing import cancel_run, finish
+from persist.workflows.verbs.recovery import fail_executions_of_run, given_lease
 from persist.workflows.verbs.run_reads import RunReads
+
+# A run that pauses at a gate.
+
+_A = approvals.c
+_R = runs.c
+_NEWEST_OF_GATE = Statement(
+    select(*APPROVAL.columns)
+    .where(_A.workflow_run_id == param("run_id"), _A.gate == param("gate"))
+    .order_by(_A.created_at.desc(), _A.id.desc())
+    .limit(1)
+)
+_pause = (
+    update(runs)
+    .where(_R.id == param("row_id"))
+    .values(
+        status=RunStatus.PAUSED,
+        current_phase=param("phase"),
+        phase_history=param("history"),
+        scratch=param("value"),
+        updated_at=param("at"),
+    )
+)
+_PAUSE, _PAUSE_AND_LET_GO = Statement(_pause), Statement(_pause.values(NO_LEASE))
+
+
+def pause_at_gate(
+    work: UnitOfWork,
+    run: WorkflowRun,
+    question: dict[str, Any],
+    item: dict[str, Any],
+    scratch: Json,
+    *,
+    let_go: bool = False,
+) -> Approval:
+    """Open the gate of a locked run, and pause it: `item` joins its history. `let_go`: its worker holds it no longer."""
+    history = history_with(work, run.phase_history, item)
+    with work.batch(last=True) as batch:
+        batch.run(
+            _PAUSE_AND_LET_GO if let_go else _PAUSE,
+            row_id=run.id,
+            phase=item["phase"],
+            history=history,
+            value=scratch,
+            at=work.now(),
+        )
+        inserted = insert_approval(work, batch, None, run.id, question)
+    limits.announce_freed(work, run)
+    assert inserted.result is not None
+    return APPROVAL(inserted.result)
+
+
+def wait_at_gate(work: UnitOfWork, run_id: str, question: dict[str, Any], lease: Lease | None) -> Approval | None:
+    """The newest gate of this name, if it was answered; else None, and the run is paused at it."""
+    with work.batch() as batch:
+        locked = batch.row(LOCK_RUN, row_id=run_id)
+        newest = batch.row(_NEWEST_OF_GATE, run_id=run_id, gate=question["gate"])
+    run = found_run(locked.result, run_id)
+    check_hold(run, lease, work.now())
+    approval = APPROVAL.optional(newest.result)
+    if approval is not None and approval.status != ApprovalStatus.PENDING:
+        return approval
+    check_transition(run.id, run.status, RunStatus.PAUSED)
+    if approval is None:
+        item = history_item(work, question["gate"], None, work.now())
+        pause_at_gate(work, run, question, item, run.scratch, let_go=lease is not None)
+    else:
+        with work.batch(last=True) as batch:
+            batch.run(SET_STATUS if lease is None else LET_GO, row_id=run.id, to=RunStatus.PAUSED, at=work.now())
+        limits.announce_freed(work, run)
+    return None
+
+
+# A run waits for its children: it is paused and released, and the end of the last one lets it go on (storage.families).
+
+_COUNTS = Statement(select(_R.status, func.count()).where(IS_CHILD, _R.parent_run_id == param("parent")).group_by(_R.status))
+_JOIN = Statement(
+    update(runs)
+    .where(_R.id == param("row_id"))
+    .values(
+        status=RunStatus.PAUSED,
+        join_until=param("goal"),
+        **NO_LEASE,
+        updated_at=param("at"),
+    )
+)
+
+
+def join(work: UnitOfWork, lease: Lease, until: str) -> Children | None:
+    """See Runs.join."""
+    goal = check_choice("until", until, JoinUntil)
+    run_id, now = given_lease(lease).run_id, work.now()
+    with work.batch() as batch:
+        locked = batch.row(LOCK_RUN, row_id=run_id)
+        counted = batch.rows(_COUNTS, parent=run_id)
+    run = found_run(locked.result, run_id)
+    check_hold(run, lease, now)
+    children = _children(counted.result)
+    if not any(status in children.by_status for status in UNFINISHED) or (goal is JoinUntil.FIRST_FAILURE and children.failed):
+        return children
+    check_transition(run.id, run.status, RunStatus.PAUSED)
+    with work.batch(last=True) as batch:
+        fail_executions_of_run(work, batch, run, "stale: the run waits for its children")
+        batch.run(_JOIN, row_id=run.id, goal=goal, at=now)
+    limits.announce_freed(work, run)
+    return None
+
+
+def _children(rows: list[Row]) -> Children:
+    by_status = {str(status): int(count) for status, count in rows}
+    return construct(Children, {"total": sum(by_status.values()), "by_status": by_status})
+
+
+# Workflow runs: creating, listing, and every change from dispatch to end.
 
 List = list
 
@@ -91,17 +232,17 @@ class Runs(RunReads[F]):
     @writes
     def append_phase(self, id: str, phase: str, entry: Json = None, *, lease: Lease | None = None) -> WorkflowRun:
         """Append `{"phase", "timestamp", **entry}` to the history; the phase becomes the current one."""
-        return progress.append_phase(self._work, id, phase, entry, lease)
+        return phases.append_phase(self._work, id, phase, entry, lease)
 
     @writes
     def merge_scratch(self, id: str, patch: Mapping[str, Json], *, lease: Lease | None = None) -> WorkflowRun:
         """Set the patch's keys in the run's scratch; other keys stay, and None is a value like any other."""
-        return progress.merge_scratch(self._work, id, patch, lease)
+        return phases.merge_scratch(self._work, id, patch, lease)
 
     @writes
     def update_node_status(self, id: str, node: str, status: Json, *, lease: Lease | None = None) -> WorkflowRun:
         """Set one node's status; those of other nodes stay."""
-        return progress.set_node_status(self._work, id, node, status, lease)
+        return phases.set_node_status(self._work, id, node, status, lease)
 
     @writes
     def finish(
@@ -126,7 +267,7 @@ class Runs(RunReads[F]):
         With `cascade` all its descendants that have not ended are cancelled too, and the verb returns whether any run was.
         """
         if check_flag("cascade", cascade):
-            return cascading.cancel_family(self._work, id, reason)
+            return finishing.cancel_family(self._work, id, reason)
         return cancel_run(self._work, id, reason, frozenset(RunStatus) - TERMINAL, FailureKind.CANCELLED)
 
     @writes
@@ -147,7 +288,7 @@ class Runs(RunReads[F]):
             return False
         with work.batch(last=True) as batch:
             batch.run(SET_STATUS, row_id=id, to=RunStatus.PAUSED, at=work.now())
-        limiting.announce_freed(work, run)
+        limits.announce_freed(work, run)
         return True
 
     @writes
@@ -158,12 +299,12 @@ class Runs(RunReads[F]):
         name.
         """
         walk_past = check_flag("force", force)
-        run, gate = leases.find_with_gate(self._work, id)
+        run, gate = recovery.find_with_gate(self._work, id)
         if run is None or run.status != RunStatus.PAUSED:
             return False
         if not walk_past:
             check_gate(run, gate)
-        leases.resume(self._work, run, force=walk_past)
+        recovery.resume(self._work, run, force=walk_past)
         return True
 
     @writes
@@ -184,7 +325,7 @@ class Runs(RunReads[F]):
         if run is None or run.status not in (RunStatus.RUNNING, RunStatus.QUEUED):
             return False
         check_hold(run, None, work.now())
-        leases.requeue(work, run)
+        recovery.requeue(work, run)
         return True
 
     @writes
@@ -259,7 +400,7 @@ class Runs(RunReads[F]):
     @writes
     def renew(self, lease: Lease, *, lease_for: timedelta) -> Lease:
         """Extend the lease to `lease_for` from now. Raises LeaseLost."""
-        return leases.renew(self._work, lease, lease_for)
+        return recovery.renew(self._work, lease, lease_for)
 
     @writes
     def complete(self, lease: Lease) -> WorkflowRun:
@@ -267,7 +408,7 @@ class Runs(RunReads[F]):
 
         Raises LeaseLost. A run that the worker has ended itself stays as it is.
         """
-        return completing.complete(self._work, lease)
+        return recovery.complete(self._work, lease)
 
     @writes
     def release(self, lease: Lease, *, retry_in: timedelta | None = None, error: str | None = None) -> None:
@@ -276,7 +417,7 @@ class Runs(RunReads[F]):
         With `retry_in` or `error` an attempt of a running run has failed: it is tried again after that time. If it was the last
         of its `max_attempts` the run fails, with the failure kind "retries". Unfinished executions are failed as stale.
         """
-        leases.release(self._work, lease, retry_in, error)
+        recovery.release(self._work, lease, retry_in, error)
 
     @writes
     def sleep_until(self, lease: Lease, at: datetime) -> WorkflowRun:
@@ -284,7 +425,7 @@ class Runs(RunReads[F]):
 
         Raises LeaseLost, and TransitionError unless it runs. Unfinished executions are failed as stale.
         """
-        return leases.sleep_until(self._work, lease, at)
+        return recovery.sleep_until(self._work, lease, at)
 
     @writes
     def join(self, lease: Lease, until: Literal["all", "first_failure"] = "all") -> Children | None:
@@ -295,4 +436,4 @@ class Runs(RunReads[F]):
         in the meantime count too. A pending gate of the run is not walked past. Unfinished executions are failed as stale. Raises
         LeaseLost, and TransitionError unless the run runs.
         """
-        return joining.join(self._work, lease, until)
+        return join(self._work, lease, until)

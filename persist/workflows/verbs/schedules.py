@@ -21,14 +21,12 @@ from persist.db.values.arguments import check_choice, check_flag
 from persist.db.values.clock import as_utc, iso_ms
 from persist.db.values.json import Json
 from persist.db.values.pages import PagedList
-from persist.errors import InvalidValue, PayloadTooLarge
-from persist.quoting import named
+from persist.errors import InvalidValue, PayloadTooLarge, named
 from persist.workflows.fire_times import check_timezone, fires_after, missed, next_fire
 from persist.workflows.models import cron_overrides, schedules
-from persist.workflows.schedule_values import CatchUp, Schedule
-from persist.workflows.schemas import WorkflowRun
+from persist.workflows.schemas import CatchUp, Schedule, WorkflowRun
 from persist.workflows.storage.cron import check_schedule
-from persist.workflows.storage.payloads import context_of
+from persist.workflows.storage.run_rows import context_of
 from persist.workflows.verbs import creating
 
 log = logging.getLogger("persist")

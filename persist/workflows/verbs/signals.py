@@ -15,15 +15,24 @@ from persist.db.unreadable.cells import OnUnreadable, is_unreadable
 from persist.db.values.arguments import check_timedelta, optional_label
 from persist.db.values.clock import instant_after
 from persist.db.values.json import Json
-from persist.errors import Conflict
-from persist.quoting import shown
+from persist.errors import Conflict, shown
 from persist.workflows.models import HAS_KEY, IS_EXPIRING, IS_UNTAKEN, signals, waits
 from persist.workflows.schemas import Lease, RunStatus, Signal, WorkflowRun
-from persist.workflows.storage.resuming import END_WAIT, resume_ungated, resumption
-from persist.workflows.storage.run_rows import LET_GO, LOCK_RUN, RUN, announce_claimable, check_hold, found_run, get_run
+from persist.workflows.storage.run_rows import (
+    END_WAIT,
+    LET_GO,
+    LOCK_RUN,
+    RUN,
+    announce_claimable,
+    check_hold,
+    found_run,
+    get_run,
+    resume_ungated,
+    resumption,
+)
 from persist.workflows.transitions import TERMINAL, check_transition
-from persist.workflows.verbs import limiting
-from persist.workflows.verbs.leases import given_lease
+from persist.workflows.verbs import limits
+from persist.workflows.verbs.recovery import given_lease
 
 log = logging.getLogger("persist")
 List = list
@@ -130,7 +139,7 @@ class Signals(Repository[F]):
         with work.batch(last=True) as batch:
             batch.run(_WAIT, run_id=run.id, name=label, since=now, expires_at=until)
             batch.run(LET_GO, row_id=run.id, to=RunStatus.PAUSED, at=now)
-        limiting.announce_freed(work, run)
+        limits.announce_freed(work, run)
         return None
 
     @reads

@@ -6,12 +6,11 @@ from typing import Any
 from sqlalchemy import and_, case, cast, func, not_, or_, select
 from sqlalchemy.sql.elements import ColumnElement
 
-from persist.db.expressions.saturating_sum import whole_total
-from persist.db.expressions.utc_buckets import Size, utc_bucket
+from persist.db.expressions.numbers import Size, utc_bucket, whole_total
+from persist.db.operations.keyset import BoundedCount, counting
 from persist.db.schema.base import flag_set
 from persist.db.schema.column_types import Float64, Int64
 from persist.db.statements.prepared import Statement, among, param
-from persist.db.transactions.bounded_counts import BoundedCount, counting
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.clock import as_utc
 from persist.db.values.frozen import construct

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from persist.db.concurrency.process_owners import new_owner
+from persist.db.concurrency.ownership import new_owner
 from persist.errors import Closed, Conflict
 from tests.contract.chat.scenes import create, record, say, shown, text, turn, words
 from tests.contract.conftest import Raw

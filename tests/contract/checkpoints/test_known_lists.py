@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from persist import Store
-from persist.checkpoints.known_lists import Addition, KnownList
 from persist.checkpoints.schemas import Blob
 from persist.checkpoints.states import CheckpointStates
 from persist.checkpoints.storing import NewState, extend, growing, store
+from persist.checkpoints.values import Addition, KnownList
 from persist.db.changes.batch import RequirementMissed
 from persist.store.transaction import transaction_per_verb
 

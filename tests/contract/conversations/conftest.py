@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from persist.db.dialects.sqlite import vector_functions
+from persist.db.dialects.sqlite import operations
 from tests.contract.conversations.vector_scenes import WAYS
 from tests.unit.float32 import with_functions
 
@@ -24,7 +24,7 @@ def use(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Of the ways only this one and those after it are there, for stores that are opened afterwards."""
 
     def use_(way: str) -> None:
-        monkeypatch.setattr(vector_functions, "load_sqlite_vec", with_functions if way == WAYS[0] else lambda driver: False)
+        monkeypatch.setattr(operations, "load_sqlite_vec", with_functions if way == WAYS[0] else lambda driver: False)
         if way == WAYS[2]:
             # not None in sys.modules: drivers look there, too, and take what they find for numpy
             monkeypatch.delitem(sys.modules, "numpy", raising=False)

@@ -13,7 +13,7 @@ from unittest import mock
 from hypothesis.stateful import RuleBasedStateMachine
 
 from persist import Store
-from persist.conversations.storage import inheritance
+from persist.conversations.storage import lineage
 from persist.testing import FrozenClock
 from tests.contract.conversations.making import branch_of
 from tests.seeded_databases import new_file
@@ -51,11 +51,11 @@ def dumped(path: Path) -> dict[str, list[tuple[Any, ...]]]:
 class Model(RuleBasedStateMachine):
     """A store, and beside it what its sessions, branches, progressions and messages must be."""
 
-    most_copied: ClassVar[int] = inheritance.MAX_COPIED
+    most_copied: ClassVar[int] = lineage.MAX_COPIED
 
     def __init__(self) -> None:
         super().__init__()
-        self.patch = mock.patch.object(inheritance, "MAX_COPIED", self.most_copied)
+        self.patch = mock.patch.object(lineage, "MAX_COPIED", self.most_copied)
         self.patch.start()
         self.folder = tempfile.TemporaryDirectory()
         self.path = Path(self.folder.name) / "state.db"

@@ -4,7 +4,7 @@ from contextlib import suppress
 from typing import Any
 
 from persist import Store
-from persist.conversations.storage.progression_folding import FOLD_EVERY
+from persist.conversations.storage.progressions import FOLD_EVERY
 from persist.settings import Settings
 from tests.contract.conftest import Raw
 from tests.contract.conversations.scenes import (

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from persist.conversations.storage import inheritance
+from persist.conversations.storage import lineage
 from tests.contract.conftest import Raw
 from tests.contract.conversations.making import (
     LONG,
@@ -27,10 +27,10 @@ from tests.contract.conversations.making import (
 IDS = [f"m{number}" for number in range(6)]
 
 
-@pytest.fixture(params=[inheritance.MAX_COPIED, 0], ids=["copied", "kept"])
+@pytest.fixture(params=[lineage.MAX_COPIED, 0], ids=["copied", "kept"])
 def most_copied(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """What forks inherit is little, and is copied; or is much, and former branches keep it."""
-    monkeypatch.setattr(inheritance, "MAX_COPIED", request.param)
+    monkeypatch.setattr(lineage, "MAX_COPIED", request.param)
     return int(request.param)
 
 
@@ -108,7 +108,7 @@ def test_a_fork_that_shares_the_progression_of_its_parent_keeps_what_it_inherits
 
 def test_much_is_kept_and_not_copied(store: Any, raw: Raw, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many forks there are, the places of a branch that goes are stored once."""
-    monkeypatch.setattr(inheritance, "MAX_COPIED", 20)
+    monkeypatch.setattr(lineage, "MAX_COPIED", 20)
     pool = talk(store)
     forks = [fork(store, "main", 5) for _ in range(6)]
     make_session(store, "t")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from persist.conversations.storage import inheritance
+from persist.conversations.storage import lineage
 from persist.errors import InvalidValue
 from tests.contract.conftest import Raw
 from tests.contract.conversations.making import delete_branch, dump, fork_into
@@ -194,10 +194,10 @@ def test_what_lags_is_shown_when_the_store_closes(open_store: Any, store: Any, r
 # ---------------------------------------------------------------- forks
 
 
-@pytest.fixture(params=[inheritance.MAX_COPIED, 0], ids=["copied", "kept"])
+@pytest.fixture(params=[lineage.MAX_COPIED, 0], ids=["copied", "kept"])
 def most_copied(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """What forks inherit is little, and is copied; or is much, and former branches keep it."""
-    monkeypatch.setattr(inheritance, "MAX_COPIED", request.param)
+    monkeypatch.setattr(lineage, "MAX_COPIED", request.param)
     return int(request.param)
 
 
@@ -249,12 +249,12 @@ def test_the_order_of_a_branch_that_went_may_still_change(
     store: Any, monkeypatch: pytest.MonkeyPatch, change: str, ats: tuple[int, ...]
 ) -> None:
     """Its forks still show it; whoever changes it finds it as it was left, and makes no gap in it."""
-    monkeypatch.setattr(inheritance, "MAX_COPIED", 0)
+    monkeypatch.setattr(lineage, "MAX_COPIED", 0)
     main, pool = talk(store)
     forks = {fork(store, main, at=at).id: IDS[:at] for at in ats}
     assert delete_branch(store, main)
     assert items(store, pool) == IDS[:5]
-    monkeypatch.setattr(inheritance, "MAX_COPIED", 100)  # what the fork loses becomes its own
+    monkeypatch.setattr(lineage, "MAX_COPIED", 100)  # what the fork loses becomes its own
     after = {"insert": [*IDS[:3], "new", *IDS[3:5]], "remove": [*IDS[:3], "m4"], "replace": [*IDS[:3], "new"]}[change]
     doing: dict[str, Callable[[], object]] = {
         "insert": lambda: insert(store, pool, 3, "new"),

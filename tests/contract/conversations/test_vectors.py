@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from persist import Store
+from persist.conversations import vector_search as vector_scope
 from persist.conversations.schemas import ConvMessage
-from persist.conversations.vector_search import scope as vector_scope
 from persist.errors import InvalidValue
 from tests.contract.conftest import Raw
 from tests.contract.conversations.scenes import message, refused

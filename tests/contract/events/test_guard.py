@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from persist.db.changes.event_streams import logged_tables
+from persist.db.changes.journal import logged_tables
 from persist.schema.metadata import metadata
 from tests.contract.chat.scenes import create, say
 from tests.contract.conftest import Raw

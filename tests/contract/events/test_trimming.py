@@ -8,7 +8,7 @@ import pytest
 
 from persist.errors import Conflict, InvalidValue, ReadOnlyTransaction, StoreBusy
 from persist.events import repository
-from persist.events.trimming import trim_each
+from persist.events.upkeep import trim_each
 from persist.settings import Settings
 from tests.contract.chat.scenes import create, say
 from tests.contract.events.scenes import events, kinds, rows_of

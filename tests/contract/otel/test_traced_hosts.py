@@ -13,7 +13,7 @@ from sqlalchemy.exc import DBAPIError
 
 from persist import AsyncStore, Store, otel
 from persist.errors import NotFound, Unavailable
-from persist.events.status import log_status
+from persist.events.repository import log_status
 from persist.store.transaction import Transaction, work_of
 from tests.contract.chat.scenes import MODEL, create, text, turn
 from tests.contract.otel.scenes import (

@@ -13,7 +13,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from persist import AsyncStore, Store, otel
 from persist.db.transactions.repository import Repository
 from persist.errors import InvalidValue, NotFound, StoreBusy, Unavailable
-from persist.otel.verb_names import verb_name
+from persist.otel.tracing import verb_name
 from tests.contract.chat.scenes import MODEL, create, say, text, turn
 from tests.contract.faces import every_way
 from tests.contract.otel.scenes import (

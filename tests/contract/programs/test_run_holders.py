@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from persist.db.concurrency.process_owners import this_process_as_owner
-from persist.db.dialects.postgres import server_clock
+from persist.db.concurrency.ownership import this_process_as_owner
+from persist.db.dialects.postgres import connections
 from persist.errors import InvalidValue, LeaseLost, NotFound, RunHeld, TransitionError
 from persist.testing import FrozenClock
 from tests.contract.conftest import Raw
@@ -173,9 +173,9 @@ def test_on_a_server_its_clock_decides(open_store: Callable[..., Any], monkeypat
     """A machine whose clock is ten minutes ahead follows no process that was seen a moment ago."""
     store = open_store(clock=None)
     with monkeypatch.context() as elsewhere:
-        elsewhere.setattr("persist.programs.storage.run_holders.this_process_as_owner", lambda: ELSEWHERE)
+        elsewhere.setattr("persist.programs.storage.run_rows.this_process_as_owner", lambda: ELSEWHERE)
         make(store)
-    monkeypatch.setattr(server_clock, "wall_ns", lambda: time.time_ns() + 600_000_000_000)
+    monkeypatch.setattr(connections, "wall_ns", lambda: time.time_ns() + 600_000_000_000)
     ahead = open_store(clock=None)
     with pytest.raises(RunHeld):
         do(ahead, "runs", "resume", RUN, stale_after=MINUTE * 9)

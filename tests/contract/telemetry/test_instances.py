@@ -26,7 +26,7 @@ from persist.errors import (
 from persist.schema import migrate
 from persist.schema.metadata import HEAD
 from persist.settings import Settings
-from persist.single_owner_files.instances import FILE
+from persist.single_owner_files import FILE
 from persist.telemetry import open_instance, open_workspace, purge_instance
 from tests.contract.telemetry.scenes import read, write
 

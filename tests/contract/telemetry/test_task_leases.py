@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from persist.db.dialects.postgres import server_clock
+from persist.db.dialects.postgres import connections
 from persist.errors import InvalidValue, LeaseLost
 from persist.testing import FrozenClock
 from tests.contract.conftest import Raw
@@ -188,7 +188,7 @@ def test_on_a_server_its_clock_decides(
     store = open_store(clock=None)
     write(store, "tasks", "poll", [task("a")], **here)
     claimed = write(store, "tasks", "claim", "box-1", lease=FIVE, **here)
-    monkeypatch.setattr(server_clock, "wall_ns", lambda: time.time_ns() + 600_000_000_000)
+    monkeypatch.setattr(connections, "wall_ns", lambda: time.time_ns() + 600_000_000_000)
     ahead = open_store(clock=None)
     assert write(ahead, "tasks", "claim", "box-2", lease=FIVE, **here) is None
     assert (

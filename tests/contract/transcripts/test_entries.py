@@ -9,7 +9,7 @@ import pytest
 
 from persist.errors import InvalidValue, NotFound, PayloadTooLarge
 from persist.testing import FrozenClock
-from persist.transcripts import entry_text
+from persist.transcripts import repository
 from tests.contract.conftest import Raw
 from tests.query_plans import Asked, plan, rows_read, scans
 
@@ -98,13 +98,13 @@ def test_an_entry_is_kept_beside_a_spoilt_one_of_its_uuid(store: Any, raw: Raw) 
 
 def test_an_entry_is_digested_once_when_it_is_appended(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     digested: list[Any] = []
-    digest = entry_text._canonical
+    digest = repository._canonical
 
     def noted(entry: Any) -> Any:
         digested.append(entry)
         return digest(entry)
 
-    monkeypatch.setattr(entry_text, "_canonical", noted)
+    monkeypatch.setattr(repository, "_canonical", noted)
     given = uuids("a", "b", "a")
     assert append(store, *given) == 2
     assert digested == given

@@ -8,8 +8,8 @@ import pytest
 
 from persist.errors import BudgetExceeded, InvalidValue
 from persist.settings import Settings
-from persist.usage.periods import span_of
 from persist.usage.schemas import Period
+from persist.usage.spending import span_of
 from tests.contract.faces import every_way, in_one_way
 from tests.contract.usage.scenes import BOX, NOON, budget, record, sums, used
 from tests.contract.workflows.scenes import claim, queue

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from persist.db.values.counts import Count
+from persist.db.values.arguments import Count
 from persist.errors import InvalidValue
-from persist.workflows.verbs.run_lists import MOST_COUNTED
+from persist.workflows.verbs.run_reads import MOST_COUNTED
 from persist.workflows.verbs.statistics import MOST_OF_GROUP
 from tests.contract.faces import every_way
 from tests.contract.workflows.scenes import ask, do, end, make, queue, start

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from persist.errors import ReadOnlyTransaction
-from persist.workflows.override_values import CronOverride, WorkflowOverride
+from persist.workflows.schemas import CronOverride, WorkflowOverride
 from tests.contract.conftest import Raw
 from tests.contract.workflows.making import NOT_FLAGS, NOT_LABELS, NOT_OPTIONAL_LABELS, plant, refused, refused_at
 

@@ -8,8 +8,7 @@ import pytest
 
 from persist import Store
 from persist.errors import InvalidValue
-from persist.workflows.schedule_values import Schedule
-from persist.workflows.schemas import RunStatus, WorkflowRun
+from persist.workflows.schemas import RunStatus, Schedule, WorkflowRun
 from tests.contract.conftest import Raw
 from tests.contract.faces import in_one_way
 from tests.contract.workflows.scenes import ask, claim

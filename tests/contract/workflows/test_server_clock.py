@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from persist.db.dialects.postgres import server_clock
+from persist.db.dialects.postgres import connections
 from tests.contract.workflows.scenes import claim, do, held
 
 FIVE_MINUTES = timedelta(minutes=5)
@@ -18,7 +18,7 @@ TEN_MINUTES_NS = 600_000_000_000
 @pytest.mark.parametrize("off", [TEN_MINUTES_NS, -TEN_MINUTES_NS])
 def test_workers_whose_clocks_disagree(open_store: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, off: int) -> None:
     store = open_store(clock=None)
-    monkeypatch.setattr(server_clock, "wall_ns", lambda: time.time_ns() + off)
+    monkeypatch.setattr(connections, "wall_ns", lambda: time.time_ns() + off)
     other = open_store(clock=None)
     lease = held(store, "w1", lease=FIVE_MINUTES)
     assert claim(other, "w2") is None  # nobody takes what is held

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from persist import Store
-from persist.checkpoints.task_writes import WRITE
-from persist.db.group_commit import shared_rows
-from persist.db.group_commit.shared_rows import SharedRows
+from persist.checkpoints.storing import WRITE
+from persist.db.group_commit import writer
+from persist.db.group_commit.writer import SharedRows
 from persist.errors import Closed, PersistError, TransactionOpen
 from persist.integrations.langgraph import PersistSaver
 from tests.contract.chat.scenes import eventually
@@ -149,7 +149,7 @@ def test_a_thread_that_is_interrupted_while_it_waits_holds_nobody_up(path: Path)
         saver = PersistSaver(store)
         put(saver)
         shared = saver._shared_writes
-        given = shared_rows._Given([])
+        given = writer._Given([])
 
         class Woken:
             """A lock that was released to lead just before the interruption."""

@@ -27,7 +27,7 @@ from langgraph.types import Command, Interrupt, Overwrite, Send
 from pydantic import BaseModel, SecretStr
 
 from persist.integrations.langgraph import StrictSerializer
-from persist.integrations.langgraph.own_types import OWN
+from persist.integrations.langgraph.strict import OWN
 from tests.integrations.langgraph.scenes import EACH, METHOD, NAMED, as_json, lc, stored
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)

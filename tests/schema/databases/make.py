@@ -11,7 +11,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 from persist import Store
-from persist.programs.storage import run_holders
+from persist.programs.storage import run_rows
 from persist.schema.metadata import HEAD
 from persist.testing import FrozenClock
 from tests.schema.filling import LONG, fill, transcript
@@ -28,7 +28,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         path = Path(folder) / "state.db"
         clock = FrozenClock()
-        stack.enter_context(patch.object(run_holders, "this_process_as_owner", return_value=GONE))
+        stack.enter_context(patch.object(run_rows, "this_process_as_owner", return_value=GONE))
         store = stack.enter_context(Store.open(f"sqlite:///{path.as_posix()}", clock=clock, settings=LONG))
         fill(store, clock, stack)
         seen = transcript(store)

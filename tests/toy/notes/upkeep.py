@@ -1,7 +1,6 @@
 """Upkeep of notes."""
 
-from persist.db.operations.erasing import OWNER
-from persist.db.operations.erasing_ways import equal
+from persist.db.operations.erasing import OWNER, equal
 from persist.db.operations.upkeep import Upkeep, aged, erasable, exported
 
 from .models import NOTES

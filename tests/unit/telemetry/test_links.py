@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from persist.errors import InvalidValue
-from persist.telemetry.link_refresh import refresh_interval
-from persist.telemetry.link_urls import canonical_url, parse_link
+from persist.telemetry.links import canonical_url, parse_link, refresh_interval
 from persist.telemetry.schemas import LinkKind
 from tests.cases import each
 

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Column, Table
 
-from persist.db.dialects.bulk import Bulk, Columns, Row, converted
-from persist.db.dialects.plain_values import PlainColumn
+from persist.db.dialects.bulk import Bulk, Columns, PlainColumn, Row, converted
 from persist.db.dialects.postgres.row_guards import lift_row_guards
-from persist.db.formats.published import Step, form_of
+from persist.db.formats import Step, form_of
 
 if TYPE_CHECKING:
     from persist.db.dialects.interface import Dialect

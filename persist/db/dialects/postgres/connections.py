@@ -1,24 +1,236 @@
 """Connections to Postgres through psycopg 3, direct or through a pooler: pools, cached connections, whether one is still open."""
 
+import contextlib
 import logging
+import os
+import selectors
+import socket
+import sys
+import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakSet
 
-from sqlalchemy import Connection, Engine, event, exc
+from sqlalchemy import URL, Connection, Engine, event, exc
 
-from persist.db.connections.connection_cache import ConnectionCache, Lent
+from persist.db.connections import ConnectionCache, Lent
 from persist.db.dialects.connections import Connections
-from persist.db.dialects.postgres.deferred_commits import DeferredCommits
-from persist.db.dialects.postgres.server_clock import ServerClock
-from persist.db.dialects.postgres.servers import of_one_transaction, own_settings, refuse_other_servers
 from persist.db.schema.base import SCHEMA_TOKEN
+from persist.errors import UnsupportedEngine
 from persist.lazy_imports import lazy_module
 
 if TYPE_CHECKING:
     from persist.db.dialects.postgres import pipelining
 else:
     pipelining = lazy_module("persist.db.dialects.postgres.pipelining")
+
+
+# Timeouts for connecting, for detecting a dead connection and for cancelling a statement; the defaults are hours.
+
+SECRETS = ["password", "sslpassword", "oauth_client_secret"]
+"""URL parameters that are never shown."""
+_SECONDS = {"connect_timeout": 10, "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
+_UNANSWERED_MS = 30_000
+_GRACE = 5.0
+"""Seconds for a cancellation to reach the server, and again for the cancelled statement to end."""
+
+
+def connection_timeouts(url: URL) -> dict[str, Any]:
+    """The timeout parameters of a new connection, without those that the URL or the environment sets."""
+    chosen = {**_SECONDS, "tcp_user_timeout": _UNANSWERED_MS}
+    if "PGCONNECT_TIMEOUT" in os.environ:
+        del chosen["connect_timeout"]
+    return {name: value for name, value in chosen.items() if name not in url.query}
+
+
+def interrupt(psycopg: Any, driver: Any) -> None:
+    """Cancel the statement that another thread runs on the connection; shut the connection down if the server does not answer."""
+    deadline = time.monotonic() + 2 * _GRACE
+    try:
+        driver.cancel_safe(timeout=_GRACE)
+    except psycopg.Error:
+        deadline = 0.0
+    while driver.pgconn.transaction_status == psycopg.pq.TransactionStatus.ACTIVE:
+        if time.monotonic() > deadline:
+            with contextlib.suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(driver.fileno())) as end:
+                end.shutdown(socket.SHUT_RDWR)  # the waiting thread gets an error
+            return
+        time.sleep(0.01)
+
+
+# Servers and sessions: those that lack what persist's writers agree by, and settings that it does not take from a role.
+
+_LACKS = (
+    "it lacks LISTEN and NOTIFY, LOCK TABLE, and advisory locks that hold, by which the processes of persist agree; "
+    "use PostgreSQL, or what is built from it, as Citus is."
+)
+
+
+RELIED_ON = {"default_transaction_isolation": "read committed", "extra_float_digits": "1"}
+"""Settings that a role or a database may have, and the values that persist works with: writers wait for each other's rows instead
+of failing, and numbers are read as they were written."""
+
+_BY_HOSTS = "persist sets its own, and other programs and the engines of hosts do not"
+SETTINGS_THAT_MATTER = {
+    **{name: (value, _BY_HOSTS) for name, value in RELIED_ON.items()},
+    "default_transaction_read_only": ("off", "whatever writes is Unavailable"),
+    "session_replication_role": ("origin", "foreign keys and triggers do not work, so deletes leave rows behind"),
+}
+"""The value that each should have, and what becomes of another one, for `persist doctor`."""
+
+
+def own_settings(session: int) -> bytes:
+    """SQL for the names of settings that are others than persist's. Those of the server's process `session` are set instead.
+
+    That process is the client's own unless a pooler is between them, whose next client must not find them.
+    """
+    return b" || ".join(
+        f"CASE WHEN current_setting('{name}') = '{value}' THEN '' WHEN pg_backend_pid() = {session}"
+        f" THEN left(set_config('{name}', '{value}', false), 0) ELSE '{name} ' END".encode()
+        for name, value in RELIED_ON.items()
+    )
+
+
+def of_one_transaction(names: str) -> bytes | None:
+    """The SELECT that sets these settings until the transaction ends; None if there are none."""
+    set_each = [f"set_config('{name}', '{RELIED_ON[name]}', true)" for name in names.split()]
+    return f"SELECT {', '.join(set_each)}".encode() if set_each else None
+
+
+def refuse_other_servers(driver: Any) -> None:
+    """Raise UnsupportedEngine if a psycopg connection reaches CockroachDB or YugabyteDB. It takes no round trip.
+
+    Both tell their name among the parameters that a server reports when a connection begins.
+    """
+    reported = driver.info.parameter_status
+    if reported("crdb_version") is not None:
+        raise UnsupportedEngine("CockroachDB", _LACKS)
+    if "-YB-" in (reported("server_version") or ""):
+        raise UnsupportedEngine("YugabyteDB", _LACKS)
+
+
+# The clock of the database server, told without asking it each time: the processes that share a server agree on the time.
+
+_ASK = (
+    b"SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT), pg_backend_pid(),"
+    b" EXISTS (SELECT 1 FROM pg_catalog.pg_extension WHERE extname = 'citus')"
+)
+_GOOD_FOR_NS = 600 * 1_000_000_000
+
+
+def wall_ns() -> int:
+    """Nanoseconds since 1970 on this machine's clock, which somebody may set."""
+    return time.time_ns()
+
+
+def steady_ns() -> int:
+    """Nanoseconds on a clock that nobody sets, and that also runs while the machine is suspended, where there is one."""
+    if sys.platform == "linux":
+        return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+    return time.monotonic_ns()
+
+
+class ServerClock:
+    """A clock of a store that runs as the server's does since it was looked at last.
+
+    The server's time is somewhere between sending the question and reading its answer. A machine whose own clock is within that
+    time agrees with the server, and its clock is taken: then instants of the store compare with those of its process.
+    """
+
+    def __init__(self) -> None:
+        self._ahead_ns: int | None = None
+        """How much later it is on the server than on the steady clock; None until a connection has asked."""
+        self._asked_ns = 0
+
+    def __call__(self) -> datetime:
+        return datetime.fromtimestamp(self.us() / 1_000_000, UTC)
+
+    def us(self) -> int:
+        """Microseconds since 1970."""
+        return (wall_ns() if self._ahead_ns is None else steady_ns() + self._ahead_ns) // 1000
+
+    def ms(self) -> int:
+        """Whole milliseconds since 1970."""
+        return self.us() // 1000
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the server was asked so long ago that the two clocks may have drifted apart."""
+        return self._ahead_ns is None or steady_ns() - self._asked_ns > _GOOD_FOR_NS
+
+    def ask(self, pgconn: Any, also: bytes = b"NULL") -> Any:
+        """Ask the server over an idle libpq connection, and `also` for what that SQL says.
+
+        The answer has its time, the id of the session's process, whether nodes of a cluster hold the database ("t"), and `also`.
+        """
+        sent, steady = wall_ns(), steady_ns()
+        answer = pgconn.exec_(_ASK + b", " + also)
+        if answer.ntuples == 1:
+            took = steady_ns() - steady
+            server = int(answer.get_value(0, 0)) * 1000
+            agrees = sent - 1000 <= server <= sent + took + 1000
+            self._ahead_ns = (sent if agrees else server - took // 2) - steady
+            self._asked_ns = steady
+        return answer
+
+
+# Sends the COMMIT of a snapshot without waiting for the answer; the next user of the connection reads it.
+#
+# A snapshot has no changes to lose, and waiting for its COMMIT costs as much as a small query.
+
+
+class DeferredCommits:
+    """The driver connections with an unanswered COMMIT. Thread-safe, as only one thread uses a connection at a time."""
+
+    def __init__(self, psycopg: Any) -> None:
+        self._psycopg = psycopg
+        self._sent: WeakSet[Any] = WeakSet()
+
+    def __contains__(self, driver: Any) -> bool:
+        return driver in self._sent
+
+    def send(self, driver: Any) -> None:
+        """Send COMMIT if the connection is in a transaction."""
+        if driver.pgconn.transaction_status == self._psycopg.pq.TransactionStatus.INTRANS:
+            driver.pgconn.send_query(b"COMMIT")
+            driver.pgconn.flush()
+            self._sent.add(driver)
+
+    def answered(self, driver: Any) -> bool:
+        """Whether the whole answer has arrived, which is read then; psycopg.Error if the connection is lost. Never waits."""
+        if driver in self._sent:
+            pgconn = driver.pgconn
+            pgconn.consume_input()
+            while not pgconn.is_busy():  # get_result would wait for the end of an answer of which a part has arrived
+                if pgconn.get_result() is None:
+                    self._sent.discard(driver)
+                    return True
+            return False
+        return True
+
+    def answered_within(self, driver: Any, seconds: float) -> bool:
+        """As `answered`, once the answer has had so many seconds to arrive."""
+        if self.answered(driver):
+            return True
+        deadline = time.monotonic() + seconds
+        with selectors.DefaultSelector() as selector:
+            selector.register(driver.pgconn.socket, selectors.EVENT_READ)
+            while (left := deadline - time.monotonic()) > 0:
+                selector.select(left)
+                if self.answered(driver):
+                    return True
+        return False
+
+    def settle(self, driver: Any) -> None:
+        """Read the answer to the COMMIT, before the connection is used again; psycopg.Error if the connection is lost."""
+        try:
+            if self.answered(driver):
+                return
+        finally:
+            self._sent.discard(driver)
+        driver.wait(self._psycopg.generators.fetch_many(driver.pgconn))  # the driver's own wait, which releases the GIL
+
 
 log = logging.getLogger("persist")
 

@@ -5,19 +5,18 @@ from typing import Any
 
 from sqlalchemy import URL, Engine, create_engine
 
-from persist.db.dialects.engine_logs import QUIET
+from persist.db.dialects.connections import QUIET
 from persist.db.dialects.errors import Errors
 from persist.db.dialects.interface import Dialect
-from persist.db.dialects.postgres.connections import PostgresConnections
+from persist.db.dialects.postgres.catalog import PostgresTables
+from persist.db.dialects.postgres.connections import PostgresConnections, connection_timeouts
 from persist.db.dialects.postgres.errors import retryable, tells_rollback, translation
-from persist.db.dialects.postgres.event_log import PostgresEventLog
-from persist.db.dialects.postgres.rereading import REREADER
+from persist.db.dialects.postgres.operations import PostgresTransactions
+from persist.db.dialects.postgres.raw_writes import REREADER
 from persist.db.dialects.postgres.shared_pool import NO_SCHEMA, SharedEventLog, SharedPool
-from persist.db.dialects.postgres.tables import PostgresTables
-from persist.db.dialects.postgres.timeouts import connection_timeouts
-from persist.db.dialects.postgres.transactions import PostgresTransactions
 from persist.db.dialects.postgres.urls import driver
-from persist.db.values.key_order import from_jsonb
+from persist.db.dialects.postgres.wakeups import PostgresEventLog
+from persist.db.values.json import from_jsonb
 
 
 def postgres_dialect(url: URL, schema: str, *, pooler: str | None = None, read_only: bool = False) -> Dialect:

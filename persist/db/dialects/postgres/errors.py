@@ -5,8 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from persist.db.dialects.concealing import public_text
-from persist.db.dialects.errors import READ_ONLY
+from persist.db.dialects.errors import READ_ONLY, public_text
 from persist.db.dialects.postgres.event_guards import SQLSTATE
 from persist.db.expressions.locking import LOCK_TIMEOUT_SECONDS
 from persist.errors import (

@@ -9,8 +9,8 @@ from sqlalchemy import Table, Text, bindparam, literal, literal_column, null, se
 from persist.db.dialects.event_guards import PREFIX as EVENT_PREFIX
 from persist.db.dialects.postgres.raw_writes import raw_write_ddl
 from persist.db.schema.row_guards import GUARDS, PREFIX, BoundOnce, Guard, PlainName, said
-from persist.db.statements.distribution import is_distributed
 from persist.db.statements.prepared import Row, Statement
+from persist.db.statements.schema_version import is_distributed
 
 SETTING = "persist.carries_rows"
 """The transaction setting of those who carry rows that were there before."""

@@ -13,18 +13,14 @@ from weakref import WeakSet
 from sqlalchemy import Connection, Engine, Text, func, literal_column
 
 from persist.db.concurrency.fork_count import in_each_child
-from persist.db.connections.connection_cache import Lent
+from persist.db.connections import Lent
 from persist.db.dialects.connections import Pinned
-from persist.db.dialects.event_log import EVENTS, Notify
-from persist.db.dialects.postgres.connections import PostgresConnections
-from persist.db.dialects.postgres.event_log import PostgresEventLog
-from persist.db.dialects.postgres.shared_listener import Heard, SharedListener
-from persist.db.dialects.postgres.timeouts import connection_timeouts
+from persist.db.dialects.interface import EVENTS, Notify, Wakeups
+from persist.db.dialects.postgres.connections import PostgresConnections, connection_timeouts
 from persist.db.dialects.postgres.urls import server_url
-from persist.db.dialects.postgres.wakeups import channel
-from persist.db.dialects.wakeups import Wakeups
+from persist.db.dialects.postgres.wakeups import Heard, PostgresEventLog, SharedListener, channel
 from persist.db.schema.base import SCHEMA_TOKEN
-from persist.db.statements.compiled import PLACE_OF_CHANNEL
+from persist.db.statements.prepared import PLACE_OF_CHANNEL
 
 if TYPE_CHECKING:
     from persist.db.dialects.interface import Dialect

@@ -14,12 +14,30 @@ from typing import Any
 from sqlalchemy import Connection, Engine, delete, insert, select, text, update
 from sqlalchemy.schema import CreateIndex, DropIndex
 
-from persist.db.dialects.postgres.schema_locks import EVERYTHING, ONE_SCHEMA, ONE_SCHEMA_NOW
 from persist.db.dialects.upgrade_steps import Step, StepKind
 from persist.db.schema.base import SCHEMA_TOKEN, table_of
 from persist.db.schema.meta_table import Meta
-from persist.db.statements.distribution import is_distributed
-from persist.db.statements.schema_version import version_table
+from persist.db.statements.schema_version import is_distributed, version_table
+
+# The advisory locks by which processes agree who creates, upgrades or drops a schema.
+
+ONE_SCHEMA = (
+    "SELECT pg_advisory_xact_lock_shared(CAST(:everything AS BIGINT)), pg_advisory_xact_lock(1885696627, hashtext(:schema))"
+)
+"""Waits for the process that creates, upgrades or drops that schema. Other schemas of the database go on.
+
+Releases before this statement took `everything` alone, and exclusively: they and this code wait for each other.
+"""
+
+ONE_SCHEMA_NOW = (
+    "SELECT pg_try_advisory_xact_lock_shared(CAST(:everything AS BIGINT))"
+    " AND pg_try_advisory_xact_lock(1885696627, hashtext(:schema))"
+)
+"""Takes the locks of ONE_SCHEMA, or tells that another process has one of them."""
+
+EVERYTHING = 0x7065727369737430
+"""Any constant."""
+
 
 _meta = table_of(Meta)
 _REACHED = "upgrade_reached"

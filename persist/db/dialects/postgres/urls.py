@@ -8,8 +8,7 @@ from urllib.parse import unquote
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
-from persist.errors import InvalidValue, UnsupportedEngine
-from persist.quoting import shown
+from persist.errors import InvalidValue, UnsupportedEngine, shown
 
 DRIVERS = frozenset({"postgres", "postgresql", "postgresql+psycopg"})
 _SEVERAL = re.compile(r"(?P<head>[\w+]+://(?:[^:/@?]*(?::[^@]*)?@)?)(?P<hosts>[^/?@]*,[^/?@]*)(?P<tail>[/?].*)?", re.DOTALL)

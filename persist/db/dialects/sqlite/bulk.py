@@ -8,10 +8,9 @@ from typing import Any
 
 from sqlalchemy import Column, Table
 
-from persist.db.dialects.bulk import Bulk, Columns, Row, converted
-from persist.db.dialects.plain_values import PlainColumn
+from persist.db.dialects.bulk import Bulk, Columns, PlainColumn, Row, converted
 from persist.db.dialects.sqlite.row_guards import lift_row_guards
-from persist.db.formats.published import Step, form_of
+from persist.db.formats import Step, form_of
 from persist.errors import Conflict, InvalidValue
 
 _CACHE_KIB = 64 * 1024

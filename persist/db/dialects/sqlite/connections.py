@@ -1,28 +1,261 @@
 """Connections to SQLite: the pragmas of each, the engines, cached ones, and the first connection before any engine."""
 
+import logging
+import os
+import random
 import sqlite3
 import sys
+import threading
+import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Engine, QueuePool, StaticPool, create_engine
 
-from persist.db.connections.connection_cache import ConnectionCache, Lent
-from persist.db.dialects.connections import Connections
-from persist.db.dialects.database_files import IN_USE, make_private_file, warn_of_network
-from persist.db.dialects.engine_logs import QUIET
-from persist.db.dialects.sqlite.file_connections import FileConnection, connect
-from persist.db.dialects.sqlite.host_references import HostReferences
-from persist.db.dialects.sqlite.write_lock import never_waiting, use_wal, wait_briefly, waiting_inside
-from persist.db.files.paths import file_uri
+from persist.db.concurrency.fork_count import in_each_child
+from persist.db.concurrency.writer_lock import SHORT, Cancelled, Waiting
+from persist.db.connections import ConnectionCache, Lent
+from persist.db.dialects.connections import QUIET, Connections
+from persist.db.dialects.sqlite.errors import error_name
+from persist.db.dialects.sqlite.foreign_files import HostReferences
+from persist.db.dialects.untrusted_files import IN_USE, make_private_file, warn_of_network
+from persist.db.files import file_uri
 from persist.db.schema.base import SCHEMA_TOKEN
 from persist.db.sqlalchemy_private import unused_connections
-from persist.errors import NotFound
+from persist.errors import NotFound, StoreForked
 
 if TYPE_CHECKING:
     from persist.settings import Settings
+
+
+# Connections to a file, and what becomes of them in a forked child: it closes those that were at rest before it connects.
+#
+# SQLite tracks the locks on a file per process. A forked child inherits these records but not the locks. A new connection of the
+# child would rely on locks that it does not hold. Another process could then delete the log that the child writes to.
+#
+# SQLite also has mutexes, one for each connection and some for the whole process. A child inherits those that another thread of
+# its parent held as held for ever: to close such a connection, or to free a byte, would hang. So what was in use is kept and
+# refused.
+
+_PATIENCE = 2.0
+_ADVICE = "fork when no thread uses a store, or start the child as a new process."
+
+
+class FileConnection(sqlite3.Connection):
+    """A connection that knows its file (device and inode)."""
+
+    file: tuple[int, int] | None
+    at_rest = False
+    """Whether no thread is inside of the connection, as far as its user has said so."""
+
+    def __init__(self, path: Path, database: str, **options: Any) -> None:
+        self.file = _identity(path)
+        _made[id(self)] = self
+        super().__init__(database, **options)
+        self.file = _identity(path)
+
+    def close(self) -> None:
+        self.at_rest = False
+        super().close()
+        _made.pop(id(self), None)
+
+
+_made: "weakref.WeakValueDictionary[int, FileConnection]" = weakref.WeakValueDictionary()
+
+
+class _Inherited:
+    """The connections of this process's parents, referred to so that nothing here frees them."""
+
+    def __init__(self) -> None:
+        self.connections: dict[int, FileConnection] = {}
+        self.lock = threading.Lock()
+        self.library_works: bool | None = True
+        """Whether SQLite can be used in this process; None if that was not tried since the fork."""
+
+    def after_fork(self) -> None:
+        """In a new child, keep what its parent had open."""
+        self.connections.update(_made)
+        self.lock = threading.Lock()
+        self.library_works = None
+
+    def close(self, path: Path, uri: str) -> None:
+        """Close what the parent had open of a file, so that this process can connect to it. The parent keeps its locks."""
+        if not self.connections and self.library_works:
+            return
+        with self.lock:
+            file = _identity(path)
+            inherited = {id: one for id, one in self.connections.items() if one.file == file}
+            if not all(one.at_rest and not one.in_transaction for one in inherited.values()):
+                raise StoreForked(
+                    "This process was forked while its parent was inside of a transaction on this file, or used it on another "
+                    f"thread, and cannot open it; {_ADVICE}"
+                )
+            if self.library_works is None:
+                self.library_works = self._library_works(uri)
+            if not self.library_works:
+                raise StoreForked(f"This process was forked while another thread was inside SQLite, which hangs here; {_ADVICE}")
+            for id, connection in inherited.items():
+                connection.close()
+                del self.connections[id]
+
+    def _library_works(self, uri: str) -> bool:
+        """Whether no mutex of SQLite's own was held at the fork: each is needed here once, on a thread that may hang alone."""
+
+        def use(_: object) -> None:
+            with suppress(sqlite3.Error):
+                sqlite3.connect(uri, uri=True).close()
+                with closing(sqlite3.connect(":memory:")) as memory:
+                    memory.execute("CREATE TABLE filled AS SELECT randomblob(10000)")
+            used.set()
+
+        used = threading.Event()
+        # a thread that hangs keeps its arguments for ever, so that the end of the interpreter closes no connection
+        threading.Thread(target=use, args=(self.connections,), name="persist-after-fork", daemon=True).start()
+        return used.wait(_PATIENCE)
+
+
+_inherited = _Inherited()
+in_each_child(_inherited.after_fork)
+
+
+def connect(path: Path, uri: str, **options: Any) -> FileConnection:
+    """Open a connection of this process. StoreForked in a child that was forked while its parent used the file."""
+    _inherited.close(path, uri)
+    factory: Any = partial(FileConnection, path)  # called as the class would be
+    connection: FileConnection = sqlite3.connect(uri, uri=True, factory=factory, **options)  # which tools that trace replace
+    return connection
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+# The locks of a SQLite file: WAL mode, how the write lock is waited for, and connections that never wait.
+#
+# SQLite's own wait asks ten times a second once it has lasted 0.3 seconds. Beside processes that commit one short transaction
+# after the other, it may last for ever. So connections that write leave to SQLite the first moment of a wait alone. The rest is
+# waited for here, and asked for more often towards its end, so that who waits longest is let in before others.
+
+log = logging.getLogger("persist")
+
+_TRIES = 200
+_PATIENCE_FOR_WAL = 10.0
+
+OWN_WAIT_MS = 10
+"""Milliseconds that SQLite waits by itself on a connection that writes, in four steps."""
+
+_LONGEST, _SHORTEST = 0.01, 0.001
+_SHARE = 200
+"""A wait is this part of what is left of the timeout, between the longest and the shortest: with 2 seconds left it shrinks."""
+
+
+def begin(driver: Any, timeout: float, waiting: Waiting | None = None) -> None:
+    """BEGIN IMMEDIATE within `timeout` seconds, less those that were waited for already. A free lock costs this statement alone.
+
+    Raises the driver's error once the time is over, and Cancelled.
+    """
+    asked = time.monotonic()
+    since, cancelled = waiting or (asked, None)
+    if cancelled is not None and cancelled():
+        raise Cancelled
+    try:
+        driver.execute("BEGIN IMMEDIATE")
+    except sqlite3.OperationalError as error:
+        if not _is_busy(error):
+            raise
+        # for locks that are held briefly a moment is left, however long another thread of the process was waited for
+        _poll(driver, max(since + timeout, asked + min(timeout, SHORT)), cancelled, error)
+
+
+def begin_patiently(driver: Any, waiting: Waiting | None = None) -> None:
+    """As `begin`, on a connection that somebody else has set up: its own timeout is taken, and given back."""
+    with waiting_inside(driver, OWN_WAIT_MS) as before:
+        begin(driver, before / 1000, waiting)
+
+
+@contextmanager
+def waiting_inside(driver: Any, milliseconds: int) -> Iterator[int]:
+    """Let SQLite wait as long as this by itself, as for a checkpoint, which begins no transaction. Gives what it was before."""
+    before = int(driver.execute("PRAGMA busy_timeout").fetchone()[0])
+    driver.execute(f"PRAGMA busy_timeout={milliseconds}")
+    try:
+        yield before
+    finally:
+        driver.execute(f"PRAGMA busy_timeout={before}")
+
+
+def wait_briefly(driver: Any, milliseconds: int) -> None:
+    """Leave to SQLite only the first moment of a wait; a timeout of fewer milliseconds is kept."""
+    driver.execute(f"PRAGMA busy_timeout={min(OWN_WAIT_MS, milliseconds)}")
+
+
+def pause(left: float, chance: Callable[[], float] = random.random) -> float:
+    """Seconds until the lock is asked for again, with so many left: fewer towards the end, and never the same for two waiters."""
+    return min(left, max(_SHORTEST, min(_LONGEST, left / _SHARE)) * (1 + chance()) / 2)
+
+
+def _poll(driver: Any, deadline: float, cancelled: Callable[[], bool] | None, error: sqlite3.OperationalError) -> None:
+    while (left := deadline - time.monotonic()) > 0:
+        time.sleep(pause(left))
+        if cancelled is not None and cancelled():
+            raise Cancelled
+        try:
+            driver.execute("BEGIN IMMEDIATE")
+            return
+        except sqlite3.OperationalError as again:
+            if not _is_busy(again):
+                raise
+            error = again
+    raise error
+
+
+def _is_busy(error: sqlite3.OperationalError) -> bool:
+    return error_name(error).startswith("SQLITE_BUSY")
+
+
+def use_wal(connection: sqlite3.Connection, path: Path) -> bool:
+    """Switch a file to WAL, with retries while others open it: that ignores busy_timeout. False: it cannot be switched."""
+    deadline = time.monotonic() + _PATIENCE_FOR_WAL  # reading the mode of a file that was replaced while open would block
+    for attempt in range(_TRIES):
+        try:
+            if connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal":
+                return True
+            if connection.execute("PRAGMA journal_mode=WAL").fetchone()[0] == "wal":
+                return True
+        except sqlite3.OperationalError as error:
+            busy = error_name(error).startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
+            if not busy or attempt == _TRIES - 1 or time.monotonic() > deadline:
+                raise
+        time.sleep(0.01)
+    log.warning("%s cannot be switched to WAL; readers and the writer will block each other", path)
+    return False
+
+
+def never_waiting(driver: Any, settings: "Settings") -> Callable[[], None] | None:
+    """Make a connection raise instead of waiting for a lock, and leave checkpoints, which wait for the disk, to others.
+
+    Returns a function that restores the connection. Returns None without WAL or unless synchronous is `normal`: every commit
+    may wait for the disk then.
+    """
+    if settings.synchronous != "normal" or driver.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+        return None
+    driver.execute("PRAGMA busy_timeout=0")
+    driver.execute("PRAGMA wal_autocheckpoint=0")
+
+    def restore() -> None:
+        wait_briefly(driver, settings.busy_timeout_ms)
+        driver.execute(f"PRAGMA wal_autocheckpoint={settings.wal_autocheckpoint}")
+
+    return restore
+
 
 _OURS: dict[str | None, str | None] = {SCHEMA_TOKEN: None}
 _IDLE_SECONDS = 3600.0

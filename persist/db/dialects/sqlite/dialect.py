@@ -10,14 +10,13 @@ from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 
 from persist.db.dialects.errors import Errors
 from persist.db.dialects.interface import Dialect
+from persist.db.dialects.sqlite.catalog import SqliteTables
 from persist.db.dialects.sqlite.connections import SqliteConnections
 from persist.db.dialects.sqlite.errors import retryable, tells_rollback, translation
-from persist.db.dialects.sqlite.event_log import SqliteEventLog
-from persist.db.dialects.sqlite.host_references import warn as warn_of_unchecked
-from persist.db.dialects.sqlite.raw_writes import mark_connection
-from persist.db.dialects.sqlite.rereading import REREADER
-from persist.db.dialects.sqlite.tables import SqliteTables
-from persist.db.dialects.sqlite.transactions import SqliteTransactions
+from persist.db.dialects.sqlite.foreign_files import warn as warn_of_unchecked
+from persist.db.dialects.sqlite.operations import SqliteTransactions
+from persist.db.dialects.sqlite.raw_writes import REREADER, mark_connection
+from persist.db.dialects.sqlite.wakeups import SqliteEventLog
 
 if TYPE_CHECKING:
     from persist.settings import Settings

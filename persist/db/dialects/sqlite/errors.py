@@ -5,10 +5,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from persist.db.dialects.concealing import public_text
+from persist.db.dialects.errors import public_text
 from persist.db.dialects.event_guards import MESSAGE
 from persist.db.dialects.sqlite.event_guards import FUNCTION
-from persist.db.dialects.sqlite.host_references import REFUSED
+from persist.db.dialects.sqlite.foreign_files import REFUSED
 from persist.db.schema.row_guards import guarded_column
 from persist.errors import (
     Conflict,

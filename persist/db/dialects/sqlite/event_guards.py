@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Table
 
-from persist.db.changes.event_streams import DeltaTable, LogTables, delta_table_of
+from persist.db.changes.journal import DeltaTable, LogTables, delta_table_of
 from persist.db.dialects.event_guards import CHANGES, ESCAPE_CHARACTER, MESSAGE, PREFIX, EventGuards
 
 FUNCTION = "persist_keeps_event_log"

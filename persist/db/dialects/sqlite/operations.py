@@ -1,25 +1,287 @@
 """Administrative operations on SQLite: checkpoints, VACUUM, online backups, and facts from pragmas and dbstat."""
 
+import logging
+import os
 import re
+import secrets
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, suppress
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import MetaData, Table, cast, func, text
-from sqlalchemy.sql.elements import ColumnElement
+from sqlalchemy import ColumnElement, Connection, MetaData, Table, cast, func, text
 from sqlalchemy.types import BigInteger, LargeBinary
 
-from persist.db.dialects.database_files import network_of
-from persist.db.dialects.findings import Problem, Severity
-from persist.db.dialects.operations import Ask, Catalogs, DatabaseOperations, Facts, ForeignReference, Progress
-from persist.db.dialects.sqlite import backup as sqlite_backup
+from persist.db.concurrency.writer_lock import Waiting
+from persist.db.connections import commits_by_itself
+from persist.db.dialects.interface import (
+    AUTOCOMMIT,
+    Ask,
+    Catalogs,
+    DatabaseOperations,
+    Facts,
+    ForeignReference,
+    Problem,
+    Progress,
+    Severity,
+    Transactions,
+    VectorFunctions,
+)
+from persist.db.dialects.sqlite import connections
 from persist.db.dialects.sqlite.catalog import expected_catalog, read_catalog
+from persist.db.dialects.sqlite.connections import SqliteConnections
+from persist.db.dialects.sqlite.raw_writes import MARK_JOINED, UNMARK_JOINED, mark_lent, unmark_lent
+from persist.db.dialects.sqlite.wakeups import SqliteEventLog
+from persist.db.dialects.untrusted_files import network_of, refuse_if_open
+from persist.db.files import create_private, file_uri, files, replace, sync_file, sync_folder
+from persist.db.schema.base import VERSION_TABLE
+from persist.errors import Conflict, InvalidValue, NotFound, StoreCorrupt, StoreFull
 
 if TYPE_CHECKING:
     from persist.db.dialects.interface import Dialect
+    from persist.settings import Settings
+
+
+# Transactions on SQLite: BEGIN IMMEDIATE for every write, and the write lock inside of a host's own transaction.
+
+
+class SqliteTransactions(Transactions):
+    """The transactions of one store on a SQLite file, or on the single connection to `:memory:`."""
+
+    def __init__(self, connections: SqliteConnections, event_log: SqliteEventLog, settings: "Settings") -> None:
+        self._connections, self._event_log = connections, event_log
+        self._timeout = settings.busy_timeout_ms / 1000
+        self._owned, self._in_memory = connections.owned, connections.path is None
+        self._references = connections.references
+
+    def begin(self, connection: Connection, *, write: bool, driver: Any = None, waiting: Waiting | None = None) -> Any:
+        if not self._owned and not connection.in_transaction():
+            connection.begin()
+        driver = driver or connection.connection.driver_connection
+        if self._in_memory:
+            driver.execute(f"PRAGMA query_only={'OFF' if write else 'ON'}")
+        if not self._owned:
+            self._prepare_lent(connection, driver, write=write)
+        if driver.in_transaction:
+            if write:
+                _lock(driver)
+        elif not write:
+            driver.execute("BEGIN")
+        elif self._owned:
+            connections.begin(driver, self._timeout, waiting)
+        elif waiting is None or waiting.cancelled is None:  # a host's engine says how long it waits, and how
+            driver.execute("BEGIN IMMEDIATE")
+        else:
+            connections.begin_patiently(driver, waiting)
+        return driver
+
+    def _prepare_lent(self, connection: Connection, driver: Any, *, write: bool) -> None:
+        if self._event_log.kept:
+            self._event_log.say_whether_kept(driver)
+        if write:
+            mark_lent(driver, connection.info)
+            self._references.keep(driver, connection.info, driver, connection.engine.pool)
+
+    def end(self, connection: Connection | None, driver: Any, *, commit: bool) -> None:
+        lent = None if self._owned or connection is None else connection.connection.driver_connection
+        try:
+            super().end(connection, driver, commit=commit)
+        finally:
+            if lent is not None:
+                unmark_lent(lent)
+
+    def end_read(self, connection: Connection | None, driver: Any) -> None:
+        self.end(connection, driver, commit=True)
+
+    def ends_at_once(self, connection: Connection, driver: Any) -> bool:
+        return driver is not None and self._connections.has_room_for_reader
+
+    def join(self, connection: Connection) -> None:
+        if commits_by_itself(connection):
+            raise InvalidValue("connection", AUTOCOMMIT)
+        if not connection.in_transaction():
+            connection.begin()  # the host's engine decides how to begin
+        if self._event_log.kept:
+            theirs: Any = connection.connection.dbapi_connection
+            say = self._event_log.say_whether_kept
+            getattr(theirs, "run_async", lambda say: say(theirs))(say)  # run_async exists on async drivers
+        cursor = connection.connection.cursor()
+        driver: Any = connection.connection.driver_connection
+        self._references.keep(connection.connection, connection.info, driver, connection.engine.pool)
+        try:
+            if driver.in_transaction:
+                _lock(cursor)
+            else:  # outside of a transaction, the release of a savepoint would commit
+                cursor.execute("BEGIN IMMEDIATE")
+        finally:
+            cursor.close()
+
+    def keep_references(self, tables: Callable[[], Sequence[Table]]) -> None:
+        self._references.tables = tables
+
+    def mark_joined(self, connection: Connection, *, marked: bool) -> None:
+        connection.exec_driver_sql(MARK_JOINED if marked else UNMARK_JOINED)
+
+    def runner(self, driver: Any) -> Any:
+        return driver
+
+    def begin_pinned(self, runner: Any) -> None:
+        if not self._owned and self._event_log.kept:
+            self._event_log.say_whether_kept(runner)
+        if self._in_memory:
+            runner.execute("PRAGMA query_only=OFF")
+        if self._owned:
+            connections.begin(runner, self._timeout)
+        else:
+            runner.execute("BEGIN IMMEDIATE")
+
+    def driver_of(self, connection: Connection) -> Any:
+        return connection.connection.driver_connection
+
+    def reading_cursor(self, driver: Any) -> Any:
+        return driver.cursor()
+
+    def interrupt(self, driver: Any) -> None:
+        driver.interrupt()
+
+
+def _lock(driver: Any) -> None:
+    """Take the write lock with an UPDATE of no row: the host's engine may have begun a deferred transaction."""
+    try:
+        driver.execute(f"UPDATE {VERSION_TABLE} SET version_num = version_num WHERE 0")
+    except sqlite3.OperationalError as error:
+        if "no such table" not in str(error):  # a transaction that creates the tables takes the lock itself
+            raise
+
+
+# Loads the sqlite-vec extension, which computes distances between packed float32 vectors in the database.
+
+log = logging.getLogger("persist")
+
+_LOADED = "persist: vector functions"
+
+
+SQLITE_VEC = VectorFunctions("sqlite-vec", "vec_distance_cosine", "vec_distance_l2")
+
+
+def sqlite_vec_functions(connection: Connection) -> VectorFunctions | None:
+    """Load sqlite-vec into a connection at the first call, and return its functions; None if it cannot be loaded."""
+    driver = connection.connection.driver_connection
+    assert isinstance(driver, sqlite3.Connection)
+    if _LOADED not in connection.info:
+        connection.info[_LOADED] = SQLITE_VEC if load_sqlite_vec(driver) else None
+    functions: VectorFunctions | None = connection.info[_LOADED]
+    return functions
+
+
+def load_sqlite_vec(driver: sqlite3.Connection) -> bool:
+    """Load sqlite-vec if it is installed; return whether it was loaded. Extension loading is disabled again afterwards."""
+    try:
+        import sqlite_vec
+
+        driver.enable_load_extension(True)
+    except (ImportError, AttributeError, sqlite3.Error):  # many Python builds lack the method
+        return False
+    try:
+        sqlite_vec.load(driver)
+    except sqlite3.Error as error:  # such as a library for another CPU architecture
+        log.debug("sqlite-vec cannot be loaded: %s", error)
+        return False
+    finally:
+        driver.enable_load_extension(False)
+    return True
+
+
+# Copies a SQLite file with the online backup API, while other connections write.
+#
+# The source connection holds a read snapshot during the copy. Without a snapshot, the API would restart whenever another
+# connection commits, and never finish under constant load. With a snapshot, the write-ahead log cannot be reset, and grows.
+
+_PAGES_PER_STEP = 500
+_BESIDE = ("-wal", "-shm", "-journal")
+_FULL = ("SQLITE_FULL",)
+
+
+def check_target(source: Path | None, target: Path, *, overwrite: bool) -> None:
+    """Refuse a target that is the source, a folder, in a missing folder, an existing file (unless `overwrite`), or open."""
+    if target.is_dir():
+        raise InvalidValue("path", f"{target} is a folder.")
+    if not target.parent.is_dir():
+        raise NotFound("folder", str(target.parent))
+    if source is not None and target.exists() and source.exists() and os.path.samefile(source, target):
+        raise InvalidValue("path", f"{target} is the database itself.")
+    there = [path for path in (target, *(_beside(target))) if path.exists()]
+    if there and not overwrite:
+        raise Conflict(f"{there[0]} is there already; it is overwritten with overwrite=True, --force on the command line.")
+    if target.exists():
+        refuse_if_open(target)
+
+
+def backup(source: Any, target: Path, *, progress: Callable[[int, int], object] | None, overwrite: bool) -> tuple[int, int]:
+    """Copy the current snapshot of `source`; return (pages, bytes). The target appears complete, or not at all."""
+    temporary = target.with_name(f".backup-{secrets.token_hex(8)}.part")
+    with files(target):
+        create_private(temporary)
+        try:
+            pages = _copy(source, temporary, target, progress)
+            _check(temporary, target)
+            with temporary.open("r+b") as file:  # Windows syncs only files opened for writing
+                sync_file(file.fileno())
+            size = temporary.stat().st_size
+            check_target(None, target, overwrite=overwrite)  # checked again: another process may have created it
+            for path in _beside(target):
+                path.unlink(missing_ok=True)  # the replaced file's log must not be applied to the copy
+            replace(temporary, target)
+        finally:
+            for path in (temporary, *_beside(temporary)):
+                with suppress(OSError):
+                    path.unlink(missing_ok=True)
+        sync_folder(target.parent)
+    return pages, size
+
+
+def _copy(source: Any, temporary: Path, target: Path, progress: Callable[[int, int], object] | None) -> int:
+    pages = 0
+
+    def step(status: int, remaining: int, total: int) -> None:
+        nonlocal pages
+        pages = total
+        if progress is not None:
+            progress(total - remaining, total)
+
+    ours = not source.in_transaction
+    if ours:
+        source.execute("BEGIN")
+    try:
+        source.execute("SELECT count(*) FROM sqlite_master").fetchone()  # a snapshot begins with the first read
+        with closing(sqlite3.connect(temporary, isolation_level=None)) as copy:
+            copy.execute("PRAGMA synchronous=OFF")  # the complete copy is synced once
+            try:
+                source.backup(copy, pages=_PAGES_PER_STEP, progress=step)
+            except sqlite3.Error as error:
+                if getattr(error, "sqlite_errorname", "") in _FULL:
+                    raise StoreFull(str(target)) from error
+                raise
+    finally:
+        if ours:
+            source.execute("ROLLBACK")
+    return pages
+
+
+def _check(temporary: Path, target: Path) -> None:
+    """Raise StoreCorrupt if the copy is damaged; `immutable` keeps SQLite from creating a log next to it."""
+    with closing(sqlite3.connect(file_uri(temporary, "mode=ro&immutable=1"), uri=True)) as copy:
+        line = copy.execute("PRAGMA quick_check(1)").fetchone()[0]
+    if line != "ok":
+        raise StoreCorrupt(str(target), f"the copy is damaged, as the database is: {line.splitlines()[-1]}")
+
+
+def _beside(path: Path) -> list[Path]:
+    return [path.with_name(path.name + suffix) for suffix in _BESIDE]
+
 
 _REFUSING = """
     SELECT m.name, k.id, k."from", k."table", k."to" FROM sqlite_master m, pragma_foreign_key_list(m.name) k
@@ -186,10 +448,10 @@ class SqliteOperations(DatabaseOperations):
             driver.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
 
     def backup(self, target: Path, *, progress: Progress | None, overwrite: bool) -> tuple[int, int]:
-        sqlite_backup.check_target(self._dialect.path, target, overwrite=overwrite)
+        check_target(self._dialect.path, target, overwrite=overwrite)
         with self._dialect.connections.reader.connect() as connection:
             driver: Any = connection.connection.driver_connection
-            return sqlite_backup.backup(driver, target, progress=progress, overwrite=overwrite)
+            return backup(driver, target, progress=progress, overwrite=overwrite)
 
 
 def _pragma(ask: Ask, name: str) -> Any:

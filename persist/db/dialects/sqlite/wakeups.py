@@ -1,12 +1,48 @@
 """Waiting for a commit to a SQLite file by any process: `PRAGMA data_version` changes with every commit."""
 
 import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
-from persist.db.dialects.sqlite.file_connections import FileConnection, connect
-from persist.db.dialects.wakeups import Wakeups
-from persist.db.files.paths import file_uri
+from persist.db.dialects.interface import EVENTS, TURNS, EventLogSupport, Wakeups
+from persist.db.dialects.sqlite.connections import FileConnection, connect
+from persist.db.dialects.sqlite.event_guards import FUNCTION
+from persist.db.files import file_uri
+
+# SQLite's part in the event log: an SQL function that guard triggers call, and polling the file for new events.
+
+
+class SqliteEventLog(EventLogSupport):
+    """The event log in the file `path`, or in `:memory:` if it is None."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._unkept: set[int] = set()
+
+    def say_whether_kept(self, driver: Any) -> Any:
+        """Define the SQL function that tells guard triggers whether the connection records events.
+
+        The returned value must be awaited if the connection is asynchronous.
+        """
+        key = id(driver)
+        return driver.create_function(FUNCTION, 0, lambda: self.kept and key not in self._unkept)
+
+    @contextmanager
+    def leave_to_database(self, driver: Any) -> Iterator[None]:
+        self._unkept.add(id(driver))
+        try:
+            yield
+        finally:
+            self._unkept.discard(id(driver))
+
+    def wakeups(self, listen_url: str | None, topic: str = EVENTS) -> Wakeups:
+        if self._path is None:
+            return Wakeups()
+        return FileWakeups(self._path, SELDOM_IDLE if topic == TURNS else IDLE)
+
 
 _BUSY = 0.001
 """Seconds between two polls right after a commit. One poll takes some microseconds."""

@@ -1,1 +1,0 @@
-"""Importing folders of runs as conversations."""

@@ -1,1 +1,0 @@
-"""Search for the messages whose embeddings are nearest to a query."""

@@ -1,0 +1,83 @@
+"""Numbers in SQL: the next one of a row, sums that saturate instead of failing, and the UTC day or hour of an instant."""
+
+from typing import Any, Literal
+
+from sqlalchemy import BigInteger, ColumnElement, Text, cast, func, literal_column
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.visitors import InternalTraversal
+
+from persist.db.sqlalchemy_private import made_of
+from persist.db.values.arguments import UNBOUNDED
+
+# The number of a new row: the highest one so far and one more, whatever another program has written as a number.
+
+
+def next_number(column: ColumnElement[Any]) -> ColumnElement[int]:
+    """The number after the highest of the rows, 1 without any. A fraction, which SQLite may hold, is cut off."""
+    return func.coalesce(cast(func.max(column), BigInteger), literal_column("0")) + literal_column("1")
+
+
+def has_next(column: ColumnElement[Any]) -> ColumnElement[bool]:
+    """A condition that leaves out rows whose number is not counted on from; in SQLite texts and blobs are higher than numbers."""
+    return column < literal_column(str(UNBOUNDED))
+
+
+# Sums of integers that saturate instead of failing, so that one absurd number does not make a list unreadable.
+
+_MAX = 2**63 - 1
+
+
+@made_of(columns=InternalTraversal.dp_clauseelement_tuple)
+class whole_total(ColumnElement[int]):  # noqa: N801  # reads as the SQL function it stands for
+    """The sum over all rows and these columns; NULL counts as 0, and the result is at most 2**63-1."""
+
+    type = BigInteger()
+
+    def __init__(self, *columns: ColumnElement[Any]) -> None:
+        self.columns = columns
+
+
+@compiles(whole_total, "sqlite")
+def _whole_total_lite(element: whole_total, compiler: SQLCompiler, **kw: Any) -> str:
+    """The sum of the upper and of the lower 32 bits, which are exact as floats.
+
+    SQLite's sum() would fail beyond 64 bits, and total() of whole values would lose digits.
+    """
+    row = " + ".join(f"coalesce({compiler.process(column, **kw)}, 0)" for column in element.columns)
+    high, low = (f"CAST(total(({row}) {half}) AS INTEGER)" for half in (">> 32", f"& {2**32 - 1}"))
+    return f"min({high} * {2**32} + {low}, {_MAX})"
+
+
+@compiles(whole_total, "postgresql")
+def _whole_total_pg(element: whole_total, compiler: SQLCompiler, **kw: Any) -> str:
+    sums = " + ".join(f"coalesce(sum({compiler.process(column, **kw)}), 0)" for column in element.columns)
+    return f"CAST(least({sums}, {_MAX}) AS BIGINT)"
+
+
+# The UTC day or hour of an instant inside a query, to group by.
+
+Size = Literal["day", "hour"]
+
+_LETTERS = {"day": len("2026-01-02"), "hour": len("2026-01-02T03")}
+_FORMATS = {"day": "YYYY-MM-DD", "hour": 'YYYY-MM-DD"T"HH24'}
+
+
+@made_of(column=InternalTraversal.dp_clauseelement, size=InternalTraversal.dp_string)
+class utc_bucket(ColumnElement[str]):  # noqa: N801  # reads as the SQL function it stands for
+    """The UTC day (`YYYY-MM-DD`) or hour (`YYYY-MM-DDTHH`) of an IsoMs column, as text."""
+
+    type = Text()
+
+    def __init__(self, column: ColumnElement[Any], size: Size) -> None:
+        self.column, self.size = column, size
+
+
+@compiles(utc_bucket, "sqlite")
+def _utc_bucket_lite(element: utc_bucket, compiler: SQLCompiler, **kw: Any) -> str:
+    return f"substr({compiler.process(element.column, **kw)}, 1, {_LETTERS[element.size]})"
+
+
+@compiles(utc_bucket, "postgresql")
+def _utc_bucket_pg(element: utc_bucket, compiler: SQLCompiler, **kw: Any) -> str:
+    return f"to_char({compiler.process(element.column, **kw)} AT TIME ZONE 'UTC', '{_FORMATS[element.size]}')"

@@ -1,0 +1,103 @@
+"""Texts in SQL: LIKE with a pattern that is a parameter, and appending inside a stored JSON object."""
+
+from typing import Any
+
+from sqlalchemy import Boolean, ColumnElement, Select, Text, bindparam, func, literal_column, select
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.visitors import InternalTraversal
+
+from persist.db.schema.column_types import FreeText
+from persist.db.sqlalchemy_private import made_of
+from persist.db.values.escaping import LEAD
+
+# LIKE with a pattern that is a parameter.
+#
+# A parameter that is the pattern by itself would make SQLite compile the statement at each execution: a pattern may begin with a
+# prefix that an index finds.
+
+
+def like(column: ColumnElement[Any], name: str, *, escape: str | None = None) -> ColumnElement[bool]:
+    """Whether the column's text matches the pattern in the parameter `name`."""
+    return column.like(bindparam(name, type_=FreeText()).concat(""), escape=escape)
+
+
+# Appends to a text inside a stored JSON object, in the database, so that no process has to hold the whole text.
+
+_LEAD = ord(LEAD)
+
+# Parameters for SQLite: the JSON text of the stored object before and after its text (`values.json.JsonFrame`), and the JSON
+# text that will follow the appended text. Postgres needs none of the three.
+_HEAD, _FOOT, _NEW_FOOT = (bindparam(name, type_=Text()) for name in ("head", "foot", "new_foot"))
+
+
+class appended_text(ColumnElement[Any]):  # noqa: N801  # reads as the SQL function it stands for
+    """The JSON object `target`, with its "text" replaced: by that of the Json column `column` followed by all texts of `pieces`.
+
+    `pieces` is a query of one text column, in order. On SQLite the object comes from the parameters head, foot and new_foot.
+    """
+
+    inherit_cache = False  # compiled once per store, as part of a prepared statement
+
+    def __init__(self, target: ColumnElement[Any], column: ColumnElement[Any], pieces: Select[Any]) -> None:
+        self.target, self.column = target, column
+        self.type = column.type
+        texts = pieces.subquery()
+        empty: Any = literal_column("''")  # a plain "" would become a parameter that is rendered only at execution
+        self.added = select(func.coalesce(func.aggregate_strings(texts.c[0], empty), empty)).scalar_subquery()
+
+
+class has_frame(ColumnElement[bool]):  # noqa: N801  # reads as the SQL function it stands for
+    """Whether the stored text of a Json column begins with `head` and ends with `foot`, as `appended_text` requires on SQLite."""
+
+    inherit_cache = False
+    type = Boolean()
+
+    def __init__(self, column: ColumnElement[Any]) -> None:
+        self.column = column
+
+
+@made_of(column=InternalTraversal.dp_clauseelement)
+class has_escapes(ColumnElement[bool]):  # noqa: N801  # reads as the SQL function it stands for
+    """Whether a FreeText column holds escaped text (or, on SQLite, a NUL), which `appended_text` would not decode."""
+
+    type = Boolean()
+
+    def __init__(self, column: ColumnElement[Any]) -> None:
+        self.column = column
+
+
+@compiles(appended_text, "sqlite")
+def _appended_lite(element: appended_text, compiler: SQLCompiler, **kw: Any) -> str:
+    """The JSON text, concatenated as strings: SQLite's JSON functions would hold several copies of the text."""
+    parts = (element.column, _FOOT, element.added, _NEW_FOOT)
+    column, foot, added, new_foot = (compiler.process(part, **kw) for part in parts)
+    return f"substr({column}, 1, length({column}) - length({foot})) || substr(json_quote({added}), 2) || substr({new_foot}, 2)"
+
+
+@compiles(appended_text, "postgresql")
+def _appended_pg(element: appended_text, compiler: SQLCompiler, **kw: Any) -> str:
+    target, column, added = (compiler.process(part, **kw) for part in (element.target, element.column, element.added))
+    return f"jsonb_set({target}, '{{text}}', to_jsonb(coalesce({column} ->> 'text', '') || {added}))"
+
+
+@compiles(has_frame, "sqlite")
+def _has_frame_lite(element: has_frame, compiler: SQLCompiler, **kw: Any) -> str:
+    column, head, foot = (compiler.process(part, **kw) for part in (element.column, _HEAD, _FOOT))
+    return f"(substr({column}, 1, length({head})) = {head} AND substr({column}, -length({foot})) = {foot})"
+
+
+@compiles(has_frame, "postgresql")
+def _has_frame_pg(element: has_frame, compiler: SQLCompiler, **kw: Any) -> str:
+    return "true"
+
+
+@compiles(has_escapes, "sqlite")
+def _has_escapes_lite(element: has_escapes, compiler: SQLCompiler, **kw: Any) -> str:
+    column = compiler.process(element.column, **kw)
+    return f"(instr({column}, char(0)) > 0 OR instr({column}, char({_LEAD})) > 0)"
+
+
+@compiles(has_escapes, "postgresql")
+def _has_escapes_pg(element: has_escapes, compiler: SQLCompiler, **kw: Any) -> str:
+    return f"(strpos({compiler.process(element.column, **kw)}, chr({_LEAD})) > 0)"

@@ -1,1 +1,0 @@
-"""Paths of files, and files that only their owner may read."""

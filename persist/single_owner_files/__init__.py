@@ -1,1 +1,0 @@
-"""Files that belong to one run, instance or workspace."""
