@@ -179,8 +179,8 @@ def _programs(verbs: Verbs) -> Iterator[tuple[str, Call]]:
 
 
 def _frameworks(verbs: Verbs) -> Iterator[tuple[str, Call]]:
-    from persist.agent_tasks.schemas import Piece
-    from persist.checkpoints.schemas import Blob
+    from persist.framework_state.agent_tasks.schemas import Piece
+    from persist.framework_state.checkpoints.schemas import Blob
 
     numbers, head, piece = count(1), Blob("msgpack", b"\x00\xff"), [Piece("history", 0, 0, b"said")]
     task: Any = {"state": "working", "head": b"h", "pieces": piece, "status_key": "1"}

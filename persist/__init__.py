@@ -39,11 +39,6 @@ from persist.errors import WrongOwner as WrongOwner
 from persist.lazy_imports import lazy_names
 
 if TYPE_CHECKING:
-    from persist.agent_tasks import schemas as _agent_tasks
-    from persist.agent_tasks.schemas import AgentTask as AgentTask
-    from persist.app_sessions import schemas as _app_sessions
-    from persist.app_sessions.schemas import AppSession as AppSession
-    from persist.app_sessions.schemas import AppSessionEvent as AppSessionEvent
     from persist.blobs.bodies import BlobReader as BlobReader
     from persist.blobs.body_stores import BlobStore as BlobStore
     from persist.blobs.schemas import Blob as Blob
@@ -57,11 +52,6 @@ if TYPE_CHECKING:
     from persist.chat.schemas import ChatSession as ChatSession
     from persist.chat.schemas import ChatTurn as ChatTurn
     from persist.chat.schemas import SyncedMessages as SyncedMessages
-    from persist.checkpoints import schemas as _checkpoints
-    from persist.checkpoints.schemas import ChannelHistory as ChannelHistory
-    from persist.checkpoints.schemas import Checkpoint as Checkpoint
-    from persist.checkpoints.schemas import CheckpointThread as CheckpointThread
-    from persist.checkpoints.schemas import Memory as Memory
     from persist.conversations import schemas as _conversations
     from persist.conversations.schemas import Branch as Branch
     from persist.conversations.schemas import ConvMessage as ConvMessage
@@ -76,14 +66,28 @@ if TYPE_CHECKING:
     from persist.events.schemas import Consumer as Consumer
     from persist.events.schemas import Event as Event
     from persist.events.schemas import EventBatch as EventBatch
-    from persist.histories import schemas as _histories
-    from persist.histories.schemas import EffectStatus as EffectStatus
-    from persist.histories.schemas import History as History
-    from persist.histories.schemas import HistoryRun as HistoryRun
-    from persist.histories.schemas import LoadedSnapshot as LoadedSnapshot
-    from persist.histories.schemas import RunEvent as RunEvent
-    from persist.histories.schemas import SnapshotState as SnapshotState
-    from persist.histories.schemas import ToolEffect as ToolEffect
+    from persist.framework_state.agent_tasks import schemas as _agent_tasks
+    from persist.framework_state.agent_tasks.schemas import AgentTask as AgentTask
+    from persist.framework_state.app_sessions import schemas as _app_sessions
+    from persist.framework_state.app_sessions.schemas import AppSession as AppSession
+    from persist.framework_state.app_sessions.schemas import AppSessionEvent as AppSessionEvent
+    from persist.framework_state.checkpoints import schemas as _checkpoints
+    from persist.framework_state.checkpoints.schemas import ChannelHistory as ChannelHistory
+    from persist.framework_state.checkpoints.schemas import Checkpoint as Checkpoint
+    from persist.framework_state.checkpoints.schemas import CheckpointThread as CheckpointThread
+    from persist.framework_state.checkpoints.schemas import Memory as Memory
+    from persist.framework_state.histories import schemas as _histories
+    from persist.framework_state.histories.schemas import EffectStatus as EffectStatus
+    from persist.framework_state.histories.schemas import History as History
+    from persist.framework_state.histories.schemas import HistoryRun as HistoryRun
+    from persist.framework_state.histories.schemas import LoadedSnapshot as LoadedSnapshot
+    from persist.framework_state.histories.schemas import RunEvent as RunEvent
+    from persist.framework_state.histories.schemas import SnapshotState as SnapshotState
+    from persist.framework_state.histories.schemas import ToolEffect as ToolEffect
+    from persist.framework_state.replay_streams import schemas as _replay_streams
+    from persist.framework_state.replay_streams.schemas import ReplayMessage as ReplayMessage
+    from persist.framework_state.replay_streams.schemas import ReplaySession as ReplaySession
+    from persist.framework_state.transcripts.schemas import Transcript as Transcript
     from persist.maintenance.copying import CopyReport as CopyReport
     from persist.messaging.schemas import MessagingMessage as MessagingMessage
     from persist.messaging.schemas import MessagingRole as MessagingRole
@@ -99,9 +103,6 @@ if TYPE_CHECKING:
     from persist.programs.schemas import Subagent as Subagent
     from persist.programs.schemas import TakenIn as TakenIn
     from persist.programs.schemas import TakenRow as TakenRow
-    from persist.replay_streams import schemas as _replay_streams
-    from persist.replay_streams.schemas import ReplayMessage as ReplayMessage
-    from persist.replay_streams.schemas import ReplaySession as ReplaySession
     from persist.schema.metadata import include_name as include_name
     from persist.schema.migrate import check as check
     from persist.schema.migrate import current as current
@@ -131,7 +132,6 @@ if TYPE_CHECKING:
     from persist.tenants.placing import UpgradeReport as UpgradeReport
     from persist.tenants.placing import UpgradeStatus as UpgradeStatus
     from persist.tenants.tenants import Tenants as Tenants
-    from persist.transcripts.schemas import Transcript as Transcript
     from persist.usage import schemas as _usage
     from persist.usage.schemas import Budget as Budget
     from persist.usage.schemas import BudgetStanding as BudgetStanding

@@ -12,36 +12,36 @@ from persist.db.transactions.repository import Domain, F, on_demand
 from persist.lazy_imports import lazy_module
 
 if TYPE_CHECKING:
-    from persist.agent_tasks import repository as agent_tasks
-    from persist.app_sessions import repository as app_sessions
     from persist.blobs import repository as blobs
     from persist.chat import repository as chat
-    from persist.checkpoints import repository as checkpoints
     from persist.conversations import repository as conversations
     from persist.db.operations.upkeep import Upkeep
     from persist.events import repository as events
-    from persist.histories import repository as histories
+    from persist.framework_state.agent_tasks import repository as agent_tasks
+    from persist.framework_state.app_sessions import repository as app_sessions
+    from persist.framework_state.checkpoints import repository as checkpoints
+    from persist.framework_state.histories import repository as histories
+    from persist.framework_state.replay_streams import repository as replay_streams
+    from persist.framework_state.transcripts import repository as transcripts
     from persist.messaging import repository as messaging
     from persist.programs import repository as programs
-    from persist.replay_streams import repository as replay_streams
     from persist.telemetry import repository as telemetry
-    from persist.transcripts import repository as transcripts
     from persist.usage import repository as usage
     from persist.workflows import repository as workflows
 else:
-    agent_tasks = lazy_module("persist.agent_tasks.repository")
-    app_sessions = lazy_module("persist.app_sessions.repository")
+    agent_tasks = lazy_module("persist.framework_state.agent_tasks.repository")
+    app_sessions = lazy_module("persist.framework_state.app_sessions.repository")
     blobs = lazy_module("persist.blobs.repository")
     chat = lazy_module("persist.chat.repository")
-    checkpoints = lazy_module("persist.checkpoints.repository")
+    checkpoints = lazy_module("persist.framework_state.checkpoints.repository")
     conversations = lazy_module("persist.conversations.repository")
     events = lazy_module("persist.events.repository")
-    histories = lazy_module("persist.histories.repository")
+    histories = lazy_module("persist.framework_state.histories.repository")
     messaging = lazy_module("persist.messaging.repository")
     programs = lazy_module("persist.programs.repository")
-    replay_streams = lazy_module("persist.replay_streams.repository")
+    replay_streams = lazy_module("persist.framework_state.replay_streams.repository")
     telemetry = lazy_module("persist.telemetry.repository")
-    transcripts = lazy_module("persist.transcripts.repository")
+    transcripts = lazy_module("persist.framework_state.transcripts.repository")
     usage = lazy_module("persist.usage.repository")
     workflows = lazy_module("persist.workflows.repository")
 
@@ -71,18 +71,31 @@ class Domains(Domain[F]):
 
 
 def names() -> list[str]:
-    """The names of the domains and of their packages."""
+    """The names of the domains."""
     return [name for name, value in vars(Domains).items() if isinstance(value, on_demand)]
+
+
+@cache
+def packages() -> Mapping[str, str]:
+    """The package of each domain, by its name: persist.chat, persist.framework_state.checkpoints."""
+    stand_ins = globals()
+    return {name: str(stand_ins.get(name, f"persist.{name}.repository")).rpartition(".")[0] for name in names()}
+
+
+def domain_of_module(module: str) -> str:
+    """The domain that a module of persist belongs to; elsewhere the part of persist that it is in, or nothing."""
+    found = (name for name, package in packages().items() if module.startswith(f"{package}."))
+    return next(found, module.partition(".")[2].partition(".")[0])
 
 
 def import_models() -> None:
     """Import the tables of every domain, which registers them in the metadata."""
-    for name in names():
-        import_module(f"persist.{name}.models")
+    for package in packages().values():
+        import_module(f"{package}.models")
 
 
 @cache
 def upkeeps() -> "Mapping[str, Upkeep]":
     """The upkeep of each domain, in the order of the registry. The tables of all domains are imported before."""
     import_models()
-    return {name: import_module(f"persist.{name}.upkeep").UPKEEP for name in names()}
+    return {name: import_module(f"{package}.upkeep").UPKEEP for name, package in packages().items()}

@@ -3,9 +3,9 @@
 A module that comes later has a stand-in, which imports it when one of its names is first used:
 
     if TYPE_CHECKING:
-        from persist.chat.recording import recovery
+        from persist.chat.recording import resume
     else:
-        recovery = lazy_module("persist.chat.recording.resume")
+        resume = lazy_module("persist.chat.recording.resume")
 
 A package offers the names that it imports for the type checker, and imports a name's module when somebody asks for it:
 
@@ -42,6 +42,9 @@ class lazy_module:  # noqa: N801  # reads as the word it is
         if self._module is None:
             self._module = _imported(self._name)
         return getattr(self._module, name)
+
+    def __repr__(self) -> str:
+        return self._name
 
 
 def lazy_names(namespace: dict[str, Any]) -> None:

@@ -7,21 +7,21 @@ from typing import Any
 
 import click
 
-from persist.agent_tasks.schemas import AgentTask
-from persist.app_sessions.schemas import AppSession, AppSessionEvent, LoadedSession
-from persist.checkpoints.schemas import Checkpoint, CheckpointThread
 from persist.cli.database import Database, on_database
 from persist.cli.logs import in_home, log_message_lines
 from persist.cli.logs import project as of_logs
 from persist.cli.nouns import Answer, Noun, Table, answers, limit, pages, shown, table, told
 from persist.cli.output import Paint, cut, inline
 from persist.errors import NotFound
+from persist.framework_state.agent_tasks.schemas import AgentTask
+from persist.framework_state.app_sessions.schemas import AppSession, AppSessionEvent, LoadedSession
+from persist.framework_state.checkpoints.schemas import Checkpoint, CheckpointThread
+from persist.framework_state.replay_streams.schemas import ReplayMessage, ReplaySession
+from persist.framework_state.transcripts.schemas import Transcript
 from persist.maintenance.session_files import session_files_of, store_session_files
-from persist.replay_streams.schemas import ReplayMessage, ReplaySession
 from persist.sessionlog import list_session_logs, messages_of
 from persist.sessionlog.session_files import read_session_files, write_session_files
 from persist.store.transaction import Transaction
-from persist.transcripts.schemas import Transcript
 
 # `persist transcripts`: sessions of agents that mirror their transcript here, and their files.
 

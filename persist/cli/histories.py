@@ -8,7 +8,7 @@ import click
 from persist.cli.nouns import Answer, Noun, Table, pages, shown, table
 from persist.cli.output import inline, shortened, tokens
 from persist.errors import NotFound
-from persist.histories.schemas import Entry, History, HistoryRun
+from persist.framework_state.histories.schemas import Entry, History, HistoryRun
 from persist.store.transaction import Transaction
 
 _AT_MOST = 300

@@ -6,7 +6,6 @@ from typing import Any
 
 from sqlalchemy import Column, Table, delete, select, true
 
-from persist.app_sessions.models import artifact_blobs, artifact_versions
 from persist.blobs.bodies import ADD_PIECE, outside_of
 from persist.blobs.body_stores import BlobStore
 from persist.blobs.models import blobs, pieces
@@ -27,6 +26,7 @@ from persist.db.values.arguments import Progress, check_label
 from persist.errors import Conflict, InvalidValue, StoreCorrupt, shown
 from persist.events.models import LOG_TABLES
 from persist.events.switching import take_positions
+from persist.framework_state.app_sessions.models import artifact_blobs, artifact_versions
 from persist.maintenance.checksums import Checksum
 from persist.maintenance.table_keys import Key, comparable, key_columns, key_in
 from persist.maintenance.transactions import TABLES, Session, rows_in, session

@@ -1,9 +1,9 @@
 """Transcripts from session logs, and back: the files of a session and its rows are the same entries."""
 
 from persist.errors import NotFound
+from persist.framework_state.transcripts.repository import Fold
 from persist.sessionlog.session_files import METADATA, SessionFiles
 from persist.store.transaction import Transaction
-from persist.transcripts.repository import Fold
 
 
 def store_session_files(tx: Transaction, session: SessionFiles, *, project: str | None = None, fold: Fold | None = None) -> int:

@@ -15,7 +15,7 @@ from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode
 
 from persist.db.observation import Outcome, RecorderTally, TurnTrace
 from persist.db.transactions.repository import Repository, on_demand
-from persist.domains import Domains
+from persist.domains import Domains, domain_of_module
 from persist.usage.writing import MOST
 
 # The words of the GenAI semantic conventions, and the two ways to count input tokens.
@@ -103,8 +103,7 @@ def verb_name(module: str, qualified: str) -> str:
 
     What is no verb of a domain, as a look at the event log, keeps its own name.
     """
-    parts = module.split(".")
-    domain = parts[1] if len(parts) > 1 else ""
+    domain = domain_of_module(module)
     if not domain:
         return qualified
     owner, _, verb = qualified.rpartition(".")

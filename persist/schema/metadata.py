@@ -9,7 +9,7 @@ from persist.db.schema.base import SCHEMA_TOKEN, VERSION_TABLE, Base, complete_i
 from persist.db.schema.meta_table import Meta
 from persist.db.statements.schema_version import HEAD as HEAD
 from persist.db.statements.schema_version import REVISIONS as REVISIONS
-from persist.domains import import_models
+from persist.domains import domain_of_module, import_models
 from persist.lazy_imports import lazy_module
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def domain_of(table: Table) -> str:
     return _DOMAINS[table.name]
 
 
-_DOMAINS = {table_of(mapper.class_).name: mapper.class_.__module__.split(".")[1] for mapper in Base.registry.mappers}
+_DOMAINS = {table_of(mapper.class_).name: domain_of_module(mapper.class_.__module__) for mapper in Base.registry.mappers}
 
 
 def include_name(name: str | None, type_: str, parents: Mapping[str, Any]) -> bool:

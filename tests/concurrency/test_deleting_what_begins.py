@@ -8,9 +8,9 @@ import pytest
 from sqlalchemy import text
 
 from persist import Store
-from persist.agent_tasks.schemas import Piece
-from persist.app_sessions.schemas import ArtifactKey, NewEvent
-from persist.checkpoints.schemas import Blob
+from persist.framework_state.agent_tasks.schemas import Piece
+from persist.framework_state.app_sessions.schemas import ArtifactKey, NewEvent
+from persist.framework_state.checkpoints.schemas import Blob
 from tests.concurrency.test_conversation_pruning import postgres, until_it_waits
 
 FILE = ArtifactKey("app", "u", "s", "f")

@@ -11,11 +11,11 @@ import psycopg
 import pytest
 
 from persist import Store
-from persist.agent_tasks.schemas import Piece
-from persist.app_sessions.schemas import ArtifactKey, NewEvent, NewMemory, StateChange
-from persist.checkpoints.schemas import Blob
 from persist.errors import StoreBusy
-from persist.histories.schemas import Message, NewEntry
+from persist.framework_state.agent_tasks.schemas import Piece
+from persist.framework_state.app_sessions.schemas import ArtifactKey, NewEvent, NewMemory, StateChange
+from persist.framework_state.checkpoints.schemas import Blob
+from persist.framework_state.histories.schemas import Message, NewEntry
 from persist.maintenance import EraseReport, doctor, erase, maintain, written_meanwhile
 from persist.testing import START
 from tests.concurrency.test_conversation_pruning import postgres, until_it_waits

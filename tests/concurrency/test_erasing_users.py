@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from persist import Store
-from persist.app_sessions.schemas import ArtifactKey, NewEvent, StateChange
+from persist.framework_state.app_sessions.schemas import ArtifactKey, NewEvent, StateChange
 from tests.concurrency.test_conversation_pruning import postgres, until_it_waits
 from tests.contract.conftest import Raw
 

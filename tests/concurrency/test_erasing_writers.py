@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from persist import Store
-from persist.app_sessions.schemas import NewEvent
 from persist.errors import Conflict, NotFound, StoreBusy
+from persist.framework_state.app_sessions.schemas import NewEvent
 from persist.maintenance import doctor, erase, maintain, rebuild
 from tests.maintenance.erasing_scenes import person, rows
 

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from persist.checkpoints.schemas import Blob
 from persist.db.values.clock import epoch_ms, epoch_us
 from persist.db.values.pages import encode_cursor
+from persist.framework_state.checkpoints.schemas import Blob
 from tests.contract.chat.scenes import MODEL
 
 # How a list is read, and of its cursor: the list's name, the filters that it is bound to, and the place of the last item.

@@ -8,10 +8,10 @@ import pytest
 from sqlalchemy import Column, Index, Table, UniqueConstraint
 from sqlalchemy.sql.visitors import iterate
 
-from persist.app_sessions.schemas import ArtifactKey, NewMemory, StateChange
-from persist.checkpoints.schemas import Blob, Write
 from persist.db.schema.column_types import LABEL_BYTES, LONG_LABEL_BYTES, Label
 from persist.errors import InvalidValue, PayloadTooLarge
+from persist.framework_state.app_sessions.schemas import ArtifactKey, NewMemory, StateChange
+from persist.framework_state.checkpoints.schemas import Blob, Write
 from persist.schema.metadata import metadata
 from tests.contract.faces import on_one_face
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from persist import Store
-from persist.checkpoints.schemas import Blob
 from persist.db.concurrency.ownership import new_owner
 from persist.errors import InvalidValue, PersistError, StoreCorrupt
+from persist.framework_state.checkpoints.schemas import Blob
 from persist.maintenance import doctor
 from persist.settings import Settings
 

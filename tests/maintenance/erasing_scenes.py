@@ -10,10 +10,10 @@ from typing import Any
 from sqlalchemy import Table
 
 from persist import Store
-from persist.agent_tasks.schemas import Piece
-from persist.app_sessions.schemas import ArtifactKey, NewEvent, NewMemory, StateChange
-from persist.checkpoints.schemas import Blob, Write
-from persist.histories.schemas import Message, NewEntry
+from persist.framework_state.agent_tasks.schemas import Piece
+from persist.framework_state.app_sessions.schemas import ArtifactKey, NewEvent, NewMemory, StateChange
+from persist.framework_state.checkpoints.schemas import Blob, Write
+from persist.framework_state.histories.schemas import Message, NewEntry
 from persist.maintenance import maintain
 from persist.schema.metadata import metadata
 from persist.testing import START, FrozenClock

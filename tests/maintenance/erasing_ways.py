@@ -8,11 +8,11 @@ from collections.abc import Callable
 from json import dumps
 from typing import Any
 
-from persist.agent_tasks.schemas import Piece
-from persist.app_sessions.schemas import ArtifactKey, NewMemory, StateChange
-from persist.checkpoints.schemas import Blob
 from persist.db.operations.erasing import HISTORY, LINK, LOGS, NAMED, NAMESPACE, OWNER, SESSION, USER
-from persist.histories.schemas import Message, NewEntry
+from persist.framework_state.agent_tasks.schemas import Piece
+from persist.framework_state.app_sessions.schemas import ArtifactKey, NewMemory, StateChange
+from persist.framework_state.checkpoints.schemas import Blob
+from persist.framework_state.histories.schemas import Message, NewEntry
 from persist.testing import START
 from tests.contract.conftest import Raw
 from tests.maintenance.erasing_scenes import TABLES, secret_of

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from persist import Store
-from persist.app_sessions.schemas import ArtifactKey
 from persist.errors import NotFound, NotPermitted, StoreBusy
+from persist.framework_state.app_sessions.schemas import ArtifactKey
 from persist.maintenance import copy, doctor, erase, maintain, rebuild
 from tests.maintenance.erasing_scenes import events, files_of, person, places_of, rows, secret_of, selectors
 from tests.maintenance.pruning_scenes import gone

@@ -9,7 +9,7 @@ import pytest
 
 from persist import Store
 from persist.errors import InvalidValue, NotFound
-from persist.histories.schemas import Message, NewEntry
+from persist.framework_state.histories.schemas import Message, NewEntry
 from persist.maintenance import doctor, erase, rebuild
 from persist.programs import subagent
 from persist.testing import START, FrozenClock

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from persist import Store
-from persist.app_sessions.schemas import NewMemory
+from persist.framework_state.app_sessions.schemas import NewMemory
 from persist.maintenance import doctor, erase
 from persist.maintenance.erasure_plans import EVENTS, ROWS
 from persist.maintenance.quarantined_copies import EVENTS_ASIDE

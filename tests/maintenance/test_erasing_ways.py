@@ -10,7 +10,7 @@ import pytest
 
 from persist import Store
 from persist.db.changes.journal import place_of
-from persist.histories.schemas import Message, NewEntry
+from persist.framework_state.histories.schemas import Message, NewEntry
 from persist.maintenance import doctor, erase, prune
 from persist.maintenance.erasure_plans import kinds
 from persist.testing import START, FrozenClock

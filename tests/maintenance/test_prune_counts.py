@@ -10,7 +10,7 @@ import pytest
 
 from persist import Store
 from persist.conversations.schemas import PruneReport
-from persist.histories.schemas import Message
+from persist.framework_state.histories.schemas import Message
 from persist.maintenance import doctor, prune
 from persist.maintenance.pruning import prune_conversations
 from persist.testing import FrozenClock

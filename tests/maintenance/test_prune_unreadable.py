@@ -6,8 +6,8 @@ from contextlib import closing
 import pytest
 
 from persist import Store
-from persist.app_sessions.schemas import ArtifactKey
 from persist.conversations.schemas import PruneReport
+from persist.framework_state.app_sessions.schemas import ArtifactKey
 from persist.maintenance.pruning import prune_conversations
 from persist.testing import FrozenClock
 from tests.contract.conftest import Raw

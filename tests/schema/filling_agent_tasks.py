@@ -3,7 +3,7 @@
 from typing import Any
 
 from persist import Store
-from persist.agent_tasks.schemas import Piece
+from persist.framework_state.agent_tasks.schemas import Piece
 from persist.store.transaction import Transaction
 
 

@@ -4,7 +4,7 @@ from dataclasses import asdict
 from typing import Any
 
 from persist import Store
-from persist.app_sessions.schemas import ArtifactKey, LoadedSession, NewEvent, NewMemory, StateChange
+from persist.framework_state.app_sessions.schemas import ArtifactKey, LoadedSession, NewEvent, NewMemory, StateChange
 from persist.store.transaction import Transaction
 
 HARD = '"Na\u00efve\\u0000 text \\ud83d stays what it was."'

@@ -3,7 +3,7 @@
 from typing import Any
 
 from persist import Store
-from persist.checkpoints.schemas import Blob, Loaded, Write
+from persist.framework_state.checkpoints.schemas import Blob, Loaded, Write
 from persist.store.transaction import Transaction
 
 HARD = "Naïve\x00 text \ud83d stays what it was."

@@ -3,7 +3,7 @@
 from typing import Any
 
 from persist import Store
-from persist.histories.schemas import Message, NewEntry
+from persist.framework_state.histories.schemas import Message, NewEntry
 from persist.store.transaction import Transaction
 from persist.testing import START
 

@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from persist.agent_tasks.schemas import Piece
+from persist.framework_state.agent_tasks.schemas import Piece
 from tests.statemachines.machine import UNSAID, Machine, Refused
 
 OWNERS, IDS = st.sampled_from(["", "ann", "bob"]), st.sampled_from(["t", "T", "é"])

@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from persist.app_sessions.schemas import ArtifactKey, NewEvent, StateChange
+from persist.framework_state.app_sessions.schemas import ArtifactKey, NewEvent, StateChange
 from tests.statemachines.machine import UNSAID, Machine, Refused
 
 USERS, IDS = st.sampled_from(["u", "v"]), st.sampled_from(["1", "2"])

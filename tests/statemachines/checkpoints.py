@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from persist.checkpoints.schemas import Blob
+from persist.framework_state.checkpoints.schemas import Blob
 from tests.statemachines.machine import UNSAID, Machine, Refused
 
 THREADS, IDS = st.sampled_from(["a", "b"]), st.sampled_from(["1", "2", "3"])

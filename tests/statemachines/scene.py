@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from sqlalchemy import delete
 
 from persist import Store
-from persist.agent_tasks.schemas import Piece
-from persist.app_sessions.schemas import NewEvent, NewMemory
-from persist.checkpoints.schemas import Write
 from persist.db.transactions.repository import Repository
 from persist.events.models import event_log
+from persist.framework_state.agent_tasks.schemas import Piece
+from persist.framework_state.app_sessions.schemas import NewEvent, NewMemory
+from persist.framework_state.checkpoints.schemas import Write
 from persist.testing import START
 from tests.statemachines.bad_arguments import VALUES, Hostile, named
 from tests.statemachines.valid_arguments import ARGUMENTS, BLOB, GATE, ISSUE, PROMPT, REMARK, RULE, TEXT

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from persist.agent_tasks.schemas import Piece
-from persist.checkpoints.schemas import Blob, Memory, Write
+from persist.framework_state.agent_tasks.schemas import Piece
+from persist.framework_state.checkpoints.schemas import Blob, Memory, Write
 from persist.testing import START
 from tests.statemachines.valid_framework_arguments import FRAMEWORK_ARGUMENTS
 from tests.statemachines.valid_workflow_arguments import WORKFLOW_ARGUMENTS

@@ -3,8 +3,8 @@
 from datetime import timedelta
 from typing import Any
 
-from persist.app_sessions.schemas import ArtifactKey, NewEvent, NewMemory, StateChange
-from persist.histories.schemas import Message, NewEntry
+from persist.framework_state.app_sessions.schemas import ArtifactKey, NewEvent, NewMemory, StateChange
+from persist.framework_state.histories.schemas import Message, NewEntry
 from persist.testing import START
 
 FIRST = NewEntry("first", None, Message({"kind": "request"}))

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from persist import Store
-from persist.checkpoints.schemas import Blob, Write
 from persist.errors import NotFound, PersistError, Unavailable
+from persist.framework_state.checkpoints.schemas import Blob, Write
 from persist.store.transaction import Transaction
 from tests.torture.scenario import Tally
 

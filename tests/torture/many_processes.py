@@ -13,11 +13,11 @@ from sqlalchemy import select
 
 from persist import AsyncStore, Store
 from persist.chat.models import messages
-from persist.checkpoints.models import memories, states
-from persist.checkpoints.schemas import Blob
 from persist.conversations.models import branches, exchange_items, members
 from persist.db.statements.prepared import Statement
 from persist.errors import Conflict, PersistError, StoreBusy, Unavailable
+from persist.framework_state.checkpoints.models import memories, states
+from persist.framework_state.checkpoints.schemas import Blob
 from persist.maintenance import doctor, maintain
 from persist.messaging.models import messages as spoken
 from persist.programs.models import bindings, executions

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
-from persist.checkpoints.schemas import Blob, Stored, Write
+from persist.framework_state.checkpoints.schemas import Blob, Stored, Write
 from persist.store.transaction import Transaction
 from tests.torture.kill_rounds import Script, Step
 

@@ -16,8 +16,8 @@ import pytest
 from pydantic import ValidationError
 
 import persist
-from persist.checkpoints.schemas import Blob
 from persist.db.values.frozen import Value, construct
+from persist.framework_state.checkpoints.schemas import Blob
 from tests.cases import each
 
 SAMPLES: dict[Any, list[Any]] = {

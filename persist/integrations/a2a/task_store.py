@@ -10,10 +10,10 @@ from a2a.server.tasks.task_store import TaskStore
 from a2a.types.a2a_pb2 import ListTasksRequest, ListTasksResponse, Task, TaskPushNotificationConfig
 from a2a.utils.constants import DEFAULT_LIST_TASKS_PAGE_SIZE
 
-from persist.agent_tasks.repository import AgentTasks, AgentTaskWebhooks
-from persist.agent_tasks.schemas import Webhook
 from persist.db.values.arguments import check_kind
 from persist.errors import Conflict, named
+from persist.framework_state.agent_tasks.repository import AgentTasks, AgentTaskWebhooks
+from persist.framework_state.agent_tasks.schemas import Webhook
 from persist.integrations.a2a.encoding import (
     FINAL,
     InvalidTask,

@@ -7,11 +7,11 @@ from google.adk.artifacts.base_artifact_service import ArtifactVersion, BaseArti
 from google.genai import types
 from pydantic import ValidationError
 
-from persist.app_sessions import schemas as stored
-from persist.app_sessions.artifacts import AppArtifacts
-from persist.app_sessions.schemas import ArtifactKey
 from persist.db.values.arguments import check_kind
 from persist.errors import StoreCorrupt
+from persist.framework_state.app_sessions import schemas as stored
+from persist.framework_state.app_sessions.artifacts import AppArtifacts
+from persist.framework_state.app_sessions.schemas import ArtifactKey
 from persist.integrations.framework_errors import kind_of
 from persist.integrations.google_adk.encoding import InvalidArgument, mapping, model_of, model_text, stored_value, value_text
 from persist.integrations.store_bridge import StoreBridge

@@ -16,9 +16,9 @@ from google.adk.sessions.state import State
 from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from persist.app_sessions.schemas import NewEvent, StateChange
 from persist.db.values.arguments import check_kind
 from persist.errors import Conflict, NotFound, StoreCorrupt, named
+from persist.framework_state.app_sessions.schemas import NewEvent, StateChange
 from persist.integrations.framework_errors import InvalidForFramework, kind_of
 from persist.integrations.json_keys import check_keys
 

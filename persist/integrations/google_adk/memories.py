@@ -14,9 +14,9 @@ from google.adk.sessions.session import Session
 from google.genai import types
 from pydantic import ValidationError
 
-from persist.app_sessions.memories import AppMemories
-from persist.app_sessions.schemas import NewMemory
 from persist.db.values.arguments import check_kind, check_list
+from persist.framework_state.app_sessions.memories import AppMemories
+from persist.framework_state.app_sessions.schemas import NewMemory
 from persist.integrations.framework_errors import kind_of
 from persist.integrations.google_adk.encoding import InvalidArgument, mapping, model_of, model_text
 from persist.integrations.store_bridge import StoreBridge

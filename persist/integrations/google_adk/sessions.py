@@ -11,10 +11,10 @@ from google.adk.events.event import Event
 from google.adk.sessions.base_session_service import BaseSessionService, GetSessionConfig, ListSessionsResponse
 from google.adk.sessions.session import Session
 
-from persist.app_sessions.schemas import Appended, InHand, LoadedSession, NewEvent, StateChange
-from persist.app_sessions.sessions import AppSessions
 from persist.db.values.arguments import check_kind
 from persist.errors import Conflict, NotFound
+from persist.framework_state.app_sessions.schemas import Appended, InHand, LoadedSession, NewEvent, StateChange
+from persist.framework_state.app_sessions.sessions import AppSessions
 from persist.integrations.google_adk.encoding import (
     InvalidArgument,
     SessionExists,

@@ -19,11 +19,11 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
-from persist.checkpoints.schemas import Blob, ChannelHistory, Loaded, Stored, Write
-from persist.checkpoints.schemas import Checkpoint as Row
-from persist.checkpoints.values import Addition, KnownList
 from persist.db.values.json import check
 from persist.errors import InvalidValue, StoreCorrupt
+from persist.framework_state.checkpoints.schemas import Blob, ChannelHistory, Loaded, Stored, Write
+from persist.framework_state.checkpoints.schemas import Checkpoint as Row
+from persist.framework_state.checkpoints.values import Addition, KnownList
 from persist.integrations.langgraph.fingerprints import Fingerprint, Fingerprinting, check_text, content
 from persist.integrations.langgraph.kept_lists import PACKED as _PACKED
 from persist.integrations.langgraph.kept_lists import (

@@ -11,11 +11,11 @@ from typing import Any, Generic, TypeVar
 
 import ormsgpack
 
-from persist.checkpoints.schemas import Blob, Stored, check_blobs
-from persist.checkpoints.states import CheckpointStates
-from persist.checkpoints.storing import NewState, extend, growing, store
-from persist.checkpoints.values import Addition, Digest, KeptLists, KnownList, Reading
 from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.framework_state.checkpoints.schemas import Blob, Stored, check_blobs
+from persist.framework_state.checkpoints.states import CheckpointStates
+from persist.framework_state.checkpoints.storing import NewState, extend, growing, store
+from persist.framework_state.checkpoints.values import Addition, Digest, KeptLists, KnownList, Reading
 from persist.integrations.langgraph.fingerprints import Fingerprint
 from persist.integrations.langgraph.strict import MESSAGES, StrictSerializer
 

@@ -6,7 +6,7 @@ from typing import Any
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import CheckpointTuple
 
-from persist.checkpoints.schemas import Checkpoint
+from persist.framework_state.checkpoints.schemas import Checkpoint
 from persist.integrations.langgraph.encoding import Encoding, History
 from persist.integrations.langgraph.options import checkpoint_id, configurable, mapping, optional_limit, thread_key
 from persist.store.transaction import Transaction

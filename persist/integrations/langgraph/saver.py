@@ -16,14 +16,14 @@ from langgraph.checkpoint.base import (
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from persist.checkpoints.schemas import Loaded
-from persist.checkpoints.states import CheckpointStates, CheckpointThreads
-from persist.checkpoints.storing import WRITE, checked_writes
 from persist.db.changes.batch import RequirementMissed
 from persist.db.group_commit.writer import SharedRows
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_count, check_list
 from persist.errors import InvalidValue, shown
+from persist.framework_state.checkpoints.schemas import Loaded
+from persist.framework_state.checkpoints.states import CheckpointStates, CheckpointThreads
+from persist.framework_state.checkpoints.storing import WRITE, checked_writes
 from persist.integrations.langgraph.encoding import Encoding
 from persist.integrations.langgraph.kept_lists import NOTHING, CheckpointPut, KnownThreads, SavedLists, SaverStates
 from persist.integrations.langgraph.listing import Listing

@@ -27,9 +27,9 @@ from langgraph.store.base import (
     tokenize_path,
 )
 
-from persist.checkpoints.schemas import Memory
 from persist.db.values.arguments import check_count, check_kind, check_list, optional_count
 from persist.errors import InvalidValue
+from persist.framework_state.checkpoints.schemas import Memory
 from persist.integrations.langgraph.coalescing import Coalescing
 from persist.integrations.langgraph.options import check_index, check_ttl, fields_of, mapping, similarity_of
 from persist.integrations.store_bridge import StoreBridge, on_asyncio

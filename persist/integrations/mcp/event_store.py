@@ -17,10 +17,10 @@ from pydantic import TypeAdapter
 
 from persist.db.values.escaping import escape_text, unescape_text
 from persist.errors import InvalidValue, PersistError, shown
+from persist.framework_state.replay_streams.repository import ReplayMessages, ReplaySessions
+from persist.framework_state.replay_streams.schemas import ReplayMessage
 from persist.integrations.framework_errors import InvalidForFramework, kind_of
 from persist.integrations.store_bridge import StoreBridge
-from persist.replay_streams.repository import ReplayMessages, ReplaySessions
-from persist.replay_streams.schemas import ReplayMessage
 from persist.store.async_store import AsyncStore
 from persist.store.store import Store
 

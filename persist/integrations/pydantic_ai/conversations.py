@@ -12,9 +12,9 @@ from pydantic_core import PydanticSerializationError
 
 from persist.db.values.arguments import check_kind, check_list
 from persist.errors import Conflict, NotFound, StoreCorrupt, named
-from persist.histories.appending import HistoryEntries
-from persist.histories.records import HistoryRecords
-from persist.histories.schemas import Entry, History, NewEntry
+from persist.framework_state.histories.appending import HistoryEntries
+from persist.framework_state.histories.records import HistoryRecords
+from persist.framework_state.histories.schemas import Entry, History, NewEntry
 from persist.integrations.framework_errors import kind_of
 from persist.integrations.pydantic_ai.messages import InvalidInput, decoded, encoded
 from persist.integrations.pydantic_ai.steps import Calls

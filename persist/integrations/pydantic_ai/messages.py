@@ -13,7 +13,7 @@ from pydantic_core import PydanticSerializationError
 
 from persist.db.values.arguments import check_list
 from persist.errors import StoreCorrupt
-from persist.histories.schemas import Entry, Message
+from persist.framework_state.histories.schemas import Entry, Message
 from persist.integrations.framework_errors import InvalidForFramework, kind_of
 from persist.integrations.json_keys import check_keys
 

@@ -8,9 +8,9 @@ from pydantic_ai_harness.step_persistence import ContinuableSnapshot, RunRecord,
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_kind
 from persist.errors import Conflict, named
-from persist.histories.runs import HistoryRuns, RunEvents, ToolEffects
-from persist.histories.schemas import HistoryRun, LoadedSnapshot, RunEvent, ToolEffect
-from persist.histories.snapshots import RunSnapshots
+from persist.framework_state.histories.runs import HistoryRuns, RunEvents, ToolEffects
+from persist.framework_state.histories.schemas import HistoryRun, LoadedSnapshot, RunEvent, ToolEffect
+from persist.framework_state.histories.snapshots import RunSnapshots
 from persist.integrations.pydantic_ai.messages import InvalidInput, decoded, encoded
 from persist.integrations.store_bridge import StoreBridge
 from persist.store.async_store import AsyncStore

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from persist.agent_tasks.schemas import Piece
 from persist.errors import Conflict, InvalidValue, NotFound
+from persist.framework_state.agent_tasks.schemas import Piece
 
 
 def part(number: int, data: bytes = b"x") -> Piece:

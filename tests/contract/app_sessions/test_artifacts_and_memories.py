@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from persist.app_sessions.schemas import ArtifactKey, NewMemory
 from persist.errors import InvalidValue
+from persist.framework_state.app_sessions.schemas import ArtifactKey, NewMemory
 from persist.testing import FrozenClock
 
 FILE = ArtifactKey("app", "u", "s", "f")

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from persist import Settings, Store
-from persist.app_sessions.schemas import ArtifactKey
 from persist.blobs.content import PIECE
 from persist.errors import BlobUnreadable, Conflict
 from persist.events import rebuild
+from persist.framework_state.app_sessions.schemas import ArtifactKey
 from persist.maintenance import copy, doctor, export, import_, maintain, prune
 from persist.testing import FrozenClock
 from tests.contract.blobs.body_stores import MemoryBlobStore

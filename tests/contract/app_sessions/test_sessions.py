@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from persist.app_sessions.schemas import ArtifactKey, InHand, LoadedSession, NewEvent, NewMemory, StateChange
 from persist.errors import Conflict, InvalidValue, NotFound, PayloadTooLarge
+from persist.framework_state.app_sessions.schemas import ArtifactKey, InHand, LoadedSession, NewEvent, NewMemory, StateChange
 from persist.testing import FrozenClock
 from tests.contract.conftest import Raw
 from tests.query_plans import Asked, plan, rows_read, scans

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from persist import Store
-from persist.checkpoints.schemas import Blob, Write
 from persist.errors import StoreCorrupt
+from persist.framework_state.checkpoints.schemas import Blob, Write
 from persist.maintenance import doctor
 
 HEAD = Blob("msgpack", b"\x80")

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from persist import Store
-from persist.checkpoints.schemas import Blob
-from persist.checkpoints.states import CheckpointStates
-from persist.checkpoints.storing import NewState, extend, growing, store
-from persist.checkpoints.values import Addition, KnownList
 from persist.db.changes.batch import RequirementMissed
+from persist.framework_state.checkpoints.schemas import Blob
+from persist.framework_state.checkpoints.states import CheckpointStates
+from persist.framework_state.checkpoints.storing import NewState, extend, growing, store
+from persist.framework_state.checkpoints.values import Addition, KnownList
 from persist.store.transaction import transaction_per_verb
 
 

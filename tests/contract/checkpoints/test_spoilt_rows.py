@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from persist import Store
-from persist.checkpoints.schemas import Blob, Write
+from persist.framework_state.checkpoints.schemas import Blob, Write
 from persist.maintenance import doctor, quarantined, restore_row
 
 HEAD = Blob("json", b"{}")

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from persist.checkpoints.schemas import Blob, ChannelHistory, PendingWrite, Write
 from persist.errors import Conflict, InvalidValue, NotFound
+from persist.framework_state.checkpoints.schemas import Blob, ChannelHistory, PendingWrite, Write
 from persist.testing import FrozenClock
 
 HARD = "Naïve\x00 text \ud83d stays what it was."

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from persist.histories.schemas import Message, NewEntry
+from persist.framework_state.histories.schemas import Message, NewEntry
 from persist.testing import START
 
 

@@ -7,7 +7,7 @@ from sqlalchemy import delete, update
 
 from persist import Store
 from persist.errors import StoreCorrupt, UnreadableRow
-from persist.histories.models import entries
+from persist.framework_state.histories.models import entries
 from persist.maintenance import doctor
 from tests.contract.faces import on_one_face
 from tests.contract.histories.scenes import chain, entry, put, said

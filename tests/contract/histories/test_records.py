@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from persist.errors import Conflict, InvalidValue, NotFound
-from persist.histories.schemas import Message, NewEntry
+from persist.framework_state.histories.schemas import Message, NewEntry
 from persist.testing import START
 from tests.contract.histories.scenes import chain, entry, put, said
 

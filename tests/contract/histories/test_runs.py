@@ -7,8 +7,8 @@ import pytest
 from sqlalchemy import func, select
 
 from persist.errors import Conflict, InvalidValue, NotFound
-from persist.histories.models import entries
-from persist.histories.schemas import Message
+from persist.framework_state.histories.models import entries
+from persist.framework_state.histories.schemas import Message
 from persist.testing import START, FrozenClock
 from tests.contract.faces import on_one_face
 from tests.contract.histories.scenes import save, texts

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from persist.errors import InvalidValue, NotFound, PayloadTooLarge
+from persist.framework_state.transcripts import repository
 from persist.testing import FrozenClock
-from persist.transcripts import repository
 from tests.contract.conftest import Raw
 from tests.query_plans import Asked, plan, rows_read, scans
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from persist.checkpoints.schemas import Blob, Write
 from persist.errors import InvalidValue, NotFound
+from persist.framework_state.checkpoints.schemas import Blob, Write
 from tests.contract.faces import in_one_way
 
 DEEP: Any = []

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from persist import Store
-from persist.checkpoints.storing import WRITE
 from persist.db.group_commit import writer
 from persist.db.group_commit.writer import SharedRows
 from persist.errors import Closed, PersistError, TransactionOpen
+from persist.framework_state.checkpoints.storing import WRITE
 from persist.integrations.langgraph import PersistSaver
 from tests.contract.chat.scenes import eventually
 from tests.integrations.langgraph.scenes import checkpoint, config, metadata

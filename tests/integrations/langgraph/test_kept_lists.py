@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
 from persist import PersistError, Store
-from persist.checkpoints.schemas import Blob
+from persist.framework_state.checkpoints.schemas import Blob
 from persist.integrations.langgraph import PersistSaver, StrictSerializer
 from persist.integrations.langgraph.kept_lists import ListMemory
 from tests.integrations.langgraph.scenes import checkpoint, config, messages, metadata

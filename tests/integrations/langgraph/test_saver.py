@@ -13,8 +13,8 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, _DeltaSnapshot
 
 from persist import AsyncStore, Store
-from persist.checkpoints.schemas import Blob
 from persist.errors import Conflict, InvalidValue
+from persist.framework_state.checkpoints.schemas import Blob
 from persist.integrations.langgraph import PersistSaver
 from tests.integrations.langgraph.scenes import checkpoint, config, messages, metadata
 

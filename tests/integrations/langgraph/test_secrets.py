@@ -7,8 +7,8 @@ from typing import Any
 import ormsgpack
 import pytest
 
-from persist.checkpoints.schemas import Blob
 from persist.errors import InvalidValue, StoreCorrupt
+from persist.framework_state.checkpoints.schemas import Blob
 from persist.integrations.langgraph import PersistSaver
 from tests.integrations.langgraph.scenes import MODEL, checkpoint, config, metadata, stored
 from tests.integrations.langgraph.test_strict_saver import plant

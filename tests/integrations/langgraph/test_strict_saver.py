@@ -17,8 +17,8 @@ from langgraph.types import Command, Send, interrupt
 from typing_extensions import TypedDict
 
 from persist import Store
-from persist.checkpoints.schemas import Blob, Write
 from persist.errors import StoreCorrupt
+from persist.framework_state.checkpoints.schemas import Blob, Write
 from persist.integrations.langgraph import PersistSaver, PersistStore, StrictSerializer
 from tests.integrations.langgraph.scenes import MODEL, ONE, Reversed, checkpoint, config, lc, metadata, stored
 

@@ -17,8 +17,8 @@ from sqlalchemy import update
 
 from persist import AsyncStore, Store
 from persist.errors import InvalidValue
+from persist.framework_state.replay_streams.models import messages
 from persist.integrations.mcp import InvalidMessage, PersistEventStore
-from persist.replay_streams.models import messages
 from persist.testing import FrozenClock
 
 Do = Callable[[Awaitable[Any]], Any]

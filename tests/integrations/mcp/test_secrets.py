@@ -10,8 +10,8 @@ from sqlalchemy import update
 
 from persist import Store
 from persist.errors import InvalidValue
+from persist.framework_state.replay_streams.models import messages
 from persist.integrations.mcp import PersistEventStore
-from persist.replay_streams.models import messages
 from tests.integrations.mcp.test_events import note, replayed
 from tests.integrations.telling import SECRET, require_silence
 

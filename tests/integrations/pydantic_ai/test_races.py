@@ -12,7 +12,7 @@ from pydantic_ai.exceptions import UserError
 from sqlalchemy import func, select
 
 from persist import Store
-from persist.histories.models import entries
+from persist.framework_state.histories.models import entries
 from persist.integrations.pydantic_ai import PersistConversationStore
 from persist.maintenance import doctor
 from tests.integrations.pydantic_ai.conftest import Do

@@ -12,7 +12,7 @@ from persist.db.operations.upkeep import Upkeep, aged, erasable, exported
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
 from persist.errors import named
-from persist.replay_streams.models import SESSIONS, messages, sessions
+from persist.framework_state.replay_streams.models import SESSIONS, messages, sessions
 
 _M = messages.c
 _PAGE = 500

@@ -8,30 +8,6 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Table, bindparam, delete, exists, select, update
 
-from persist.app_sessions import schemas as validation
-from persist.app_sessions.models import (
-    BELOW,
-    app_state,
-    artifact_blobs,
-    artifact_versions,
-    artifacts,
-    events,
-    memories,
-    session_state,
-    sessions,
-    user_state,
-)
-from persist.app_sessions.schemas import (
-    Appended,
-    AppSession,
-    AppSessionEvent,
-    Entries,
-    InHand,
-    LoadedSession,
-    Names,
-    NewEvent,
-    StateChange,
-)
 from persist.db.changes.batch import Batch, Pending
 from persist.db.expressions.upsert import insert_missing, merge
 from persist.db.operations.keyset import Keyset
@@ -43,6 +19,30 @@ from persist.db.values.arguments import UNBOUNDED, optional_count
 from persist.db.values.frozen import construct
 from persist.db.values.pages import Page
 from persist.errors import Conflict, NotFound, named
+from persist.framework_state.app_sessions import schemas as validation
+from persist.framework_state.app_sessions.models import (
+    BELOW,
+    app_state,
+    artifact_blobs,
+    artifact_versions,
+    artifacts,
+    events,
+    memories,
+    session_state,
+    sessions,
+    user_state,
+)
+from persist.framework_state.app_sessions.schemas import (
+    Appended,
+    AppSession,
+    AppSessionEvent,
+    Entries,
+    InHand,
+    LoadedSession,
+    Names,
+    NewEvent,
+    StateChange,
+)
 
 # The three scopes of a state: of the application, of the user, and of the session. Each entry is a row, merged by its key.
 

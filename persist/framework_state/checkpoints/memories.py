@@ -7,9 +7,6 @@ from typing import Any
 
 from sqlalchemy import and_, bindparam, delete, or_, select, update
 
-from persist.checkpoints import schemas as validation
-from persist.checkpoints.models import memories, vectors
-from persist.checkpoints.schemas import Memory
 from persist.db.expressions.upsert import merge
 from persist.db.schema.column_types import Int64
 from persist.db.statements.prepared import Statement, param
@@ -18,6 +15,9 @@ from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import UNBOUNDED, check_count, check_list, optional_amount
 from persist.errors import InvalidValue, shown
+from persist.framework_state.checkpoints import schemas as validation
+from persist.framework_state.checkpoints.models import memories, vectors
+from persist.framework_state.checkpoints.schemas import Memory
 
 List = list
 Namespace = tuple[str, ...]

@@ -31,9 +31,9 @@ from persist.db.values.arguments import UNBOUNDED, check_list, optional_label
 from persist.db.values.clock import as_utc
 from persist.db.values.pages import Page
 from persist.errors import Conflict, named
-from persist.histories.appending import NewEntries, Places
-from persist.histories.models import branches, entries, histories, runs, snapshots
-from persist.histories.schemas import History, NewEntry, whole_number
+from persist.framework_state.histories.appending import NewEntries, Places
+from persist.framework_state.histories.models import branches, entries, histories, runs, snapshots
+from persist.framework_state.histories.schemas import History, NewEntry, whole_number
 
 # Deleting entries that no conversation and no snapshot of a run reaches any more.
 

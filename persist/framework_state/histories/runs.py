@@ -17,9 +17,17 @@ from persist.db.values.arguments import check_choice, optional_label
 from persist.db.values.clock import as_utc
 from persist.db.values.pages import Page, PagedList
 from persist.errors import Conflict, named
-from persist.histories.models import BELOW_RUN, effects, entries, run_events, runs
-from persist.histories.records import OF_RUN, AskedReleasing
-from persist.histories.schemas import EffectStatus, HistoryRun, RunEvent, ToolEffect, optional_text, text, whole_number
+from persist.framework_state.histories.models import BELOW_RUN, effects, entries, run_events, runs
+from persist.framework_state.histories.records import OF_RUN, AskedReleasing
+from persist.framework_state.histories.schemas import (
+    EffectStatus,
+    HistoryRun,
+    RunEvent,
+    ToolEffect,
+    optional_text,
+    text,
+    whole_number,
+)
 
 List = list
 _R = runs.c

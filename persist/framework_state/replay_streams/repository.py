@@ -16,8 +16,8 @@ from persist.db.values.clock import epoch_ms, instant_before
 from persist.db.values.escaping import utf8_size
 from persist.db.values.pages import Page, check_limit
 from persist.errors import InvalidValue, PayloadTooLarge
-from persist.replay_streams.models import SESSIONS, messages, sessions
-from persist.replay_streams.schemas import Missed, ReplayMessage, ReplaySession
+from persist.framework_state.replay_streams.models import SESSIONS, messages, sessions
+from persist.framework_state.replay_streams.schemas import Missed, ReplayMessage, ReplaySession
 
 _S = sessions.c
 _SESSION = Values(ReplaySession, sessions)

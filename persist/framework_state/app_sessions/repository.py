@@ -1,9 +1,9 @@
 """`tx.app_sessions`: the repositories of the domain."""
 
-from persist.app_sessions.artifacts import AppArtifacts
-from persist.app_sessions.memories import AppMemories
-from persist.app_sessions.sessions import AppSessions
 from persist.db.transactions.repository import Domain, F, on_demand
+from persist.framework_state.app_sessions.artifacts import AppArtifacts
+from persist.framework_state.app_sessions.memories import AppMemories
+from persist.framework_state.app_sessions.sessions import AppSessions
 
 
 class AppSessionsDomain(Domain[F]):

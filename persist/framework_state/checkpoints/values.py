@@ -8,8 +8,6 @@ from typing import Any, TypeGuard
 
 from sqlalchemy import ColumnElement, and_, bindparam, or_, select, true
 
-from persist.checkpoints.models import pieces, values
-from persist.checkpoints.schemas import Blob, Stored
 from persist.db.changes.batch import Batch, Pending
 from persist.db.expressions.json_text import ranges_in
 from persist.db.schema.column_types import Int64, Label
@@ -18,6 +16,8 @@ from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
 from persist.db.values.arguments import required_label
 from persist.errors import StoreCorrupt, named
+from persist.framework_state.checkpoints.models import pieces, values
+from persist.framework_state.checkpoints.schemas import Blob, Stored
 
 # The lists of channels that a runner remembers to have stored, which the database need not be asked about before a put.
 

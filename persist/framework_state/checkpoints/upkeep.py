@@ -7,8 +7,6 @@ from typing import Any
 
 from sqlalchemy import Table, bindparam, delete, or_, select, update
 
-from persist.checkpoints.models import THREADS, memories, pending, pieces, states, threads, values, vectors
-from persist.checkpoints.values import stored_spans, stored_versions
 from persist.db.changes.batch import Batch
 from persist.db.dialects.interface import Problem, Severity
 from persist.db.operations.bounded_deletion import Condition
@@ -22,6 +20,8 @@ from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
 from persist.db.values.arguments import UNBOUNDED
 from persist.errors import StoreCorrupt, named
+from persist.framework_state.checkpoints.models import THREADS, memories, pending, pieces, states, threads, values, vectors
+from persist.framework_state.checkpoints.values import stored_spans, stored_versions
 
 # Deleting checkpoints of a thread together with their writes, unused versions of values, and unused pieces of lists.
 

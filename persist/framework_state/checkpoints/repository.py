@@ -1,8 +1,8 @@
 """`tx.checkpoints`: the repositories of the domain."""
 
-from persist.checkpoints.memories import Memories
-from persist.checkpoints.states import CheckpointStates, CheckpointThreads
 from persist.db.transactions.repository import Domain, F, on_demand
+from persist.framework_state.checkpoints.memories import Memories
+from persist.framework_state.checkpoints.states import CheckpointStates, CheckpointThreads
 
 
 class Checkpoints(Domain[F]):

@@ -19,11 +19,18 @@ from persist.db.unreadable.cells import OnUnreadable
 from persist.db.values.arguments import check_choice, check_flag, check_list, optional_label
 from persist.db.values.clock import as_utc
 from persist.errors import NotFound, StoreCorrupt
-from persist.histories.appending import HAS_NEXT, AskedHistory, Place, chain, history_to, message_columns, place
-from persist.histories.models import entries, runs, snapshots
-from persist.histories.records import OF_ENTRIES, AskedReleasing
-from persist.histories.runs import touch
-from persist.histories.schemas import LoadedSnapshot, Message, Snapshot, SnapshotState, optional_text, whole_number
+from persist.framework_state.histories.appending import HAS_NEXT, AskedHistory, Place, chain, history_to, message_columns, place
+from persist.framework_state.histories.models import entries, runs, snapshots
+from persist.framework_state.histories.records import OF_ENTRIES, AskedReleasing
+from persist.framework_state.histories.runs import touch
+from persist.framework_state.histories.schemas import (
+    LoadedSnapshot,
+    Message,
+    Snapshot,
+    SnapshotState,
+    optional_text,
+    whole_number,
+)
 
 List = list
 _S, _E, _R = snapshots.c, entries.c, runs.c

@@ -33,11 +33,11 @@ from persist.db.statements.prepared import Row
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
 from persist.errors import named
-from persist.histories import records
-from persist.histories import runs as history_runs
-from persist.histories.appending import lines_to
-from persist.histories.models import BELOW_RUN, branches, entries, histories, run_events, runs, snapshots
-from persist.histories.records import count_released, history_ends, history_ends_but, run_ends, run_ends_but
+from persist.framework_state.histories import records
+from persist.framework_state.histories import runs as history_runs
+from persist.framework_state.histories.appending import lines_to
+from persist.framework_state.histories.models import BELOW_RUN, branches, entries, histories, run_events, runs, snapshots
+from persist.framework_state.histories.records import count_released, history_ends, history_ends_but, run_ends, run_ends_but
 
 Condition = ColumnElement[bool]
 _H, _R, _E, _B, _S = histories.c, runs.c, entries.c, branches.c, snapshots.c

@@ -7,12 +7,6 @@ from typing import Any
 
 from sqlalchemy import bindparam, exists, insert, select
 
-from persist.checkpoints import schemas as validation
-from persist.checkpoints.models import BELOW, THREADS, pending, states, threads
-from persist.checkpoints.schemas import Blob, ChannelHistory, Checkpoint, CheckpointThread, Loaded, PendingWrite, Stored, Write
-from persist.checkpoints.storing import NewState, checked_writes, store, store_writes
-from persist.checkpoints.upkeep import Step, trim
-from persist.checkpoints.values import Reading, read_values, stored_blob, stored_versions, thread_key
 from persist.db.changes.batch import Pending
 from persist.db.expressions.keyset import behind
 from persist.db.expressions.upsert import insert_where, merging
@@ -25,6 +19,21 @@ from persist.db.unreadable.cells import OnUnreadable
 from persist.db.values.arguments import optional_label
 from persist.db.values.pages import Page, check_limit
 from persist.errors import Conflict, StoreCorrupt, named
+from persist.framework_state.checkpoints import schemas as validation
+from persist.framework_state.checkpoints.models import BELOW, THREADS, pending, states, threads
+from persist.framework_state.checkpoints.schemas import (
+    Blob,
+    ChannelHistory,
+    Checkpoint,
+    CheckpointThread,
+    Loaded,
+    PendingWrite,
+    Stored,
+    Write,
+)
+from persist.framework_state.checkpoints.storing import NewState, checked_writes, store, store_writes
+from persist.framework_state.checkpoints.upkeep import Step, trim
+from persist.framework_state.checkpoints.values import Reading, read_values, stored_blob, stored_versions, thread_key
 
 # `tx.checkpoints.threads`: listing, copying, trimming and deleting threads.
 

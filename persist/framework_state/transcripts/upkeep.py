@@ -11,7 +11,7 @@ from persist.db.operations.erasing import LOGS, SESSION, equal
 from persist.db.operations.upkeep import Aggregate, Upkeep, aged, erasable, exported
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
-from persist.transcripts.models import entries, transcripts
+from persist.framework_state.transcripts.models import entries, transcripts
 
 _T, _E = transcripts.c, entries.c
 _next = select(func.max(_E.position) + 1).where(_E.transcript_id == _T.id).scalar_subquery()

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 from persist.db.changes.journal import Streams
 from persist.db.schema.base import SCHEMA_TOKEN, Base, partial_index, table_of
 from persist.db.schema.column_types import EnumText, EpochMs, EpochReal, FreeText, Int64, Json, Label
-from persist.histories.schemas import EffectStatus, SnapshotState
+from persist.framework_state.histories.schemas import EffectStatus, SnapshotState
 
 
 def _run() -> Mapped[str]:

@@ -1,10 +1,10 @@
 """`tx.histories`: the repositories of the domain."""
 
 from persist.db.transactions.repository import Domain, F, on_demand
-from persist.histories.appending import HistoryEntries
-from persist.histories.records import HistoryRecords
-from persist.histories.runs import HistoryRuns, RunEvents, ToolEffects
-from persist.histories.snapshots import RunSnapshots
+from persist.framework_state.histories.appending import HistoryEntries
+from persist.framework_state.histories.records import HistoryRecords
+from persist.framework_state.histories.runs import HistoryRuns, RunEvents, ToolEffects
+from persist.framework_state.histories.snapshots import RunSnapshots
 
 
 class Histories(Domain[F]):

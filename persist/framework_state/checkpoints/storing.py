@@ -7,10 +7,6 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Exists, Insert, and_, bindparam, delete, exists, func, insert, select
 
-from persist.checkpoints import schemas
-from persist.checkpoints.models import pending, pieces, states, threads, values
-from persist.checkpoints.schemas import Blob, Stored, Write
-from persist.checkpoints.values import Addition, GrownList, KnownList, ThreadKey, stored_spans, thread_key
 from persist.db.changes.batch import Batch, Requirement, RequirementMissed
 from persist.db.expressions.upsert import insert_missing, insert_where, merge, merging, overwriting, upsert
 from persist.db.schema.column_types import label_rows
@@ -18,6 +14,10 @@ from persist.db.statements.prepared import Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import required_label
 from persist.errors import InvalidValue
+from persist.framework_state.checkpoints import schemas
+from persist.framework_state.checkpoints.models import pending, pieces, states, threads, values
+from persist.framework_state.checkpoints.schemas import Blob, Stored, Write
+from persist.framework_state.checkpoints.values import Addition, GrownList, KnownList, ThreadKey, stored_spans, thread_key
 
 # What tasks wrote after a checkpoint: its rows, and the statement that stores them.
 

@@ -18,8 +18,8 @@ from persist.db.unreadable.cells import OnUnreadable
 from persist.db.values.arguments import UNBOUNDED, check_list, optional_label
 from persist.db.values.json import decode
 from persist.errors import Conflict, InvalidValue, NotFound, StoreCorrupt, UnreadableRow, named
-from persist.histories.models import entries
-from persist.histories.schemas import Entry, Message, NewEntry, whole_number
+from persist.framework_state.histories.models import entries
+from persist.framework_state.histories.schemas import Entry, Message, NewEntry, whole_number
 
 # Reading histories. Entries form trees, and each history is a range of every line of its tree that it came through.
 

@@ -8,7 +8,13 @@ from collections.abc import Sequence
 
 from sqlalchemy import exists, or_, select
 
-from persist.app_sessions.models import (
+from persist.blobs.models import blobs, pieces
+from persist.db.operations.erasing import OWNER, SESSION, USER, ErasableRows, Key, Lead, equal, followed
+from persist.db.operations.pruning import AgedRows, Orphaned
+from persist.db.operations.upkeep import Aggregate, Rows, Upkeep, aged, erasable, exported, parent_key, the_id
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.unreadable.cells import OnUnreadable
+from persist.framework_state.app_sessions.models import (
     app_state,
     artifact_blobs,
     artifact_versions,
@@ -19,12 +25,6 @@ from persist.app_sessions.models import (
     sessions,
     user_state,
 )
-from persist.blobs.models import blobs, pieces
-from persist.db.operations.erasing import OWNER, SESSION, USER, ErasableRows, Key, Lead, equal, followed
-from persist.db.operations.pruning import AgedRows, Orphaned
-from persist.db.operations.upkeep import Aggregate, Rows, Upkeep, aged, erasable, exported, parent_key, the_id
-from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.db.unreadable.cells import OnUnreadable
 
 _S, _A, _M, _U = sessions.c, artifacts.c, memories.c, user_state.c
 _V, _B = artifact_versions.c, artifact_blobs.c

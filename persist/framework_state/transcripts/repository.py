@@ -22,8 +22,8 @@ from persist.db.values.arguments import check_count, check_flag, check_list
 from persist.db.values.escaping import escape_text, utf8_size
 from persist.db.values.pages import Page, PagedList
 from persist.errors import InvalidValue, shown
-from persist.transcripts.models import entries, transcripts
-from persist.transcripts.schemas import Transcript
+from persist.framework_state.transcripts.models import entries, transcripts
+from persist.framework_state.transcripts.schemas import Transcript
 
 # Entries as JSON text. What is read is equal to what was given, for every value that `json` itself writes and reads.
 

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 
 from sqlalchemy import exists, select, true
 
-from persist.agent_tasks.models import pieces, tasks, webhooks
 from persist.db.dialects.interface import Problem, Severity
 from persist.db.operations.erasing import OWNER, SESSION, EqualTuple, ErasableRows, Lead, equal, found_by
 from persist.db.operations.pruning import AgedRows, Orphaned
 from persist.db.operations.upkeep import Aggregate, Upkeep, aged, erasable, exported
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
+from persist.framework_state.agent_tasks.models import pieces, tasks, webhooks
 
 _T, _W = tasks.c, webhooks.c
 _TASK = "agent task"

@@ -6,9 +6,6 @@ from functools import cache
 
 from sqlalchemy import and_, bindparam, delete, exists, or_, select
 
-from persist.app_sessions import schemas as validation
-from persist.app_sessions.models import artifact_blobs, artifact_versions, artifacts
-from persist.app_sessions.schemas import Artifact, ArtifactKey, ArtifactVersion
 from persist.blobs.bodies import NewBlob, add_named, add_outside, read_bodies
 from persist.blobs.repository import OCTETS
 from persist.db.expressions.upsert import insert_where, merge
@@ -17,6 +14,9 @@ from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.values.arguments import optional_count
 from persist.db.values.frozen import construct
 from persist.errors import InvalidValue
+from persist.framework_state.app_sessions import schemas as validation
+from persist.framework_state.app_sessions.models import artifact_blobs, artifact_versions, artifacts
+from persist.framework_state.app_sessions.schemas import Artifact, ArtifactKey, ArtifactVersion
 
 _A, _V, _B = artifacts.c, artifact_versions.c, artifact_blobs.c
 _KEY = ("app_name", "user_id", "session_id", "filename")

@@ -8,16 +8,16 @@ from typing import Any
 from sqlalchemy import bindparam, case, delete, func, literal, or_, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
-from persist.app_sessions import schemas as validation
-from persist.app_sessions.models import memories
-from persist.app_sessions.schemas import FoundMemory, NewMemory
-from persist.app_sessions.sessions import next_position
 from persist.db.expressions.text import like
 from persist.db.expressions.upsert import insert_missing, upsert
 from persist.db.statements.prepared import Statement, param
 from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.pages import check_limit
+from persist.framework_state.app_sessions import schemas as validation
+from persist.framework_state.app_sessions.models import memories
+from persist.framework_state.app_sessions.schemas import FoundMemory, NewMemory
+from persist.framework_state.app_sessions.sessions import next_position
 
 _M = memories.c
 _KEY = ("app_name", "user_id", "session_id", "id")

@@ -7,8 +7,6 @@ from typing import Any
 
 from sqlalchemy import bindparam, delete, exists, func, select, update
 
-from persist.agent_tasks.models import pieces, tasks, webhooks
-from persist.agent_tasks.schemas import AgentTask, LoadedTask, Piece, TaskPage, Webhook, checked_bytes, checked_pieces, label_of
 from persist.db.expressions.keyset import behind
 from persist.db.expressions.upsert import insert_where, merging, upsert
 from persist.db.operations.keyset import Keyset
@@ -19,6 +17,17 @@ from persist.db.unreadable.excerpts import Shortened
 from persist.db.values.arguments import check_flag
 from persist.db.values.pages import Page, check_limit
 from persist.errors import Conflict, InvalidValue, NotFound
+from persist.framework_state.agent_tasks.models import pieces, tasks, webhooks
+from persist.framework_state.agent_tasks.schemas import (
+    AgentTask,
+    LoadedTask,
+    Piece,
+    TaskPage,
+    Webhook,
+    checked_bytes,
+    checked_pieces,
+    label_of,
+)
 
 List = list
 _TRIES = 8

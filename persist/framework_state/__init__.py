@@ -1,0 +1,1 @@
+"""What only adapters of frameworks keep: a domain for each framework (docs/architecture.md says which)."""
