@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from persist.db.concurrency.ownership import forget_ended
 from persist.db.expressions.locking import LOCK_TIMEOUT_SECONDS
-from persist.db.statements.prepared import noted_deletions
 from persist.db.transactions.database_transaction import TransactionEvents
 from persist.db.transactions.repository import Sync, TransactionPerVerb
 from persist.db.transactions.runtime import Runtime
-from persist.db.transactions.snapshots import in_snapshot
 from persist.db.transactions.unit_of_work import UnitOfWork, check_actor
 from persist.domains import Domains
 from persist.errors import Conflict, InvalidValue, PersistError, StoreBusy, TransactionOpen, UnreadableRow
@@ -201,8 +199,6 @@ class VerbRun:
             work.rollback()
             if committed and isinstance(error, UnreadableRow):
                 raise _after_commit(error) from error
-            if isinstance(error, Conflict) and not self._runtime.dialect.one_writer:
-                self._explain(error)
             raise
         if self._writes:
             work.commit()
@@ -210,13 +206,6 @@ class VerbRun:
             work.end_read()
         self.announcements = work.announcements
         return result
-
-    def _explain(self, error: Conflict) -> None:
-        """Raise the error with what made the server refuse a deletion, if that is what it did."""
-        if noted_deletions(error):
-            explained = in_snapshot(self._runtime, lambda work: self._runtime.explain(work, error))
-            if explained is not error:
-                raise explained from error
 
 
 def _after_commit(error: UnreadableRow) -> UnreadableRow:

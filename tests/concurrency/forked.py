@@ -1,6 +1,7 @@
 """Forks at awkward moments: inside of a transaction, and with everything of an asynchronous store in use."""
 
 import asyncio
+import atexit
 import gc
 import json
 import os
@@ -8,6 +9,7 @@ import signal
 import sqlite3
 import sys
 import threading
+import traceback
 import warnings
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
@@ -103,6 +105,40 @@ def fork_async(store: Store, session: str) -> None:
     print(json.dumps(raised), flush=True)
 
 
+def fork_async_recording(store: Store, session: str, url: str) -> None:
+    """Fork from inside of the event loop in which a recorder is open: the child records with an asynchronous store of its own."""
+
+    async def child() -> list[str]:
+        async with await AsyncStore.open(url) as own:
+            made = await own.chat.sessions.create(agent="build", model={"provider_id": "p", "model_id": "m"})
+            async with own.record(made.id) as recording:
+                await recording.feed_many([*opening, {"type": "text-delta", "id": "t", "delta": "child"}, {"type": "finish"}])
+            steps = [
+                lambda: recorder.feed({"type": "text-end", "id": "t"}),
+                recorder.flush,
+                recorder.close,
+                lambda: shared.chat.sessions.get(session),
+                shared.close,
+            ]
+            refused = [await _awaited(step) for step in steps]
+            (message,) = await own.chat.messages.list(made.id)
+            return [*refused, str(message["parts"][0]["text"])]
+
+    async def parent() -> str:
+        await recorder.feed_many([*opening, {"type": "text-delta", "id": "t", "delta": "before, "}])
+        await recorder.flush()
+        found = bounded_child(lambda: json.dumps(asyncio.run(child())), unwinds=False)
+        await recorder.feed_many([{"type": "text-delta", "id": "t", "delta": "after"}, {"type": "finish"}])
+        await recorder.close()
+        await shared.close()
+        return found
+
+    opening = [{"type": "start"}, {"type": "text-start", "id": "t"}]
+    shared = AsyncStore(store)
+    recorder = shared.record(session)
+    print(asyncio.run(parent()), flush=True)
+
+
 def fork_in_use(store: Store, session: str, url: str) -> None:
     """Another thread is inside of a statement, but of no transaction, whose mutex the child finds held for ever."""
 
@@ -158,14 +194,20 @@ def fork_inside_sqlite(store: Store, session: str, url: str) -> None:
     print(json.dumps(bounded_child(child)), flush=True)
 
 
-def bounded_child(child: Callable[[], str]) -> str:
-    """Fork, and say what the child found. It ends as a program does, and is killed if it hangs."""
+def bounded_child(child: Callable[[], str], *, unwinds: bool = True) -> str:
+    """Fork, and say what the child found. It ends as a program does, and is killed if it hangs.
+
+    `unwinds`: else it ends like a process of `multiprocessing`, which leaves the blocks around the fork to its parent. That of an
+    event loop must be left so: its selector is the parent's own, which would wake no more.
+    """
     warnings.simplefilter("ignore", DeprecationWarning)  # forking with a thread running is what is tested
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
-        os.write(writing, child().encode())
-        sys.exit()
+        if unwinds:
+            os.write(writing, child().encode())
+            sys.exit()
+        _end_apart(writing, child)
     os.close(writing)
     deadline = threading.Timer(_HANGS_AFTER, os.kill, (pid, signal.SIGKILL))
     deadline.start()
@@ -178,6 +220,18 @@ def bounded_child(child: Callable[[], str]) -> str:
 
 def _say(tx: Any, session: str, text: str) -> None:
     tx.chat.messages.append(session, role="user", parts=[{"type": "text", "text": text}])
+
+
+def _end_apart(writing: int, child: Callable[[], str]) -> NoReturn:
+    try:
+        os.write(writing, child().encode())
+        threading._shutdown()  # type: ignore[attr-defined]  # as multiprocessing does: waits for threads, and ends pools
+        atexit._run_exitfuncs()
+        os._exit(0)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(1)
 
 
 def _tell(writing: int, child: Callable[[], list[str]]) -> NoReturn:

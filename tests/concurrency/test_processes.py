@@ -101,3 +101,12 @@ def test_a_child_of_an_asynchronous_store_waits_for_no_thread_of_its_parent(stor
     assert (begin, feed, flush, close) == ("StoreForked",) * 4
     assert close_store == ""
     assert words(shown(store, session)) == ["before, after"]
+
+
+def test_a_child_records_with_an_asynchronous_store_of_its_own_where_its_parent_records(
+    store: Store, spawn: Spawn, database_url: str
+) -> None:
+    session = create(store)
+    *refused, closed, text = json.loads(said(spawn("fork_async_recording", session, database_url)))
+    assert (refused, closed, text) == (["StoreForked"] * 4, "", "child")
+    assert words(shown(store, session)) == ["before, after"]

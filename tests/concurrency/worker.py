@@ -10,7 +10,15 @@ from typing import Any
 
 from persist import Store
 from persist.errors import PersistError, StoreBusy
-from tests.concurrency.forked import fork_async, fork_at_rest, fork_beside, fork_in_use, fork_inside, fork_inside_sqlite
+from tests.concurrency.forked import (
+    fork_async,
+    fork_async_recording,
+    fork_at_rest,
+    fork_beside,
+    fork_in_use,
+    fork_inside,
+    fork_inside_sqlite,
+)
 
 MODEL = {"provider_id": "p", "model_id": "m"}
 
@@ -153,6 +161,7 @@ COMMANDS = {
     "fork_at_rest": fork_at_rest,
     "fork_inside_sqlite": fork_inside_sqlite,
     "fork_async": fork_async,
+    "fork_async_recording": fork_async_recording,
 }
 
 if __name__ == "__main__":

@@ -1,18 +1,21 @@
 """Rows of other programs' tables that refer to rows of persist: prune and erase say which, and go on with the others."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from sqlalchemy import create_engine
 
-from persist import Conflict, Store
+import persist
+from persist import Conflict, Store, TransactionAborted
 from persist.maintenance import doctor, erase, maintain, prune
 from persist.maintenance.checkups import Finding
 from persist.testing import FrozenClock
 from tests.contract.chat.scenes import MODEL
 from tests.contract.conftest import Raw
+from tests.contract.faces import every_way
 
 MONTH = timedelta(days=30)
 
@@ -70,10 +73,13 @@ def where(raw: Raw) -> str:
     return "" if raw.is_sqlite else "persist."
 
 
-def test_a_prune_leaves_what_others_refer_to_and_goes_on(database_url: str, host: Host, clock: FrozenClock) -> None:
+@pytest.mark.parametrize("refusing", ["", "ON DELETE RESTRICT"])
+def test_a_prune_leaves_what_others_refer_to_and_goes_on(
+    database_url: str, host: Host, clock: FrozenClock, refusing: str
+) -> None:
     with Store.open(database_url, clock=clock, sleep=lambda seconds: None) as store:
         sessions = conversations(store, 5)
-        host.refer("plays", "sessions", [sessions[0], sessions[0], sessions[3]])
+        host.refer("plays", "sessions", [sessions[0], sessions[0], sessions[3]], refusing)
         host.refer("notes", "sessions", sessions[1:3], "ON DELETE CASCADE")
         host.refer("shown", "sessions", sessions[3:], "ON DELETE SET NULL")
         clock.advance(delta=2 * MONTH)
@@ -100,11 +106,14 @@ def test_a_prune_counts_references_to_what_hangs_on_a_row(database_url: str, hos
             assert len(tx.chat.messages.list(sessions[1])) == 1
 
 
-def test_an_erasure_says_what_has_to_go_first_and_maintain_finishes_it(database_url: str, host: Host, clock: FrozenClock) -> None:
+@pytest.mark.parametrize("refusing", ["", "ON DELETE RESTRICT"])
+def test_an_erasure_says_what_has_to_go_first_and_maintain_finishes_it(
+    database_url: str, host: Host, clock: FrozenClock, refusing: str
+) -> None:
     with Store.open(database_url, clock=clock, sleep=lambda seconds: None) as store:
         theirs, others = conversations(store, 4), conversations(store, 1, "peter")
         sessions, messages = chats(store, 3)
-        host.refer("plays", "sessions", [theirs[1], theirs[1], others[0]])
+        host.refer("plays", "sessions", [theirs[1], theirs[1], others[0]], refusing)
         host.refer("notes", "sessions", [theirs[2]], "ON DELETE CASCADE")
         host.refer("letters", "chat_messages", [messages[0]])
         referring = {"letters: rows that refer to chat_messages": 1, "plays: rows that refer to sessions": 2}
@@ -128,24 +137,62 @@ def test_an_erasure_says_what_has_to_go_first_and_maintain_finishes_it(database_
         assert unfinished(doctor(store)) == 0
 
 
-def test_a_deletion_says_which_rows_of_which_table_refuse_it(database_url: str, host: Host, clock: FrozenClock) -> None:
-    with Store.open(database_url, clock=clock) as store:
-        sessions, messages = chats(store, 3)
-        (conversation,) = conversations(store, 1)
-        host.refer("letters", "chat_messages", [messages[0], messages[0], messages[1]])
-        host.refer("plays", "sessions", [conversation])
-        two = f"{where(host.raw)}letters: rows that refer to chat_messages by theirs (2)"
-        one = f"{where(host.raw)}plays: rows that refer to sessions by theirs (1)"
-        for delete, id, what in (
-            (store.chat.sessions.delete, sessions[0], two),
-            (store.chat.messages.delete, messages[0], two),
-            (store.conversations.sessions.delete, conversation, one),
-        ):
-            with pytest.raises(Conflict) as error:
-                delete(id)
-            assert str(error.value) == f"The database refuses the deletion because of {what}. These go first."
-        store.chat.sessions.delete(sessions[2])
-        said = r"letters: .* \(2\)" if host.raw.is_sqlite else 'on table "letters"'  # a server runs nothing more in it
+def caught_inside(store: Any, delete: Callable[[Any], Any], id: str, beside: str, said: str) -> None:
+    """The refusal is caught in the block, whose transaction can only be rolled back."""
+    with store.begin() as tx:
+        tx.chat.sessions.unarchive(beside)
+        with pytest.raises(Conflict) as inside:
+            delete(tx)(id)
+        assert str(inside.value) == said
+        with pytest.raises(TransactionAborted):
+            tx.chat.sessions.get(beside)
+
+
+@every_way
+@pytest.mark.parametrize("action", ["", "ON DELETE RESTRICT"])
+@pytest.mark.parametrize("logged", [False, True])
+def test_a_deletion_says_which_rows_of_which_table_refuse_it(open_store: Any, host: Host, action: str, logged: bool) -> None:
+    """Alone and inside of a transaction; with the log of events on, the rows are deleted by RETURNING."""
+    store = open_store(events=logged)
+    sessions, messages = chats(store, 3)
+    (conversation,) = conversations(store, 1)
+    host.refer("letters", "chat_messages", [messages[0], messages[0], messages[1]], action)
+    host.refer("plays", "sessions", [conversation], action)
+    two = f"{where(host.raw)}letters: rows that refer to chat_messages by theirs (2)"
+    one = f"{where(host.raw)}plays: rows that refer to sessions by theirs (1)"
+    cases: list[tuple[Callable[[Any], Any], str, str]] = [
+        (lambda tx: tx.chat.sessions.delete, sessions[0], two),
+        (lambda tx: tx.chat.messages.delete, messages[0], two),
+        (lambda tx: tx.conversations.sessions.delete, conversation, one),
+    ]
+    for delete, id, what in cases:
+        said = f"The database refuses the deletion because of {what}. These go first."
+        with pytest.raises(Conflict) as alone:
+            delete(store)(id)
+        assert str(alone.value) == said
+        with pytest.raises(TransactionAborted):
+            caught_inside(store, delete, id, sessions[1], said)
+        with pytest.raises(Conflict) as first, store.begin() as tx:
+            delete(tx)(id)
+        assert str(first.value) == said
+    assert store.chat.sessions.get(sessions[1]).archived_at is not None
+    store.chat.sessions.delete(sessions[2])
+    assert host.raw.count("chat_sessions") == 2
+
+
+def test_a_deletion_on_a_hosts_engine_says_it_too(database_url: str, host: Host, clock: FrozenClock) -> None:
+    engine = create_engine(database_url.replace("postgresql://", "postgresql+psycopg://", 1))
+    persist.prepare_engine(engine)
+    with Store.from_engine(engine, clock=clock) as store:
+        sessions, messages = chats(store, 2)
+        host.refer("letters", "chat_messages", messages[:1])
+        said = rf"because of {where(host.raw)}letters: rows that refer to chat_messages by theirs \(1\)"
         with pytest.raises(Conflict, match=said), store.begin() as tx:
             tx.chat.sessions.delete(sessions[0])
-        assert host.raw.count("chat_sessions") == 2
+        with engine.begin() as connection:
+            for _ in range(2):
+                with pytest.raises(Conflict, match=said):
+                    store.join(connection).chat.sessions.delete(sessions[0])
+            store.join(connection).chat.sessions.delete(sessions[1])
+        assert host.raw.count("chat_sessions") == 1
+    engine.dispose()

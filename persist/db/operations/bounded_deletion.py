@@ -26,7 +26,7 @@ from sqlalchemy import table as table_named
 from persist.db.dialects.backends import operations_of
 from persist.db.dialects.interface import ForeignReference
 from persist.db.statements.prepared import LIMIT, Row, Statement, noted_deletions
-from persist.db.transactions.snapshots import REFERRED
+from persist.db.transactions.snapshots import is_referred
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
 from persist.db.unreadable.excerpts import Shortened
@@ -182,7 +182,7 @@ def explained(work: UnitOfWork, error: Conflict) -> Conflict:
     `work`: a transaction in which nothing of the deletion is left. An error that this meets is not raised.
     """
     deletions = noted_deletions(error)
-    if not deletions or work.runtime.errors.code_of(error) not in REFERRED:
+    if not deletions or not is_referred(work, error, error):
         return error
     found: Counter[str] = Counter()
     try:

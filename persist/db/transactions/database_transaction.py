@@ -211,8 +211,7 @@ class DatabaseTransaction:
 
     def begin_anew(self) -> None:
         """Roll back, and begin another transaction in its place. The store's writer lock is kept."""
-        self.runtime.transactions.end(None, self.driver, commit=False)
-        self.runtime.counters.retried("event_log_switched")
+        self.runtime.transactions.end(self.connection if self._plain is None else None, self.driver, commit=False)
         self.runtime.retrying_lock(lambda: self._start(None, None))
 
     def take(self, lent: Lent) -> None:

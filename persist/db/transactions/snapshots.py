@@ -15,8 +15,16 @@ from persist.errors import Conflict, InvalidValue, StoreBusy, UnreadableRow
 
 log = logging.getLogger("persist")
 
-REFERRED = ("SQLITE_CONSTRAINT_FOREIGNKEY", "23503", "23001")
+_REFERRED = {"SQLITE_CONSTRAINT_FOREIGNKEY", "23503", "23001"}
 """How databases call the error that another row refers to one that was to be deleted."""
+
+
+def is_referred(work: UnitOfWork, ours: object, error: BaseException) -> bool:
+    """Whether the error says that another row refers to one that was to be deleted. `ours`: the same as callers get it.
+
+    SQLite says RESTRICT by an error of triggers, which is called by its constraint only once it is translated.
+    """
+    return isinstance(ours, Conflict) and bool({ours.constraint, work.runtime.errors.code_of(error)} & _REFERRED)
 
 
 @contextmanager
@@ -36,7 +44,7 @@ def left_alone(work: UnitOfWork, what: str, *, only_referred: bool = False) -> I
         ours = work.runtime.translate(error)
         if point.is_active:  # not after a lost connection
             point.rollback()
-        if isinstance(ours, Conflict) and work.runtime.errors.code_of(error) in REFERRED:
+        if is_referred(work, ours, error):
             references += operations_of(work.runtime.dialect).foreign_references(work.select, [*work.runtime.tables()])
         others = isinstance(ours, UnreadableRow | InvalidValue) or type(ours) is StoreBusy
         if not references and (only_referred or not others):

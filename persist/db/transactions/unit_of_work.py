@@ -249,9 +249,13 @@ class UnitOfWork:
     def returned_rows(self, prepared: Statement, **values: Any) -> list[Row]:
         """Run a prepared INSERT or UPDATE … RETURNING. Return every row it wrote, decoded, in any order."""
         journal = self.events.journal
-        found = None if journal is None else journal.run(prepared, values, self._all)
-        if found is None:
-            found = self._all(prepared, values)
+        try:
+            found = None if journal is None else journal.run(prepared, values, self._all)
+            if found is None:
+                found = self._all(prepared, values)
+        except Exception as error:
+            note_deletions(error, [(prepared.statement, values)])
+            raise
         self.wrote = self.wrote or bool(found)
         return found
 
@@ -263,10 +267,14 @@ class UnitOfWork:
             return
         self.wrote = True
         driver = self.transaction.driver
-        if driver is None:
-            self._core(prepared.statement, list(values))
-            return
-        self.runtime.prepared[prepared].run_many(driver, values)
+        try:
+            if driver is None:
+                self._core(prepared.statement, list(values))
+            else:
+                self.runtime.prepared[prepared].run_many(driver, values)
+        except Exception as error:
+            note_deletions(error, [(prepared.statement, row) for row in values])
+            raise
 
     def batch(self, *, last: bool = False) -> Batch:
         """Several statements that travel together; see persist.db.changes.batch.
@@ -313,11 +321,15 @@ class UnitOfWork:
     def change(self, statement: Insert | Update | Delete, values: Mapping[str, Any] | None = None) -> int:
         """Run a Core INSERT, UPDATE or DELETE that is built per call. Return the number of rows."""
         self.wrote = True
-        if self.events.journal is not None:
-            kept = self.events.journal.run(Statement(statement), values or {}, self._returned)
-            if kept is not None:
-                return len(kept)
-        return self._core(statement, values).rowcount
+        try:
+            if self.events.journal is not None:
+                kept = self.events.journal.run(Statement(statement), values or {}, self._returned)
+                if kept is not None:
+                    return len(kept)
+            return self._core(statement, values).rowcount
+        except Exception as error:
+            note_deletions(error, [(statement, values or {})])
+            raise
 
     def _returned(self, twin: Statement, values: Mapping[str, Any]) -> list[Row]:
         return self._fetched(twin.statement, values, (None, self.carried))

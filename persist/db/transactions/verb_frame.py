@@ -1,5 +1,6 @@
 """The frame of a verb: it checks before the verb runs, translates errors, and decides what an error does to the transaction."""
 
+import logging
 from collections.abc import Iterable
 from types import TracebackType
 from typing import Self
@@ -10,6 +11,7 @@ from persist.db.concurrency.fork_count import PROCESS
 from persist.db.concurrency.observers import undo_announcements
 from persist.db.connections import check_reachable
 from persist.db.observation import VerbTrace
+from persist.db.statements.prepared import noted_deletions
 from persist.db.transactions.database_transaction import TransactionEvents, mark, unmark
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import Carried, error_of
@@ -24,6 +26,8 @@ from persist.errors import (
     TransactionAborted,
     WrongOwner,
 )
+
+log = logging.getLogger("persist")
 
 
 class Verb:
@@ -126,6 +130,7 @@ class Verb:
             return False
         if self._first and work.transaction.is_untouched:
             work.transaction.begin_anew()
+            work.runtime.counters.retried("event_log_switched")
             undo_announcements(work.announcements)
             if work.runtime.marks_writes:
                 mark(work)
@@ -175,14 +180,30 @@ class Verb:
         if (work.joined or not work.writable) and work.runtime.errors.refuses_writes(error):
             ours = ReadOnlyTransaction(self.name)  # as it was begun, by persist or by the host
         from_database = ours is not error and getattr(error, "orig", None) is not ours
-        if isinstance(ours, Conflict) and ours is not error and (work.joined or work.runtime.dialect.one_writer):
+        if isinstance(ours, Conflict) and ours is not error:
             ours.__cause__ = error
-            ours = work.runtime.explain(work, ours)  # else once the transaction is over, in which nothing runs any more
+            ours = self._explained(work, ours)
         # a column type may refuse a value before it reaches the database; that needs no rollback
         if (work.wrote or from_database) and not work.joined:
             work.doomed = True
         if ours is not raised:
             raise ours from (raised if ours is error else error)
+
+    def _explained(self, work: UnitOfWork, error: Conflict) -> Conflict:
+        """The error with what made the database refuse a deletion, if that is what it did.
+
+        A server runs nothing more in its transaction, and so it is asked in another one on the same connection. Nothing is lost
+        by that: what the failed verb leaves of its transaction can only be rolled back.
+        """
+        if not noted_deletions(error):
+            return error
+        if not (work.joined or work.runtime.dialect.one_writer):
+            try:
+                work.transaction.begin_anew()
+            except Exception as other:
+                log.warning("what refers to the rows cannot be said: %s", type(other).__name__)
+                return error
+        return work.runtime.explain(work, error)
 
     def _end_joined(self, savepoint: NestedTransaction, error: BaseException | None) -> BaseException | None:
         """End the savepoint of a verb inside a host's transaction, which survives a refused verb.
