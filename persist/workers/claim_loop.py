@@ -4,7 +4,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -213,20 +212,23 @@ class ClaimLoop:
         free = self._options.concurrency - len(self._held())
         if free and self._claim(min(free, _AT_ONCE)):
             return True
+        rest = self._options.poll
+        if until_idle or self._outage.is_on:  # no notification tells the end of an outage, and `poll` may be minutes
+            rest = min(rest, _SOON)
         if free and not until_idle:
-            self._wait()
+            self._wait(rest)
             return True
         with self._changed:
             if self._ended != ended:  # what ended in this moment may have queued something
                 return True
             if not self._jobs and not self._outage.is_on:
                 return False
-            self._changed.wait(min(self._options.poll, _SOON) if until_idle else self._options.poll)
+            self._changed.wait(rest)
             return True
 
-    def _wait(self) -> None:
+    def _wait(self, seconds: float) -> None:
         """Wait until a run may be there to claim, or something else is due."""
-        until = time.monotonic() + self._options.poll
+        until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0 and not self._wakeups.stopped:
             told = self._wakeups.wait(left)
             if told is None or not self._wakers.isdisjoint(name for text in told for name in named(text)):
@@ -289,8 +291,11 @@ class ClaimLoop:
             with self._changed:
                 job = self._jobs.get(lease.run_id)
             if job is None or job.lease.token != lease.token:
-                with suppress(LeaseLost, NotFound):  # ended, or another worker's, since the look
+                try:
                     runs.release(lease)
+                except (LeaseLost, NotFound) as error:  # ended, or another worker's, since the look
+                    if self._store.runtime.errors.is_outage(error):  # it is the database that is not found
+                        raise
 
     def _try(self, what: str, call: Callable[[], T]) -> T | None:
         """Call the database; during an outage, which is logged once, wait a moment and return None.
@@ -352,17 +357,20 @@ class ClaimLoop:
             self._changed.wait_for(lambda: not self._jobs)
 
     def _keep_leases(self) -> None:
-        while not self._over.wait(min(self._options.lease.total_seconds() / _RENEWALS, LONGEST_WAIT)):
+        regular = pause = min(self._options.lease.total_seconds() / _RENEWALS, LONGEST_WAIT)
+        while not self._over.wait(pause):
             for job in self._held():
                 self._renew(job)
+            pause = min(regular, self._renewing.pause()) if self._renewing.is_on else regular
 
     def _renew(self, job: Job) -> None:
         asked_at = time.monotonic()
         try:
             job.renewed(self._store.workflows.runs.renew(job.lease, lease_for=self._options.lease), asked_at)
-        except (LeaseLost, NotFound):
-            job.lose()
         except PersistError as error:
+            if isinstance(error, LeaseLost | NotFound) and not self._renewing.met(error):
+                job.lose()
+                return
             self._renewing.failed(error)
             if job.is_expired:
                 job.lose()

@@ -62,3 +62,24 @@ def test_a_host_and_the_doctor_are_told_which_settings_matter(odd_url: str, capl
     with Store.open(odd_url) as store:
         told = {found.subject for found in doctor(store) if found.code == "setting"}
     assert told == {"default_transaction_isolation", "extra_float_digits"}
+
+
+@pytest.mark.parametrize("pooler", [None, "transaction"])
+def test_costs_come_back_exactly_whatever_the_role_has_set(postgres_url: str, pooler: Any) -> None:
+    """Each of these needs all of its digits: fifteen, as `extra_float_digits = 0` prints them, are another number."""
+    costs = [_EXACT, 1 / 3, 2 / 3 * 1e-6, 1e9 / 7, 5e-324, 7e299 / 9]
+    assert all(float(f"{cost:.15g}") != cost for cost in costs[:4])
+    url = make_url(postgres_url)
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        (role,) = connection.execute("SELECT quote_ident(current_user)").fetchone() or ()
+        setting = f'ALTER ROLE {role} IN DATABASE "{url.database}" SET extra_float_digits = 0'
+        connection.execute(setting.encode())
+    with Store.open(postgres_url, pooler=pooler) as store:
+        with store.begin() as tx:
+            made = [tx.workflows.executions.start(trigger_type="t", trigger_id="t", skill="build") for _ in costs]
+            for execution, cost in zip(made, costs, strict=True):
+                tx.workflows.executions.finish(execution.id, success=True, cost_usd=cost)
+        for execution, cost in zip(made, costs, strict=True):
+            assert store.workflows.executions.get(execution.id).cost_usd == cost
+        listed = {found.id: found.cost_usd for found in store.workflows.executions.list().items}
+        assert listed == {execution.id: cost for execution, cost in zip(made, costs, strict=True)}

@@ -59,6 +59,8 @@ class TurnWatch:
         self._wakeups: Wakeups | None = None
         self._marks: dict[str, tuple[Any, ...] | None] = {}
         self._again: set[str] = set()
+        self._missed = False
+        """Whether a look failed after it had taken the news, which does not come again."""
         self._stops_at = self._ended_at = 0.0
 
     def add(self, waiter: Waiter) -> None:
@@ -107,14 +109,16 @@ class TurnWatch:
         """Wait for a change, and wake those whom it concerns."""
         now, sessions = time.monotonic(), self._followed()
         if now >= self._stops_at and self._recorders_wait():
-            self._stops_at = now + _STOPS_EVERY
             self._wake_stopped(wakeups)
+            self._stops_at = now + _STOPS_EVERY
         if sessions and now >= self._ended_at:
-            self._ended_at = now + _ENDED_EVERY
             self._wake(self._read(wakeups, partial(ended_turns, session_ids=sessions)))
+            self._ended_at = now + _ENDED_EVERY
         told = wakeups.wait(_ONCE_MORE if self._again else _AT_MOST)
         self._wake(self._again)
+        told, self._missed = None if self._missed else told, True
         self._again = self._changed(wakeups, told)
+        self._missed = False
         self._wake(self._again)
 
     def _anybody_waits(self, wakeups: Wakeups) -> bool:
