@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from persist.db.values.clock import EPOCH, epoch_us
-from persist.otel import tracing as gen_ai
-from persist.otel.tracing import Tokens, tokens_of
+from persist.otel import conventions as gen_ai
+from persist.otel.conventions import Tokens, tokens_of
 from persist.store.transaction import Transaction
 from persist.usage.writing import MOST
 

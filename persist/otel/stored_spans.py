@@ -15,8 +15,8 @@ from persist.chat.storage.statements import ToolCallPart, tool_calls
 from persist.chat.storage.usage import usage_of
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.clock import epoch_ms
-from persist.otel import tracing as gen_ai
-from persist.otel.tracing import Tokens, attributes_of
+from persist.otel import conventions as gen_ai
+from persist.otel.conventions import Tokens, attributes_of
 from persist.store.store import Store
 from persist.store.transaction import work_of
 from persist.telemetry.windows import samples

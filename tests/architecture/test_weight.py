@@ -12,13 +12,13 @@ import pytest
 from tests.architecture.sources import Source, sources
 
 CEILINGS = {
-    "persist: files": 479,
-    "persist: lines": 92_220,
-    "persist: lines of code": 64_830,
-    "persist: names imported from persist": 7_870,
+    "persist: files": 480,
+    "persist: lines": 92_400,
+    "persist: lines of code": 64_950,
+    "persist: names imported from persist": 7_890,
     "persist: definitions that share their name": 1_060,
-    "tests: files": 909,
-    "tests: lines": 118_260,
+    "tests: files": 910,
+    "tests: lines": 118_700,
 }
 NEAR = 0.02
 """How far below its ceiling a count may be, as a part of it: a ceiling far above allows what it should refuse."""

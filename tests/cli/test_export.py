@@ -69,6 +69,8 @@ def test_json(command: Command, database_url: str, target_url: str, tmp_path: Pa
     assert json.loads(ok(command("import", file, "--url", target_url, "--json"))) == {
         "session_id": None,
         "tables": written["tables"],
+        "carried": {},
+        "left_unknown": {},
         "log_off": None,
     }
 

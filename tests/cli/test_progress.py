@@ -120,7 +120,7 @@ owner.{name} = interrupted
 main()
 """
 Place = tuple[str, str, str]
-_AT_A_STEP: Place = ("cli.progress", "Progress", "__call__")
+_AT_A_STEP: Place = ("cli.output", "Progress", "__call__")
 _INT, _TERM = signal.SIGINT, signal.SIGTERM
 INTERRUPTED: dict[str, tuple[str, Place, signal.Signals, str]] = {
     "export": (

@@ -51,7 +51,7 @@ def test_a_file_that_stays_busy_is_given_up(tmp_path: Path, monkeypatch: pytest.
             asked.append(statement)
             raise said("SQLITE_BUSY", "database is locked")
 
-    monkeypatch.setattr(connections, "_PATIENCE", -1.0)
+    monkeypatch.setattr(connections, "_PATIENCE_FOR_WAL", -1.0)
     connection: Any = Busy()
     with pytest.raises(sqlite3.OperationalError):
         connections.use_wal(connection, tmp_path / "state.db")

@@ -199,11 +199,13 @@ class _Thread:
             select(_S.id, _S.parent_id, _S.versions_json, _S.partial_json).filter_by(**self.key), unreadable=leave_out
         )
         for id, parent, versions, partial in rows:
-            versions = versions if isinstance(versions, dict) else {}
-            for pair in versions.items():
+            texts = versions if isinstance(versions, dict) else {}
+            of_text = {name: version for name, version in texts.items() if isinstance(version, str)}
+            for pair in of_text.items():
                 self.users[pair].append(id)
             self.children[parent].append(id)
-            self.unresolved[id] = {name for name in partial or () if (name, versions.get(name)) not in stored}
+            channels = [name for name in partial if isinstance(name, str)] if isinstance(partial, list) else []
+            self.unresolved[id] = {name for name in channels if (name, of_text.get(name)) not in stored}
         return self
 
     def state(self, id: str, column: str | None = None) -> tuple[Table, Mapping[str, Any], str | None]:
@@ -223,8 +225,20 @@ def _with_piece(work: UnitOfWork, row: Mapping[str, Any], memo: dict[Any, Any]) 
     """The lists that contain the piece."""
     thread, position = _thread(work, row, memo), row["position"]
     for version, spans in thread.spans[row["channel"]]:
-        if isinstance(spans, list) and any(low <= position < high for low, high in spans):
+        if _is_within(position, spans):
             yield values, {**thread.key, "channel": row["channel"], "version": version}, None
+
+
+def _is_within(position: Any, spans: Any) -> bool:
+    """Whether a range contains the position; what is no range contains none."""
+    ranges = spans if isinstance(spans, list) else []
+    return any(
+        isinstance(each, list)
+        and len(each) == 2
+        and all(type(end) is int for end in (position, *each))
+        and each[0] <= position < each[1]
+        for each in ranges
+    )
 
 
 def _with_value(work: UnitOfWork, row: Mapping[str, Any], memo: dict[Any, Any]) -> _Found:

@@ -16,8 +16,8 @@ from persist.cli import main
 from persist.db.dialects.sqlite.row_guards import lift_row_guards
 from persist.db.schema.base import SCHEMA_TOKEN
 from persist.errors import InvalidValue
-from persist.otel import tracing
-from persist.otel.tracing import Tokens, attributes_of, tokens_of
+from persist.otel import conventions
+from persist.otel.conventions import Tokens, attributes_of, tokens_of
 from persist.schema.metadata import metadata
 from tests.contract.chat.scenes import MODEL, call, create, output, text, turn
 from tests.contract.otel.scenes import real
@@ -162,7 +162,7 @@ OPERATIONS = "chat generate_content text_completion embeddings invoke_agent invo
 def test_the_names_are_those_of_the_conventions() -> None:
     ours = {value for value in vars(tracing).values() if isinstance(value, str) and value.startswith("gen_ai.")}
     assert ours == {f"gen_ai.{name}" for name in NAMES.split()}
-    operations = {tracing.INVOKE_AGENT, tracing.INVOKE_WORKFLOW, tracing.EXECUTE_TOOL, *tracing.MODEL_CALLS}
+    operations = {conventions.INVOKE_AGENT, conventions.INVOKE_WORKFLOW, conventions.EXECUTE_TOOL, *conventions.MODEL_CALLS}
     assert operations == set(OPERATIONS.split())
     if hasattr(semconv, "GEN_AI_WORKFLOW_NAME"):  # the oldest SDK that the tests run with knows an older edition
         assert ours <= {value for name, value in vars(semconv).items() if name.startswith("GEN_AI_")}
