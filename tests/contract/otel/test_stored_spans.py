@@ -160,7 +160,7 @@ OPERATIONS = "chat generate_content text_completion embeddings invoke_agent invo
 
 
 def test_the_names_are_those_of_the_conventions() -> None:
-    ours = {value for value in vars(tracing).values() if isinstance(value, str) and value.startswith("gen_ai.")}
+    ours = {value for value in vars(conventions).values() if isinstance(value, str) and value.startswith("gen_ai.")}
     assert ours == {f"gen_ai.{name}" for name in NAMES.split()}
     operations = {conventions.INVOKE_AGENT, conventions.INVOKE_WORKFLOW, conventions.EXECUTE_TOOL, *conventions.MODEL_CALLS}
     assert operations == set(OPERATIONS.split())
