@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -59,7 +60,8 @@ class Failing:
 
     def __init__(self, store: Store, backend: str, kind: str, patch: pytest.MonkeyPatch) -> None:
         self.is_on, self.met, self.asked_for = False, 0, list[float]()
-        self._error, self._writes = (lambda: driver_error(backend, kind)), (backend, kind) == ("postgres", "read-only")
+        self._error: Callable[[], Exception] = partial(driver_error, backend, kind)
+        self._writes = (backend, kind) == ("postgres", "read-only")
         self._threads: set[int] = set()
         connections: Any = store.runtime.connections
         lend = connections.lend
@@ -148,7 +150,8 @@ def outages(store: Store, backend: str, caplog: pytest.LogCaptureFixture) -> Cal
                 failing = Failing(of, backend, kind, patch)
                 meet(failing)
                 assert failing.met >= ENOUGH, kind
-            said = [record.args[0] for record in caplog.records if "trying again" in record.getMessage() and record.args]
+            waiting: list[Any] = [record.args for record in caplog.records if "trying again" in record.getMessage()]
+            said = [args[0] for args in waiting]
             assert said, kind
             assert len(said) == len(set(said)), kind
 
