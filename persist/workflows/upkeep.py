@@ -21,8 +21,7 @@ from persist.db.statements.prepared import among
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
 from persist.workflows.models import IS_EXPIRING_GATE, approvals, effects, executions, limits, runs, schedules, signals, waits
-from persist.workflows.schemas import UNFINISHED, ApprovalStatus, JoinUntil, RunStatus
-from persist.workflows.transitions import TERMINAL
+from persist.workflows.schemas import TERMINAL, UNFINISHED, ApprovalStatus, JoinUntil, RunStatus
 
 _R, _E, _A, _S, _L = runs.c, executions.c, approvals.c, schedules.c, limits.c
 

@@ -14,8 +14,7 @@ from persist.db.values.arguments import check_choice
 from persist.db.values.clock import as_utc
 from persist.errors import Conflict, InvalidValue
 from persist.workflows.models import IS_PENDING, approvals, runs
-from persist.workflows.schemas import Approval, ApprovalKind, ApprovalStatus, OnExpiry, WorkflowRun
-from persist.workflows.transitions import TERMINAL
+from persist.workflows.schemas import TERMINAL, Approval, ApprovalKind, ApprovalStatus, OnExpiry, WorkflowRun
 
 # The pending gates of a run, and closing them when the run continues or ends without an answer.
 

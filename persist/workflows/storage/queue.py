@@ -47,9 +47,8 @@ from persist.workflows.models import (
     starts,
     workflow_overrides,
 )
-from persist.workflows.schemas import WORKFLOW_PREFIX, Lease, WorkflowRun
+from persist.workflows.schemas import TERMINAL, WORKFLOW_PREFIX, Lease, WorkflowRun
 from persist.workflows.storage.run_rows import RUN
-from persist.workflows.transitions import TERMINAL
 
 # How many runs a worker could claim now, and since when the oldest of them waits.
 

@@ -17,9 +17,8 @@ from persist.db.values.escaping import utf8_size
 from persist.db.values.json import Json, encode
 from persist.errors import InvalidValue, LeaseLost, PayloadTooLarge, shown
 from persist.workflows.models import runs, waits
-from persist.workflows.schemas import Lease, RunStatus, WorkflowRun
+from persist.workflows.schemas import TERMINAL, Lease, RunStatus, WorkflowRun
 from persist.workflows.storage.approvals import OPEN_GATE
-from persist.workflows.transitions import TERMINAL
 
 # Last Light's split rule (docs/designs.md): a run stores only small facts about its phases; large text is stored elsewhere.
 #

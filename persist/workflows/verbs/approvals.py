@@ -16,7 +16,17 @@ from persist.db.values.json import Json
 from persist.db.values.pages import PagedList
 from persist.errors import Conflict, TransitionError
 from persist.workflows.models import IS_PENDING, approvals, runs
-from persist.workflows.schemas import Approval, ApprovalKind, ApprovalStatus, FailureKind, Lease, RunStatus, WorkflowRun
+from persist.workflows.schemas import (
+    TERMINAL,
+    Approval,
+    ApprovalKind,
+    ApprovalStatus,
+    FailureKind,
+    Lease,
+    RunStatus,
+    WorkflowRun,
+    check_transition,
+)
 from persist.workflows.storage.approvals import (
     APPROVAL,
     GET,
@@ -42,7 +52,6 @@ from persist.workflows.storage.run_rows import (
     with_error,
     written_run,
 )
-from persist.workflows.transitions import TERMINAL, check_transition
 from persist.workflows.verbs import recovery
 from persist.workflows.verbs.finishing import announce_finished, finish_values, write_finish
 from persist.workflows.verbs.runs import pause_at_gate, wait_at_gate

@@ -14,9 +14,8 @@ from persist.db.values.arguments import check_choice, check_count, check_flag, o
 from persist.db.values.clock import as_utc
 from persist.errors import Conflict, InvalidValue, NotFound, named
 from persist.workflows.models import IS_ONLY_RUN, runs
-from persist.workflows.schemas import WORKFLOW_PREFIX, FailureKind, RunStatus, WorkflowRun
+from persist.workflows.schemas import TERMINAL, WORKFLOW_PREFIX, FailureKind, RunStatus, WorkflowRun
 from persist.workflows.storage.run_rows import RUN, announce_claimable
-from persist.workflows.transitions import TERMINAL
 
 _R = runs.c
 _INSERT = Statement(insert_missing(runs).returning(*RUN.columns))

@@ -13,7 +13,7 @@ from persist.db.values.arguments import check_choice
 from persist.db.values.json import Json
 from persist.errors import InvalidValue, shown
 from persist.workflows.models import runs
-from persist.workflows.schemas import UNFINISHED, FailureKind, Lease, RunStatus, WorkflowRun
+from persist.workflows.schemas import UNFINISHED, FailureKind, Lease, RunStatus, WorkflowRun, check_transition
 from persist.workflows.storage.approvals import close_gates, close_gates_of_ended
 from persist.workflows.storage.families import deepest_first, first_look, tell_parents
 from persist.workflows.storage.queue import HAS_INSTANTS, WRITABLE, guard_values
@@ -29,7 +29,6 @@ from persist.workflows.storage.run_rows import (
     with_error,
     written_run,
 )
-from persist.workflows.transitions import check_transition
 from persist.workflows.verbs import limits
 
 # The one way to end a run: status, error, marker and lease in one statement; observers are notified after the commit.

@@ -16,7 +16,17 @@ from persist.db.values.clock import as_utc, instant_after
 from persist.db.values.frozen import construct
 from persist.errors import Conflict, InvalidValue, LeaseLost, PayloadTooLarge, shown
 from persist.workflows.models import IS_EXPIRING_GATE, IS_LEASED, IS_PENDING, IS_UNFINISHED, approvals, executions, runs
-from persist.workflows.schemas import Approval, ApprovalStatus, FailureKind, Lease, OnExpiry, RunStatus, WorkflowRun
+from persist.workflows.schemas import (
+    TERMINAL,
+    Approval,
+    ApprovalStatus,
+    FailureKind,
+    Lease,
+    OnExpiry,
+    RunStatus,
+    WorkflowRun,
+    check_transition,
+)
 from persist.workflows.storage.approvals import APPROVAL, OPEN_GATE, close_gates
 from persist.workflows.storage.queue import HAS_INSTANTS, WRITABLE, guard_values
 from persist.workflows.storage.run_rows import (
@@ -36,7 +46,6 @@ from persist.workflows.storage.run_rows import (
     with_error,
     written_run,
 )
-from persist.workflows.transitions import TERMINAL, check_transition
 from persist.workflows.verbs import finishing, limits
 from persist.workflows.verbs.finishing import announce_finished, finish_values, write_finish
 

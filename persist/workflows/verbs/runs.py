@@ -14,6 +14,7 @@ from persist.db.values.frozen import construct
 from persist.db.values.json import Json
 from persist.workflows.models import IS_CHILD, approvals, runs
 from persist.workflows.schemas import (
+    TERMINAL,
     UNFINISHED,
     Approval,
     ApprovalStatus,
@@ -23,6 +24,8 @@ from persist.workflows.schemas import (
     Lease,
     RunStatus,
     WorkflowRun,
+    allowed,
+    check_transition,
 )
 from persist.workflows.storage.approvals import APPROVAL, check_gate, insert_approval
 from persist.workflows.storage.run_rows import (
@@ -39,7 +42,6 @@ from persist.workflows.storage.run_rows import (
     history_with,
     small_label,
 )
-from persist.workflows.transitions import TERMINAL, allowed, check_transition
 from persist.workflows.verbs import claiming, creating, finishing, limits, phases, recovery
 from persist.workflows.verbs.finishing import cancel_run, finish
 from persist.workflows.verbs.recovery import fail_executions_of_run, given_lease

@@ -17,7 +17,7 @@ from persist.db.values.clock import instant_after
 from persist.db.values.json import Json
 from persist.errors import Conflict, shown
 from persist.workflows.models import HAS_KEY, IS_EXPIRING, IS_UNTAKEN, signals, waits
-from persist.workflows.schemas import Lease, RunStatus, Signal, WorkflowRun
+from persist.workflows.schemas import TERMINAL, Lease, RunStatus, Signal, WorkflowRun, check_transition
 from persist.workflows.storage.run_rows import (
     END_WAIT,
     LET_GO,
@@ -30,7 +30,6 @@ from persist.workflows.storage.run_rows import (
     resume_ungated,
     resumption,
 )
-from persist.workflows.transitions import TERMINAL, check_transition
 from persist.workflows.verbs import limits
 from persist.workflows.verbs.recovery import given_lease
 

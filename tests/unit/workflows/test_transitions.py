@@ -5,8 +5,7 @@ from itertools import product
 import pytest
 
 from persist.errors import TransitionError
-from persist.workflows.schemas import RunStatus
-from persist.workflows.transitions import ACTIVE, TERMINAL, TRANSITIONS, allowed, check_transition
+from persist.workflows.schemas import ACTIVE, TERMINAL, TRANSITIONS, RunStatus, allowed, check_transition
 from tests.cases import each
 
 MAY = {
