@@ -20,7 +20,7 @@ from typing import Any
 
 import psycopg
 
-from persist import Store, upgrade
+from persist import AgentTaskPiece, CheckpointBlob, Store, upgrade
 from tests.roundtrips.proxy import CountingProxy
 
 Call = Callable[[], object]
@@ -179,10 +179,7 @@ def _programs(verbs: Verbs) -> Iterator[tuple[str, Call]]:
 
 
 def _frameworks(verbs: Verbs) -> Iterator[tuple[str, Call]]:
-    from persist.framework_state.agent_tasks.schemas import Piece
-    from persist.framework_state.checkpoints.schemas import Blob
-
-    numbers, head, piece = count(1), Blob("msgpack", b"\x00\xff"), [Piece("history", 0, 0, b"said")]
+    numbers, head, piece = count(1), CheckpointBlob("msgpack", b"\x00\xff"), [AgentTaskPiece("history", 0, 0, b"said")]
     task: Any = {"state": "working", "head": b"h", "pieces": piece, "status_key": "1"}
     verbs.write(lambda tx: tx.checkpoints.states.put("thread", "0", head=head))
     verbs.write(lambda tx: tx.app_sessions.sessions.create("app", "maria", "talk"))

@@ -14,6 +14,7 @@ from persist import Store
 from persist import errors as persist_errors
 from persist.cli.root import COMMANDS, main
 from persist.db.transactions.repository import Repository
+from persist.domains import packages
 from persist.schema.metadata import domain_of, metadata
 from persist.settings import Settings
 from website.erd import drawing
@@ -122,14 +123,14 @@ def domain(name: str) -> str:
     lines = [f"# {name}", "", f"[What it is for](../{DOMAINS[name]}), [its tables](tables-{name}.md)."]
     for path, kind in _aggregates(name):
         lines += ["", f"## tx.{path}", "", *_documented(kind, heading=False, inherited=True)]
-    schemas = import_module(f"persist.{name}.schemas")
+    schemas = import_module(f"{packages()[name]}.schemas")
     lines += ["", "## Values", ""]
     for value, found in vars(schemas).items():
         if inspect.isclass(found) and found.__module__ == schemas.__name__ and not value.startswith("_"):
             lines += _documented(found, named=_within(value, found))
-    package = import_module(f"persist.{name}")
+    package = import_module(packages()[name])
     if offered := getattr(package, "__all__", ()):
-        lines += ["", f"## persist.{name}", ""]
+        lines += ["", f"## {package.__name__}", ""]
         for one in offered:
             lines += _documented(getattr(package, one))
     return "\n".join(lines)
