@@ -47,7 +47,7 @@ FAULTS = (
         "messaging: pruning takes sessions that are active",
         "lost WHERE",
         "messaging",
-        "may_go=_S.active.is_(false()),",
+        ", may_go=_S.active.is_(false())",
         "",
         PRUNING,
     ),
@@ -102,7 +102,7 @@ FAULTS = (
     Fault(
         "checkpoints: the oldest checkpoint is the latest one",
         "swapped order",
-        "checkpoints",
+        "framework_state/checkpoints",
         "_LATEST = Statement(select(*_COLUMNS).where(*_in_namespace).order_by(_S.id.desc()).limit(1))",
         "_LATEST = Statement(select(*_COLUMNS).where(*_in_namespace).order_by(_S.id).limit(1))",
         CHECKPOINTS,
@@ -110,7 +110,7 @@ FAULTS = (
     Fault(
         "histories: pruning takes a conversation that waits for results",
         "lost WHERE",
-        "histories",
+        "framework_state/histories",
         "may_go=_H.deferred_json.is_(None),  # a conversation that waits for the results of tool calls stays",
         "",
         PRUNING,
@@ -118,7 +118,7 @@ FAULTS = (
     Fault(
         "histories: a dry run forgets branches",
         "forgotten child in a prune",
-        "histories",
+        "framework_state/histories",
         "below=[Below(branches, lambda ids: _B.history_id.in_(ids))],",
         "below=[],",
         PRUNING,
@@ -126,7 +126,7 @@ FAULTS = (
     Fault(
         "replay_streams: one message too few is kept",
         "off-by-one",
-        "replay_streams",
+        "framework_state/replay_streams",
         '_M.position <= _last - bindparam("keep", type_=Int64())',
         '_M.position <= _last + 1 - bindparam("keep", type_=Int64())',
         ("tests/contract/replay_streams",),
@@ -134,7 +134,7 @@ FAULTS = (
     Fault(
         "agent_tasks: webhooks of every owner are deleted",
         "lost WHERE",
-        "agent_tasks",
+        "framework_state/agent_tasks",
         "Statement(delete(webhooks).where(_of_task, _of_owner))",
         "Statement(delete(webhooks).where(_of_task))",
         ("tests/contract/agent_tasks",),
@@ -142,7 +142,7 @@ FAULTS = (
     Fault(
         "app_sessions: an artifact that has versions left is deleted",
         "wrong fence",
-        "app_sessions",
+        "framework_state/app_sessions",
         "_DELETE = Statement(delete(artifacts).where(*_of_key, ~exists().where(_V.artifact_id == _A.id)))",
         "_DELETE = Statement(delete(artifacts).where(~exists().where(_V.artifact_id == _A.id)))",
         ("tests/contract/app_sessions",),
@@ -150,7 +150,7 @@ FAULTS = (
     Fault(
         "transcripts: an entry without an id is stored twice",
         "lost WHERE",
-        "transcripts",
+        "framework_state/transcripts",
         "_WITHOUT_UUID = Statement(_of_part.where(_E.uuid.is_(None)).order_by(_E.position))",
         "_WITHOUT_UUID = Statement(_of_part.where(_E.uuid.is_not(None)).order_by(_E.position))",
         ("tests/contract/transcripts",),

@@ -142,11 +142,11 @@ FAULTS = (
         ("tests/contract/workflows/test_signals.py", *WORKFLOWS),
     ),
     Fault(
-        "workflows: pruning runs forgets what they wait for",
+        "every aggregate: its first table below the root is forgotten",
         "forgotten child in a prune",
-        "workflows",
-        "Below(waits, lambda ids: waits.c.run_id.in_(ids)),",
-        "",
+        "db/operations",
+        "dict.fromkeys([*first, *below])",
+        "dict.fromkeys([*first, *list(below)[1:]])",
         PRUNING,
     ),
     Fault(
