@@ -26,7 +26,7 @@ _STEPS = "the harness of Pydantic AI: pip install 'agent-persist[pydantic-ai-har
 _ANY = "Pydantic AI: pip install 'agent-persist[pydantic-ai]' or 'agent-persist[pydantic-ai-harness]'"
 _PLACES = {
     "ConversationChanged": ("conversations", _CONVERSATIONS),
-    "InvalidInput": ("errors", _ANY),
+    "InvalidInput": ("messages", _ANY),
     "MissingEntry": ("conversations", _CONVERSATIONS),
     "PersistConversationStore": ("conversations", _CONVERSATIONS),
     "PersistStepStore": ("steps", _STEPS),

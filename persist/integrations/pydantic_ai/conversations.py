@@ -16,8 +16,7 @@ from persist.framework_state.histories.appending import HistoryEntries
 from persist.framework_state.histories.records import HistoryRecords
 from persist.framework_state.histories.schemas import Entry, History, NewEntry
 from persist.integrations.framework_errors import kind_of
-from persist.integrations.pydantic_ai.messages import InvalidInput, decoded, encoded
-from persist.integrations.pydantic_ai.steps import Calls
+from persist.integrations.pydantic_ai.messages import Calls, InvalidInput, decoded, encoded
 from persist.store.async_store import AsyncStore
 from persist.store.store import Store
 

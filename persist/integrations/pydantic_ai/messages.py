@@ -1,21 +1,25 @@
-"""Messages of Pydantic AI as JSON, in the form of its own adapter; with what JSON cannot say beside it."""
+"""What both stores of Pydantic AI share: messages as JSON, calls of verbs, and errors. The harness is not needed for it."""
 
 import base64
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic_ai.exceptions import UserError
 from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter
 from pydantic_core import PydanticSerializationError
 
+from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_list
 from persist.errors import StoreCorrupt
 from persist.framework_state.histories.schemas import Entry, Message
 from persist.integrations.framework_errors import InvalidForFramework, kind_of
 from persist.integrations.json_keys import check_keys
+from persist.integrations.store_bridge import StoreBridge
+from persist.store.async_store import AsyncStore
+from persist.store.store import Store
 
 # Errors that are those of persist and those of Pydantic AI.
 
@@ -23,6 +27,37 @@ from persist.integrations.json_keys import check_keys
 class InvalidInput(InvalidForFramework, UserError):  # noqa: N818  # named like the errors it stands among
     """A value that cannot be stored: an InvalidValue, and also a UserError of the framework."""
 
+
+# One call of an adapter: one verb in a transaction of its own, over a Store or an AsyncStore.
+
+T = TypeVar("T")
+
+
+class Calls:
+    """Runs the verbs of the adapter `name`. A cancelled call is done either completely or not at all."""
+
+    def __init__(self, name: str, store: Store | AsyncStore) -> None:
+        if not isinstance(store, Store | AsyncStore):
+            raise InvalidInput("store", f"expected a Store or an AsyncStore, got {type(store).__name__}.")
+        self._name, self._bridge = name, StoreBridge(store)
+        self._runtime = (store if isinstance(store, Store) else store._store).runtime
+
+    async def read(self, verb: Callable[[UnitOfWork], T]) -> T:
+        """Run a verb that only reads."""
+        return await self._call(verb, writes=False)
+
+    async def write(self, verb: Callable[[UnitOfWork], T]) -> T:
+        """Run a verb that writes."""
+        return await self._call(verb, writes=True)
+
+    async def _call(self, verb: Callable[[UnitOfWork], T], *, writes: bool) -> T:
+        if writes or self._runtime.one_connection:
+            self._runtime.refuse_inside_transaction(f"a call of {self._name}")
+        with InvalidInput.raised():
+            return await self._bridge.call_async(verb, writes=writes)
+
+
+# Messages as JSON.
 
 _BYTES, _FLOAT = "bytes", "float"
 
