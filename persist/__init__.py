@@ -137,8 +137,7 @@ if TYPE_CHECKING:
     from persist.usage.schemas import BudgetStanding as BudgetStanding
     from persist.usage.schemas import UsageCall as UsageCall
     from persist.usage.schemas import UsageSum as UsageSum
-    from persist.workflows import schemas as _family_values
-    from persist.workflows import schemas as _limit_values
+    from persist.workflows import schemas as _workflows
     from persist.workflows.schemas import Approval as Approval
     from persist.workflows.schemas import ApprovalKind as ApprovalKind
     from persist.workflows.schemas import ApprovalStatus as ApprovalStatus
@@ -206,8 +205,8 @@ if TYPE_CHECKING:
     MissedMessages = _replay_streams.Missed
     TelemetryTask = _telemetry.Task
     BudgetPeriod = _usage.Period
-    RunChildren = _family_values.Children
-    RunLimit = _limit_values.Limit
+    RunChildren = _workflows.Children
+    RunLimit = _workflows.Limit
 lazy_names(globals())
 
 __version__ = "0.1.0"

@@ -36,7 +36,7 @@ from persist.store.store import Store
 
 # Checks whether a database is empty, apart from the rows that always exist.
 
-_META = table_of(Meta)
+META = table_of(Meta)
 FIXED = frozenset({"schema_version", DATABASE_ID})
 """The keys of the `_meta` rows that are never copied or exported, because each database has its own."""
 
@@ -47,7 +47,7 @@ def first_with_rows(target: Session) -> str | None:
         columns = tuple(table.columns)
         seed = [tuple(row.get(column.name) for column in columns) for row in table.info.get("seed", ())]
         for batch in target.bulk.batches(target.whole(table), columns):
-            if any(row not in seed and not (table is _META and row[0] in FIXED) for row in batch):
+            if any(row not in seed and not (table is META and row[0] in FIXED) for row in batch):
                 return table.name
     return None
 
@@ -182,7 +182,6 @@ def copy_bodies(source: UnitOfWork, target: Runtime) -> None:
                 there.put(digest, outside_of(source.runtime, digest).open(digest))
 
 
-META = table_of(Meta)
 _NO_LONGER_UNFINISHED = Statement(delete(META).where(META.c.key == UNFINISHED), silent=True)
 
 

@@ -16,7 +16,7 @@ from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import Progress
 from persist.errors import InvalidValue, shown
 from persist.maintenance.transactions import looking
-from persist.schema.metadata import HEAD, domain_of, metadata
+from persist.schema.metadata import HEAD, domain_of
 from persist.schema.metadata import metadata as ours
 from persist.store.store import Store
 
@@ -103,7 +103,7 @@ def stats(store: Store, *, progress: Progress | None = None) -> dict[str, Any]:
         database |= {"revision": work.select(select(version_table.c.version_num)).scalar(), "head": HEAD}
         found: dict[str, Any] = {"database": database, "tables": {}, "indexes": upkeep.index_facts(work.select), "blobs": {}}
         statuses: defaultdict[str, dict[str, Any]] = defaultdict(dict)
-        tables = metadata.sorted_tables
+        tables = ours.sorted_tables
         for done, table in enumerate(tables):
             if progress is not None:
                 progress(table.name, done, len(tables))

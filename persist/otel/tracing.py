@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-from opentelemetry import context, trace
 from opentelemetry import context as otel_context
+from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.metrics import Histogram
 from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode
@@ -52,22 +52,22 @@ def _aggregates(domain: str) -> dict[str, str]:
 
 # What persist does for OpenTelemetry itself makes no spans: it would go on for ever.
 
-_QUIET = context.create_key("persist-quiet")
+_QUIET = otel_context.create_key("persist-quiet")
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
     """Trace no transaction that is made inside the block."""
-    token = context.attach(context.set_value(_QUIET, True))
+    token = otel_context.attach(otel_context.set_value(_QUIET, True))
     try:
         yield
     finally:
-        context.detach(token)
+        otel_context.detach(token)
 
 
 def is_quiet() -> bool:
     """Whether the caller is inside such a block."""
-    return context.get_value(_QUIET) is not None
+    return otel_context.get_value(_QUIET) is not None
 
 
 log = logging.getLogger("persist")

@@ -173,8 +173,6 @@ def _whose(takeover: Takeover) -> None:
         takeover.notice(runs.name, message, count)
 
 
-_OF_RUNS = (bindings, segments, agents, imports, subagents, executions, raw_writes)
-
 UPKEEP = Upkeep(
     prunings=(RUNS, NOTES),
     erasables=(

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Text, bindparam, cast, delete, insert, select, update
 
 from persist.blobs.bodies import NewBlob, add_named, add_outside
-from persist.chat.models import deltas, messages, parts, prompts, sessions
+from persist.chat.models import deltas, messages, parts, prompts
 from persist.chat.recording.pending import Patch, patched, without_usage
 from persist.chat.recording.resume import NOT_HIDDEN, refuse_hidden
 from persist.chat.reducer.message_state import Change
@@ -78,7 +78,6 @@ class Merge:
 _LAG = timedelta(seconds=1)  # of a session's `updated_at`, while an answer is recorded
 _P = parts.c
 _D = deltas.c
-_S = sessions.c
 _id = param("row_id")
 
 # These ids were made by persist: as plain Text they skip the checks of the Label type on every chunk.

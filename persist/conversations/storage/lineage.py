@@ -200,7 +200,6 @@ MAX_COPIED = 1_000
 
 _S = sessions.c
 _PROGRESSIONS = progressions.c
-_M = members.c
 _id = param("row_id")
 _of_others = or_(
     exists().where(_B.progression_id == _PROGRESSIONS.id, _B.id != param("branch")),
@@ -226,7 +225,8 @@ _COPY = (
     ),
     Statement(
         insert(members).from_select(
-            ["progression_id", "ord", "message_id"], select(_to, _M.ord, _M.message_id).where(_M.progression_id == _id)
+            ["progression_id", "ord", "message_id"],
+            select(_to, _MEMBERS.ord, _MEMBERS.message_id).where(_MEMBERS.progression_id == _id),
         )
     ),
 )

@@ -46,11 +46,9 @@ if TYPE_CHECKING:
     from persist.db.dialects.postgres import operations as postgres_operations
     from persist.db.dialects.postgres import raw_writes as postgres_raw_rows
     from persist.db.dialects.postgres import row_guards as postgres_row_guards
-    from persist.db.dialects.postgres import tenant_server as postgres_subagent_access
     from persist.db.dialects.sqlite import bulk as sqlite_bulk
     from persist.db.dialects.sqlite import event_guards as sqlite_event_guards
     from persist.db.dialects.sqlite import operations as sqlite_operations
-    from persist.db.dialects.sqlite import operations as sqlite_vectors
     from persist.db.dialects.sqlite import raw_writes as sqlite_raw_rows
     from persist.db.dialects.sqlite import row_guards as sqlite_row_guards
 else:
@@ -59,13 +57,11 @@ else:
     postgres_operations = lazy_module("persist.db.dialects.postgres.operations")
     postgres_raw_rows = lazy_module("persist.db.dialects.postgres.raw_writes")
     postgres_row_guards = lazy_module("persist.db.dialects.postgres.row_guards")
-    postgres_subagent_access = lazy_module("persist.db.dialects.postgres.tenant_server")
     sqlite_bulk = lazy_module("persist.db.dialects.sqlite.bulk")
     sqlite_event_guards = lazy_module("persist.db.dialects.sqlite.event_guards")
     sqlite_operations = lazy_module("persist.db.dialects.sqlite.operations")
     sqlite_raw_rows = lazy_module("persist.db.dialects.sqlite.raw_writes")
     sqlite_row_guards = lazy_module("persist.db.dialects.sqlite.row_guards")
-    sqlite_vectors = lazy_module("persist.db.dialects.sqlite.operations")
 
 
 # Creates the dialect of a store from a URL, a file path or a host's own engine.
@@ -288,11 +284,11 @@ def lift_row_guards(dialect: Dialect, driver: Any) -> Callable[[], None]:
 
 def vector_functions_of(dialect: Dialect, connection: Connection) -> "VectorFunctions | None":
     """The distance functions, loaded into one of persist's own connections at the first call; None where unavailable."""
-    return sqlite_vectors.sqlite_vec_functions(connection) if dialect.schema is None else None
+    return sqlite_operations.sqlite_vec_functions(connection) if dialect.schema is None else None
 
 
 def subagent_access(dialect: Dialect) -> "SubagentAccess | None":
     """How subagents with a token connect to the dialect's server; None for a file, which has no roles."""
     if dialect.schema is None:
         return None
-    return postgres_subagent_access.SubagentAccess(dialect.connections.writer.url, dialect.schema)
+    return postgres_tenants.SubagentAccess(dialect.connections.writer.url, dialect.schema)

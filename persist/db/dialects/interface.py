@@ -19,7 +19,6 @@ from persist.db.dialects.upgrade_steps import Step
 from persist.db.statements.prepared import Kind, StatementsOfSchema, compiled_for
 
 if TYPE_CHECKING:
-    pass
     from persist.db.statements.prepared import StatementCache
     from persist.db.unreadable.cells import Rereader
 

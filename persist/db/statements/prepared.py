@@ -20,7 +20,6 @@ from sqlalchemy import (
     bindparam,
     literal,
 )
-from sqlalchemy import Dialect as SADialect
 from sqlalchemy.types import NullType, TypeEngine
 
 from persist.db.schema.base import SCHEMA_TOKEN
@@ -103,7 +102,7 @@ class CompiledStatement:
         "sql",
     )
 
-    def __init__(self, statement: Executable, dialect: SADialect, schema: str | None, reader: Rereader) -> None:
+    def __init__(self, statement: Executable, dialect: Dialect, schema: str | None, reader: Rereader) -> None:
         compiled = statement.compile(  # type: ignore[attr-defined]  # every Executable we use is a ClauseElement
             dialect=dialect, schema_translate_map={SCHEMA_TOKEN: schema}, render_schema_translate=True
         )
@@ -316,7 +315,7 @@ def _picker(keys: Sequence[Any]) -> Callable[[Any], Sequence[Any]]:
     return lambda values: (values[key],)  # an itemgetter of one key returns no tuple
 
 
-def decoder_of(kind: TypeEngine[Any], dialect: SADialect) -> Decoder:
+def decoder_of(kind: TypeEngine[Any], dialect: Dialect) -> Decoder:
     """The function that decodes the driver's values for a column type; None if they need no decoding."""
     if isinstance(kind, Float):  # both drivers return floats; SQLAlchemy's processor would need to know the DBAPI type
         return None
@@ -342,7 +341,7 @@ class Statement:
 class StatementCache(dict[Statement, CompiledStatement]):
     """The compiled statements for one dialect and schema, each compiled when first looked up."""
 
-    def __init__(self, dialect: SADialect, schema: str | None, reader: Rereader) -> None:
+    def __init__(self, dialect: Dialect, schema: str | None, reader: Rereader) -> None:
         super().__init__()
         self.dialect, self._schema, self.reader = dialect, schema, reader
 

@@ -14,7 +14,7 @@ from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.values.arguments import optional_count
 from persist.db.values.frozen import construct
 from persist.errors import InvalidValue
-from persist.framework_state.app_sessions import schemas as validation
+from persist.framework_state.app_sessions import schemas
 from persist.framework_state.app_sessions.models import artifact_blobs, artifact_versions, artifacts
 from persist.framework_state.app_sessions.schemas import Artifact, ArtifactKey, ArtifactVersion
 
@@ -82,7 +82,7 @@ class AppArtifacts(Repository[F]):
         `inline_file_bytes`, they become a blob.
         """
         work = self._work
-        names = validation.artifact_key(work, key)
+        names = schemas.artifact_key(work, key)
         if data is not None and not isinstance(data, _BYTES):
             raise InvalidValue("data", f"expected bytes, got {type(data).__name__}.")
         now, body = work.now(), None if data is None else bytes(data)
@@ -92,8 +92,8 @@ class AppArtifacts(Repository[F]):
         version = {
             "created_at": now,
             "mime_type": None if mime_type is None else work.body("mime_type", mime_type),
-            "metadata_text": validation.json_text(work, "metadata", metadata),
-            "part": validation.json_text(work, "part", part),
+            "metadata_text": schemas.json_text(work, "metadata", metadata),
+            "part": schemas.json_text(work, "part", part),
             "data": body if blob is None else None,
         }
         artifact = {"id": work.runtime.ids.mint("art"), **names, "versions": 1, "created_at": now, "updated_at": now}
@@ -115,7 +115,7 @@ class AppArtifacts(Repository[F]):
         Raises BlobUnreadable if its bytes are a blob that is missing or damaged.
         """
         work = self._work
-        names = _keyed(validation.artifact_key(work, key))
+        names = _keyed(schemas.artifact_key(work, key))
         number = optional_count("version", version)
         row = work.row(_loading(True), **names) if number is None else work.row(_loading(False), **names, number=number)
         if row is None:
@@ -128,13 +128,13 @@ class AppArtifacts(Repository[F]):
     @reads
     def versions(self, key: ArtifactKey) -> list[ArtifactVersion]:
         """The versions of an artifact without their contents, oldest first."""
-        rows = self._work.rows(_VERSIONS, **_keyed(validation.artifact_key(self._work, key)))
+        rows = self._work.rows(_VERSIONS, **_keyed(schemas.artifact_key(self._work, key)))
         return [_version(row) for row in rows]
 
     @reads
     def names(self, app_name: str, user_id: str, session_id: str | None = None) -> list[ArtifactKey]:
         """The artifacts that belong to a user, and those of one session of the user, if it is named."""
-        names = validation.names(self._work, app_name=app_name, user_id=user_id)
+        names = schemas.names(self._work, app_name=app_name, user_id=user_id)
         in_session = "" if session_id is None else self._work.label("session_id", session_id)
         rows = self._work.rows(_NAMES, **names, in_session=in_session)
         return [ArtifactKey(app_name, user_id, session or None, filename) for session, filename in rows]
@@ -142,7 +142,7 @@ class AppArtifacts(Repository[F]):
     @writes
     def delete(self, key: ArtifactKey) -> bool:
         """Delete an artifact with all its versions; False for an unknown one."""
-        names = _keyed(validation.artifact_key(self._work, key))
+        names = _keyed(schemas.artifact_key(self._work, key))
         with self._work.batch(last=True) as batch:
             batch.lock(_LOCK, **names)
             batch.run(_DELETE_BLOBS, **names)

@@ -14,7 +14,7 @@ from persist.db.statements.prepared import Statement, param
 from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.pages import check_limit
-from persist.framework_state.app_sessions import schemas as validation
+from persist.framework_state.app_sessions import schemas
 from persist.framework_state.app_sessions.models import memories
 from persist.framework_state.app_sessions.schemas import FoundMemory, NewMemory
 from persist.framework_state.app_sessions.sessions import next_position
@@ -66,8 +66,8 @@ class AppMemories(Repository[F]):
     def replace(self, app_name: str, user_id: str, session_id: str, memories: Sequence[NewMemory]) -> None:
         """Remember these of a session, instead of all that were remembered of it. What was deleted stays deleted."""
         work = self._work
-        key = validation.names(work, app_name=app_name, user_id=user_id, session_id=session_id)
-        given = validation.memories(work, memories)
+        key = schemas.names(work, app_name=app_name, user_id=user_id, session_id=session_id)
+        given = schemas.memories(work, memories)
         with work.batch() as batch:
             forgotten = batch.rows(_FORGOTTEN, app_name=app_name, user_id=user_id)
             places = batch.row(_PLACES, **key)
@@ -82,8 +82,8 @@ class AppMemories(Repository[F]):
     def add(self, app_name: str, user_id: str, session_id: str, memories: Sequence[NewMemory]) -> None:
         """Remember these of a session too, except for those whose id it has already, and what was deleted."""
         work = self._work
-        key = validation.names(work, app_name=app_name, user_id=user_id, session_id=session_id)
-        given = validation.memories(work, memories)
+        key = schemas.names(work, app_name=app_name, user_id=user_id, session_id=session_id)
+        given = schemas.memories(work, memories)
         with work.batch() as batch:
             forgotten = batch.rows(_FORGOTTEN, app_name=app_name, user_id=user_id)
             known = batch.rows(_IDS, **key)
@@ -101,8 +101,8 @@ class AppMemories(Repository[F]):
         An ASCII word counts only as a whole word, any other one also as a part of one.
         """
         work = self._work
-        key = validation.names(work, app_name=app_name, user_id=user_id)
-        wanted = validation.words(work, "words", words)
+        key = schemas.names(work, app_name=app_name, user_id=user_id)
+        wanted = schemas.words(work, "words", words)
         limit = check_limit(limit)
         chunks = [wanted[start : start + _WORDS_PER_QUERY] for start in range(0, len(wanted), _WORDS_PER_QUERY)]
         if not chunks:
@@ -126,7 +126,7 @@ class AppMemories(Repository[F]):
     def delete(self, app_name: str, user_id: str, memory_id: str) -> bool:
         """Delete a memory of a user, in whatever sessions it is; False if there is none. It cannot be remembered again."""
         work = self._work
-        key = validation.names(work, app_name=app_name, user_id=user_id)
+        key = schemas.names(work, app_name=app_name, user_id=user_id)
         with work.batch(last=True) as batch:
             deleted = batch.run(
                 _FORGET,

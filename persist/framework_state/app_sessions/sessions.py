@@ -19,7 +19,7 @@ from persist.db.values.arguments import UNBOUNDED, optional_count
 from persist.db.values.frozen import construct
 from persist.db.values.pages import Page
 from persist.errors import Conflict, NotFound, named
-from persist.framework_state.app_sessions import schemas as validation
+from persist.framework_state.app_sessions import schemas
 from persist.framework_state.app_sessions.models import (
     BELOW,
     app_state,
@@ -48,7 +48,6 @@ from persist.framework_state.app_sessions.schemas import (
 
 _APP_STATE = app_state.c
 _U = user_state.c
-_SESSION_STATE = session_state.c
 
 
 def _setting(table: Table) -> Statement:
@@ -183,7 +182,6 @@ List = list
 _T = session_state.c
 _ARTIFACTS = artifacts.c
 _V = artifact_versions.c
-_M = memories.c
 _EVENT = Values(AppSessionEvent, events)
 _NEWEST = Keyset("app_sessions.sessions", SESSION, (_SESSIONS.updated_at, _SESSIONS.id))
 
@@ -255,9 +253,9 @@ class AppSessions(Repository[F]):
         `session_id` None: a new id. The result has the state of all three scopes.
         """
         work = self._work
-        key = validation.names(work, app_name=app_name, user_id=user_id)
+        key = schemas.names(work, app_name=app_name, user_id=user_id)
         key["session_id"] = str(uuid.uuid4()) if session_id is None else work.label("session_id", session_id)
-        change = validation.change(work, state)
+        change = schemas.change(work, state)
         now = work.now()
         times = {"created_at": now, "updated_at": now, "update_time": now.timestamp()}
         row_id = work.runtime.ids.mint("aps")
@@ -291,9 +289,9 @@ class AppSessions(Repository[F]):
         writes nothing, if another writer has appended since; and NotFound if there is no such session. None: append anyway.
         """
         work = self._work
-        key = validation.names(work, app_name=app_name, user_id=user_id, session_id=session_id)
-        change = validation.change(work, state)
-        return append(work, key, validation.event(work, event), change, validation.expected(work, expected))
+        key = schemas.names(work, app_name=app_name, user_id=user_id, session_id=session_id)
+        change = schemas.change(work, state)
+        return append(work, key, schemas.event(work, event), change, schemas.expected(work, expected))
 
     @reads
     def load(
@@ -305,9 +303,9 @@ class AppSessions(Repository[F]):
         nothing: they come from the clocks of the hosts that made the events.
         """
         work = self._work
-        key = validation.names(work, app_name=app_name, user_id=user_id, session_id=session_id)
+        key = schemas.names(work, app_name=app_name, user_id=user_id, session_id=session_id)
         limit = optional_count("recent", recent)
-        window = {} if since is None else {"since": validation.seconds("since", since)}
+        window = {} if since is None else {"since": schemas.seconds("since", since)}
         with work.batch() as batch:
             found = batch.row(_NAMED, **key)
             listed = None
@@ -325,7 +323,7 @@ class AppSessions(Repository[F]):
     def of_app(self, app_name: str, user_id: str | None = None) -> List[LoadedSession]:
         """An application's sessions, or those of one user, without events. The one used last comes last."""
         work = self._work
-        key = validation.names(work, app_name=app_name, **({} if user_id is None else {"user_id": user_id}))
+        key = schemas.names(work, app_name=app_name, **({} if user_id is None else {"user_id": user_id}))
         of_sessions, of_states, of_users = _of_app("user_id" in key)
         with work.batch() as batch:
             found = batch.rows(of_sessions, **key)
@@ -351,13 +349,13 @@ class AppSessions(Repository[F]):
     @reads
     def user_state(self, app_name: str, user_id: str) -> Entries:
         """The state that all sessions of a user share."""
-        key = validation.names(self._work, app_name=app_name, user_id=user_id)
+        key = schemas.names(self._work, app_name=app_name, user_id=user_id)
         return as_entries(self._work.rows(OF_USER, **key))
 
     @writes
     def delete(self, app_name: str, user_id: str, session_id: str) -> bool:
         """Delete a session with its events and its own state; False for an unknown one."""
-        key = validation.names(self._work, app_name=app_name, user_id=user_id, session_id=session_id)
+        key = schemas.names(self._work, app_name=app_name, user_id=user_id, session_id=session_id)
         with self._work.batch(last=True) as batch:
             batch.lock(LOCK, **key)  # an event that another writer is appending is there or waits
             for prepared in _DELETE_BELOW:
@@ -368,7 +366,7 @@ class AppSessions(Repository[F]):
     @writes
     def erase_user(self, app_name: str, user_id: str) -> int:
         """Delete everything of a user: sessions, state, artifacts and memories; the number of rows."""
-        key = validation.names(self._work, app_name=app_name, user_id=user_id)
+        key = schemas.names(self._work, app_name=app_name, user_id=user_id)
         with self._work.batch(last=True) as batch:
             batch.lock(_LOCK_USER, **key)  # what another writer appends or saves is there or waits
             batch.lock(_LOCK_ARTIFACTS, **key)

@@ -15,7 +15,7 @@ from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import UNBOUNDED, check_count, check_list, optional_amount
 from persist.errors import InvalidValue, shown
-from persist.framework_state.checkpoints import schemas as validation
+from persist.framework_state.checkpoints import schemas
 from persist.framework_state.checkpoints.models import memories, vectors
 from persist.framework_state.checkpoints.schemas import Memory
 
@@ -97,11 +97,9 @@ class Memories(Repository[F]):
         text = work.json("value", work.json_object("value", value))
         now = work.now()
         ttl = optional_amount("ttl_minutes", ttl_minutes)
-        found = {
-            work.label("path", path, empty=True): data for path, data in validation.mapping("embeddings", embeddings).items()
-        }
+        found = {work.label("path", path, empty=True): data for path, data in schemas.mapping("embeddings", embeddings).items()}
         for data in found.values():
-            validation.check_bytes("embeddings", data)
+            schemas.check_bytes("embeddings", data)
         row = {"created_at": now, "updated_at": now, "expires_at": _expiry(now, ttl), "ttl_minutes": ttl, "value_json": text}
         with work.batch(last=True) as batch:
             batch.run(_DELETE_IF_EXPIRED, namespace=memory_key["namespace"], row_key=memory_key["key"], now=now)
@@ -162,7 +160,7 @@ class Memories(Repository[F]):
                 "until": _expiry(now, memory.ttl_minutes),
                 "now": now,
             }
-            for memory in validation.items("found", found, Memory)
+            for memory in schemas.items("found", found, Memory)
             if memory.ttl_minutes is not None
         ]
         with work.batch(last=True) as batch:

@@ -19,7 +19,7 @@ from persist.db.unreadable.cells import OnUnreadable
 from persist.db.values.arguments import optional_label
 from persist.db.values.pages import Page, check_limit
 from persist.errors import Conflict, StoreCorrupt, named
-from persist.framework_state.checkpoints import schemas as validation
+from persist.framework_state.checkpoints import schemas
 from persist.framework_state.checkpoints.models import BELOW, THREADS, pending, states, threads
 from persist.framework_state.checkpoints.schemas import (
     Blob,
@@ -105,7 +105,7 @@ class CheckpointThreads(Repository[F]):
     def delete_runs(self, run_ids: Sequence[str]) -> int:
         """Delete the checkpoints of these runs, except ancestors that others are rebuilt from; the number deleted."""
         work = self._work
-        runs = set(validation.labels(work, "run_ids", run_ids))
+        runs = set(schemas.labels(work, "run_ids", run_ids))
         touched = {thread for run_id in sorted(runs) for (thread,) in work.rows(_OF_RUN, of_run=run_id)}
         return sum(
             trim(work, thread, lambda steps: [step for step in steps if step.run_id not in runs]) for thread in sorted(touched)
@@ -177,7 +177,7 @@ class CheckpointStates(Repository[F]):
         """
         work = self._work
         key = thread_key(thread_id, namespace)
-        validation.check_blobs("head", (head,), empty=False)
+        schemas.check_blobs("head", (head,), empty=False)
         row = {
             **key,
             "id": work.label("id", id),
@@ -185,12 +185,12 @@ class CheckpointStates(Repository[F]):
             "run_id": optional_label("run_id", run_id, empty=True),
             "created_at": work.now(),
             "metadata_json": work.json("metadata", work.json_object("metadata", metadata)),
-            "versions_json": work.json("versions", validation.versions_of(work, versions)),
-            "partial_json": sorted(validation.labels(work, "partial", partial)) or None,
+            "versions_json": work.json("versions", schemas.versions_of(work, versions)),
+            "partial_json": sorted(schemas.labels(work, "partial", partial)) or None,
             "head_kind": head.kind,
             "head": head.data,
         }
-        self._store(NewState(key, row, validation.values_of(work, values)))
+        self._store(NewState(key, row, schemas.values_of(work, values)))
 
     def _reading(self) -> Reading:
         """What reads values. That of a runner that keeps lists need not read these again."""
@@ -252,7 +252,7 @@ class CheckpointStates(Repository[F]):
         filters = {name: work.label(name, value, empty=True) for name, value in given.items() if value is not None}
         key = {}
         if after is not None:
-            validation.items("after", [after], Checkpoint)
+            schemas.items("after", [after], Checkpoint)
             key = {"after_id": after.id, "after_thread_id": after.thread_id, "after_namespace": after.namespace}
         prepared = _listing(*filters, *(["after"] if key else []))
         return [_value(row) for row in work.rows(prepared, **filters, **key, limit=check_limit(limit))]
@@ -261,7 +261,7 @@ class CheckpointStates(Repository[F]):
     def load(self, checkpoints: Sequence[Checkpoint]) -> List[Loaded]:
         """The checkpoints with their values and pending writes."""
         reading = self._reading()
-        given = validation.items("checkpoints", checkpoints, Checkpoint)
+        given = schemas.items("checkpoints", checkpoints, Checkpoint)
         if not given:
             return []
         keys = [{"thread_id": checkpoint.thread_id, "namespace": checkpoint.namespace} for checkpoint in given]
@@ -278,7 +278,7 @@ class CheckpointStates(Repository[F]):
     def values(self, thread_id: str, versions: Mapping[str, str], *, namespace: str = "") -> dict[str, Stored]:
         """The values of channels at these versions. A channel without a stored value at its version is left out."""
         work = self._work
-        return read_values(work, thread_key(thread_id, namespace), validation.versions_of(work, versions))
+        return read_values(work, thread_key(thread_id, namespace), schemas.versions_of(work, versions))
 
     @reads
     def history(self, thread_id: str, id: str, channels: Sequence[str], *, namespace: str = "") -> dict[str, ChannelHistory]:
@@ -289,7 +289,7 @@ class CheckpointStates(Repository[F]):
         """
         work = self._work
         key = thread_key(thread_id, namespace)
-        wanted = validation.labels(work, "channels", channels)
+        wanted = schemas.labels(work, "channels", channels)
         newest_first: dict[str, List[PendingWrite]] = {channel: [] for channel in wanted}
         seeds: dict[str, Stored] = {}
         unresolved = set(wanted)

@@ -72,7 +72,6 @@ _V, _P = values.c, pieces.c
 _MOST_LISTS = 4
 """Only a put of at most so many lists is stored without reading first: each adds a condition to every statement."""
 
-_NO_LIST = {"spans_json": None, "digest": None}
 _KEY_OF_STATE = ("thread_id", "namespace", "id")
 _OF_VALUE = ("channel", "version")
 _KEY_OF_VALUE = ("thread_id", "namespace", *_OF_VALUE)
