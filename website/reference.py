@@ -1,5 +1,6 @@
 """The reference: a page for every public name, the command line, settings, errors and tables, made from the source."""
 
+import ast
 import inspect
 import re
 from collections.abc import Iterator
@@ -151,9 +152,10 @@ def integrations() -> str:
     for package, name in INTEGRATIONS.items():
         source = (ROOT / "persist" / "integrations" / package / "__init__.py").read_text("utf-8")
         lines += ["", f"## {name}", ""]
-        for module, names in re.findall(rf"from (persist\.integrations\.{package}\.\w+) import (.+)", source):
-            for one in names.split(", "):
-                lines += _directive(f"{module}.{one}")
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.ImportFrom):
+                for one in node.names:
+                    lines += _directive(f"{node.module}.{one.name}")
     return "\n".join(lines)
 
 
