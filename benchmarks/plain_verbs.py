@@ -20,7 +20,7 @@ from typing import Any
 
 import psycopg
 
-from persist import AgentTaskPiece, CheckpointBlob, Store, upgrade
+from persist import Store, upgrade
 from tests.roundtrips.proxy import CountingProxy
 
 Call = Callable[[], object]
@@ -179,6 +179,8 @@ def _programs(verbs: Verbs) -> Iterator[tuple[str, Call]]:
 
 
 def _frameworks(verbs: Verbs) -> Iterator[tuple[str, Call]]:
+    from persist import AgentTaskPiece, CheckpointBlob  # an older commit lacks them, and keeps its other domains
+
     numbers, head, piece = count(1), CheckpointBlob("msgpack", b"\x00\xff"), [AgentTaskPiece("history", 0, 0, b"said")]
     task: Any = {"state": "working", "head": b"h", "pieces": piece, "status_key": "1"}
     verbs.write(lambda tx: tx.checkpoints.states.put("thread", "0", head=head))

@@ -289,7 +289,7 @@ class AsyncStore(AsyncDomains):
 
     def phase(self, run: "WorkflowRun | Lease | str", name: str, *, trigger_type: str = "worker") -> "steps.AsyncPhaseBlock":
         """See Store.phase."""
-        return steps.AsyncPhaseBlock(self._runtime, self.workflows.phases, run, name, trigger_type)
+        return steps.AsyncPhaseBlock(self._runtime, self.workflows, run, name, trigger_type)
 
     def record(
         self,

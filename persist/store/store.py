@@ -365,7 +365,7 @@ class Store(FileOwner, Domains):
 
     def phase(self, run: "WorkflowRun | Lease | str", name: str, *, trigger_type: str = "worker") -> "steps.PhaseBlock":
         """Return a context manager around one phase of a run, which succeeds once however often the run is restarted."""
-        return steps.PhaseBlock(self.runtime, self.workflows.phases, run, name, trigger_type)
+        return steps.PhaseBlock(self.runtime, self.workflows, run, name, trigger_type)
 
     # -- recorders
 

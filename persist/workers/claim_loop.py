@@ -165,6 +165,10 @@ class ClaimLoop:
             raise LeaseLost(run_id, token, f"the lease is over: this worker holds the run by the lease {job.lease.token}.")
         return job
 
+    def keeps(self, job: Job) -> bool:
+        """Whether this worker holds the run, and the worker's time of grace is not over."""
+        return not job.is_over and not self._impatient
+
     def ended(self, job: Job, error: BaseException | None) -> None:
         """Store how a handler ended; `error` is what it raised."""
         job.is_ending = True

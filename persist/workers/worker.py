@@ -136,11 +136,16 @@ class BaseWorker:
         Give the run as the handler got it: after a lease that was lost, the worker may have claimed the run again, for another
         call of the handler. An id alone stands for the newest claim.
         """
+        return self._held(run)[0]
+
+    def _held(self, run: "WorkflowRun | str") -> "tuple[Lease, Callable[[], bool]]":
+        """See `lease`; and whether a block of the handler may wait for the database, because the worker keeps the run."""
         run_id, token = (run, None) if isinstance(run, str) else (run.id, run.lease_token)
         loop = self._loop
         if loop is None:
             raise LeaseLost(run_id, token, "this worker does not run.")
-        return loop.job(run_id, token).lease
+        job = loop.job(run_id, token)
+        return job.lease, partial(loop.keeps, job)
 
     def _begin(self, store: Store, start: Callable[[Job], None]) -> ClaimLoop:
         if self._loop is not None:
@@ -215,11 +220,13 @@ class AsyncWorker(BaseWorker):
 
     def phase(self, run: "WorkflowRun | str", name: str, *, trigger_type: str = "worker") -> "AsyncPhaseBlock":
         """See Worker.phase."""
-        return self._store.phase(self.lease(run), name, trigger_type=trigger_type)
+        lease, is_held = self._held(run)
+        return self._store.phase(lease, name, trigger_type=trigger_type).outlasting(is_held)
 
     def step(self, run: "WorkflowRun | str", key: str, input: "Json" = None, *, retry: bool = False) -> "AsyncStep":
         """See Worker.step."""
-        return self._store.step(self.lease(run), key, input, retry=retry)
+        lease, is_held = self._held(run)
+        return self._store.step(lease, key, input, retry=retry).outlasting(is_held)
 
     def _start(self, loop: ClaimLoop, threads: ThreadPoolExecutor, job: Job) -> None:
         event_loop = asyncio.get_running_loop()
@@ -309,12 +316,14 @@ class Worker(BaseWorker):
             self._finish()
 
     def phase(self, run: "WorkflowRun | str", name: str, *, trigger_type: str = "worker") -> "PhaseBlock":
-        """`Store.phase` under the worker's lease on the run. Raises LeaseLost."""
-        return self._store.phase(self.lease(run), name, trigger_type=trigger_type)
+        """`Store.phase` under the worker's lease on the run: the block waits for an outage to end. Raises LeaseLost."""
+        lease, is_held = self._held(run)
+        return self._store.phase(lease, name, trigger_type=trigger_type).outlasting(is_held)
 
     def step(self, run: "WorkflowRun | str", key: str, input: "Json" = None, *, retry: bool = False) -> "Step":
-        """`Store.step` under the worker's lease on the run. Raises LeaseLost."""
-        return self._store.step(self.lease(run), key, input, retry=retry)
+        """`Store.step` under the worker's lease on the run: the block waits for an outage to end. Raises LeaseLost."""
+        lease, is_held = self._held(run)
+        return self._store.step(lease, key, input, retry=retry).outlasting(is_held)
 
     def _start(self, loop: ClaimLoop, job: Job) -> None:
         # a daemon: a handler that never ends must not keep the process alive after the time of grace

@@ -5,28 +5,80 @@ if step.due:
 step.result = post_comment()
 """
 
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack
 
+from persist.db.transactions.notifier import Outage
 from persist.db.transactions.runtime import Runtime
 from persist.db.values.arguments import check_body
 from persist.db.values.json import encode
-from persist.errors import EffectUnknown, InvalidValue, PayloadTooLarge
+from persist.errors import EffectUnknown, InvalidValue, PayloadTooLarge, PersistError, Unavailable
 from persist.workflows.schemas import Effect, EffectState, Lease, Phase, WorkflowRun
 from persist.workflows.storage.executions import Totals, check_total
 
 if TYPE_CHECKING:
     from persist.db.transactions.repository import Async
     from persist.db.values.json import Json
+    from persist.workflows.repository import Workflows
+    from persist.workflows.schemas import Execution
     from persist.workflows.verbs.effects import Effects
-    from persist.workflows.verbs.phases import Phases
 
 
 _LONGEST = 4000
 """Characters of an exception's message that are stored."""
 
+R = TypeVar("R")
 
-class _Step:
+
+class _Writes:
+    """The writes of one block: where a worker holds the run, an outage of the database is waited for.
+
+    Without a worker nobody renews the lease, and the first error is raised.
+    """
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._is_held: Callable[[], bool] | None = None
+        """Whether the worker holds the run, and waits; None without a worker."""
+        self._outage = Outage(runtime.errors, "what a handler did cannot be stored")
+        self._is_unknown = False
+        """Whether a commit was not answered, so that it may have been done."""
+
+    def outlasting(self, is_held: Callable[[], bool]) -> Self:
+        """Wait for the end of an outage as long as that is so. Returns the block."""
+        self._is_held = is_held
+        return self
+
+    def _run(self, call: Callable[[], R]) -> R:
+        """Call until the database answers."""
+        while True:
+            try:
+                return call()
+            except PersistError as error:
+                pause = self._pause(error)
+            time.sleep(pause)
+
+    async def _run_async(self, call: Callable[[], Awaitable[R]]) -> R:
+        """See `_run`."""
+        while True:
+            try:
+                return await call()
+            except PersistError as error:
+                pause = self._pause(error)
+            await asyncio.sleep(pause)
+
+    def _pause(self, error: PersistError) -> float:
+        """Seconds until the next try. Raises the error where there is none."""
+        if self._is_held is None or not self._outage.met(error) or not self._is_held():
+            raise error
+        self._is_unknown = self._is_unknown or (isinstance(error, Unavailable) and error.outcome == "unknown")
+        return self._outage.pause()
+
+
+class _Step(_Writes):
     """What both faces share.
 
     Entering the block raises EffectUnknown for an effect that began before and did not end, unless `retry` is given. It raises
@@ -34,6 +86,7 @@ class _Step:
     """
 
     def __init__(self, runtime: Runtime, run: "WorkflowRun | Lease | str", key: str, input: "Json", retry: bool) -> None:
+        super().__init__(runtime)
         self._runtime = runtime
         self._lease = run if isinstance(run, Lease) else None
         self.run_id: str = run.run_id if isinstance(run, Lease) else run.id if isinstance(run, WorkflowRun) else run
@@ -84,16 +137,17 @@ class Step(_Step):
         self._effects = effects
 
     def __enter__(self) -> "Step":
-        self._begun(self._effects.begin(self.run_id, self.key, self._input, retry=self._retry, lease=self._lease))
+        begin = partial(self._effects.begin, self.run_id, self.key, self._input, retry=self._retry, lease=self._lease)
+        self._begun(self._run(begin))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if not self.due:
             return
         if error is None:
-            self._effects.complete(self.run_id, self.key, self.result)
+            self._run(partial(self._effects.complete, self.run_id, self.key, self.result))
         elif isinstance(error, Exception) and self._refused is None:
-            self._effects.fail(self.run_id, self.key, told(error), attempt=self._attempt)
+            self._run(partial(self._effects.fail, self.run_id, self.key, told(error), attempt=self._attempt))
 
 
 class AsyncStep(_Step):
@@ -106,16 +160,18 @@ class AsyncStep(_Step):
         self._effects = effects
 
     async def __aenter__(self) -> "AsyncStep":
-        self._begun(await self._effects.begin(self.run_id, self.key, self._input, retry=self._retry, lease=self._lease))
+        begin = partial(self._effects.begin, self.run_id, self.key, self._input, retry=self._retry, lease=self._lease)
+        self._begun(await self._run_async(begin))
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if not self.due:
             return
         if error is None:
-            await self._effects.complete(self.run_id, self.key, self.result)
+            await self._run_async(partial(self._effects.complete, self.run_id, self.key, self.result))
         elif isinstance(error, Exception) and self._refused is None:
-            await self._effects.fail(self.run_id, self.key, told(error), attempt=self._attempt)
+            fail = partial(self._effects.fail, self.run_id, self.key, told(error), attempt=self._attempt)
+            await self._run_async(fail)
 
 
 def told(error: BaseException) -> str:
@@ -134,10 +190,11 @@ def told(error: BaseException) -> str:
 _REFUSALS = (InvalidValue, PayloadTooLarge)
 
 
-class _Block:
+class _Block(_Writes):
     """What both faces share. Entering and leaving the block raise as `phases.begin` and `phases.finish` do."""
 
     def __init__(self, runtime: Runtime, run: "WorkflowRun | Lease | str", name: str, trigger_type: str) -> None:
+        super().__init__(runtime)
         self._runtime = runtime
         self._lease = run if isinstance(run, Lease) else None
         self.run_id: str = run.run_id if isinstance(run, Lease) else run.id if isinstance(run, WorkflowRun) else run
@@ -181,7 +238,7 @@ class _Block:
         self._phase, self.due, self._output = phase, phase.due, phase.output
 
     @property
-    def _end(self) -> dict[str, Any]:
+    def _left(self) -> dict[str, Any]:
         return {"output": self.output, "entry": self.entry, "lease": self._lease, **self._totals}
 
 
@@ -195,49 +252,72 @@ class PhaseBlock(_Block):
     """
 
     def __init__(
-        self, runtime: Runtime, phases: "Phases", run: "WorkflowRun | Lease | str", name: str, trigger_type: str
+        self, runtime: Runtime, workflows: "Workflows", run: "WorkflowRun | Lease | str", name: str, trigger_type: str
     ) -> None:
         super().__init__(runtime, run, name, trigger_type)
-        self._phases = phases
+        self._phases, self._executions = workflows.phases, workflows.executions
 
     def __enter__(self) -> "PhaseBlock":
-        self._begun(self._phases.begin(self.run_id, self.name, trigger_type=self._trigger_type, lease=self._lease))
+        begin = partial(self._phases.begin, self.run_id, self.name, trigger_type=self._trigger_type, lease=self._lease)
+        self._begun(self._run(begin))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._phase is None or not self.due:
+        phase = self._phase
+        if phase is None or not self.due:
             return
         if error is None:
             try:
-                self._phases.finish(self._phase, **self._end)
+                self._end(phase, partial(self._phases.finish, phase, **self._left))
             except _REFUSALS as refused:
-                self._phases.fail(self._phase, told(refused), output=self._output, lease=self._lease)
+                self._end(phase, partial(self._phases.fail, phase, told(refused), output=self._output, lease=self._lease))
                 raise
         elif isinstance(error, Exception):
-            self._phases.fail(self._phase, told(error), lease=self._lease)
+            self._end(phase, partial(self._phases.fail, phase, told(error), lease=self._lease))
+
+    def _end(self, phase: Phase, store: Callable[[], object]) -> None:
+        def end() -> None:
+            if not (self._is_unknown and _has_ended(self._executions.get(phase.execution_id or ""))):
+                store()
+
+        self._run(end)
+
+
+def _has_ended(execution: "Execution") -> bool:
+    return execution.finished_at is not None
 
 
 class AsyncPhaseBlock(_Block):
     """See PhaseBlock."""
 
     def __init__(
-        self, runtime: Runtime, phases: "Phases[Async]", run: "WorkflowRun | Lease | str", name: str, trigger_type: str
+        self, runtime: Runtime, workflows: "Workflows[Async]", run: "WorkflowRun | Lease | str", name: str, trigger_type: str
     ) -> None:
         super().__init__(runtime, run, name, trigger_type)
-        self._phases = phases
+        self._phases, self._executions = workflows.phases, workflows.executions
 
     async def __aenter__(self) -> "AsyncPhaseBlock":
-        self._begun(await self._phases.begin(self.run_id, self.name, trigger_type=self._trigger_type, lease=self._lease))
+        begin = partial(self._phases.begin, self.run_id, self.name, trigger_type=self._trigger_type, lease=self._lease)
+        self._begun(await self._run_async(begin))
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._phase is None or not self.due:
+        phase = self._phase
+        if phase is None or not self.due:
             return
         if error is None:
             try:
-                await self._phases.finish(self._phase, **self._end)
+                await self._end(phase, partial(self._phases.finish, phase, **self._left))
             except _REFUSALS as refused:
-                await self._phases.fail(self._phase, told(refused), output=self._output, lease=self._lease)
+                fail = partial(self._phases.fail, phase, told(refused), output=self._output, lease=self._lease)
+                await self._end(phase, fail)
                 raise
         elif isinstance(error, Exception):
-            await self._phases.fail(self._phase, told(error), lease=self._lease)
+            await self._end(phase, partial(self._phases.fail, phase, told(error), lease=self._lease))
+
+    async def _end(self, phase: Phase, store: Callable[[], Awaitable[object]]) -> None:
+        async def end() -> None:
+            if not (self._is_unknown and _has_ended(await self._executions.get(phase.execution_id or ""))):
+                await store()
+
+        await self._run_async(end)

@@ -248,3 +248,86 @@ def test_a_hosts_map_of_schemas_is_its_own(database_url: str, store: Any) -> Non
 
 def create_in(store: Store, connection: Any) -> None:
     store.join(connection).chat.sessions.create(agent="a", model={})
+
+
+def queued_pair(url: str) -> tuple[str, str]:
+    """A run in front of the queue that tests spoil, and a sound one behind it."""
+    with Store.open(url) as store, store.begin() as tx:
+        queued = {"trigger_id": "t", "current_phase": "p", "status": "queued"}
+        return tuple(tx.workflows.runs.create("w", priority=priority, **queued).id for priority in (5, 0))  # type: ignore[return-value,arg-type]  # two
+
+
+ROOM = [{}, {"limit": 5}, {"workflow_names": ["w", "other"], "limit": 5}]
+"""Ways to claim: each is another statement."""
+
+
+@pytest.mark.parametrize("value", UNBINDABLE)
+@pytest.mark.parametrize("wanted", ROOM)
+def test_a_queued_run_that_cannot_be_named_is_passed_by(sqlite_url: str, value: str, wanted: Any) -> None:
+    spoilt, sound = queued_pair(sqlite_url)
+    change(sqlite_url, "UPDATE workflow_runs SET id = ? WHERE id = ?", value, spoilt)
+    with Store.open(sqlite_url) as store:
+        claimed = store.workflows.runs.claim("me", lease=timedelta(minutes=1), **wanted)
+        assert [lease.run_id for lease in (claimed if wanted else [claimed])] == [sound]
+        assert store.workflows.runs.claim("me", lease=timedelta(minutes=1), **wanted) in (None, [])
+
+
+@pytest.mark.parametrize("wanted", ROOM)
+def test_a_queued_run_after_whose_token_no_number_follows_is_passed_by(database_url: str, wanted: Any) -> None:
+    spoilt, sound = queued_pair(database_url)
+    change(database_url, "UPDATE workflow_runs SET lease_token = 9223372036854775807 WHERE id = ?", spoilt)
+    with Store.open(database_url) as store:
+        claimed = store.workflows.runs.claim("me", lease=timedelta(minutes=1), **wanted)
+        assert [lease.run_id for lease in (claimed if wanted else [claimed])] == [sound]
+        assert store.workflows.runs.cancel(spoilt)
+        assert store.workflows.runs.get(spoilt).status == "cancelled"
+
+
+@pytest.mark.parametrize("number", ["NaN", "1e400", "1" + "0" * 400 + ".5"])
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_run_ends_though_its_context_has_a_number_that_json_lacks(database_url: str, number: str, alone: bool) -> None:
+    parent, child = queued_pair(database_url)
+    spoilt = f'{{"a":{number}}}'
+    if number == "NaN" and not database_url.startswith("sqlite"):
+        spoilt = '{"a":1e401}'  # a server takes no NaN as JSON
+    change(database_url, "UPDATE workflow_runs SET parent_run_id = ? WHERE id = ?", parent, child)
+    change(database_url, "UPDATE workflow_runs SET context = ? WHERE id = ?", spoilt, child)
+    with Store.open(database_url) as store:
+        before = store.workflows.runs.get(child).context
+        lease = store.workflows.runs.claim("me", lease=timedelta(minutes=1), workflow_name="w", limit=2)[1]
+        if alone:
+            store.workflows.runs.finish(child, "failed", error="it broke", lease=lease)
+        else:
+            with store.begin() as tx:
+                tx.workflows.runs.cancel(parent, reason="not wanted", cascade=True)
+        ended = [store.workflows.runs.get(id) for id in (parent, child)]
+        assert [run.status for run in ended] == (["running", "failed"] if alone else ["cancelled", "cancelled"])
+        assert str(ended[1].context) == str(before)
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("context", '{"a":NaN}'), ("context", '{"a":1e999}'), ("current_phase", "a\0b"), ("current_phase", LONG)],
+)
+def test_a_gate_of_a_run_with_an_odd_cell_keeps_no_other_from_expiring(sqlite_url: str, column: str, value: str) -> None:
+    now = datetime.now(UTC)
+    with Store.open(sqlite_url) as store:
+        gates = []
+        for number in range(3):
+            with store.begin() as tx:
+                run = tx.workflows.runs.create("w", trigger_id=f"t{number}", current_phase="p")
+                tx.workflows.approvals.wait(run.id, "go", summary="?", expires_at=now)
+                gates.append(run.id)
+        change(sqlite_url, f"UPDATE workflow_runs SET {column} = ? WHERE id = ?", value, gates[1])
+        with store.begin() as tx:
+            closed = {gate.workflow_run_id for gate in tx.workflows.approvals.expire_due(now + timedelta(days=1))}
+        assert closed >= {gates[0], gates[2]}
+
+
+@pytest.mark.parametrize("value", UNBINDABLE)
+def test_a_task_that_cannot_be_named_keeps_no_other_from_being_claimed(sqlite_url: str, value: str) -> None:
+    with Store.open(sqlite_url) as store:
+        found = [{"id": name, "source_id": name, "kind": "issue", "title": name} for name in ("first", "second")]
+        store.telemetry.tasks.poll(found)
+        change(sqlite_url, "UPDATE tasks SET id = ?, discovered_at = 1 WHERE id = 'first'", value)
+        assert store.telemetry.tasks.claim("box").id == "second"

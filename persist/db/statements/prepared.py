@@ -25,6 +25,8 @@ from sqlalchemy.types import NullType, TypeEngine
 from persist.db.schema.base import SCHEMA_TOKEN
 from persist.db.schema.column_types import ascii_unchanged
 from persist.db.unreadable.cells import RAISING, By, Cells, Decoder, OnUnreadable, Rereader, rows_on
+from persist.db.unreadable.conditions import not_storable
+from persist.errors import InvalidValue
 
 # Which deletion a database refused: noted at its error, for the sentence that says whose rows are in the way.
 
@@ -129,7 +131,7 @@ class CompiledStatement:
         decoders: list[Decoder] = [decoder_of(column.type, dialect) for column in columns]
         self._coded = [(place, getattr(code, "of_values", code)) for place, code in enumerate(decoders) if code is not None]
         """The columns that are decoded, each with what decodes a value of it."""
-        self._cells = Cells(statement, columns, decoders, typed=reader.typed)
+        self._cells = Cells(statement, columns, decoders, typed=reader.typed, dialect=dialect)
         self._kinds = self._cells.kinds()
         self._valid_types: set[tuple[type, ...]] = set()
         """The types of rows that were checked before and were valid."""
@@ -149,13 +151,16 @@ class CompiledStatement:
     def args(self, values: Mapping[str, Any]) -> Sequence[Any]:
         """The driver's positional arguments. Each value is encoded by its column type, once however often it is used."""
         row = [*self._pick(values), *self._constants]
-        for place, length, code in self._texts:
-            text = row[place]
-            if text is not None and (type(text) is not str or len(text) > length or not text.isascii() or "\x00" in text):
-                row[place] = code(text)
-        for place, code in self._encoders:
-            if row[place] is not None:
-                row[place] = code(row[place])
+        try:
+            for place, length, code in self._texts:
+                text = row[place]
+                if text is not None and (type(text) is not str or len(text) > length or not text.isascii() or "\x00" in text):
+                    row[place] = code(text)
+            for place, code in self._encoders:
+                if row[place] is not None:
+                    row[place] = code(row[place])
+        except InvalidValue as error:
+            raise not_storable(error) from None
         return row if self._spread is None else self._spread(row)
 
     def run(self, driver: Driver, values: Mapping[str, Any]) -> int:
@@ -191,6 +196,8 @@ class CompiledStatement:
         rows = None
         try:
             rows = rows_on(cursor, driver, self._reader) if self._goes_on else cursor.fetchall()
+            if by[1] is not None and by[1].strict:
+                raise _WrongKindError
             return self._decoded(rows)
         except Exception as error:
             return self._reread(driver, values, rows, error, by, cursor)
@@ -202,6 +209,8 @@ class CompiledStatement:
             row = cursor.fetchone()
             if row is None:
                 return None
+            if by[1] is not None and by[1].strict:
+                raise _WrongKindError
             if self._kinds and (types := tuple(map(type, row))) not in self._valid_types:
                 self._check_types(types)
             return self._row_decoded(row)
@@ -432,7 +441,8 @@ def fetched(
     kinds = [] if reader.typed else _kinds_of(result, statement)
     try:
         rows = [tuple(row) for row in result]
-        if not rows or _fit(rows, kinds):
+        is_strict = by[1] is not None and by[1].strict
+        if not rows or (not is_strict and _fit(rows, kinds)):
             return rows
     except Exception as error:
         result.close()  # the traceback of an error that somebody keeps would keep it open, and on SQLite its snapshot of the file
@@ -483,4 +493,4 @@ def _decoded(connection: Connection, reader: Rereader, statement: Any, raw: Any,
 def _cells_of(statement: Any, dialect: Dialect | None, *, typed: bool) -> Cells:
     columns = columns_of(statement)
     decoders = [] if dialect is None else [decoder_of(column.type, dialect) for column in columns]
-    return Cells(statement, columns, decoders, typed=typed)
+    return Cells(statement, columns, decoders, typed=typed, dialect=dialect)

@@ -15,6 +15,7 @@ from persist.db.statements.prepared import noted_deletions
 from persist.db.transactions.database_transaction import TransactionEvents, mark, unmark
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import Carried, error_of
+from persist.db.unreadable.conditions import is_not_storable
 from persist.errors import (
     Closed,
     Conflict,
@@ -104,9 +105,10 @@ class Verb:
             work.runtime.transactions.mark_joined(connection, marked=True)
 
     def runs_again(self, error: Exception, given: Iterable[object]) -> bool:
-        """Whether the verb is run again: it failed on a cell that holds nothing, or since the log of events was switched on.
+        """Whether the verb is run again: it failed on what a cell holds, or since the log of events was switched on.
 
-        It must not have written anything but what is rolled back, nor have used up a file or an iterator that it was given.
+        What it has written is rolled back where it is the first of its transaction, and else keeps it from running again. So does
+        a file or an iterator that it was given, and may have used up.
         """
         work = self._work
         carried = work.carried
@@ -114,10 +116,35 @@ class Verb:
             return False
         if isinstance(work.runtime.translate(error), EventLogSwitched):
             return self._logs_now()
-        if work.wrote or carried is None or carried.missing is None or not self._is_bare(error):
+        if carried is None or carried.strict:
             return False
-        carried.missing, carried.refuses = None, True
+        if not is_not_storable(error) and (carried.missing is None or not self._is_bare(error)):
+            return False
+        if work.wrote and not self._begins_anew():
+            return False
+        work.carried = Carried()
+        work.carried.strict = True
         return True
+
+    def _begins_anew(self) -> bool:
+        """Put another transaction in the place of this one, which is rolled back. False if it did anything before this verb."""
+        work = self._work
+        if work.joined or not self._first or not work.transaction.is_untouched or work.has_committed:
+            return False
+        work.transaction.begin_anew()
+        undo_announcements(work.announcements)
+        if work.runtime.marks_writes:
+            mark(work)
+        self._log_begins()
+        return True
+
+    def _log_begins(self) -> None:
+        """Forget what the verb wrote; the log of events is as it is now."""
+        work = self._work
+        work.wrote, work.touched = False, frozenset()
+        work.events = TransactionEvents(work.runtime.log, work.events.actor)
+        if work.journal is not None:
+            work.journal.begin_verb(self.name)
 
     def _logs_now(self) -> bool:
         """Let the transaction keep the log, whether by another one in its place, or where it is: False where neither can be.
@@ -128,18 +155,13 @@ class Verb:
         work = self._work
         if work.joined or work.is_alone or not work.writable or work.journal is not None:
             return False
-        if self._first and work.transaction.is_untouched:
-            work.transaction.begin_anew()
+        if self._begins_anew():
             work.runtime.counters.retried("event_log_switched")
-            undo_announcements(work.announcements)
-            if work.runtime.marks_writes:
-                mark(work)
         elif work.wrote or not work.runtime.dialect.one_writer:
             return False
-        work.wrote, work.touched, work.carried = False, frozenset(), Carried()
-        work.events = TransactionEvents(work.runtime.log, work.events.actor)
-        if work.journal is not None:
-            work.journal.begin_verb(self.name)
+        else:
+            self._log_begins()
+        work.carried = Carried()
         return True
 
     def _is_bare(self, error: BaseException | None) -> bool:

@@ -7,7 +7,8 @@ What happens to such a row depends on the caller:
   the row, unless it uses the cell or would return it: that raises `UnreadableRow`. An UPDATE that would write the cell back to
   its own column leaves that column alone.
 - Outside of verbs, where whole tables are copied, reading such a row raises `UnreadableRow`.
-- A cell that holds nothing, though it must hold something, is read as None, see `persist.db.unreadable.cells`.
+- A cell that holds nothing, though it must hold something, is read as None, and one with what no verb would store, such as NaN
+  in JSON, as what it holds. A verb that fails on one is run again, and finds the cell unreadable.
 
 A statement may decide otherwise, see `OnUnreadable`.
 """
@@ -25,6 +26,7 @@ from sqlalchemy import (
     Column,
     ColumnElement,
     Delete,
+    Dialect,
     Executable,
     Float,
     Insert,
@@ -50,9 +52,9 @@ from persist.errors import InvalidValue, UnreadableRow
 
 # Cells that hold nothing where persist's own tables must hold something, as the files of other programs may allow.
 #
-# They are read as None, with which most verbs get along. A verb that fails on one is run again, and finds the cell unreadable:
-# its lists leave the row out, and everything that needs the cell raises `UnreadableRow`. A verb that has written something
-# already is not run again, and raises `UnreadableRow` at once.
+# They are read as None, with which most verbs get along, and what persist would not store is read as it is. A verb that fails on
+# either is run again, and finds the cell unreadable: its lists leave the row out, and everything that needs the cell raises
+# `UnreadableRow`. A verb that has written something already is not run again, and raises `UnreadableRow` at once for a None.
 
 HOLDS_NOTHING = "it holds nothing, and must hold a value"
 """The reason of an `UnreadableRow` with such a cell, which `UnreadableRow` recognises: the doctor never sets such a row aside."""
@@ -65,8 +67,8 @@ class Carried(list[Any]):
 
     missing: UnreadableRow | None = None
     """What the first cell that must hold something and holds nothing would raise; the verb got None for it."""
-    refuses = False
-    """Whether such a cell is unreadable, since the verb failed on a None before."""
+    strict = False
+    """Whether a cell that holds nothing, or what its column would not be given, is unreadable: the verb failed on one before."""
 
 
 def required(statement: Any, columns: Sequence[ColumnElement[Any]]) -> frozenset[int]:
@@ -211,7 +213,7 @@ def need(*values: object) -> None:
 class Cells:
     """Decodes the rows of one statement cell by cell, after decoding all rows at once has failed."""
 
-    __slots__ = ("_columns", "_decoders", "_kinds", "_required", "_statement")
+    __slots__ = ("_columns", "_decoders", "_dialect", "_kinds", "_required", "_statement")
 
     def __init__(
         self,
@@ -220,9 +222,10 @@ class Cells:
         decoders: Sequence[Decoder],
         *,
         typed: bool,
+        dialect: Dialect | None = None,
     ) -> None:
         """`typed`: whether the database guarantees that a column holds only values of its type, and no NULL where none may be."""
-        self._statement, self._columns, self._decoders = statement, columns, decoders
+        self._statement, self._columns, self._decoders, self._dialect = statement, columns, decoders, dialect
         self._kinds = [None if typed else kind_of(column) for column in columns]
         self._required = frozenset() if typed else required(statement, columns)
 
@@ -273,14 +276,16 @@ class Cells:
                 if value is None and place in self._required and carried is not None:
                     self._miss(place, row, values, carried)
                 cells.append(self._cell(place, value))
+                if carried is not None and carried.strict:
+                    self._check_storable(place, cells[-1])
             except Exception as error:  # decoders may raise anything for values they were not made for
                 errors.append(self._error(place, row, values, error))
-                cells.append(Unreadable(errors[-1]))
+                cells[place:] = [Unreadable(errors[-1])]
         return tuple(cells), errors
 
     def _miss(self, place: int, row: Sequence[Any], values: Mapping[str, Any], carried: Carried) -> None:
         nothing = InvalidValue("", HOLDS_NOTHING)
-        if carried.refuses:
+        if carried.strict:
             raise nothing
         if carried.missing is None:
             carried.missing = self._error(place, row, values, nothing)
@@ -297,6 +302,21 @@ class Cells:
             wanted = " or ".join(sorted(_WORDS.get(type_, type_.__name__) for type_ in kind if type_ is not _NONE))
             raise InvalidValue("", f"{_WORDS.get(type(value), type(value).__name__)} is stored where {wanted} belongs")
         return value if code is None else code(value)
+
+    def _check_storable(self, place: int, value: Any) -> None:
+        """Refuse what the column would not be given: a number that JSON lacks, a NUL in a name, the greatest number there is."""
+        column = _origin(self._columns[place])
+        if value is None or column is None:
+            return
+        if isinstance(value, int) and value >= GREATEST:
+            raise InvalidValue("", "nothing can be added to the number")
+        dialect = self._dialect
+        code = None if dialect is None else column.type.dialect_impl(dialect).bind_processor(dialect)
+        try:
+            if code is not None:
+                code(value)
+        except InvalidValue as error:
+            raise InvalidValue("", f"the value would not be stored: {error.reason.rstrip('.')}") from None
 
     def _error(self, place: int, row: Sequence[Any], values: Mapping[str, Any], error: Exception) -> UnreadableRow:
         column = _origin(self._columns[place])
@@ -341,6 +361,8 @@ def kind_of(column: ColumnElement[Any]) -> frozenset[type] | None:
 
 
 _NONE = type(None)
+GREATEST = 2**63 - 1
+"""The greatest whole number that both databases hold."""
 _KINDS: list[tuple[type[TypeEngine[Any]], frozenset[type]]] = [
     (Integer, frozenset({int, _NONE})),
     (Boolean, frozenset({int, _NONE})),

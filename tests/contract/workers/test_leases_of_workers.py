@@ -1,7 +1,8 @@
 """`persist.workflows.Worker`: leases that are renewed, lost, left over, and claimed again."""
 
+import inspect
 import threading
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from persist.errors import LeaseLost, StoreBusy, StoreFull, Unavailable
 from persist.workers import claim_loop
 from persist.workflows.schemas import RunStatus, WorkflowRun
+from persist.workflows.verbs import effects, phases
 from persist.workflows.verbs.runs import Runs
 from tests.async_portal import Portal
 from tests.contract.faces import every_way
@@ -189,6 +191,69 @@ def test_a_result_that_could_not_be_stored_is_stored_after_the_outage(
     run = stored(store, id)
     assert (called, run.status, run.lease_token) == ([id], RunStatus.SUCCEEDED, 1)
     assert len([record for record in caplog.records if "how handlers ended cannot be stored" in record.getMessage()]) == 1
+
+
+@pytest.mark.parametrize("kind", ["phase", "step"])
+def test_what_a_block_of_a_handler_did_is_stored_after_the_outage(
+    store: Any, portal: Portal, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    id, over, called = queue(store), threading.Event(), []
+    for where, part in ((phases, "locked_phase"), (phases, "append_phase"), (effects, "held_run"), (effects.Effects, "_end")):
+        monkeypatch.setattr(where, part, failing(getattr(where, part), iter(OUTAGES), over))
+
+    def build(run: WorkflowRun) -> None:
+        with work.phase(run, "plan") if kind == "phase" else work.step(run, "plan") as block:
+            called.append(block.due)
+            if kind == "phase":
+                block.output = "the work of an hour"
+            else:
+                block.result = "the work of an hour"
+
+    work = Working(store, portal, {"build": build})
+    work.run_until_idle()
+    assert (called, statuses(store, id)) == ([True], ["succeeded"])
+    with store.begin() as tx:
+        if kind == "phase":
+            assert tx.workflows.phases.begin(id, "plan").output == "the work of an hour"
+        else:
+            assert tx.workflows.effects.begin(id, "plan").result == "the work of an hour"
+
+
+class LostAnswer:
+    """Phases of either face whose first `finish` is not answered, whether it was done or not."""
+
+    def __init__(self, phases: Any, *, done: bool) -> None:
+        self._phases, self._done, self.begin, self.fail = phases, done, phases.begin, phases.fail
+        self._asked = 0
+
+    def finish(self, *args: Any, **options: Any) -> Any:
+        self._asked += 1
+        if self._asked > 1:
+            return self._phases.finish(*args, **options)
+        done = self._phases.finish(*args, **options) if self._done else None
+        if inspect.isawaitable(done):
+            return self._await(done)
+        raise Unavailable("the connection is lost", outcome="unknown")
+
+    async def _await(self, done: Awaitable[Any]) -> None:
+        await done
+        raise Unavailable("the connection is lost", outcome="unknown")
+
+
+@pytest.mark.parametrize("done", [True, False])
+def test_a_phase_whose_end_may_have_been_stored_ends_once(store: Any, portal: Portal, done: bool) -> None:
+    id = queue(store)
+
+    def build(run: WorkflowRun) -> None:
+        around = work.phase(run, "plan")
+        around.block._phases = LostAnswer(around.block._phases, done=done)
+        with around as block:
+            block.output = "the plan"
+
+    work = Working(store, portal, {"build": build})
+    work.run_until_idle()
+    run = stored(store, id)
+    assert (run.status, [item["phase"] for item in run.phase_history]) == (RunStatus.SUCCEEDED, ["plan"])
 
 
 def test_a_worker_that_is_stopped_in_an_outage_ends_and_its_run_is_claimed_again(
