@@ -15,22 +15,12 @@ from persist.workflows.schemas import Approval, ApprovalKind, ApprovalStatus, Ru
 _SHOWN = 60
 
 approvals = Noun(
-    "approvals",
-    "List and answer what waits for a person.",
-    "List and answer the gates at which workflow runs wait for a person.",
+    "approvals", "List and answer what waits for a person.", "List and answer the gates at which workflow runs wait for a person."
 )
 APPROVALS = Table[Approval](
     "Nothing waits for an answer.",
     ("APPROVAL", "RUN", "GATE", "KIND", "ASKED (UTC)", "EXPIRES (UTC)", "SUMMARY"),
-    lambda one: (
-        one.id,
-        one.workflow_run_id,
-        one.gate,
-        one.kind,
-        one.created_at,
-        one.expires_at,
-        cut(one.summary, _SHOWN),
-    ),
+    lambda one: (one.id, one.workflow_run_id, one.gate, one.kind, one.created_at, one.expires_at, cut(one.summary, _SHOWN)),
 )
 
 

@@ -1,5 +1,6 @@
 """`persist events`, `consumers` and `watch`: the log of events, who reads it, and its events as they come."""
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
@@ -13,6 +14,8 @@ import click
 from persist.cli.database import Database, FloatRange, as_json, on_database, on_named_database, quiet, to_age
 from persist.cli.nouns import Answer, Noun, Table, answers, limit, told
 from persist.cli.output import Interrupted, Interrupts, Paint, Progress, columns, inline, instant, say, say_json, shortened
+from persist.db.changes.journal import logged_tables
+from persist.events.first_snapshots import still_to_write
 from persist.events.repository import Stream, latest_streams, log_status
 from persist.events.schemas import ALL, Consumer, Event
 from persist.events.watching import Watcher, last_number
@@ -21,6 +24,10 @@ from persist.store.transaction import Transaction
 
 _SIGNS = {"put": "+", "set": "~", "delete": "-"}
 _MAX = 200
+_STREAMS_A_SECOND, _ROWS_A_SECOND = 2_000, 5_000
+"""What two cores do beside four writers."""
+_MEANWHILE = "Others go on writing: a write waits while the snapshot of its stream is written, and none is refused."
+_BUT_ONCE = "A block of begin() that has read before its first write is: it raises StoreBusy, once."
 
 events = Noun(
     "events",
@@ -39,15 +46,33 @@ STREAMS = Table[Stream](
 @events.command(short_help="From now on every change is an event, too.")
 @on_named_database
 @as_json
+@click.option("--plan", is_flag=True, help="Show how many snapshots would be written, and change nothing.")
 @quiet("Print nothing.")
-def on(database: Database, as_json: bool, quiet: bool) -> None:
+def on(database: Database, as_json: bool, plan: bool, quiet: bool) -> None:
     """Switch the log on, for everybody who writes to the database: a writer that does not keep it is refused.
 
     What the database holds becomes one snapshot of each stream, while others go on writing; the command goes on where one was
     stopped. On SQLite only persist can write to the file while the log is on, and the sqlite3 command line cannot. With
-    --json: an object with `on` and `changed`.
+    --json: an object with `on` and `changed`; with --plan one with `on`, `items`, each with `kind`, `streams` and `rows`, and
+    `seconds`.
     """
-    _switch(database, on=True, as_json=as_json, quiet=quiet)
+    if plan:
+        _to_write(database).say(as_json=as_json, quiet=quiet)
+    else:
+        _switch(database, on=True, as_json=as_json, quiet=quiet)
+
+
+def _to_write(database: Database) -> Answer:
+    with database.open(read_only=True) as store, looking(store, "events on") as work:
+        kinds, is_on = still_to_write(work, logged_tables(store.runtime.tables())), store.logs_events
+        meanwhile = [_MEANWHILE] if store.runtime.dialect.one_writer else [_MEANWHILE, _BUT_ONCE]
+    seconds = math.ceil(sum(kind.streams / _STREAMS_A_SECOND + kind.rows / _ROWS_A_SECOND for kind in kinds))
+    said = {"on": is_on, "items": [asdict(kind) for kind in kinds], "seconds": seconds}
+    if not kinds:
+        return Answer(said, ["No snapshot is to be written."])
+    table = columns([("KIND", "STREAMS", "ROWS"), *((kind.kind, f"{kind.streams:,}", f"{kind.rows:,}") for kind in kinds)])
+    rate = f"{_STREAMS_A_SECOND:,} streams and {_ROWS_A_SECOND:,} rows a second"
+    return Answer(said, [*table, f"About {seconds:,} s, at {rate}: a usual rate, not one that was measured here.", *meanwhile])
 
 
 @events.command(short_help="No more events; what was written stays.")

@@ -44,13 +44,7 @@ def otel() -> None:
 @click.option("-f", "--force", is_flag=True, help="Overwrite FILE.")
 @quiet("Print nothing but the spans.")
 def export(
-    database: Database,
-    file: Path,
-    domains: tuple[str, ...],
-    since: timedelta | None,
-    content: bool,
-    force: bool,
-    quiet: bool,
+    database: Database, file: Path, domains: tuple[str, ...], since: timedelta | None, content: bool, force: bool, quiet: bool
 ) -> None:
     """Write chat sessions, workflow runs and telemetry to FILE as OTLP JSON, one request in a line; - is standard output.
 
@@ -138,9 +132,7 @@ def usage(tx: Transaction, instance_id: str | None) -> Answer:
     sums = {"today": usage.today(instance_id=instance_id), "kept": usage.totals(instance_id=instance_id)}
     head = ("", "SECONDS", "INPUT", "OUTPUT", "CACHE READ", "CACHE WRITE", "COST")
     return Answer(
-        sums,
-        table(head, ((name, *_totals(totals)) for name, totals in sums.items())),
-        [_cost(sums["today"].cost_usd_micros)],
+        sums, table(head, ((name, *_totals(totals)) for name, totals in sums.items())), [_cost(sums["today"].cost_usd_micros)]
     )
 
 

@@ -6,14 +6,16 @@ switch that was killed is gone on with.
 
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Table, Text, delete, func, literal, select, update
+from sqlalchemy import ColumnElement, Table, Text, delete, func, literal, select, update
 
 from persist.db.changes.batch import Batch
+from persist.db.changes.journal import place_of
 from persist.db.concurrency.worker_threads import Timer
 from persist.db.expressions.positions import commits_asynchronously, is_snapshot, last_position, settled_position
 from persist.db.expressions.upsert import upsert
@@ -250,7 +252,37 @@ def _places(run: Run, tables: Sequence[Table], refused: list[UnreadableRow]) -> 
     shared, others = run(lambda work: every_stream(work, tables, refused))
     places = [(_SHARED + stream, stream) for stream in sorted(shared)] + [(_OTHER + stream, stream) for stream in sorted(others)]
     progress, left = run(progress_of), run(_left)
-    return [] if progress is None else [found for found in places if found[0] > progress.after or found[0] in left]
+    if progress is None:  # the log is off
+        return places
+    return [] if progress.upto is not None else [found for found in places if found[0] > progress.after or found[0] in left]
+
+
+@dataclass(frozen=True, slots=True)
+class KindToWrite:
+    """How many streams of one kind are to get a snapshot, and how many rows the kind has. `kind`: its shared stream."""
+
+    kind: str
+    streams: int
+    rows: int
+
+
+def still_to_write(work: UnitOfWork, tables: Sequence[Table]) -> list[KindToWrite]:
+    """What switching the log on has to write, by kind: all streams, or those that are left. It counts every row."""
+    rows, streams, shared = Counter[str](), Counter[str](), set[str]()
+    rules = sorted((rule for table in tables if (rule := place_of(table)) is not None), key=lambda rule: not rule.prefix)
+    for table in tables:
+        rule = place_of(table)
+        assert rule is not None
+        named: ColumnElement[int] = literal(0) if rule.column is None else func.count(table.c[rule.column])
+        counts: Any = work.select(select(func.count(), named).select_from(table)).one()
+        count, of_streams = counts[0] - len(table.info.get("seed", ())), counts[1]
+        rows[rule.shared] += count
+        if rule.through is None and of_streams < count:
+            shared.add(rule.shared)
+    for place, stream in _places(lambda step: step(work), tables, []):
+        if place.startswith(_OTHER) or stream in shared:
+            streams[next(rule.shared for rule in rules if stream == rule.shared or rule.value(stream) is not None)] += 1
+    return [KindToWrite(kind, streams[kind], rows[kind]) for kind in sorted(streams)]
 
 
 def _groups(places: Sequence[Place]) -> Iterator[Sequence[Place]]:

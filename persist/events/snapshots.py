@@ -7,10 +7,11 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Select, Table, bindparam, delete, select
 
+from persist.db.changes.batch import Pending
 from persist.db.changes.journal import VerbChanges, key_of, parent, place_of
 from persist.db.expressions.upsert import merge
 from persist.db.schema.column_types import Label, among_labels
-from persist.db.statements.prepared import Statement, param
+from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork, chunks
 from persist.db.unreadable.cells import OnUnreadable, error_of, is_unreadable
 from persist.errors import InvalidValue, UnreadableRow
@@ -219,19 +220,21 @@ def _changes_among(
 ) -> defaultdict[str, list[dict[str, Any]]] | None:
     """The rows of each stream; None if there are more of all than one event holds."""
     found: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
-    left = MAX_CHANGES
-    for table in tables:
-        rule = place_of(table)
-        assert rule is not None
-        values = {value: stream for stream in streams if (value := rule.value(stream)) is not None}
-        if not values or (rule.column is None and rule.through is None):
-            continue
-        if rule.column is not None and work.runtime.scopes.get(rule.column) in values:
-            return None  # rows of a single-owner file, which have an empty scope column
-        rows = work.rows(_rows_among(table), streams=list(values))
-        left -= len(rows)
-        if left < 0:
-            return None
+    answers: list[tuple[Table, dict[str, str], Pending[list[Row]]]] = []
+    with work.batch() as batch:
+        for table in tables:
+            rule = place_of(table)
+            assert rule is not None
+            values = {value: stream for stream in streams if (value := rule.value(stream)) is not None}
+            if not values or (rule.column is None and rule.through is None):
+                continue
+            if rule.column is not None and work.runtime.scopes.get(rule.column) in values:
+                return None  # rows of a single-owner file, which have an empty scope column
+            answers.append((table, values, batch.rows(_rows_among(table), streams=list(values))))
+    if sum(len(answer.result) for _, _, answer in answers) > MAX_CHANGES:
+        return None
+    for table, values, answer in answers:
+        rows = list(answer.result)
         keys = [index for index, column in enumerate(table.columns) if column.name in key_of(table)]
         rows.sort(key=lambda row: [(row[key] is not None, row[key]) for key in keys])  # it is called at once
         for *row, value in rows:

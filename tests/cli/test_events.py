@@ -8,6 +8,7 @@ import pytest
 from click.testing import Result
 
 from persist import Store
+from tests.cli.golden import assert_golden
 from tests.contract.chat.scenes import create, say
 from tests.distributed_server import takes_triggers
 
@@ -44,19 +45,25 @@ def test_on_and_off(command: Command, session: str, database_url: str) -> None:
     assert printed(command("events", "off", "-q")) == ""
 
 
+def test_a_plan_counts_what_switching_on_writes(command: Command, session: str, database_url: str, backend: str) -> None:
+    with Store.open(database_url) as store:
+        say(store, create(store), "one")
+        store.transcripts.entries.append("p", "s", [{"number": number} for number in range(20)])
+        store.workflows.limits.set("build", concurrency=1)
+    assert_golden("events_plan" if backend == "sqlite" else "events_plan-postgres", printed(command("events", "on", "--plan")))
+    plan = json.loads(printed(command("events", "on", "--plan", "--json")))
+    assert printed(command("events", "on", "--plan", "-q")) == ""
+    with Store.open(database_url) as store:
+        assert (plan["on"], store.logs_events) == (False, False)
+        store.switch_events(True)
+        logged = [event.data["changes"] for event in store.watch("*", timeout=0)]
+    planned = [sum(item[of] for item in plan["items"]) for of in ("streams", "rows")]
+    assert planned == [len(logged), sum(map(len, logged))]
+    assert printed(command("events", "on", "--plan")) == "No snapshot is to be written.\n"
+
+
 def test_status(command: Command, session: str, database_url: str) -> None:
-    assert printed(command("events", "status")).split() == [
-        "log",
-        "off",
-        "events",
-        "0",
-        "streams",
-        "0",
-        "position",
-        "0",
-        "oldest",
-        "-",
-    ]
+    assert " ".join(printed(command("events", "status")).split()) == "log off events 0 streams 0 position 0 oldest -"
     with Store.open(database_url, events=True) as store:
         for number in range(1200):
             say(store, session, str(number))

@@ -4,8 +4,8 @@ import asyncio
 import logging
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import aclosing, contextmanager
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -195,29 +195,19 @@ class Work:
         assert self.done == self.queued
 
 
-def test_a_worker(store: Store, other: Store, outages: Any) -> None:
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_worker(store: Store, other: Store, outages: Any, asynchronous: bool) -> None:
     def meet(failing: Failing) -> None:
         work = Work(other, failing)
-        worker = Worker(store, {"build": work.handle}, poll=MINUTES, concurrency=2)
-        with in_thread(worker.run):
+        options: Any = {"poll": MINUTES, "concurrency": 2}
+        worker: Any = Worker(store, {"build": work.handle}, **options)
+        if asynchronous:
+            worker = AsyncWorker(AsyncStore(store), {"build": work.handle_async}, **options)
+        with in_thread(lambda: asyncio.run(worker.run(signals=False)) if asynchronous else worker.run()):
             work.ends()
             worker.stop()
 
     outages(meet, reading=False)
-
-
-def test_an_asynchronous_worker(database_url: str, other: Store, outages: Any) -> None:
-    workers: list[AsyncWorker] = []
-    with Store.open(database_url) as store:
-
-        def meet(failing: Failing) -> None:
-            work = Work(other, failing)
-            workers.append(AsyncWorker(AsyncStore(store), {"build": work.handle_async}, poll=MINUTES, concurrency=2))
-            with in_thread(lambda: asyncio.run(workers[-1].run(signals=False))):
-                work.ends()
-                workers[-1].stop()
-
-        outages(meet, store, reading=False)
 
 
 def test_a_lease_is_renewed_as_soon_as_it_can_be(store: Store, other: Store, outages: Any) -> None:
@@ -244,7 +234,29 @@ def test_a_lease_is_renewed_as_soon_as_it_can_be(store: Store, other: Store, out
     outages(meet, reading=False)
 
 
-def test_a_follower(store: Store, other: Store, outages: Any) -> None:
+@pytest.fixture(params=[False, True])
+def read(store: Store, request: pytest.FixtureRequest) -> Callable[..., None]:
+    """Reads what one face follows or watches into a list, until it ends or is enough."""
+
+    async def items(opened: Callable[[Any], Any]) -> AsyncGenerator[Any]:
+        if request.param:
+            async with aclosing(opened(AsyncStore(store))) as found:
+                async for item in found:
+                    yield item
+        for item in () if request.param else opened(store):
+            yield item
+
+    async def read(opened: Callable[[Any], Any], seen: list[Any], enough: Callable[[Any], bool] = lambda item: False) -> None:
+        async with aclosing(items(opened)) as found:
+            async for item in found:
+                seen.append(item)
+                if enough(item):
+                    return
+
+    return lambda *given: asyncio.run(read(*given))
+
+
+def test_a_follower(store: Store, other: Store, outages: Any, read: Any) -> None:
     def meet(failing: Failing) -> None:
         session, seen = create(other), list[Any]()
 
@@ -253,8 +265,7 @@ def test_a_follower(store: Store, other: Store, outages: Any) -> None:
 
         with other.record(session) as recorder:
             recorder.feed_many([{"type": "start"}, *text("a", id="one")])
-            follower = store.follow(session)
-            with in_thread(lambda: seen.extend(follower)):
+            with in_thread(lambda: read(lambda face: face.follow(session), seen)):
                 assert eventually(lambda: told() == "a")
                 failing.is_on = True
                 recorder.feed_many(text("b", "c", id="two"))
@@ -266,24 +277,17 @@ def test_a_follower(store: Store, other: Store, outages: Any) -> None:
     outages(meet)
 
 
-def test_a_watcher_of_events(store: Store, other: Store, outages: Any) -> None:
+def test_a_watcher_of_events(store: Store, other: Store, outages: Any, read: Any) -> None:
     def meet(failing: Failing) -> None:
         session, seen = create(other), list[Any]()
-
-        def watch() -> None:
-            for event in store.watch(session):
-                seen.append(event.seq)
-                if event.seq == 4:
-                    return
-
-        with in_thread(watch):
-            assert eventually(lambda: seen == [1])
+        with in_thread(lambda: read(lambda face: face.watch(session), seen, lambda event: event.seq == 4)):
+            assert eventually(lambda: len(seen) == 1)
             failing.is_on = True
             say(other, session, "one")
             say(other, session, "two")
             failing.ends_after_tries()
             say(other, session, "three")
-        assert seen == [1, 2, 3, 4]
+        assert [event.seq for event in seen] == [1, 2, 3, 4]
 
     outages(meet)
 

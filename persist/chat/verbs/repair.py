@@ -73,14 +73,7 @@ def repair(work: UnitOfWork, session_id: str | None, *, idle: timedelta, human_i
         if part is None or tool_name(part) in human_input_tools:
             continue
         data = aborted(part, _WAS_STOPPED if was_stopped else ABORTED)
-        work.run(
-            REWRITE_PART,
-            row_id=part_id,
-            new_type=kind,
-            new_tool_state=data["state"],
-            data=work.json("part", data),
-            at=now,
-        )
+        work.run(REWRITE_PART, row_id=part_id, new_type=kind, new_tool_state=data["state"], data=work.json("part", data), at=now)
         repaired += 1
     if session_id is not None and not alive[session_id]:
         fold_session(work, session_id)

@@ -324,13 +324,7 @@ _RENEW = Statement(update(runs).where(_R.id == _id).values(lease_expires_at=para
 _requeue = (
     update(runs)
     .where(_R.id == _id)
-    .values(
-        status=RunStatus.QUEUED,
-        **NO_LEASE,
-        queued_at=param("since"),
-        not_before=param("due"),
-        updated_at=param("at"),
-    )
+    .values(status=RunStatus.QUEUED, **NO_LEASE, queued_at=param("since"), not_before=param("due"), updated_at=param("at"))
 )
 _REQUEUE = Statement(_requeue)
 _RETRY = Statement(_requeue.values(attempt=param("number"), last_error=param("reason")))
@@ -466,8 +460,7 @@ def given_lease(lease: object) -> Lease:
 def lease_on(run: WorkflowRun, worker: str) -> Lease:
     """The lease of a worker on the run as it has just been claimed or renewed."""
     return construct(
-        Lease,
-        {"run_id": run.id, "worker": worker, "token": run.lease_token, "expires_at": run.lease_expires_at, "run": run},
+        Lease, {"run_id": run.id, "worker": worker, "token": run.lease_token, "expires_at": run.lease_expires_at, "run": run}
     )
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from persist.conversations.schemas import Branch, ConvMessage, ConvSession
 from persist.errors import InvalidValue
+from tests.contract.conftest import Raw
 
 NOWHERE = "no-such-id"
 AT = 1_767_322_645.678
@@ -182,3 +183,10 @@ def counted(statements: list[str], call: Callable[[], Any]) -> int:
     before = len(statements)
     call()
     return len(statements) - before
+
+
+def array(raw: Raw, progression_id: str) -> list[str]:
+    """The array, whose length the row says too."""
+    found: list[str] = raw.json("SELECT collection FROM progressions WHERE id = ?", progression_id)
+    assert raw.value("SELECT folded FROM progressions WHERE id = ?", progression_id) == len(found)
+    return found

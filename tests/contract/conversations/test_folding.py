@@ -9,6 +9,7 @@ from persist.settings import Settings
 from tests.contract.conftest import Raw
 from tests.contract.conversations.scenes import (
     append,
+    array,
     items,
     make_branch,
     make_progression,
@@ -19,13 +20,6 @@ from tests.contract.conversations.scenes import (
     say,
     session_of,
 )
-
-
-def array(raw: Raw, progression_id: str) -> list[str]:
-    """The array, whose length the row says too."""
-    found: list[str] = raw.json("SELECT collection FROM progressions WHERE id = ?", progression_id)
-    assert raw.value("SELECT folded FROM progressions WHERE id = ?", progression_id) == len(found)
-    return found
 
 
 def test_a_new_progression_shows_all_of_it(store: Any, raw: Raw) -> None:

@@ -16,6 +16,7 @@ from tests.contract.conversations.scenes import (
     NOT_LABELS,
     NOWHERE,
     append,
+    array,
     branch_of,
     containing,
     fork,
@@ -35,13 +36,6 @@ from tests.contract.faces import on_one_face
 from tests.examples import examples
 
 IDS = [f"m{number}" for number in range(6)]
-
-
-def array(raw: Raw, progression_id: str) -> list[str]:
-    """The array, whose length the row says too."""
-    found: list[str] = raw.json("SELECT collection FROM progressions WHERE id = ?", progression_id)
-    assert raw.value("SELECT folded FROM progressions WHERE id = ?", progression_id) == len(found)
-    return found
 
 
 # ---------------------------------------------------------------- what they do

@@ -6,7 +6,9 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 
+from persist import Store
 from persist.errors import InvalidValue, NotFound, PayloadTooLarge
 from persist.framework_state.transcripts import repository
 from persist.testing import FrozenClock
@@ -181,6 +183,20 @@ def test_the_last_entries_are_read_by_the_index(store: Any, raw: Raw, asked: lis
             assert scans(database_url, look) == []
         else:
             assert rows_read(database_url, look) <= 4, plan(database_url, look)
+
+
+def test_many_entries_that_are_there_are_found_by_a_plan_for_so_many(database_url: str, raw: Raw, asked: list[Asked]) -> None:
+    """A plan for lists of any length compares each entry of the part with each label: the square of their number."""
+    given = [*uuids(*map(str, range(100))), *hooks()]
+    with Store.open(database_url) as store, store.begin() as tx:
+        assert [tx.transcripts.entries.append("p", "s", given) for _ in range(12)] == [103, *[0] * 11]
+        if not raw.is_sqlite:
+            kept = "SELECT count(*), sum(generic_plans) FROM pg_prepared_statements WHERE statement ~ 'transcript_entries.* ANY '"
+            assert [tuple(row) for row in tx._work.select(text(kept))] == [(0, None)]
+    if raw.is_sqlite:
+        looks = [statement for statement in asked if "transcript_entries" in statement[0]]
+        assert looks
+        assert [scans(database_url, look) for look in looks] == [[]] * len(looks)
 
 
 # ---------------------------------------------------------------- summaries and instants

@@ -1,6 +1,6 @@
 """What the tests of executions, approvals and overrides make: runs, executions and gates, each in a transaction of its own."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -197,3 +197,18 @@ def plant(raw: Raw, table: str, **fields: Any) -> str:
 def plant_execution(raw: Raw, id: str, at: datetime, **fields: Any) -> str:
     row = {"trigger_type": "webhook", "trigger_id": TRIGGER, "skill": SKILL, "started_at": at, **fields}
     return plant(raw, "executions", id=id, **row)
+
+
+def pages(store: Any, **options: Any) -> Iterator[list[str]]:
+    cursor = None
+    while True:
+        with store.read() as tx:
+            page = tx.workflows.executions.list(after=cursor, **options)
+        yield ids(page.items)
+        cursor = page.cursor
+        if cursor is None:
+            return
+
+
+def failed_with(store: Any, error: str | None) -> str:
+    return done(store, success=False, result={"error": error})

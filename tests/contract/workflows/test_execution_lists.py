@@ -1,7 +1,6 @@
 """Lists of executions: their order, their pages, and what no list reads."""
 
 import re
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -23,27 +22,13 @@ from tests.contract.workflows.making import (
     finish,
     ids,
     make_run,
+    pages,
     plant_execution,
     refused,
     refused_at,
     start,
 )
 from tests.contract.workflows.scenes import EVERY_COLUMN
-
-
-def pages(store: Any, **options: Any) -> Iterator[list[str]]:
-    cursor = None
-    while True:
-        with store.read() as tx:
-            page = tx.workflows.executions.list(after=cursor, **options)
-        yield ids(page.items)
-        cursor = page.cursor
-        if cursor is None:
-            return
-
-
-def failed_with(store: Any, error: str | None) -> str:
-    return done(store, success=False, result={"error": error})
 
 
 @pytest.fixture

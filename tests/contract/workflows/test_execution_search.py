@@ -1,6 +1,5 @@
 """Executions found by what their error says, and by the run that they belong to."""
 
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -9,27 +8,23 @@ import pytest
 from persist.errors import NotFound
 from tests.contract.conftest import Raw
 from tests.contract.faces import on_one_face
-from tests.contract.workflows.making import SKILL, TRIGGER, done, executions, ids, make_run, plant_execution, start
-
-
-def pages(store: Any, **options: Any) -> Iterator[list[str]]:
-    cursor = None
-    while True:
-        with store.read() as tx:
-            page = tx.workflows.executions.list(after=cursor, **options)
-        yield ids(page.items)
-        cursor = page.cursor
-        if cursor is None:
-            return
+from tests.contract.workflows.making import (
+    SKILL,
+    TRIGGER,
+    done,
+    executions,
+    failed_with,
+    ids,
+    make_run,
+    pages,
+    plant_execution,
+    start,
+)
 
 
 def for_run(store: Any, run_id: str) -> list[str]:
     with store.read() as tx:
         return ids(tx.workflows.executions.for_run(run_id))
-
-
-def failed_with(store: Any, error: str | None) -> str:
-    return done(store, success=False, result={"error": error})
 
 
 # ---------------------------------------------------------------- search

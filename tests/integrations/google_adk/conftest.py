@@ -1,6 +1,5 @@
 """Services of Google ADK over each face on each database, and the event loop that they are called on."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
@@ -11,17 +10,6 @@ from persist.integrations.google_adk import PersistArtifactService, PersistMemor
 from tests.subprocesses import Spawn, spawning
 
 Do = Callable[[Awaitable[Any]], Any]
-
-
-@pytest.fixture
-def do() -> Iterator[Do]:
-    """Awaits something on one event loop."""
-    with asyncio.Runner() as runner:
-
-        async def awaited(what: Awaitable[Any]) -> Any:
-            return await what
-
-        yield lambda what: runner.run(awaited(what))
 
 
 @pytest.fixture

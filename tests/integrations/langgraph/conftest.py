@@ -1,40 +1,14 @@
 """Savers and stores of LangGraph over each face on each database, and a runner that calls the methods of either face."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
 
-from persist import AsyncStore, Store
 from persist.integrations.langgraph import PersistSaver, PersistStore
-from persist.testing import FrozenClock
 from tests.subprocesses import Spawn, spawning
 
 Call = Callable[..., Any]
-
-
-@pytest.fixture
-def do() -> Iterator[Callable[[Awaitable[Any]], Any]]:
-    """Awaits something on one event loop."""
-    with asyncio.Runner() as runner:
-
-        async def awaited(what: Awaitable[Any]) -> Any:
-            return await what
-
-        yield lambda what: runner.run(awaited(what))
-
-
-@pytest.fixture
-def store(database_url: str, face: str, clock: FrozenClock, do: Callable[[Awaitable[Any]], Any]) -> Iterator[Any]:
-    """A Store, or an AsyncStore on the loop of `do`."""
-    if face == "sync":
-        with Store.open(database_url, clock=clock) as store:
-            yield store
-        return
-    other = do(AsyncStore.open(database_url, clock=clock))
-    yield other
-    do(other.close())
 
 
 @pytest.fixture

@@ -1,11 +1,14 @@
-"""Checkpoints to put, and what of a checkpoint can be compared with that of another saver."""
+"""Checkpoints to put, how they are put, and what of a checkpoint can be compared with that of another saver."""
 
 import json
+from collections.abc import Callable
 from typing import Any, cast
 
 import ormsgpack
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import Checkpoint, CheckpointMetadata, CheckpointTuple
+
+from persist.integrations.langgraph import PersistSaver
 
 CONTENT = "what somebody said, at some length " * 4
 ONE, EACH, NAMED, METHOD, OLD_MODEL, MODEL = range(6)
@@ -77,3 +80,10 @@ class Reversed:
 
     def decrypt(self, ciphername: str, ciphertext: bytes) -> bytes:
         return ciphertext[::-1]
+
+
+def put(call: Callable[..., Any], saver: PersistSaver, id: str, values: dict[str, Any] | None = None, **more: Any) -> None:
+    given = values or {}
+    versions = more.pop("versions", None) or dict.fromkeys(given, id)
+    parent, thread, namespace = more.pop("parent", None), more.pop("thread", "t"), more.pop("namespace", "")
+    call(saver.put, config(thread, namespace, parent), checkpoint(id, given, versions), metadata(**more), versions)

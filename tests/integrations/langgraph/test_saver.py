@@ -16,16 +16,9 @@ from persist import AsyncStore, Store
 from persist.errors import Conflict, InvalidValue
 from persist.framework_state.checkpoints.schemas import Blob
 from persist.integrations.langgraph import PersistSaver
-from tests.integrations.langgraph.scenes import checkpoint, config, messages, metadata
+from tests.integrations.langgraph.scenes import checkpoint, config, messages, metadata, put
 
 Call = Callable[..., Any]
-
-
-def put(call: Call, saver: PersistSaver, id: str, values: dict[str, Any] | None = None, **more: Any) -> None:
-    given = values or {}
-    versions = more.pop("versions", None) or dict.fromkeys(given, id)
-    parent, thread, namespace = more.pop("parent", None), more.pop("thread", "t"), more.pop("namespace", "")
-    call(saver.put, config(thread, namespace, parent), checkpoint(id, given, versions), metadata(**more), versions)
 
 
 # ---------------------------------------------------------------- lists

@@ -18,18 +18,11 @@ from langgraph.types import Send
 
 from persist.errors import InvalidValue
 from persist.integrations.langgraph import PersistSaver
-from tests.integrations.langgraph.scenes import Reversed, checkpoint, config, messages, metadata, seen
+from tests.integrations.langgraph.scenes import Reversed, config, messages, put, seen
 
 Call = Callable[..., Any]
 HALF = "\ud83d"
 LONG_AGO = datetime(2026, 1, 2, tzinfo=UTC)
-
-
-def put(call: Call, saver: PersistSaver, id: str, values: dict[str, Any] | None = None, **more: Any) -> None:
-    given = values or {}
-    versions = more.pop("versions", None) or dict.fromkeys(given, id)
-    parent, thread, namespace = more.pop("parent", None), more.pop("thread", "t"), more.pop("namespace", "")
-    call(saver.put, config(thread, namespace, parent), checkpoint(id, given, versions), metadata(**more), versions)
 
 
 # ---------------------------------------------------------------- values

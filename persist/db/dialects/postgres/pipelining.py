@@ -18,6 +18,9 @@ _BINARY = frozenset((bytes, bytearray, memoryview))
 _TEXT_FORMAT, _BINARY_FORMAT = adapt.PyFormat.TEXT, adapt.PyFormat.BINARY
 _USES_UNPREPARED = 2
 """A statement is prepared when it is executed once more than that on one connection."""
+_LONG = 64
+"""Items of a list from which on its statement is planned anew each time: a plan for lists of any length compares each row with
+each item."""
 _MAX_PREPARED = 400
 """Statements that are prepared on one connection; further ones are sent with their text each time."""
 _MAX_COUNTED = 2000
@@ -277,8 +280,9 @@ class PipelinedConnection:
                 if formats
                 else None
             )
-            name = names.name_of(sql) or new.get(sql)
-            if name is None and sql not in new:
+            long = any(type(value) is list and len(value) >= _LONG for value in args)
+            name = None if long else names.name_of(sql) or new.get(sql)
+            if name is None and not long and sql not in new:
                 name = new[sql] = names.new_name(sql)
                 if name is not None:
                     pgconn.send_prepare(name, sql)
