@@ -214,7 +214,7 @@ class TurnTrace(Protocol):
 
 
 class RecorderTrace(StatementTrace, Protocol):
-    """One transaction of recorders, for the tasks of one or of several turns."""
+    """A transaction of recorders, with the tasks of one turn or of several."""
 
     def ended(self, error: BaseException | None) -> None:
         """The transaction ended."""
@@ -281,7 +281,7 @@ class StatementWatch:
             self.trace.statement(sql, seconds, rows, _size(args), error)
 
     def core(self, execute: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the `execute` of SQLAlchemy's connection that also tells of its statement."""
+        """Return SQLAlchemy's `execute`, wrapped so that the watch is told of each statement."""
 
         def watched(statement: Any, values: Any, *, execution_options: Any) -> Any:
             started = time.perf_counter()
@@ -350,7 +350,7 @@ class WatchedDriver:
         return answer
 
     def flush(self, *, commit: bool = False) -> None:
-        """Send the statements that wait. The time of each is that of the round trip that they share."""
+        """Send the statements that wait. Each is timed as the whole round trip."""
         sent, self._sent = self._sent, []
         started = time.perf_counter()
         try:

@@ -226,7 +226,7 @@ class VerbChanges:
 
 
 class ReturningStatement:
-    """A writing statement that returns the columns of its changes, behind those that it returns to its caller."""
+    """A writing statement that returns the caller's columns, followed by the columns of its changes."""
 
     __slots__ = ("_caller_width", "_names", "_op", "_table", "prepared")
 

@@ -1,4 +1,4 @@
-"""Counts forks, so that a child process notices that it has inherited its parent's objects.
+"""Counts forks: a child process detects the objects that it inherited from its parent.
 
 A forked child must not use its parent's connections, and the parent's threads do not exist in it.
 """

@@ -1,4 +1,4 @@
-"""Callbacks that are notified of something after the transaction in which it happened has committed."""
+"""Callbacks that run after the transaction of a change has committed."""
 
 import asyncio
 import inspect

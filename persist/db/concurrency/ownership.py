@@ -156,7 +156,7 @@ def _is_gone(owner: str) -> bool:
 
 
 def _stat(proc: Path, number: str) -> tuple[bytes, str]:
-    """(state, start time) of a process. Its name, which comes before both in the file, may contain anything, parentheses too."""
+    """(state, start time) of a process. The process's name comes first and may contain anything, such as parentheses."""
     facts = (proc / number / "stat").read_bytes().rpartition(b")")[2].split()
     return facts[0], facts[19].decode("ascii")
 
@@ -250,7 +250,7 @@ class Mark:
 
 
 def inside(open_: Collection[Owner]) -> Mark | None:
-    """The caller's mark on the one of these transactions that it is inside of; None if another context has taken it over."""
+    """The caller's mark on the open transaction around the caller; None if another context has taken the transaction over."""
     for mark in _marks.get():
         if mark.owner in open_ and (mark.owner.holder is mark or mark.on_stack):
             return mark

@@ -108,7 +108,7 @@ class Timer:
 
 
 class SharedTimer(Timer):
-    """A timer of several stores: the end of one of them does not end its thread."""
+    """A timer of several stores: closing one store does not end the thread."""
 
     def stop(self) -> None:
         """Go on: other stores use the thread."""

@@ -30,8 +30,8 @@ _ROWS = 500
 class PlainColumn:
     """A column that persist does not know.
 
-    `kind`: what all of its values are, "integer", "real", "text" or "bytes"; "nan" if they are reals of which some are no number,
-    "any" if no one word says it. `values`: how many are not NULL. `declared`: its type, if it is one of a server.
+    `kind`: the type of all its values, "integer", "real", "text" or "bytes"; "nan" for reals with NaN among them, "any" for
+    values of several types. `values`: how many are not NULL. `declared`: the type of a server's column.
     """
 
     name: str
@@ -160,7 +160,7 @@ class PlainValues(ABC):
         return self.driver.execute(sql, ())
 
     def run_many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
-        """Execute a statement for each of these rows of arguments. Raises the typed error of a refused one."""
+        """Execute a statement once for each row of arguments. Raises the typed error of a refused row."""
         try:
             with closing(self.driver.cursor()) as cursor:
                 cursor.executemany(sql, rows)

@@ -1,4 +1,4 @@
-"""A database dialect: the facts in which SQLite and Postgres differ, and one object for each thing that they do differently."""
+"""A database dialect: the facts in which SQLite and Postgres differ, and an object for each operation that differs."""
 
 import threading
 from abc import ABC, abstractmethod
@@ -59,7 +59,7 @@ class Tables(ABC):
         """Check no foreign key of these tables until `restore_references`, which gets what is returned, or the COMMIT."""
 
     def restore_references(self, connection: Connection, suspended: Sequence[str]) -> None:
-        """Check the foreign keys again, those of the rows that are there, too."""
+        """Check the foreign keys again, also of existing rows."""
         for statement in suspended:
             connection.exec_driver_sql(statement)
 
@@ -95,7 +95,7 @@ class EventLogSupport(ABC):
     """Whether write transactions record events in the event log; the log's guard triggers refuse writers that do not."""
 
     channel: str = ""
-    """The channel of those notifications of events that one statement of many schemas sends."""
+    """The channel of event notifications that one statement sends for many schemas."""
 
     notify: Notify | None = None
     """Makes the SQL that wakes readers in other processes when the transaction commits; None where none is needed."""
@@ -277,7 +277,7 @@ class Problem:
     subject: str
     message: str
     repair: Callable[[Any], object] | None = None
-    """A function that takes the unit of work of that transaction."""
+    """Called with the unit of work of the repairing transaction."""
 
 
 # Administrative operations and queries that SQLite and Postgres implement differently.
@@ -355,7 +355,7 @@ class DatabaseOperations(ABC):
         """Find damage of the database file; `full` also compares indexes with their tables."""
 
     def role_seeing_some(self, ask: Ask, tables: Sequence[Table]) -> str | None:
-        """The database role of the caller if it sees some rows of one of these tables alone; None if it sees all."""
+        """The caller's database role, if row security hides rows of these tables from it; None if it sees all."""
         return None
 
     def writers(self, ask: Ask) -> frozenset[str]:
@@ -371,11 +371,11 @@ class DatabaseOperations(ABC):
 
     @abstractmethod
     def orphans(self, ask: Ask, tables: Iterable[Table]) -> Iterator[tuple[Table, str, int]]:
-        """Find rows whose foreign key refers to a missing row: their table, the one that they refer to, and how many."""
+        """Find rows whose foreign key refers to a missing row: the table, the table that it refers to, and the number of rows."""
 
     @abstractmethod
     def foreign_references(self, ask: Ask, tables: Sequence[Table]) -> list[ForeignReference]:
-        """Find the foreign keys of other tables that refuse to delete rows of these tables."""
+        """Find other tables' foreign keys that refuse to delete rows of these tables."""
 
     @abstractmethod
     def surroundings(self, ask: Ask, tables: Iterable[Table]) -> Iterator[Problem]:
@@ -415,7 +415,7 @@ class DatabaseOperations(ABC):
         """
 
 
-# A database dialect: the facts in which SQLite and Postgres differ, and one object for each thing that they do differently.
+# A database dialect: the facts in which SQLite and Postgres differ, and one object for each operation that differs.
 #
 # Administrative tools, which a store seldom needs, are in persist.db.dialects.backends.
 

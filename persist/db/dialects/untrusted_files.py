@@ -1,7 +1,7 @@
 """Small databases that are lent to programs which are not trusted, and read again afterwards as hostile input.
 
 Such a file is read from a copy of its bytes in memory: no program can change the copy, it has no journal, and no part of it is a
-path. Its schema must be the one that it was lent with, so that no view, trigger or generated column of it is ever evaluated.
+path. Its schema must equal the lent schema, so that persist never evaluates a view, trigger or generated column.
 """
 
 import logging
@@ -42,7 +42,7 @@ def make_private_file(path: Path) -> None:
 def identities(path: Path) -> frozenset[tuple[int, int]]:
     """Device and inode of a database file and of its -journal, -wal and -shm.
 
-    A process that closes one of these files, under any name, drops every lock that it holds on the file.
+    Closing one of these files, under any name, drops every lock of the process on the file.
     """
     found = set()
     for name in {os.fspath(path), os.path.realpath(path)}:
@@ -60,7 +60,7 @@ class HasPath(Protocol):
 
 
 IN_USE: WeakGroup[HasPath] = WeakGroup()
-"""The connections of every store of this process that is not closed."""
+"""The connections of this process's open stores."""
 
 
 def identities_in_use() -> frozenset[tuple[int, int]]:

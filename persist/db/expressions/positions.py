@@ -2,9 +2,9 @@
 
 A transaction takes its positions from a sequence, and may commit long after another one that took later positions. So before it
 takes any it takes a shared advisory lock, which ends with the transaction. The lock's key is the sequence and the number that the
-sequence had then: every position of that transaction is greater. If there is no lock with a smaller number, the positions
-so far are those of transactions that have ended. A lock is given up after its transaction has become visible.
-Other transactions, of any database of the server, delay nobody. On SQLite, which has one writer, these elements are NULL.
+sequence had then: every position of that transaction is greater. If there is no lock with a smaller number, the positions so far
+are those of transactions that have ended. A lock is given up after its transaction has become visible. Transactions without
+positions, in any database of the server, cause no delay. On SQLite, which has one writer, these elements are NULL.
 """
 
 from typing import Any
@@ -20,7 +20,7 @@ from persist.db.sqlalchemy_private import made_of
 
 _WRAP = 2**32
 _LOCKED = "persist.locks_positions"
-"""The setting of a transaction that has the lock of its positions."""
+"""The setting of a transaction that has locked its positions."""
 
 
 @made_of(sequence=InternalTraversal.dp_named_ddl_element)
@@ -71,9 +71,9 @@ class switch_lock(_Positions):  # noqa: N801  # reads as the SQL it stands for
 
 
 class settled_position(_Positions):  # noqa: N801  # reads as the SQL it stands for
-    """No other transaction that runs has a position up to this one.
+    """Whether no other running transaction has a position up to this one.
 
-    It holds for statements that begin after the one with this element has ended, and so not for the same snapshot.
+    True for statements that begin after this statement has ended, but not for the same snapshot.
     """
 
     inherit_cache = True

@@ -1,4 +1,4 @@
-"""A driver connection that stays checked out: getting it, wiring it to who executes and watches statements, losing it."""
+"""A driver connection that stays checked out: checking it out, attaching observers of statements, and losing it."""
 
 import threading
 from collections.abc import Callable, Iterator, Sequence

@@ -105,7 +105,7 @@ _ALL = 0
 
 
 class Keyset(Generic[V]):
-    """A list in the order of columns that are never NULL, and unique together. Each set of filters has a statement of its own.
+    """A list in the order of columns that are never NULL, and unique together. A statement is made per set of filters.
 
     name            to which list its cursors belong
     values          what is listed, of all rows that meet `where`

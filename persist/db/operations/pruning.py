@@ -1,4 +1,4 @@
-"""Pruning by age, in two steps: find candidates, then delete them in batches that check each row again.
+"""Pruning by age, in two steps: find candidates, then check and delete them, batch by batch.
 
 The domains declare which of their rows may be deleted, with which dependent rows; `persist.maintenance` runs it.
 """
@@ -146,17 +146,17 @@ class AgedRows(Pruning):
     """Prunes rows whose instant in the column `at` is old, after their dependent rows in other tables.
 
     key        the columns that identify a row
-    only       only these rows count, also for `Cut.keep`
-    may_go     of these, only those that meet this condition are deleted, such as finished runs
+    only       the condition of rows that count, also for `Cut.keep`
+    may_go     the condition of counted rows that may be deleted, such as finished runs
     per        `Cut.keep` newest rows are kept for each value of this column
-    order      what makes a row newer than another: these columns, by default the instant and the key
-    min_kept   at least so many newest rows are kept, even if `Cut.keep` is less
+    order      the columns that say which row is newer, by default the instant and the key
+    min_kept   the number of newest rows that are kept, even if `Cut.keep` is less
     below      the dependent rows, which are deleted first
-    units      of these the rows that are deleted whole, with what depends on them, if an item has too many for one transaction
-    mark       is done to a row when a part of its dependent rows has gone, and the others are left to another transaction
-    orphaned   only rows go that belong to no row of another pruning of the domain
-    spared     returns those of the (locked) keys that must not be deleted after all
-    files      returns the files to which the rows refer, for `Removed.files`
+    units      dependent rows that are deleted whole, with the rows below, if an item has too many for one transaction
+    mark       the update of a row when a first transaction has deleted some of its dependent rows
+    orphaned   a row goes only if no row of another pruning owns it
+    spared     returns the (locked) keys that must stay after all
+    files      returns the files that the rows name, for `Removed.files`
     """
 
     def __init__(

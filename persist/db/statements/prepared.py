@@ -128,7 +128,7 @@ class CompiledStatement:
         columns = columns_of(statement)
         decoders: list[Decoder] = [decoder_of(column.type, dialect) for column in columns]
         self._coded = [(place, getattr(code, "of_values", code)) for place, code in enumerate(decoders) if code is not None]
-        """The columns that are decoded, each with what decodes a value of it."""
+        """The decoded columns, each with a decoder of one value."""
         self._cells = Cells(statement, columns, decoders, typed=reader.typed)
         self._kinds = self._cells.kinds()
         self._valid_types: set[tuple[type, ...]] = set()
@@ -303,7 +303,7 @@ class _WrongKindError(Exception):
 _MAX_VALID_TYPES = 64
 
 MAX_ROWS = 64
-"""Most rows of one `INSERT … VALUES`: each number of rows is a statement of its own, which SQLite prepares."""
+"""Most rows of one `INSERT … VALUES`: SQLite prepares a statement for each number of rows."""
 
 
 def _picker(keys: Sequence[Any]) -> Callable[[Any], Sequence[Any]]:

@@ -107,7 +107,7 @@ UNFINISHED = "unfinished"
 COPYING = "copying"
 """The value of `_meta.schema_version` while a resumable copy into the database is under way: no version of persist opens it."""
 COPY = "copy"
-"""The key of `_meta` for what is known of such a copy."""
+"""The key of `_meta` for the facts of a resumable copy."""
 
 
 def _meta_value(key: str) -> ScalarSelect[str]:

@@ -1,8 +1,8 @@
 """The async API: the synchronous body of every verb runs on a worker thread, one thread switch per verb.
 
-A transaction stays on one connection; its verbs queue on one asyncio lock, so that `gather` inside it is safe. On
-cancellation the running statement is interrupted, and its end is awaited before the transaction is rolled back. Nothing is
-committed, and no lock is leaked.
+A transaction stays on one connection; an asyncio lock queues its verbs, so that `gather` inside it is safe. On cancellation the
+running statement is interrupted, and its end is awaited before the transaction is rolled back. Nothing is committed, and no lock
+is leaked.
 """
 
 import asyncio
@@ -92,7 +92,7 @@ class WorkerPool:
             gate.recover_permits(time.monotonic())
 
     def close(self) -> None:
-        """Close the worker threads, after the last call; not those of a pool that other stores use."""
+        """Close the worker threads, after the last call; a pool that other stores use stays."""
         if not self._lent:
             self.workers.close()
 

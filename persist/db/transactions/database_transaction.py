@@ -28,7 +28,7 @@ from persist.errors import Unavailable
 
 
 class TransactionEvents:
-    """What one transaction changed, and the log that numbers and stores it. `log` is None where the event log is off.
+    """The changes of a transaction, and the log that numbers and stores them. `log` is None where the event log is off.
 
     `actor`: who acts in the transaction; None stands for the actor of the store.
     """
@@ -75,7 +75,7 @@ _UNMARK = Statement(update(_meta).where(_THIS).values(value=literal_column(f"'{U
 LEFT = Statement(
     select(_meta.c.key).where((_meta.c.key == WRITER) | (_THIS & (_meta.c.value == literal_column(f"'{MARKED}'")))).limit(1)
 )
-"""Finds, in a snapshot, the key of a mark that somebody left, so that nobody is refused or noted any more."""
+"""Finds, in a snapshot, the key of a mark that a transaction left behind: with it no raw writer is refused or noted."""
 
 
 def mark(work: StatementRunner) -> None:

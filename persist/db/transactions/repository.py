@@ -122,7 +122,7 @@ class Domain(Generic[F]):
 
 
 class Repository(Generic[F]):
-    """A set of verbs over one aggregate, inside one transaction, or each in a transaction of its own."""
+    """The verbs of an aggregate, in one transaction, or each in a new one."""
 
     _work: UnitOfWork
     guarded = False

@@ -78,7 +78,7 @@ T = TypeVar("T")
 
 
 def in_snapshot(runtime: Runtime, read: Callable[[UnitOfWork], T], *, holds_store: bool = False) -> T:
-    """What `read` returns, from a read transaction of its own that ends before this returns.
+    """The result of `read`, which runs in a new read transaction.
 
     `holds_store`: the store cannot be closed at that moment, as with any transaction of a caller's.
     """

@@ -47,7 +47,7 @@ class TableOperations:
         return self._dialect.tables.suspend_references(self._connection, tables)
 
     def restore_references(self, suspended: Sequence[str]) -> None:
-        """Check the foreign keys again, those of the rows that are there, too."""
+        """Check the foreign keys again, also of existing rows."""
         self._dialect.tables.restore_references(self._connection, suspended)
 
     def check_guard(self, tables: Sequence[Table], *, on: bool) -> None:

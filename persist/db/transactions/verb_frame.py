@@ -36,7 +36,7 @@ class Verb:
     __slots__ = ("_first", "_guarded", "_mark", "_savepoint", "_trace", "_work", "_writes", "name")
 
     def __init__(self, work: UnitOfWork, name: str, writes: bool, guarded: bool = False, module: str = "") -> None:
-        """Raise an error if the transaction cannot run such a verb. `module`: that of its function, for who traces it."""
+        """Raise an error if the transaction cannot run the verb. `module`: the module of the verb's function, for traces."""
         if work.runtime.forks != PROCESS.forks:  # before any lock is taken: the thread that holds it may not exist here
             raise StoreForked
         if not work.transaction.is_open:

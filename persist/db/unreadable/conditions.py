@@ -74,7 +74,7 @@ def text_or_bad(stored: bytes) -> str | BadText:
 
 
 def reader_of(column: Column[Any], shape: Shape | None = None) -> Reader:
-    """The check for a column: of its type first, then of the shape that its domain requires."""
+    """The check for a column: first the type, then the shape that its domain requires."""
     kind = column.type
     if isinstance(kind, EnumText) and shape is None:
         shape = word_of(kind.words)

@@ -123,7 +123,7 @@ def encode(value: Json, path: str = "value", limits: JsonLimits = DEFAULT_LIMITS
 
 @dataclass(frozen=True, slots=True)
 class JsonFrame:
-    """The JSON text of an object around one of its string values: `head` up to its opening quote, `foot` from its closing one."""
+    """The JSON text of an object around a string value: `head` up to its opening quote, `foot` from its closing one."""
 
     head: str
     foot: str

@@ -37,7 +37,7 @@ class Page(Generic[T]):
         filters: Mapping[str, Any],
         key: Callable[[R, T], list[Any]],
     ) -> "Page[T]":
-        """The first `limit` rows as items. One row more than that says that there is a next page.
+        """The first `limit` rows as items. An extra row says that a next page exists.
 
         `name` and `filters` bind the cursor to its list; `key` gives the stored sort values of the last row, its id last.
         """

@@ -77,7 +77,7 @@ SETTINGS_THAT_MATTER = {
     "default_transaction_read_only": ("off", "whatever writes is Unavailable"),
     "session_replication_role": ("origin", "foreign keys and triggers do not work, so deletes leave rows behind"),
 }
-"""The value that each should have, and what becomes of another one, for `persist doctor`."""
+"""For `persist doctor`: the expected value, and the consequence of a different value."""
 
 
 def own_settings(session: int) -> bytes:
@@ -135,7 +135,7 @@ class ServerClock:
     """A clock of a store that runs as the server's does since it was looked at last.
 
     The server's time is somewhere between sending the question and reading its answer. A machine whose own clock is within that
-    time agrees with the server, and its clock is taken: then instants of the store compare with those of its process.
+    time agrees with the server, and its clock is taken: the store's instants are then comparable with instants of the process.
     """
 
     def __init__(self) -> None:

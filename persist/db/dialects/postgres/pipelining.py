@@ -32,7 +32,7 @@ _COMMIT = b"COMMIT"
 
 
 class Answer:
-    """The server's answer to one statement, once it has arrived: its rows, or the number of rows that it changed."""
+    """The server's answer to one statement, once it has arrived: its rows, or the number of changed rows."""
 
     __slots__ = ("_loader", "result")
 
@@ -165,7 +165,7 @@ class PipelinedConnection:
 
     @property
     def is_lost(self) -> bool:
-        """Whether the connection is closed, so that nobody knows what became of a commit that was sent."""
+        """Whether the connection is closed, which leaves the outcome of a sent commit unknown."""
         return bool(self.driver.closed)
 
     def start(self) -> Any:

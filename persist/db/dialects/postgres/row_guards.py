@@ -13,7 +13,7 @@ from persist.db.statements.prepared import Row, Statement
 from persist.db.statements.schema_version import is_distributed
 
 SETTING = "persist.carries_rows"
-"""The transaction setting of those who carry rows that were there before."""
+"""The setting of a transaction that carries existing rows over."""
 _FROM = (
     "pg_catalog.pg_trigger t JOIN pg_catalog.pg_class c ON c.oid = t.tgrelid"
     " JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace JOIN pg_catalog.pg_proc p ON p.oid = t.tgfoid"

@@ -68,7 +68,7 @@ _made: "weakref.WeakValueDictionary[int, FileConnection]" = weakref.WeakValueDic
 
 
 class _Inherited:
-    """The connections of this process's parents, referred to so that nothing here frees them."""
+    """The connections of parent processes, referenced here so that Python does not free them."""
 
     def __init__(self) -> None:
         self.connections: dict[int, FileConnection] = {}
@@ -83,7 +83,7 @@ class _Inherited:
         self.library_works = None
 
     def close(self, path: Path, uri: str) -> None:
-        """Close what the parent had open of a file, so that this process can connect to it. The parent keeps its locks."""
+        """Close the parent's connections to a file, so that this process can connect. The parent keeps its locks."""
         if not self.connections and self.library_works:
             return
         with self.lock:

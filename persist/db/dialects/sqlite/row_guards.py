@@ -35,7 +35,7 @@ _TRIGGERS = "SELECT name, sql FROM sqlite_master WHERE type = 'trigger' AND subs
 
 
 def row_guard_ddl(table: Table, schema: str | None = None) -> list[str]:
-    """The statements that create the triggers of a table: those of its rules, and those that note raw writes."""
+    """The statements that create the triggers of a table: the guards of its rules, and the notes of raw writes."""
     guards: tuple[Guard, ...] = table.info.get(GUARDS, ())
     if not guards:
         return raw_write_ddl(table)
