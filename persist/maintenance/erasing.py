@@ -303,7 +303,7 @@ class Erasure:
             self.tell(what, done, len(keys) + 3)
 
     def _erase(self, run: Run, keys: Sequence[str]) -> Sequence[str]:
-        """Erase these parts, and what others wrote until that was done; the keys of all parts."""
+        """Erase these parts, and rows that others wrote during the erasure; the keys of all parts."""
         written = 0
         parts = self._parts(run)
         shared = {part.key for part in parts if not self._kind(part).by}

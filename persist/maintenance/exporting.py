@@ -111,14 +111,14 @@ def export(
     leave_unknown: bool = False,
     progress: OpenProgress | None = None,
 ) -> ExportReport:
-    """Write all rows, or those of one session, from one snapshot. `persist.maintenance.lines` describes the format.
+    """Write all rows, or the rows of a session, from one snapshot. `persist.maintenance.lines` describes the format.
 
     `session_id`: the id of a chat session, a conversation, a messaging session, a workflow run, a program's run, a checkpoint
     thread or a transcript, which its session's id names, too. Raises NotFound for an unknown id, Conflict for one of several
     transcripts. Columns that persist does not know, and in an export of all rows tables `x_…`, are written with their values
     unless `leave_unknown` leaves them. Raises InvalidValue for text in them that is not UTF-8. A file appears under its name only
-    when it is complete, and only its owner may read it. Raises Conflict if the file exists, unless `overwrite`.
-    `progress`: called with the table at hand, the rows written, and how many there are, which of one session nobody knows.
+    when it is complete, and only its owner may read it. Raises Conflict if the file exists, unless `overwrite`. `progress`:
+    called with the table at hand, the rows written, and how many there are, which of one session nobody knows.
     """
     with session(store, writable=False) as reading:
         kind, id = (None, "") if session_id is None else kind_of(reading, check_label("session_id", session_id))
@@ -157,7 +157,7 @@ def export(
 
 
 def _unknown_in_export(reading: Session, kind: Exported | None, values: Mapping[str, str]) -> tuple[list[Unknown], Keys | None]:
-    """What persist does not know of the rows that are exported, and of a session the keys of these."""
+    """The tables and columns of exported rows that persist does not know; for a session also the keys of these rows."""
     found = unknown_in(reading)
     if kind is None:
         return found, None

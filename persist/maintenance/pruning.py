@@ -193,7 +193,8 @@ def _batches(run: Run, pruning: Pruning, cut: Cut, *, prepare: bool) -> Iterator
 def _removals(run: Run, pruning: Pruning, cut: Cut, found: Sequence[Row]) -> Iterator[Removed]:
     """Delete a batch, in as many transactions as its size takes.
 
-    A candidate with a cell that cannot be read or bound again stays; then the candidates of its batch are pruned one by one.
+    A candidate with a cell that cannot be read or bound again stays; the other candidates of its batch are then pruned
+    separately.
     """
     while found:
         removed = run(partial(_remove, pruning=pruning, cut=cut, found=found))
@@ -225,7 +226,7 @@ def _followed(run: Run, pruning: Pruning, followers: Sequence[Any]) -> Iterator[
 
 
 def _remove(work: UnitOfWork, pruning: Pruning, cut: Cut, found: Sequence[Row]) -> Removed | Counter[str]:
-    """What was removed; or what other programs' rows keep the candidate, if it is one that they keep."""
+    """The removed rows; or, for a single candidate, how many rows of other programs keep it."""
     with left_alone(work, f"a batch of {len(found)} from {pruning.table.name}") as references:
         return pruning.remove(work, cut, found)
     if references and len(found) == 1:

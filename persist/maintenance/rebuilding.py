@@ -221,7 +221,7 @@ _KNOWN = Statement(select(_H.stream_id).where(_H.stream_id == bindparam("stream"
 
 
 def rebuild(source: Store, target: Store, stream_id: str | None = None) -> None:
-    """Create the rows of `target` from the event log of `source`: all, or those of one stream and its domain's shared rows.
+    """Create the rows of `target` from the event log of `source`: all rows, or the rows of a stream and its domain's shared rows.
 
     Everything happens in one transaction. If the target keeps an event log, single changes are not logged; a snapshot of each
     stream is logged at the end. Files of messages are in no log: they are copied from the source as they are. Raises Conflict if

@@ -130,7 +130,7 @@ def page_columns(table: Table, *, one_file: bool) -> Columns:
 
 
 def key_in(row: Row, columns: Columns, key: Columns) -> list[Any]:
-    """The key of a row that consists of these columns."""
+    """The key of a row that has these columns."""
     names = [column.name for column in columns]
     return [key_value(column, row[names.index(column.name)]) for column in key]
 
