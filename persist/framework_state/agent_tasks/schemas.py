@@ -28,7 +28,7 @@ class Piece:
 
 
 class AgentTask(Value):
-    """A row of agent_task_records: one task of an owner, without its head and its pieces."""
+    """A row of agent_task_records: a task of an owner, without head and pieces."""
 
     id: str
     owner: str
@@ -62,7 +62,7 @@ class TaskPage:
 
 
 class Webhook(Value):
-    """A row of agent_task_webhooks: whom to notify of a task's changes, as one owner wants it."""
+    """A row of agent_task_webhooks: a receiver of a task's changes, as its owner set it."""
 
     model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
 

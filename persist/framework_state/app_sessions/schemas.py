@@ -62,7 +62,7 @@ class AppSessionEvent(Value):
 
 @dataclass(frozen=True, slots=True)
 class StateChange:
-    """Entries to set in the three scopes of a state: those of the application, of the user, and of the session."""
+    """Entries to set in the three scopes of a state: of the application, of the user, and of the session."""
 
     app: Entries = field(default_factory=dict)
     user: Entries = field(default_factory=dict)

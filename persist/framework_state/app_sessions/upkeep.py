@@ -1,6 +1,6 @@
 """Upkeep of application sessions: sessions with their events and state, artifacts and memories of users.
 
-Artifacts of a session that is there stay at any age, and so do those of a user who has a session.
+Artifacts of an existing session stay at any age, as do artifacts of a user with a session.
 """
 
 import json

@@ -193,7 +193,7 @@ class CheckpointStates(Repository[F]):
         self._store(NewState(key, row, schemas.values_of(work, values)))
 
     def _reading(self) -> Reading:
-        """What reads values. That of a runner that keeps lists need not read these again."""
+        """The reader of values. A runner's reader skips the lists that the runner keeps."""
         return Reading(self._work)
 
     def _store(self, new: NewState) -> None:

@@ -213,7 +213,7 @@ def _rely(batch: Batch, new: NewState) -> None:
 
 
 def growing(new: NewState, known: Mapping[str, KnownList]) -> list[GrownList] | None:
-    """The lists to store, if each grew from the known one of its channel, so that `extend` may store them; else None."""
+    """The lists to store, if each list grew from the known list of its channel, so that `extend` may store all; else None."""
     lists = new.grown(known.get)
     if not 0 < len(lists) <= _MOST_LISTS:
         return None
@@ -312,7 +312,7 @@ def _are_stored(count: int) -> ColumnElement[bool]:
 
 @cache
 def _add_list(count: int) -> Statement:
-    """The INSERT of a list, if `count` lists are as they are known to be: this is what the other statements then find."""
+    """The INSERT of a list, if `count` lists are as they are known to be: the other statements then look for this list."""
     as_known = and_(_are_stored(count), *map(_is_free, range(count)))
     return Statement(merging(insert_where(values, as_known), *_KEY_OF_VALUE))
 

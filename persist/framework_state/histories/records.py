@@ -1,4 +1,4 @@
-"""`tx.histories.records`: conversations, each the end of a chain of messages that others may share."""
+"""`tx.histories.records`: conversations. Each ends a chain of messages, which conversations may share."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
@@ -56,7 +56,7 @@ def _reached_in_trees(in_trees: Condition, others: Condition) -> Select[Any]:
 
 
 def _lines(in_trees: Condition) -> Select[Any]:
-    """The lines of trees: root, line, depth of its first entry; line and depth of the entry that this one follows."""
+    """The lines of trees: root, line, depth of its first entry; line and depth of the entry before the first one."""
     lines = select(_E.root_id, _E.line_id).where(in_trees).distinct().subquery("lines")
     joined = lines.join(_first, _first.c.id == lines.c.line_id).outerjoin(_parent, _parent.c.id == _first.c.parent_id)
     return select(lines.c.root_id, lines.c.line_id, _first.c.depth, _parent.c.line_id, _parent.c.depth).select_from(joined)
@@ -292,7 +292,7 @@ def erase(
     """Delete a conversation and release its entries; how many rows of each table.
 
     None, and nothing is deleted, if there is none of the expected revision; or with `before` if it was written since that instant
-    or waits for the results of tool calls. `left`: what is left of one that is gone is deleted, too.
+    or waits for the results of tool calls. `left`: also delete the remains of a conversation whose row is gone.
     """
     with work.batch() as batch:
         batch.lock(_LOCK, row_id=id)

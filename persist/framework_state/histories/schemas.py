@@ -50,7 +50,7 @@ class EffectStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message to store. `extra`: what its framework needs besides the JSON to build it again."""
+    """A message to store. `extra`: what the framework needs besides the JSON to rebuild the message."""
 
     data: Any
     kind: str = "message"

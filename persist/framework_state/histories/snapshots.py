@@ -97,7 +97,7 @@ class RunSnapshots(Repository[F]):
         sequence: int | None = None,
         keep: int | None = None,
     ) -> bool:
-        """Add a snapshot to a run, which need not be registered. Of its messages those are stored that no snapshot of it shares.
+        """Add a snapshot to a run, which need not be registered. Messages of an earlier snapshot are not stored again.
 
         False, and nothing is added, if the run has one with that `idempotency_key`, or has had one of a greater `sequence`.
         `keep`: the newest so many stay, and the newest one and the newest complete one at any rate; None: all stay.
@@ -248,7 +248,7 @@ def _loaded(found: Iterable[tuple[Snapshot, AskedHistory]]) -> Iterator[LoadedSn
 
 
 def _digests(columns: Iterable[Mapping[str, Any]]) -> List[bytes]:
-    """For each message a digest of it and of all before it."""
+    """For each message, a digest of all messages up to it."""
     digests, before = [], b""
     for one in columns:
         text = "\x00".join((one["kind"], one["extra_json"] or "", one["message_json"]))

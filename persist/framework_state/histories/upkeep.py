@@ -46,10 +46,10 @@ _H, _R, _E, _B, _S = histories.c, runs.c, entries.c, branches.c, snapshots.c
 class _AgedWhole(AgedRows):
     """Rows that go with everything below them and with the entries that nothing else reaches.
 
-    erase     deletes one of them
-    ends      makes a query for the entries at which these rows end
-    ends_at   makes the condition of the entries at which one of those among the rows ends
-    ends_but  makes the condition of the entries at which a row ends that stays
+    erase     deletes a row
+    ends      makes the query for the last entries of given rows
+    ends_at   makes the condition for the last entries of rows that meet a condition
+    ends_but  makes the condition for the last entries of all other rows
     """
 
     batch = 50
@@ -96,11 +96,11 @@ class _AgedWhole(AgedRows):
         return count - count_released(work, [root for (root,) in work.found(ended)], _reached(cut, earlier))
 
     def ends_of_going(self, cut: Cut) -> Condition:
-        """The condition of the entries at which one of the rows that go ends."""
+        """The condition of entries at which a row that is to be pruned ends."""
         return self._ends_at(self._going(cut))
 
     def ends_of_left(self, cut: Cut, *, pruned: bool) -> Condition:
-        """The condition of the entries at which one of the rows ends, or once they are `pruned` one of those that stay."""
+        """The condition of entries at which a row ends; once rows are `pruned`, at which a remaining row ends."""
         return self._ends_but(self._going(cut) if pruned else false())
 
     def _going(self, cut: Cut) -> Condition:
@@ -225,10 +225,10 @@ _HISTORY = exported(
         ),
     ),
 )
-"""An export of one conversation, with the messages of its history and of the branches that it has left."""
+"""An export of a conversation, with the messages of its history and of its former branches."""
 
 _RUN = exported(Aggregate(runs), "history run", after=(_entries(select(_S.head_id).where(_S.run_id == the_id())),))
-"""An export of one run with its events, snapshots, their messages, and its tool effects."""
+"""An export of a run, with its events, its snapshots and their messages, and its tool effects."""
 
 
 _parent = entries.alias("parent")
