@@ -102,7 +102,7 @@ def add_named(batch: Batch, new: Iterable[NewBlob], now: datetime) -> Added:
 
 
 def add_outside(added: Added) -> None:
-    """Write the bodies that belong outside of the database. Their rows are locked, so that nobody deletes them at that moment."""
+    """Write the bodies that belong outside of the database. Locked rows keep other transactions from deleting them."""
     for blob, row in added:
         if (
             blob.store is not None
@@ -198,9 +198,9 @@ T = TypeVar("T")
 class BlobReader:
     """Iterates over the bytes of a blob, or a range of them, in pieces of at most a mebibyte: `for` or `async for`.
 
-    One that a store made reads each piece in a snapshot of its own, so that none stays open while the caller handles a piece.
-    One of a transaction is used inside of it. Raises BlobUnreadable where the bytes are missing, or at the end of a whole body
-    that does not have its digest.
+    A store's reader reads each piece in a new snapshot, so that no snapshot stays open while the caller handles a piece. A
+    transaction's reader is used inside the transaction. Raises BlobUnreadable where the bytes are missing, or at the end of a
+    whole body that does not have its digest.
     """
 
     def __init__(self, work: UnitOfWork, blob: Blob, start: int, end: int, *, outlives: bool = True) -> None:

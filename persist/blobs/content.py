@@ -184,7 +184,7 @@ def content_of(source: object) -> Iterator[Content]:
 
 
 def kept_open(source: object) -> Content:
-    """The content of a source, which is closed once nobody has it any more."""
+    """The content of a source, which is closed when the content is no longer referenced."""
     if isinstance(source, Content):
         return source
     stack = ExitStack()

@@ -183,7 +183,7 @@ def checkup(work: UnitOfWork) -> Iterator[Problem]:
 
 
 def _of_place(work: UnitOfWork, store: SharedBlobStore) -> Iterator[Problem]:
-    """What is to be said of the place of bodies: that it is shared, or which bodies in it have no row."""
+    """Problems of the place of bodies: why its bodies are kept, and how many have no row."""
     why = store.why_kept()
     if why is not None:
         advice = "`persist blobs databases` lists them, and forgets one that is gone; else give each database a place of its own."

@@ -1,4 +1,4 @@
-"""Erasing conversations: sessions of a user, those with forks of their branches, their letters, and all their messages."""
+"""Erasing conversations: a user's sessions, sessions with forks of their branches, letters, and all messages."""
 
 from collections.abc import Container, Mapping, Sequence
 from functools import partial
@@ -67,7 +67,7 @@ class _OfNobody(Equal):
 
 
 class _Sessions(Erasable):
-    """Sessions. A message that a conversation of somebody else shows too stays, and is reported."""
+    """Sessions. A message that another user's conversation also shows stays, and is reported."""
 
     table = sessions
     key = ("id",)
@@ -114,7 +114,7 @@ class _Sessions(Erasable):
 
 
 class _WithoutRows(Erasable):
-    """Rows that are not there, and of which the log or the quarantine says that they were of erased conversations."""
+    """Rows that are gone, and that the log or the quarantine assigns to erased conversations."""
 
     own_streams = False
 

@@ -108,7 +108,7 @@ def count_letters(work: UnitOfWork, go: Condition, sessions_stay: Condition, val
 
 
 def _is_owned(pool: ColumnElement[Any], among: Condition) -> Condition:
-    """One of those `among` the sessions, or a branch of one, has the progression."""
+    """The progression belongs to a session that meets `among`, or to a branch in such a session."""
     return or_(exists().where(_S.progression_id == pool, among), exists().where(_B.progression_id == pool, _in_session, among))
 
 
@@ -125,7 +125,7 @@ def _is_named(sessions_stay: Condition, letters_stay: Condition) -> Condition:
 
 
 def _rows_counted(work: UnitOfWork, values: Values, rows: Mapping[str, Select[Any]], *others: Select[Any]) -> tuple[Removed, int]:
-    """The numbers of rows of each table, and of all others, by one statement."""
+    """The number of rows by table, and the sum of `others`, from one statement."""
     asked = [select(func.count()).select_from(query.subquery()).scalar_subquery() for query in (*rows.values(), *others)]
     numbers = [int(number) for number in work.found(select(*asked), values)[0]]
     return Removed(Counter(dict(zip(rows, numbers, strict=False)))), sum(numbers[len(rows) :])
@@ -262,7 +262,7 @@ def _remove(work: UnitOfWork, batch: Sequence[str], cutoff: datetime, candidates
 
 
 def _remove_readable(work: UnitOfWork, batch: Sequence[str], cutoff: datetime, candidates: set[str]) -> Removed:
-    """`_remove`; if something of the sessions cannot be read or bound again, each by itself, so that the others go."""
+    """`_remove`; if a row of the batch cannot be read or bound again, session by session, so that the other sessions go."""
     with left_alone(work, f"a batch of {len(batch)} from {sessions.name}"):
         return _remove(work, batch, cutoff, candidates)
     gone = Removed()

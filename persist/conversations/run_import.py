@@ -51,7 +51,7 @@ _ADDRESSES = ("sender", "recipient", "channel")
 
 
 def status_of(manifest: Mapping[str, Any]) -> Status:
-    """A run's status: the word in its manifest, else what its exit code means, else that it has ended."""
+    """A run's status: the word in its manifest; without one, by its exit code; without either, COMPLETED."""
     word = manifest.get("status")
     if isinstance(word, str) and word.strip():
         return _STATUSES.get(word.strip().lower().replace("-", "_"), Status.COMPLETED)

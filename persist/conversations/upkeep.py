@@ -1,4 +1,4 @@
-"""Upkeep of conversations: what is pruned by age and what of them is a person's is in files of its own.
+"""Upkeep of conversations: pruning by age and erasing a person's data have modules of their own.
 
 An export holds a conversation's branches, their progressions and every message that these name; exchange items are left out:
 their `seq` orders the whole database. The doctor names stale running sessions, wrong fork pointers, and arrays that lag behind

@@ -172,9 +172,9 @@ def _text_chunks(told: Entry, index: int, part: Part, ai_sdk: AiSdk, *, final: b
 
 
 def _tool_chunks(told: Entry, part: Part, ai_sdk: AiSdk, *, final: bool) -> Iterator[tuple[Entry, Chunk]]:
-    """The chunks of a call beyond the stage that was told, and its last one again if that says something else now.
+    """The chunks of a call beyond the stage that the client was told, and the last told chunk again if it has changed.
 
-    All of them again if the call began anew, or if its earlier chunks say something else than what was told.
+    All chunks again if the call began anew, or if an earlier chunk has changed.
     """
     chunks = [chunk for chunk in chunks_of_part(part, "", ai_sdk) if chunk["type"] != "tool-input-delta"]
     chain = [(_STAGES.get(chunk["type"], RESULT), chunk) for chunk in chunks]
@@ -227,7 +227,7 @@ def _is_settled(part: Part) -> bool:
 
 
 def _without_half(text: str) -> str:
-    """Growing text without the first half of a surrogate pair at its end: its second half will make one character of it."""
+    """Growing text without the first half of a surrogate pair at its end: the second half will complete the character."""
     return text[:-1] if "\ud800" <= text[-1:] <= "\udbff" else text
 
 
@@ -240,7 +240,7 @@ def _digest(value: Any) -> str:
 
 _M, _P, _D, _T = messages.c, parts.c, deltas.c, turns.c
 _MARK = 6
-"""How many characters of a part's id tell it from one that was there before; the end of an id is random."""
+"""The number of characters at the end of a part's id, which are random, that tell the part from an earlier one."""
 
 _message, _first = param("message_id"), param("first_index")
 _HEAD = Statement(
@@ -338,7 +338,7 @@ def _whole(rows: list[Row], tails: list[Row]) -> list[IndexedPart]:
 
 
 def marks_of(work: UnitOfWork, session_ids: list[str]) -> dict[str, tuple[Any, ...]]:
-    """For each of the sessions that has a turn, values of which one changes whenever its recorder writes."""
+    """For each session with a turn, values that change whenever the turn's recorder writes."""
     return {session_id: tuple(rest) for session_id, *rest in work.rows(_MARKS, ids=session_ids)}
 
 

@@ -37,7 +37,7 @@ _SHARE = 4
 
 
 class Waiter:
-    """Somebody who wants to know of changes in one session; `wake` is called on the watch's thread, also when the store closes.
+    """Waits for changes in one session; `wake` is called on the watch's thread, also when the store closes.
 
     The watch holds it weakly. `owner`: only a request to stop that owner's turn counts.
     """

@@ -252,7 +252,7 @@ class Planner:
         self._ends_in: Stored | None = None
         """The stored message that the list ends in; None if it ends in a new or queued one."""
         self._other_ids: dict[str | None, str] = {}
-        """Ids of stored messages of the assistant's by other ids, under which they were posted."""
+        """The ids of the assistant's stored messages, by the ids under which clients posted them."""
 
     def plan(self, posted: Sequence[Posted], trigger: Trigger | None, message_id: str | None, running: "Running | None") -> Plan:
         """The changes. Raises InvalidValue and Conflict for what a browser may not change."""

@@ -284,7 +284,7 @@ class Flush:
     def _claim(self, batch: Batch, former: turns.Turn | None) -> None:
         """Begin or hold the turn, and require that the messages it continues are still visible.
 
-        From here on a rewind that hides one of them ends this turn.
+        From here on a rewind that hides a continued message ends this turn.
         """
         if self.begin:
             turns.begin_turn(batch, self.session_id, self.owner, self.message_id, self.at, former=former)

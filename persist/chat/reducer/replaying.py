@@ -22,8 +22,8 @@ def chunks_of(message: UIMessage, *, ai_sdk: AiSdk = AiSdk.V7, finished: bool = 
     """The chunks of a UI message stream from which the SDK rebuilds the message; without its end if it is not `finished`.
 
     What the stream has no words for is left out: parts of unknown type and, in AI SDK 6, parts that only 7 has and answers to
-    approvals: a result then stands there without its approval, as the validator of 6 wants it. InvalidValue: it is no assistant's
-    message.
+    approvals: the stream then has the result without the approval, as the validator of AI SDK 6 requires. InvalidValue: it is no
+    assistant's message.
     """
     if message.get("role") != "assistant":
         raise InvalidValue("message.role", "must be assistant: a stream builds no other message")

@@ -37,7 +37,7 @@ _REFERENCE = re.compile(rf"({_SCHEME}([0-9a-f]{{64}})):(data:[ -~]*;base64)")
 _HEAD = re.compile(r"data:[ -~]{0,255};base64")
 _MEDIA_TYPE = re.compile(r"[!-~]{1,255}")
 FILE_TYPES = (ChunkType.FILE.value, ChunkType.REASONING_FILE.value)
-"""The types of parts whose URL may be that of a file."""
+"""Types of parts whose URL may name a stored file."""
 _OCTETS = "application/octet-stream"
 
 NAME_BLOB = Statement(insert_where(part_blobs, _P.id == bindparam("named_by", type_=_P.id.type), {"part_id": _P.id}, of=parts))

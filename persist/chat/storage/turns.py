@@ -207,7 +207,7 @@ def request_stop(work: UnitOfWork, session_id: str, now: datetime) -> bool:
 
 
 def heartbeat(db: StatementRunner, session_id: str, owner: str, now: datetime) -> None:
-    """Update the turn's `seen_at`, so that others see that its recorder is alive."""
+    """Update the turn's `seen_at`, which shows other processes that the recorder is alive."""
     with db.batch(last=True) as batch:
         batch.run(_SET_SEEN, of_session=session_id, owner_id=owner, at=now)
 

@@ -140,7 +140,7 @@ def child_of(parent: ChatSession, at_message_id: str, given: dict[str, Any], *, 
 
 @dataclass(frozen=True, slots=True)
 class Parent:
-    """What a fork asks the database of the parent: its turn, its messages and parts, and which of them have deltas."""
+    """What a fork reads of its parent: the turn, the messages and parts, and the rows that have deltas."""
 
     turn: Pending[Row | None]
     rows: Pending[list[Row]]
@@ -301,7 +301,7 @@ class _Message(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What a rewind asks the database: the session, which is locked, all of its messages, and its compactions."""
+    """What a rewind reads: the session, which is locked, its messages, and its compactions."""
 
     session: Pending[Row | None]
     rows: Pending[list[Row]]

@@ -156,7 +156,7 @@ def replay(work: UnitOfWork, id: str, ai_sdk: object, files: Files) -> list[Chun
 
 
 def cursor(work: UnitOfWork, session_id: str, message_id: str) -> str:
-    """The cursor of a follower that was given all of a message, which is nothing of one that was only begun. Raises NotFound."""
+    """The cursor behind all chunks of a message; a message that was only begun has no chunks. Raises NotFound."""
     look = look_at(work, session_id, message_id, 0)
     sent = Sent(message_id)
     if look.metadata is not None:

@@ -366,7 +366,7 @@ class ChatSessions(Repository[F]):
     def rewind(self, id: str, to_message_id: str | None = None, *, before: str | None = None) -> int:
         """Hide every message after that user message, and show those up to it; the number of messages hidden.
 
-        With `before` instead: hide that message, which may be of any role, and every one after it. A recorder whose message gets
+        With `before` instead: hide the message `before`, of any role, and all later messages. A recorder whose message gets
         hidden is refused with Conflict at its next chunk. Raises NotFound without session or message, InvalidValue if
         `to_message_id` is not a user message, or for a queued one.
         """
@@ -383,7 +383,7 @@ class ChatSessions(Repository[F]):
 
     @writes
     def unrewind(self, id: str, after_message_id: str) -> int:
-        """Show the hidden messages after that one again, except canceled ones; the number shown."""
+        """Show the hidden messages after `after_message_id` again, except canceled messages; the number shown."""
         work = self._work
         return branching.unrewind(work, work.label("id", id), work.label("after_message_id", after_message_id), work.now())
 

@@ -258,7 +258,7 @@ class _Writer:
             batch.run(usage.ADD_COUNTERS, row_id=self._session_id, **uncounted)
 
     def _loses_answer(self, turn: turns.Turn, stored: Sequence[Stored]) -> bool:
-        """Whether what a turn wrote is taken back. It does not run; its row may be that of a recorder that hangs."""
+        """Whether the posted messages take back what a turn wrote. The turn does not run; its recorder may hang."""
         taken_back = {message.id for message in self._plan.hidden}
         if any(message.id == turn.message_id for message in stored):
             return turn.message_id in taken_back

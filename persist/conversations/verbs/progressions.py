@@ -69,7 +69,7 @@ class Progressions(Repository[F]):
 
     @writes
     def replace(self, id: str, ids: Sequence[str]) -> None:
-        """Replace all ids. Raises NotFound. Forks of branches that show the progression keep what they inherit."""
+        """Replace all ids. Raises NotFound. Forks keep the items that they inherited from the progression."""
         work = self._work
         progression_id, given = work.label("id", id), id_list(work, ids)
         change = Change(work, progression_id, membership.ask_ids)
