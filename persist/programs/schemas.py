@@ -151,7 +151,7 @@ class Isolation(StrEnum):
 class Subagent(Value):
     """A row of program_subagents: a subagent that is not trusted.
 
-    isolation    "file": it writes a file of its own, which is taken in later. "role": it connects to the server with a token
+    isolation    "file": it writes a separate file, which is taken in later. "role": it connects to the server with a token
     agent_name   the agent whose memory it has; None: it has no memory
     expires_at   when its token ends; None for a file
     ended_at     when its file was taken in or its token was revoked; None before

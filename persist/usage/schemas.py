@@ -53,7 +53,7 @@ class Group(StrEnum):
 
 
 class UsageCall(Value):
-    """One call of a model, as long as the window of its scope keeps it.
+    """A call of a model, kept as long as the window of its scope.
 
     scope     `instance:ID`, `session:ID` or `run:ID`
     seq       counts the calls of the scope in the order in which they were written

@@ -109,7 +109,7 @@ T = TypeVar("T")
 _RENEWALS = 3
 """How many times a lease is renewed within its length, so that one failed attempt loses nothing."""
 _AT_ONCE = 1000
-"""How many runs one call claims; a worker of more of them calls again."""
+"""How many runs one call claims; a worker that wants more calls again."""
 _SOON = 0.05
 """Seconds between looks for work that a running handler may have queued, for a worker that ends when it is idle."""
 _CLAIM, _LEFTOVERS = "claim", "leftovers"

@@ -70,7 +70,7 @@ def _both(wall: datetime, zone: ZoneInfo) -> tuple[datetime, datetime]:
 
 
 def _once_a_day(walls: Iterator[datetime], zone: ZoneInfo) -> Iterator[datetime]:
-    """The first instant of each time of day; the first one after the gap of those that the clocks skip."""
+    """The first instant of each time of day; for times that the clocks skip, the first instant after the gap."""
     for wall in walls:
         first, second = _both(wall, zone)
         yield first if first <= second else _end_of_gap(second, first, zone)
@@ -85,7 +85,7 @@ def _end_of_gap(before: datetime, behind: datetime, zone: ZoneInfo) -> datetime:
 
 
 def _as_time_passes(walls: Iterator[datetime], zone: ZoneInfo) -> Iterator[datetime]:
-    """Every instant at which clocks show one of these times: none for those that they skip, two for those that come twice."""
+    """Every instant at which clocks show one of the times: skipped times have none, repeated times have two."""
     again: list[datetime] = []
     for wall in walls:
         first, second = _both(wall, zone)

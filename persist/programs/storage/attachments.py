@@ -46,7 +46,10 @@ _HELD = "/proc/self/fd"
 
 
 class NotOpened(InvalidValue):
-    """A file that is not opened. `why`: what it is or what became of it, without its name, which an untrusted program chose."""
+    """A file that is not opened.
+
+    `why`: what the file is or what happened to it, without the name, which an untrusted program chose.
+    """
 
     def __init__(self, name: str, why: str) -> None:
         self.why = why
@@ -72,7 +75,7 @@ class Folder:
         return sorted(os.listdir(self._path if self._handle is None else self._handle))
 
     def make(self, name: str) -> None:
-        """Create a folder in this one, accessible to its owner alone, unless something of that name exists."""
+        """Create a folder in this folder, accessible to its owner alone, unless the name is taken."""
         with suppress(FileExistsError):
             os.mkdir(self._at(name), 0o700, dir_fd=self._handle)
             self._sync()

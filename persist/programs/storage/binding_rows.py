@@ -193,7 +193,7 @@ def _check_rebinding(name: str, row: Row | None) -> None:
 
 
 def _added(work: UnitOfWork, run_id: str, name: str, execution_id: int | None, fields: dict[str, Any]) -> Row | None:
-    """The new row; None, and no change, if there is one of that name."""
+    """The new row; None, and no change, if the name is taken."""
     key = {"run_id": stored_scope(work, "run_id", run_id), "name": name, "execution_id": execution_id}
     return work.returned(_ADD, **key, **fields, created_at=fields["updated_at"])
 

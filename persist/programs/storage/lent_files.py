@@ -127,7 +127,7 @@ def make_lent_file(home: Path, subagent: Subagent, bindings: Sequence[Binding], 
 
 
 class LentFolder:
-    """The folder of one subagent, which it may have changed in any way. No method follows a link or opens what is no file."""
+    """The folder of a subagent, which may have changed its content at will. No method follows a link or opens what is no file."""
 
     def __init__(self, home: Path, subagent: Subagent, limit: int) -> None:
         self._home, self._limit, self._left = home, limit, limit

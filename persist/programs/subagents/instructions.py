@@ -280,7 +280,7 @@ def told_of_server(
     kind: BindingKind,
     source_statement: str | None,
 ) -> str:
-    """The instructions of a subagent with these options of its connection, which hold its token."""
+    """The instructions for a subagent with these connection options, which hold its token."""
     return "\n\n".join(_told(_Psql(server, options), subagent, frame, name, kind, source_statement)) + "\n"
 
 

@@ -45,8 +45,9 @@ class SubagentFile:
 class SubagentRole:
     """A subagent with a token for the server. Neither `repr` nor an error shows `token`, `dsn` and `options`.
 
-    server  how it connects, without the token; `options` are what PGOPTIONS holds then
-    dsn     both in one
+    server   the connection string without the token
+    options  the value of PGOPTIONS, which holds the token
+    dsn      both in one string
     """
 
     subagent: Subagent

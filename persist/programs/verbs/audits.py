@@ -132,7 +132,7 @@ def audit_tables(work: UnitOfWork, run_id: str, ours: set[str]) -> Iterator[Audi
 def audit_raw_writes(rows: Sequence[Row], of_no_run: Sequence[Row]) -> Iterator[AuditFinding]:
     """Tell what programs that are not persist wrote, from the notes that triggers made of it.
 
-    of_no_run   notes of no run, such as those of emptied tables: a writer that fills their room leaves the run its own
+    of_no_run   notes without a run, such as those of emptied tables: a writer that fills their room leaves the run its own
     """
     for at, table, operation, key, writer, before in (*of_no_run, *rows[:MAX_NOTES]):
         if any(map(is_unreadable, (at, table, operation))):

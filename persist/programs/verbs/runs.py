@@ -195,7 +195,7 @@ class ProgramRuns(Repository[F]):
 
     @writes
     def seen(self, id: str) -> ProgramRun:
-        """Say that this process still runs a run, so that processes that cannot look do not take it over.
+        """Say that this process still runs a run: a process that cannot see this one must not take the run over.
 
         A running run of which no process is known is this process's from then on. Raises LeaseLost if another process runs it,
         and if it has ended.

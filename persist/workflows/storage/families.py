@@ -2,7 +2,7 @@
 
 Rows are locked from the children to the parents, by everything that ends runs: a child is locked first, and then its parent, in a
 statement of its own. The statements after that see every child whose end was committed before, so that of two children that end
-at the same instant the second one finds that none is left. A parent is locked without hindering those who create children of it.
+at the same instant the second one finds that none is left. A parent is locked without hindering the creation of children.
 """
 
 import logging
@@ -79,9 +79,9 @@ _ANY_UNFINISHED = Statement(select(_R.id).where(IS_UNFINISHED_CHILD, _R.parent_r
 
 
 def tell_parents(work: UnitOfWork, ended: Iterable[WorkflowRun]) -> None:
-    """Let the parents of runs that this transaction has ended go on, if that is what they wait for.
+    """Let parents go on that waited for runs which this transaction ended.
 
-    Parents are taken in the order of their ids, so that two transactions that end many runs do not wait for each other.
+    Parents are locked in the order of their ids, so that two transactions that end many runs cannot deadlock.
     """
     children: dict[str, list[WorkflowRun]] = {}
     for run in ended:

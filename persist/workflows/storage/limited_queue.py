@@ -1,7 +1,7 @@
 """SQL that finds the runs that a worker may claim where there are limits: those for which their limits have room.
 
-The first runs of a line are looked at one by one. If none of them has room, others are looked for behind them: runs of one
-workflow with one key form a group, and only the first ones of each group that has room are read. So a hundred thousand runs that
+The first runs of a line are looked at one by one. If none of these runs has room, more runs are looked for behind them: runs of
+one workflow with one key form a group, and a claim reads only the first runs of groups with room. So a hundred thousand runs that
 wait for a place cost a claim as much as one.
 
 On Postgres a run is chosen together with a lock on its limits. What another claim has locked is passed over, never waited for.
@@ -95,7 +95,7 @@ def _groups(line: _Line, names: int) -> FromClause:
 
 
 def _heads(line: _Line, names: int, most: int, *, lateral: bool) -> Select[Any]:
-    """The first runs of each group that has room: `most` of each, or one where there is no LATERAL."""
+    """The first runs of each group that has room: `most` per group, or one where LATERAL is missing."""
     groups, table, run = _groups(line, names), runs.alias("member"), runs.alias("head")
     is_open = (groups.c.key.is_not(None), queue.enabled(groups.c.name), has_room(groups.c.name, groups.c.key))
     # the LIMIT keeps a planner from asking for room once for each member

@@ -141,7 +141,7 @@ _now_ms = bindparam("now_ms", type_=Int64())
 _ONE: ColumnElement[Any] = literal_column("1")
 _PREFIX: ColumnElement[Any] = literal_column(f"'{WORKFLOW_PREFIX}'")
 ANY_LIMIT = or_(exists(select(limits.c.key)), ANY_USED_UP)
-"""Whether there is any limit, or any budget that is used up."""
+"""Whether a limit or a used-up budget exists."""
 
 
 def _count(table: FromClause, *which: Any) -> ColumnElement[Any]:
@@ -282,7 +282,7 @@ def lock_of_run() -> Statement:
 
 _O = workflow_overrides.c
 AHEAD, FEW_AHEAD = 64, 16
-"""So many runs of a line, or of each of several lines, are looked at besides those that are wanted: some may be locked."""
+"""Runs to look at beyond the wanted number, in one line or in each of several: some may be locked."""
 MOST_APART = 256
 """For so many workflows at once each is looked for by itself; SQLite has a limit."""
 _DUE_AT_ONCE = 1000

@@ -85,8 +85,8 @@ _ATTEMPTS = 4
 def try_at_once(work: UnitOfWork, count: int, taken: dict[str, Any], values: dict[str, str]) -> list[WorkflowRun] | None:
     """Try to claim in one round trip, on Postgres: the claimed runs, or None if it is to be done step by step.
 
-    The statement that claims has counted before it got the locks of the limits. So the next one counts again, and what is too
-    many goes back.
+    The statement that claims has counted before it got the locks of the limits. The next one therefore counts again, and excess
+    runs go back.
     """
     names, now_ms = len(values), epoch_ms(taken["at"])
     given = {"at": taken["at"], "now_ms": now_ms, **values}
@@ -228,7 +228,7 @@ class Wanted:
         return cls(owner, until, names, limit)
 
     def values(self) -> dict[str, str]:
-        """The names as parameters of the statements for so many names: a power of two, so that there are few statements."""
+        """The names as parameters, padded to a power of two, so that there are few statements."""
         padded = [*self.names, *self.names[-1:] * (rounded(len(self.names)) - len(self.names))]
         return {f"name_{number}": name for number, name in enumerate(padded)}
 

@@ -414,7 +414,7 @@ class RunReads(Repository[F]):
     def children(
         self, id: str, *, status: str | Sequence[str] | None = None, limit: int = 20, after: str | None = None
     ) -> Page[WorkflowRunSummary]:
-        """The runs that were created for this one, as `list` shows them. Raises NotFound without the run and children."""
+        """The child runs of a run, as `list` shows them. Raises NotFound without the run and children."""
         filters = Filters.of(self._work, status=status, parent_run_id=self._work.label("id", id))
         page = page_of_runs(self._work, filters, limit, after, SUMMARY)
         if not page.items and after is None and not status:

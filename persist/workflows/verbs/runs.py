@@ -202,10 +202,10 @@ class Runs(RunReads[F]):
         `unique_trigger` a run of the workflow and trigger that has not ended is returned instead of creating a second one.
         `if_exists="conflict"` raises Conflict in both cases. Raises Conflict if the id is taken.
 
-        Queued runs of a higher `priority` are claimed first, none before `not_before`. `max_attempts`: see `release`.
-        Runs with one `concurrency_key`, of whatever workflow, share its limit, if `limits.set` sets one.
+        Queued runs of a higher `priority` are claimed first, none before `not_before`. `max_attempts`: see `release`. Runs of all
+        workflows with the same `concurrency_key` share its limit, if `limits.set` sets one.
 
-        `parent_run_id`: the run that this one is a child of. Raises NotFound if there is none, Conflict if it has ended.
+        `parent_run_id`: the parent of the run. Raises NotFound if there is none, Conflict if it has ended.
         """
         work = self._work
         turn = creating.Turn.of(priority, not_before, max_attempts)
