@@ -47,7 +47,7 @@ class ObservedCall(NamedTuple):
 def observed(span: "ReadableSpan") -> ObservedCall | None:
     """What a span says; None if it is no call of a model that used tokens, and none of a tool.
 
-    Agents' and workflows' spans are no calls: their tokens are those of the calls inside them.
+    Agents' and workflows' spans are no calls: the tokens belong to calls inside these spans.
     """
     attributes: Any = span.attributes or {}
     operation, context = attributes.get(gen_ai.OPERATION), span.get_span_context()

@@ -159,7 +159,7 @@ def _tell(error: Exception) -> None:
 
 
 class Transaction:
-    """One transaction: its span, and those of its verbs and statements. In a caller's transaction only these."""
+    """One transaction: its span, and the spans of its verbs and statements. In a caller's transaction only the latter."""
 
     __slots__ = ("_asked", "_context", "_error", "_joined", "_rows", "_sent", "_span", "_store", "_verb", "_writable", "retries")
 

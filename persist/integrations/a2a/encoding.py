@@ -117,7 +117,7 @@ def decoded(message: M, data: bytes, what: str) -> M:
 
 
 def state_name(state: int) -> str:
-    """The name of a state, and the number of one that this release of the framework does not know."""
+    """The name of a state; a number for a state that this release of the framework does not know."""
     return TaskState.Name(state) if state in TaskState.values() else str(state)
 
 

@@ -86,7 +86,7 @@ class PersistSessionStore(SessionStore):
     async def list_session_summaries(self, project_key: str) -> list[SessionSummaryEntry]:
         """The summaries of a project's sessions, the one written last first.
 
-        A session without one, since something else than this class wrote it, is left out: the SDK then folds it itself.
+        A session without a summary, which another program wrote, is left out: the SDK then folds it itself.
         """
         found = await self._call(lambda work: TranscriptSessions(work).mains(project_key))
         return [
@@ -101,7 +101,7 @@ class PersistSessionStore(SessionStore):
         await self._call(lambda work: TranscriptSessions(work).delete(project, session_id, subpath=subpath), writes=True)
 
     async def list_subkeys(self, key: SessionListSubkeysKey) -> list[str]:
-        """The subpaths of a session, such as those of its subagents."""
+        """The subpaths of a session, such as its subagents' logs."""
         project, session_id, _ = _names(key)
         return await self._call(lambda work: TranscriptSessions(work).subpaths(project, session_id))
 
@@ -175,5 +175,5 @@ def _fold(key: SessionKey) -> Fold:
 
 
 def _home(home: str | os.PathLike[str] | None) -> str | os.PathLike[str]:
-    """The folder above `projects`: the one that is given, else where Claude Code keeps its own."""
+    """The folder above `projects`: the given folder, or else the folder of Claude Code."""
     return home or os.environ.get("CLAUDE_CONFIG_DIR") or Path.home() / ".claude"

@@ -70,7 +70,7 @@ class Turns:
                 del self._turns[key]
 
     def lock_of(self, session: object) -> threading.Lock:
-        """The lock between threads. Few sessions share one, and then merely wait for each other."""
+        """The lock between threads. Sessions that share a lock merely wait for each other."""
         return self._locks[id(session) // 16 % _LOCKS]
 
 

@@ -279,7 +279,7 @@ class KeptList(Blob):
 
 
 class ListMemory:
-    """The lists that one serializer read or wrote, at most so many bytes of them."""
+    """The lists that a serializer read or wrote, up to a number of bytes."""
 
     def __init__(self, serde: Any, most: int) -> None:
         self._serde = serde
@@ -297,7 +297,7 @@ class ListMemory:
         return self._keep(KeptList(PACKED, b"".join([piece.data for piece in pieces]), key, count=len(pieces)))
 
     def grow(self, base: bytes, added: Sequence[Blob], key: bytes) -> None:
-        """Keep a list that is a kept one plus some pieces, instead of that one."""
+        """Replace the kept list `base` by the same list with `added` pieces."""
         if base == key or (kept := self._lists.pop(base)) is None or not all(piece.kind == PACKED for piece in added):
             return
         data = kept.data + b"".join([piece.data for piece in added])

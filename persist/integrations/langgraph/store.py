@@ -322,7 +322,7 @@ class PersistStore(BaseStore):
         return results
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
-        """See batch. The calls of one turn of an event loop share a transaction, in which they run one after the other."""
+        """See batch. Calls in one turn of an event loop share a transaction, and run one after the other."""
         batch = Batch(ops, self._index)
         texts: Vectors = {}
         queries: Vectors = {}

@@ -214,14 +214,14 @@ class SessionEventStore(EventStore):
 
 
 class PersistEventStore(EventStore):
-    """The events of an MCP server in a store, so that clients that lost their connection are sent what they missed.
+    """The events of an MCP server in a store: a client that lost its connection is sent the events that it missed.
 
     A stream of MCP is named by the number of a request, and every client begins at 1, so events are kept by session:
-    `PersistSessionManager` gives each session a store of its own, and `SessionBinding` does so for a manager that somebody else
-    makes. Used without either, this raises UnboundEventStore.
+    `PersistSessionManager` gives each session its own store, and `SessionBinding` does the same for managers made elsewhere. Used
+    without either, this raises UnboundEventStore.
 
-    `max_events_per_stream` and `max_age` delete what is over them when the session is next written to; None keeps everything.
-    The caller opens and closes the store: one per process, for any number of sessions.
+    `max_events_per_stream` and `max_age` delete what is over them when the session is next written to; None keeps everything. The
+    caller opens and closes the store: one per process, for any number of sessions.
     """
 
     def __init__(

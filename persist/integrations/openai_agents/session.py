@@ -113,10 +113,10 @@ class PersistSession:
     async def _get_compaction_snapshot(
         self, limit: int, *, prune_prefix: Callable[[TResponseInputItem], bool] | None = None
     ) -> CompactionSnapshot | None:
-        """The latest items, for the framework's compaction. None: one of them is unreadable, or a subclass may change them.
+        """The latest items, for the framework's compaction. None: an item is unreadable, or a subclass may change items.
 
-        Putting the summary in their place is one transaction, which also deletes the oldest items, as long as `prune_prefix`
-        is true of them: those that expired under the framework's encryption.
+        Putting the summary in their place is one transaction, which also deletes the oldest items, as long as `prune_prefix` is
+        true of them: those that expired under the framework's encryption.
         """
         if type(self) is not PersistSession:
             return None

@@ -40,7 +40,7 @@ def _effect(run: str, call: str, status: Any = "started", **fields: Any) -> Any:
 
 
 async def an_unknown_run_is_nothing(make: Make) -> None:
-    """There is nothing of a run that nobody registered."""
+    """A run that was never registered has nothing."""
     store, run = make(), new_id()
     expect(None, await store.get_run(run_id=run), "There is no run that nobody registered.")
     expect([], await store.list_runs(conversation_id=run), "There are no runs of an unknown conversation.")
@@ -138,7 +138,7 @@ async def messages_come_back_exactly(make: Make) -> None:
 
 
 async def a_history_may_be_rewritten(make: Make) -> None:
-    """A snapshot has its own messages, also where they are fewer or others than those of the one before."""
+    """A snapshot has its own messages, even if it has fewer or different messages than the snapshot before."""
     store, run = make(), new_id()
     for letters in ("abc", "abcd", "ab", "abxd", "xy", "", "aa"):
         await store.save_snapshot(_snapshot(run, *letters))
