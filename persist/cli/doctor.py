@@ -122,7 +122,7 @@ def ls(database: Database, after: str | None, limit: int) -> Answer:
 @on_database
 @answers(None)
 def show(id: str, database: Database) -> Answer:
-    """Print a row in quarantine: what each of its columns held, and in which form."""
+    """Print a row in quarantine: the value of each column, and its form."""
     with database.open(read_only=True) as store:
         row = quarantined_row(store, id)
     head = [f"{inline(row.table)} {inline(row.key)}, moved {instant(row.moved_at)} UTC", inline(row.cause)]
