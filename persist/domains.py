@@ -1,4 +1,4 @@
-"""The registry of domains: whatever goes through all of them, such as transactions, pruning and the doctor, reads it.
+"""The registry of domains: transactions, pruning, the doctor and others that visit every domain read it.
 
 A domain is a package with `models.py`, `repository.py` and `upkeep.py`, which are imported at their first use.
 """

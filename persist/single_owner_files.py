@@ -126,7 +126,7 @@ def open_workspace(
     clock: Clock | None = None,
     sleep: Callable[[float], None] | None = None,
 ) -> Store:
-    """Open the file of a workspace, whose queue of tasks it holds, and make it if it is not there. Errors as `open_instance`."""
+    """Open the file of a workspace with its queue of tasks; make a missing file. Errors as `open_instance`."""
     return _open_instance(check_path("path", path), "workspace_id", workspace_id, read_only, settings, clock, sleep)
 
 

@@ -49,7 +49,7 @@ _events = _in_order.where(_E.position > bindparam("after", type_=Int64()))
 _is_free = or_(_C.lease_position.is_(None), _C.lease_expires_at.is_(None), _C.lease_expires_at <= param("at"))
 _free_place = select(_C.position).where(_name, _is_free, _C.types_json.is_(None)).scalar_subquery()
 _EVENTS_AT_ONCE = Statement(_in_order.where(_E.position > _free_place))
-"""The next events of a consumer that gets all types and has no lease; so they travel with the statement that locks its row."""
+"""The next events of a consumer that gets all types and has no lease; sent with the statement that locks its row."""
 _place = update(event_consumers).where(_name)
 _HAND_OUT = Statement(
     _place.values(
@@ -68,7 +68,7 @@ _ACKNOWLEDGE_ALL = Statement(
 
 @cache
 def _next_events(types: int) -> Statement:
-    """The SELECT of the next events: of that many types, or of any for 0."""
+    """The SELECT of the next events: of `types` types, or of any type for 0."""
     if not types:
         return Statement(_events)
     return Statement(_events.where(_E.type.in_([bindparam(f"type_{number}", type_=_E.type.type) for number in range(types)])))
@@ -155,9 +155,9 @@ class Consumers(Repository[F]):
     def ack(self, name: str, position: int, *, token: int | None = None) -> bool:
         """Acknowledge all events up to `position`: nobody gets them again. False if they were acknowledged before.
 
-        `position` is that of a batch, or of one of its events; the events after it stay handed out. `token`, the batch's:
-        LeaseLost if another caller has had the lease since. Without it a late caller cannot be told from the one who has the
-        lease now. Raises LeaseLost if no event up to there is handed out, NotFound.
+        `position` comes from a batch or from an event in it; the events after it stay handed out. `token`, the batch's: LeaseLost
+        if another caller has had the lease since. Without it a late caller cannot be told from the one who has the lease now.
+        Raises LeaseLost if no event up to there is handed out, NotFound.
         """
         work = self._work
         upto, fence = _checked_position(position), optional_count("token", token)

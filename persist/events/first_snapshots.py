@@ -131,9 +131,9 @@ class Settler:
 
 
 class Look:
-    """A look at the positions, which travels with the statements of a batch: settled ones, or (`given`) all that were given.
+    """A look at the positions, sent with a batch: the last settled position, or (`given`) the last given one.
 
-    What it finds settled is so for statements that begin after it.
+    A position that it finds settled is settled for statements that begin later.
     """
 
     def __init__(self, batch: Batch, *, given: bool = False) -> None:
@@ -260,7 +260,7 @@ def _groups(places: Sequence[Place]) -> Iterator[Sequence[Place]]:
 
 
 def _write_group(run: Run, group: Sequence[Place], tables: Sequence[Table], refused: list[UnreadableRow]) -> bool:
-    """Write the snapshots of these streams, one by one if they do not go together. False: another process has finished."""
+    """Write the snapshots of these streams together; if a row cannot be read, one by one. False: another process has finished."""
     if len(group) > 1:
         try:
             if (written := run(partial(_write, group=group, tables=tables))) is not None:

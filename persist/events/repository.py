@@ -294,7 +294,7 @@ def read_all(work: UnitOfWork, after: int, limit: int, *, settled: int | None = 
 
 
 def confirmed(work: UnitOfWork, after: int, events: List[Event], behind: List[Event]) -> List[Event]:
-    """The events of a snapshot with those behind them between which there is no other one, now that all others have ended.
+    """The events of a snapshot, and the events `behind` them before the first committed position that the snapshot lacks.
 
     A position that is missing in the snapshot was rolled back, or its transaction has ended since. Another look tells which.
     """

@@ -64,7 +64,7 @@ def lock_log(work: UnitOfWork) -> None:
 
 
 def streams(work: UnitOfWork, keep: int) -> list[str]:
-    """Every stream that has more than `keep` events: of no other one `trim` would delete any."""
+    """Every stream that has more than `keep` events: `trim` deletes nothing of any other stream."""
     return [stream for (stream,) in work.rows(_LONGER, keep=keep)]
 
 
@@ -141,7 +141,7 @@ class OldEvents(Pruning):
 
     table = event_log
     batch = 1
-    """A stream for each transaction, so that its writers wait for no other one."""
+    """One stream per transaction: writers of other streams never wait."""
 
     def look(self, work: UnitOfWork, cut: Cut, after: Row | None) -> list[Row]:
         return work.rows(_OLD, after="" if after is None else after[0], before=cut.before, maximum=LOOK)

@@ -87,7 +87,7 @@ R = TypeVar("R")
 Given = str | PathLike[str] | Engine | Connection
 
 _CONNECTIONS = 2
-"""How many an upgrade needs at once: one holds the lock against other upgrades, the other one works."""
+"""Connections that an upgrade needs at once: one for the lock against other upgrades, one for the work."""
 
 
 def script_dir() -> str:
@@ -293,9 +293,9 @@ class PlannedStep:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The steps of an upgrade from a revision (None: the tables are made) to that of this code, without those that are done.
+    """The remaining steps of an upgrade from revision `found` (None: the tables are made) to this code's revision.
 
-    Those of phase 1 are one transaction, which is undone whole if it fails. Those of phase 2 are done one by one.
+    Phase 1 is one transaction, which is undone whole if a step fails. Phase 2 is done step by step.
     """
 
     found: str | None

@@ -188,7 +188,7 @@ def _bring_up(connection: Connection, dialect: Dialect, *, migrate: bool | None)
 def create_new(dialect: Dialect, *, unfinished: bool = False) -> bool:
     """Create the tables where there are none, in one transaction. False: somebody has created them already.
 
-    Of processes that do so at the same time, one gets True. `unfinished`: note that a copy is to follow, which ends the note.
+    If several processes create tables at once, one gets True. `unfinished`: note that a copy is to follow, which ends the note.
     """
 
     def note(connection: Connection) -> None:

@@ -22,7 +22,7 @@ class Fsync(StrEnum):
 
 
 class Scope(StrEnum):
-    """Which projects to list: those of sandboxed agents, the one of chat turns, or both."""
+    """The projects to list: of sandboxed agents, of chat turns, or both."""
 
     ALL = "all"
     SANDBOX = "sandbox"

@@ -37,7 +37,7 @@ _STRICT = json.JSONDecoder(parse_constant=lambda name: None)
 
 
 class Line(NamedTuple):
-    """The whole records of a line, and whether there was anything else on it."""
+    """The whole records of a line, and whether the line has torn text."""
 
     records: list[Record]
     torn: bool
@@ -74,7 +74,7 @@ def _starts(text: str) -> Iterator[int]:
 
 
 class _Torn:
-    """A record that is cut off somewhere: which of its places an object of its own may be at."""
+    """A record that is cut off: tells where another object may begin."""
 
     def __init__(self, text: str, start: int) -> None:
         self._text, self._at, self._in_text = text, start, False
@@ -110,7 +110,7 @@ class _Torn:
 
 
 def _whole(text: str, start: int, decoder: json.JSONDecoder) -> tuple[list[Record], int]:
-    """The objects from there on, and where something else follows them: at the end of the text nothing does."""
+    """The objects from `start` on, and the position after the last one."""
     found: list[Record] = []
     while start < len(text):
         try:
@@ -308,7 +308,7 @@ def _follow(file: "_FollowedFile", poll: float, stop: Stop | None) -> Iterator[l
 
 
 class _FollowedFile:
-    """A file and how far it was read. It stays open, so that its inode distinguishes it from a file that replaces it."""
+    """A file and how far it was read. The file stays open, so that its inode tells it from a replacement."""
 
     def __init__(self, path: Path, since_index: int) -> None:
         self._path = path

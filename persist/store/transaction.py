@@ -34,7 +34,7 @@ class Transaction(Domains[Sync]):
 
 
 def work_of(tx: Transaction) -> UnitOfWork:
-    """The unit of work of a transaction, for the modules of persist that run their own statements in it."""
+    """The unit of work of a transaction, for modules of persist that run their own statements."""
     return tx._work
 
 
@@ -149,7 +149,7 @@ def transact_with_retries(
 
 
 class VerbRun:
-    """One call of a verb in a transaction of its own. A verb that writes is tried again, as Store.transact does.
+    """A call of a verb in its own transaction. A verb that writes is tried again, as Store.transact does.
 
     `interruptible`: another thread may call `interrupt`. On SQLite, waiting for the write lock then costs more.
     """

@@ -254,7 +254,7 @@ class GithubLinks(Repository[F]):
         return [row for row in rows if canonical_url(row[_URL]) == link.url]
 
     def _is_newest(self, owner: str, row: Sequence[Any], same_number: int) -> bool:
-        """Whether a row is the one of its link that counts: the one fetched last."""
+        """Whether a row is the newest of its link: the row fetched last."""
         url = canonical_url(row[_URL])
         if url is None:
             return False
