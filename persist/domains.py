@@ -47,10 +47,7 @@ else:
 
 
 class Domains(Domain[F]):
-    """`<domain>.<aggregate>.<verb>`: the repositories of every domain, made at their first use.
-
-    An export looks for its id in this order.
-    """
+    """`<domain>.<aggregate>.<verb>`: every domain's repositories, made at first use. An export looks in this order."""
 
     chat = on_demand(find=lambda: chat.Chat[F])
     conversations = on_demand(find=lambda: conversations.Conversations[F])

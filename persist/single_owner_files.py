@@ -40,10 +40,7 @@ def open_or_create_file(
     settings: Settings | None = None,
     clock: Clock | None = None,
 ) -> Store:
-    """Open or create the file that belongs to `id`; `fill` runs in the transaction that marks the owner.
-
-    Raises Conflict if the file has another owner.
-    """
+    """Open or create the file of `id`; `fill` runs in the transaction that marks the owner. Raises Conflict for another owner."""
     if check_path("path", path).is_dir():
         raise InvalidValue("path", f"{path} is a folder.")
     with files(path.parent, "folder"):

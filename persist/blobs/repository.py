@@ -206,10 +206,7 @@ class Blobs(Repository[F]):
 
     @reads
     def read(self, sha256: str, *, start: int = 0, end: int | None = None) -> bytes:
-        """The bytes of a blob, or those from `start` up to but not including `end`.
-
-        Raises NotFound, and BlobUnreadable if the bytes are missing or do not have the digest.
-        """
+        """The bytes of a blob from `start` up to `end`, exclusive. Raises NotFound, or BlobUnreadable for damaged bytes."""
         return b"".join(self._reader(sha256, start, end, outlives=False))
 
     @reads

@@ -67,9 +67,10 @@ class ChatSessionRow(Base):
 
 
 class ChatMessageRow(Base):
-    """One message of a session. `queued_at` or `hidden_at` in its metadata marks a queued or hidden one.
+    """One message of a session.
 
-    `claimed_by` is the process, an owner as of turns, that took it out of the queue.
+    `queued_at` or `hidden_at` in its metadata marks a queued or hidden one. `claimed_by` is the process, an owner as of turns,
+    that took it out of the queue.
     """
 
     __tablename__ = "chat_messages"

@@ -70,10 +70,7 @@ def manifest_columns(manifest: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def message_of(entry: Any, fallback: datetime) -> dict[str, Any] | None:
-    """A message as `messages.put` takes it, with known fields only; None if the entry is no message.
-
-    A message without an instant gets `fallback`. The content is checked by `put`.
-    """
+    """A message for `messages.put`, which checks its content; None if the entry is none. `fallback`: its instant by default."""
     if not isinstance(entry, dict):
         return None
     id = first_text(entry, "id")

@@ -145,10 +145,7 @@ class Sieve(Generic[T]):
 
 
 def nearest(query: Query, k: int, items: Iterable[Item]) -> list[tuple[float, str]]:
-    """The exact distances and ids of the `k` nearest, equal distances by id.
-
-    Vectors of another dimension, and those with a number that is not finite, are skipped.
-    """
+    """The exact distances and ids of the `k` nearest, ties by id. Vectors of other dimensions or with NaN or inf are skipped."""
     size = len(query.packed)
     measured = ((query.distance(packed), id) for id, packed in items if len(packed) == size)
     return nsmallest(k, (pair for pair in measured if isfinite(pair[0])))

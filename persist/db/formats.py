@@ -128,10 +128,7 @@ def instants_for(column: Column[Any]) -> list[Column[Any]]:
 
 
 def filled(rows: Sequence[Row], columns: Columns, lacking: frozenset[str], counts: Counter[str]) -> list[Row]:
-    """The rows, in the published form, with a value in every column of `lacking`. `counts`: what was replaced, by table.column.
-
-    Raises InvalidValue where a row lacks what nothing can replace.
-    """
+    """The rows in the published form, with `lacking` columns filled, counted in `counts`. Raises InvalidValue."""
     changed = list(rows)
     for filling in _fillings(columns, lacking):
         place = filling.place

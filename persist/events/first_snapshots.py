@@ -131,10 +131,7 @@ class Settler:
 
 
 class Look:
-    """A look at the positions, sent with a batch: the last settled position, or (`given`) the last given one.
-
-    A position that it finds settled is settled for statements that begin later.
-    """
+    """A look at the positions, sent with a batch: the last settled position, for later statements, or the last `given`."""
 
     def __init__(self, batch: Batch, *, given: bool = False) -> None:
         self._counter, self._found = batch.row(_ENDS), batch.row(_LAST if given else _SETTLED)

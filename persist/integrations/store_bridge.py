@@ -42,10 +42,7 @@ class StoreBridge:
         return self.in_this_thread(lambda: self.call(verb, writes=writes))
 
     async def run_async(self, function: Callable[[Transaction], T], *, writes: bool) -> T:
-        """Run on a worker thread. If cancelled, the transaction ends first, so it is done either completely or not at all.
-
-        On trio as `in_worker` says.
-        """
+        """Run on a worker thread. If cancelled, the transaction ends first, done or undone. On trio as `in_worker` says."""
         return await self.in_worker(lambda: self._run(function, writes), writes=writes)
 
     async def call_async(self, verb: Callable[[UnitOfWork], T], *, writes: bool) -> T:

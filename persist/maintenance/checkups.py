@@ -45,10 +45,7 @@ _ORDER = list(Severity)
 
 
 class Finding(Value):
-    """A problem found by doctor.
-
-    `code` is for programs, `message` for people. `subject`: a table, a file or a row's id. `fixed`: doctor has just repaired it.
-    """
+    """A problem found by doctor. `code` is for programs, `message` for people. `subject`: table, file or id. `fixed`: mended."""
 
     code: str
     severity: Severity

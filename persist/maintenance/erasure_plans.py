@@ -48,10 +48,7 @@ def quarantined_rows(work: UnitOfWork) -> Iterator[tuple[str, Cells]]:
 
 
 def quarantined_cells(work: UnitOfWork, *, whole: bool = False) -> Iterator[tuple[str, str, str, Cells]]:
-    """Each row of the quarantine: id, group, table, and the text of its cells.
-
-    `whole`: a cell that is no text gets a text that no stored text equals.
-    """
+    """Each quarantined row: id, group, table, cells' texts. `whole`: a cell of no text gets one that equals no stored text."""
     after = ""
     while True:
         query = select(_Q.id, _Q.group_id, _Q.table_name, _Q.contents).where(_Q.id > after).order_by(_Q.id).limit(_PART)
@@ -197,10 +194,7 @@ class _Search:
             self._erased[name].update(keys)
 
     def from_tables(self, selectors: Mapping[str, str], *, begun: bool = True) -> None:
-        """Add what the selectors find in rows.
-
-        `begun`: also, by other selectors than a session's, items that begin with their own row.
-        """
+        """Add what the selectors find in rows. `begun`: also items with a row of their own, by other selectors than sessions."""
         for name, kind in self._kinds.items():
             for selector, value in selectors.items():
                 if begun or selector == SESSION or not kind.rooted:
@@ -293,10 +287,7 @@ class _Search:
                 self._lead({selector: values})
 
     def _is_there(self, table: Table, values: Mapping[str, Any]) -> bool:
-        """Whether the table has the row of a change.
-
-        A key that no row can have counts as present, so that the change is ignored.
-        """
+        """Whether the table has the row of a change. An impossible key counts as present, so that the change is ignored."""
         if not all(isinstance(values.get(name), types_in_log(table.c[name])) for name in key_of(table)):
             return True
         key = (table.name, *(str(values.get(name)) for name in key_of(table)))

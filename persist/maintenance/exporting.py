@@ -40,10 +40,7 @@ KINDS = tuple(kind for upkeep in upkeeps().values() for kind in upkeep.exports)
 
 
 def kind_of(session: Session, id: str) -> tuple[Exported, str]:
-    """Return the first kind of session or run with this id, and the id; else what the id names otherwise.
-
-    Raises NotFound if there is none, Conflict if it names several.
-    """
+    """The first kind of session or run with this id, and the id, or what else it names. Raises NotFound, or Conflict."""
     for kind in KINDS:
         if session.work.row(kind.found, session=id) is not None:
             return kind, id
@@ -87,9 +84,8 @@ Keys = Mapping[Table, AbstractSet[Key]]
 class ExportReport:
     """What was written: row counts by table, in the order of the file.
 
-    `kind`: what the session id belongs to, such as "chat session". None for a whole store.
-    `carried`: what persist does not know and the file has, too: values by table.column, rows by table.
-    `left_unknown`: what was left on request, in the same form.
+    `kind`: what the session id belongs to, such as "chat session". None for a whole store. `carried`: what persist does not know
+    and the file has, too: values by table.column, rows by table. `left_unknown`: what was left on request, in the same form.
     `filled`: by table.column, how many values the file has where nothing is stored and other databases have to hold something.
     `files`: attachments of runs that the rows name, relative to the folder of the run. The export does not contain them.
     """

@@ -95,10 +95,7 @@ def prune(
 
 
 def collect_blobs(store: Store, *, dry_run: bool) -> Removed:
-    """Delete blobs that messages named and none names any more, a day after their last put, and bodies without a row.
-
-    The latter count as rows of BODIES.
-    """
+    """Delete blobs that no message names any more, a day after their last put, and bodies without a row (rows of BODIES)."""
     cut = Cut(_before(store, GRACE), trial=dry_run)
     bodies: Any = store.bodies if isinstance(store, Trial) else store.runtime.blob_store
     counted = _tally(store, [_GARBAGE], cut)

@@ -46,10 +46,7 @@ _MOST_WAITING = 10
 
 
 class Reconciling:
-    """Compares a target with one snapshot of its source, table by table, and mends what differs.
-
-    `rows`: how many rows one transaction takes at most.
-    """
+    """Compares a target with a snapshot of its source, table by table, and mends differences, `rows` per transaction."""
 
     def __init__(
         self, source: Session, reading: Reading, writing: Writing, own: Mapping[str, str], rows: int, *, one_file: bool

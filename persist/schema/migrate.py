@@ -127,10 +127,7 @@ def current(database: Given, *, schema: str | None = None) -> str | None:
 
 
 def check(database: Given, *, schema: str | None = None) -> None:
-    """Raises SchemaOutdated, SchemaTooNew or UnmanagedDatabase, unless the database is at this code's revision.
-
-    `database` as for `upgrade`.
-    """
+    """Raises SchemaOutdated, SchemaTooNew or UnmanagedDatabase, unless at this code's revision. `database`: see `upgrade`."""
     look(database, schema, verify)
 
 

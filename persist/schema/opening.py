@@ -134,10 +134,7 @@ def _prepared(dialect: Dialect, *, migrate: bool | None, looked: bool, copied_in
 
 
 def _found(driver: Any, dialect: Dialect, revision: str | None, *, end: Callable[[], object] | None = None) -> Found | None:
-    """Read the facts with one statement, and one more for `has_deltas`; None unless the database is at `revision` (None: any).
-
-    `end` is called at the end of all, instead of a rollback.
-    """
+    """Read the facts, and `has_deltas`; None unless at `revision` (None: any). `end` is called last, instead of a rollback."""
     try:
         noted = scopes_at(lambda prepared: dialect.prepared[prepared].one(driver, {}), revision)
         if noted is None:
@@ -216,10 +213,7 @@ def _note_head(connection: Connection, dialect: Dialect) -> None:
 
 
 def _create(connection: Connection, dialect: Dialect, note: Callable[[Connection], None] | None = None) -> bool:
-    """Create the tables and seed rows of a new file in one transaction, after a second check under the write lock.
-
-    False: another process was faster.
-    """
+    """Create tables and seed rows in one transaction, after a check under the write lock. False: they exist already."""
     dialect.transactions.begin(connection, write=True)
     try:
         verify(connection, dialect)

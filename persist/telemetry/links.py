@@ -184,9 +184,10 @@ class GithubLinks(Repository[F]):
 
     @writes
     def record_error(self, url: str, error: str, *, at: datetime | None = None, instance_id: str | None = None) -> GithubLink:
-        """Store an error of fetching. Known states are kept, and the link is due again after five minutes.
+        """Store an error of fetching.
 
-        A link that was never fetched has states None and a `fetched_at` of 1970.
+        Known states are kept, and the link is due again after five minutes. A link that was never fetched has states None and a
+        `fetched_at` of 1970.
         """
         work = self._work
         link, text = parse_link("url", work.label("url", url)), work.body("error", error)

@@ -102,10 +102,7 @@ class Tenants:
             self._directory.drop(name, confirm, server)
 
     def list(self, *, limit: int = 100, after: str | None = None, server: str | None = None) -> Page[Tenant]:
-        """A page of the tenants, sorted by name: from the map, from all servers, or from one.
-
-        `after`: the cursor of the last page.
-        """
+        """A page of tenants by name, from the map, all servers, or one. `after`: the cursor of the last page."""
         return self._directory.list_page(limit, after, server)
 
     def upgrade_all(self, *, parallel: int = 4, progress: Progress | None = None) -> UpgradeReport:
@@ -142,10 +139,7 @@ class Tenants:
         _close(self._stores.remove(name))
 
     def close(self) -> None:
-        """Close the stores of all tenants, as Store.close does. A second call does nothing.
-
-        Raises StoreInUse while a transaction is open.
-        """
+        """Close all tenants' stores, as Store.close does; repeatable. Raises StoreInUse while a transaction is open."""
         if self._stores.over:
             return
         _close(self._stores.end())

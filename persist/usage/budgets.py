@@ -126,10 +126,7 @@ class UsageBudgets(Repository[F]):
     def standings(
         self, key: str | None = None, *, limit: int | None = None, after: str | None = None
     ) -> PagedList[BudgetStanding]:
-        """The use of every budget, or of a key's budgets, in the current period.
-
-        With a `limit` a page, whose `cursor` is `after` for the next one.
-        """
+        """The use of all budgets, or a key's, in the current period. With a `limit` a page; its `cursor` is the next `after`."""
         work = self._work
         listed, values = (_BUDGETS, {}) if key is None else (_OF_KEY, {"of_key": work.label("key", key)})
         found = listed.pages(work, limit, after, values)

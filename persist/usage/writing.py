@@ -221,10 +221,7 @@ def refuse_unless_counted(db: StatementRunner, call: Call) -> None:
 
 
 def write(db: StatementRunner, window: Window, call: Call) -> bool:
-    """Write a call. False, and nothing changes, if the window has one of its source already.
-
-    Raises Conflict if others keep writing calls of the scope.
-    """
+    """Write a call. False, and no change, if the window has the source already. Raises Conflict if others keep writing."""
     if call.source is None:
         with db.batch() as batch:
             begun = begin(batch, call)

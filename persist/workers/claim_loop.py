@@ -146,10 +146,7 @@ class ClaimLoop:
     # -- called from other threads
 
     def stop(self, *, hurry: bool = False) -> None:
-        """Claim nothing any more, and return from `run` when the handlers have ended or the time of grace is over.
-
-        `hurry`: there is no time of grace.
-        """
+        """Claim no more, and return from `run` when handlers or the time of grace end. `hurry`: without grace."""
         with self._changed:
             self._stopping, self._hurried = True, self._hurried or hurry
             self._changed.notify_all()

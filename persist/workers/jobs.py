@@ -95,7 +95,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def backoff(attempt: int, *, first: timedelta = _FIRST, longest: timedelta = _LONGEST) -> timedelta:
-    """How long to wait after an attempt, counted from 1: twice as long each time, up to `longest`, less a random quarter.
+    """The wait after an attempt, from 1: doubled up to `longest`, less a random quarter.
 
     Raises InvalidValue for a negative time.
     """

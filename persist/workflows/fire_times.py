@@ -34,10 +34,7 @@ def check_timezone(path: str, name: str) -> ZoneInfo:
 
 
 def fires_after(cron: str, timezone: str, after: datetime) -> Iterator[datetime]:
-    """The instants at which the expression fires, each later than the one before it and the first one later than `after`.
-
-    An expression that never fires has none. Raises InvalidValue.
-    """
+    """The instants after `after` at which the expression fires, in order, perhaps none. Raises InvalidValue."""
     try:
         from cronsim import CronSim, CronSimError
     except ImportError as error:

@@ -43,10 +43,7 @@ class Children(Value):
 
 
 class FamilyTotals(Value):
-    """What a run and all its descendants cost together: the totals of their executions, and how many runs have which status.
-
-    Sums of tokens are at most 2**63-1.
-    """
+    """The total cost of a run and all its descendants, and the number of runs by status. Token sums stop at 2**63-1."""
 
     run_id: str
     runs: int
@@ -170,10 +167,7 @@ class FailureKind(StrEnum):
 
 
 class EffectState(StrEnum):
-    """What is known of a side effect.
-
-    None is stored as unknown: `effects.begin` reports so an effect that began and did not end.
-    """
+    """What is known of a side effect. `effects.begin` reports as unknown, which is not stored, an effect that never ended."""
 
     BEGUN = "begun"
     DONE = "done"

@@ -1,8 +1,6 @@
 """`store.step`: a block of code around one side effect of a run, which is done once.
 
-with store.step(run, "comment") as step:
-if step.due:
-step.result = post_comment()
+with store.step(run, "comment") as step: if step.due: step.result = post_comment()
 """
 
 from types import TracebackType
@@ -152,10 +150,7 @@ class _Block:
 
     @property
     def output(self) -> str | None:
-        """The text that the phase leaves to later ones: set it inside the block. It is stored when the block ends.
-
-        Setting it raises InvalidValue for what is no text, and PayloadTooLarge.
-        """
+        """The text for later phases, set inside the block and stored at its end. Raises InvalidValue, or PayloadTooLarge."""
         return self._output
 
     @output.setter

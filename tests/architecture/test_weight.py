@@ -13,7 +13,7 @@ from tests.architecture.sources import Source, sources
 
 CEILINGS = {
     "persist: files": 480,
-    "persist: lines": 92_400,
+    "persist: lines": 91_900,
     "persist: lines of code": 64_950,
     "persist: names imported from persist": 7_890,
     "persist: definitions that share their name": 1_060,

@@ -27,10 +27,7 @@ log = logging.getLogger("persist")
 
 
 class AsyncRecorder:
-    """See Recorder. Chunks of many recorders share a commit; a chunk that fails fails alone.
-
-    A cancelled `feed` has either not started, or its chunk is durable.
-    """
+    """See Recorder. Recorders share commits; a chunk that fails fails alone. A cancelled `feed` did not start, or is durable."""
 
     def __init__(
         self,

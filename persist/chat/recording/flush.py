@@ -282,10 +282,7 @@ class Flush:
         return turns.lost_turn_error(db, self.session_id)
 
     def _claim(self, batch: Batch, former: turns.Turn | None) -> None:
-        """Begin or hold the turn, and require that the messages it continues are still visible.
-
-        From here on a rewind that hides a continued message ends this turn.
-        """
+        """Begin or hold the turn; continued messages must be visible. A rewind that hides one from here on ends the turn."""
         if self.begin:
             turns.begin_turn(batch, self.session_id, self.owner, self.message_id, self.at, former=former)
         elif self.message_id is not None:

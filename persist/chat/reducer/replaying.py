@@ -79,10 +79,7 @@ def _growing(part: Part, id: str) -> Iterator[Chunk]:
 
 
 def _input(part: Part, ai_sdk: AiSdk, *, former: bool) -> Iterator[Chunk]:
-    """The chunks of a call's input: streamed where the part shows text of it or no input at all, else complete.
-
-    `former`: a result that the part still has follows.
-    """
+    """The chunks of a call's input, streamed while incomplete or absent, else whole. `former`: an earlier result follows."""
     call = _call(part)
     if "resultProviderMetadata" in part and part.get("state") not in RESULT_STATES and not former:
         began = {"toolCallId": part["toolCallId"], "providerMetadata": part["resultProviderMetadata"]}

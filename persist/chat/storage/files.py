@@ -151,10 +151,7 @@ def referred(data: Part) -> str | None:
 
 
 def put_back(db: StatementRunner, runtime: Runtime, stored: Sequence[StoredFile], files: Files = Files.DATA) -> None:
-    """Turn stored parts into those that were given, or with `Files.REFERENCE` into ones whose URL names the blob.
-
-    Raises BlobUnreadable if bytes are missing or damaged.
-    """
+    """Turn stored parts into the given ones, or with `Files.REFERENCE` into names of blobs. Raises BlobUnreadable."""
     named = names_of(db, {one.message_id for one in stored})
     real = [one for one in stored if named.get((one.message_id, one.place)) == referred(one.data) is not None]
     bodies = read_bodies(db, runtime, [str(referred(one.data)) for one in real]) if real and files is Files.DATA else {}

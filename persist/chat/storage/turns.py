@@ -138,10 +138,7 @@ def clear_dead(work: UnitOfWork) -> int:
 
 
 def former_turn(db: StatementRunner, session_id: str, owner: str, now: datetime, *, takeover: bool) -> Turn | None:
-    """The turn that `begin_turn` may replace.
-
-    Raises Conflict if another live recorder has it and not `takeover`. Raises NotFound.
-    """
+    """The turn that `begin_turn` may replace. Raises Conflict if another recorder runs it and not `takeover`, or NotFound."""
     with db.batch() as batch:
         session = batch.row(LOCK_SESSION_SHARED, of_session=session_id)
         row = batch.row(READ_TURN, of_session=session_id)

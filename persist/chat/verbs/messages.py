@@ -92,9 +92,10 @@ _DELETE = Statement(delete(messages).where(_M.id == _id))
 
 
 def delete_message(work: UnitOfWork, id: str) -> None:
-    """Delete the message. The tail of a compaction that begins with it begins with the next visible message.
+    """Delete the message.
 
-    Raises NotFound, and Conflict for the message of a running turn.
+    The tail of a compaction that begins with it begins with the next visible message. Raises NotFound, and Conflict for the
+    message of a running turn.
     """
     now = work.now()
     with work.batch() as batch:
@@ -331,10 +332,7 @@ class ChatMessages(Repository[F]):
 
     @writes
     def update_metadata(self, id: str, patch: Mapping[str, Json]) -> ChatMessage:
-        """Merge a patch (RFC 7396) into the metadata: objects merge, null removes.
-
-        Raises InvalidValue for keys of queue and rewind.
-        """
+        """Merge a patch (RFC 7396) into the metadata: null removes. Raises InvalidValue for keys of queue and rewind."""
         return queueing.patch_metadata(self._work, self._work.label("id", id), self._work.json_object("patch", patch))
 
     @reads

@@ -215,10 +215,7 @@ class ChatSessions(Repository[F]):
         id: str | None = None,
         owner: str | None = None,
     ) -> ChatSession:
-        """Create a session. `agent` and `owner` never change; `model` is the latest one used.
-
-        Raises Conflict if the id is taken.
-        """
+        """Create a session. `agent` and `owner` never change; `model` is the latest. Raises Conflict if the id is taken."""
         work = self._work
         now = work.now()
         if model is None:
@@ -307,10 +304,7 @@ class ChatSessions(Repository[F]):
 
     @reads
     def children(self, id: str, *, limit: int | None = None, after: str | None = None) -> PagedList[ChatSession]:
-        """Sessions forked from this one, oldest first. They are kept when this one is deleted.
-
-        With a `limit` a page, whose `cursor` is `after` for the next one.
-        """
+        """Forks of this session, oldest first, which outlive it. With a `limit` a page; its `cursor` is the next `after`."""
         return _CHILDREN.pages(self._work, limit, after, {"row_id": self._work.label("id", id)})
 
     @writes
@@ -441,10 +435,7 @@ class ChatSessions(Repository[F]):
 
 
 def session_rules(rules: Sequence[Json], now: datetime) -> List[dict[str, Any]]:
-    """Checked copies of the rules, each with `added_at` (epoch milliseconds).
-
-    Raises InvalidValue unless their source is `session`.
-    """
+    """Checked copies of the rules, with `added_at` (epoch milliseconds). Raises InvalidValue unless the source is `session`."""
     checked = []
     for index, rule in enumerate(check_list("permissions", rules)):
         path = f"permissions[{index}]"

@@ -398,9 +398,9 @@ class ConvSessions(Repository[F]):
 
     @writes
     def delete(self, id: str) -> bool:
-        """Delete a session with its branches; False if there is none. Forks in other sessions keep their history.
+        """Delete a session with its branches; False if there is none.
 
-        Messages stay, until `prune` finds that nothing names them.
+        Forks in other sessions keep their history. Messages stay, until `prune` finds that nothing names them.
         """
         session_id = self._work.label("id", id)
         session, doomed = OF_SESSIONS.locked(

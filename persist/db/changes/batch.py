@@ -324,10 +324,7 @@ class DriverStatements:
             self.journal.begin_verb(name, stream)
 
     def batch(self, *, last: bool = False) -> Batch:
-        """Several statements that travel together; see persist.db.changes.batch.
-
-        `last`: the task has written everything once these are executed. If it is alone, it is committed with them.
-        """
+        """Statements that travel together; see the module. `last`: they are the task's last, and commit it if it is alone."""
         if not self._pipelines:
             return self.one_by_one()
         driver: Any = self._driver

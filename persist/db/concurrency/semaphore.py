@@ -44,10 +44,7 @@ class Permits(Generic[L]):
         return False
 
     def offer(self, now: float) -> L | None:
-        """Reserve a permit for the next lease in line; returns that lease, to be notified.
-
-        None if no permit is free or no lease waits.
-        """
+        """Reserve a permit for the next lease in line, and return the lease to notify. None without a free permit or a lease."""
         if not self.free or not self.waiting:
             return None
         lease, _ = self.waiting.popitem(last=False)
@@ -104,10 +101,7 @@ class Claim(ABC):
 
     @abstractmethod
     def notify(self) -> None:
-        """Announce a permit that can be accepted, from any thread. RuntimeError: nothing waits for it any more.
-
-        This may interrupt any code, like `Semaphore.release`.
-        """
+        """Announce a permit to accept, from any thread. RuntimeError: nothing waits. May interrupt code, as Semaphore.release."""
 
     def recover(self) -> bool:
         """Clean up after a stranded holder, from another thread; True if its permit may be returned now."""
@@ -208,9 +202,9 @@ class Semaphore:
         return accepted
 
     async def wait(self, lease: Lease, patience: float | None = None) -> None:
-        """Wait for the permit. TimeoutError once no holder returned one for `patience` seconds: a long line alone is none.
+        """Wait for the permit.
 
-        An error or a cancellation releases the lease.
+        TimeoutError if none returns for `patience` seconds. An error or cancellation releases the lease.
         """
         self.watch()
         alarm = None if patience is None else _Alarm(self, lease, patience)

@@ -32,10 +32,7 @@ class EventGuards(ABC):
 
     @abstractmethod
     def number(self, connection: Connection, log: LogTables) -> bool:
-        """Create the trigger that gives positions to the events of older releases, where positions come from a sequence.
-
-        False: the database takes no triggers, and so has no guards either.
-        """
+        """Create the trigger that gives positions to events of older releases. False: the database takes no triggers."""
 
     @abstractmethod
     def drop(self, connection: Connection, tables: Sequence[Table]) -> None:

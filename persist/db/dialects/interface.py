@@ -196,9 +196,9 @@ class Transactions(ABC):
         """
 
     def end(self, connection: Connection | None, driver: Any, *, commit: bool) -> None:
-        """Commit or roll back the transaction that `begin` started.
+        """Commit or roll back what `begin` started.
 
-        `connection`: None if SQLAlchemy ran nothing on it. `driver`: None on a caller's engine.
+        `connection`: None if SQLAlchemy ran nothing. `driver`: a caller's is None.
         """
         of: Any = driver
         if connection is not None and (driver is None or connection.get_transaction() is not None):
@@ -325,10 +325,7 @@ class Catalogs:
 
 
 class DatabaseOperations(ABC):
-    """Administrative operations on one database.
-
-    Methods with `ask` only read, inside the caller's transaction. The other methods open a separate connection.
-    """
+    """Administrative operations. Methods with `ask` read in the caller's transaction; others open a separate connection."""
 
     @abstractmethod
     def facts(self, ask: Ask) -> Facts:
@@ -359,10 +356,7 @@ class DatabaseOperations(ABC):
         return None
 
     def writers(self, ask: Ask) -> frozenset[str]:
-        """The other transactions that have written or locked a row and are not over yet, each by a name of its own.
-
-        Empty where a transaction that may write has locked the whole database.
-        """
+        """Other transactions that wrote or locked a row and go on, by name; none if a writer locks the whole database."""
         return frozenset()
 
     def left_of(self, connection: Connection, steps: Sequence[Step]) -> list[Step]:
@@ -387,10 +381,7 @@ class DatabaseOperations(ABC):
 
     @abstractmethod
     def checkpoint(self, mode: str) -> tuple[int, int, int]:
-        """Checkpoint the write-ahead log: (busy, log, checkpointed).
-
-        Raises UnsupportedEngine where the server does this itself.
-        """
+        """Checkpoint the write-ahead log: (busy, log, checkpointed). Raises UnsupportedEngine where the server does so itself."""
 
     @abstractmethod
     def tidy(self) -> None:
@@ -409,10 +400,7 @@ class DatabaseOperations(ABC):
 
     @abstractmethod
     def backup(self, target: Path, *, progress: Progress | None, overwrite: bool) -> tuple[int, int]:
-        """Write a consistent copy while others write: (pages, bytes).
-
-        Raises UnsupportedEngine where the database has its own tool.
-        """
+        """Write a consistent copy while others write: (pages, bytes). Raises UnsupportedEngine where the database has a tool."""
 
 
 # A database dialect: the facts in which SQLite and Postgres differ, and one object for each operation that differs.

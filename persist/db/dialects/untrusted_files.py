@@ -27,10 +27,7 @@ _NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "fuse
 
 
 def make_private_file(path: Path) -> None:
-    """Create an empty file that only its owner may read or write; SQLite would use the umask.
-
-    SQLite later gives the -wal and -shm files the mode of this file.
-    """
+    """Create an empty file with mode 0600, where SQLite would use the umask. SQLite gives -wal and -shm the same mode."""
     try:
         create_private(os.path.realpath(path))
     except FileExistsError:
@@ -40,10 +37,7 @@ def make_private_file(path: Path) -> None:
 
 
 def identities(path: Path) -> frozenset[tuple[int, int]]:
-    """Device and inode of a database file and of its -journal, -wal and -shm.
-
-    Closing one of these files, under any name, drops every lock of the process on the file.
-    """
+    """Device and inode of a database file, -journal, -wal and -shm. Closing any drops all locks of the process."""
     found = set()
     for name in {os.fspath(path), os.path.realpath(path)}:
         for suffix in _OURS:
@@ -69,10 +63,7 @@ def identities_in_use() -> frozenset[tuple[int, int]]:
 
 
 def remove_file(path: Path) -> None:
-    """Delete a database file, its -wal and its -shm, if they exist.
-
-    Raises StoreInUse while a connection has the file open, NotPermitted if it cannot be deleted.
-    """
+    """Delete a database file, -wal and -shm, if they exist. Raises StoreInUse while it is open here, or NotPermitted."""
     try:
         if path.exists():
             refuse_if_open(path)

@@ -71,10 +71,7 @@ class switch_lock(_Positions):  # noqa: N801  # reads as the SQL it stands for
 
 
 class settled_position(_Positions):  # noqa: N801  # reads as the SQL it stands for
-    """Whether no other running transaction has a position up to this one.
-
-    True for statements that begin after this statement has ended, but not for the same snapshot.
-    """
+    """Whether no other running transaction has a position up to this one: true for statements of later snapshots."""
 
     inherit_cache = True
 

@@ -200,10 +200,7 @@ class PinnedConnection(PinnedDriver):
                     self.give_back()
 
     def run_group(self, jobs: Sequence[WriteTask[Any]], *, what: str = "feed()") -> list[Outcome[Any]]:
-        """Run every job in one transaction.
-
-        If one fails, all run again, each in a savepoint, so that only the failing job fails.
-        """
+        """Run the jobs in one transaction. If one fails, all run again, each in a savepoint: only the failing job fails."""
         if len(jobs) == 1:
             try:
                 outcomes = [Outcome(self.run(jobs[0], what=what))]

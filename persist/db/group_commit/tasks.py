@@ -22,10 +22,7 @@ _ROWS = "rows"
 
 
 class MultiRowInsert:
-    """An `INSERT … SELECT` of parameters `WHERE …`, for many rows: all of them are written, or none.
-
-    The rows travel as the text of a JSON array, which costs less than the driver's arrays.
-    """
+    """An all-or-nothing `INSERT … SELECT … WHERE …` of many rows, sent as JSON text, which is cheaper than arrays."""
 
     def __init__(self, prepared: Statement, compiled: StatementCache) -> None:
         self._single, self._whole = compiled[prepared], compiled[_whole(prepared)]
@@ -104,10 +101,7 @@ class FunctionTask(Generic[R]):
 
 
 class SingleRowInsert(ABC):
-    """A task that writes one row by an `INSERT … SELECT`. If no row was written, `refusal` finds out why.
-
-    A group runs tasks with the same statement in one driver call.
-    """
+    """A task that writes a row by `INSERT … SELECT`, or raises `refusal`. A group runs equal statements in one call."""
 
     __slots__ = ("stream", "values")
     single = True

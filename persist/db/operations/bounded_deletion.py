@@ -151,10 +151,7 @@ def _delete_first(work: UnitOfWork, below: Sequence[Below], id: Any, most: int) 
 
 
 def _exceeds(work: UnitOfWork, below: Sequence[Below], ids: Ids, most: int) -> bool:
-    """Whether more than `most` rows depend on the ids, asked in one statement.
-
-    Direct dependents are counted first: if there are many, the database reads nothing else.
-    """
+    """Whether more than `most` rows depend on the ids, in one statement. Many direct dependents end the counting."""
     counted: Any = literal(0)
     for one in below:
         some = select(literal(1).label("one")).select_from(one.table).where(one.of(ids)).limit(literal(most + 1)).subquery()

@@ -64,10 +64,7 @@ By = Mapping[str, Equal]
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How a selector finds items: by rows of one table in which the columns `key` hold the key of an item.
-
-    The tables, the event log and the quarantine are read by the same ways.
-    """
+    """How a selector finds items: by rows with their `key`, in the tables, the event log and the quarantine alike."""
 
     selector: str
     by: Equal
@@ -239,10 +236,7 @@ class Erasable(ABC):
         return [] if self.derived_from is None else self.keys(work, self.derived_from.in_([key[0] for key in keys]))
 
     def made_in(self, table: str, cells: Mapping[str, Any], found: Container[Key], notes: dict[str, str]) -> list[Key]:
-        """The item of a row in the log or in the quarantine, if it was made from a `found` item, as a fork is.
-
-        `notes`: a dict in which this kind notes facts that later rows need.
-        """
+        """The item of a row in the log or in the quarantine, if made from a `found` one. `notes`: facts for later rows."""
         if self.derived_from is None or table != self.table.name or (cells.get(str(self.derived_from.key)),) not in found:
             return []
         return [tuple(str(cells[name]) for name in self.key if isinstance(cells.get(name), str))]
@@ -272,10 +266,7 @@ class Erasable(ABC):
         return sorted({rule.name(key[at]) for key in keys})
 
     def erase_some(self, work: UnitOfWork, keys: Sequence[Key], at: int) -> tuple[Counter[str], int | None]:
-        """Delete up to SOME dependent rows, of the table numbered `at` and so on; and the number to go on with.
-
-        The number is None when only what goes at once is left.
-        """
+        """Delete up to SOME dependent rows, of table number `at` and later; the next number, or None before the last step."""
         return Counter(), None
 
     @abstractmethod

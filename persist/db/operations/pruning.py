@@ -88,10 +88,7 @@ class Pruning(ABC):
 
     @abstractmethod
     def look(self, work: UnitOfWork, cut: Cut, after: Row | None) -> list[Row]:
-        """Up to LOOK candidates, in a fixed order, without those that cannot be read, or whose keys cannot be bound again.
-
-        `after`: the last candidate of the previous call, to continue behind it.
-        """
+        """Up to LOOK candidates in a fixed order, `after` the last one given. Unreadable and unbindable ones are left out."""
 
     @abstractmethod
     def remove(self, work: UnitOfWork, cut: Cut, found: Sequence[Row]) -> Removed:
@@ -116,10 +113,7 @@ class Pruning(ABC):
             yield found[start : start + self.batch]
 
     def tally(self, work: UnitOfWork, cut: Cut, earlier: Sequence["Pruning"]) -> Removed | None:
-        """What a prune would remove, counted without a lock, after the `earlier` ones of the same prune have removed theirs.
-
-        None: only a trial can tell.
-        """
+        """What a prune would remove after the `earlier` ones, counted without a lock. None: only a trial can tell."""
         return None
 
     def follow(self, work: UnitOfWork, followers: Sequence[Any]) -> Removed:
@@ -129,10 +123,7 @@ class Pruning(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Orphaned:
-    """Rows go once no row of another pruning is left that they belong to.
-
-    `without(among)` makes the condition that no owner row among those that meet the condition `among` has the row.
-    """
+    """Rows go once no row of another pruning owns them. `without(among)`: the condition that no owner in `among` is left."""
 
     owners: "AgedRows"
     without: Callable[[Condition], Condition]

@@ -133,10 +133,7 @@ class Exported:
 
 
 def file_to_adopt(dialect: Dialect) -> Path:
-    """The path of the SQLite file to adopt.
-
-    Raises UnsupportedEngine for a server, InvalidValue for a database in memory, NotFound if the file does not exist.
-    """
+    """The path of the SQLite file to adopt. Raises UnsupportedEngine, InvalidValue for one in memory, or NotFound."""
     if not dialect.one_file:
         raise UnsupportedEngine(dialect.name, "only files are adopted; adopt the SQLite file, then copy it here.")
     if dialect.path is None:
@@ -165,9 +162,9 @@ class Notice:
 
 
 class Takeover:
-    """The adoption of one file: runs statements in its single transaction, and records what was changed.
+    """The adoption of a file: runs statements in its transaction, and records changes.
 
-    `brought`: the tables and columns that the file had before.
+    `brought`: its former tables and columns.
     """
 
     def __init__(self, file: ForeignFile, brought: Mapping[str, Iterable[str]]) -> None:

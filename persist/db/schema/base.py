@@ -120,10 +120,7 @@ NEVER_REUSED = {"sqlite_autoincrement": True}
 """Table options: an integer key is never reused, even after its row was deleted."""
 
 ONE_TREE = {"sqlite_with_rowid": False}
-"""Table options: SQLite's WITHOUT ROWID. Rows live in the B-tree of their key, so that a small write touches one page.
-
-Do not use it for rows of many kilobytes.
-"""
+"""Table options: SQLite's WITHOUT ROWID, so that a small write touches one page. Not for rows of many kilobytes."""
 
 _NAMES = {
     "pk": "pk_%(table_name)s",

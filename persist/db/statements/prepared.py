@@ -69,10 +69,7 @@ LIMIT = bindparam("limit", type_=BigInteger())
 
 
 def among(column: ColumnElement[Any], words: Iterable[Any]) -> ColumnElement[bool]:
-    """`column IN (…)` for words that are known at declaration.
-
-    A plain list would be expanded at each execution, which a prepared statement does not support.
-    """
+    """`column IN (…)` for words known at declaration. A prepared statement cannot expand a list at each execution."""
     return column.in_([literal(word, column.type) for word in words])
 
 
@@ -380,10 +377,7 @@ _HELD = 4096
 
 
 class StatementsOfSchema(StatementCache):
-    """The statements of one schema of many: the texts of statements that all of them share, with the schema's name put in.
-
-    `channel`: where the schema's readers of events are notified.
-    """
+    """The statements of one schema: shared texts with its name. `channel`: where its readers of events are notified."""
 
     def __init__(self, kind: Kind, schema: str, reader: Rereader, channel: str) -> None:
         dialect = _template(kind, reader).dialect

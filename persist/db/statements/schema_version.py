@@ -146,10 +146,7 @@ ADOPTED = "adopted_schema_version"
 
 
 def read_noted(connection: Connection) -> str | None:
-    """`_meta.schema_version`; the table must exist.
-
-    None if it is missing, or if the other program of an adopted file has written its own version there again.
-    """
+    """`_meta.schema_version`; the table must exist. None if missing, or if an adopted file's other program has written it."""
     noted, adopted = connection.execute(select(_meta_value("schema_version"), _meta_value(ADOPTED))).one()
     return None if noted == adopted else noted
 

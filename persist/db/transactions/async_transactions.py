@@ -306,10 +306,7 @@ def async_face(kind: Any) -> Any:
 
 
 def awaitable(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[AsyncFace, P], Coroutine[Any, Any, R]]:
-    """Turn a verb into a coroutine function with the same parameters, result and errors.
-
-    A verb's attribute `ready`, if it has one, is called first (see `calls_verbs`).
-    """
+    """Turn a verb into a coroutine function of the same signature. A `ready` attribute of it is called first."""
     ready: Callable[..., Awaitable[Any]] | None = getattr(method, "ready", None)
     splits: Split | None = getattr(method, "splits", None)
     looks, name = getattr(method, "looks", None), method.__qualname__

@@ -28,10 +28,7 @@ from persist.errors import Unavailable
 
 
 class TransactionEvents:
-    """The changes of a transaction, and the log that numbers and stores them. `log` is None where the event log is off.
-
-    `actor`: who acts in the transaction; None stands for the actor of the store.
-    """
+    """A transaction's changes, and the event log, or None without one. `actor`: by default the actor of the store."""
 
     __slots__ = ("actor", "journal", "log", "written")
 

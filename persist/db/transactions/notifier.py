@@ -30,9 +30,9 @@ _FIRST, _LONGEST = 0.05, 0.5
 
 
 class Outage:
-    """The outage that one worker, follower or watcher is in, if it is in one. Thread-safe as far as it has to be.
+    """The outage that one worker, follower or watcher is in, if it is in one.
 
-    `what` says in the log what cannot be done until it is over.
+    Thread-safe as far as it has to be. `what` says in the log what cannot be done until it is over.
     """
 
     def __init__(self, errors: Errors, what: str) -> None:

@@ -61,10 +61,7 @@ class VerbMethod(Generic[S, P, R]):
 
 
 class on_demand(Generic[R]):  # noqa: N801  # reads as the decorator-like word it is
-    """An attribute that is made from the object's `_work` on first access and then kept.
-
-    `find`: returns what makes it, for a class whose module is imported at its first use.
-    """
+    """An attribute made from `_work` on first access and then kept. `find`: returns the maker, imported on demand."""
 
     def __init__(self, make: Callable[[Any], R] | None = None, *, find: Callable[[], Callable[[Any], R]] | None = None) -> None:
         self._make, self._find = make, find

@@ -238,10 +238,7 @@ class Runtime:
 
     @contextmanager
     def closing(self) -> Iterator[None]:
-        """Close the store: only the closing thread may begin transactions inside.
-
-        Raises StoreInUse while a transaction is open.
-        """
+        """Close the store: only this thread may begin transactions inside. Raises StoreInUse while a transaction is open."""
         closer = threading.get_ident()
         with self._entry_lock:
             if self.anything_open():
@@ -290,10 +287,7 @@ class Runtime:
         self.dialect.event_log.kept = self.log is not None
 
     def commit_error(self, error: BaseException) -> BaseException:
-        """Return the error for one that a COMMIT met: after a lost connection nobody knows whether it was carried out.
-
-        Unless the server had told before that it rolled back.
-        """
+        """The error of a COMMIT: Unavailable with an unknown outcome after a lost connection, unless the server rolled back."""
         ours = self.translate(error)
         if isinstance(ours, Unavailable) and not self.errors.tells_rollback(error):
             return Unavailable("The connection was lost while committing", outcome="unknown")

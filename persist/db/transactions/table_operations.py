@@ -55,10 +55,7 @@ class TableOperations:
         event_guards_of(self._dialect).check_rights(self._connection, tables, on=on)
 
     def be_brief(self, *, at_once: bool = False) -> None:
-        """Give up with StoreBusy in this transaction when a lock takes long, so that nobody waits long behind it.
-
-        `at_once`: when the lock is taken.
-        """
+        """Raise StoreBusy if a lock takes long, so that others do not queue behind the transaction. `at_once`: do not wait."""
         event_guards_of(self._dialect).be_brief(self._connection, at_once=at_once)
 
     def number_events(self, log: LogTables) -> bool:

@@ -206,10 +206,7 @@ class Verb:
         return work.runtime.explain(work, error)
 
     def _end_joined(self, savepoint: NestedTransaction, error: BaseException | None) -> BaseException | None:
-        """End the savepoint of a verb inside a host's transaction, which survives a refused verb.
-
-        The commit is the host's, so the verb's events are numbered now.
-        """
+        """End a verb's savepoint in a host's transaction. The host commits, so the verb's events get their numbers now."""
         work = self._work
         if error is None:
             try:

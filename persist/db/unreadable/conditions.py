@@ -26,10 +26,7 @@ from persist.db.values.pages import PagedList
 
 
 def without_unreadable_cells(value: Any, *, writes: bool) -> Any:
-    """The verb's result without unreadable cells.
-
-    In a reading verb such a cell raises UnreadableRow. In a writing verb, whose change has been made, the cell becomes None.
-    """
+    """The verb's result without unreadable cells, which raise UnreadableRow in a reading verb, and else become None."""
     kind = type(value)
     if is_unreadable(value):
         if not writes:

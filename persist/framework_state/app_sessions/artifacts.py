@@ -110,10 +110,7 @@ class AppArtifacts(Repository[F]):
 
     @reads
     def load(self, key: ArtifactKey, version: int | None = None) -> Artifact | None:
-        """A version of an artifact, the latest without a number; None if there is none.
-
-        Raises BlobUnreadable if its bytes are a blob that is missing or damaged.
-        """
+        """A version of an artifact, by default the latest; None without one. Raises BlobUnreadable for missing or wrong bytes."""
         work = self._work
         names = _keyed(schemas.artifact_key(work, key))
         number = optional_count("version", version)

@@ -88,10 +88,7 @@ class LoadedSession:
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """The result of an append. `was_there`: the same event had been stored before, and nothing was written.
-
-    `is_newest`: no other event was appended after it.
-    """
+    """The result of an append. `was_there`: the event was stored already. `is_newest`: no other event came after it."""
 
     session: AppSession
     was_there: bool

@@ -21,10 +21,7 @@ def _place() -> Mapped[int]:
 
 
 class HistoryRow(Base):
-    """A conversation: the entry at which its messages end, and facts that its messages do not hold.
-
-    Its framework gives `updated_at`.
-    """
+    """A conversation: its last entry, and facts that its messages do not hold. Its framework gives `updated_at`."""
 
     __tablename__ = "history_records"
     id: Mapped[str] = mapped_column(Label(), primary_key=True)

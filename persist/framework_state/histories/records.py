@@ -274,10 +274,7 @@ class HistoryRecords(Repository[F]):
 
     @writes
     def delete(self, id: str, *, expected_revision: str | None = None) -> bool:
-        """Delete a conversation, with the entries that no other one and no snapshot reaches; False for an unknown id.
-
-        Raises Conflict if `expected_revision` is given and not stored.
-        """
+        """Delete a conversation and entries that nothing else reaches; False if unknown. Raises Conflict for another revision."""
         work = self._work
         expected = optional_label("expected_revision", expected_revision)
         gone = erase(work, work.label("id", id, empty=True), expected)

@@ -84,10 +84,7 @@ class PersistSessionStore(SessionStore):
         return [{"session_id": one.session_id, "mtime": epoch_ms(one.main_at)} for one in found if one.main_at is not None]
 
     async def list_session_summaries(self, project_key: str) -> list[SessionSummaryEntry]:
-        """The summaries of a project's sessions, the one written last first.
-
-        A session without a summary, which another program wrote, is left out: the SDK then folds it itself.
-        """
+        """The summaries of a project's sessions, last written first. The SDK itself folds a session without one."""
         found = await self._call(lambda work: TranscriptSessions(work).mains(project_key))
         return [
             {"session_id": one.session_id, "mtime": epoch_ms(one.main_at), "data": one.summary}

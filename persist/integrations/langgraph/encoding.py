@@ -52,10 +52,7 @@ _ATOMS = (str, int, float, bool, bytes, type(None))
 
 
 class Encoding:
-    """Encodes and decodes checkpoints, their values and writes with one serializer.
-
-    `most`: bytes of memory for lists that it read or wrote.
-    """
+    """Encodes and decodes checkpoints, values and writes with a serializer. `most`: bytes of memory for lists."""
 
     def __init__(self, serde: SerializerProtocol, most: int = 0) -> None:
         self.serde = self._serde = serde

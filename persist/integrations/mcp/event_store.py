@@ -173,8 +173,7 @@ class SessionEventStore(EventStore):
         """Send what followed an event in its stream, in order, and return the stream's id.
 
         None for an id that is not of this session, or that retention deleted. Each page is read in a transaction of its own,
-        which has ended when the callback is awaited. Where there are several, what is stored while they
-        are sent is sent, too.
+        which has ended when the callback is awaited. Where there are several, what is stored while they are sent is sent, too.
         """
         of = self._of
         if not callable(send_callback):

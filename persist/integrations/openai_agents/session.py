@@ -84,10 +84,7 @@ class PersistSession:
         return f"PersistSession({self.session_id!r}, {self._store!r})"
 
     async def get_items(self, limit: int | None = None, *, wrapper: object = None) -> list[TResponseInputItem]:
-        """The latest `limit` items, oldest first. Without `limit` as many as the session settings say, else all.
-
-        Items that another program made unreadable are left out and not counted.
-        """
+        """The latest `limit` readable items, oldest first; by default as many as the session settings say, or all."""
         if limit is None and self.session_settings is not None:
             limit = _settings(self.session_settings).limit
         if limit is not None and type(limit) is not int:

@@ -46,10 +46,7 @@ _HELD = "/proc/self/fd"
 
 
 class NotOpened(InvalidValue):
-    """A file that is not opened.
-
-    `why`: what the file is or what happened to it, without the name, which an untrusted program chose.
-    """
+    """A file that is not opened. `why`: the reason, without the file's name, which an untrusted program chose."""
 
     def __init__(self, name: str, why: str) -> None:
         self.why = why
@@ -207,10 +204,7 @@ class RunFolder:
         return path
 
     def open(self, path: str) -> BinaryIO:
-        """Open an attachment for reading.
-
-        Raises NotFound without the file, InvalidValue unless a regular file below attachments/.
-        """
+        """Open an attachment for reading. Raises NotFound, or InvalidValue unless it is a regular file below attachments/."""
         with self._folder_of(path) as (folder, file):
             return folder.open(file, self._own)
 

@@ -60,10 +60,7 @@ _DEEPEST = Statement(select(func.max(_CHAIN.c.depth)))
 
 
 def resolve(work: UnitOfWork, run_id: str, name: str, execution_id: int) -> Row:
-    """The row of the binding that the name resolves to in that frame.
-
-    Raises NotFound for the execution or the name, Conflict where the frames it was called from form a circle.
-    """
+    """The binding's row that the name resolves to in the frame. Raises NotFound, or Conflict for a circle of frames."""
     maximum = _maximum(work)
     stored = stored_scope(work, "run_id", run_id)
     row = work.row(_RESOLVE, run=stored, frame=execution_id, name=name, maximum=maximum)

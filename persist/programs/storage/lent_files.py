@@ -108,10 +108,7 @@ def folder_name(subagent: Subagent) -> str:
 
 
 def make_lent_file(home: Path, subagent: Subagent, bindings: Sequence[Binding], agent: Agent | None) -> Path:
-    """Make the folder and the file of a new subagent below `home`, and return the file's path.
-
-    Raises NotFound unless `home` is a folder.
-    """
+    """Make the folder and the file of a new subagent below `home`; return the file's path. Raises NotFound without `home`."""
     if not home.is_dir():
         raise NotFound("folder", str(home))
     path = home / FOLDER / folder_name(subagent) / FILE

@@ -120,10 +120,7 @@ def become(
     error: str | None = None,
     facts: dict[str, Any] | None = None,
 ) -> ProgramExecution:
-    """Change the status of a locked execution, with the instants that go with it, as the last write of its verb.
-
-    Raises TransitionError.
-    """
+    """Change a locked execution's status and its instants, as the last write of the verb. Raises TransitionError."""
     check_execution(execution.id, execution.status, to)
     at = this_second(work)
     started: datetime | None = execution.started_at

@@ -138,10 +138,7 @@ def _with_room(found: FromClause, rows: int) -> Select[Any]:
 
 
 def waiting(line: _Line, names: int, rows: int, *, far: bool, lateral: bool) -> FromClause:
-    """The first runs of the line that may be claimed, in their order; not locked.
-
-    `far`: those behind runs for which there is no room, to be looked for if there are none near the front.
-    """
+    """The first runs of the line that may be claimed, in order, unlocked. `far`: those behind runs without room."""
     few = rows + queue.FEW_AHEAD
     if far:
         found, most = _heads(line, names, few, lateral=lateral), few * queue.AHEAD

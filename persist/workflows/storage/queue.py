@@ -413,10 +413,7 @@ def one(query: Select[Any]) -> ScalarSelect[Any]:
 
 @cache
 def look(names: int) -> Statement:
-    """The ids of an unheld run, a ready run and a due run, each NULL if there is none, and whether there are limits.
-
-    Nothing is locked.
-    """
+    """The ids of an unheld, a ready and a due run, or NULL, and whether there are limits. Nothing is locked."""
     return Statement(select(any_unheld(names), any_ready(names), any_due(names), ANY_LIMIT.label("any_limit")))
 
 

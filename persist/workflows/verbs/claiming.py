@@ -134,10 +134,7 @@ def _put_back(work: UnitOfWork, excess: list[WorkflowRun], updated: dict[str, da
 
 
 def settled_by_limits(work: UnitOfWork, run: WorkflowRun, now: datetime, *, placed: bool) -> limits.Claimed | None:
-    """Whether a locked run may be claimed, with its limits locked; None if another claim has locked one of them.
-
-    `placed`: whether it has had its place before, and is taken over.
-    """
+    """Whether a locked run may be claimed, with its limits locked; None if they are taken. `placed`: it has had its place."""
     one_writer = work.runtime.dialect.one_writer
     with work.batch() as batch:
         mine = None if one_writer else batch.rows(queue.lock_of_run(), row_id=run.id)

@@ -326,10 +326,7 @@ class Executions(Repository[F]):
 
     @writes
     def skip(self, skill: str, trigger_id: str, *, reason: str, workflow_run_id: str | None = None) -> Execution:
-        """Record a skipped phase: a finished row without success that does not count as failed.
-
-        The issue number is read from a trigger that ends in `#N`.
-        """
+        """Record a skipped phase: finished, not failed, without success. A trigger that ends in `#N` gives the issue number."""
         work = self._work
         now = work.now()
         trigger = work.label("trigger_id", trigger_id)

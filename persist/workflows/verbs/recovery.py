@@ -437,10 +437,7 @@ def find_with_gate(work: UnitOfWork, id: str) -> tuple[WorkflowRun | None, Row |
 
 
 def resume(work: UnitOfWork, run: WorkflowRun, *, force: bool) -> None:
-    """paused -> running for a locked run: a worker that still holds it continues; otherwise the run waits for a worker.
-
-    `force`: its pending gates are rejected.
-    """
+    """paused -> running for a locked run, which its worker continues, or a new one. `force`: reject its pending gates."""
     values = resumption(run, work.now())
     with work.batch(last=True) as batch:
         if force:

@@ -197,10 +197,7 @@ def count_runs(work: UnitOfWork, filters: Filters, *, exact: bool) -> int:
 
 
 def _with_usage(chosen: Select[Any]) -> Statement:
-    """Join the chosen runs (id, started_at) with their columns and the usage of their executions.
-
-    Runs are chosen by indexed columns alone, so that no run is read that is not shown.
-    """
+    """Join chosen runs (id, started_at) with columns and usage of executions. Indexes choose, so only shown runs are read."""
     found = chosen.subquery("chosen")
     shown = select(*SUMMARY.columns).select_from(found.join(runs, _R.id == found.c.id))
     return Statement(shown.order_by(found.c.started_at.desc(), found.c.id.desc()))
@@ -210,10 +207,7 @@ def _with_usage(chosen: Select[Any]) -> Statement:
 def page_statement(
     rows: int | None, *, statuses: int, named: bool, triggered: bool, since: bool, failed: bool, of_parent: bool, after: bool
 ) -> Statement:
-    """The newest runs, for a number of statuses (parameters status_0 …) and the other filters that are given.
-
-    `rows`: see persist.db.operations.bounded_deletion.
-    """
+    """The newest runs, by statuses (parameters status_0 …) and other filters. `rows`: see bounded_deletion."""
 
     def newest(status: str | None, query: Select[Any]) -> Select[Any]:
         order = [_R.started_at.desc(), _R.id.desc()]
@@ -423,26 +417,17 @@ class RunReads(Repository[F]):
 
     @reads
     def family(self, id: str) -> FamilyTotals:
-        """What the run and all its descendants cost, and how many of them have which status; of the descendants if it is gone.
-
-        Raises NotFound.
-        """
+        """The cost of the run and all its descendants, with counts by status; the run may be gone. Raises NotFound."""
         return family_totals(self._work, id)
 
     @reads
     def list_active(self, *, limit: int | None = None, after: str | None = None) -> PagedList[WorkflowRunSummary]:
-        """Every run that is running or paused, newest first; with a `limit` a page.
-
-        Pass its `cursor` as `after` for the next page.
-        """
+        """Runs that are running or paused, newest first; with a `limit` a page, whose `cursor` is the next `after`."""
         return active_runs(self._work, limit, after)
 
     @reads
     def list_queued(self, *, limit: int | None = None, after: str | None = None) -> PagedList[WorkflowRunSummary]:
-        """Every run that waits to be admitted or claimed, oldest first; with a `limit` a page.
-
-        Pass its `cursor` as `after` for the next page.
-        """
+        """Runs that wait to be admitted or claimed, oldest first; with a `limit` a page, whose `cursor` is the next `after`."""
         return queued_runs(self._work, limit, after)
 
     @reads

@@ -256,10 +256,7 @@ class Runs(RunReads[F]):
         terminal_marker: tuple[str, Json] | None = None,
         lease: Lease | None = None,
     ) -> WorkflowRun:
-        """End a run. `error` becomes `context.error`; the marker (phase, entry) joins the history.
-
-        Raises TransitionError if ended.
-        """
+        """End a run. `error` becomes `context.error`; phase and entry join the history. Raises TransitionError if ended."""
         return finish(self._work, id, status, error, terminal_marker, lease)
 
     @writes
@@ -392,9 +389,8 @@ class Runs(RunReads[F]):
 
         First comes a running run that no worker holds: its worker died, or it was resumed or restarted. Then come queued ones, by
         priority and by how long they wait; none before its `not_before`, none of a workflow that was switched off, and none for
-        which its `limits` have no room. Many
-        workers may claim at once; each run has one. A dead worker's run has its executions failed as stale and counts as
-        restarted; at its cap it fails, and the next one is claimed.
+        which its `limits` have no room. Many workers may claim at once; each run has one. A dead worker's run has its executions
+        failed as stale and counts as restarted; at its cap it fails, and the next one is claimed.
         """
         leases = claiming.claim(self._work, claiming.Wanted.of(self._work, worker, lease, workflow_name, workflow_names, limit))
         return leases if limit is not None else leases[0] if leases else None

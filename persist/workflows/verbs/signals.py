@@ -155,10 +155,7 @@ class Signals(Repository[F]):
 
     @writes_if_needed(_look)
     def expire_due(self) -> List[Signal]:
-        """Let runs go on whose signals have not come in time, up to 100 of them; the signals that they find instead.
-
-        A worker calls it.
-        """
+        """Let up to 100 runs go on whose signals are late; the signals that they get instead. A worker calls it."""
         work = self._work
         sent = []
         for (run_id,) in work.rows(_DUE, at=work.now()):

@@ -122,10 +122,7 @@ class PreparedNames:
 
 
 class PipelinedConnection:
-    """A psycopg connection whose statements run through libpq. One thread at a time uses it.
-
-    `driver` is the psycopg connection; whatever executes on it directly calls `start` before.
-    """
+    """A psycopg connection (`driver`) whose statements run through libpq, in one thread. Other users call `start` before."""
 
     __slots__ = ("_begin", "_last_settings", "_loader", "_names", "_queue", "_renew", "_settings", "committed", "driver")
 

@@ -88,10 +88,7 @@ def _no_plain_name(value: str, folder: str) -> str:
 
 
 def missing_row_guards(rows: Iterable[Row], tables: Sequence[Table]) -> list[str]:
-    """The names of the triggers of these tables that are not in the rows of FOUND as they were made.
-
-    None where the server refuses triggers.
-    """
+    """The triggers of these tables that differ from the rows of FOUND; None where the server refuses triggers."""
     found = {row[0]: row[1] for row in rows}
     if _REFUSED in found:
         return []

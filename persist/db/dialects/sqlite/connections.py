@@ -158,10 +158,7 @@ _SHARE = 200
 
 
 def begin(driver: Any, timeout: float, waiting: Waiting | None = None) -> None:
-    """BEGIN IMMEDIATE within `timeout` seconds, less those that were waited for already. A free lock costs this statement alone.
-
-    Raises the driver's error once the time is over, and Cancelled.
-    """
+    """BEGIN IMMEDIATE within `timeout` seconds, less the seconds waited already. Raises the driver's error, and Cancelled."""
     asked = time.monotonic()
     since, cancelled = waiting or (asked, None)
     if cancelled is not None and cancelled():
