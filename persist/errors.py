@@ -254,7 +254,7 @@ class StoreCorrupt(StoreError):
 
 
 class BlobUnreadable(StoreCorrupt):
-    """The bytes of a blob are missing, or they are not those that its digest stands for."""
+    """The bytes of a blob are missing, or do not match its digest."""
 
     def __init__(self, sha256: str, reason: str) -> None:
         self.sha256 = sha256

@@ -122,7 +122,7 @@ def _stage(content: Content, media_type: str, position: int, some: Sequence[byte
 
 
 async def _made_ready(run: AsyncRun | None, source: Any, media_type: str = OCTETS, **more: Any) -> tuple[Any, dict[str, Any]]:
-    """Read an asynchronous source; outside of a transaction store a large body in short ones, each of which `run` runs.
+    """Read an asynchronous source; outside of a transaction, `run` stores a large body in several short transactions.
 
     Returns the arguments of the put that completes what was stored here.
     """

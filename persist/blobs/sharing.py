@@ -42,7 +42,7 @@ A database that registers beside others waits twice as long before it relies on 
 database has read the register again.
 """
 OWN_PREFIX = "{database}"
-"""What stands in a path or URL for the id of the database, which so has a place of its own."""
+"""The placeholder of a path or URL for the database's id, which gives every database a separate place."""
 
 
 @runtime_checkable

@@ -282,7 +282,7 @@ class _Sessions(ErasableRows):
 
 
 class _ErasablePrompts(Erasable):
-    """System prompts of erased messages, but for prompts that messages of other sessions name."""
+    """System prompts that only erased messages name."""
 
     table = prompts
     key = ("digest",)

@@ -122,7 +122,7 @@ def show(tx: Transaction, session: str, branch: str | None, limit: int | None) -
 def prune(database: Database, keep_days: int, keep_n: int, dry_run: bool) -> Answer:
     """Delete sessions that nobody updated for --keep-days, beyond the --keep-n latest; running ones are kept.
 
-    Their branches go too, and messages that no other conversation shows; forks in other sessions keep their history.
+    The branches go too, and messages that no other conversation shows; forks in other sessions keep their history.
     """
     with database.open_existing() as store:
         report = prune_conversations(store, keep_days=keep_days, keep_n=keep_n, dry_run=dry_run)

@@ -78,7 +78,7 @@ class Table(Generic[T]):
 
 
 class Text(str):
-    """Text that may be printed as it is, such as one with colours."""
+    """Text to print unchanged, such as coloured text."""
 
     __slots__ = ()
 

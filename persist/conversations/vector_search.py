@@ -1,4 +1,4 @@
-"""Search by embedding: the messages that it covers, those that may be among the nearest, and their exact distances."""
+"""Search by embedding: covered messages, candidates for the nearest, and exact distances."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache

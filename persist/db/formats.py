@@ -94,7 +94,7 @@ _EMPTY: dict[type | None, str] = {dict: "{}", list: "[]", None: "null"}
 class _Filling:
     """What replaces NULL in the column at `place`: the first instant of the row that is known, else the value.
 
-    Without a value nothing can replace it: rows are found or told apart by the column, or each of its words says something else.
+    Without a value nothing can replace it: the column identifies rows, or every word of it has a meaning.
     """
 
     place: int
@@ -120,7 +120,7 @@ def constant_of(column: Column[Any]) -> Any:
 
 
 def instants_for(column: Column[Any]) -> list[Column[Any]]:
-    """The other instants of a row that have to be known, and that are stored as those of the column are."""
+    """The required columns of a row's other instants, stored in the same form as the column."""
     if not isinstance(column.type, Instant):
         return []
     others = [other for other in column.table.columns if other is not column and not other.nullable]

@@ -19,11 +19,11 @@ class ConnectionTally:
     """What one pinned connection wrote. Changed by the thread that has the connection's mutex.
 
     commits   transactions and single statements that committed
-    groups    of these, commits of the tasks of several writers, or of one that might have been several
+    groups    commits of groups, which several writers may join
     grouped   the tasks in all groups
     largest   the tasks in the largest group
-    waits     how often the connection, or the store's lock, was held by somebody else
-    waited    seconds of these waits
+    waits     how often another thread held the connection, or the store's lock
+    waited    the seconds of all waits
     """
 
     __slots__ = ("commits", "grouped", "groups", "largest", "waited", "waits")
@@ -156,7 +156,7 @@ class Counters:
         return total
 
     def recorders(self) -> tuple[int, int, RecorderTally]:
-        """Return the number of recorders that run, of those that ended, and the sum over all."""
+        """Return the numbers of running and of ended recorders, and the sum over all."""
         total = RecorderTally()
         with self._mutex:
             self._settle()
@@ -249,7 +249,7 @@ log = logging.getLogger("persist.statements")
 
 
 class StatementWatch:
-    """Tells the logger and a trace of the statements of one transaction, or of one pinned connection.
+    """Reports statements of a transaction, or of a pinned connection, to the logger and a trace.
 
     verb    the verb or call that executes statements now
     trace   the trace of the transaction, if there is one

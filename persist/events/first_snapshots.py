@@ -168,7 +168,7 @@ def last_given(work: UnitOfWork) -> int:
 
 
 Run = Callable[[Callable[[UnitOfWork], Any]], Any]
-"""Runs a step in a transaction of its own, and returns what it returns."""
+"""Runs a step in a new transaction, and returns its result."""
 
 Tell = Callable[[int, int], object]
 Place = tuple[str, str]

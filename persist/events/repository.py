@@ -249,7 +249,7 @@ class Events(Repository[F]):
         `keep=0` alone deletes all events so far. A snapshot of the stream is written first, and its numbers continue. A trimmed
         stream can no longer be rebuilt from its log alone. Events that a consumer has not acknowledged stay.
 
-        Called on the store, `*` is a transaction for each stream, so that its writers wait for no other one. In a transaction of
+        Called on the store, `*` takes a transaction per stream, so that writers of other streams never wait. In a transaction of
         the caller they wait for its end. Raises InvalidValue if neither argument is given, and in a transaction if more than
         1,000 streams have more than `keep` events.
         """

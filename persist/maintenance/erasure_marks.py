@@ -108,7 +108,7 @@ class Part:
 
 @dataclass(slots=True)
 class Unfinished:
-    """The erasures that were interrupted, in the order in which they began, and the ids of those whose rows are damaged."""
+    """The interrupted erasures, oldest first, and the ids of erasures whose rows are damaged."""
 
     marks: list[Mark] = field(default_factory=list)
     damaged: list[str] = field(default_factory=list)

@@ -173,7 +173,7 @@ def _unknown_in_export(reading: Session, kind: Exported | None, values: Mapping[
 
 
 def _exported_keys(reading: Session, kind: Exported, values: Mapping[str, str], unknown: Sequence[Unknown]) -> Keys:
-    """The keys of the rows of a session, by table, of those tables that have what persist does not know."""
+    """A session's keys, by table, for tables with columns that persist does not know."""
     keys: dict[Table, set[Key]] = {one.known: set() for one in unknown if one.known is not None}
     for table, rows in _rows_of_session(reading, kind.rows, values) if keys else ():
         if table in keys:

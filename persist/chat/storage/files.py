@@ -80,7 +80,7 @@ def is_reference(part: object) -> bool:
 def with_own_files(work: UnitOfWork, session_id: str, given: Sequence[Any]) -> Sequence[Any]:
     """The parts, in which a reference to a file that a part of the session names has become the file's data URL.
 
-    A browser that was shown references posts them; one that names no file of its own session stays, and is refused.
+    A browser that was shown references posts them; a name of no file of the same session stays, and is refused.
     """
     for part in given:
         if is_reference(part):

@@ -152,7 +152,7 @@ class _StoredParts:
         self._tails: dict[tuple[str, int], tuple[str, list[tuple[Any, Any]]]] | None = None
 
     def of(self, message_id: str) -> Sequence[Part]:
-        """The parts of a message, in their order, without those that cannot be read."""
+        """The readable parts of a message, in order."""
         found = self._parts.get(message_id)
         if found is not None:
             return found

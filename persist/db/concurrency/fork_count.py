@@ -11,7 +11,7 @@ class _Process:
     """Counts forks by an at-fork hook: calling os.getpid() each time would cost more than most verbs do."""
 
     forks = 0
-    """The number of forks between the process that was started and this one."""
+    """The number of forks from the started process down to this process."""
 
 
 PROCESS = _Process()

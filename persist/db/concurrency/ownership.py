@@ -33,7 +33,7 @@ else:
 PROC = Path("/proc")
 _UNKNOWN = "-"
 _ENDED_STATES = (b"Z", b"X")
-"""States of a process that ended but keeps its pid until its parent waits for it, which some parents never do."""
+"""States of an ended process that keeps its pid until its parent waits, which some parents never do."""
 
 _live: set[str] = set()
 _ended: deque[str] = deque(maxlen=1000)

@@ -1,4 +1,4 @@
-"""A fair semaphore for coroutines of any number of event loops, in any number of threads.
+"""A fair semaphore for coroutines of several event loops and threads.
 
 asyncio.Semaphore belongs to one loop. Here a waiter is woken through its own loop and accepts its permit itself, so that neither
 a cancellation nor the end of a loop can lose a permit, whenever it happens.
@@ -161,10 +161,10 @@ class _Alarm:
 
 
 class Semaphore:
-    """Permits, given in the order in which coroutines of any loop asked for them.
+    """Permits, given in the order of the coroutines' requests, whatever their event loops.
 
-    `release` never blocks: it may interrupt any code, even of this class, when the garbage collector closes a coroutine
-    that its loop has abandoned.
+    `release` never blocks: it may interrupt any code, even of this class, when the garbage collector closes an abandoned
+    coroutine.
     """
 
     def __init__(self, permits: int, timer: Timer) -> None:

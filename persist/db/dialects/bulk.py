@@ -77,7 +77,7 @@ class PlainValues(ABC):
 
     @abstractmethod
     def may_hold(self, type: str, column: PlainColumn) -> bool:
-        """Whether a column that is here already, of this type, takes values of `column` as they are."""
+        """Whether an existing column of this type takes the values of `column` unchanged."""
 
     @abstractmethod
     def plain_term(self, column: PlainColumn) -> str:

@@ -20,7 +20,7 @@ PREFIX = "persist_event_guard"
 """The prefix of the names of guard triggers and their functions."""
 CHANGES = ("INSERT", "UPDATE", "DELETE")
 ESCAPE_CHARACTER = 0xFDD0
-"""The escape character of stored text. A delta that contains it is not plain JSON, so its writer has to log it."""
+"""The escape character of stored text. A delta with this text is not plain JSON, so its writer must log the delta."""
 
 
 class EventGuards(ABC):

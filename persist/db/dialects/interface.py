@@ -183,7 +183,7 @@ AUTOCOMMIT = "it is in AUTOCOMMIT mode, where there is no transaction to join."
 
 
 class Transactions(ABC):
-    """Begins and ends transactions on the connections of one store, and in those of its callers."""
+    """Begins and ends transactions on a store's connections, and inside callers' transactions."""
 
     @abstractmethod
     def begin(self, connection: Connection, *, write: bool, driver: Any = None, waiting: Waiting | None = None) -> Any:
@@ -218,7 +218,7 @@ class Transactions(ABC):
         """Prepare the caller's own transaction for a write: take the locks that a write needs, and allow savepoints."""
 
     def keep_references(self, tables: Callable[[], Sequence[Table]]) -> None:  # noqa: B027  # a server always keeps them
-        """Keep the foreign keys of these tables also on connections of callers that leave them unchecked."""
+        """Enforce the tables' foreign keys also on callers' connections that leave them unchecked."""
 
     @abstractmethod
     def mark_joined(self, connection: Connection, *, marked: bool) -> None:
@@ -312,7 +312,8 @@ class ForeignReference(NamedTuple):
 Catalog = Mapping[tuple[str, str, str], Definition]
 """(kind, table, name) -> definition; the kinds are table, column, index, unique index and constraint.
 
-The detail of a table distinguishes tables that persist made from those of other programs, where that can be detected."""
+A table's detail says, where detectable, whether persist or another program made the table.
+"""
 
 
 @dataclass(frozen=True, slots=True)

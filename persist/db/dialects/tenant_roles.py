@@ -25,7 +25,7 @@ _OWN = f"{TENANT_COLUMN} = current_user"
 _KEEPER = "persist_tenants_share"
 """The function that refuses a tenant what would change a shared row for the others."""
 _TAKER = "persist_tenants_take_head"
-"""The function that gives the head of a removed tenant's stream to who writes there next, who counts on from it."""
+"""The function that gives a removed tenant's stream to its next writer, who continues its numbers."""
 _NOBODY = ""
 """The role of such a head: no role has this name."""
 _COMMANDS = ("SELECT", "INSERT", "UPDATE", "DELETE")

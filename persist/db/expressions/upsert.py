@@ -77,7 +77,7 @@ def taken(statement: Statement, kind: str, id: str) -> Conflict:
 
 
 def seen(row: Row | None, statement: Statement, kind: str, name: str) -> Row:
-    """The row of that key, read after an INSERT that leaves the row that is there.
+    """The row with the key, read after an INSERT that left an existing row.
 
     Raises Conflict if there is none: row security of Postgres hides a row of another role, whose key is taken all the same.
     """

@@ -35,7 +35,7 @@ class MultiRowInsert:
 
 
 class MultiRowInserts:
-    """The multi-row INSERTs of one connection, each made when it is first needed."""
+    """A connection's multi-row INSERTs, made when first needed."""
 
     def __init__(self, compiled: StatementCache) -> None:
         self._compiled = compiled

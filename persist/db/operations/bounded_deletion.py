@@ -75,7 +75,7 @@ class Below:
 
 @dataclass(frozen=True, slots=True)
 class Units:
-    """Dependent rows that are deleted one by one together with rows below them, such as a chat's messages with their parts.
+    """Dependent rows that go one by one, with the rows below, such as a chat's messages with their parts.
 
     An item that was deleted in part therefore keeps whole units. The units go in the order of `order`.
     """

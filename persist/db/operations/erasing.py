@@ -142,7 +142,7 @@ LINK, NAMED, LOGS, HISTORY = "link", "named", "logs", "history"
 an erased row names, as that of a session; an id in an erased row that names what a session wrote line by line; the id of an
 erased history, for its runs."""
 IDS = frozenset((SESSION, LINK, NAMED, LOGS, HISTORY))
-"""The selectors whose values are ids of sessions, of which there may be logs on the disk."""
+"""The selectors of session ids, which may have logs on the disk."""
 _UNIQUE = re.compile(r"[a-z]{3}_[0-9a-f]{14}[0-9A-Za-z]{12}|[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 """Ids that nobody chose: those that persist mints, and UUIDs."""
 SOME = 1000
@@ -232,7 +232,7 @@ class Erasable(ABC):
         return [tuple(row) for row in work.found(query, unreadable=OnUnreadable.LEAVE_OUT)]
 
     def more(self, work: UnitOfWork, keys: Sequence[Key]) -> list[Key]:
-        """Items of this kind that were made from the given items, such as forks. Rows of the given items may be gone."""
+        """Items of this kind made from the given items, such as forks. Rows of the given items may be gone."""
         return [] if self.derived_from is None else self.keys(work, self.derived_from.in_([key[0] for key in keys]))
 
     def made_in(self, table: str, cells: Mapping[str, Any], found: Container[Key], notes: dict[str, str]) -> list[Key]:

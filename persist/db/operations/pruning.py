@@ -1,6 +1,6 @@
 """Pruning by age, in two steps: find candidates, then check and delete them, batch by batch.
 
-The domains declare which of their rows may be deleted, with which dependent rows; `persist.maintenance` runs it.
+The domains declare deletable rows and their dependent rows; `persist.maintenance` runs it.
 """
 
 from abc import ABC, abstractmethod
@@ -36,7 +36,7 @@ from persist.db.unreadable.excerpts import left_out
 LOOK = 20_000
 """The maximum number of candidates that one `Pruning.look` returns."""
 BATCH = 500
-"""The number of candidates that one transaction deletes, with their dependent rows, if these are few enough."""
+"""The number of candidates per transaction, if their dependent rows are few."""
 ROWS = 250
 """The number of dependent rows that one transaction deletes at most."""
 
@@ -68,7 +68,7 @@ class Removed:
     begun: bool = False
     """Whether of the first candidate in `rest` a part is deleted."""
     kept: Counter[str] = field(default_factory=Counter)
-    """How many rows of other programs keep candidates, by what they are called."""
+    """The number of other programs' rows that keep candidates, by name."""
 
     def add(self, other: "Removed") -> None:
         """Add the rows and files of another result."""

@@ -307,7 +307,7 @@ def exported(
     after: Sequence[Rows] = (),
     also: Column[str] | None = None,
 ) -> Exported:
-    """The export of one row of the root with all below it, and with rows that stand `before` or `after` these."""
+    """The export of a root row and all rows below, with `before` and `after` rows around."""
     id = the_id()
     below = [
         Rows(table, column == id, tuple(order.get(table, table.primary_key.columns))) for table, column in aggregate.below.items()

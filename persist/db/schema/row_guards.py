@@ -60,7 +60,7 @@ PREFIX = "persist_row_guard"
 
 @dataclass(frozen=True, slots=True)
 class BoundOnce:
-    """Rows whose `column` has one of these words never change in their key or in `fixed`."""
+    """A row whose `column` has one of the words never changes its key or `fixed`."""
 
     column: str
     words: tuple[str, ...]

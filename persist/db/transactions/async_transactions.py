@@ -107,7 +107,7 @@ class _Threads(Lease):
 
 
 class AsyncUnitOfWork(Lease):
-    """An async transaction: a unit of work, the worker pool that runs it, and the event loop that owns it."""
+    """An async transaction: a unit of work, its worker pool, and its event loop."""
 
     def __init__(self, workers: WorkerPool, work: UnitOfWork, retries: int = 0) -> None:
         super().__init__(asyncio.get_running_loop())

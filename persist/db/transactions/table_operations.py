@@ -83,7 +83,7 @@ class TableOperations:
         event_guards_of(self._dialect).drop(self._connection, tables)
 
     def drop_guards(self) -> None:
-        """Drop what is left of the event guards, so that no writer is refused any more."""
+        """Drop the remaining event guards, so that writers are no longer refused."""
         self._wrote(True)
         event_guards_of(self._dialect).drop_functions(self._connection)
 

@@ -168,7 +168,7 @@ class UnitOfWork:
         return self.events.journal
 
     def begin_event(self, name: str, stream: str | None = None) -> None:
-        """Record the changes that follow as one event of that name and stream."""
+        """Record later changes as an event of that name and stream."""
         if self.events.journal is not None:
             self.events.journal.begin_verb(name, stream)
 

@@ -226,7 +226,7 @@ class AgentTasks(Repository[F]):
 
     @reads
     def by_id(self, id: str) -> LoadedTask:
-        """The task whose row has this id, whatever its owner. Raises NotFound."""
+        """The task in the row with this id, for any owner. Raises NotFound."""
         key = {"row_id": self._work.label("id", id)}
         with self._work.batch() as batch:
             found = batch.row(_BY_ID, **key)

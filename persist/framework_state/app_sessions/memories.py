@@ -141,7 +141,7 @@ class AppMemories(Repository[F]):
 def _rows(
     work: UnitOfWork, key: dict[str, str], given: Sequence[NewMemory], unwanted: set[str], place: int | None, first: int
 ) -> list[dict[str, Any]]:
-    """Rows of memories, ordered by id, so that writers of one session cannot deadlock."""
+    """Rows of memories, ordered by id, so that writers cannot deadlock."""
     shared = {
         **key,
         "place": next_position(work) if place is None else place,

@@ -183,7 +183,7 @@ class NewEntries:
     def __init__(self, work: UnitOfWork, given: object) -> None:
         self._work = work
         self.columns: dict[str, dict[str, Any]] = {}
-        """By the id of each entry, its columns without its place."""
+        """The columns of each entry without its place, by id."""
         self.behind: set[str] = set()
         """The ids of stored entries behind which they belong."""
         parents: dict[str, str | None] = {}

@@ -73,10 +73,10 @@ def _beyond(reached: Sequence[Row], lines: Sequence[Row]) -> Iterator[dict[str, 
 
 
 class Releasing:
-    """What has to be known before entries are released: of the trees that contain the `ends` of histories that are to go.
+    """The queries to ask before entries are released, over the trees with the last entries of histories that are to go.
 
-    ends    selects the ids of these entries
-    others  whether something else than what is to go ends at an entry
+    ends    selects the ids of the last entries
+    others  the condition that a remaining history ends at an entry
     """
 
     def __init__(self, ends: Select[Any] | CompoundSelect[Any], others: ColumnElement[bool]) -> None:
@@ -117,7 +117,7 @@ def history_ends(among: Condition) -> Condition:
 def history_ends_but(going: Condition) -> Condition:
     """Whether anything ends at the entry as `history_ends` says, but for the conversations that are `going`.
 
-    What is left of one that is gone without its branches, which a raw writer deleted, still holds the entry.
+    A branch whose conversation a raw writer deleted still holds its entry.
     """
     left = exists().where(_B.entry_id == _E.id, ~exists().where(_H.id == _B.history_id, going))
     return or_(exists().where(_H.head_id == _E.id, not_(going)), left)

@@ -260,7 +260,7 @@ _DANGLING = (
 
 
 def checkup(work: UnitOfWork) -> Iterator[Problem]:
-    """A finding for each message that does not follow the one it names, and for each history that ends at none."""
+    """A finding for each message that does not follow its parent, and each history whose last message is missing."""
     for id, parent_id in work.found(_MISPLACED, unreadable=OnUnreadable.LEAVE_OUT):
         message = f"it does not follow {named(parent_id)}, so that no history can be read through it."
         yield Problem("history_chain", Severity.ERROR, f"history entry {id}", message)

@@ -125,10 +125,10 @@ class KnownThreads:
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """At which versions values are stored once a put is done.
+    """The versions of stored values, by channel, once a put is done.
 
-    stored     those of the new values and of values that the saver knew to be stored
-    relied_on  those of the latter
+    stored     versions of new values, and of values that the saver knew to be stored
+    relied_on  only versions of known values
     """
 
     stored: Mapping[str, str]
@@ -138,10 +138,10 @@ class Versions:
 class CheckpointPut:
     """A checkpoint to store: the arguments of `states.put`, and values that may already be stored at their versions.
 
-    known         what the saver knew to be stored when the put began
+    known         the values that the saver knew to be stored when the put began
     values        the new values, with their versions
-    carried       the values that are not new, and of which it did not know that they are stored at their versions
-    fingerprints  those of the new values that are lists, None for a list without one
+    carried       old values that the saver did not know to be stored at their versions
+    fingerprints  the fingerprints of new lists, None for a list without one
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """Parents and children: how the end of a run lets its parent go on.
 
 Rows are locked from the children to the parents, by everything that ends runs: a child is locked first, and then its parent, in a
-statement of its own. The statements after that see every child whose end was committed before, so that of two children that end
-at the same instant the second one finds that none is left. A parent is locked without hindering the creation of children.
+statement of its own. Later statements see every committed end of a child: if two children end at the same instant, the second
+finds that no child is left. A parent is locked without hindering the creation of children.
 """
 
 import logging

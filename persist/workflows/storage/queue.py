@@ -429,11 +429,11 @@ def first_ready(names: int, rows: int) -> Statement:
 
 
 class Line:
-    """A line of waiting runs, of which the first readable one is wanted.
+    """Finds the first readable run in a line of waiting runs.
 
-    slow     finds it in plain words, passing one run after the other
-    quick    find it without passing runs that nobody may claim now, if they do not meet an unreadable one first; tried in turn
-    is_sure  whether there is nothing to find where the quick ones find nothing
+    slow     passes one run after the other
+    quick    skip runs that cannot be claimed now, but fail at an unreadable run; tried in turn
+    is_sure  whether the line has no run if the quick queries find none
     """
 
     __slots__ = ("_is_sure", "_quick", "_slow")

@@ -50,7 +50,7 @@ _FILTERS: dict[str, ColumnElement[bool]] = {
 _NEWEST = Keyset("workflows.executions", EXECUTION, (_E.started_at, _E.id), _FILTERS)
 _RUNNING = Statement(select(*EXECUTION.columns).where(IS_UNFINISHED))  # with ORDER BY, older SQLites would scan every execution
 _started = func.coalesce(_E.started_at, _E.started_at)
-"""No index has its order, so that unfinished executions, which are few, are found by the index that holds no others."""
+"""No index has this order: unfinished executions, which are few, are found by their partial index."""
 _RUNNING_PAGES = Keyset(
     "workflows.executions.running",
     EXECUTION,

@@ -197,8 +197,8 @@ class PipelinedConnection:
     def flush(self, *, commit: bool = False) -> None:
         """Execute the statements that wait, in one round trip. An error is that of the first statement that failed.
 
-        `commit`: commit in the same round trip. A transaction that has not begun then consists of these statements, which one
-        server commits together without BEGIN and COMMIT.
+        `commit`: commit in the same round trip. If the transaction has not begun, one server commits the statements together
+        without BEGIN and COMMIT.
         """
         queued, self._queue = self._queue, []
         begin, settings, self._begin, self._settings = self._begin, self._settings, None, None

@@ -69,7 +69,7 @@ class SharedPool:
         return SchemaConnections(self, schema)
 
     def listener(self, listen_url: str | None) -> SharedListener:
-        """What listens for the stores of all schemas, on a connection of its own."""
+        """The listener of all schemas' stores, on a separate connection."""
         with self._listening:
             found = self._listeners.get(listen_url)
             if found is None:

@@ -140,7 +140,7 @@ def _text(text: str) -> str:
 def missing_row_guards(
     rows: Iterable[Row], tables: Sequence[Table], strict: Sequence[Table], *, marked_rows: bool = False
 ) -> list[str]:
-    """The names of the triggers of these tables that are not in the rows of FOUND as they should be.
+    """The names of triggers of these tables that differ from the rows of FOUND, or are missing there.
 
     `strict`: the tables that only persist writes. `marked_rows`: as for `strict_guard_ddl`.
     """
