@@ -207,7 +207,7 @@ class FsspecBlobStore:
     def registered(self) -> Mapping[str, str]:
         folder = f"{self._root}/{_DATABASES}"
         with self._reached(""):
-            names = [place.rpartition("/")[2] for place in self._system.ls(folder, detail=False)] if self._there(folder) else []
+            names = [place.rpartition("/")[2] for place in self._system.ls(folder, detail=False)] if self._exists(folder) else []
             return {name: self._system.cat_file(f"{folder}/{name}").decode("utf-8", "replace") for name in names if name}
 
     def register(self, name: str, text: str) -> None:
@@ -222,9 +222,9 @@ class FsspecBlobStore:
 
     def is_empty(self) -> bool:
         with self._reached(""):
-            return not self._there(self._root) or not self._system.ls(self._root, detail=False)
+            return not self._exists(self._root) or not self._system.ls(self._root, detail=False)
 
-    def _there(self, folder: str) -> bool:
+    def _exists(self, folder: str) -> bool:
         return bool(self._system.exists(folder))
 
     def _place(self, sha256: str) -> str:

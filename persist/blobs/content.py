@@ -108,7 +108,7 @@ class Content:
         if left or not (self._ours or digest.hexdigest() == self.sha256):
             raise Conflict("The file was changed while it was being stored; nothing was written.")
 
-    def whole(self) -> bytes:
+    def read_all(self) -> bytes:
         """All of the bytes."""
         return b"".join(self.pieces())
 

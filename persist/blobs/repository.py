@@ -161,7 +161,7 @@ class Blobs(Repository[F]):
     def _put(self, content: Content, media_type: str, repair: bool) -> Blob:
         work = self._work
         store: SharedBlobStore | None = work.runtime.blob_store
-        body = content.whole() if content.size <= INLINE and store is None else None
+        body = content.read_all() if content.size <= INLINE and store is None else None
         with work.batch(last=body is not None) as batch:
             found = batch.returned(PUT, **self._row(content, media_type, body))
         assert found.result is not None, "an existing row is merged into and returned"
@@ -169,7 +169,7 @@ class Blobs(Repository[F]):
         if outside:  # the row is locked: nobody deletes the body at this moment
             keep_outside(outside_of(work.runtime, content.sha256), content, anew=repair)
         elif content.size <= INLINE:
-            if stored != (whole := content.whole()):
+            if stored != (whole := content.read_all()):
                 work.go_on()
                 work.run(REWRITE, digest=content.sha256, content=whole)
         else:

@@ -50,8 +50,8 @@ class UnnamedBlobs(AgedRows):
         """Whether row security may hide rows that name a blob, so that none is known to be unnamed."""
         return may_be_hidden(work, self._naming)
 
-    def look(self, work: UnitOfWork, cut: Cut, after: Row | None) -> list[Row]:
-        return [] if self.unsure(work) else super().look(work, cut, after)
+    def next_candidates(self, work: UnitOfWork, cut: Cut, after: Row | None) -> list[Row]:
+        return [] if self.unsure(work) else super().next_candidates(work, cut, after)
 
     def tally(self, work: UnitOfWork, cut: Cut, earlier: Sequence[Pruning]) -> Removed | None:
         return Removed() if self.unsure(work) else super().tally(work, cut, earlier)

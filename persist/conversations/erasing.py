@@ -89,7 +89,7 @@ class _Sessions(Erasable):
     survivors = frozenset((messages.name, progressions.name, members.name))
     batch = 10
 
-    def more(self, work: UnitOfWork, keys: Sequence[Key]) -> list[Key]:
+    def derived(self, work: UnitOfWork, keys: Sequence[Key]) -> list[Key]:
         theirs = select(_B.id).where(_B.session_id.in_([id for (id,) in keys]))
         return self.keys(work, _S.id.in_(select(_B.session_id).where(_B.parent_branch_id.in_(theirs))))
 
@@ -100,9 +100,9 @@ class _Sessions(Erasable):
         notes[str(cells.get("id"))] = session
         return [] if parent is None or (parent,) not in found else [(session,)]
 
-    def again(self, work: UnitOfWork, keys: Sequence[Key], elsewhere: Elsewhere) -> Sequence[Key]:
+    def written_again(self, work: UnitOfWork, keys: Sequence[Key], elsewhere: Elsewhere) -> Sequence[Key]:
         """Sessions, and branches that are gone, as if they were sessions: letters and statuses name both."""
-        found = {*super().again(work, keys, elsewhere)}
+        found = {*super().written_again(work, keys, elsewhere)}
         _, people = elsewhere.get(exchange_cursors.name, ((), ()))
         for part in in_parts([owner for (owner,) in people], _PART):
             for column in _NAMING:

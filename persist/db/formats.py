@@ -292,7 +292,7 @@ def _decoded(text: str) -> Any:
 # ---------------------------------------------------------------- numbers and flags
 
 
-def _whole(value: Any) -> int:
+def _fitting_integer(value: Any) -> int:
     if type(value) is float and value.is_integer():
         value = int(value)
     if type(value) is not int:
@@ -384,6 +384,6 @@ _FORMS: tuple[tuple[tuple[type, ...], Form], ...] = (
     ((IsoMs,), Form(_iso, from_server=_iso_from_server)),
     ((SqlSeconds,), Form(_seconds, from_server=_seconds_from_server, to_copy=_in_utc)),
     ((EpochReal, Float), Form(_real, from_server=_real, logical=_real_logical)),
-    ((EpochMs, Integer), Form(_whole)),
+    ((EpochMs, Integer), Form(_fitting_integer)),
     ((LargeBinary,), Form(_blob, large=True)),
 )

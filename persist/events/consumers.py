@@ -21,7 +21,7 @@ from persist.db.values.clock import instant_after
 from persist.db.values.frozen import construct
 from persist.db.values.pages import check_limit
 from persist.errors import Conflict, InvalidValue, LeaseLost, NotFound, named
-from persist.events.first_snapshots import Look, sees_commits, settled_now
+from persist.events.first_snapshots import PositionQuery, sees_commits, settled_now
 from persist.events.models import event_consumers, event_log
 from persist.events.schemas import Consumer, Event, EventBatch
 
@@ -102,7 +102,7 @@ class Consumers(Repository[F]):
         }
         with work.batch(last=True) as batch:
             batch.run(_ADD, **added)
-            found, last = batch.row(_GET, row_name=consumer), Look(batch, given=True)
+            found, last = batch.row(_GET, row_name=consumer), PositionQuery(batch, given=True)
         made = _value(seen(found.result, _ADD, "consumer", name), last)
         if made.types != wanted:
             raise Conflict(
@@ -126,7 +126,7 @@ class Consumers(Repository[F]):
         if not sees_commits(work):
             raise InvalidValue("transaction", "a consumer would pass over events in one snapshot: begin it as READ COMMITTED.")
         with work.batch() as batch:
-            place, settled = batch.row(_PLACE, row_name=consumer), Look(batch)
+            place, settled = batch.row(_PLACE, row_name=consumer), PositionQuery(batch)
             at_once = batch.rows(_EVENTS_AT_ONCE, row_name=consumer, at=now, limit=most)
         row = place.result
         if row is None:
@@ -181,7 +181,7 @@ class Consumers(Repository[F]):
         """How far the consumer is. Raises NotFound."""
         consumer = self._work.label("name", name)
         with self._work.batch() as batch:
-            row, last = batch.row(_GET, row_name=consumer), Look(batch, given=True)
+            row, last = batch.row(_GET, row_name=consumer), PositionQuery(batch, given=True)
         if row.result is None:
             raise NotFound("consumer", name)
         return _value(row.result, last)
@@ -191,7 +191,7 @@ class Consumers(Repository[F]):
         """The consumers by name, at most `limit`."""
         most = check_limit(limit)
         with self._work.batch() as batch:
-            rows, last = batch.rows(_LIST, limit=most), Look(batch, given=True)
+            rows, last = batch.rows(_LIST, limit=most), PositionQuery(batch, given=True)
         return [_value(row, last) for row in rows.result]
 
     @writes
@@ -206,7 +206,7 @@ def _lost(name: str, token: int | None, reason: str) -> LeaseLost:
     return LeaseLost(name, token, reason, kind="consumer")
 
 
-def _value(row: Row, last: Look) -> Consumer:
+def _value(row: Row, last: PositionQuery) -> Consumer:
     return _CONSUMER.beside(row, behind=max(0, last.position - row[_POSITION]))
 
 

@@ -130,7 +130,7 @@ class Settler:
             self._unmarked, self._marked_at = marked is not None and settled < last, self._sent_at
 
 
-class Look:
+class PositionQuery:
     """A look at the positions, sent with a batch: the last settled position, for later statements, or the last `given`."""
 
     def __init__(self, batch: Batch, *, given: bool = False) -> None:
@@ -156,15 +156,15 @@ def sees_commits(work: UnitOfWork) -> bool:
 def settled_now(work: UnitOfWork) -> int:
     """The last settled position, for statements that begin later; 0 for an empty log."""
     with work.batch() as batch:
-        look = Look(batch)
-    return look.position
+        asked = PositionQuery(batch)
+    return asked.position
 
 
 def last_given(work: UnitOfWork) -> int:
     """The last position that was given, to a transaction that may still run or was rolled back; 0 for none."""
     with work.batch() as batch:
-        look = Look(batch, given=True)
-    return look.position
+        asked = PositionQuery(batch, given=True)
+    return asked.position
 
 
 Run = Callable[[Callable[[UnitOfWork], Any]], Any]

@@ -85,7 +85,7 @@ class StoreBridge:
             return await to_thread.run_sync(function)  # once it runs, a cancellation waits for its end
         if self._async is None:
             return await _finish_despite_cancellation(function)
-        return await self._async._worker_pool.whole(function, writable=writes)
+        return await self._async._worker_pool.run_transaction(function, writable=writes)
 
     def call(self, verb: Callable[[UnitOfWork], T], *, writes: bool) -> T:
         """Run one verb in this thread, which runs no event loop."""

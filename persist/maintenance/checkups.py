@@ -60,7 +60,7 @@ def finding_of(trouble: Problem, *, fixed: bool = False, failed: str | None = No
     return Finding(code=trouble.code, severity=trouble.severity, subject=trouble.subject, message=message, fixed=fixed)
 
 
-def told(findings: Iterable[Finding]) -> list[Finding]:
+def by_severity(findings: Iterable[Finding]) -> list[Finding]:
     """Sort findings by severity, the most severe first."""
     return sorted(findings, key=lambda finding: _ORDER.index(finding.severity))
 
@@ -293,7 +293,7 @@ def doctor(store: Store, *, fix: bool = False, full: bool = False, progress: Pro
         store, "the file", lambda work: operations_of(work.runtime.dialect).integrity(work.select, full=full), fix=False
     )
     if damage:
-        return told(finding_of(trouble) for trouble in damage)
+        return by_severity(finding_of(trouble) for trouble in damage)
     found: list[Finding] = []
     cells = False
     for done, (subject, checkup) in enumerate(CHECKUPS.items(), 1):
@@ -301,7 +301,7 @@ def doctor(store: Store, *, fix: bool = False, full: bool = False, progress: Pro
         for trouble in _guarded(store, subject, checkup, fix=fix, cells=cells):
             found.append(repaired(store, trouble) if fix and trouble.repair is not None else finding_of(trouble))
         cells = cells or (subject == ROWS and not all(finding.fixed for finding in found if finding.code == "unreadable"))
-    return told(found)
+    return by_severity(found)
 
 
 def _tell_nobody(what: str, done: int, total: int) -> None:

@@ -189,7 +189,7 @@ class _Search:
         for name, keys, elsewhere in erased:
             self._new.append((name, [*keys]))
             if rows:
-                self._add(name, self._kinds[name].again(self._work, keys, elsewhere))
+                self._add(name, self._kinds[name].written_again(self._work, keys, elsewhere))
         for name, keys, _ in erased:
             self._erased[name].update(keys)
 
@@ -224,7 +224,7 @@ class _Search:
         """Add items of other kinds that only the found items name, such as system prompts."""
         for name, kind in self._kinds.items():
             for part in in_parts([*self._things[name]], _PART):
-                self._add_all(kind.also(self._work, part))
+                self._add_all(kind.named_alone(self._work, part))
             self._mentioned(name, kind)
 
     def check(self) -> None:
@@ -307,7 +307,7 @@ class _Search:
             name, keys = self._new.pop()
             kind = self._kinds[name]
             for part in in_parts(keys, _PART):
-                self._add(name, kind.more(self._work, part))
+                self._add(name, kind.derived(self._work, part))
                 for lead in kind.leading:
                     self._lead(lead.found(self._work, part))
 
@@ -332,7 +332,7 @@ class _Search:
     def _found(self, kind: Erasable, selector: str, values: Sequence[str]) -> list[Key]:
         """The items that the values select, and forks of sessions with these ids, also where the sessions are gone."""
         before = len(_errors(self._work))
-        taken = kind.more(self._work, [(value,) for value in values]) if selector == SESSION and len(kind.key) == 1 else []
+        taken = kind.derived(self._work, [(value,) for value in values]) if selector == SESSION and len(kind.key) == 1 else []
         found = [*kind.find(self._work, selector, values), *taken]
         errors = _errors(self._work)[before:]
         self._left_out |= Counter(

@@ -14,7 +14,7 @@ from persist.conversations.pruning import SESSION_PRUNINGS
 from persist.conversations.schemas import PruneReport as ConversationsPruned
 from persist.db.dialects.backends import operations_of
 from persist.db.operations.bounded_deletion import in_the_way
-from persist.db.operations.pruning import BATCH, LOOK, Cut, Pruning, Removed
+from persist.db.operations.pruning import BATCH, MOST_CANDIDATES, Cut, Pruning, Removed
 from persist.db.statements.prepared import Row
 from persist.db.transactions.snapshots import left_alone
 from persist.db.transactions.unit_of_work import UnitOfWork
@@ -177,12 +177,12 @@ def _tally(store: Store, prunings: Sequence[Pruning], cut: Cut) -> Removed | Non
 def _batches(run: Run, pruning: Pruning, cut: Cut, *, prepare: bool) -> Iterator[Removed]:
     last: Row | None = None
     while True:
-        found = run(partial(pruning.look, cut=cut, after=last), writes=False)
+        found = run(partial(pruning.next_candidates, cut=cut, after=last), writes=False)
         if prepare and found and last is None:
             run(pruning.prepare)  # a transaction without a lock that anybody waits for
         for some in pruning.batches(found):
             yield from _removals(run, pruning, cut, some)
-        if not found or len(found) + left_out(found) < LOOK:
+        if not found or len(found) + left_out(found) < MOST_CANDIDATES:
             return
         last = found[-1]
 

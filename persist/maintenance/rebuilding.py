@@ -25,7 +25,7 @@ from persist.events.snapshots import write_snapshots
 from persist.events.switching import is_on
 from persist.maintenance.checksums import Checksum
 from persist.maintenance.copying import Group, copy_blobs, differences, groups, superfluous, with_scopes
-from persist.maintenance.table_keys import key_columns, key_in, owned_key, owner, whole
+from persist.maintenance.table_keys import key_columns, key_in, ordered_rows, owned_key, owner
 from persist.maintenance.transactions import Session
 from persist.schema.metadata import metadata
 from persist.store.store import Store
@@ -142,14 +142,14 @@ class Reconciling:
     def _rows(self, of: Session, table: Table) -> Iterator[list[Row]]:
         columns = tuple(table.columns)
         scope = self._translated(of, table)
-        compiled = of.store.runtime.prepared[whole(table, scope)]
+        compiled = of.store.runtime.prepared[ordered_rows(table, scope)]
         for batch in self._batches(of, compiled, columns, scope):
             yield with_scopes(columns, batch, self.own) if of is self.source and not self.keeps_scopes else batch
 
     def _keys(self, of: Session, table: Table) -> Iterator[list[object]]:
         columns = key_columns(table)
         scope = self._translated(of, table)
-        compiled = of.store.runtime.prepared[whole(table, scope, keys_only=True)]
+        compiled = of.store.runtime.prepared[ordered_rows(table, scope, keys_only=True)]
         for batch in self._batches(of, compiled, columns, scope):
             rows = with_scopes(columns, batch, self.own) if of is self.source and not self.keeps_scopes else batch
             yield from (key_in(row, columns, columns) for row in rows)

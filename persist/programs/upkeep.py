@@ -88,9 +88,9 @@ class _Runs(ErasableRows):
             found.append((own,))
         return found
 
-    def again(self, work: UnitOfWork, keys: Sequence[Key], elsewhere: Elsewhere) -> Sequence[Key]:
+    def written_again(self, work: UnitOfWork, keys: Sequence[Key], elsewhere: Elsewhere) -> Sequence[Key]:
         own = work.runtime.scopes.get("run_id")
-        return super().again(work, [key for key in keys if key != (own,)], elsewhere)
+        return super().written_again(work, [key for key in keys if key != (own,)], elsewhere)
 
     def erase(self, work: UnitOfWork, keys: Sequence[Key]) -> Erased:
         own = work.runtime.scopes.get("run_id")

@@ -123,12 +123,12 @@ def upgrade(database: Given, *, schema: str | None = None) -> None:
 
 def current(database: Given, *, schema: str | None = None) -> str | None:
     """The revision a database is at; None where persist was never here. `database` as for `upgrade`."""
-    return look(database, schema, found_revision)
+    return ask_database(database, schema, found_revision)
 
 
 def check(database: Given, *, schema: str | None = None) -> None:
     """Raises SchemaOutdated, SchemaTooNew or UnmanagedDatabase, unless at this code's revision. `database`: see `upgrade`."""
-    look(database, schema, verify)
+    ask_database(database, schema, verify)
 
 
 @contextmanager
@@ -143,7 +143,7 @@ def _dialect(database: Given, schema: str | None, *, read_only: bool = False) ->
         dialect.connections.dispose()
 
 
-def look(database: Given, schema: str | None, question: Callable[[Connection, Dialect], R]) -> R:
+def ask_database(database: Given, schema: str | None, question: Callable[[Connection, Dialect], R]) -> R:
     """The answer to a question about a database, which is not changed."""
     with _dialect(database, schema, read_only=True) as dialect:
         try:
@@ -305,7 +305,7 @@ class Plan:
 
 def plan(url: str | PathLike[str], *, schema: str | None = None) -> Plan:
     """The plan of `persist upgrade`."""
-    return look(url, schema, _plan)
+    return ask_database(url, schema, _plan)
 
 
 def _plan(connection: Connection, dialect: Dialect) -> Plan:

@@ -57,7 +57,7 @@ def read_line(line: bytes, *, exact: bool = False) -> Line:
     end = 0
     for start in _starts(text):
         if start >= end:  # what is whole before the place where another start failed ends there, too
-            found, end = _whole(text, start, decoder)
+            found, end = _objects_from(text, start, decoder)
             if end == len(text) and found:
                 return Line(found, torn=bool(text[:start].strip(_BLANK)))
     return Line([], torn=bool(text.strip(_BLANK)))
@@ -109,7 +109,7 @@ class _Torn:
         return isinstance(value.get("type"), str) and any(name in value for name in _OF_A_RECORD)
 
 
-def _whole(text: str, start: int, decoder: json.JSONDecoder) -> tuple[list[Record], int]:
+def _objects_from(text: str, start: int, decoder: json.JSONDecoder) -> tuple[list[Record], int]:
     """The objects from `start` on, and the position after the last one."""
     found: list[Record] = []
     while start < len(text):

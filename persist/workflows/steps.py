@@ -91,7 +91,7 @@ class Step(_Step):
         if error is None:
             self._effects.complete(self.run_id, self.key, self.result)
         elif isinstance(error, Exception) and self._refused is None:
-            self._effects.fail(self.run_id, self.key, told(error), attempt=self._attempt)
+            self._effects.fail(self.run_id, self.key, error_text(error), attempt=self._attempt)
 
 
 class AsyncStep(_Step):
@@ -113,10 +113,10 @@ class AsyncStep(_Step):
         if error is None:
             await self._effects.complete(self.run_id, self.key, self.result)
         elif isinstance(error, Exception) and self._refused is None:
-            await self._effects.fail(self.run_id, self.key, told(error), attempt=self._attempt)
+            await self._effects.fail(self.run_id, self.key, error_text(error), attempt=self._attempt)
 
 
-def told(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """The type and the message of an exception, cut where it is no message any more."""
     try:
         message = str(error)
@@ -206,10 +206,10 @@ class PhaseBlock(_Block):
             try:
                 self._phases.finish(self._phase, **self._end)
             except _REFUSALS as refused:
-                self._phases.fail(self._phase, told(refused), output=self._output, lease=self._lease)
+                self._phases.fail(self._phase, error_text(refused), output=self._output, lease=self._lease)
                 raise
         elif isinstance(error, Exception):
-            self._phases.fail(self._phase, told(error), lease=self._lease)
+            self._phases.fail(self._phase, error_text(error), lease=self._lease)
 
 
 class AsyncPhaseBlock(_Block):
@@ -232,7 +232,7 @@ class AsyncPhaseBlock(_Block):
             try:
                 await self._phases.finish(self._phase, **self._end)
             except _REFUSALS as refused:
-                await self._phases.fail(self._phase, told(refused), output=self._output, lease=self._lease)
+                await self._phases.fail(self._phase, error_text(refused), output=self._output, lease=self._lease)
                 raise
         elif isinstance(error, Exception):
-            await self._phases.fail(self._phase, told(error), lease=self._lease)
+            await self._phases.fail(self._phase, error_text(error), lease=self._lease)

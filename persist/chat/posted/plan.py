@@ -48,7 +48,7 @@ class StoredParts(Protocol):
     def of(self, message_id: str) -> Sequence[Part]:
         """The parts of a message, without text that waits in rows of its own."""
 
-    def whole(self, message_id: str, place: int) -> Part:
+    def full_part(self, message_id: str, place: int) -> Part:
         """The part at that place with all of its text."""
 
 
@@ -73,7 +73,7 @@ def answers_in(posted: Posted, message_id: str, parts: StoredParts, client_tools
     found = []
     for place, (part, known) in enumerate(zip(posted.parts, stored, strict=False)):
         path = f"{posted.path}.parts[{place}]"
-        data = None if part == known else _answer(path, part, parts.whole(message_id, place), client_tools)
+        data = None if part == known else _answer(path, part, parts.full_part(message_id, place), client_tools)
         if data is not None:
             found.append(Answer(message_id, place, *data))
     if len(posted.parts) > len(stored):

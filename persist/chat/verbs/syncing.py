@@ -188,7 +188,7 @@ class _StoredParts:
             )
         return self._indexes[message_id][place]
 
-    def whole(self, message_id: str, place: int) -> Part:
+    def full_part(self, message_id: str, place: int) -> Part:
         """The part with its unfolded text; without it if that cannot be read, as the browser was shown it."""
         data = self._parts[message_id][place]
         if data.get("state") not in GROWING:

@@ -187,7 +187,7 @@ class PinnedConnection(PinnedDriver):
             self.tally.commits += 1
             return True
 
-    def look(self, question: Callable[[StatementRunner], R]) -> R:
+    def ask(self, question: Callable[[StatementRunner], R]) -> R:
         """Run one reading statement outside of any transaction, without the writer lock."""
         with self.mutex:
             try:

@@ -25,7 +25,7 @@ class MultiRowInsert:
     """An all-or-nothing `INSERT … SELECT … WHERE …` of many rows, sent as JSON text, which is cheaper than arrays."""
 
     def __init__(self, prepared: Statement, compiled: StatementCache) -> None:
-        self._single, self._whole = compiled[prepared], compiled[_whole(prepared)]
+        self._single, self._whole = compiled[prepared], compiled[_all_or_none(prepared)]
 
     def run(self, driver: Driver, rows: Sequence[Mapping[str, Any]]) -> int:
         """Execute the INSERT. Return the number of rows written: all of them, or 0."""
@@ -50,7 +50,7 @@ class MultiRowInserts:
 
 
 @lru_cache(maxsize=64)
-def _whole(prepared: Statement) -> Statement:
+def _all_or_none(prepared: Statement) -> Statement:
     statement: Any = prepared.statement
     return Statement(_of_rows(statement))
 

@@ -231,7 +231,7 @@ class Erasable(ABC):
         query = select(union(*queries).subquery()) if len(queries) > 1 else queries[0].distinct()
         return [tuple(row) for row in work.found(query, unreadable=OnUnreadable.LEAVE_OUT)]
 
-    def more(self, work: UnitOfWork, keys: Sequence[Key]) -> list[Key]:
+    def derived(self, work: UnitOfWork, keys: Sequence[Key]) -> list[Key]:
         """Items of this kind made from the given items, such as forks. Rows of the given items may be gone."""
         return [] if self.derived_from is None else self.keys(work, self.derived_from.in_([key[0] for key in keys]))
 
@@ -241,15 +241,15 @@ class Erasable(ABC):
             return []
         return [tuple(str(cells[name]) for name in self.key if isinstance(cells.get(name), str))]
 
-    def also(self, work: UnitOfWork, keys: Sequence[Key]) -> dict[str, list[Key]]:
+    def named_alone(self, work: UnitOfWork, keys: Sequence[Key]) -> dict[str, list[Key]]:
         """Keys, by kind, of items that only the given items may name, such as system prompts. The erasure checks it."""
         return {}
 
     def mentioned(self, change: Mapping[str, Any]) -> dict[str, list[Key]]:
-        """Keys as those of `also` in a logged change of an item, whose rows may be deleted since."""
+        """Keys as those of `named_alone` in a logged change of an item, whose rows may be deleted since."""
         return {}
 
-    def again(self, work: UnitOfWork, keys: Sequence[Key], elsewhere: Elsewhere) -> Sequence[Key]:
+    def written_again(self, work: UnitOfWork, keys: Sequence[Key], elsewhere: Elsewhere) -> Sequence[Key]:
         """Erased items that have rows again, from writers during the erasure. `elsewhere`: as in Erased."""
         return self.find(work, SESSION, [id for (id,) in keys]) if len(self.key) == 1 else []
 
@@ -298,7 +298,7 @@ class ErasableRows(Erasable):
         self.further, self.leading = [*(Way(SESSION, equal(column), (column,)) for column in holding), *further], leading
         self._below = below
 
-    def again(self, work: UnitOfWork, keys: Sequence[Key], elsewhere: Elsewhere) -> Sequence[Key]:
+    def written_again(self, work: UnitOfWork, keys: Sequence[Key], elsewhere: Elsewhere) -> Sequence[Key]:
         ids = self._ids(keys)
         places = [(self.table, self._these(keys)), *((below.table, below.of(ids)) for below in self._below)]
         some = (select(literal(1).label("one")).select_from(table).where(condition).limit(1) for table, condition in places)

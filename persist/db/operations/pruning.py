@@ -33,8 +33,8 @@ from persist.db.unreadable.cells import OnUnreadable
 from persist.db.unreadable.conditions import bindable_rows
 from persist.db.unreadable.excerpts import left_out
 
-LOOK = 20_000
-"""The maximum number of candidates that one `Pruning.look` returns."""
+MOST_CANDIDATES = 20_000
+"""The maximum number of candidates that one `Pruning.next_candidates` returns."""
 BATCH = 500
 """The number of candidates per transaction, if their dependent rows are few."""
 ROWS = 250
@@ -87,8 +87,8 @@ class Pruning(ABC):
     """The table of the followers."""
 
     @abstractmethod
-    def look(self, work: UnitOfWork, cut: Cut, after: Row | None) -> list[Row]:
-        """Up to LOOK candidates in a fixed order, `after` the last one given. Unreadable and unbindable ones are left out."""
+    def next_candidates(self, work: UnitOfWork, cut: Cut, after: Row | None) -> list[Row]:
+        """Up to MOST_CANDIDATES rows in a fixed order, `after` the last one given, without unreadable and unbindable rows."""
 
     @abstractmethod
     def remove(self, work: UnitOfWork, cut: Cut, found: Sequence[Row]) -> Removed:
@@ -175,22 +175,22 @@ class AgedRows(Pruning):
         self._may_go = [condition for condition in (only, may_go) if condition is not None]
         self._below, self._units, self._mark, self._spared, self._files = below, units, mark, spared, files
 
-    def look(self, work: UnitOfWork, cut: Cut, after: Row | None) -> list[Row]:
-        return self._look(work, cut, after, ())
+    def next_candidates(self, work: UnitOfWork, cut: Cut, after: Row | None) -> list[Row]:
+        return self._next_candidates(work, cut, after, ())
 
-    def _look(self, work: UnitOfWork, cut: Cut, after: Row | None, earlier: Collection[Pruning]) -> list[Row]:
+    def _next_candidates(self, work: UnitOfWork, cut: Cut, after: Row | None, earlier: Collection[Pruning]) -> list[Row]:
         place = (self._at, *self._key)
-        query = self.candidates(cut, earlier).with_only_columns(*place).order_by(*place).limit(LOOK)
+        query = self.candidates(cut, earlier).with_only_columns(*place).order_by(*place).limit(MOST_CANDIDATES)
         if after is not None:
             last = [literal(value, column.type) for value, column in zip(after, place, strict=True)]
             query = query.where(behind(place, last))
         return bindable_rows(work.found(query, unreadable=OnUnreadable.LEAVE_OUT), self._labels)
 
     def reads_all(self, work: UnitOfWork, cut: Cut) -> bool:
-        """Whether `look` leaves none of the `candidates` out."""
-        found = self.look(work, cut, None)
+        """Whether `next_candidates` leaves none of the `candidates` out."""
+        found = self.next_candidates(work, cut, None)
         while found and not left_out(found):
-            found = self.look(work, cut, found[-1])
+            found = self.next_candidates(work, cut, found[-1])
         return not left_out(found)
 
     def candidates(self, cut: Cut, earlier: Collection[Pruning] = ()) -> Select[Any]:
@@ -212,7 +212,7 @@ class AgedRows(Pruning):
             return None
         counted = Removed()
         last: Row | None = None
-        while found := self._look(work, cut, last, earlier):
+        while found := self._next_candidates(work, cut, last, earlier):
             for some in self.batches(found):
                 ids = [row[1] for row in some]
                 spared = () if self._spared is None else self._spared(work, ids)

@@ -166,7 +166,7 @@ def _label_reader(column: Column[Any], kind: Label) -> Reader:
     return label
 
 
-def _whole(value: Any) -> str | None:
+def _no_integer(value: Any) -> str | None:
     return None if type(value) is int else "no whole number"
 
 
@@ -186,7 +186,7 @@ _READERS: tuple[tuple[tuple[type, ...], Reader], ...] = (
     ((Json,), json_reader),
     ((FreeText, EnumText), _text),
     ((Bool,), _flag),
-    ((Integer,), _whole),
+    ((Integer,), _no_integer),
     ((Float,), _amount),
     ((LargeBinary,), _blob),
 )

@@ -101,14 +101,14 @@ def checked_pieces(work: UnitOfWork, value: object) -> dict[tuple[str, int, int]
         if not isinstance(piece, Piece):
             raise InvalidValue(path, f"expected a Piece, got {type(piece).__name__}.")
         kind = label_of(work, f"{path}.kind", piece.kind)
-        place = (kind, _whole(f"{path}.position", piece.position, 0), _whole(f"{path}.part", piece.part, -1))
+        place = (kind, _at_least(f"{path}.position", piece.position, 0), _at_least(f"{path}.part", piece.part, -1))
         if place in found:
             raise InvalidValue(path, "another piece is in the same place.")
         found[place] = checked_bytes(f"{path}.data", piece.data)
     return found
 
 
-def _whole(path: str, value: Any, least: int) -> int:
+def _at_least(path: str, value: Any, least: int) -> int:
     if type(value) is not int or not least <= value <= _MAX:
         raise InvalidValue(path, f"expected a whole number, {least} or more.")
     return value

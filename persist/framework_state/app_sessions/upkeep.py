@@ -41,7 +41,7 @@ def _json_text(value: str) -> str | None:
 
 
 class _Artifacts(ErasableRows):
-    def also(self, work: UnitOfWork, keys: Sequence[Key]) -> dict[str, list[Key]]:
+    def named_alone(self, work: UnitOfWork, keys: Sequence[Key]) -> dict[str, list[Key]]:
         query = select(_B.sha256).where(_B.artifact_id.in_([id for (id,) in keys])).distinct()
         return {"blobs": [tuple(row) for row in work.found(query, unreadable=OnUnreadable.LEAVE_OUT)]}
 

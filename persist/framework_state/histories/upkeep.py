@@ -75,7 +75,7 @@ class _AgedWhole(AgedRows):
             return None
         counted, last = Removed(), None
         trees = set[str]()
-        while found := self.look(work, cut, last):
+        while found := self.next_candidates(work, cut, last):
             for some in self.batches(found):
                 ids = [row[1] for row in some]
                 roots = {root for (root,) in work.found(select(_E.root_id).where(_E.id.in_(self._ends(ids))).distinct())} - trees

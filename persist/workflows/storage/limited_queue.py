@@ -174,7 +174,7 @@ def first_of(line: _Line, names: int, *, far: bool, lateral: bool) -> ScalarSele
 
 
 @cache
-def look(names: int, *, far: bool, one_writer: bool) -> Statement:
+def first_with_room(names: int, *, far: bool, one_writer: bool) -> Statement:
     """The ids of an unheld run, a ready run and a due run for which there is room, each NULL if there is none near the front.
 
     Then the ids of a ready and a due run, whether there is room or not, and whether there are limits. `far` as for `waiting`.

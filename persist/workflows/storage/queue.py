@@ -412,7 +412,7 @@ def one(query: Select[Any]) -> ScalarSelect[Any]:
 
 
 @cache
-def look(names: int) -> Statement:
+def first_of_each_line(names: int) -> Statement:
     """The ids of an unheld, a ready and a due run, or NULL, and whether there are limits. Nothing is locked."""
     return Statement(select(any_unheld(names), any_ready(names), any_due(names), ANY_LIMIT.label("any_limit")))
 

@@ -109,7 +109,7 @@ def try_at_once(work: UnitOfWork, count: int, taken: dict[str, Any], values: dic
             if settled.kept:
                 return settled.kept
             continue
-        left = work.row(limited_queue.look(names, far=way.far, one_writer=False), **given)
+        left = work.row(limited_queue.first_with_room(names, far=way.far, one_writer=False), **given)
         assert left is not None
         unheld, ready, due, any_ready, any_due, any_limit = left
         limits.know(work, any_limit)
@@ -230,16 +230,16 @@ class Wanted:
         return {f"name_{number}": name for number, name in enumerate(padded)}
 
 
-def look(work: UnitOfWork, wanted: Wanted) -> NothingToDo | None:
+def nothing_to_claim(work: UnitOfWork, wanted: Wanted) -> NothingToDo | None:
     """Whether there is nothing to claim, by a look that locks nothing."""
     values, now = wanted.values(), work.now()
-    found = work.row(queue.look(len(values)), at=now, **values)
+    found = work.row(queue.first_of_each_line(len(values)), at=now, **values)
     if _is_anything(found) and found is not None:
         limits.know(work, bool(found[-1]))
         if found[-1]:
             one_writer = work.runtime.dialect.one_writer
             for far in (False, True):
-                statement = limited_queue.look(len(values), far=far, one_writer=one_writer)
+                statement = limited_queue.first_with_room(len(values), far=far, one_writer=one_writer)
                 found = work.row(statement, at=now, now_ms=epoch_ms(now), **values)
                 if found is None or _is_anything(found[:4]) or not _is_anything(found):
                     break
@@ -327,7 +327,7 @@ def _try_at_once(work: UnitOfWork, count: int, taken: dict[str, Any], values: di
     for with_due in (False, True):
         with work.batch(last=True) as batch:
             found = batch.returned_rows(_claim_at_once(names, rounded(count), with_due), many=count, **taken, **values)
-            left = batch.row(queue.look(names), at=taken["at"], **values)
+            left = batch.row(queue.first_of_each_line(names), at=taken["at"], **values)
         if found.result:
             return readable_or_undone(work, found.result, mark)
         assert left.result is not None

@@ -354,7 +354,7 @@ class Runs(RunReads[F]):
         """
         return recovery.recover(self._work)
 
-    def _look(
+    def _nothing_to_claim(
         self,
         worker: str,
         *,
@@ -363,7 +363,9 @@ class Runs(RunReads[F]):
         workflow_names: Sequence[str] | None = None,
         limit: int | None = None,
     ) -> NothingToDo | None:
-        return claiming.look(self._work, claiming.Wanted.of(self._work, worker, lease, workflow_name, workflow_names, limit))
+        return claiming.nothing_to_claim(
+            self._work, claiming.Wanted.of(self._work, worker, lease, workflow_name, workflow_names, limit)
+        )
 
     @overload
     def claim(self: Repository[Sync], /, worker: str, **wanted: Unpack[_Wanted]) -> Lease | None: ...
@@ -375,7 +377,7 @@ class Runs(RunReads[F]):
     def claim(
         self: Repository[Async], /, worker: str, *, limit: int, **wanted: Unpack[_Wanted]
     ) -> Coroutine[Any, Any, List[Lease]]: ...
-    @writes_if_needed(_look)
+    @writes_if_needed(_nothing_to_claim)
     def claim(
         self,
         worker: str,

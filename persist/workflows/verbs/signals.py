@@ -150,10 +150,10 @@ class Signals(Repository[F]):
             get_run(work, run_id)
         return [_SIGNAL(row) for row in rows]
 
-    def _look(self) -> NothingToDo | None:
+    def _nothing_late(self) -> NothingToDo | None:
         return NothingToDo([]) if self._work.row(_DUE, at=self._work.now()) is None else None
 
-    @writes_if_needed(_look)
+    @writes_if_needed(_nothing_late)
     def expire_due(self) -> List[Signal]:
         """Let up to 100 runs go on whose signals are late; the signals that they get instead. A worker calls it."""
         work = self._work

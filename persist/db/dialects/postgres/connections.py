@@ -261,14 +261,14 @@ class PostgresConnections(Connections):
             event.listen(
                 engine, "connect", lambda driver, _: refuse_other_servers(driver), insert=True
             )  # SQLAlchemy fails on them
-            event.listen(engine, "connect", self._look)
+            event.listen(engine, "connect", self._set_up)
             event.listen(engine, "checkout", self._replace_distrusted)
 
     def _make_engine(self, *, write: bool) -> Engine:
         snapshot = _SNAPSHOT if self.owned and not write else {}
         return self.engine.execution_options(schema_translate_map={SCHEMA_TOKEN: self._schema}, **snapshot)
 
-    def _look(self, driver: Any, record: Any) -> None:
+    def _set_up(self, driver: Any, record: Any) -> None:
         """Look at the server's clock, take persist's settings, and disable prepared statements behind a pooler.
 
         A pooler may run a prepared statement in another session, where the name can mean another statement. A pooler sends its
