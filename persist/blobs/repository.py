@@ -78,7 +78,7 @@ Staged = tuple[bool, SharedBlobStore | None]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a put does before its last transaction, in one of its own or in none."""
+    """The first step of a put, before its last transaction: in a separate transaction or in none."""
 
     do: "Callable[[Any], Any]"
     transaction: bool = True
@@ -122,10 +122,7 @@ def _stage(content: Content, media_type: str, position: int, some: Sequence[byte
 
 
 async def _made_ready(run: AsyncRun | None, source: Any, media_type: str = OCTETS, **more: Any) -> tuple[Any, dict[str, Any]]:
-    """Read an asynchronous source; outside of a transaction, `run` stores a large body in several short transactions.
-
-    Returns the arguments of the put that completes what was stored here.
-    """
+    """Read an asynchronous source: a large body in short transactions of `run`, unless inside one. The put's arguments."""
     if isinstance(source, AsyncIterable):
         source = await gathered(source)
     if run is not None:

@@ -167,7 +167,7 @@ def list_tasks(tx: Transaction, **wanted: Any) -> Answer:
 def show_task(tx: Transaction, task: str) -> Answer:
     """Print a task, by the id that `ls` prints, and its pieces. With --json: an object with `task` and `pieces`.
 
-    Messages and artifacts are what their protocol made of them, and are not shown.
+    Messages and artifacts are opaque bytes of the protocol, and are not shown.
     """
     found = tx.agent_tasks.tasks.by_id(task)
     pieces = [

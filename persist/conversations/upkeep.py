@@ -57,7 +57,7 @@ def _pointer(name: str, kind: str) -> ColumnElement[Any]:
 
 
 def _number_types(takeover: Takeover) -> None:
-    """Give known classes their published numbers; another class that has one of these gets a new number after the last."""
+    """Give known classes their published numbers; another class with a used number gets a new number after the last."""
     found = {path: number for number, path in takeover.rows(select(_MESSAGE_TYPES.type_id, _MESSAGE_TYPES.lion_class))}
     wanted = {path: number for number, path in KNOWN_TYPES.items()}
     last = max([*found.values(), *KNOWN_TYPES])

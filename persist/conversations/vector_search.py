@@ -91,7 +91,7 @@ class Margin:
 
     @classmethod
     def of_floats(cls, query: Query) -> "Margin":
-        """The margin of sums of one product per dimension in floats, in any order: twice half a unit of rounding each."""
+        """The margin of float sums of products, one per dimension, in any order: twice half a unit of rounding each."""
         error = (len(query.numbers) + 8) * 2.0**-52
         return cls(error, 0.0) if query.metric is Metric.L2 else cls(0.0, error)
 

@@ -69,11 +69,11 @@ class Counters:
         self.waited = self.committing = self.lag = 0.0
         self.looks = self.leases_lost = self.commits = 0
         self.snapshots = 0
-        """Snapshots that began, counted by the store under the lock that it holds then."""
+        """The number of snapshots that began, counted under the store's lock."""
         self._connections: list[ConnectionTally] = []
         self._recorders: set[RecorderTally] = set()
         self._over: deque[RecorderTally] = deque()
-        """Numbers of recorders that have ended since the last one began, or somebody asked."""
+        """Numbers of recorders that ended since a recorder last began or the metrics were last read."""
         self._ended = RecorderTally()
         self._recorders_ended = 0
 
@@ -245,7 +245,7 @@ class Tracer(Protocol):
 # A driver connection is wrapped only while somebody wants to know: what nobody watches costs nothing.
 
 log = logging.getLogger("persist.statements")
-"""Level DEBUG: one record for each statement, without its values unless the settings ask for them."""
+"""Level DEBUG: a record per statement, with its values if the settings ask for them."""
 
 
 class StatementWatch:

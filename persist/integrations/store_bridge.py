@@ -55,7 +55,7 @@ class StoreBridge:
             self._store.runtime.refuse_inside_transaction("a call outside of the transaction")
 
     def is_outage(self, error: BaseException) -> bool:
-        """Whether the database cannot be used for now: what shared a transaction is refused then, and not tried one by one."""
+        """Whether the database cannot be used for now: a shared transaction is then not retried function by function."""
         return self._store.runtime.errors.is_outage(error)
 
     @property

@@ -169,7 +169,7 @@ def _subject(kind: str, table: str, name: str) -> str:
 
 _meta = table_of(Meta)
 ROWS = "rows"
-"""The name of the check that reads every cell. If it finds unreadable cells, the checks after it may fail because of them."""
+"""The name of the check that reads every cell. If this check finds unreadable cells, later checks may fail because of them."""
 _MARK = _meta.c.key == "schema_version"
 
 
@@ -210,7 +210,7 @@ def check_rows(work: UnitOfWork) -> Iterator[Problem]:
 
 
 def check_missing_values(work: UnitOfWork) -> Iterator[Problem]:
-    """Report columns of other programs' tables that hold nothing where persist's own hold something. Reads give None."""
+    """Report columns that are empty in other programs' tables, but not in persist's. Reads give None."""
     there = work.whole_tables.names()
     for table in metadata.sorted_tables:
         names = sorted(work.whole_tables.may_lack(table)) if table.name in there else []

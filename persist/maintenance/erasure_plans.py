@@ -32,7 +32,7 @@ Cells = Mapping[str, Any]
 
 
 def logged_rows(work: UnitOfWork) -> Iterator[tuple[Table, Mapping[str, Any], Cells, bool]]:
-    """Each row that an event is about: its table, its values, the text of its cells, and whether it was written or deleted."""
+    """Each row that an event is about: table, values, text of cells, and whether the row was written or deleted."""
     for stream, change in changes_in(work):
         table = TABLES.get(str(change["table"]))
         if table is not None:
@@ -98,7 +98,7 @@ def shared_tables() -> list[Table]:
 
 
 ErasedThings = Sequence[tuple[str, Sequence[Key], Elsewhere]]
-"""Deleted items of one kind, with the keys of their rows whose events are in shared streams."""
+"""Deleted items of a kind, with the keys of rows whose events are in shared streams."""
 
 
 @dataclass(frozen=True, slots=True)

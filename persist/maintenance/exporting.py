@@ -182,7 +182,7 @@ def _exported_keys(reading: Session, kind: Exported, values: Mapping[str, str], 
 
 
 def _unknown_rows(reading: Session, one: Unknown, keys: Keys | None) -> Iterator[Row]:
-    """What is in unknown columns, of the rows with these keys, or of all."""
+    """The values of unknown columns, for the rows with these keys or for all."""
     key = unknown_key(one)
     for rows in read_unknown(reading, one):
         for row in rows:

@@ -36,7 +36,7 @@ PRUNINGS: Mapping[str, Sequence[Pruning]] = MappingProxyType(
         "blobs": prunings(metadata.sorted_tables),  # last: what the others delete names no blob any more
     }
 )
-"""The prunable tables of each domain, in the order in which they are pruned."""
+"""The prunable tables of each domain, in pruning order."""
 _GARBAGE = garbage(metadata.sorted_tables)
 BODIES = "bodies without a row"
 """What `collect_blobs` counts beside the rows of tables."""

@@ -1,4 +1,4 @@
-"""Copies in the quarantine of what is erased: of rows that were set aside because something in them cannot be read."""
+"""Copies in the quarantine of what is erased: of rows that were set aside because a cell cannot be read."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -258,7 +258,7 @@ class ResumePoint(Value):
 
 
 class AuditFinding(Value):
-    """Something in a run that this library did not write, or that is inconsistent."""
+    """A part of a run that another program wrote, or that is inconsistent."""
 
     code: str
     """orphan, circle, unknown_word, status_not_ours, attachment_(missing, escapes, unused), unexpected_table, unreadable,

@@ -68,7 +68,7 @@ RUNS = AgedRows(
 
 
 def _of_own(work: UnitOfWork, ids: Ids) -> list[int]:
-    """Notes of the run whose own file this is, in whose rows its id is empty."""
+    """Notes of the run that owns this file; its id is empty in the rows."""
     own = work.runtime.scopes.get("run_id")
     query = select(_W.id).where(_W.id.in_(ids), _W.run_id.in_(("", own)))
     return [] if own is None else [id for (id,) in work.found(query)]

@@ -247,7 +247,7 @@ def _ddl(kind: Kind, schema: str | None) -> Sequence[str]:
 
 @lru_cache(maxsize=1)
 def _seeds() -> Sequence[tuple[Statement, list[dict[str, Any]]]]:
-    """The rows that a new database has, and what inserts those of a table."""
+    """The rows of a new database, and the statement that inserts a table's rows."""
     seeds = [(table, [*table.info["seed"]]) for table in catalog.metadata.sorted_tables if table.info.get("seed")]
     seeds.append((version_table, [{"version_num": HEAD}]))
     return [(Statement(insert(table).values({name: param(name) for name in rows[0]})), rows) for table, rows in seeds]

@@ -329,8 +329,8 @@ class Store(FileOwner, Domains):
         """Switch the log of events on or off for every user of the database. False: nothing changed.
 
         Switching it on writes one snapshot event per stream, in separate transactions, while others write. On Postgres the role
-        needs the rights to create functions and triggers: NotPermitted names the missing ones. `progress`: called with the number
-        of snapshots that are written, and that of all.
+        needs the rights to create functions and triggers: NotPermitted names the missing ones. `progress`: called with the
+        numbers of written snapshots and of all snapshots.
         """
         return self._event_log.switch(on, progress)
 

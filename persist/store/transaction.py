@@ -106,10 +106,7 @@ def pause_before_retry(runtime: Runtime, error: PersistError, attempt: int, atte
 def with_retries(
     runtime: Runtime, transaction: Callable[[], T], attempts: int = 5, over: Callable[[PersistError], bool] | None = None
 ) -> T:
-    """Run a transaction, again from the start as `pause_before_retry` says; its result.
-
-    `attempts` counts all runs. None follows an error for which `over` is true.
-    """
+    """Run a transaction until `pause_before_retry` gives up; its result. `attempts`: all runs. No retry if `over(error)`."""
     for attempt in range(attempts):
         try:
             return transaction()
@@ -216,7 +213,7 @@ def _after_commit(error: UnreadableRow) -> UnreadableRow:
 
 
 def transaction_per_verb(runtime: Runtime) -> TransactionPerVerb:
-    """What the repositories of a store have instead of a unit of work: each verb is a transaction."""
+    """Stands for the unit of work in a store's repositories: each verb is a transaction."""
 
     def run(verb: Callable[[UnitOfWork], Any], writes: bool) -> Any:
         call = VerbRun(runtime, verb, writes=writes)

@@ -249,7 +249,7 @@ class GithubLinks(Repository[F]):
         return _LINK.public(self._work, stored.result)
 
     def _rows(self, owner: str, link: Link) -> List[Row]:
-        """The rows of this link in any spelling, the one fetched last first."""
+        """The rows of this link in any spelling, last fetched first."""
         digits = link.resource_number
         rows = self._work.rows(_SAME_DIGITS, owner=owner, digits=f"%/{digits}%", padded=f"%/0%{digits}%")
         return [row for row in rows if canonical_url(row[_URL]) == link.url]

@@ -1,7 +1,8 @@
 """`tx.telemetry.tasks`: a workspace's task queue. Tasks are discovered by polling, claimed one at a time, and end once.
 
-A claim without a lease lasts until its task ends. One with a lease ends at its instant, too, unless it is renewed: then another
-instance may claim the task, and the number of its claim, which grows with every claim, fences out what the late one writes.
+A claim without a lease lasts until its task ends. A leased task ends at its instant, too, unless the lease is renewed: then
+another instance may claim the task, and the number of its claim, which grows with every claim, fences out what the late one
+writes.
 """
 
 from collections.abc import Mapping, Sequence

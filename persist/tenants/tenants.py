@@ -90,7 +90,7 @@ class Tenants:
         return self._directory.exists(name)
 
     def drop(self, name: str, *, confirm: str, server: str | None = None) -> None:
-        """Delete a tenant with all its data, and whatever else is in its schema. `confirm`: the name once more.
+        """Delete a tenant with all its data, and all other contents of its schema. `confirm`: the name once more.
 
         `server`: drop the tenant there, such as the source of a copy. Raises UnknownTenant. Raises StoreInUse while a store of
         the tenant is in use in this process, StoreBusy or StoreInUse while another process uses it. Until it ends, opening the
@@ -108,8 +108,8 @@ class Tenants:
     def upgrade_all(self, *, parallel: int = 4, progress: Progress | None = None) -> UpgradeReport:
         """Bring every tenant to the revision of this code, `parallel` at a time, each in a transaction of its own.
 
-        One that fails stays as it was and does not stop the others. A second call goes on where the first one was cut short.
-        `parallel` above 1 starts so many processes. `progress` is called with the outcome of each tenant.
+        A tenant that fails stays as it was and does not stop other tenants. A second call goes on where the first one was cut
+        short. `parallel` above 1 starts so many processes. `progress` is called with the outcome of each tenant.
         """
         return self._directory.upgrade_all(parallel, progress)
 
@@ -133,7 +133,7 @@ class Tenants:
     def assign(self, name: str, server: str) -> None:
         """Say in the map that a tenant is on another server from now on, to which it was copied.
 
-        Stores of it that are open, here and in other processes, still write to the former one: close them before the copy.
+        The tenant's open stores, here and in other processes, still write to the former server: close them before the copy.
         """
         self._directory.assign(name, server)
         _close(self._stores.remove(name))

@@ -122,7 +122,7 @@ class Budget(Value):
 
 
 class BudgetStanding(Value):
-    """A budget and what is used of it in the period that now is a part of.
+    """A budget and its use in the current period.
 
     passed    the highest of 80 and 100 per cent that was reached, else 0. At 100 the budget is used up
     """

@@ -23,7 +23,7 @@ from persist.usage.schemas import Bucket, Period
 # When hours, days and the periods of budgets begin and end.
 
 FIRST = datetime(1, 1, 1, tzinfo=UTC)
-"""The begin of a period that holds every instant, those before 1970 too."""
+"""The begin of a period that holds every instant, also before 1970."""
 LAST = datetime(9999, 12, 31, tzinfo=UTC)
 """The end of a period that never ends, or that would end later."""
 _HOUR, _DAY, _LONGER_THAN_A_MONTH = timedelta(hours=1), timedelta(days=1), timedelta(days=32)

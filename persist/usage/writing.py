@@ -1,7 +1,7 @@
 """Writing a call: into the window of its scope, into the sums of its hour and day, and to the budgets that it is under.
 
-All in the transaction of what reports it, and always in this order: lock of the scope, call, sums, budgets by key. Writers of the
-same scope wait for each other; writers of other scopes wait only if they share a budget.
+All happens in the reporting transaction, always in this order: lock of the scope, call, sums, budgets by key. Writers of the same
+scope wait for each other; writers of other scopes wait only if they share a budget.
 """
 
 from collections.abc import Mapping, Sequence

@@ -61,7 +61,7 @@ def _first_wall(after: datetime, zone: ZoneInfo) -> datetime:
 
 
 def _both(wall: datetime, zone: ZoneInfo) -> tuple[datetime, datetime]:
-    """The instants at which clocks show that time: the same one twice, two, or one after and one before the gap that skips it."""
+    """The instants at which clocks show that time: once, twice, or, if skipped, instants around the gap."""
     local = wall.replace(tzinfo=zone)
     return local.astimezone(UTC), local.replace(fold=1).astimezone(UTC)
 
@@ -97,7 +97,7 @@ def _as_time_passes(walls: Iterator[datetime], zone: ZoneInfo) -> Iterator[datet
 
 
 def _later(fires: Iterator[datetime], than: datetime) -> Iterator[datetime]:
-    """The fires after an instant, each of them later than all before it."""
+    """The fires after an instant, in ascending order."""
     try:
         for fire in fires:
             if fire > than:

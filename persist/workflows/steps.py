@@ -144,7 +144,7 @@ class _Block:
         """Whether the phase is to be done now; otherwise `output` is what it left when it was done."""
         self._output: str | None = None
         self.entry: dict[str, Json] = {}
-        """What the run's history keeps of the phase, beside its name, its instant and its execution."""
+        """The entry of the run's history for the phase, beside name, instant and execution."""
         self._totals: Totals = {}
         self._phase: Phase | None = None
 
@@ -183,7 +183,8 @@ class _Block:
 class PhaseBlock(_Block):
     """See `Store.phase`. An exception of the block is the failure of its execution, and is raised on.
 
-    So is a refusal of what the block leaves, such as an entry that is no JSON: the failed execution keeps the output then.
+    A refused result of the block, such as an entry that is no JSON, fails the phase, too: the failed execution keeps the output
+    then.
 
     A process that dies inside of the block, and an exception that is no Exception, leave the execution unfinished: the next
     worker that claims the run fails it as stale, and the phase is due again.

@@ -46,7 +46,7 @@ class StoredParts(Protocol):
     """The parts of stored messages."""
 
     def of(self, message_id: str) -> Sequence[Part]:
-        """The parts of a message, without text that waits in rows of its own."""
+        """The parts of a message, without the text in delta rows."""
 
     def full_part(self, message_id: str, place: int) -> Part:
         """The part at that place with all of its text."""

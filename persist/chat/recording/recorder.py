@@ -127,7 +127,7 @@ log = logging.getLogger("persist")
 class Recorder:
     """Records one turn of a session. A context manager: leaving it flushes and ends the turn; the message is not finished.
 
-    Thread-safe. It commits on its own, so it raises TransactionOpen inside a transaction of the same thread.
+    Thread-safe. The recorder commits by itself, so inside a transaction of the same thread it raises TransactionOpen.
     """
 
     def __init__(

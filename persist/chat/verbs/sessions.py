@@ -304,10 +304,7 @@ class ChatSessions(Repository[F]):
 
     @reads
     def children(self, id: str, *, limit: int | None = None, after: str | None = None) -> PagedList[ChatSession]:
-        """Forks of this session, oldest first; a fork outlives its parent.
-
-        With a `limit` a page; its `cursor` is the next `after`.
-        """
+        """Forks of this session, oldest first; they outlive it. With a `limit` a page, whose `cursor` is the next `after`."""
         return _CHILDREN.pages(self._work, limit, after, {"row_id": self._work.label("id", id)})
 
     @writes

@@ -1,7 +1,4 @@
-"""Counts forks: a child process detects the objects that it inherited from its parent.
-
-A forked child must not use its parent's connections, and the parent's threads do not exist in it.
-"""
+"""Counts forks: a forked child must not use its parent's connections, and its parent's threads do not exist there."""
 
 import os
 from collections.abc import Callable

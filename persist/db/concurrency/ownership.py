@@ -162,7 +162,7 @@ def _stat(proc: Path, number: str) -> tuple[bytes, str]:
 
 
 def _namespace(proc: Path, kind: str) -> str:
-    """The number of a namespace of this process, such as 4026531836 in `pid:[4026531836]`."""
+    """The number of this process's namespace, such as 4026531836 in `pid:[4026531836]`."""
     return os.readlink(proc / "self/ns" / kind).partition("[")[2].rstrip("]") or _UNKNOWN
 
 

@@ -202,10 +202,7 @@ class Semaphore:
         return accepted
 
     async def wait(self, lease: Lease, patience: float | None = None) -> None:
-        """Wait for the permit.
-
-        TimeoutError if none returns for `patience` seconds. An error or cancellation releases the lease.
-        """
+        """Wait for the permit. TimeoutError if none returns in `patience` seconds. Errors and cancellations release the lease."""
         self.watch()
         alarm = None if patience is None else _Alarm(self, lease, patience)
         try:

@@ -207,8 +207,8 @@ class Bulk(PlainValues):
     ) -> Generator[list[Row], None, None]:
         """Execute a SELECT of these columns and yield its rows in batches of up to `rows` rows or about a megabyte.
 
-        InvalidValue names the table, column and row of a value without a published form. `raw`: values stay as stored. What other
-        databases must hold, and this one does not, has a value: see `persist.db.formats`.
+        InvalidValue names the table, column and row of a value without a published form. `raw`: values stay as stored. A column
+        that other databases require, and this one lacks, has a value: see `persist.db.formats`.
         """
         found = self._batches(compiled, columns, values or {}, raw=raw, rows=rows)
         self._readers.add(found)

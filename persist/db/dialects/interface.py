@@ -196,10 +196,7 @@ class Transactions(ABC):
         """
 
     def end(self, connection: Connection | None, driver: Any, *, commit: bool) -> None:
-        """Commit or roll back what `begin` started.
-
-        `connection`: None if SQLAlchemy ran nothing. `driver`: a caller's is None.
-        """
+        """Commit or roll back. `connection`: None if SQLAlchemy ran nothing. `driver`: None on a caller's engine."""
         of: Any = driver
         if connection is not None and (driver is None or connection.get_transaction() is not None):
             of = connection
@@ -250,7 +247,7 @@ class Transactions(ABC):
 
 @dataclass(frozen=True, slots=True)
 class VectorFunctions:
-    """The names of an extension and of its distance functions, which compute in float32."""
+    """The names of an extension and its distance functions, which compute in float32."""
 
     extension: str
     cosine: str

@@ -78,10 +78,7 @@ def grants(kind: RoleKind, role: str, *, owner: str, schema: str, versions: Sequ
 
 
 def _handed_over(role: str, schema: str) -> str:
-    """The statement that makes the role the owner of all in the schema: only the owner of a table can upgrade the table.
-
-    A sequence goes with the table whose column it numbers.
-    """
+    """The statement that makes the role the owner of all in the schema, which upgrades need; sequences go with their tables."""
     theirs = f"pg_namespace.nspname = {literal(schema)} AND {literal(role)} <> pg_get_userbyid"
     tables = (
         "SELECT 'TABLE ' || pg_class.oid::regclass AS what FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace"

@@ -1,7 +1,7 @@
 """The SQL that makes a role of Postgres for a tenant of a schema that tenants share, and keeps the rows of tenants apart.
 
 A role gets rights to each table by itself. A role reads every shared row, adds a row whose content has its digest, and raises
-counters; it makes no other change to a shared row. A row of any other table belongs to the role that wrote the row.
+counters; it makes no other change to a shared row. Rows of other tables belong to the writing role.
 """
 
 from collections.abc import Sequence

@@ -80,7 +80,7 @@ class PinnedDriver:
                 pooled.close()
 
     def at_rest(self) -> Any:
-        """The driver connection, which may be None; None too if another thread uses it, which no child of a fork has."""
+        """The driver connection, which may be None; None also while another thread uses it."""
         if not self.mutex.acquire(False):
             return None
         try:

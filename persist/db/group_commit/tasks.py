@@ -75,7 +75,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class WriteTask(Protocol[R_co]):
-    """Statements to run on the driver connection. It may run twice (a group is replayed), so it must change nothing else."""
+    """Statements to run on the driver connection. A replayed group runs the task twice, so it must change nothing else."""
 
     @property
     def single(self) -> bool:

@@ -99,7 +99,7 @@ class Pruning(ABC):
         """
 
     def condition_of(self, candidate: Row) -> Condition:
-        """The condition of the row of a candidate: its key is behind what candidates are ordered by, or all that there is."""
+        """The condition of the row of a candidate: the key follows the columns that order candidates, or is alone."""
         key = [*self.table.primary_key.columns]
         values = candidate[1 : len(key) + 1] if len(candidate) > len(key) else candidate
         return and_(*(column == literal(value, column.type) for column, value in zip(key, values, strict=True)))

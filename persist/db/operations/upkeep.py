@@ -162,10 +162,7 @@ class Notice:
 
 
 class Takeover:
-    """The adoption of a file: runs statements in its transaction, and records changes.
-
-    `brought`: its former tables and columns.
-    """
+    """Adopts a file: runs statements in its transaction, and records changes. `brought`: its former tables and columns."""
 
     def __init__(self, file: ForeignFile, brought: Mapping[str, Iterable[str]]) -> None:
         self._file = file

@@ -41,7 +41,7 @@ def note_deletions(error: BaseException, statements: Iterable[tuple[Executable, 
 
 
 def noted_deletions(error: BaseException | None) -> list[Deletion]:
-    """What was noted at the error, or at one that it was raised from."""
+    """The note at the error, or at its cause."""
     for _ in range(_DEEP):
         if error is None:
             break
@@ -373,7 +373,7 @@ PLACE_OF_CHANNEL = "persist_place_of_a_channel"
 """The name of the channel for notifications of events in such statements."""
 
 _HELD = 4096
-"""Statements of all tenants that are kept ready; one of 1.5 KB each, and another is made from its template in microseconds."""
+"""Statements of all tenants that are kept ready; each takes 1.5 KB, and making another from its template takes microseconds."""
 
 
 class StatementsOfSchema(StatementCache):

@@ -1,8 +1,8 @@
 """The base of every repository, how repositories are reached, and the decorators that make a method a verb.
 
-A repository is written once. `Runs[Sync]` is its class, and has its verbs as they are; `Runs[Async]` is a class that
-`persist/db/transactions/async_transactions.py` makes of it, whose verbs are awaited. A class without brackets is the
-synchronous one.
+A repository is written once. `Runs[Sync]` is its class, and has its verbs as they are;
+`persist/db/transactions/async_transactions.py` makes `Runs[Async]` of it, a class with awaited verbs. A class without brackets is
+the synchronous one.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine

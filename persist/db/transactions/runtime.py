@@ -102,7 +102,7 @@ class Runtime:
         self.blob_store: Any = None
         """Where the bodies of blobs are kept (a BlobStore of persist.blobs), if not in the database."""
         self.turn_watch: Any = None
-        """What wakes the followers of turns (a TurnWatch of persist.chat), once somebody follows. It ends with the store."""
+        """The TurnWatch of persist.chat that wakes followers of turns; None before the first follower. It ends with the store."""
         self.pinned: Any = None
         """The connection of the store's recorders."""
         self.listen_url: str | None = None

@@ -23,7 +23,7 @@ class TableOperations:
         self._dialect, self._connection, self._wrote = dialect, connection, wrote
 
     def names(self) -> set[str]:
-        """The names of all tables in the store's schema, also those of other programs."""
+        """The names of all tables in the store's schema, also of other programs' tables."""
         return self._dialect.tables.names(self._connection)
 
     def columns(self, table: str) -> "list[StoredColumn]":

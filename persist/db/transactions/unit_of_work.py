@@ -67,7 +67,7 @@ class UnitOfWork:
         """The store's current time, truncated to the milliseconds that columns keep."""
         self.joined = joined is not None
         self.marks = joined is None and (writable or runtime.one_connection)
-        """Whether verbs mark their caller as inside, which then cannot begin another one. The async API marks it itself."""
+        """Whether verbs mark their caller as inside, which prevents a nested transaction. The async API marks it itself."""
         self.announcements: list[tuple[str, Any]] = []
         """What observers are told after the commit: topic and value."""
         if joined is not None:

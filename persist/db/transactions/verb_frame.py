@@ -143,7 +143,7 @@ class Verb:
         return True
 
     def _is_bare(self, error: BaseException | None) -> bool:
-        """Whether the error says nothing of what is stored, or not of which row."""
+        """Whether the error is not about a stored row, or does not name the row."""
         if not isinstance(error, Exception):
             return False
         return type(error) is StoreCorrupt or not isinstance(self._work.runtime.translate(error), PersistError)

@@ -113,7 +113,7 @@ class NewState:
         return {"id": self.key["thread_id"], "created_at": now, "updated_at": now}
 
     def grown(self, base_of: Callable[[str], KnownList | None]) -> list[GrownList]:
-        """The lists among the values, each on top of the stored one that `base_of` its channel returns."""
+        """The lists among the values, each on top of its stored list, which `base_of(channel)` returns."""
         return [
             GrownList({**self.key, "channel": channel}, version, value, base_of(channel))
             for channel, (version, value) in self.values.items()
@@ -231,7 +231,7 @@ def extend(work: UnitOfWork, new: NewState, lists: list[GrownList]) -> dict[str,
 
     Raises RequirementMissed, and nothing is written, if the database does not have the known lists any more, or if others added
     pieces to them, unless just these lists were stored before; or if a value that the checkpoint relies on is gone. The first
-    statement locks the thread, so that nothing of this can change.
+    statement locks the thread, so that the facts below cannot change.
     """
     before = _place(new)
     after = dict(before)

@@ -214,7 +214,7 @@ def _reading(count: int) -> Statement:
 
 @cache
 def _reading_pieces(count: int) -> Statement:
-    """The SELECT of the pieces of those among `count` channels' values that are lists."""
+    """The SELECT of pieces of lists among `count` channels' values."""
     ranges, low, high = ranges_in(_V.spans_json)
     of_range = and_(
         _P.thread_id == _V.thread_id,

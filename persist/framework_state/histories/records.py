@@ -115,16 +115,13 @@ def history_ends(among: Condition) -> Condition:
 
 
 def history_ends_but(going: Condition) -> Condition:
-    """Whether anything ends at the entry as `history_ends` says, but for the conversations that are `going`.
-
-    A branch whose conversation a raw writer deleted still holds its entry.
-    """
+    """Whether anything but the `going` conversations ends at the entry, also a branch that a raw writer left alone."""
     left = exists().where(_B.entry_id == _E.id, ~exists().where(_H.id == _B.history_id, going))
     return or_(exists().where(_H.head_id == _E.id, not_(going)), left)
 
 
 def run_ends(among: Condition) -> Condition:
-    """Whether a snapshot of one of those `among` the runs ends at the entry."""
+    """Whether a snapshot of a run that meets `among` ends at the entry."""
     return exists().where(_S.head_id == _E.id, _R.id == _S.run_id, among)
 
 

@@ -41,7 +41,7 @@ class SnapshotState(StrEnum):
 
 
 class EffectStatus(StrEnum):
-    """What is known of a tool call. One that stays `started` was running when its process was last heard of."""
+    """What is known of a tool call. A call that stays `started` was running when its process last wrote."""
 
     STARTED = "started"
     COMPLETED = "completed"

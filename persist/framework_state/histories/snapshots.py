@@ -174,7 +174,7 @@ class _Stored:
 
 
 class _Earlier:
-    """What a run has when a snapshot is to be added. Reading it makes the run, and locks it and the trees of its messages."""
+    """The state of a run before a snapshot is added. Reading it makes and locks the run, and locks its trees."""
 
     def __init__(self, work: UnitOfWork, run_id: str, key: str | None, *, keep: bool) -> None:
         self._work, self._run_id = work, run_id

@@ -147,7 +147,7 @@ _ALL = (HISTORIES, RUNS)
 
 
 _ENTRY = "history entry"
-"""Finds the tree of a message at which something ends that is erased."""
+"""Finds the tree of a message at which an erased history ends."""
 _ENDS = (_H.head_id, branches.c.entry_id, snapshots.c.head_id)
 
 

@@ -1,4 +1,4 @@
-"""Tasks of A2A in pieces, so that an update writes what is new: messages of the history, artifacts, and their parts."""
+"""Tasks of A2A in pieces, so that an update writes only new pieces: messages of the history, artifacts, and their parts."""
 
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode

@@ -149,7 +149,7 @@ def _words(text: str) -> set[str]:
 
 
 def _words_found_by(text: str) -> set[str]:
-    """The words that find a text: its own, and where a word mixes Latin with other letters, each run of one kind."""
+    """The words that find a text: the word itself, and where it mixes Latin with other letters, each run of one kind."""
     found = _words(text)
     mixed = [word for word in found if not word.isascii()]
     runs = ("".join(run) for word in mixed for _, run in itertools.groupby(word, _is_latin))

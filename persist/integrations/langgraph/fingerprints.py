@@ -1,4 +1,4 @@
-"""Fingerprints of lists: elements with the fingerprint of stored ones would be stored alike, so they are not serialized again."""
+"""Fingerprints of lists: elements with a stored fingerprint would be stored alike, so persist does not serialize them again."""
 
 import hashlib
 import re

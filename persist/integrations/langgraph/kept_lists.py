@@ -1,7 +1,7 @@
 """Lists that a saver stored or read, kept in memory under the digests of their pieces and where these are.
 
 The digest in the row of a list says what the list is, and every read asks for the row. So what is kept can be missing but never
-be an old state. What is kept are bytes, from which every read builds objects of its own: callers may change these in place.
+be an old state. Lists are kept as bytes, from which every read builds new objects: callers may change these in place.
 """
 
 import json
@@ -264,7 +264,7 @@ _set = object.__setattr__
 
 @dataclass(frozen=True, slots=True)
 class KeptList(Blob):
-    """A list: elements that were built once, in chunks that are rebuilt quickly, and then MessagePack of `count` others."""
+    """A list: elements in chunks that are rebuilt quickly, and then MessagePack of `count` further elements."""
 
     key: bytes = b""
     chunks: tuple[bytes, ...] = ()
@@ -324,7 +324,7 @@ class ListMemory:
 
 
 class SavedLists(KeptLists):
-    """The kept lists of one thread, with what the saver knows about the versions of its channels."""
+    """The kept lists of a thread, and the known versions of its channels."""
 
     def __init__(self, memory: ListMemory, known: Mapping[str, KnownList]) -> None:
         self._memory, self._known = memory, known

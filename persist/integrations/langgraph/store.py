@@ -199,7 +199,7 @@ class Batch:
         return run
 
     def refresh(self, tx: Transaction) -> None:
-        """Refresh the expiry of the items read. A transaction of its own, so that a batch of reads does not wait for a writer."""
+        """Refresh the expiry of the items read. A separate transaction spares reads the wait for a writer."""
         tx.checkpoints.memories.refresh(self.refreshed)
 
     def _put(self, tx: Transaction, op: PutOp, vectors: Vectors) -> None:

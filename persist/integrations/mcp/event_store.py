@@ -38,7 +38,7 @@ current_session: ContextVar[str | None] = ContextVar("current_session", default=
 
 
 class _Key(str):
-    """What the events of a session are kept under. It lives as long as the tasks of the session, whose contexts hold it."""
+    """The key of a session's events. The binding lives as long as the session's tasks, whose contexts hold it."""
 
     __slots__ = ("__weakref__",)
 
@@ -172,8 +172,8 @@ class SessionEventStore(EventStore):
     async def replay_events_after(self, last_event_id: str, send_callback: EventCallback) -> str | None:
         """Send what followed an event in its stream, in order, and return the stream's id.
 
-        None for an id that is not of this session, or that retention deleted. Each page is read in a transaction of its own,
-        which has ended when the callback is awaited. Where there are several, what is stored while they are sent is sent, too.
+        None for an id of another session, or one that retention deleted. Each page is read in a transaction of its own, which has
+        ended when the callback is awaited. If there are several pages, messages stored during the sending are sent, too.
         """
         of = self._of
         if not callable(send_callback):
@@ -271,7 +271,7 @@ class PersistEventStore(EventStore):
 
 
 class _BoundTransports(dict[str, StreamableHTTPServerTransport]):
-    """The transports by session. Each gets the event store of its session when the manager registers it, before any request."""
+    """The transports by session. A transport gets its session's event store when the manager registers it, before any request."""
 
     def __init__(self, events: PersistEventStore) -> None:
         super().__init__()

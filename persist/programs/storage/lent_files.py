@@ -1,4 +1,4 @@
-"""The files of subagents that are not trusted: below the run's folder, each in a folder of its own beside its attachments.
+"""The files of subagents that are not trusted: below the run's folder, each in a separate folder beside its attachments.
 
 .prose/runs/20260116-143052-a7b3c9/subagents/43__sub_…/state.db, attachments/
 """

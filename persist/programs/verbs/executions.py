@@ -1,4 +1,4 @@
-"""Executions: the statements of a run as a tree; each is the frame of those below it, and has branch, loop and retries."""
+"""Executions: the statements of a run as a tree; each is a frame with branch, loop and retries."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any

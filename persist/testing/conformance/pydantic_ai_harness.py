@@ -146,7 +146,7 @@ async def a_history_may_be_rewritten(make: Make) -> None:
 
 
 async def the_last_word_on_a_tool_call_counts(make: Make) -> None:
-    """What is known of a tool call takes the place of what was known; calls without an end are unresolved."""
+    """The new state of a tool call replaces its former state; calls without an end are unresolved."""
     store, run, other = make(), new_id(), new_id()
     for call in "abc":
         await store.record_tool_effect(_effect(run, call))

@@ -121,7 +121,7 @@ def _front(line: _Line, names: int, most: int, *, lateral: bool) -> Select[Any]:
 
 
 def _with_room(found: FromClause, rows: int) -> Select[Any]:
-    """The found runs for which there is room, also together with those before them; in the order of the queue."""
+    """The found runs with room, counted together with the runs before; in the order of the queue."""
     if rows == 1:
         return select(*found.c).where(has_room(found.c.name, found.c.key))
 

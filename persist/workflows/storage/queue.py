@@ -314,12 +314,12 @@ def wanted_names(names: int) -> FromClause:
 
 
 def enabled(name: ColumnElement[Any]) -> ColumnElement[bool]:
-    """Whether the workflow was not switched off. A list that is read once, whatever the planner thinks of its size."""
+    """Whether the workflow was not switched off. A list that the planner reads once, whatever its estimated size."""
     return name.not_in(select(_O.name).where(~flag_set(_O.enabled)))
 
 
 def conditions(table: FromClause, names: int, *, indexed: bool) -> list[ColumnElement[bool]]:
-    """Whether a run is of one of the wanted workflows, and of none that was switched off."""
+    """Whether a run's workflow is wanted and not switched off."""
     return [*_of_names(table, names, indexed=indexed), enabled(table.c.workflow_name)]
 
 
@@ -341,7 +341,7 @@ def ready(table: FromClause, names: int, *columns: Any) -> Select[Any]:
 
 
 def first_of_each(names: int, most: int) -> Select[Any]:
-    """The ids of the first ready runs of each wanted workflow, at most `most` of each. Only Postgres has LATERAL."""
+    """The ids of the first ready runs of wanted workflows, at most `most` per workflow. Only Postgres has LATERAL."""
     table, wanted = runs.alias("first"), wanted_names(names)
     first = select(table.c.id).where(IS_READY, table.c.workflow_name == wanted.c.name, enabled(table.c.workflow_name))
     each = first.order_by(*claim_order(table)).limit(literal_column(str(most))).correlate(wanted).lateral("each")

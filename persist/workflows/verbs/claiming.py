@@ -254,8 +254,8 @@ def _is_anything(found: Row | None) -> bool:
 def claim(work: UnitOfWork, wanted: Wanted) -> list[Lease]:
     """See Runs.claim.
 
-    On Postgres one round trip settles most calls: it claims the first runs of the queue, or finds that there are none. If a value
-    of a claimed row cannot be decoded, the claim is undone. Whatever it does not settle is then done step by step, and on SQLite,
+    On Postgres one round trip settles most calls: it claims the first runs of the queue, or finds an empty queue. If a value of a
+    claimed row cannot be decoded, the claim is undone. Whatever it does not settle is then done step by step, and on SQLite,
     where no statement waits for a network, everything is.
     """
     values, now = wanted.values(), work.now()

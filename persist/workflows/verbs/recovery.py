@@ -137,7 +137,7 @@ def _expire(work: UnitOfWork, gate: Approval, run: WorkflowRun | None, failed: l
 # Recovery after a crash: stale executions, the restart count and its cap.
 
 DEFAULT_CAP = 3
-"""The restart cap of runs from adopted files, which have none of their own."""
+"""The restart cap of runs from adopted files, which lack one."""
 
 _E = executions.c
 _id = param("row_id")

@@ -1,4 +1,4 @@
-"""Reading workflow runs: one, lists and counts, who holds which, and what a run and its descendants cost together."""
+"""Reading workflow runs: single runs, lists, counts, holders, and the cost of a run with its descendants."""
 
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
@@ -101,7 +101,7 @@ SUMMARY = Values(
     total_tokens=_used.with_only_columns(USED_TOKENS).scalar_subquery().label("total_tokens"),
     cost_usd=_used.with_only_columns(_cost).scalar_subquery().label("cost_usd"),
 )
-"""What a list shows of a run, with the usage of its executions."""
+"""A run as lists show it, with the usage of its executions."""
 
 
 @dataclass(frozen=True, slots=True)

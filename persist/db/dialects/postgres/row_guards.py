@@ -1,4 +1,4 @@
-"""The triggers of row guards on Postgres: their WHEN finds what breaks a rule, so that no other row costs a function call."""
+"""The triggers of row guards on Postgres: their WHEN finds rows that break a rule: only such rows cost a call."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence

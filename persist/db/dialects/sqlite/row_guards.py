@@ -1,4 +1,4 @@
-"""The triggers of row guards on SQLite. They call only SQLite's own functions, so that a shell can run them."""
+"""The triggers of row guards on SQLite. The triggers call only built-in functions, so that a shell can run them."""
 
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence

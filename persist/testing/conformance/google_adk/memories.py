@@ -59,7 +59,7 @@ async def a_memory_comes_back_whole(make: Make) -> None:
 
 
 async def users_have_memories_of_their_own(make: Make) -> None:
-    """A search finds the memories of its user and application alone, of all of that user's sessions."""
+    """A search finds only memories of its user and application, from all sessions of the user."""
     one = _session("a word")
     two = _session("another word", app_name=one.app_name)
     for session in (one, two, _session("a foreign word", app_name=one.app_name, user_id="otto"), _session("a strange word")):
