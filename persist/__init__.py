@@ -1,4 +1,4 @@
-"""persist keeps the durable state of AI-agent systems: what runs, what was said, what it cost, where to resume."""
+"""persist keeps the durable state of AI-agent systems: runs, conversations, costs, and where to resume."""
 
 from typing import TYPE_CHECKING
 

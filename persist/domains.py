@@ -1,4 +1,4 @@
-"""The registry of domains: whatever goes through all of them, such as transactions, pruning and the doctor, reads it.
+"""The registry of domains: transactions, pruning, the doctor and others that visit every domain read it.
 
 A domain is a package with `models.py`, `repository.py` and `upkeep.py`, which are imported at their first use.
 """
@@ -47,10 +47,7 @@ else:
 
 
 class Domains(Domain[F]):
-    """`<domain>.<aggregate>.<verb>`: the repositories of every domain, made at their first use.
-
-    An export looks for its id in this order.
-    """
+    """`<domain>.<aggregate>.<verb>`: every domain's repositories, made at first use. An export looks in this order."""
 
     chat = on_demand(find=lambda: chat.Chat[F])
     conversations = on_demand(find=lambda: conversations.Conversations[F])

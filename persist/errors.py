@@ -42,7 +42,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Literal
 
-# What messages say of values, and of the names of things.
+# How messages show values and names.
 
 _SHOWN = 200
 _LONGEST_NAME = 32_767  # what Windows takes, which takes the longest
@@ -60,7 +60,7 @@ def shown(value: Any, maximum: int = _SHOWN) -> str:
 
 
 def named(name: object) -> str:
-    """What a message says of a path, URL or id: all of it, since one is told from another by its end."""
+    """What a message says of a path, URL or id: all of it, since names often differ only at the end."""
     return shown(name, _LONGEST_NAME)
 
 
@@ -254,7 +254,7 @@ class StoreCorrupt(StoreError):
 
 
 class BlobUnreadable(StoreCorrupt):
-    """The bytes of a blob are missing, or they are not those that its digest stands for."""
+    """The bytes of a blob are missing, or do not match its digest."""
 
     def __init__(self, sha256: str, reason: str) -> None:
         self.sha256 = sha256

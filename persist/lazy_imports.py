@@ -1,6 +1,6 @@
 """Importing on first use, so that a program pays for the parts it uses and for no others.
 
-A module that comes later has a stand-in, which imports it when one of its names is first used:
+A later module has a stand-in, which imports the module at the first use of a name:
 
     if TYPE_CHECKING:
         from persist.chat.recording import resume

@@ -40,10 +40,7 @@ def open_or_create_file(
     settings: Settings | None = None,
     clock: Clock | None = None,
 ) -> Store:
-    """Open or create the file that belongs to `id`; `fill` runs in the transaction that marks the owner.
-
-    Raises Conflict if the file has another owner.
-    """
+    """Open or create the file of `id`; `fill` runs in the transaction that marks the owner. Raises Conflict for another owner."""
     if check_path("path", path).is_dir():
         raise InvalidValue("path", f"{path} is a folder.")
     with files(path.parent, "folder"):
@@ -126,7 +123,7 @@ def open_workspace(
     clock: Clock | None = None,
     sleep: Callable[[float], None] | None = None,
 ) -> Store:
-    """Open the file of a workspace, whose queue of tasks it holds, and make it if it is not there. Errors as `open_instance`."""
+    """Open the file of a workspace with its queue of tasks; make a missing file. Errors as `open_instance`."""
     return _open_instance(check_path("path", path), "workspace_id", workspace_id, read_only, settings, clock, sleep)
 
 

@@ -57,8 +57,8 @@ async def encode_async(chunks: AsyncIterable[Mapping[str, Any]]) -> AsyncIterato
 def parse(blocks: Iterable[str | bytes], *, max_frame_bytes: int = _MAX_FRAME_BYTES) -> Iterator[Chunk]:
     """The chunks of a stream that comes as bytes or text, cut anywhere. `[DONE]`, comments and other fields are skipped.
 
-    The chunks before a refused frame are returned, then InvalidValue is raised: it is no JSON object, the stream ended inside of
-    it, or it is too large (PayloadTooLarge).
+    The chunks before a refused frame are returned, then InvalidValue is raised: not a JSON object, cut off by the stream's end,
+    or too large (PayloadTooLarge).
     """
     stream = EventStream(max_frame_bytes)
     for block in blocks:

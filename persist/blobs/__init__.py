@@ -1,4 +1,4 @@
-"""Blobs: files and other large bytes, stored once under the SHA-256 of what they hold, and named by rows of other domains."""
+"""Blobs: files and other large bytes, stored once under their SHA-256, and named by rows of other domains."""
 
 from typing import TYPE_CHECKING
 

@@ -82,7 +82,7 @@ Added = list[tuple[NewBlob, Pending[Row | None]]]
 
 
 def add_named(batch: Batch, new: Iterable[NewBlob], now: datetime) -> Added:
-    """Store blobs that rows of the same transaction name, in the order of their digests, so that no two writers deadlock.
+    """Store blobs for rows of the same transaction, in the order of digests, so that writers cannot deadlock.
 
     Bodies that belong outside of the database are left to `add_outside`, once the batch has run and before the commit.
     """
@@ -102,7 +102,7 @@ def add_named(batch: Batch, new: Iterable[NewBlob], now: datetime) -> Added:
 
 
 def add_outside(added: Added) -> None:
-    """Write the bodies that belong outside of the database. Their rows are locked, so that nobody deletes them at that moment."""
+    """Write the bodies that belong outside of the database. Locked rows keep other transactions from deleting them."""
     for blob, row in added:
         if (
             blob.store is not None
@@ -138,7 +138,7 @@ def remove_body_afterwards(work: UnitOfWork, store: BlobStore, digest: str) -> N
 
 
 def outside_of(runtime: Runtime, digest: str) -> SharedBlobStore:
-    """The store that has the body of a blob whose row says that it is outside. Raises BlobUnreadable if none was opened."""
+    """The store with the body of a blob that is outside of the database."""
     store: SharedBlobStore | None = runtime.blob_store
     if store is None:
         raise BlobUnreadable(digest, "its body is kept outside of the database; open the store with the same `blobs`")
@@ -146,7 +146,7 @@ def outside_of(runtime: Runtime, digest: str) -> SharedBlobStore:
 
 
 def read_bodies(db: StatementRunner, runtime: Runtime, digests: Iterable[str]) -> dict[str, bytes]:
-    """The bodies of several blobs. Raises BlobUnreadable for one that is missing or is not what its digest says."""
+    """The bodies of several blobs. Raises BlobUnreadable for a missing or damaged body."""
     wanted = sorted(set(digests))
     with db.batch() as batch:
         rows = batch.rows(_SOME, digests=wanted)
@@ -198,9 +198,9 @@ T = TypeVar("T")
 class BlobReader:
     """Iterates over the bytes of a blob, or a range of them, in pieces of at most a mebibyte: `for` or `async for`.
 
-    One that a store made reads each piece in a snapshot of its own, so that none stays open while the caller handles a piece.
-    One of a transaction is used inside of it. Raises BlobUnreadable where the bytes are missing, or at the end of a whole body
-    that does not have its digest.
+    A store's reader reads each piece in a new snapshot, so that no snapshot stays open while the caller handles a piece. A
+    transaction's reader is used inside the transaction. Raises BlobUnreadable where the bytes are missing, or at the end of a
+    whole body that does not have its digest.
     """
 
     def __init__(self, work: UnitOfWork, blob: Blob, start: int, end: int, *, outlives: bool = True) -> None:

@@ -40,7 +40,7 @@ class BlobStore(Protocol):
         """Delete a body and what an interrupted `put` left of it. Without one nothing happens."""
 
     def stored(self) -> Iterable[tuple[str, datetime]]:
-        """Every digest of which there is a body or a part of one, and when it was written."""
+        """The digests of bodies and of parts of bodies, with the time when each was written."""
 
 
 Bodies = str | os.PathLike[str] | BlobStore
@@ -141,7 +141,7 @@ class FolderBlobStore:
 class FsspecBlobStore:
     """Bodies wherever fsspec reaches: `s3://bucket/prefix`, `gs://…`, `memory://…`. Needs the extra `fsspec`.
 
-    `options` are those of the file system, such as its endpoint. Credentials come from the environment, as its own library says.
+    `options` go to the file system, such as its endpoint. Credentials come from the environment, as its own library says.
     """
 
     def __init__(self, url: str, **options: Any) -> None:
@@ -207,7 +207,7 @@ class FsspecBlobStore:
     def registered(self) -> Mapping[str, str]:
         folder = f"{self._root}/{_DATABASES}"
         with self._reached(""):
-            names = [place.rpartition("/")[2] for place in self._system.ls(folder, detail=False)] if self._there(folder) else []
+            names = [place.rpartition("/")[2] for place in self._system.ls(folder, detail=False)] if self._exists(folder) else []
             return {name: self._system.cat_file(f"{folder}/{name}").decode("utf-8", "replace") for name in names if name}
 
     def register(self, name: str, text: str) -> None:
@@ -222,9 +222,9 @@ class FsspecBlobStore:
 
     def is_empty(self) -> bool:
         with self._reached(""):
-            return not self._there(self._root) or not self._system.ls(self._root, detail=False)
+            return not self._exists(self._root) or not self._system.ls(self._root, detail=False)
 
-    def _there(self, folder: str) -> bool:
+    def _exists(self, folder: str) -> bool:
         return bool(self._system.exists(folder))
 
     def _place(self, sha256: str) -> str:
@@ -233,7 +233,7 @@ class FsspecBlobStore:
 
     @contextmanager
     def _reached(self, sha256: str) -> Iterator[None]:
-        """Translate what the libraries of file systems raise, of which each has errors of its own."""
+        """Turn errors of a file system's library into errors of persist."""
         try:
             yield
         except (PersistError, GeneratorExit):

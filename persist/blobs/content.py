@@ -108,7 +108,7 @@ class Content:
         if left or not (self._ours or digest.hexdigest() == self.sha256):
             raise Conflict("The file was changed while it was being stored; nothing was written.")
 
-    def whole(self) -> bytes:
+    def read_all(self) -> bytes:
         """All of the bytes."""
         return b"".join(self.pieces())
 
@@ -184,7 +184,7 @@ def content_of(source: object) -> Iterator[Content]:
 
 
 def kept_open(source: object) -> Content:
-    """The content of a source, which is closed once nobody has it any more."""
+    """The content of a source, which is closed when the content is no longer referenced."""
     if isinstance(source, Content):
         return source
     stack = ExitStack()

@@ -78,7 +78,7 @@ Staged = tuple[bool, SharedBlobStore | None]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a put does before its last transaction, in one of its own or in none."""
+    """The first step of a put, before its last transaction: in a separate transaction or in none."""
 
     do: "Callable[[Any], Any]"
     transaction: bool = True
@@ -122,10 +122,7 @@ def _stage(content: Content, media_type: str, position: int, some: Sequence[byte
 
 
 async def _made_ready(run: AsyncRun | None, source: Any, media_type: str = OCTETS, **more: Any) -> tuple[Any, dict[str, Any]]:
-    """Read an asynchronous source; outside of a transaction store a large body in short ones, each of which `run` runs.
-
-    Returns the arguments of the put that completes what was stored here.
-    """
+    """Read an asynchronous source: a large body in short transactions of `run`, unless inside one. The put's arguments."""
     if isinstance(source, AsyncIterable):
         source = await gathered(source)
     if run is not None:
@@ -161,7 +158,7 @@ class Blobs(Repository[F]):
     def _put(self, content: Content, media_type: str, repair: bool) -> Blob:
         work = self._work
         store: SharedBlobStore | None = work.runtime.blob_store
-        body = content.whole() if content.size <= INLINE and store is None else None
+        body = content.read_all() if content.size <= INLINE and store is None else None
         with work.batch(last=body is not None) as batch:
             found = batch.returned(PUT, **self._row(content, media_type, body))
         assert found.result is not None, "an existing row is merged into and returned"
@@ -169,7 +166,7 @@ class Blobs(Repository[F]):
         if outside:  # the row is locked: nobody deletes the body at this moment
             keep_outside(outside_of(work.runtime, content.sha256), content, anew=repair)
         elif content.size <= INLINE:
-            if stored != (whole := content.whole()):
+            if stored != (whole := content.read_all()):
                 work.go_on()
                 work.run(REWRITE, digest=content.sha256, content=whole)
         else:
@@ -206,10 +203,7 @@ class Blobs(Repository[F]):
 
     @reads
     def read(self, sha256: str, *, start: int = 0, end: int | None = None) -> bytes:
-        """The bytes of a blob, or those from `start` up to but not including `end`.
-
-        Raises NotFound, and BlobUnreadable if the bytes are missing or do not have the digest.
-        """
+        """The bytes of a blob from `start` up to `end`, exclusive. Raises NotFound, or BlobUnreadable for damaged bytes."""
         return b"".join(self._reader(sha256, start, end, outlives=False))
 
     @reads

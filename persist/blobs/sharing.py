@@ -36,10 +36,13 @@ _ID = Statement(select(_META.c.value).where(_META.c.key == DATABASE_ID))
 GRACE = timedelta(days=1)
 """How long a database waits before it removes bodies of a place that was in use before anybody registered there."""
 LOOK_SECONDS = 1.0
-"""For so long a look at the register counts, so that a sweep looks once and not at every body. A database that registers beside
-others waits for twice as long before it relies on what is there: by then each of these has looked again."""
+"""Seconds for which a reading of the register counts, so that a sweep reads it once and not for every body.
+
+A database that registers beside others waits twice as long before it relies on the bodies in the place: by then every other
+database has read the register again.
+"""
 OWN_PREFIX = "{database}"
-"""What stands in a path or URL for the id of the database, which so has a place of its own."""
+"""The placeholder of a path or URL for the database's id, which gives every database a separate place."""
 
 
 @runtime_checkable
@@ -60,7 +63,7 @@ class Register(Protocol):
 
 
 class RegisteredDatabase(NamedTuple):
-    """A database that keeps bodies in a place: the name of its entry, what it is, when it registered, whether it is this one."""
+    """A database that keeps bodies in a place. `name` is its entry in the register, `own`: it is the database that asks."""
 
     name: str
     database: str
@@ -69,12 +72,12 @@ class RegisteredDatabase(NamedTuple):
 
 
 class SharedBlobStore:
-    """The bodies of one database in a place that others may use, too. What is no Register has the bodies of one alone."""
+    """The bodies of one database in a place that others may share. A `store` that is no Register serves one database alone."""
 
     def __init__(
         self, store: BlobStore, database: tuple[str, str] | None, clock: Clock, sleep: Callable[[float], None] = time.sleep
     ) -> None:
-        """`database`: its id, and where it is; None for one that nobody opens again, which does not register."""
+        """`database`: its id, and where it is; None for a database that cannot be opened again, which does not register."""
         self.store, self._clock, self._sleep = store, clock, sleep
         self._alone_since: float | None = None
         self._register = store if isinstance(store, Register) else None

@@ -50,8 +50,8 @@ class UnnamedBlobs(AgedRows):
         """Whether row security may hide rows that name a blob, so that none is known to be unnamed."""
         return may_be_hidden(work, self._naming)
 
-    def look(self, work: UnitOfWork, cut: Cut, after: Row | None) -> list[Row]:
-        return [] if self.unsure(work) else super().look(work, cut, after)
+    def next_candidates(self, work: UnitOfWork, cut: Cut, after: Row | None) -> list[Row]:
+        return [] if self.unsure(work) else super().next_candidates(work, cut, after)
 
     def tally(self, work: UnitOfWork, cut: Cut, earlier: Sequence[Pruning]) -> Removed | None:
         return Removed() if self.unsure(work) else super().tally(work, cut, earlier)
@@ -88,7 +88,7 @@ def prunings(tables: Sequence[Table]) -> tuple[Pruning, ...]:
 
 
 def garbage(tables: Sequence[Table]) -> Pruning:
-    """The pruning of blobs that rows of persist named, and of what was put in part: what a host put stays until a prune asks."""
+    """The pruning of blobs that rows named, and of parts of blobs: what a host put stays until a prune asks."""
     return UnnamedBlobs(tables, only=or_(_B.named.is_(true()), _B.complete.is_(false())))
 
 
@@ -183,7 +183,7 @@ def checkup(work: UnitOfWork) -> Iterator[Problem]:
 
 
 def _of_place(work: UnitOfWork, store: SharedBlobStore) -> Iterator[Problem]:
-    """What is to be said of the place of bodies: that it is shared, or which bodies in it have no row."""
+    """Problems of the place of bodies: why its bodies are kept, and how many have no row."""
     why = store.why_kept()
     if why is not None:
         advice = "`persist blobs databases` lists them, and forgets one that is gone; else give each database a place of its own."

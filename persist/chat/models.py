@@ -67,10 +67,7 @@ class ChatSessionRow(Base):
 
 
 class ChatMessageRow(Base):
-    """One message of a session. `queued_at` or `hidden_at` in its metadata marks a queued or hidden one.
-
-    `claimed_by` is the process, an owner as of turns, that took it out of the queue.
-    """
+    """A message. Its metadata say if it is queued (`queued_at`) or hidden (`hidden_at`); `claimed_by` took it off the queue."""
 
     __tablename__ = "chat_messages"
     id: Mapped[str] = mapped_column(Label(), primary_key=True)

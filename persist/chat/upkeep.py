@@ -53,7 +53,7 @@ from persist.db.operations.erasing import (
     holding,
 )
 from persist.db.operations.keyset import may_be_hidden
-from persist.db.operations.pruning import LOOK, AgedRows, Cut, Pruning, Removed
+from persist.db.operations.pruning import MOST_CANDIDATES, AgedRows, Cut, Pruning, Removed
 from persist.db.operations.upkeep import Exported, Rows, Rules, Takeover, Upkeep, parent_key, the_id
 from persist.db.schema.base import json_key_set
 from persist.db.statements.prepared import Row
@@ -210,12 +210,12 @@ class _AgedPrompts(Pruning):
     """Old system prompts that no message refers to. The `keep` limit does not count them."""
 
     table = prompts
-    batch = LOOK
+    batch = MOST_CANDIDATES
 
-    def look(self, work: UnitOfWork, cut: Cut, after: Row | None) -> list[Row]:
+    def next_candidates(self, work: UnitOfWork, cut: Cut, after: Row | None) -> list[Row]:
         if may_be_hidden(work, [messages]):
             return []
-        query = select(prompts.c.digest).where(self._unnamed(cut)).order_by(prompts.c.digest).limit(LOOK)
+        query = select(prompts.c.digest).where(self._unnamed(cut)).order_by(prompts.c.digest).limit(MOST_CANDIDATES)
         if after is not None:
             query = query.where(prompts.c.digest > after[0])
         return work.found(query, unreadable=OnUnreadable.LEAVE_OUT)
@@ -271,7 +271,7 @@ class _Sessions(ErasableRows):
         text = str(change) if change["table"] in (messages.name, parts.name) else ""
         return {name: [(digest,) for digest in found.findall(text)] for name, found in _MENTIONED.items()}
 
-    def also(self, work: UnitOfWork, keys: Sequence[Key]) -> dict[str, list[Key]]:
+    def named_alone(self, work: UnitOfWork, keys: Sequence[Key]) -> dict[str, list[Key]]:
         ids = [id for (id,) in keys]
         named = select(_DIGEST).where(_M.session_id.in_(ids), _NAMES_PROMPT).distinct()
         filed = select(part_blobs.c.sha256).join(parts, _P.id == part_blobs.c.part_id).where(_P.session_id.in_(ids)).distinct()
@@ -282,7 +282,7 @@ class _Sessions(ErasableRows):
 
 
 class _ErasablePrompts(Erasable):
-    """System prompts of erased messages, but for prompts that messages of other sessions name."""
+    """System prompts that only erased messages name."""
 
     table = prompts
     key = ("digest",)

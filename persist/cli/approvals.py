@@ -111,7 +111,7 @@ SIGNALS = Table[Signal](
 @click.option("--payload", metavar="JSON", default="null", callback=to_json, help="What the run gets with it.")
 @click.option("--key", metavar="KEY", help="Of all signals to the run with one key the first is sent.")
 def send(tx: Transaction, run: str, name: str, payload: Any, key: str | None) -> Answer:
-    """Tell a run something. If it waits for a signal of this NAME, it goes on; otherwise it finds the signal later."""
+    """Tell a run something. A run that waits for a signal of this NAME goes on; any other run finds the signal later."""
     signal = tx.workflows.signals.send(run, name, payload, idempotency_key=key)
     status = tx.workflows.runs.get(run).status
     return told(signal, f"Sent {inline(signal.name)}; run {inline(run)} is {inline(status)}.")

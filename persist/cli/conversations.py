@@ -95,7 +95,7 @@ def ls(tx: Transaction, **wanted: Any) -> Answer:
 @click.option("--branch", metavar="ID|NAME", help="What this branch shows, instead of the session's whole pool.")
 @click.option("--limit", type=click.IntRange(1, 100_000), help="Only the newest so many messages.")
 def show(tx: Transaction, session: str, branch: str | None, limit: int | None) -> Answer:
-    """Print a session: its branches, and its messages, or with --branch the history of one branch, what it inherits included.
+    """Print a session, its branches and its messages, or with --branch the history of one branch with inherited messages.
 
     Long contents are cut; with --json everything is there: an object with `session`, `branches` and `messages`.
     """
@@ -122,7 +122,7 @@ def show(tx: Transaction, session: str, branch: str | None, limit: int | None) -
 def prune(database: Database, keep_days: int, keep_n: int, dry_run: bool) -> Answer:
     """Delete sessions that nobody updated for --keep-days, beyond the --keep-n latest; running ones are kept.
 
-    With them go their branches, and messages that nothing else shows; forks in other sessions keep their history.
+    The branches go too, and messages that no other conversation shows; forks in other sessions keep their history.
     """
     with database.open_existing() as store:
         report = prune_conversations(store, keep_days=keep_days, keep_n=keep_n, dry_run=dry_run)
@@ -229,7 +229,7 @@ def _branch_lines(branches: Sequence[Branch], paint: Paint) -> Iterator[str]:
 
 
 def _message_lines(message: ConvMessage, paint: Paint) -> Iterator[str]:
-    """Who says it, when and to whom, then what was said, whatever its shape."""
+    """The sender, the time and the recipient, then the content, whatever its shape."""
     role = inline(message.role)
     to = [f"{name} {inline(value)}" for name, value in (("to", message.recipient), ("in", message.channel)) if value]
     about = "  ".join([instant(message.created_at), *to, inline(message.id)])
@@ -239,7 +239,7 @@ def _message_lines(message: ConvMessage, paint: Paint) -> Iterator[str]:
 
 
 def _said(content: Any) -> list[str]:
-    """Text as text; of an object the one text that matters, if that is all there is to it; else JSON, cut."""
+    """Text as text; an object that holds a single text as that text; anything else as JSON, cut."""
     if isinstance(content, dict):
         said = {name: value for name, value in content.items() if value not in (None, "", [], {})}
         if len(said) == 1 and next(iter(said)) in _SAID:

@@ -54,7 +54,7 @@ class Database:
 
 
 def place_of(given: str | Path) -> str | Path:
-    """A URL as it is, and whatever else as the path of a file.
+    """A URL unchanged; any other text as the path of a file.
 
     What is written like a URL, but is none, stays one: an error about a path would repeat a password that is in it.
     """

@@ -30,10 +30,9 @@ _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "b
 def doctor(ctx: click.Context, database: Database, fix: bool, full: bool, as_json: bool, quiet: bool) -> None:
     """Look for damage, missing columns and indexes, runs that are stuck, tool calls nobody answers, and more.
 
-    Exit code 1 if an error remains, else 0: warnings and infos are for reading. --fix folds text and progressions, makes
-    missing indexes, moves sequences on, notes the version, drops turns whose process is dead, and moves rows that cannot be
-    read into the quarantine. With --json: an object with `items`, each with `code`, `severity`, `subject`,
-    `message` and `fixed`, and `cursor`.
+    Exit code 1 if an error remains, else 0: warnings and infos are for reading. --fix folds text and progressions, makes missing
+    indexes, moves sequences on, notes the version, drops turns whose process is dead, and moves rows that cannot be read into the
+    quarantine. With --json: an object with `items`, each with `code`, `severity`, `subject`, `message` and `fixed`, and `cursor`.
     """
     left = "What was mended stays so; run it again for the rest." if fix else "Nothing was changed."
     with Progress("Examining", left=left, quiet=quiet or as_json) as progress:
@@ -122,7 +121,7 @@ def ls(database: Database, after: str | None, limit: int) -> Answer:
 @on_database
 @answers(None)
 def show(id: str, database: Database) -> Answer:
-    """Print a row in quarantine: what each of its columns held, and in which form."""
+    """Print a row in quarantine: the value of each column, and its form."""
     with database.open(read_only=True) as store:
         row = quarantined_row(store, id)
     head = [f"{inline(row.table)} {inline(row.key)}, moved {instant(row.moved_at)} UTC", inline(row.cause)]

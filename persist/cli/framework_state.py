@@ -55,7 +55,7 @@ def ls(tx: Transaction, **wanted: Any) -> Answer:
 @click.option("--subpath", default="", help="A part of it, such as subagents/agent-1.")
 @limit(50, 100_000, help="How many of the newest entries.")
 def show(tx: Transaction, session: str, project: str | None, subpath: str, limit: int) -> Answer:
-    """Print a session's newest entries as a conversation, oldest first. SESSION is its id, or that of its transcript.
+    """Print a session's newest entries as a conversation, oldest first. SESSION is the id of a session or of its transcript.
 
     With --json everything is there: an object with `transcript`, `subpaths` and `entries`.
     """
@@ -85,10 +85,10 @@ def show(tx: Transaction, session: str, project: str | None, subpath: str, limit
 @click.option("--as", "key", metavar="KEY", help="The project to store them in; without it the folder below projects/.")
 @answers("Print no count.")
 def import_(sessions: Sequence[str], database: Database, home: Path, project: str | None, key: str | None) -> Answer:
-    """Store the log of every SESSION, with those of its subagents; without SESSION all logs below the folder.
+    """Store the log of every SESSION, with the logs of its subagents; without SESSION all logs below the folder.
 
-    What is there already is left out, be it imported or mirrored, so the command can be repeated. Each session is stored
-    wholly or not at all. With --home ~/.claude these are the sessions of Claude Code.
+    What is there already is left out, be it imported or mirrored, so the command can be repeated. Each session is stored wholly
+    or not at all. With --home ~/.claude these are the sessions of Claude Code.
     """
     places = [(project, id) for id in sessions]
     if not sessions:
@@ -167,7 +167,7 @@ def list_tasks(tx: Transaction, **wanted: Any) -> Answer:
 def show_task(tx: Transaction, task: str) -> Answer:
     """Print a task, by the id that `ls` prints, and its pieces. With --json: an object with `task` and `pieces`.
 
-    Messages and artifacts are what their protocol made of them, and are not shown.
+    Messages and artifacts are opaque bytes of the protocol, and are not shown.
     """
     found = tx.agent_tasks.tasks.by_id(task)
     pieces = [

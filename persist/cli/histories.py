@@ -144,7 +144,7 @@ def _entry_row(entry: Entry) -> tuple[object, ...]:
 
 
 def _part(part: Any) -> str:
-    """What a part of a message says, after what it is: its text, or a tool's name with its arguments or result."""
+    """A part of a message: its kind, then its text, or a tool's name with the arguments or the result."""
     if not isinstance(part, dict):
         return shortened(part, _AT_MOST)
     words = [str(part.get("part_kind", "part")), *(str(part[name]) for name in ("tool_name",) if name in part)]

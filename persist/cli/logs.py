@@ -161,7 +161,7 @@ def _facts(info: SessionLogInfo) -> list[tuple[str, object]]:
 
 
 def log_message_lines(message: dict[str, Any], paint: Paint) -> Iterator[str]:
-    """Who speaks and when, then what was said, whatever its shape."""
+    """The speaker and the time, then the content, whatever its shape."""
     role = str(message.get("role"))
     at = [inline(str(message[name])) for name in ("timestamp", "tool_call_id") if message.get(name) is not None]
     yield f"{paint(inline(role), fg=_COLOURS.get(role), bold=True)}  {paint('  '.join(at), dim=True)}".rstrip()

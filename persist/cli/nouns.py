@@ -50,7 +50,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Table(Generic[T]):
-    """How things of a kind are listed. `none`: the sentence without any. `row`: the values of one, which stand under `head`.
+    """How rows of a kind are listed. `none`: the sentence without any. `row`: the values of one, which stand under `head`.
 
     `name`: what of one is printed with -q. `json`: what of one is printed with --json.
     """
@@ -78,7 +78,7 @@ class Table(Generic[T]):
 
 
 class Text(str):
-    """Text that may be printed as it is, such as one with colours."""
+    """Text to print unchanged, such as coloured text."""
 
     __slots__ = ()
 
@@ -105,7 +105,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str
 
 
 def known(facts: Iterable[tuple[str, object]]) -> Iterator[str]:
-    """What is known of a thing: a line for each fact that is not None, the values below each other."""
+    """A line for each fact that is not None, the values below each other."""
     paint = Paint()
     told = [
         (name, f"{cell(value)} UTC" if isinstance(value, datetime) else cell(value)) for name, value in facts if value is not None
@@ -116,9 +116,9 @@ def known(facts: Iterable[tuple[str, object]]) -> Iterator[str]:
 
 
 def shown(json: Any, facts: Iterable[tuple[str, object]], lines: Iterable[str], *, apart: bool = True) -> Answer:
-    """The answer of a `show`: facts of the thing as a whole, which -q leaves out, and lines of what it holds.
+    """The answer of a `show`: facts about the whole, which -q leaves out, and lines of its contents.
 
-    `apart`: with an empty line between them, unless the lines begin with one.
+    `apart`: with an empty line between facts and lines, unless the lines begin with one.
     """
 
     def all_() -> Iterator[str]:
@@ -166,7 +166,7 @@ def answers(quiet_help: str | None, *, json: bool = True) -> Callable[[Callable[
 
 
 class Noun(Group):
-    """A group of commands about things of one kind."""
+    """Commands about one kind of row, such as runs."""
 
     def __init__(self, name: str, short_help: str, help: str | None = None) -> None:
         super().__init__(name, short_help=short_help, help=help or short_help)
@@ -180,7 +180,7 @@ class Noun(Group):
     def writes(
         self, name: str, short_help: str, *, quiet: str | None = "Print nothing.", json: bool = True
     ) -> Callable[[Callable[..., Answer]], click.Command]:
-        """A command that changes something: its function gets `tx`, one transaction on a database that is there."""
+        """A command that changes something: its function gets `tx`, one transaction on an existing database."""
         return self._verb(name, short_help, _transaction, quiet, json=json)
 
     def _verb(

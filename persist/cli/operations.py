@@ -106,7 +106,7 @@ def asks() -> bool:
 
 
 def _show(report: PruneReport, *, err: bool = False) -> None:
-    """The rows of each table, then what they are in one sentence."""
+    """A table of row counts, then one sentence with their sum."""
     if report.tables:
         _table(("TABLE", "ROWS"), report.tables.items(), err=err)
     verb = "Would delete" if report.dry_run else "Deleted"
@@ -190,7 +190,7 @@ def erase(
 
 
 def _show_erased(report: EraseReport, *, err: bool = False) -> None:
-    """The rows of each table, what else went and what stays, then one sentence."""
+    """A table of row counts, then the reasons why rows stay, then one sentence."""
     if report.tables:
         _table(("TABLE", "ROWS"), report.tables.items(), err=err)
     for reason, count in report.kept.items():

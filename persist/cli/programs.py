@@ -1,4 +1,4 @@
-"""`persist programs`: runs of programs, in files of their own or in one database."""
+"""`persist programs`: runs of programs, in separate files or in one database."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

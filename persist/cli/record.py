@@ -284,7 +284,7 @@ def _rows(report: Report) -> list[tuple[str, str]]:
 
 
 def _frames_of(stream: BinaryIO, interrupts: Interrupts) -> Iterator[tuple[int, int, list[Found]]]:
-    """Each line as soon as it has come: its number, its bytes, and what was found in it. The last is the end of the stream."""
+    """Each line as soon as it arrives: number, size in bytes, and completed frames. The last item is the end of the stream."""
     events, number = EventStream(_LONGEST), 0
     while True:
         with interrupts.waiting():

@@ -1,4 +1,4 @@
-"""The `persist` command: which commands there are, where each one lives, and how each of their failures ends."""
+"""The `persist` command: its subcommands, the module of each, and how failures end."""
 
 import os
 import re
@@ -164,7 +164,7 @@ COMMANDS = {
     "completion": ("persist.cli.operations", "completion", "Print a script for the shell's tab key; no database."),
     "alembic-ini": ("persist.cli.schema", "alembic_ini", "Print an alembic.ini for this installation."),
 }
-"""By the name of each command: its module, its function there, and what it is for."""
+"""By the name of each command: module, function, and short help."""
 
 _ACTOR = "PERSIST_ACTOR"
 _KILLED_AT_ONCE = {"copy"}

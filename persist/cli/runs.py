@@ -43,7 +43,7 @@ _ITEM = ("phase", "timestamp")
 
 
 def run_lines(run: WorkflowRun, executions: Sequence[Execution], approvals: Sequence[Approval], paint: Paint) -> Iterator[str]:
-    """What is known of the run, then a section for everything it has some of."""
+    """The facts of the run, then a section per kind of content, if there is any."""
     yield from known(_facts(run, executions))
     for title, values in (("context", run.context), ("scratch", run.scratch), ("nodes", run.node_statuses)):
         if values:
@@ -233,7 +233,7 @@ def cancel(tx: Transaction, run: str, reason: str | None, cascade: bool) -> Answ
 
     With --cascade its children and all that is below them are cancelled too, also if the run itself has ended.
 
-    A worker that holds it cannot write to it any more; a harness without leases looks at the status to find out.
+    A worker that holds the run can no longer write to it; a harness without leases looks at the status to find out.
     """
     return _changed(tx, run, "cancel", "has ended already", "Cancelled", reason=reason, cascade=cascade)
 

@@ -1,4 +1,4 @@
-"""`persist ls` and `persist show`: the latest of what a domain has, and one of it; of chats by themselves."""
+"""`persist ls` and `persist show`: the latest sessions or runs of a domain, and a single one; by default chats."""
 
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
@@ -135,7 +135,7 @@ def _group(domain: str) -> str:
 
 
 def _command_of(domain: str, name: str) -> click.Command:
-    """`ls` or `show` of a domain that has commands of its own."""
+    """`ls` or `show` of a domain that has its own commands."""
     module, group, _ = COMMANDS[_group(domain)]
     return getattr(import_module(module), group).commands[name]  # type: ignore[no-any-return]  # a group of click
 

@@ -187,7 +187,7 @@ def enable_schedule(tx: Transaction, name: str) -> Answer:
 @schedules.writes("disable", "Let a schedule fire no more.")
 @click.argument("name")
 def disable_schedule(tx: Transaction, name: str) -> Answer:
-    """Let the schedule NAME fire no more. A program that sets it when it starts enables it again; an override stays.
+    """Let the schedule NAME fire no more. A program that sets the schedule at its start enables it again; an override stays.
 
     Exit code 1 if there is none.
     """

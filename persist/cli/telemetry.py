@@ -25,7 +25,7 @@ from persist.telemetry.schemas import GithubLink, StatusEntry, ToolCall, UsageTo
 
 _STREAM = Path("-")
 _AT_ONCE = 500
-"""Spans of one line, which a collector takes as one request."""
+"""The number of spans on one line, which a collector takes as one request."""
 
 
 @click.group(short_help="Write what is stored as spans of OpenTelemetry.")

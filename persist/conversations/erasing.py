@@ -1,4 +1,4 @@
-"""Erasing conversations: sessions of a user, those with forks of their branches, their letters, and all their messages."""
+"""Erasing conversations: a user's sessions, sessions with forks of their branches, letters, and all messages."""
 
 from collections.abc import Container, Mapping, Sequence
 from functools import partial
@@ -67,7 +67,7 @@ class _OfNobody(Equal):
 
 
 class _Sessions(Erasable):
-    """Sessions. A message that a conversation of somebody else shows too stays, and is reported."""
+    """Sessions. A message that another user's conversation also shows stays, and is reported."""
 
     table = sessions
     key = ("id",)
@@ -89,7 +89,7 @@ class _Sessions(Erasable):
     survivors = frozenset((messages.name, progressions.name, members.name))
     batch = 10
 
-    def more(self, work: UnitOfWork, keys: Sequence[Key]) -> list[Key]:
+    def derived(self, work: UnitOfWork, keys: Sequence[Key]) -> list[Key]:
         theirs = select(_B.id).where(_B.session_id.in_([id for (id,) in keys]))
         return self.keys(work, _S.id.in_(select(_B.session_id).where(_B.parent_branch_id.in_(theirs))))
 
@@ -100,9 +100,9 @@ class _Sessions(Erasable):
         notes[str(cells.get("id"))] = session
         return [] if parent is None or (parent,) not in found else [(session,)]
 
-    def again(self, work: UnitOfWork, keys: Sequence[Key], elsewhere: Elsewhere) -> Sequence[Key]:
+    def written_again(self, work: UnitOfWork, keys: Sequence[Key], elsewhere: Elsewhere) -> Sequence[Key]:
         """Sessions, and branches that are gone, as if they were sessions: letters and statuses name both."""
-        found = {*super().again(work, keys, elsewhere)}
+        found = {*super().written_again(work, keys, elsewhere)}
         _, people = elsewhere.get(exchange_cursors.name, ((), ()))
         for part in in_parts([owner for (owner,) in people], _PART):
             for column in _NAMING:
@@ -114,7 +114,7 @@ class _Sessions(Erasable):
 
 
 class _WithoutRows(Erasable):
-    """Rows that are not there, and of which the log or the quarantine says that they were of erased conversations."""
+    """Rows that are gone, and that the log or the quarantine assigns to erased conversations."""
 
     own_streams = False
 

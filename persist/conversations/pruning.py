@@ -30,7 +30,7 @@ from persist.conversations.storage.rows import OF_SESSIONS
 from persist.db.changes.batch import Batch
 from persist.db.expressions.keyset import behind
 from persist.db.operations.bounded_deletion import delete_rows
-from persist.db.operations.pruning import LOOK, Cut, Pruning, Removed
+from persist.db.operations.pruning import MOST_CANDIDATES, Cut, Pruning, Removed
 from persist.db.schema.column_types import Float64, Int64, among_labels
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.snapshots import always_rolled_back, left_alone
@@ -108,7 +108,7 @@ def count_letters(work: UnitOfWork, go: Condition, sessions_stay: Condition, val
 
 
 def _is_owned(pool: ColumnElement[Any], among: Condition) -> Condition:
-    """One of those `among` the sessions, or a branch of one, has the progression."""
+    """The progression belongs to a session that meets `among`, or to a branch in such a session."""
     return or_(exists().where(_S.progression_id == pool, among), exists().where(_B.progression_id == pool, _in_session, among))
 
 
@@ -125,7 +125,7 @@ def _is_named(sessions_stay: Condition, letters_stay: Condition) -> Condition:
 
 
 def _rows_counted(work: UnitOfWork, values: Values, rows: Mapping[str, Select[Any]], *others: Select[Any]) -> tuple[Removed, int]:
-    """The numbers of rows of each table, and of all others, by one statement."""
+    """The number of rows by table, and the sum of `others`, from one statement."""
     asked = [select(func.count()).select_from(query.subquery()).scalar_subquery() for query in (*rows.values(), *others)]
     numbers = [int(number) for number in work.found(select(*asked), values)[0]]
     return Removed(Counter(dict(zip(rows, numbers, strict=False)))), sum(numbers[len(rows) :])
@@ -262,7 +262,7 @@ def _remove(work: UnitOfWork, batch: Sequence[str], cutoff: datetime, candidates
 
 
 def _remove_readable(work: UnitOfWork, batch: Sequence[str], cutoff: datetime, candidates: set[str]) -> Removed:
-    """`_remove`; if something of the sessions cannot be read or bound again, each by itself, so that the others go."""
+    """`_remove`; if a row of the batch cannot be read or bound again, session by session, so that the other sessions go."""
     with left_alone(work, f"a batch of {len(batch)} from {sessions.name}"):
         return _remove(work, batch, cutoff, candidates)
     gone = Removed()
@@ -309,9 +309,9 @@ class _Sessions(Pruning):
     rows = 2_000  # places of progressions
     follows = messages
 
-    def look(self, work: UnitOfWork, cut: Cut, after: Row | None) -> list[Row]:
+    def next_candidates(self, work: UnitOfWork, cut: Cut, after: Row | None) -> list[Row]:
         chosen = select(_S.updated_at, _S.id, _in_pool + _in_branches).where(self.goes(cut))
-        query = chosen.order_by(_S.updated_at, _S.id).limit(LOOK)
+        query = chosen.order_by(_S.updated_at, _S.id).limit(MOST_CANDIDATES)
         if after is not None:
             place = (_S.updated_at, _S.id)
             last = [literal(value, column.type) for value, column in zip(after, place, strict=False)]
@@ -367,8 +367,8 @@ class _Messages(Pruning):
     def __init__(self, *, any_age: bool = False) -> None:
         self._any_age = any_age
 
-    def look(self, work: UnitOfWork, cut: Cut, after: Row | None) -> list[Row]:
-        query = select(_MESSAGES.id).where(_orphan).order_by(_MESSAGES.id).limit(LOOK)
+    def next_candidates(self, work: UnitOfWork, cut: Cut, after: Row | None) -> list[Row]:
+        query = select(_MESSAGES.id).where(_orphan).order_by(_MESSAGES.id).limit(MOST_CANDIDATES)
         if after is not None:
             query = query.where(_MESSAGES.id > after[0])
         latest = work.now() - ORPHAN_GRACE
@@ -389,8 +389,8 @@ class _Exchange(Pruning):
 
     table = exchange_items
 
-    def look(self, work: UnitOfWork, cut: Cut, after: Row | None) -> list[Row]:
-        query = select(_I.seq, _I.message_id).where(self._goes(work, cut)).order_by(_I.seq).limit(LOOK)
+    def next_candidates(self, work: UnitOfWork, cut: Cut, after: Row | None) -> list[Row]:
+        query = select(_I.seq, _I.message_id).where(self._goes(work, cut)).order_by(_I.seq).limit(MOST_CANDIDATES)
         if after is not None:
             query = query.where(_I.seq > after[0])
         return work.found(query, unreadable=OnUnreadable.LEAVE_OUT)
@@ -433,7 +433,7 @@ def _was_sent_long_ago(work: UnitOfWork, cut: Cut) -> ColumnElement[bool]:
 def _readable(pruning: Pruning, work: UnitOfWork, cut: Cut) -> int:
     """How many candidates can be read."""
     count, last = 0, None
-    while found := pruning.look(work, cut, last):
+    while found := pruning.next_candidates(work, cut, last):
         count, last = count + len(found), found[-1]
     return count
 

@@ -51,7 +51,7 @@ _ADDRESSES = ("sender", "recipient", "channel")
 
 
 def status_of(manifest: Mapping[str, Any]) -> Status:
-    """A run's status: the word in its manifest, else what its exit code means, else that it has ended."""
+    """A run's status: the word in its manifest; without one, by its exit code; without either, COMPLETED."""
     word = manifest.get("status")
     if isinstance(word, str) and word.strip():
         return _STATUSES.get(word.strip().lower().replace("-", "_"), Status.COMPLETED)
@@ -70,10 +70,7 @@ def manifest_columns(manifest: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def message_of(entry: Any, fallback: datetime) -> dict[str, Any] | None:
-    """A message as `messages.put` takes it, with known fields only; None if the entry is no message.
-
-    A message without an instant gets `fallback`. The content is checked by `put`.
-    """
+    """A message for `messages.put`, which checks its content; None if the entry is none. `fallback`: its instant by default."""
     if not isinstance(entry, dict):
         return None
     id = first_text(entry, "id")

@@ -190,7 +190,7 @@ class ConvMessage(Value):
 
     @property
     def clone_of(self) -> str | None:
-        """The id of the message that this one is a copy of; None if it is no copy."""
+        """The id of the message that this message copies; None if it is no copy."""
         return _clone_of(self.node_metadata)
 
     def to_dict(self) -> dict[str, Any]:

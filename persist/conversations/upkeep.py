@@ -1,4 +1,4 @@
-"""Upkeep of conversations: what is pruned by age and what of them is a person's is in files of its own.
+"""Upkeep of conversations: pruning by age and erasing a person's data have modules of their own.
 
 An export holds a conversation's branches, their progressions and every message that these name; exchange items are left out:
 their `seq` orders the whole database. The doctor names stale running sessions, wrong fork pointers, and arrays that lag behind
@@ -57,7 +57,7 @@ def _pointer(name: str, kind: str) -> ColumnElement[Any]:
 
 
 def _number_types(takeover: Takeover) -> None:
-    """Give known classes their published numbers; another class that has one of these gets a new number after the last."""
+    """Give known classes their published numbers; another class with a used number gets a new number after the last."""
     found = {path: number for number, path in takeover.rows(select(_MESSAGE_TYPES.type_id, _MESSAGE_TYPES.lion_class))}
     wanted = {path: number for number, path in KNOWN_TYPES.items()}
     last = max([*found.values(), *KNOWN_TYPES])

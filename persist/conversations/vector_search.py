@@ -1,4 +1,4 @@
-"""Search by embedding: the messages that it covers, those that may be among the nearest, and their exact distances."""
+"""Search by embedding: covered messages, candidates for the nearest, and exact distances."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
@@ -91,7 +91,7 @@ class Margin:
 
     @classmethod
     def of_floats(cls, query: Query) -> "Margin":
-        """The margin of sums of one product per dimension in floats, in any order: twice half a unit of rounding each."""
+        """The margin of float sums of products, one per dimension, in any order: twice half a unit of rounding each."""
         error = (len(query.numbers) + 8) * 2.0**-52
         return cls(error, 0.0) if query.metric is Metric.L2 else cls(0.0, error)
 
@@ -145,10 +145,7 @@ class Sieve(Generic[T]):
 
 
 def nearest(query: Query, k: int, items: Iterable[Item]) -> list[tuple[float, str]]:
-    """The exact distances and ids of the `k` nearest, equal distances by id.
-
-    Vectors of another dimension, and those with a number that is not finite, are skipped.
-    """
+    """The exact distances and ids of the `k` nearest, ties by id. Vectors of other dimensions or with NaN or inf are skipped."""
     size = len(query.packed)
     measured = ((query.distance(packed), id) for id, packed in items if len(packed) == size)
     return nsmallest(k, (pair for pair in measured if isfinite(pair[0])))

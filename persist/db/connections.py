@@ -19,10 +19,7 @@ Lent = tuple[Connection, Any]
 
 
 class ConnectionCache:
-    """Holds at most `maximum` connections, each for at most `seconds`. `return_to_pool` returns one to its pool.
-
-    Thread-safe, since list.append and list.pop are atomic.
-    """
+    """Holds up to `maximum` connections for `seconds` each. Thread-safe: list.append and list.pop are atomic."""
 
     def __init__(self, maximum: int, seconds: float, return_to_pool: Callable[[Connection], None]) -> None:
         self._maximum, self._seconds, self._return_to_pool = maximum, seconds, return_to_pool
@@ -115,10 +112,7 @@ def check_connection(given: object, name: str, *, asynchronous: bool) -> Any:
 
 
 def check_engine(given: object) -> Engine:
-    """The given object if it is a synchronous engine.
-
-    Raises UnsupportedEngine for an asynchronous one, InvalidValue for other types.
-    """
+    """The given synchronous engine. Raises UnsupportedEngine for an asynchronous one, InvalidValue for other types."""
     engine: Any = getattr(given, "sync_engine", given)
     if not isinstance(engine, Engine):
         raise InvalidValue("engine", f"expected an engine of SQLAlchemy's create_engine, got {type(given).__name__}.")

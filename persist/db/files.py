@@ -104,10 +104,7 @@ def sync_file(handle: int) -> None:
 
 
 def replace(source: str | Path, target: str | Path, *, folder: int | None = None) -> None:
-    """`os.replace`, with names relative to the folder descriptor if one is given.
-
-    Raises StoreInUse if Windows refuses because a program has the target open, after trying for about a second.
-    """
+    """`os.replace`, relative to a folder descriptor if given. Raises StoreInUse if Windows refuses for about a second."""
     for tries_left in reversed(range(_TRIES)):
         try:
             os.replace(source, target, src_dir_fd=folder, dst_dir_fd=folder)
@@ -123,10 +120,7 @@ def replace(source: str | Path, target: str | Path, *, folder: int | None = None
 
 
 def sync_folder(folder: Path) -> None:
-    """Write a folder through to the disk, so that a new name in it survives a power cut.
-
-    Where the system cannot open folders (Windows) this does nothing.
-    """
+    """Write a folder to the disk, so that a new name survives a power cut. Does nothing where folders cannot be opened."""
     with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:
@@ -146,10 +140,7 @@ def create_private(path: str | os.PathLike[str]) -> None:
 
 
 def make_private(folder: Path) -> None:
-    """Create a folder and its missing parents, for their owner alone (mode 0700). Existing folders keep their mode.
-
-    Raises NotPermitted where a file stands in the way.
-    """
+    """Create a folder and its missing parents with mode 0700. Raises NotPermitted where a file stands in the way."""
     missing = []
     while not folder.is_dir():
         missing.append(folder)

@@ -94,7 +94,7 @@ _EMPTY: dict[type | None, str] = {dict: "{}", list: "[]", None: "null"}
 class _Filling:
     """What replaces NULL in the column at `place`: the first instant of the row that is known, else the value.
 
-    Without a value nothing can replace it: rows are found or told apart by the column, or each of its words says something else.
+    Without a value nothing can replace it: the column identifies rows, or every word of it has a meaning.
     """
 
     place: int
@@ -120,7 +120,7 @@ def constant_of(column: Column[Any]) -> Any:
 
 
 def instants_for(column: Column[Any]) -> list[Column[Any]]:
-    """The other instants of a row that have to be known, and that are stored as those of the column are."""
+    """The required columns of a row's other instants, stored in the same form as the column."""
     if not isinstance(column.type, Instant):
         return []
     others = [other for other in column.table.columns if other is not column and not other.nullable]
@@ -128,10 +128,7 @@ def instants_for(column: Column[Any]) -> list[Column[Any]]:
 
 
 def filled(rows: Sequence[Row], columns: Columns, lacking: frozenset[str], counts: Counter[str]) -> list[Row]:
-    """The rows, in the published form, with a value in every column of `lacking`. `counts`: what was replaced, by table.column.
-
-    Raises InvalidValue where a row lacks what nothing can replace.
-    """
+    """The rows in the published form, with `lacking` columns filled, counted in `counts`. Raises InvalidValue."""
     changed = list(rows)
     for filling in _fillings(columns, lacking):
         place = filling.place
@@ -295,7 +292,7 @@ def _decoded(text: str) -> Any:
 # ---------------------------------------------------------------- numbers and flags
 
 
-def _whole(value: Any) -> int:
+def _fitting_integer(value: Any) -> int:
     if type(value) is float and value.is_integer():
         value = int(value)
     if type(value) is not int:
@@ -387,6 +384,6 @@ _FORMS: tuple[tuple[tuple[type, ...], Form], ...] = (
     ((IsoMs,), Form(_iso, from_server=_iso_from_server)),
     ((SqlSeconds,), Form(_seconds, from_server=_seconds_from_server, to_copy=_in_utc)),
     ((EpochReal, Float), Form(_real, from_server=_real, logical=_real_logical)),
-    ((EpochMs, Integer), Form(_whole)),
+    ((EpochMs, Integer), Form(_fitting_integer)),
     ((LargeBinary,), Form(_blob, large=True)),
 )

@@ -19,11 +19,11 @@ class ConnectionTally:
     """What one pinned connection wrote. Changed by the thread that has the connection's mutex.
 
     commits   transactions and single statements that committed
-    groups    of these, commits of the tasks of several writers, or of one that might have been several
+    groups    commits of groups, which several writers may join
     grouped   the tasks in all groups
     largest   the tasks in the largest group
-    waits     how often the connection, or the store's lock, was held by somebody else
-    waited    seconds of these waits
+    waits     how often another thread held the connection, or the store's lock
+    waited    the seconds of all waits
     """
 
     __slots__ = ("commits", "grouped", "groups", "largest", "waited", "waits")
@@ -69,11 +69,11 @@ class Counters:
         self.waited = self.committing = self.lag = 0.0
         self.looks = self.leases_lost = self.commits = 0
         self.snapshots = 0
-        """Snapshots that began, counted by the store under the lock that it holds then."""
+        """The number of snapshots that began, counted under the store's lock."""
         self._connections: list[ConnectionTally] = []
         self._recorders: set[RecorderTally] = set()
         self._over: deque[RecorderTally] = deque()
-        """Numbers of recorders that have ended since the last one began, or somebody asked."""
+        """Numbers of recorders that ended since a recorder last began or the metrics were last read."""
         self._ended = RecorderTally()
         self._recorders_ended = 0
 
@@ -156,7 +156,7 @@ class Counters:
         return total
 
     def recorders(self) -> tuple[int, int, RecorderTally]:
-        """Return the number of recorders that run, of those that ended, and the sum over all."""
+        """Return the numbers of running and of ended recorders, and the sum over all."""
         total = RecorderTally()
         with self._mutex:
             self._settle()
@@ -214,7 +214,7 @@ class TurnTrace(Protocol):
 
 
 class RecorderTrace(StatementTrace, Protocol):
-    """One transaction of recorders, for the tasks of one or of several turns."""
+    """A transaction of recorders, with the tasks of one turn or of several."""
 
     def ended(self, error: BaseException | None) -> None:
         """The transaction ended."""
@@ -245,11 +245,11 @@ class Tracer(Protocol):
 # A driver connection is wrapped only while somebody wants to know: what nobody watches costs nothing.
 
 log = logging.getLogger("persist.statements")
-"""Level DEBUG: one record for each statement, without its values unless the settings ask for them."""
+"""Level DEBUG: a record per statement, with its values if the settings ask for them."""
 
 
 class StatementWatch:
-    """Tells the logger and a trace of the statements of one transaction, or of one pinned connection.
+    """Reports statements of a transaction, or of a pinned connection, to the logger and a trace.
 
     verb    the verb or call that executes statements now
     trace   the trace of the transaction, if there is one
@@ -281,7 +281,7 @@ class StatementWatch:
             self.trace.statement(sql, seconds, rows, _size(args), error)
 
     def core(self, execute: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the `execute` of SQLAlchemy's connection that also tells of its statement."""
+        """Return SQLAlchemy's `execute`, wrapped so that the watch is told of each statement."""
 
         def watched(statement: Any, values: Any, *, execution_options: Any) -> Any:
             started = time.perf_counter()
@@ -350,7 +350,7 @@ class WatchedDriver:
         return answer
 
     def flush(self, *, commit: bool = False) -> None:
-        """Send the statements that wait. The time of each is that of the round trip that they share."""
+        """Send the statements that wait. Each is timed as the whole round trip."""
         sent, self._sent = self._sent, []
         started = time.perf_counter()
         try:

@@ -21,7 +21,7 @@ E = TypeVar("E", bound=ClauseElement)
 
 
 def made_of(**parts: InternalTraversal) -> Callable[[type[E]], type[E]]:
-    """Class decorator: name the attributes of an SQL element that its SQL depends on, and the kind of each.
+    """Class decorator: name the attributes on which an SQL element's text depends, with their kinds.
 
     SQLAlchemy caches compiled statements by these attributes, and looks for columns and parameters in them.
     """
@@ -34,7 +34,7 @@ def made_of(**parts: InternalTraversal) -> Callable[[type[E]], type[E]]:
 
 
 class OperatesAsJson:
-    """A mixin for a column type: path operators quote what they extract, and their result has the type again."""
+    """A mixin for a column type: path operators quote the extracted value, and their result has the type again."""
 
     @property
     def _type_affinity(self) -> type[TypeEngine[Any]]:
@@ -42,7 +42,7 @@ class OperatesAsJson:
 
 
 def updated_values(statement: Update) -> Mapping[Any, Any]:
-    """The values that an UPDATE sets, by their columns or the names of these."""
+    """The values of an UPDATE, by columns or by names."""
     return statement._values or {}
 
 

@@ -21,7 +21,7 @@ from persist.db.values.clock import instant_after
 from persist.db.values.frozen import construct
 from persist.db.values.pages import check_limit
 from persist.errors import Conflict, InvalidValue, LeaseLost, NotFound, named
-from persist.events.first_snapshots import Look, sees_commits, settled_now
+from persist.events.first_snapshots import PositionQuery, sees_commits, settled_now
 from persist.events.models import event_consumers, event_log
 from persist.events.schemas import Consumer, Event, EventBatch
 
@@ -49,7 +49,7 @@ _events = _in_order.where(_E.position > bindparam("after", type_=Int64()))
 _is_free = or_(_C.lease_position.is_(None), _C.lease_expires_at.is_(None), _C.lease_expires_at <= param("at"))
 _free_place = select(_C.position).where(_name, _is_free, _C.types_json.is_(None)).scalar_subquery()
 _EVENTS_AT_ONCE = Statement(_in_order.where(_E.position > _free_place))
-"""The next events of a consumer that gets all types and has no lease; so they travel with the statement that locks its row."""
+"""The next events of a consumer that gets all types and has no lease; sent with the statement that locks its row."""
 _place = update(event_consumers).where(_name)
 _HAND_OUT = Statement(
     _place.values(
@@ -68,7 +68,7 @@ _ACKNOWLEDGE_ALL = Statement(
 
 @cache
 def _next_events(types: int) -> Statement:
-    """The SELECT of the next events: of that many types, or of any for 0."""
+    """The SELECT of the next events: of `types` types, or of any type for 0."""
     if not types:
         return Statement(_events)
     return Statement(_events.where(_E.type.in_([bindparam(f"type_{number}", type_=_E.type.type) for number in range(types)])))
@@ -102,7 +102,7 @@ class Consumers(Repository[F]):
         }
         with work.batch(last=True) as batch:
             batch.run(_ADD, **added)
-            found, last = batch.row(_GET, row_name=consumer), Look(batch, given=True)
+            found, last = batch.row(_GET, row_name=consumer), PositionQuery(batch, given=True)
         made = _value(seen(found.result, _ADD, "consumer", name), last)
         if made.types != wanted:
             raise Conflict(
@@ -126,7 +126,7 @@ class Consumers(Repository[F]):
         if not sees_commits(work):
             raise InvalidValue("transaction", "a consumer would pass over events in one snapshot: begin it as READ COMMITTED.")
         with work.batch() as batch:
-            place, settled = batch.row(_PLACE, row_name=consumer), Look(batch)
+            place, settled = batch.row(_PLACE, row_name=consumer), PositionQuery(batch)
             at_once = batch.rows(_EVENTS_AT_ONCE, row_name=consumer, at=now, limit=most)
         row = place.result
         if row is None:
@@ -155,9 +155,9 @@ class Consumers(Repository[F]):
     def ack(self, name: str, position: int, *, token: int | None = None) -> bool:
         """Acknowledge all events up to `position`: nobody gets them again. False if they were acknowledged before.
 
-        `position` is that of a batch, or of one of its events; the events after it stay handed out. `token`, the batch's:
-        LeaseLost if another caller has had the lease since. Without it a late caller cannot be told from the one who has the
-        lease now. Raises LeaseLost if no event up to there is handed out, NotFound.
+        `position` comes from a batch or from an event in it; the events after it stay handed out. `token`, the batch's: LeaseLost
+        if another caller has had the lease since. Without it a late caller cannot be told from the one who has the lease now.
+        Raises LeaseLost if no event up to there is handed out, NotFound.
         """
         work = self._work
         upto, fence = _checked_position(position), optional_count("token", token)
@@ -181,7 +181,7 @@ class Consumers(Repository[F]):
         """How far the consumer is. Raises NotFound."""
         consumer = self._work.label("name", name)
         with self._work.batch() as batch:
-            row, last = batch.row(_GET, row_name=consumer), Look(batch, given=True)
+            row, last = batch.row(_GET, row_name=consumer), PositionQuery(batch, given=True)
         if row.result is None:
             raise NotFound("consumer", name)
         return _value(row.result, last)
@@ -191,7 +191,7 @@ class Consumers(Repository[F]):
         """The consumers by name, at most `limit`."""
         most = check_limit(limit)
         with self._work.batch() as batch:
-            rows, last = batch.rows(_LIST, limit=most), Look(batch, given=True)
+            rows, last = batch.rows(_LIST, limit=most), PositionQuery(batch, given=True)
         return [_value(row, last) for row in rows.result]
 
     @writes
@@ -206,7 +206,7 @@ def _lost(name: str, token: int | None, reason: str) -> LeaseLost:
     return LeaseLost(name, token, reason, kind="consumer")
 
 
-def _value(row: Row, last: Look) -> Consumer:
+def _value(row: Row, last: PositionQuery) -> Consumer:
     return _CONSUMER.beside(row, behind=max(0, last.position - row[_POSITION]))
 
 

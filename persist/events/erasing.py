@@ -1,4 +1,4 @@
-"""Taking erased rows out of the event log: events keep their numbers, and lose what they said of these rows."""
+"""Taking erased rows out of the event log: events keep their numbers, and lose the data of these rows."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -34,7 +34,7 @@ def last_position(work: UnitOfWork) -> int:
 
 
 def say_erased(work: UnitOfWork, streams: Sequence[str]) -> None:
-    """Log at the end of each of the streams that had events that what it was about is erased, if the log is on."""
+    """Add an event to each logged stream that says that its rows were erased, if the log is on."""
     log = work.runtime.log
     if log is None or work.events.log is None:
         return
@@ -193,7 +193,7 @@ def named_in(table: Table, stream: str, change: Change) -> dict[str, Any]:
 
 
 def that_are_there(work: UnitOfWork, tables: Mapping[str, Table]) -> Kept:
-    """Keep changes of rows of these tables that are still there."""
+    """Keep changes of rows that are still in one of the tables."""
 
     def kept(changes: Sequence[Change]) -> Sequence[Change]:
         return [

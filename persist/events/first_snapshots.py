@@ -132,11 +132,8 @@ class Settler:
             self._unmarked, self._marked_at = marked is not None and settled < last, self._sent_at
 
 
-class Look:
-    """A look at the positions, which travels with the statements of a batch: settled ones, or (`given`) all that were given.
-
-    What it finds settled is so for statements that begin after it.
-    """
+class PositionQuery:
+    """A look at the positions, sent with a batch: the last settled position, for later statements, or the last `given`."""
 
     def __init__(self, batch: Batch, *, given: bool = False) -> None:
         self._counter, self._found = batch.row(_ENDS), batch.row(_LAST if given else _SETTLED)
@@ -161,19 +158,19 @@ def sees_commits(work: UnitOfWork) -> bool:
 def settled_now(work: UnitOfWork) -> int:
     """The last settled position, for statements that begin later; 0 for an empty log."""
     with work.batch() as batch:
-        look = Look(batch)
-    return look.position
+        asked = PositionQuery(batch)
+    return asked.position
 
 
 def last_given(work: UnitOfWork) -> int:
     """The last position that was given, to a transaction that may still run or was rolled back; 0 for none."""
     with work.batch() as batch:
-        look = Look(batch, given=True)
-    return look.position
+        asked = PositionQuery(batch, given=True)
+    return asked.position
 
 
 Run = Callable[[Callable[[UnitOfWork], Any]], Any]
-"""Runs a step in a transaction of its own, and returns what it returns."""
+"""Runs a step in a new transaction, and returns its result."""
 
 Tell = Callable[[int, int], object]
 Place = tuple[str, str]
@@ -292,7 +289,7 @@ def _groups(places: Sequence[Place]) -> Iterator[Sequence[Place]]:
 
 
 def _write_group(run: Run, group: Sequence[Place], tables: Sequence[Table], refused: list[UnreadableRow]) -> bool:
-    """Write the snapshots of these streams, one by one if they do not go together. False: another process has finished."""
+    """Write the snapshots of these streams together; if a row cannot be read, one by one. False: another process has finished."""
     if len(group) > 1:
         try:
             if (written := run(partial(_write, group=group, tables=tables))) is not None:

@@ -13,10 +13,7 @@ from persist.events.schemas import ALL
 
 
 class EventRow(Base):
-    """One event. `seq` counts within its stream, from 1 and without a gap; `position` orders the events of all streams.
-
-    `actor` is who did it, if the transaction said so.
-    """
+    """One event. `seq` counts in its stream, without a gap; `position` orders all streams. `actor`: None if unnamed."""
 
     __tablename__ = "event_log"
     position: Mapped[int] = mapped_column(Int64(), primary_key=True, autoincrement=False)

@@ -249,7 +249,7 @@ class Events(Repository[F]):
         `keep=0` alone deletes all events so far. A snapshot of the stream is written first, and its numbers continue. A trimmed
         stream can no longer be rebuilt from its log alone. Events that a consumer has not acknowledged stay.
 
-        Called on the store, `*` is a transaction for each stream, so that its writers wait for no other one. In a transaction of
+        Called on the store, `*` takes a transaction per stream, so that writers of other streams never wait. In a transaction of
         the caller they wait for its end. Raises InvalidValue if neither argument is given, and in a transaction if more than
         1,000 streams have more than `keep` events.
         """
@@ -277,10 +277,7 @@ class Events(Repository[F]):
 
 
 def read_all(work: UnitOfWork, after: int, limit: int, *, settled: int | None = None) -> tuple[List[Event], List[Event]]:
-    """The events of all streams after a position that are settled, and those behind them.
-
-    `settled`: a position that was settled before the transaction began.
-    """
+    """The settled events of all streams after a position, and the rest. `settled`: known before the transaction began."""
     if settled is None and work.writable and not work.runtime.dialect.one_writer and sees_commits(work):
         settled = settled_now(work)  # before the statement that reads, which sees what has ended by then
     with work.batch() as batch:
@@ -294,7 +291,7 @@ def read_all(work: UnitOfWork, after: int, limit: int, *, settled: int | None = 
 
 
 def confirmed(work: UnitOfWork, after: int, events: List[Event], behind: List[Event]) -> List[Event]:
-    """The events of a snapshot with those behind them between which there is no other one, now that all others have ended.
+    """The events of a snapshot, and the events `behind` them before the first committed position that the snapshot lacks.
 
     A position that is missing in the snapshot was rolled back, or its transaction has ended since. Another look tells which.
     """

@@ -22,7 +22,7 @@ SNAPSHOT = "snapshot"
 SNAPSHOT_CONTINUED = "snapshot.continued"
 
 ERASED = "stream.erased"
-"""The type of the event that ends a stream whose rows were erased. Its data says nothing, nor does that of those before it."""
+"""The type of the last event of a stream whose rows were erased. Neither it nor the earlier events keep data."""
 
 
 class Event(Value):

@@ -13,7 +13,7 @@ from sqlalchemy import bindparam, case, delete, exists, func, insert, literal, s
 
 from persist.db.changes.journal import logged_tables
 from persist.db.dialects.interface import Problem, Severity
-from persist.db.operations.pruning import LOOK, Cut, Pruning, Removed
+from persist.db.operations.pruning import MOST_CANDIDATES, Cut, Pruning, Removed
 from persist.db.operations.upkeep import Upkeep
 from persist.db.schema.column_types import Int64, Label
 from persist.db.schema.instants import EpochMs
@@ -64,7 +64,7 @@ def lock_log(work: UnitOfWork) -> None:
 
 
 def streams(work: UnitOfWork, keep: int) -> list[str]:
-    """Every stream that has more than `keep` events: of no other one `trim` would delete any."""
+    """Every stream that has more than `keep` events: `trim` deletes nothing of any other stream."""
     return [stream for (stream,) in work.rows(_LONGER, keep=keep)]
 
 
@@ -141,14 +141,14 @@ class OldEvents(Pruning):
 
     table = event_log
     batch = 1
-    """A stream for each transaction, so that its writers wait for no other one."""
+    """One stream per transaction: writers of other streams never wait."""
 
-    def look(self, work: UnitOfWork, cut: Cut, after: Row | None) -> list[Row]:
-        return work.rows(_OLD, after="" if after is None else after[0], before=cut.before, maximum=LOOK)
+    def next_candidates(self, work: UnitOfWork, cut: Cut, after: Row | None) -> list[Row]:
+        return work.rows(_OLD, after="" if after is None else after[0], before=cut.before, maximum=MOST_CANDIDATES)
 
     def tally(self, work: UnitOfWork, cut: Cut, earlier: Sequence[Pruning]) -> Removed | None:
         counted, last = Removed(), None
-        while found := self.look(work, cut, last):
+        while found := self.next_candidates(work, cut, last):
             for (stream,) in found:
                 with suppress(UnreadableRow, InvalidValue, PayloadTooLarge):  # such a stream is left as it is
                     counted.rows[event_log.name] += count_trimmed(work, stream, before=cut.before, keep=cut.keep)

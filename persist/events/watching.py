@@ -38,7 +38,7 @@ def last_number(work: UnitOfWork, stream: str) -> int:
 
 
 class Watcher:
-    """One reader of the log and its place in it. For one thread at a time. No connection is used before the first step."""
+    """A reader of the log and its place. For one thread at a time. No connection is used before the first step."""
 
     def __init__(self, runtime: Runtime, stream_id: str, after: int, timeout: float | None) -> None:
         runtime.check_usable()

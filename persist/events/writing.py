@@ -147,10 +147,7 @@ class EventWriter:
 
     @property
     def database_logs(self) -> bool:
-        """Whether the database itself logs a text delta that one statement inserts.
-
-        A distributed one takes no triggers, and no trigger knows an actor.
-        """
+        """Whether the database logs inserted text deltas itself: not if distributed, nor if the transaction has an actor."""
         return not self._apart and self._actor is None
 
     def _count(self, batch: Batch, events: Mapping[str, int]) -> None:

@@ -41,20 +41,14 @@ def kind_of(error: BaseException) -> str:
 
 
 def _validation(kind: str, place: tuple[Any, ...]) -> str:
-    """A mistake that pydantic found. Of its place the indexes of lists are shown, and the name of a field that is missing.
-
-    Other names may be keys of a dict, which are content.
-    """
+    """A mistake that pydantic found. Indexes and missing fields are named; other names may be keys, which are content."""
     indexes = "".join(f"[{part}]" for part in place if isinstance(part, int))
     field = f".{place[-1]}" if kind == "missing" and place and isinstance(place[-1], str) else ""
     return f"{kind} at {indexes}{field}" if indexes or field else kind
 
 
 class InvalidForFramework(InvalidValue):  # named like the errors it stands among
-    """An InvalidValue that is an error of a framework, too: `class InvalidTask(InvalidForFramework, InvalidParamsError)`.
-
-    `_before`: what the framework's error is given before its message.
-    """
+    """An InvalidValue that is a framework's error, too. `_before`: arguments of that error before its message."""
 
     _framework: ClassVar[Any]
     _before: ClassVar[tuple[Any, ...]] = ()

@@ -42,10 +42,7 @@ class StoreBridge:
         return self.in_this_thread(lambda: self.call(verb, writes=writes))
 
     async def run_async(self, function: Callable[[Transaction], T], *, writes: bool) -> T:
-        """Run on a worker thread. If cancelled, the transaction ends first, so it is done either completely or not at all.
-
-        On trio as `in_worker` says.
-        """
+        """Run on a worker thread. If cancelled, the transaction ends first, done or undone. On trio as `in_worker` says."""
         return await self.in_worker(lambda: self._run(function, writes), writes=writes)
 
     async def call_async(self, verb: Callable[[UnitOfWork], T], *, writes: bool) -> T:
@@ -58,7 +55,7 @@ class StoreBridge:
             self._store.runtime.refuse_inside_transaction("a call outside of the transaction")
 
     def is_outage(self, error: BaseException) -> bool:
-        """Whether the database cannot be used for now: what shared a transaction is refused then, and not tried one by one."""
+        """Whether the database cannot be used for now: a shared transaction is then not retried function by function."""
         return self._store.runtime.errors.is_outage(error)
 
     @property
@@ -88,7 +85,7 @@ class StoreBridge:
             return await to_thread.run_sync(function)  # once it runs, a cancellation waits for its end
         if self._async is None:
             return await _finish_despite_cancellation(function)
-        return await self._async._worker_pool.whole(function, writable=writes)
+        return await self._async._worker_pool.run_transaction(function, writable=writes)
 
     def call(self, verb: Callable[[UnitOfWork], T], *, writes: bool) -> T:
         """Run one verb in this thread, which runs no event loop."""

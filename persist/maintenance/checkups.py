@@ -45,10 +45,7 @@ _ORDER = list(Severity)
 
 
 class Finding(Value):
-    """A problem found by doctor.
-
-    `code` is for programs, `message` for people. `subject`: a table, a file or a row's id. `fixed`: doctor has just repaired it.
-    """
+    """A problem found by doctor. `code` is for programs, `message` for people. `subject`: table, file or id. `fixed`: mended."""
 
     code: str
     severity: Severity
@@ -63,7 +60,7 @@ def finding_of(trouble: Problem, *, fixed: bool = False, failed: str | None = No
     return Finding(code=trouble.code, severity=trouble.severity, subject=trouble.subject, message=message, fixed=fixed)
 
 
-def told(findings: Iterable[Finding]) -> list[Finding]:
+def by_severity(findings: Iterable[Finding]) -> list[Finding]:
     """Sort findings by severity, the most severe first."""
     return sorted(findings, key=lambda finding: _ORDER.index(finding.severity))
 
@@ -172,7 +169,7 @@ def _subject(kind: str, table: str, name: str) -> str:
 
 _meta = table_of(Meta)
 ROWS = "rows"
-"""The name of the check that reads every cell. If it finds unreadable cells, the checks after it may fail because of them."""
+"""The name of the check that reads every cell. If this check finds unreadable cells, later checks may fail because of them."""
 _MARK = _meta.c.key == "schema_version"
 
 
@@ -213,7 +210,7 @@ def check_rows(work: UnitOfWork) -> Iterator[Problem]:
 
 
 def check_missing_values(work: UnitOfWork) -> Iterator[Problem]:
-    """Report columns of other programs' tables that hold nothing where persist's own hold something. Reads give None."""
+    """Report columns that are empty in other programs' tables, but not in persist's. Reads give None."""
     there = work.whole_tables.names()
     for table in metadata.sorted_tables:
         names = sorted(work.whole_tables.may_lack(table)) if table.name in there else []
@@ -296,7 +293,7 @@ def doctor(store: Store, *, fix: bool = False, full: bool = False, progress: Pro
         store, "the file", lambda work: operations_of(work.runtime.dialect).integrity(work.select, full=full), fix=False
     )
     if damage:
-        return told(finding_of(trouble) for trouble in damage)
+        return by_severity(finding_of(trouble) for trouble in damage)
     found: list[Finding] = []
     cells = False
     for done, (subject, checkup) in enumerate(CHECKUPS.items(), 1):
@@ -304,7 +301,7 @@ def doctor(store: Store, *, fix: bool = False, full: bool = False, progress: Pro
         for trouble in _guarded(store, subject, checkup, fix=fix, cells=cells):
             found.append(repaired(store, trouble) if fix and trouble.repair is not None else finding_of(trouble))
         cells = cells or (subject == ROWS and not all(finding.fixed for finding in found if finding.code == "unreadable"))
-    return told(found)
+    return by_severity(found)
 
 
 def _tell_nobody(what: str, done: int, total: int) -> None:

@@ -182,10 +182,10 @@ def erase(
     Several selectors add up. What was written before the call is erased; what is written under another name or later stays. First
     it is written down what goes; a killed erasure is finished by the next call, or by `maintain`. On a file the bytes are
     overwritten, and the file is rewritten. `dry_run`: the same counts, and nothing is changed. `session_logs`: the folder above
-    `projects`, whose logs of erased sessions are deleted, too, also those of interrupted erasures; where that fails, `kept` says
-    so and the erasure stays unfinished. `sign_key`: what the report is signed with, by default PERSIST_REPORT_KEY. `progress`:
-    called with what is being erased, how many steps are done, and how many there are. Unknown names give a report of zeros.
-    Raises InvalidValue without a selector, and NotFound if `session_logs` is no folder.
+    `projects`, where logs of erased sessions are deleted, also for interrupted erasures; where that fails, `kept` says so and the
+    erasure stays unfinished. `sign_key`: what the report is signed with, by default PERSIST_REPORT_KEY. `progress`: called with
+    what is being erased, how many steps are done, and how many there are. Unknown names give a report of zeros. Raises
+    InvalidValue without a selector, and NotFound if `session_logs` is no folder.
     """
     given = {"owner": owner, "session_id": session_id, "user_id": user_id, "namespace": namespace}
     selectors = {name: required_label(name, given[name]) for name in SELECTORS if given[name] is not None}
@@ -263,7 +263,7 @@ class Erasure:
     """The folder above `projects` that the caller names; None: session logs wait until somebody names it."""
     tell: Progress | None = None
     referred: Counter[str] = field(default_factory=Counter)
-    """How many rows of other programs keep what is to be erased, by what they are called."""
+    """The number of other programs' rows that keep items from being erased, by name."""
 
     def kept(self) -> dict[str, int]:
         """What has to go first."""
@@ -303,7 +303,7 @@ class Erasure:
             self.tell(what, done, len(keys) + 3)
 
     def _erase(self, run: Run, keys: Sequence[str]) -> Sequence[str]:
-        """Erase these parts, and what others wrote until that was done; the keys of all parts."""
+        """Erase these parts, and rows that others wrote during the erasure; the keys of all parts."""
         written = 0
         parts = self._parts(run)
         shared = {part.key for part in parts if not self._kind(part).by}
@@ -391,7 +391,7 @@ class Erasure:
         return following
 
     def _erase_part(self, work: UnitOfWork, *, key: str) -> Sequence[str]:
-        """Erase a part; the keys of what it was taken apart into, because another program's row keeps some of it."""
+        """Erase a part; the keys of the parts into which it was split, because another program's row keeps an item."""
         part = marks.part_of(work, key)
         if part is None or part.upto is not None or part.kind == marks.SESSIONS:
             return ()
@@ -418,7 +418,7 @@ class Erasure:
     # -- the event log
 
     def _out_of_log(self, run: Run, parts: Sequence[Part], written: int) -> None:
-        """Take these parts out of the log: of what is theirs alone also what others wrote up to the position `written`."""
+        """Take these parts out of the log: from their own streams also events of other writers, up to the position `written`."""
         own: dict[bool, list[Part]] = {True: [], False: []}
         for part in parts:
             kind = self._kind(part)

@@ -1,8 +1,8 @@
-"""Unfinished erasures, in rows of `_meta`: what is going to be erased, and how far that is.
+"""Unfinished erasures, in rows of `_meta`: the items to erase, and the progress.
 
-`erasure:<id>` has the selectors and the counts so far, `erasure:<id>:<number>` some of the things and how far their erasure is.
-All of them are gone when the erasure is done. Any program that may write to the database may write such rows. So what they say
-is checked whenever it is read, and they decide what goes in the database only: no row names a folder or a file.
+`erasure:<id>` has the selectors and the counts so far, `erasure:<id>:<number>` some of the items and their progress. All of them
+are gone when the erasure is done. Any program that may write to the database may write such rows. Every reading of such a row
+therefore checks its content, and the row affects the database alone: no row names a folder or a file.
 """
 
 from collections import Counter
@@ -47,7 +47,7 @@ _Counts = dict[str, _Count]
 
 @dataclass(slots=True)
 class Mark:
-    """An erasure that has begun: what was asked for, and what it has done so far.
+    """An erasure that has begun: the request, and the progress so far.
 
     logs       whether the logs of erased sessions are to be deleted, too, in the folder that a caller of `erase` names
     only_logs  whether nothing else is left to do
@@ -87,7 +87,7 @@ class Mark:
 
 @dataclass(slots=True)
 class Part:
-    """Some things of one kind. `upto`: the last position of events about them, once they are deleted."""
+    """Some items of one kind. `upto`: the last position of events about them, once they are deleted."""
 
     key: str
     kind: str
@@ -108,7 +108,7 @@ class Part:
 
 @dataclass(slots=True)
 class Unfinished:
-    """The erasures that were interrupted, in the order in which they began, and the ids of those whose rows are damaged."""
+    """The interrupted erasures, oldest first, and the ids of erasures whose rows are damaged."""
 
     marks: list[Mark] = field(default_factory=list)
     damaged: list[str] = field(default_factory=list)
@@ -125,7 +125,7 @@ def begin(work: UnitOfWork, mark: Mark, parts: Sequence[tuple[str, Sequence[Key]
 
 
 def split(plan: Plan, known: Container[tuple[str, Key]]) -> list[tuple[str, Sequence[Key]]]:
-    """What a plan has beside the known things of each kind, in parts that one transaction erases."""
+    """The items of a plan beyond the known ones, in parts that one transaction erases."""
     sizes = {**{name: kind.batch for name, kind in kinds(trial=False).items()}, SESSIONS: _IDS}
     things = {**plan.things, SESSIONS: [(id,) for id in plan.sessions]}
     new = {name: [key for key in things[name] if (name, key) not in known] for name in sizes}
@@ -146,7 +146,7 @@ def add(work: UnitOfWork, id: str, parts: Sequence[tuple[str, Sequence[Key]]]) -
 
 
 def take_apart(work: UnitOfWork, id: str, part: Part) -> list[str]:
-    """Make a part of each thing in a part, so that every thing that can be erased is erased; their keys."""
+    """Split a part into one part per item, so that every erasable item is erased; the keys of the parts."""
     others = [(part.kind, [thing]) for thing in part.things[1:]]
     part.things = part.things[:1]
     work.run(_SET, mark=part.key, content=_text(part))

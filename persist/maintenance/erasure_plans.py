@@ -32,7 +32,7 @@ Cells = Mapping[str, Any]
 
 
 def logged_rows(work: UnitOfWork) -> Iterator[tuple[Table, Mapping[str, Any], Cells, bool]]:
-    """Each row that an event is about: its table, its values, the text of its cells, and whether it was written or deleted."""
+    """Each row that an event is about: table, values, text of cells, and whether the row was written or deleted."""
     for stream, change in changes_in(work):
         table = TABLES.get(str(change["table"]))
         if table is not None:
@@ -48,10 +48,7 @@ def quarantined_rows(work: UnitOfWork) -> Iterator[tuple[str, Cells]]:
 
 
 def quarantined_cells(work: UnitOfWork, *, whole: bool = False) -> Iterator[tuple[str, str, str, Cells]]:
-    """Each row of the quarantine: its id and group, its table, and the text of its cells.
-
-    `whole`: what is no text has a text of its own, which no text that is stored equals.
-    """
+    """Each quarantined row: id, group, table, cells' texts. `whole`: a cell of no text gets one that equals no stored text."""
     after = ""
     while True:
         query = select(_Q.id, _Q.group_id, _Q.table_name, _Q.contents).where(_Q.id > after).order_by(_Q.id).limit(_PART)
@@ -87,7 +84,7 @@ OTHERS = "ids in rows of the person that sessions of other owners have: these ar
 
 @cache
 def kinds(*, trial: bool) -> dict[str, Erasable]:
-    """Every kind of thing that is erased, by the name of its table, in the order in which they are erased."""
+    """Every kind of item to erase, by the name of its table, in the order of erasing."""
     listed: list[Erasable] = [
         *(kind for upkeep in reversed([*upkeeps().values()]) for kind in upkeep.erasables),
         ErasableBlobs(metadata.sorted_tables, trial=trial),  # last: what the others delete names no blob any more
@@ -96,20 +93,20 @@ def kinds(*, trial: bool) -> dict[str, Erasable]:
 
 
 def shared_tables() -> list[Table]:
-    """The tables of things whose events are in streams that others share."""
+    """The tables of items whose events are in shared streams."""
     return [kind.table for kind in kinds(trial=True).values() if not kind.own_streams]
 
 
 ErasedThings = Sequence[tuple[str, Sequence[Key], Elsewhere]]
-"""Things of one kind that are deleted already, with the keys of their rows whose events are in streams of others."""
+"""Deleted items of a kind, with the keys of rows whose events are in shared streams."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What an erasure erases.
 
-    things    the keys of the things to erase, by kind
-    sessions  the ids of all sessions among the things
+    things    the keys of the items to erase, by kind
+    sessions  the ids of all sessions among the items
     kept      what was found and cannot be erased as it is: how many, by the reason
     """
 
@@ -131,11 +128,10 @@ def planned(work: UnitOfWork, selectors: Mapping[str, str], *, trial: bool = Fal
 
 
 def planned_again(work: UnitOfWork, selectors: Mapping[str, str], erased: ErasedThings) -> Plan:
-    """The plan of what other transactions wrote while the `erased` things were deleted.
+    """The plan of rows that other transactions wrote while the `erased` items were deleted.
 
-    It has the rows that erased things have again, and what was made from erased things, such as forks. It has what the selectors
-    find of kinds whose things begin with no row of their own, and of sessions. Without selectors it has only what was made from
-    the erased things.
+    It has new rows of erased items, and items made from erased items, such as forks. A session's selector adds items of every
+    kind; other selectors add items of kinds without a root row. Without selectors the plan has only items made from erased ones.
     """
     search = _Search(work, selectors, trial=False)
     search.learn_owners()
@@ -189,16 +185,16 @@ class _Search:
                 self._owners.learn(aside, cells)
 
     def from_erased(self, erased: ErasedThings, *, rows: bool) -> None:
-        """Begin with erased things; with `rows`, add those that have rows again."""
+        """Begin with erased items; with `rows`, add those that have rows again."""
         for name, keys, elsewhere in erased:
             self._new.append((name, [*keys]))
             if rows:
-                self._add(name, self._kinds[name].again(self._work, keys, elsewhere))
+                self._add(name, self._kinds[name].written_again(self._work, keys, elsewhere))
         for name, keys, _ in erased:
             self._erased[name].update(keys)
 
     def from_tables(self, selectors: Mapping[str, str], *, begun: bool = True) -> None:
-        """Add what the selectors find in rows. `begun`: also other things than sessions that begin with a row of their own."""
+        """Add what the selectors find in rows. `begun`: also items with a row of their own, by other selectors than sessions."""
         for name, kind in self._kinds.items():
             for selector, value in selectors.items():
                 if begun or selector == SESSION or not kind.rooted:
@@ -225,14 +221,14 @@ class _Search:
             self._add_what_was_made_of_it(name, aside)
 
     def add_what_goes_along(self) -> None:
-        """Add things of other kinds that only the found things name, such as system prompts."""
+        """Add items of other kinds that only the found items name, such as system prompts."""
         for name, kind in self._kinds.items():
             for part in in_parts([*self._things[name]], _PART):
-                self._add_all(kind.also(self._work, part))
+                self._add_all(kind.named_alone(self._work, part))
             self._mentioned(name, kind)
 
     def check(self) -> None:
-        """Raise a PersistError if something that was found cannot be erased as things are."""
+        """Raise a PersistError if something that was found cannot be erased as items are."""
         for name, kind in self._kinds.items():
             for part in in_parts([*self._things[name]], _PART):
                 kind.check(self._work, part)
@@ -291,7 +287,7 @@ class _Search:
                 self._lead({selector: values})
 
     def _is_there(self, table: Table, values: Mapping[str, Any]) -> bool:
-        """Whether the table has the row of a change. A key that no row can have counts as there, so that it says nothing."""
+        """Whether the table has the row of a change. An impossible key counts as present, so that the change is ignored."""
         if not all(isinstance(values.get(name), types_in_log(table.c[name])) for name in key_of(table)):
             return True
         key = (table.name, *(str(values.get(name)) for name in key_of(table)))
@@ -300,18 +296,18 @@ class _Search:
         return self._rows_there[key]
 
     def _add_what_was_made_of_it(self, table: str, cells: Cells) -> None:
-        """Add the thing of a row that says that it was made from a thing that goes, such as a fork."""
+        """Add the item of a row that was made from an erased item, such as a fork."""
         for name, kind in self._kinds.items():
             made = kind.made_in(table, cells, self._going[name], self._notes[name])
             self._add(name, [key for key in made if len(key) == len(kind.key)])
 
     def follow(self) -> None:
-        """Add what belongs to the things that were found, until nothing is new."""
+        """Add what belongs to the items that were found, until nothing is new."""
         while self._new:
             name, keys = self._new.pop()
             kind = self._kinds[name]
             for part in in_parts(keys, _PART):
-                self._add(name, kind.more(self._work, part))
+                self._add(name, kind.derived(self._work, part))
                 for lead in kind.leading:
                     self._lead(lead.found(self._work, part))
 
@@ -334,9 +330,9 @@ class _Search:
                 self._add(name, self._found(kind, selector, part))
 
     def _found(self, kind: Erasable, selector: str, values: Sequence[str]) -> list[Key]:
-        """The things that the values select, and forks of sessions with these ids, also where the sessions are gone."""
+        """The items that the values select, and forks of sessions with these ids, also where the sessions are gone."""
         before = len(_errors(self._work))
-        taken = kind.more(self._work, [(value,) for value in values]) if selector == SESSION and len(kind.key) == 1 else []
+        taken = kind.derived(self._work, [(value,) for value in values]) if selector == SESSION and len(kind.key) == 1 else []
         found = [*kind.find(self._work, selector, values), *taken]
         errors = _errors(self._work)[before:]
         self._left_out |= Counter(
@@ -346,12 +342,12 @@ class _Search:
 
 
 def _errors(work: UnitOfWork, of: str | None = None) -> list[UnreadableRow]:
-    """The cells that the transaction could not read so far, of one table or of any."""
+    """The cells that the transaction could not read so far, in table `of` or anywhere."""
     return [error for cell in work.carried or () if (error := error_of(cell)).table == of or of is None]
 
 
 class _Going:
-    """The keys of the things of one kind that are erased, and the ids of erased sessions, of which there may be no rows."""
+    """The keys of erased items of one kind, and the ids of erased sessions, whose rows may be gone."""
 
     def __init__(self, things: Sequence[Container[Key]], sessions: Container[str]) -> None:
         self._things, self._sessions = things, sessions

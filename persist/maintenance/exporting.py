@@ -40,10 +40,7 @@ KINDS = tuple(kind for upkeep in upkeeps().values() for kind in upkeep.exports)
 
 
 def kind_of(session: Session, id: str) -> tuple[Exported, str]:
-    """Return the first kind of session or run with this id, and the id; else what the id names otherwise.
-
-    Raises NotFound if there is none, Conflict if it names several.
-    """
+    """The first kind of session or run with this id, and the id, or what else it names. Raises NotFound, or Conflict."""
     for kind in KINDS:
         if session.work.row(kind.found, session=id) is not None:
             return kind, id
@@ -87,9 +84,8 @@ Keys = Mapping[Table, AbstractSet[Key]]
 class ExportReport:
     """What was written: row counts by table, in the order of the file.
 
-    `kind`: what the session id belongs to, such as "chat session". None for a whole store.
-    `carried`: what persist does not know and the file has, too: values by table.column, rows by table.
-    `left_unknown`: what was left on request, in the same form.
+    `kind`: what the session id belongs to, such as "chat session". None for a whole store. `carried`: what persist does not know
+    and the file has, too: values by table.column, rows by table. `left_unknown`: what was left on request, in the same form.
     `filled`: by table.column, how many values the file has where nothing is stored and other databases have to hold something.
     `files`: attachments of runs that the rows name, relative to the folder of the run. The export does not contain them.
     """
@@ -111,14 +107,14 @@ def export(
     leave_unknown: bool = False,
     progress: OpenProgress | None = None,
 ) -> ExportReport:
-    """Write all rows, or those of one session, from one snapshot. `persist.maintenance.lines` describes the format.
+    """Write all rows, or the rows of a session, from one snapshot. `persist.maintenance.lines` describes the format.
 
     `session_id`: the id of a chat session, a conversation, a messaging session, a workflow run, a program's run, a checkpoint
     thread or a transcript, which its session's id names, too. Raises NotFound for an unknown id, Conflict for one of several
     transcripts. Columns that persist does not know, and in an export of all rows tables `x_…`, are written with their values
     unless `leave_unknown` leaves them. Raises InvalidValue for text in them that is not UTF-8. A file appears under its name only
-    when it is complete, and only its owner may read it. Raises Conflict if the file exists, unless `overwrite`.
-    `progress`: called with the table at hand, the rows written, and how many there are, which of one session nobody knows.
+    when it is complete, and only its owner may read it. Raises Conflict if the file exists, unless `overwrite`. `progress`:
+    called with the table at hand, the rows written, and how many there are, which of one session nobody knows.
     """
     with session(store, writable=False) as reading:
         kind, id = (None, "") if session_id is None else kind_of(reading, check_label("session_id", session_id))
@@ -157,7 +153,7 @@ def export(
 
 
 def _unknown_in_export(reading: Session, kind: Exported | None, values: Mapping[str, str]) -> tuple[list[Unknown], Keys | None]:
-    """What persist does not know of the rows that are exported, and of a session the keys of these."""
+    """The tables and columns of exported rows that persist does not know; for a session also the keys of these rows."""
     found = unknown_in(reading)
     if kind is None:
         return found, None
@@ -177,7 +173,7 @@ def _unknown_in_export(reading: Session, kind: Exported | None, values: Mapping[
 
 
 def _exported_keys(reading: Session, kind: Exported, values: Mapping[str, str], unknown: Sequence[Unknown]) -> Keys:
-    """The keys of the rows of a session, by table, of those tables that have what persist does not know."""
+    """A session's keys, by table, for tables with columns that persist does not know."""
     keys: dict[Table, set[Key]] = {one.known: set() for one in unknown if one.known is not None}
     for table, rows in _rows_of_session(reading, kind.rows, values) if keys else ():
         if table in keys:
@@ -186,7 +182,7 @@ def _exported_keys(reading: Session, kind: Exported, values: Mapping[str, str], 
 
 
 def _unknown_rows(reading: Session, one: Unknown, keys: Keys | None) -> Iterator[Row]:
-    """What is in unknown columns, of the rows with these keys, or of all."""
+    """The values of unknown columns, for the rows with these keys or for all."""
     key = unknown_key(one)
     for rows in read_unknown(reading, one):
         for row in rows:

@@ -1,11 +1,11 @@
 """The JSON Lines format of an export: a header, one line per row, and a last line with row counts and a checksum.
 
 {"format": "persist-export", "version": 1, "revision": "…", "database": "…", "exported_at": "…", "session_id": null, "scopes": {}}
-{"table": "…", "row": {"id": "…", "data_json": "{…}", "blob": {"base64": "…"}}}
-{"end": {"tables": {"…": 1}, "highest": {}, "checksum": "sha256 of everything before"}}
+{"table": "…", "row": {"id": "…", "data_json": "{…}", "blob": {"base64": "…"}}} {"end": {"tables": {"…": 1}, "highest": {},
+"checksum": "sha256 of everything before"}}
 
-Values are in the published form, in which a JSON column is text. An export with columns or tables that persist does not know is
-of version 2, so that a persist which would not keep them refuses it: `persist.maintenance.lines` says how it has them.
+Values are in the published form, in which a JSON column is text. Version 2 has columns or tables that persist does not know, so
+that an older persist, which would lose them, refuses the export.
 """
 
 import base64

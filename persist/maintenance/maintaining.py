@@ -20,7 +20,7 @@ from persist.store.store import Store
 from persist.telemetry.windows import STATUS_LOG, TOOL_HISTORY, USAGE_SAMPLES
 
 Chore = Callable[[UnitOfWork], int]
-"""Does one batch of its work and returns the number of rows; 0 when nothing is left."""
+"""Works on one batch and returns the number of rows; 0 when nothing is left."""
 
 
 class MaintenanceStep(Value):

@@ -14,7 +14,7 @@ from persist.conversations.pruning import SESSION_PRUNINGS
 from persist.conversations.schemas import PruneReport as ConversationsPruned
 from persist.db.dialects.backends import operations_of
 from persist.db.operations.bounded_deletion import in_the_way
-from persist.db.operations.pruning import BATCH, LOOK, Cut, Pruning, Removed
+from persist.db.operations.pruning import BATCH, MOST_CANDIDATES, Cut, Pruning, Removed
 from persist.db.statements.prepared import Row
 from persist.db.transactions.snapshots import left_alone
 from persist.db.transactions.unit_of_work import UnitOfWork
@@ -36,7 +36,7 @@ PRUNINGS: Mapping[str, Sequence[Pruning]] = MappingProxyType(
         "blobs": prunings(metadata.sorted_tables),  # last: what the others delete names no blob any more
     }
 )
-"""The prunable tables of each domain, in the order in which they are pruned."""
+"""The prunable tables of each domain, in pruning order."""
 _GARBAGE = garbage(metadata.sorted_tables)
 BODIES = "bodies without a row"
 """What `collect_blobs` counts beside the rows of tables."""
@@ -95,10 +95,7 @@ def prune(
 
 
 def collect_blobs(store: Store, *, dry_run: bool) -> Removed:
-    """Delete blobs that messages named and none names any more, a day after their last put, and bodies without a row.
-
-    The latter count as rows of BODIES.
-    """
+    """Delete blobs that no message names any more, a day after their last put, and bodies without a row (rows of BODIES)."""
     cut = Cut(_before(store, GRACE), trial=dry_run)
     bodies: Any = store.bodies if isinstance(store, Trial) else store.runtime.blob_store
     counted = _tally(store, [_GARBAGE], cut)
@@ -180,12 +177,12 @@ def _tally(store: Store, prunings: Sequence[Pruning], cut: Cut) -> Removed | Non
 def _batches(run: Run, pruning: Pruning, cut: Cut, *, prepare: bool) -> Iterator[Removed]:
     last: Row | None = None
     while True:
-        found = run(partial(pruning.look, cut=cut, after=last), writes=False)
+        found = run(partial(pruning.next_candidates, cut=cut, after=last), writes=False)
         if prepare and found and last is None:
             run(pruning.prepare)  # a transaction without a lock that anybody waits for
         for some in pruning.batches(found):
             yield from _removals(run, pruning, cut, some)
-        if not found or len(found) + left_out(found) < LOOK:
+        if not found or len(found) + left_out(found) < MOST_CANDIDATES:
             return
         last = found[-1]
 
@@ -193,7 +190,7 @@ def _batches(run: Run, pruning: Pruning, cut: Cut, *, prepare: bool) -> Iterator
 def _removals(run: Run, pruning: Pruning, cut: Cut, found: Sequence[Row]) -> Iterator[Removed]:
     """Delete a batch, in as many transactions as its size takes.
 
-    A candidate with a cell that cannot be read or bound again stays; then the candidates of its batch are pruned one by one.
+    A candidate with a cell that cannot be read or bound again stays; then the rest of the batch is pruned row by row.
     """
     while found:
         removed = run(partial(_remove, pruning=pruning, cut=cut, found=found))
@@ -225,7 +222,7 @@ def _followed(run: Run, pruning: Pruning, followers: Sequence[Any]) -> Iterator[
 
 
 def _remove(work: UnitOfWork, pruning: Pruning, cut: Cut, found: Sequence[Row]) -> Removed | Counter[str]:
-    """What was removed; or what other programs' rows keep the candidate, if it is one that they keep."""
+    """The removed rows; or, for a single candidate, how many rows of other programs keep it."""
     with left_alone(work, f"a batch of {len(found)} from {pruning.table.name}") as references:
         return pruning.remove(work, cut, found)
     if references and len(found) == 1:

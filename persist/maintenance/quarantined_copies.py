@@ -1,4 +1,4 @@
-"""Copies in the quarantine of what is erased: of rows that were set aside because something in them cannot be read."""
+"""Copies in the quarantine of what is erased: of rows that were set aside because a cell cannot be read."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,14 +18,14 @@ _Keys = dict[str, tuple[tuple[str, ...], set[Key]]]
 
 @dataclass(slots=True)
 class Copies:
-    """The groups that are erased, and how many `events` stay of which nobody can tell whom they are about."""
+    """The groups of erased copies, and the number of `events` that stay because their owner is unknown."""
 
     groups: set[str] = field(default_factory=set)
     events: int = 0
 
 
 def copies_of(work: UnitOfWork, parts: Sequence[Part], selectors: Mapping[str, str]) -> Copies:
-    """The copies of erased things and of what belongs to them, and of things that the selectors find by another column."""
+    """The copies of erased items and their rows, and of items that the selectors find by another column."""
     known, shared = kinds(trial=True), shared_tables()
     streams, found = {stream for part in parts for stream in known[part.kind].streams(part.things)}, _Keys()
     for table, (columns, keys) in elsewhere_of(parts).items():

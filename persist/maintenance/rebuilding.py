@@ -25,7 +25,7 @@ from persist.events.snapshots import write_snapshots
 from persist.events.switching import is_on
 from persist.maintenance.checksums import Checksum
 from persist.maintenance.copying import Group, copy_blobs, differences, groups, superfluous, with_scopes
-from persist.maintenance.table_keys import key_columns, key_in, owned_key, owner, whole
+from persist.maintenance.table_keys import key_columns, key_in, ordered_rows, owned_key, owner
 from persist.maintenance.transactions import Session
 from persist.schema.metadata import metadata
 from persist.store.store import Store
@@ -46,10 +46,7 @@ _MOST_WAITING = 10
 
 
 class Reconciling:
-    """Compares a target with one snapshot of its source, table by table, and mends what differs.
-
-    `rows`: how many rows one transaction takes at most.
-    """
+    """Compares a target with a snapshot of its source, table by table, and mends differences, `rows` per transaction."""
 
     def __init__(
         self, source: Session, reading: Reading, writing: Writing, own: Mapping[str, str], rows: int, *, one_file: bool
@@ -145,14 +142,14 @@ class Reconciling:
     def _rows(self, of: Session, table: Table) -> Iterator[list[Row]]:
         columns = tuple(table.columns)
         scope = self._translated(of, table)
-        compiled = of.store.runtime.prepared[whole(table, scope)]
+        compiled = of.store.runtime.prepared[ordered_rows(table, scope)]
         for batch in self._batches(of, compiled, columns, scope):
             yield with_scopes(columns, batch, self.own) if of is self.source and not self.keeps_scopes else batch
 
     def _keys(self, of: Session, table: Table) -> Iterator[list[object]]:
         columns = key_columns(table)
         scope = self._translated(of, table)
-        compiled = of.store.runtime.prepared[whole(table, scope, keys_only=True)]
+        compiled = of.store.runtime.prepared[ordered_rows(table, scope, keys_only=True)]
         for batch in self._batches(of, compiled, columns, scope):
             rows = with_scopes(columns, batch, self.own) if of is self.source and not self.keeps_scopes else batch
             yield from (key_in(row, columns, columns) for row in rows)
@@ -221,7 +218,7 @@ _KNOWN = Statement(select(_H.stream_id).where(_H.stream_id == bindparam("stream"
 
 
 def rebuild(source: Store, target: Store, stream_id: str | None = None) -> None:
-    """Create the rows of `target` from the event log of `source`: all, or those of one stream and its domain's shared rows.
+    """Create the rows of `target` from the event log of `source`: all rows, or the rows of a stream and its domain's shared rows.
 
     Everything happens in one transaction. If the target keeps an event log, single changes are not logged; a snapshot of each
     stream is logged at the end. Files of messages are in no log: they are copied from the source as they are. Raises Conflict if

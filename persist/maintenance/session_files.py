@@ -9,8 +9,8 @@ from persist.store.transaction import Transaction
 def store_session_files(tx: Transaction, session: SessionFiles, *, project: str | None = None, fold: Fold | None = None) -> int:
     """Append what the transcript of the session lacks; the number of new entries. Repeating it, it appends nothing.
 
-    Entries that a mirror stored before count as there, with a uuid or without. `project`: in which one
-    to store it, by default that of the files. `fold` as of `tx.transcripts.entries.append`.
+    Entries that a mirror stored before count as there, with a uuid or without. `project`: the project to store it under, by
+    default that of the files. `fold` as of `tx.transcripts.entries.append`.
     """
     key = (session.project_slug if project is None else project, session.session_id)
     transcripts, added = tx.transcripts, 0

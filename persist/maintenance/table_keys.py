@@ -130,7 +130,7 @@ def page_columns(table: Table, *, one_file: bool) -> Columns:
 
 
 def key_in(row: Row, columns: Columns, key: Columns) -> list[Any]:
-    """The key of a row that consists of these columns."""
+    """The key of a row that has these columns."""
     names = [column.name for column in columns]
     return [key_value(column, row[names.index(column.name)]) for column in key]
 
@@ -159,7 +159,7 @@ def _page(table: Table, *, one_file: bool) -> Select[Any]:
 
 
 @cache
-def whole(table: Table, scope: str | None, *, keys_only: bool = False) -> Statement:
+def ordered_rows(table: Table, scope: str | None, *, keys_only: bool = False) -> Statement:
     """Every row of a table, or its key, ordered by the key. `scope`: whose empty columns are ordered as `owner(…)` says."""
     key = key_columns(table)
     return Statement(select(*key if keys_only else table.columns).order_by(*(_ordered(column, scope) for column in key)))
@@ -171,7 +171,7 @@ def owned_key(table: Table, own: Mapping[str, str]) -> str | None:
 
 
 def owner(scope: str | None, own: Mapping[str, str]) -> dict[str, str]:
-    """The parameters of `whole`."""
+    """The parameters of `ordered_rows`."""
     return {} if scope is None else {_OWNER: own[scope]}
 
 

@@ -72,7 +72,7 @@ def rows_in(session: Session, table: Table) -> int:
 def session(store: Store, *, writable: bool, checked: bool = True) -> Iterator[Session]:
     """Open a write transaction, committed unless an error is raised, or a snapshot.
 
-    `checked` False: the caller knows that the tables are those of this revision. Raises UnsupportedEngine on the caller's engine.
+    `checked` False: the caller knows that the tables have this revision. Raises UnsupportedEngine on the caller's engine.
     """
     work = UnitOfWork(store.runtime, writable=writable)
     work.transaction.may_be_long = True

@@ -58,10 +58,7 @@ def bad_rows(work: UnitOfWork) -> Iterator[BadRow]:
 
 
 def _repair_order(table: Table) -> int:
-    """Sort key of tables. event_heads comes first: repairing other tables writes events, which needs readable heads.
-
-    event_log comes last: those repairs may rewrite events.
-    """
+    """Sort key of tables: event_heads first, which repairs need for events; event_log last, which repairs rewrite."""
     return -1 if table is event_heads else 1 if table is event_log else 0
 
 

@@ -20,11 +20,11 @@ _PAUSE = 0.02
 
 
 def look_again(run: Run, store: Store, id: str, keys: Sequence[str], selectors: Mapping[str, str]) -> tuple[list[str], int]:
-    """Wait for the transactions that were writing when parts of an erasure were erased, and add what they wrote to the erasure.
+    """Wait for transactions that were writing while parts of an erasure were erased, and add their rows to the erasure.
 
-    That is what they left in rows, and what only the log has, because they deleted it themselves. Without selectors only what
-    was made from the things of these parts, such as forks. Returns the keys of the new parts, and a position: with selectors,
-    all rows of which events up to there tell were seen. Raises StoreBusy if one of the writers goes on.
+    The new parts have rows that remain, and rows that only the log has because their writers deleted them. Without selectors they
+    have only items made from items of these parts, such as forks. Returns the keys of the new parts, and a position: with
+    selectors, all rows in events up to this position were seen. Raises StoreBusy if a writer goes on.
     """
     written = run(last_position, writes=False)  # transactions with smaller ones are waited for
     _wait_for_writers(run, store.runtime.sleep)

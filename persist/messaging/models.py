@@ -12,7 +12,7 @@ from persist.messaging.schemas import MessagingRole
 
 
 class MessagingSessionRow(Base):
-    """A session of one user in one channel or thread. At most one row of each such key is active."""
+    """A session of one user in one channel or thread. At most one row per key is active."""
 
     __tablename__ = "messaging_sessions"
     id: Mapped[str] = mapped_column(Label(), primary_key=True)

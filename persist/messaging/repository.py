@@ -171,7 +171,7 @@ class MessagingSessions(Repository[F]):
 
     @writes
     def deactivate(self, id: str) -> bool:
-        """Deactivate a session, so that its user gets a new one. False if it is unknown or not active."""
+        """Deactivate a session: its user gets a new one. False if it is unknown or not active."""
         return self._changed(_DEACTIVATE, row_id=self._work.label("id", id))
 
     @writes

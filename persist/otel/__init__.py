@@ -1,4 +1,4 @@
-"""OpenTelemetry both ways: traces and metrics of a store, what it stores as spans, and spans of agent SDKs as what it stores.
+"""OpenTelemetry both ways: traces and metrics of a store, stored rows as spans, and spans of agent SDKs as stored rows.
 
 `spans` needs nothing else. `instrument` needs the extra `otel`, `SpanProcessor` an SDK of OpenTelemetry.
 """

@@ -32,7 +32,7 @@ COST = "persist.cost_usd"
 
 CHAT, INVOKE_AGENT, INVOKE_WORKFLOW, EXECUTE_TOOL = "chat", "invoke_agent", "invoke_workflow", "execute_tool"
 MODEL_CALLS = frozenset((CHAT, "generate_content", "text_completion", "embeddings"))
-"""Operations that use tokens themselves. Those of agents may repeat the tokens of the calls inside them."""
+"""Operations that use tokens themselves. An agent's operation may repeat the tokens of calls inside it."""
 
 _MAX = 2**63 - 1
 """What an attribute can hold."""

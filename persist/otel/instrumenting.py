@@ -34,10 +34,9 @@ def instrument(
 ) -> Callable[[], None]:
     """Make spans and metrics of what the store does from now on. Return a function that ends this.
 
-    tracer_provider, meter_provider   None: the global ones
-    statements                        also a span for each statement, which costs more than the statement of a chunk
-    name                              what tells this store's metrics from those of others, as `persist.store`; by default the
-                                      name of the file, or the schema
+    tracer_provider, meter_provider   None: the global providers
+    statements                        make a span for each statement, which costs more than the statement of a chunk
+    name                              the attribute `persist.store` of the metrics; by default the file's name, or the schema
 
     A second call replaces the first. Recorders that were made before go on without spans.
     """

@@ -1,4 +1,4 @@
-"""The instruments of a store's metrics. Those that are observed read `Store.metrics`, once for all of them."""
+"""The instruments of a store's metrics. Observed instruments read `Store.metrics`, once for all."""
 
 import logging
 import threading
@@ -17,7 +17,7 @@ from persist.store.metrics import Metrics, metrics_of
 log = logging.getLogger("persist")
 
 _FRESH = 0.5
-"""Seconds for which one reading serves the instruments that are collected one after the other."""
+"""Seconds for which a reading serves instruments that are collected one after the other."""
 
 Read = Callable[[Metrics], "float | dict[str, int] | None"]
 
@@ -124,7 +124,7 @@ class Instruments:
         self._ended = True
 
     def observe(self, read: Read, by: str) -> list[Observation]:
-        """What there is to observe of one instrument."""
+        """The observations of one instrument."""
         metrics = self._reading()
         found: Any = None if metrics is None else read(metrics)
         if found is None:

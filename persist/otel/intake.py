@@ -45,10 +45,7 @@ class ObservedCall(NamedTuple):
 
 
 def observed(span: "ReadableSpan") -> ObservedCall | None:
-    """What a span says; None if it is no call of a model that used tokens, and none of a tool.
-
-    Agents' and workflows' spans are no calls: their tokens are those of the calls inside them.
-    """
+    """A span as a call; None unless a model used tokens or a tool ran. Agents' and workflows' tokens belong to calls inside."""
     attributes: Any = span.attributes or {}
     operation, context = attributes.get(gen_ai.OPERATION), span.get_span_context()
     if not isinstance(operation, str) or context is None or span.start_time is None or span.end_time is None:

@@ -1,4 +1,4 @@
-"""`SpanProcessor`: what instrumented SDKs say of their calls becomes telemetry of an instance."""
+"""`SpanProcessor`: calls that instrumented SDKs report become telemetry of an instance."""
 
 import logging
 import threading
@@ -192,7 +192,7 @@ class SpanProcessor(_SdkSpanProcessor):
         return self._stopping or len(self._waiting) >= self._batch or (self._flushes > 0 and bool(self._waiting))
 
     def _write(self, calls: list[ObservedCall]) -> None:
-        """Store the calls together; if one of them is refused, each by itself."""
+        """Store the calls together; if a call is refused, one by one."""
         try:
             transact_with_retries(self._runtime, self._block, lambda tx: self._record(tx, calls), over=self._is_late)
             self._outage.is_over()

@@ -1,4 +1,4 @@
-"""A span that was made from what is stored: its value, its ids, and the forms in which it leaves."""
+"""A span made from stored rows: its value, its ids, and its formats."""
 
 import hashlib
 import json
@@ -29,12 +29,12 @@ _MAX_NANOS = INT64_MAX // 1_000_000 * 1_000_000
 
 
 def trace_id(kind: str, id: str) -> str:
-    """The id of the trace of a stored thing: the same in every export, 32 hexadecimal digits."""
+    """The id of a stored row's trace, the same in every export: 32 hexadecimal digits."""
     return hashlib.sha256(f"persist trace {kind} {id}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def span_id(kind: str, id: str) -> str:
-    """The id of the span of a stored thing: the same in every export, 16 hexadecimal digits."""
+    """The id of a stored row's span, the same in every export: 16 hexadecimal digits."""
     return hashlib.sha256(f"persist span {kind} {id}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
@@ -75,7 +75,7 @@ class StoredSpan:
 
 
 def request(spans: list[StoredSpan]) -> dict[str, Any]:
-    """Spans as one request of OTLP, which is what a line of an export holds and what `/v1/traces` of a collector takes."""
+    """Spans as a request of OTLP: the format of a line of an export, and of `/v1/traces` of a collector."""
     scope = {"scope": {"name": "persist"}, "spans": [span.json() for span in spans]}
     resource = {"attributes": [{"key": "service.name", "value": {"stringValue": "persist"}}]}
     return {"resourceSpans": [{"resource": resource, "scopeSpans": [scope]}]}

@@ -22,10 +22,7 @@ from persist.domains import Domains, domain_of_module
 
 @cache
 def verb_name(module: str, qualified: str) -> str:
-    """Return domain, aggregate and verb of a function, from its module and its qualified name.
-
-    What is no verb of a domain, as a look at the event log, keeps its own name.
-    """
+    """Return domain, aggregate and verb of a function, by module and qualified name; other functions keep their own name."""
     domain = domain_of_module(module)
     if not domain:
         return qualified
@@ -159,7 +156,7 @@ def _tell(error: Exception) -> None:
 
 
 class Transaction:
-    """One transaction: its span, and those of its verbs and statements. In a caller's transaction only these."""
+    """One transaction: its span, and the spans of its verbs and statements. In a caller's transaction only the latter."""
 
     __slots__ = ("_asked", "_context", "_error", "_joined", "_rows", "_sent", "_span", "_store", "_verb", "_writable", "retries")
 
@@ -325,7 +322,7 @@ class Turn:
 
 
 class RecorderWrite:
-    """One transaction of recorders: a child of its turn, or linked with the turns whose tasks it commits."""
+    """One transaction of recorders: a child of its turn, or linked with the turns of its tasks."""
 
     __slots__ = ("_rows", "_sent", "_span", "_store")
 

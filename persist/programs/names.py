@@ -78,10 +78,7 @@ def attachment_token(path: str) -> str | None:
 
 
 def attachment_parts(path: str) -> tuple[str, ...]:
-    """The path components of a stored file below the run's directory, `attachments` first.
-
-    Raises InvalidValue for other paths.
-    """
+    """The path components of a stored file below the run's directory, `attachments` first. Raises InvalidValue for others."""
     if not isinstance(path, str):  # a raw writer may store bytes where there should be text
         raise InvalidValue("attachment_path", f"{shown(path)} is stored, which is no text.")
     spelled = path.replace(os.sep, "/")

@@ -151,7 +151,7 @@ class Isolation(StrEnum):
 class Subagent(Value):
     """A row of program_subagents: a subagent that is not trusted.
 
-    isolation    "file": it writes a file of its own, which is taken in later. "role": it connects to the server with a token
+    isolation    "file": it writes a separate file, which is taken in later. "role": it connects to the server with a token
     agent_name   the agent whose memory it has; None: it has no memory
     expires_at   when its token ends; None for a file
     ended_at     when its file was taken in or its token was revoked; None before
@@ -258,7 +258,7 @@ class ResumePoint(Value):
 
 
 class AuditFinding(Value):
-    """Something in a run that this library did not write, or that is inconsistent."""
+    """A part of a run that another program wrote, or that is inconsistent."""
 
     code: str
     """orphan, circle, unknown_word, status_not_ours, attachment_(missing, escapes, unused), unexpected_table, unreadable,

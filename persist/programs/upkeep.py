@@ -1,9 +1,9 @@
-"""Upkeep of programs: runs that ended long ago, with all of their rows, and notes of raw writes of which no run is there.
+"""Upkeep of programs: ended runs with their rows, once they are old, and notes of raw writes whose run is gone.
 
 A person's are the runs that have the id of a session, with or without a row of their own, which a shell may have deleted. Files
-of their attachments and of their subagents belong to the folder of the run. The doctor says what `runs.audit` finds in a run's
-own file, above all wrong attachments. Status columns accept any word, since raw writers use words of their own. Files are
-adopted that a virtual machine made with the published statements or a variation of them.
+of attachments and of subagents belong to the folder of the run. The doctor says what `runs.audit` finds in a run's own file,
+above all wrong attachments. Status columns accept any word, since raw writers use words of their own. Files are adopted that a
+virtual machine made with the published statements or a variation of them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -68,7 +68,7 @@ RUNS = AgedRows(
 
 
 def _of_own(work: UnitOfWork, ids: Ids) -> list[int]:
-    """Notes of the run whose own file this is, in whose rows its id is empty."""
+    """Notes of the run that owns this file; its id is empty in the rows."""
     own = work.runtime.scopes.get("run_id")
     query = select(_W.id).where(_W.id.in_(ids), _W.run_id.in_(("", own)))
     return [] if own is None else [id for (id,) in work.found(query)]
@@ -88,9 +88,9 @@ class _Runs(ErasableRows):
             found.append((own,))
         return found
 
-    def again(self, work: UnitOfWork, keys: Sequence[Key], elsewhere: Elsewhere) -> Sequence[Key]:
+    def written_again(self, work: UnitOfWork, keys: Sequence[Key], elsewhere: Elsewhere) -> Sequence[Key]:
         own = work.runtime.scopes.get("run_id")
-        return super().again(work, [key for key in keys if key != (own,)], elsewhere)
+        return super().written_again(work, [key for key in keys if key != (own,)], elsewhere)
 
     def erase(self, work: UnitOfWork, keys: Sequence[Key]) -> Erased:
         own = work.runtime.scopes.get("run_id")

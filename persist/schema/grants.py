@@ -23,7 +23,7 @@ SHARED = frozenset({*_READ, *DIGESTED})
 
 
 def grant_script(kind: RoleKind, *, role: str | None = None, owner: str | None = None, schema: str = "persist") -> str:
-    """The SQL that makes a role of this kind and gives it its rights. Running it again is harmless.
+    """The SQL that makes a role and grants the rights of its kind. Running it again is harmless.
 
     role    its name; by default persist_<kind>
     owner   the role that upgrades: the rights include the tables that it makes later. By default persist_owner
@@ -44,7 +44,7 @@ def grant_script(kind: RoleKind, *, role: str | None = None, owner: str | None =
 def tenant_script(role: str, *, owner: str | None = None, schema: str = "persist") -> str:
     """The SQL after which the role, and every other role of this kind, reads and writes only the rows that it has written itself.
 
-    The owner of the tables runs it, after each upgrade again: an upgrade may bring tables. Raises InvalidValue.
+    The owner of the tables runs the script, and repeats it after each upgrade: an upgrade may bring tables. Raises InvalidValue.
     """
     name, upgrading = _checked("role", role), _checked("owner", _default(RoleKind.OWNER) if owner is None else owner)
     within, made = check_schema(schema), role_made(name)
@@ -59,7 +59,7 @@ def tenant_script(role: str, *, owner: str | None = None, schema: str = "persist
 
 
 def tenant_removal_script(role: str, *, schema: str = "persist") -> str:
-    """The SQL that deletes all rows of a tenant, so that nobody who gets the role's name sees them. The role may be gone.
+    """The SQL that deletes all rows of a tenant, so that a later owner of the role's name sees none. The role may be gone.
 
     The owner of the tables runs it. Events keep their numbers, and lose what they said. Raises InvalidValue.
     """

@@ -48,7 +48,7 @@ def include_name(name: str | None, type_: str, parents: Mapping[str, Any]) -> bo
 
 
 def _is_there(ours: Table, schema: str | None) -> bool:
-    """Whether the table that the running env.py compares is this one of persist's. Outside of env.py the name alone decides."""
+    """Whether the running env.py compares a table of persist. Outside of env.py the name alone decides."""
     try:
         connection = env.get_context().connection
     except (NameError, AttributeError):  # raised by Alembic outside of env.py

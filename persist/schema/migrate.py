@@ -87,7 +87,7 @@ R = TypeVar("R")
 Given = str | PathLike[str] | Engine | Connection
 
 _CONNECTIONS = 2
-"""How many an upgrade needs at once: one holds the lock against other upgrades, the other one works."""
+"""Connections that an upgrade needs at once: one for the lock against other upgrades, one for the work."""
 
 
 def script_dir() -> str:
@@ -123,15 +123,12 @@ def upgrade(database: Given, *, schema: str | None = None) -> None:
 
 def current(database: Given, *, schema: str | None = None) -> str | None:
     """The revision a database is at; None where persist was never here. `database` as for `upgrade`."""
-    return look(database, schema, found_revision)
+    return ask_database(database, schema, found_revision)
 
 
 def check(database: Given, *, schema: str | None = None) -> None:
-    """Raises SchemaOutdated, SchemaTooNew or UnmanagedDatabase, unless the database is at this code's revision.
-
-    `database` as for `upgrade`.
-    """
-    look(database, schema, verify)
+    """Raises SchemaOutdated, SchemaTooNew or UnmanagedDatabase, unless at this code's revision. `database`: see `upgrade`."""
+    ask_database(database, schema, verify)
 
 
 @contextmanager
@@ -146,7 +143,7 @@ def _dialect(database: Given, schema: str | None, *, read_only: bool = False) ->
         dialect.connections.dispose()
 
 
-def look(database: Given, schema: str | None, question: Callable[[Connection, Dialect], R]) -> R:
+def ask_database(database: Given, schema: str | None, question: Callable[[Connection, Dialect], R]) -> R:
     """The answer to a question about a database, which is not changed."""
     with _dialect(database, schema, read_only=True) as dialect:
         try:
@@ -293,9 +290,9 @@ class PlannedStep:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The steps of an upgrade from a revision (None: the tables are made) to that of this code, without those that are done.
+    """The remaining steps of an upgrade from revision `found` (None: the tables are made) to this code's revision.
 
-    Those of phase 1 are one transaction, which is undone whole if it fails. Those of phase 2 are done one by one.
+    Phase 1 is one transaction, which is undone whole if a step fails. Phase 2 is done step by step.
     """
 
     found: str | None
@@ -308,7 +305,7 @@ class Plan:
 
 def plan(url: str | PathLike[str], *, schema: str | None = None) -> Plan:
     """The plan of `persist upgrade`."""
-    return look(url, schema, _plan)
+    return ask_database(url, schema, _plan)
 
 
 def _plan(connection: Connection, dialect: Dialect) -> Plan:

@@ -134,10 +134,7 @@ def _prepared(dialect: Dialect, *, migrate: bool | None, looked: bool, copied_in
 
 
 def _found(driver: Any, dialect: Dialect, revision: str | None, *, end: Callable[[], object] | None = None) -> Found | None:
-    """Read the facts with one statement, and one more for `has_deltas`; None unless the database is at `revision` (None: any).
-
-    `end` is called at the end of all, instead of a rollback.
-    """
+    """Read the facts, and `has_deltas`; None unless at `revision` (None: any). `end` is called last, instead of a rollback."""
     try:
         noted = scopes_at(lambda prepared: dialect.prepared[prepared].one(driver, {}), revision)
         if noted is None:
@@ -188,7 +185,7 @@ def _bring_up(connection: Connection, dialect: Dialect, *, migrate: bool | None)
 def create_new(dialect: Dialect, *, unfinished: bool = False) -> bool:
     """Create the tables where there are none, in one transaction. False: somebody has created them already.
 
-    Of processes that do so at the same time, one gets True. `unfinished`: note that a copy is to follow, which ends the note.
+    If several processes create tables at once, one gets True. `unfinished`: note that a copy is to follow, which ends the note.
     """
 
     def note(connection: Connection) -> None:
@@ -216,10 +213,7 @@ def _note_head(connection: Connection, dialect: Dialect) -> None:
 
 
 def _create(connection: Connection, dialect: Dialect, note: Callable[[Connection], None] | None = None) -> bool:
-    """Create the tables and seed rows of a new file in one transaction, after a second check under the write lock.
-
-    False: another process was faster.
-    """
+    """Create tables and seed rows in one transaction, after a check under the write lock. False: they exist already."""
     dialect.transactions.begin(connection, write=True)
     try:
         verify(connection, dialect)
@@ -253,7 +247,7 @@ def _ddl(kind: Kind, schema: str | None) -> Sequence[str]:
 
 @lru_cache(maxsize=1)
 def _seeds() -> Sequence[tuple[Statement, list[dict[str, Any]]]]:
-    """The rows that a new database has, and what inserts those of a table."""
+    """The rows of a new database, and the statement that inserts a table's rows."""
     seeds = [(table, [*table.info["seed"]]) for table in catalog.metadata.sorted_tables if table.info.get("seed")]
     seeds.append((version_table, [{"version_num": HEAD}]))
     return [(Statement(insert(table).values({name: param(name) for name in rows[0]})), rows) for table, rows in seeds]

@@ -35,8 +35,8 @@ def found_revision(connection: Connection, dialect: Dialect) -> str | None:
 def verify(connection: Connection, dialect: Dialect) -> None:
     """Raises SchemaOutdated, SchemaTooNew, SchemaUnknown, CopyUnfinished or UnmanagedDatabase, unless the database is at HEAD.
 
-    The version row says what the tables are. A `_meta.schema_version` that lags behind it, as another program writes it, is
-    none of these.
+    The version row says what the tables are. A `_meta.schema_version` that lags behind because another program wrote it raises no
+    error.
     """
     tables = dialect.tables.names(connection)  # read only once: another process may be creating them
     found = read_version(connection) if VERSION_TABLE in tables else None
@@ -60,7 +60,7 @@ def verify(connection: Connection, dialect: Dialect) -> None:
 
 
 def copy_command(noted: str | None, dialect: Dialect) -> str:
-    """The shell command that continues the copy of which `_meta` notes this."""
+    """The shell command that continues the copy in this note of `_meta`."""
     try:
         source = orjson.loads(noted or "")["source"]
     except (orjson.JSONDecodeError, KeyError, TypeError):

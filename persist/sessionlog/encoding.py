@@ -1,8 +1,8 @@
-"""Writing one value as one line of compact JSON in UTF-8, whatever text it contains.
+"""Writing a value as one line of compact JSON in UTF-8, whatever its text.
 
 orjson writes nearly everything. Values that it refuses are written by a slower encoder: a lone surrogate becomes a `\\udXXX`
-escape (UTF-8 cannot encode it), two halves of a pair become one character, integers of any size stay exact, and keys that are
-not text become text as in JavaScript. Both encoders write NaN and infinities as null.
+escape (UTF-8 cannot encode it), two halves of a pair become one character, integers of any size stay exact, and keys that are not
+text become text as in JavaScript. Both encoders write NaN and infinities as null.
 """
 
 import json as stdlib

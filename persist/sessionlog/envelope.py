@@ -22,7 +22,7 @@ class Fsync(StrEnum):
 
 
 class Scope(StrEnum):
-    """Which projects to list: those of sandboxed agents, the one of chat turns, or both."""
+    """The projects to list: of sandboxed agents, of chat turns, or both."""
 
     ALL = "all"
     SANDBOX = "sandbox"
@@ -68,7 +68,7 @@ def user_line(content: Any, timestamp: str, session_id: str) -> Line:
 
 
 def error_line(text: str, timestamp: str, session_id: str) -> Line:
-    """The line of an error of the agent or of its model's provider."""
+    """The line for an error of the agent or the model's provider."""
     return {"type": "assistant", "isApiErrorMessage": True, "error": text, "timestamp": timestamp, "sessionId": session_id}
 
 
@@ -104,7 +104,7 @@ class Translator:
         self._new_ids.clear()
 
     def line(self, event: Mapping[str, Any], timestamp: str, session_id: str) -> Line | None:
-        """The line of an event. None for events of other types, and for those without the fields that their line needs."""
+        """The line of an event. None for events of other types, and for events that lack fields of their line."""
         match event.get("type"):
             case "message_end":
                 return self._message(event.get("message"), timestamp, session_id)

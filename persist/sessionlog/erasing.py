@@ -1,4 +1,4 @@
-"""Erasing the files of sessions below a home folder: their logs in every project, and those of subagents below them.
+"""Erasing the files of sessions below a home folder: their logs in every project, and the logs of their subagents.
 
 The ids come from rows, which anybody may have written. So only what has the shape of a session log is deleted, and no link is
 followed from `projects` on.
@@ -20,7 +20,7 @@ _KIND = "session log"
 _NOTHING = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)
 _JUNCTION = 0xA0000003
 _OF_SUBAGENTS = re.compile(r".+\.jsonl|.+\.meta\.json|\..+\.(jsonl|meta\.json)\.[0-9]+\.part", re.DOTALL)
-"""The names of files below the folder of a session: logs of subagents, what is known of them, and drafts of either."""
+"""The names of files below the folder of a session: subagents' logs, facts about subagents, and drafts of either."""
 
 
 class ErasedLogs(NamedTuple):

@@ -1,4 +1,4 @@
-"""The logs of a home folder: their paths, which names are safe in them, and finding them."""
+"""The logs of a home folder: paths, safe names, and finding logs."""
 
 import os
 import re

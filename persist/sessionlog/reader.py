@@ -37,7 +37,7 @@ _STRICT = json.JSONDecoder(parse_constant=lambda name: None)
 
 
 class Line(NamedTuple):
-    """The whole records of a line, and whether there was anything else on it."""
+    """The whole records of a line, and whether the line has torn text."""
 
     records: list[Record]
     torn: bool
@@ -57,7 +57,7 @@ def read_line(line: bytes, *, exact: bool = False) -> Line:
     end = 0
     for start in _starts(text):
         if start >= end:  # what is whole before the place where another start failed ends there, too
-            found, end = _whole(text, start, decoder)
+            found, end = _objects_from(text, start, decoder)
             if end == len(text) and found:
                 return Line(found, torn=bool(text[:start].strip(_BLANK)))
     return Line([], torn=bool(text.strip(_BLANK)))
@@ -74,7 +74,7 @@ def _starts(text: str) -> Iterator[int]:
 
 
 class _Torn:
-    """A record that is cut off somewhere: which of its places an object of its own may be at."""
+    """A record that is cut off: tells where another object may begin."""
 
     def __init__(self, text: str, start: int) -> None:
         self._text, self._at, self._in_text = text, start, False
@@ -109,8 +109,8 @@ class _Torn:
         return isinstance(value.get("type"), str) and any(name in value for name in _OF_A_RECORD)
 
 
-def _whole(text: str, start: int, decoder: json.JSONDecoder) -> tuple[list[Record], int]:
-    """The objects from there on, and where something else follows them: at the end of the text nothing does."""
+def _objects_from(text: str, start: int, decoder: json.JSONDecoder) -> tuple[list[Record], int]:
+    """The objects from `start` on, and the position after the last one."""
     found: list[Record] = []
     while start < len(text):
         try:
@@ -308,7 +308,7 @@ def _follow(file: "_FollowedFile", poll: float, stop: Stop | None) -> Iterator[l
 
 
 class _FollowedFile:
-    """A file and how far it was read. It stays open, so that its inode distinguishes it from a file that replaces it."""
+    """A file and how far it was read. The file stays open, so that its inode tells it from a replacement."""
 
     def __init__(self, path: Path, since_index: int) -> None:
         self._path = path

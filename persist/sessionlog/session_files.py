@@ -1,7 +1,7 @@
-"""The files of one session below a home folder: its log, and those of its subagents below `<session>/subagents`.
+"""The files of one session below a home folder: its log, and the logs of subagents below `<session>/subagents`.
 
-Beside a subagent's log may be a `.meta.json` with what is known of the subagent. Here it is an entry of the type
-`agent_metadata`, the last of its part, as programs that mirror their logs elsewhere send it.
+Beside a subagent's log may be a `.meta.json` with what is known of the subagent. persist stores the file as the last entry of its
+part, of type `agent_metadata`, like programs that mirror logs.
 """
 
 import json

@@ -222,7 +222,7 @@ class AsyncStore(AsyncDomains):
         call = VerbRun(self._runtime, verb, writes=writes, interruptible=True)
         if writes or self._runtime.one_connection:
             self._runtime.refuse_inside_transaction(OUTSIDE)
-        result: T = await self._worker_pool.whole(call.run, writable=writes, interrupt=call.interrupt)
+        result: T = await self._worker_pool.run_transaction(call.run, writable=writes, interrupt=call.interrupt)
         for topic, value in call.announcements:
             await self._runtime.observers.tell_async(topic, value)
         return result

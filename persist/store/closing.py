@@ -1,4 +1,4 @@
-"""What a store still writes when it is closed, and what becomes of one that is dropped without that."""
+"""The last writes of a store that is closed, and the end of a store that is dropped unclosed."""
 
 import logging
 import warnings
@@ -33,7 +33,7 @@ def fold_progressions(runtime: Runtime, begin: Callable[[], TransactionBlock]) -
 
 
 def close_when_dropped(runtime: Runtime) -> "weakref.finalize[Any, Any]":
-    """Close the own connections of a store that nobody has any more, nor a transaction of it; `detach` it once they are closed.
+    """Close a store's own connections once neither store nor transaction is referenced; `detach` it once they are closed.
 
     Its pools would keep themselves: each connection that is lent to the store is in a registry together with its pool.
     """

@@ -14,7 +14,7 @@ _CONSUMERS = 1000
 
 
 class Metrics(Value):
-    """The numbers of one store, those that grow since it was opened. Seconds are sums; what the database was not asked is None.
+    """The numbers of one store, counted since it was opened. Seconds are sums; what the database was not asked is None.
 
     transactions            transactions that ended, by outcome: committed, rolled_back, unknown (the connection was lost in the
                             COMMIT), read (a snapshot); those of a caller that were joined are not counted

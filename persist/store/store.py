@@ -67,7 +67,7 @@ else:
 
 
 class FileOwner:
-    """What a store says of the owner of its file."""
+    """The owner of a store's file."""
 
     runtime: Runtime
 
@@ -94,7 +94,7 @@ _inherited: list[Any] = []
 
 
 def remember(runtime: Runtime) -> None:
-    """Register a store that was opened. What is registered keeps no store that nobody has any more."""
+    """Register an open store. The register does not keep the store alive."""
     _open.add(runtime)
 
 
@@ -328,9 +328,9 @@ class Store(FileOwner, Domains):
     def switch_events(self, on: bool, *, progress: Callable[[int, int], object] | None = None) -> bool:
         """Switch the log of events on or off for every user of the database. False: nothing changed.
 
-        Switching it on writes the rows of the database as one snapshot event per stream, each in a transaction of its own, while
-        others write. On Postgres the role needs the rights to create functions and triggers: NotPermitted names the missing ones.
-        `progress`: called with the number of snapshots that are written, and that of all.
+        Switching it on writes one snapshot event per stream, in separate transactions, while others write. On Postgres the role
+        needs the rights to create functions and triggers: NotPermitted names the missing ones. `progress`: called with the
+        numbers of written snapshots and of all snapshots.
         """
         return self._event_log.switch(on, progress)
 
@@ -351,11 +351,11 @@ class Store(FileOwner, Domains):
         return self._event_log.on_commit(callback)
 
     def follow(self, session_id: str, cursor: str | None = None, *, ai_sdk: Literal[6, 7] | None = None) -> "follower.Follower":
-        """Iterate over the UI message chunks of the session's running message: what is stored of it, then what comes.
+        """Iterate over the UI message chunks of the session's running message: first the stored part, then new chunks.
 
-        Ends with the message, at once if no turn runs. `follower.cursor` is the place after the last chunk: another `follow`
-        with it goes on there, without a gap or a repetition, in any process. Only assistant messages of this session are
-        followed: NotFound for others, InvalidValue for text that is no cursor. `close()` ends it.
+        Ends with the message, at once if no turn runs. `follower.cursor` is the place after the last chunk: another `follow` with
+        it goes on there, without a gap or a repetition, in any process. Only assistant messages of this session are followed:
+        NotFound for others, InvalidValue for text that is no cursor. `close()` ends it.
         """
         return follower.Follower(self.runtime, session_id, cursor, ai_sdk)
 
@@ -405,7 +405,7 @@ class Store(FileOwner, Domains):
         return recorder
 
     def announcer(self) -> Tell | None:
-        """What recorders call after a commit, so that followers look again."""
+        """The function that recorders call after a commit, so that followers look again."""
         return self._notifiers.of(TURNS)
 
     def record_options(self, **given: Any) -> "recording.RecordOptions":

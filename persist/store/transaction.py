@@ -34,7 +34,7 @@ class Transaction(Domains[Sync]):
 
 
 def work_of(tx: Transaction) -> UnitOfWork:
-    """The unit of work of a transaction, for the modules of persist that run their own statements in it."""
+    """The unit of work of a transaction, for modules of persist that run their own statements."""
     return tx._work
 
 
@@ -106,10 +106,7 @@ def pause_before_retry(runtime: Runtime, error: PersistError, attempt: int, atte
 def with_retries(
     runtime: Runtime, transaction: Callable[[], T], attempts: int = 5, over: Callable[[PersistError], bool] | None = None
 ) -> T:
-    """Run a transaction, again from the start as `pause_before_retry` says; its result.
-
-    `attempts` counts all runs. None follows an error for which `over` is true.
-    """
+    """Run a transaction until `pause_before_retry` gives up; its result. `attempts`: all runs. No retry if `over(error)`."""
     for attempt in range(attempts):
         try:
             return transaction()
@@ -149,7 +146,7 @@ def transact_with_retries(
 
 
 class VerbRun:
-    """One call of a verb in a transaction of its own. A verb that writes is tried again, as Store.transact does.
+    """A call of a verb in its own transaction. A verb that writes is tried again, as Store.transact does.
 
     `interruptible`: another thread may call `interrupt`. On SQLite, waiting for the write lock then costs more.
     """
@@ -216,7 +213,7 @@ def _after_commit(error: UnreadableRow) -> UnreadableRow:
 
 
 def transaction_per_verb(runtime: Runtime) -> TransactionPerVerb:
-    """What the repositories of a store have instead of a unit of work: each verb is a transaction."""
+    """Stands for the unit of work in a store's repositories: each verb is a transaction."""
 
     def run(verb: Callable[[UnitOfWork], Any], writes: bool) -> Any:
         call = VerbRun(runtime, verb, writes=writes)

@@ -184,9 +184,10 @@ class GithubLinks(Repository[F]):
 
     @writes
     def record_error(self, url: str, error: str, *, at: datetime | None = None, instance_id: str | None = None) -> GithubLink:
-        """Store an error of fetching. Known states are kept, and the link is due again after five minutes.
+        """Store an error of fetching.
 
-        A link that was never fetched has states None and a `fetched_at` of 1970.
+        Known states are kept, and the link is due again after five minutes. A link that was never fetched has states None and a
+        `fetched_at` of 1970.
         """
         work = self._work
         link, text = parse_link("url", work.label("url", url)), work.body("error", error)
@@ -248,13 +249,13 @@ class GithubLinks(Repository[F]):
         return _LINK.public(self._work, stored.result)
 
     def _rows(self, owner: str, link: Link) -> List[Row]:
-        """The rows of this link in any spelling, the one fetched last first."""
+        """The rows of this link in any spelling, last fetched first."""
         digits = link.resource_number
         rows = self._work.rows(_SAME_DIGITS, owner=owner, digits=f"%/{digits}%", padded=f"%/0%{digits}%")
         return [row for row in rows if canonical_url(row[_URL]) == link.url]
 
     def _is_newest(self, owner: str, row: Sequence[Any], same_number: int) -> bool:
-        """Whether a row is the one of its link that counts: the one fetched last."""
+        """Whether a row is the newest of its link: the row fetched last."""
         url = canonical_url(row[_URL])
         if url is None:
             return False

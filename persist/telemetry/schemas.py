@@ -19,7 +19,7 @@ class AgentStatus(StrEnum):
 
 
 class TagKind(StrEnum):
-    """The kind of thing that an agent's tag names."""
+    """The kind of object that an agent's tag names."""
 
     REPO = "repo"
     ISSUE = "issue"
@@ -28,7 +28,7 @@ class TagKind(StrEnum):
 
 
 class LinkKind(StrEnum):
-    """The kind of thing that a GitHub link points to."""
+    """The kind of object that a GitHub link points to."""
 
     ISSUE = "issue"
     PR = "pr"

@@ -1,7 +1,8 @@
 """`tx.telemetry.tasks`: a workspace's task queue. Tasks are discovered by polling, claimed one at a time, and end once.
 
-A claim without a lease lasts until its task ends. One with a lease ends at its instant, too, unless it is renewed: then another
-instance may claim the task, and the number of its claim, which grows with every claim, fences out what the late one writes.
+A claim without a lease lasts until its task ends. A leased task ends at its instant, too, unless the lease is renewed: then
+another instance may claim the task, and the number of its claim, which grows with every claim, fences out what the late one
+writes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -145,9 +146,8 @@ class Tasks(Repository[F]):
         """Claim the oldest task whose claim has expired, else the oldest queued one; None if there is none.
 
         None, too, if a budget of the workspace or instance is used up, and if `max_parallel` of the workspace's tasks are in
-        progress; those with an expired claim do not count. `lease`:
-        the claim expires after it, unless it is renewed, and its task can only be ended with `token`, the `claim_token` of the
-        returned task. Without it the claim does not expire.
+        progress; those with an expired claim do not count. `lease`: the claim expires after it, unless it is renewed, and its
+        task can only be ended with `token`, the `claim_token` of the returned task. Without it the claim does not expire.
         """
         work = self._work
         owner = resolve_scope(work, "workspace_id", workspace_id)
@@ -216,10 +216,7 @@ class Tasks(Repository[F]):
 
     @writes
     def fail(self, id: str, *, outcome: str | None = None, token: int | None = None, workspace_id: str | None = None) -> bool:
-        """Set a task in progress to failed, until `retry`. False, and nothing changes, if it is in another state or unknown.
-
-        `token` as in `complete`. Raises LeaseLost as it does.
-        """
+        """Fail a task in progress, until `retry`; False in any other state. `token`, and LeaseLost, as in `complete`."""
         return self._finish(id, TaskState.FAILED, outcome, token, workspace_id)
 
     @writes
@@ -245,10 +242,7 @@ class Tasks(Repository[F]):
     def list(
         self, *, state: str | None = None, workspace_id: str | None = None, limit: int | None = None, after: str | None = None
     ) -> PagedList[Task]:
-        """All tasks, or those in a state, in the queue's order: by `discovered_at`, then `id`.
-
-        With a `limit` a page, whose `cursor` is `after` for the next one.
-        """
+        """All tasks, or a state's, by `discovered_at`, then `id`. With a `limit` a page, whose `cursor` is the next `after`."""
         work = self._work
         owner = resolve_scope(work, "workspace_id", workspace_id)
         values = {} if state is None else {"in_state": check_choice("state", state, TaskState)}

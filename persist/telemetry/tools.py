@@ -139,8 +139,8 @@ class ToolHistory(Repository[F]):
     ) -> list[ToolCall]:
         """The newest `n` calls, newest first.
 
-        `tool_key`: only calls of that tool. `failures_only`: only calls with an exit code other than 0. `before`: only calls
-        with a smaller id.
+        `tool_key`: only calls of that tool. `failures_only`: only calls with an exit code other than 0. `before`: only calls with
+        a smaller id.
         """
         work = self._work
         owner = resolve_scope(work, "instance_id", instance_id)

@@ -1,8 +1,7 @@
-"""Upkeep of telemetry, of which each table goes by its own age. Windows also limit the number of rows of three tables.
+"""Upkeep of telemetry, table by table, with an age for each. Windows also limit the number of rows of three tables.
 
 In these three the newest rows are those written last, as in the windows: a wrong clock does not make a row newer. A person's is
-all that an instance which has the id of a session reported. Files of other programs have links under another spelling of their
-URL.
+all that an instance which has the id of a session reported. Files of other programs spell some links' URLs differently.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""`tx.telemetry.usage`: one row for each second in which an instance used something. NULL means unknown, not zero."""
+"""`tx.telemetry.usage`: a row for each second in which an instance used anything. NULL means unknown, not zero."""
 
 from datetime import datetime, timedelta
 from functools import cache

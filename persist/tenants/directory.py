@@ -186,7 +186,7 @@ class Directory:
         table.change(name, Status.DROPPING, None)
 
     def _drop(self, server: TenantServer, name: str) -> bool:
-        """Drop it, and take it out of the register of the place of its bodies, which stay."""
+        """Drop the tenant, and unregister it from the place of its bodies, which stay."""
         bodies: SharedBlobStore | None = None
         if self._blobs is not None:
             with suppress(PersistError), closing(self._opened(server, name, migrate=False, unfinished=True)) as store:

@@ -77,7 +77,7 @@ class TenantStore(Store):
 
 
 def _work_of(runtime: Runtime, use: Use) -> TransactionPerVerb:
-    """What runs each verb of one use in a transaction: it keeps the use alive, and refuses once that has ended."""
+    """Runs each verb of a use in a transaction: it keeps the use alive, and refuses verbs once the use has ended."""
     every = transaction_per_verb(runtime)
 
     def run(verb: Callable[[UnitOfWork], Any], writes: bool) -> Any:
@@ -132,7 +132,7 @@ class _Recorders(WeakGroup[Any]):
 
 
 def closed_copy(runtime: Runtime) -> Runtime:
-    """What a store that was given back has instead of its runtime: it refuses every use."""
+    """The runtime of a store that was given back: it refuses every use."""
     closed = copy(runtime)
     closed.closed = True
     return closed
@@ -267,7 +267,7 @@ class Kept(Generic[S]):
 
     @property
     def idle(self) -> bool:
-        """Whether nobody has it, and nothing that somebody began with it goes on."""
+        """Whether the store is unused, and no work begun with it goes on."""
         if self.store is None or self.face is None or self.uses.members():
             return False
         runtime = self.store.runtime
@@ -287,7 +287,7 @@ class OpenStores(Generic[S]):
         self._mutex = threading.Lock()
         self._kept: OrderedDict[str, Kept[S]] = OrderedDict()
         self._leaving: set[str] = set()
-        """The tenants that are being dropped by this process, of which nobody gets a store."""
+        """The tenants that this process is dropping; opening one is refused."""
         self._forks = PROCESS.forks
         self.closed = False
 
@@ -365,7 +365,7 @@ class OpenStores(Generic[S]):
 
     @property
     def over(self) -> bool:
-        """Whether there is nothing to close: it was closed, or this is a child of the process that made it."""
+        """Whether there is nothing to close: it was closed, or was made before this process was forked."""
         return self.closed or self._forks != PROCESS.forks
 
     def __len__(self) -> int:

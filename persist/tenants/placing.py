@@ -102,7 +102,7 @@ class UpgradeReport:
 # On which server a tenant is: the only one, the one that a rule names, or the one that a map says.
 
 ONLY = ""
-"""The key of the server of a Tenants that has one."""
+"""The key of the server, if the Tenants has only one."""
 
 
 class Servers:

@@ -1,4 +1,4 @@
-"""Many tenants behind one object: each has a Store of its own, over connections that all of them share."""
+"""Many tenants behind one object: each has its own Store, over shared connections."""
 
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
@@ -43,9 +43,9 @@ class Tenants:
         """Nothing is connected until it is needed.
 
         `urls`: `postgresql://…`, or `sqlite:///folder` or its Path, which must exist; or several servers by keys of your choice.
-        `rule`: returns the key of a tenant's server; or `map_url`: the database of a table that says it, made there at its first
-        use. Several servers need one of the two. `max_open`: above so many, stores that nobody uses are closed, oldest use first.
-        `blobs`: a folder or URL for the bodies of blobs; each tenant gets a folder in it. The others are as in Store.open.
+        `rule`: returns the key of a tenant's server; or `map_url`: a database whose table says it, made at its first use. Several
+        servers need one of the two. `max_open`: above so many, stores that nobody uses are closed, oldest use first. `blobs`: a
+        folder or URL for the bodies of blobs; each tenant gets a folder in it. The others are as in Store.open.
         """
         check_limit(max_open, maximum=MAX_OPEN, path="max_open")
         self._directory = Directory(
@@ -86,15 +86,15 @@ class Tenants:
         return self._directory.create(name, server)
 
     def exists(self, name: str) -> bool:
-        """Whether there is a tenant of that name, at whatever revision."""
+        """Whether a tenant of this name exists, at any revision."""
         return self._directory.exists(name)
 
     def drop(self, name: str, *, confirm: str, server: str | None = None) -> None:
-        """Delete a tenant with all its data, and whatever else is in its schema. `confirm`: the name once more.
+        """Delete a tenant with all its data, and all other contents of its schema. `confirm`: the name once more.
 
-        `server`: drop what is there, such as the source of a copy. Raises UnknownTenant. Raises StoreInUse while a store
-        of the tenant is in use in this process, StoreBusy or StoreInUse while another process uses it. Until it ends,
-        opening the tenant raises Conflict.
+        `server`: drop the tenant there, such as the source of a copy. Raises UnknownTenant. Raises StoreInUse while a store of
+        the tenant is in use in this process, StoreBusy or StoreInUse while another process uses it. Until it ends, opening the
+        tenant raises Conflict.
         """
         self._directory.check_drop(name, confirm)
         with self._stores.leaving(name) as removed:
@@ -102,14 +102,14 @@ class Tenants:
             self._directory.drop(name, confirm, server)
 
     def list(self, *, limit: int = 100, after: str | None = None, server: str | None = None) -> Page[Tenant]:
-        """A page of the tenants, sorted by name: of the map, of all servers, or of one. `after`: the cursor of the last page."""
+        """A page of tenants by name, from the map, all servers, or one. `after`: the cursor of the last page."""
         return self._directory.list_page(limit, after, server)
 
     def upgrade_all(self, *, parallel: int = 4, progress: Progress | None = None) -> UpgradeReport:
         """Bring every tenant to the revision of this code, `parallel` at a time, each in a transaction of its own.
 
-        One that fails stays as it was and does not stop the others. A second call goes on where the first one was cut short.
-        `parallel` above 1 starts so many processes. `progress` is called with the outcome of each tenant.
+        A tenant that fails stays as it was and does not stop other tenants. A second call goes on where the first one was cut
+        short. `parallel` above 1 starts so many processes. `progress` is called with the outcome of each tenant.
         """
         return self._directory.upgrade_all(parallel, progress)
 
@@ -133,16 +133,13 @@ class Tenants:
     def assign(self, name: str, server: str) -> None:
         """Say in the map that a tenant is on another server from now on, to which it was copied.
 
-        Stores of it that are open, here and in other processes, still write to the former one: close them before the copy.
+        The tenant's open stores, here and in other processes, still write to the former server: close them before the copy.
         """
         self._directory.assign(name, server)
         _close(self._stores.remove(name))
 
     def close(self) -> None:
-        """Close the stores of all tenants, as Store.close does. A second call does nothing.
-
-        Raises StoreInUse while a transaction is open.
-        """
+        """Close all tenants' stores, as Store.close does; repeatable. Raises StoreInUse while a transaction is open."""
         if self._stores.over:
             return
         _close(self._stores.end())

@@ -1,8 +1,7 @@
 """A process that upgrades one tenant after the other: `python -m persist.tenants.upgrade_worker`.
 
 Alembic runs one upgrade at a time in a process. Each line of standard input is a JSON object with the `url` and `schema` of a
-tenant; the answer is a line with its `error`, or null. The process ends with its input: it
-does not outlive its parent for long.
+tenant; the answer is a line with its `error`, or null. The process ends with its input: it does not outlive its parent for long.
 """
 
 import sys

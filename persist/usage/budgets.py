@@ -126,10 +126,7 @@ class UsageBudgets(Repository[F]):
     def standings(
         self, key: str | None = None, *, limit: int | None = None, after: str | None = None
     ) -> PagedList[BudgetStanding]:
-        """What is used of every budget, or of those of a key, in the period that now is a part of.
-
-        With a `limit` a page, whose `cursor` is `after` for the next one.
-        """
+        """The use of all budgets, or a key's, in the current period. With a `limit` a page; its `cursor` is the next `after`."""
         work = self._work
         listed, values = (_BUDGETS, {}) if key is None else (_OF_KEY, {"of_key": work.label("key", key)})
         found = listed.pages(work, limit, after, values)
@@ -166,7 +163,7 @@ def check_key(work: UnitOfWork, key: object) -> tuple[Of, str]:
 
 
 def _used(sums: List[Row], period: Period, timezone: str, now: datetime) -> dict[Span, tuple[int, int]]:
-    """What sums say was used in the period that now is a part of, and in later ones, of which clocks that are ahead tell."""
+    """The usage in the current period and in later ones, which clocks that are ahead have written, by the sums."""
     used = {span_of(period, timezone, now): (0, 0)}
     for at, cost, tokens in sums:
         span = span_of(period, timezone, at)

@@ -53,7 +53,7 @@ class Group(StrEnum):
 
 
 class UsageCall(Value):
-    """One call of a model, as long as the window of its scope keeps it.
+    """A call of a model, kept as long as the window of its scope.
 
     scope     `instance:ID`, `session:ID` or `run:ID`
     seq       counts the calls of the scope in the order in which they were written
@@ -122,7 +122,7 @@ class Budget(Value):
 
 
 class BudgetStanding(Value):
-    """A budget and what is used of it in the period that now is a part of.
+    """A budget and its use in the current period.
 
     passed    the highest of 80 and 100 per cent that was reached, else 0. At 100 the budget is used up
     """

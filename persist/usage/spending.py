@@ -1,6 +1,6 @@
 """What is used of budgets: counted in the transaction of a call, under a lock on each budget's count, in the order of the keys.
 
-So of all calls that pass 80 or 100 per cent of a budget in one period, exactly one notes it, as an event.
+Exactly one of the calls that pass 80 or 100 per cent of a budget in a period therefore logs the event.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,9 +23,9 @@ from persist.usage.schemas import Bucket, Period
 # When hours, days and the periods of budgets begin and end.
 
 FIRST = datetime(1, 1, 1, tzinfo=UTC)
-"""The begin of a period that holds every instant, those before 1970 too."""
+"""The begin of a period that holds every instant, also before 1970."""
 LAST = datetime(9999, 12, 31, tzinfo=UTC)
-"""The end of a period that never ends, and of those that would end later."""
+"""The end of a period that never ends, or that would end later."""
 _HOUR, _DAY, _LONGER_THAN_A_MONTH = timedelta(hours=1), timedelta(days=1), timedelta(days=32)
 
 

@@ -26,7 +26,7 @@ from persist.usage.schemas import Bucket, Of, Source
 
 @dataclass(frozen=True, slots=True)
 class _Prefixed(Equal):
-    """Selects rows in which a column holds one of the values behind one of the prefixes."""
+    """Selects rows by values of a column, each behind one of the prefixes."""
 
     prefixes: tuple[str, ...]
 

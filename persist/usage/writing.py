@@ -1,7 +1,7 @@
 """Writing a call: into the window of its scope, into the sums of its hour and day, and to the budgets that it is under.
 
-All in the transaction of what reports it, and always in this order: lock of the scope, call, sums, budgets by key. Writers of one
-scope wait for each other, and those of other scopes do not wait for them, unless a budget is on what they have in common.
+All happens in the reporting transaction, always in this order: lock of the scope, call, sums, budgets by key. Writers of the same
+scope wait for each other; writers of other scopes wait only if they share a budget.
 """
 
 from collections.abc import Mapping, Sequence
@@ -58,7 +58,7 @@ _new = merging(
 _ADD = Statement(_new.returning(_C.seq))
 """ON CONFLICT of any key: the source was counted, or a writer that the lock of the scope does not stop has taken the number."""
 _ADD_AND_LOOK = Statement(_new.returning(_C.seq, type_coerce(spending.ANY_BUDGET, Int64())))
-"""Also whether there is any budget, for the writer of a file, whom nobody can set one behind his back."""
+"""Also whether a budget exists, for the writer of a file, where no other process can set a budget."""
 _COUNTED = Statement(select(_C.seq).where(_C.scope == param("of_scope"), _C.source == param("of_source")))
 _TRIM = Statement(delete(calls).where(_C.scope == param("of_scope"), _C.seq <= param("until_seq")))
 _RULES: dict[str, Rule] = dict.fromkeys(SUMS, "capped_sum")
@@ -221,10 +221,7 @@ def refuse_unless_counted(db: StatementRunner, call: Call) -> None:
 
 
 def write(db: StatementRunner, window: Window, call: Call) -> bool:
-    """Write a call. False, and nothing changes, if the window has one of its source already.
-
-    Raises Conflict if others keep writing calls of the scope.
-    """
+    """Write a call. False, and no change, if the window has the source already. Raises Conflict if others keep writing."""
     if call.source is None:
         with db.batch() as batch:
             begun = begin(batch, call)

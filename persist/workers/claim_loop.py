@@ -13,7 +13,7 @@ from persist.errors import Closed, InvalidValue, LeaseLost, NotFound, PayloadToo
 from persist.store.store import Store
 from persist.workers.jobs import LONGEST_WAIT, Job, RetryPolicy, WorkerOptions
 from persist.workflows.schemas import ANY_WORKFLOW, RunStatus, WorkflowRun
-from persist.workflows.steps import told
+from persist.workflows.steps import error_text
 
 # What the database is told when a handler ends.
 
@@ -36,7 +36,7 @@ class Outcomes:
 
     def failed(self, job: Job, error: BaseException) -> None:
         """The handler raised: the run is tried again later, or fails. The verb fails one whose last attempt this was."""
-        run, text = job.run, _told(error)
+        run, text = job.run, _error_text(error)
         log.warning("the handler of %s failed in the run %s: %s", run.workflow_name, run.id, text, exc_info=error)
         pause = self._pause(run, error)
 
@@ -86,9 +86,9 @@ class Outcomes:
             log.exception("how the handler of the run %s ended could not be stored; the run is claimed again", job.run.id)
 
 
-def _told(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     try:
-        return told(error)
+        return error_text(error)
     except BaseException:  # of the caller's class, whose message ends the thread: its run must not stay claimed
         return f"{type(error).__name__}: its message cannot be read"
 
@@ -109,7 +109,7 @@ T = TypeVar("T")
 _RENEWALS = 3
 """How many times a lease is renewed within its length, so that one failed attempt loses nothing."""
 _AT_ONCE = 1000
-"""How many runs one call claims; a worker of more of them calls again."""
+"""How many runs one call claims; a worker that wants more calls again."""
 _SOON = 0.05
 """Seconds between looks for work that a running handler may have queued, for a worker that ends when it is idle."""
 _CLAIM, _LEFTOVERS = "claim", "leftovers"
@@ -146,10 +146,7 @@ class ClaimLoop:
     # -- called from other threads
 
     def stop(self, *, hurry: bool = False) -> None:
-        """Claim nothing any more, and return from `run` when the handlers have ended or the time of grace is over.
-
-        `hurry`: there is no time of grace.
-        """
+        """Claim no more, and return from `run` when handlers or the time of grace end. `hurry`: without grace."""
         with self._changed:
             self._stopping, self._hurried = True, self._hurried or hurry
             self._changed.notify_all()

@@ -95,10 +95,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def backoff(attempt: int, *, first: timedelta = _FIRST, longest: timedelta = _LONGEST) -> timedelta:
-    """How long to wait after an attempt, counted from 1: twice as long each time, up to `longest`, less a random quarter.
-
-    Raises InvalidValue for a negative time.
-    """
+    """The wait after an attempt, from 1: doubled up to `longest`, less a random quarter. Raises InvalidValue if negative."""
     wait, most = check_timedelta("first", first) // _MICROSECOND, check_timedelta("longest", longest) // _MICROSECOND
     doublings = min(max(attempt, 1) - 1, most.bit_length())
     return timedelta(microseconds=min(wait << doublings, most)) * random.uniform(0.75, 1.0)

@@ -264,10 +264,10 @@ def _cancel(event_loop: asyncio.AbstractEventLoop, task: "asyncio.Task[None]") -
 class Worker(BaseWorker):
     """Claims runs of a Store and calls their handlers, each in a thread. Given an AsyncStore, `Worker` makes an AsyncWorker.
 
-    A handler gets the run as it was claimed. When it returns, a running run succeeds, and one that it paused is released. When
-    it raises, `retry` says after which time the run is tried again, or None if it fails; by default one with `max_attempts` is
-    tried so often. The worker renews leases in time; a
-    handler whose lease is lost is refused by the next `phase`, `step` or write under `lease`.
+    A handler gets the run as it was claimed. When it returns, a running run succeeds, and a paused run is released. When it
+    raises, `retry` says after which time the run is tried again, or None if it fails; by default one with `max_attempts` is tried
+    so often. The worker renews leases in time; a handler whose lease is lost is refused by the next `phase`, `step` or write
+    under `lease`.
     """
 
     def __new__(cls, store: Any = None, *args: Any, **options: Any) -> Any:

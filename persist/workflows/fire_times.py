@@ -34,10 +34,7 @@ def check_timezone(path: str, name: str) -> ZoneInfo:
 
 
 def fires_after(cron: str, timezone: str, after: datetime) -> Iterator[datetime]:
-    """The instants at which the expression fires, each later than the one before it and the first one later than `after`.
-
-    An expression that never fires has none. Raises InvalidValue.
-    """
+    """The instants after `after` at which the expression fires, in order, perhaps none. Raises InvalidValue."""
     try:
         from cronsim import CronSim, CronSimError
     except ImportError as error:
@@ -64,13 +61,13 @@ def _first_wall(after: datetime, zone: ZoneInfo) -> datetime:
 
 
 def _both(wall: datetime, zone: ZoneInfo) -> tuple[datetime, datetime]:
-    """The instants at which clocks show that time: the same one twice, two, or one after and one before the gap that skips it."""
+    """The instants at which clocks show that time: once, twice, or, if skipped, instants around the gap."""
     local = wall.replace(tzinfo=zone)
     return local.astimezone(UTC), local.replace(fold=1).astimezone(UTC)
 
 
 def _once_a_day(walls: Iterator[datetime], zone: ZoneInfo) -> Iterator[datetime]:
-    """The first instant of each time of day; the first one after the gap of those that the clocks skip."""
+    """The first instant of each time of day; for times that the clocks skip, the first instant after the gap."""
     for wall in walls:
         first, second = _both(wall, zone)
         yield first if first <= second else _end_of_gap(second, first, zone)
@@ -85,7 +82,7 @@ def _end_of_gap(before: datetime, behind: datetime, zone: ZoneInfo) -> datetime:
 
 
 def _as_time_passes(walls: Iterator[datetime], zone: ZoneInfo) -> Iterator[datetime]:
-    """Every instant at which clocks show one of these times: none for those that they skip, two for those that come twice."""
+    """Every instant at which clocks show one of the times: skipped times have none, repeated times have two."""
     again: list[datetime] = []
     for wall in walls:
         first, second = _both(wall, zone)
@@ -100,7 +97,7 @@ def _as_time_passes(walls: Iterator[datetime], zone: ZoneInfo) -> Iterator[datet
 
 
 def _later(fires: Iterator[datetime], than: datetime) -> Iterator[datetime]:
-    """The fires after an instant, each of them later than all before it."""
+    """The fires after an instant, in ascending order."""
     try:
         for fire in fires:
             if fire > than:

@@ -1,7 +1,7 @@
 """The tables of workflows as published, with leases, the restart cap and indexes that keep lists cheap at a million rows.
 
-Blob columns are declared last, so that reading the others never walks them. The published index on `status` alone is
-left out: SQLite picks it and sorts every match.
+Blob columns are declared last, so that reading other columns never walks them. The published index on `status` alone is left out:
+SQLite picks it and sorts every match.
 """
 
 from datetime import datetime
@@ -147,7 +147,7 @@ class WorkflowApprovalRow(Base):
 
 
 class WorkflowEffectRow(Base):
-    """What one side effect of a run returned, under the key that the caller gave it."""
+    """The result of a run's side effect, under the caller's key."""
 
     __tablename__ = "workflow_effects"
     run_id: Mapped[str] = mapped_column(

@@ -18,7 +18,7 @@ class JoinUntil(StrEnum):
 
 
 class OnExpiry(StrEnum):
-    """What becomes of a gate that nobody answers in time, and of the run that is paused at it.
+    """What happens to a gate that nobody answers in time, and to its paused run.
 
     rejected   the gate is rejected, and the run fails with the failure kind "expired"
     approved   the gate is approved, and the run goes on
@@ -43,10 +43,7 @@ class Children(Value):
 
 
 class FamilyTotals(Value):
-    """What a run and all its descendants cost together: the totals of their executions, and how many runs have which status.
-
-    Sums of tokens are at most 2**63-1.
-    """
+    """The total cost of a run and all its descendants, and the number of runs by status. Token sums stop at 2**63-1."""
 
     run_id: str
     runs: int
@@ -153,12 +150,12 @@ UNFINISHED = (RunStatus.QUEUED, RunStatus.RUNNING, RunStatus.PAUSED)
 class FailureKind(StrEnum):
     """Why a run failed or was cancelled.
 
-    error      `finish` said that it failed
-    rejected   a person rejected one of its gates
-    restarts   it crashed once too often
-    retries    each of its attempts failed
-    expired    it waited too long
-    cancelled  `cancel` ended it
+    error      `finish` reported a failure
+    rejected   a person rejected a gate
+    restarts   the worker crashed once too often
+    retries    every attempt failed
+    expired    the run waited too long
+    cancelled  `cancel` ended the run
     """
 
     ERROR = "error"
@@ -170,7 +167,7 @@ class FailureKind(StrEnum):
 
 
 class EffectState(StrEnum):
-    """What is known of a side effect. None is stored as unknown: `effects.begin` says so of one that began and did not end."""
+    """What is known of a side effect. `effects.begin` reports as unknown, which is not stored, an effect that never ended."""
 
     BEGUN = "begun"
     DONE = "done"
@@ -415,7 +412,7 @@ class Approval(Value):
     idempotency_key: str | None
     expires_at: datetime | None
     on_expiry: OnExpiry | None
-    """What becomes of it and of its run if nobody answers until `expires_at`."""
+    """What happens to the gate and to its run if nobody answers until `expires_at`."""
 
 
 class Phase(Value):
@@ -435,7 +432,7 @@ class Phase(Value):
 
 
 class Effect(Value):
-    """A side effect of a run, and what came of it. `attempts` counts how often it was begun."""
+    """A side effect of a run, and its outcome. `attempts` counts how often it was begun."""
 
     run_id: str
     key: str

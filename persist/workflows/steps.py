@@ -1,8 +1,6 @@
-"""`store.step`: a block of code around one side effect of a run, which is done once.
+"""`store.step` and `store.phase`: a block of code around one side effect, or one phase, of a run, which is done once.
 
-with store.step(run, "comment") as step:
-if step.due:
-step.result = post_comment()
+The code looks at `due` first: a block whose effect was done before has its result already.
 """
 
 import asyncio
@@ -147,7 +145,7 @@ class Step(_Step):
         if error is None:
             self._run(partial(self._effects.complete, self.run_id, self.key, self.result))
         elif isinstance(error, Exception) and self._refused is None:
-            self._run(partial(self._effects.fail, self.run_id, self.key, told(error), attempt=self._attempt))
+            self._run(partial(self._effects.fail, self.run_id, self.key, error_text(error), attempt=self._attempt))
 
 
 class AsyncStep(_Step):
@@ -170,11 +168,11 @@ class AsyncStep(_Step):
         if error is None:
             await self._run_async(partial(self._effects.complete, self.run_id, self.key, self.result))
         elif isinstance(error, Exception) and self._refused is None:
-            fail = partial(self._effects.fail, self.run_id, self.key, told(error), attempt=self._attempt)
+            fail = partial(self._effects.fail, self.run_id, self.key, error_text(error), attempt=self._attempt)
             await self._run_async(fail)
 
 
-def told(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """The type and the message of an exception, cut where it is no message any more."""
     try:
         message = str(error)
@@ -203,16 +201,13 @@ class _Block(_Writes):
         """Whether the phase is to be done now; otherwise `output` is what it left when it was done."""
         self._output: str | None = None
         self.entry: dict[str, Json] = {}
-        """What the run's history keeps of the phase, beside its name, its instant and its execution."""
+        """The entry of the run's history for the phase, beside name, instant and execution."""
         self._totals: Totals = {}
         self._phase: Phase | None = None
 
     @property
     def output(self) -> str | None:
-        """The text that the phase leaves to later ones: set it inside the block. It is stored when the block ends.
-
-        Setting it raises InvalidValue for what is no text, and PayloadTooLarge.
-        """
+        """The text for later phases, set inside the block and stored at its end. Raises InvalidValue, or PayloadTooLarge."""
         return self._output
 
     @output.setter
@@ -245,7 +240,8 @@ class _Block(_Writes):
 class PhaseBlock(_Block):
     """See `Store.phase`. An exception of the block is the failure of its execution, and is raised on.
 
-    So is a refusal of what the block leaves, such as an entry that is no JSON: the failed execution keeps the output then.
+    A refused result of the block, such as an entry that is no JSON, fails the phase, too: the failed execution keeps the output
+    then.
 
     A process that dies inside of the block, and an exception that is no Exception, leave the execution unfinished: the next
     worker that claims the run fails it as stale, and the phase is due again.
@@ -270,10 +266,10 @@ class PhaseBlock(_Block):
             try:
                 self._end(phase, partial(self._phases.finish, phase, **self._left))
             except _REFUSALS as refused:
-                self._end(phase, partial(self._phases.fail, phase, told(refused), output=self._output, lease=self._lease))
+                self._end(phase, partial(self._phases.fail, phase, error_text(refused), output=self._output, lease=self._lease))
                 raise
         elif isinstance(error, Exception):
-            self._end(phase, partial(self._phases.fail, phase, told(error), lease=self._lease))
+            self._end(phase, partial(self._phases.fail, phase, error_text(error), lease=self._lease))
 
     def _end(self, phase: Phase, store: Callable[[], object]) -> None:
         def end() -> None:
@@ -309,11 +305,11 @@ class AsyncPhaseBlock(_Block):
             try:
                 await self._end(phase, partial(self._phases.finish, phase, **self._left))
             except _REFUSALS as refused:
-                fail = partial(self._phases.fail, phase, told(refused), output=self._output, lease=self._lease)
+                fail = partial(self._phases.fail, phase, error_text(refused), output=self._output, lease=self._lease)
                 await self._end(phase, fail)
                 raise
         elif isinstance(error, Exception):
-            await self._end(phase, partial(self._phases.fail, phase, told(error), lease=self._lease))
+            await self._end(phase, partial(self._phases.fail, phase, error_text(error), lease=self._lease))
 
     async def _end(self, phase: Phase, store: Callable[[], Awaitable[object]]) -> None:
         async def end() -> None:

@@ -13,10 +13,10 @@ from tests.architecture.sources import Source, sources
 
 CEILINGS = {
     "persist: files": 480,
-    "persist: lines": 92_400,
+    "persist: lines": 91_870,
     "persist: lines of code": 64_950,
     "persist: names imported from persist": 7_890,
-    "persist: definitions that share their name": 1_060,
+    "persist: definitions that share their name": 1_045,
     "tests: files": 910,
     "tests: lines": 118_700,
 }

@@ -330,4 +330,6 @@ def test_a_task_that_cannot_be_named_keeps_no_other_from_being_claimed(sqlite_ur
         found = [{"id": name, "source_id": name, "kind": "issue", "title": name} for name in ("first", "second")]
         store.telemetry.tasks.poll(found)
         change(sqlite_url, "UPDATE tasks SET id = ?, discovered_at = 1 WHERE id = 'first'", value)
-        assert store.telemetry.tasks.claim("box").id == "second"
+        claimed = store.telemetry.tasks.claim("box")
+        assert claimed is not None
+        assert claimed.id == "second"

@@ -134,7 +134,7 @@ def test_what_a_fork_in_another_session_inherits_is_counted_by_a_trial(
 
 def test_more_conversations_than_a_look_shows_all_go(store: Store, clock: FrozenClock, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("persist.maintenance.pruning", "persist.conversations.pruning"):
-        monkeypatch.setattr(f"{module}.LOOK", 2)
+        monkeypatch.setattr(f"{module}.MOST_CANDIDATES", 2)
     with store.begin() as tx:
         for number in range(5):
             tx.conversations.sessions.create(id=f"s{number}")

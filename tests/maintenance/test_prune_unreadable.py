@@ -96,7 +96,7 @@ def test_a_row_with_a_key_that_is_too_long_stays_and_the_rest_goes(
 ) -> None:
     """However many rows one look for candidates finds."""
     for module in ("persist.maintenance.pruning", "persist.db.operations.pruning"):
-        monkeypatch.setattr(f"{module}.LOOK", length)
+        monkeypatch.setattr(f"{module}.MOST_CANDIDATES", length)
     with store.begin() as tx:
         for name in ("one", "two", "three", "four", "five"):
             run = tx.workflows.runs.create(name, trigger_id=name, current_phase="plan")

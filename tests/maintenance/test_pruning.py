@@ -174,8 +174,8 @@ def test_an_empty_store_has_nothing_to_prune(database_url: str) -> None:
 
 def test_many_batches_go_as_one(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """More than a look and a batch hold; a row that stays in the middle is no end."""
-    monkeypatch.setattr("persist.db.operations.pruning.LOOK", 7)
-    monkeypatch.setattr("persist.maintenance.pruning.LOOK", 7)
+    monkeypatch.setattr("persist.db.operations.pruning.MOST_CANDIDATES", 7)
+    monkeypatch.setattr("persist.maintenance.pruning.MOST_CANDIDATES", 7)
     monkeypatch.setattr("persist.db.operations.pruning.Pruning.batch", 3)
     first = datetime.fromisoformat("2026-01-01T00:00:00Z")
     with Store.open(database_url) as store:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from persist.chat.following.follower import Following, decode_cursor, encode_cursor
-from persist.chat.following.rendering import IndexedPart, Look, Sent, ending_chunks, missing_chunks
+from persist.chat.following.rendering import IndexedPart, Sent, TurnSnapshot, ending_chunks, missing_chunks
 from persist.chat.reducer import reduce
 from persist.chat.reducer.accumulator import Accumulator
 from persist.chat.schemas import TurnState
@@ -123,8 +123,8 @@ def told(accumulator: Accumulator, turn: Turn | None, cursor: str | None) -> lis
     found = []
     while not following.over:
         first = 0 if following.cursor is None else decode_cursor(following.cursor).settled
-        look = Look(turn, stored(accumulator).get("metadata") or {}, tuple(part for part in parts if part.place >= first))
-        found += [(chunk, following.cursor or "") for chunk in following.chunks(look)]
+        seen = TurnSnapshot(turn, stored(accumulator).get("metadata") or {}, tuple(part for part in parts if part.place >= first))
+        found += [(chunk, following.cursor or "") for chunk in following.chunks(seen)]
     return found
 
 

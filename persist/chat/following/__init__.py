@@ -1,1 +1,1 @@
-"""Following a running turn: the UI message chunks that rebuild what is stored of its message, then those that come."""
+"""Following a running turn: UI message chunks that rebuild the stored part of its message, then new chunks."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from persist.chat.following.rendering import RESULT, Chunk, Look, Sent, ending_chunks, look_at, missing_chunks
+from persist.chat.following.rendering import RESULT, Chunk, Sent, TurnSnapshot, ending_chunks, missing_chunks, snapshot_turn
 from persist.chat.following.turn_watch import Waiter, turn_watch
 from persist.chat.schemas import STOPPED_AT, TurnState
 from persist.chat.storage.turns import Turn
@@ -78,7 +78,7 @@ def _is_entry(entry: Any) -> bool:
 
 
 class Following:
-    """The place of one follower. A look reads in a transaction; `chunks` turns it into what the follower lacks."""
+    """The place of one follower. `snapshot` reads in a transaction; `chunks` turns the result into what the follower lacks."""
 
     def __init__(self, runtime: Runtime, session_id: str, cursor: str | None, ai_sdk: int | None) -> None:
         runtime.check_usable()
@@ -90,8 +90,8 @@ class Following:
         self._sent = None if cursor is None else decode_cursor(cursor)
         self.over = False
         """Whether the stream has ended."""
-        self.looks_again = False
-        """Whether to look again at once, without waiting for a change."""
+        self.reads_again = False
+        """Whether to read again at once, without waiting for a change."""
         self._gone: str | None = None
 
     @property
@@ -99,36 +99,38 @@ class Following:
         """The place after the last chunk; None before the first one."""
         return None if self._sent is None else encode_cursor(self._sent)
 
-    def look(self, work: UnitOfWork) -> Look:
-        """Look at the session. Raises NotFound without it, or if the cursor names a message of another one."""
+    def snapshot(self, work: UnitOfWork) -> TurnSnapshot:
+        """The session as stored now. Raises NotFound without it, or if the cursor names a message of another one."""
         sent = self._sent
-        return look_at(work, self.session_id, None if sent is None else sent.message_id, 0 if sent is None else sent.settled)
+        return snapshot_turn(
+            work, self.session_id, None if sent is None else sent.message_id, 0 if sent is None else sent.settled
+        )
 
-    def chunks(self, look: Look) -> Iterator[Chunk]:
-        """The chunks that the follower lacks after this look. None come while the turn is silent."""
-        turn = look.turn
+    def chunks(self, seen: TurnSnapshot) -> Iterator[Chunk]:
+        """The chunks that the follower lacks after this snapshot. None come while the turn is silent."""
+        turn = seen.turn
         running = turn is not None and self._runs(turn)
         if self._sent is None:
             if turn is None or not running:
                 self.over = True
                 return
-            if look.metadata is None or turn.message_id is None:
+            if seen.metadata is None or turn.message_id is None:
                 return  # its first part is not stored yet
             self._sent = Sent(turn.message_id)
         sent = self._sent
         goes_on = turn is not None and turn.message_id == sent.message_id
-        if look.metadata is not None:
+        if seen.metadata is not None:
             # a dead recorder's turn is no end: the next one may write the other half of the text's last character
             final = turn is None or not goes_on or turn.state != TurnState.RUNNING
-            for chunk in missing_chunks(sent, look.metadata, look.parts, final=final, ai_sdk=self._ai_sdk):
+            for chunk in missing_chunks(sent, seen.metadata, seen.parts, final=final, ai_sdk=self._ai_sdk):
                 sent.ended = sent.step_ended = False
                 yield chunk
-        if running and goes_on and (look.metadata is not None or not sent.started):
+        if running and goes_on and (seen.metadata is not None or not sent.started):
             return
-        if look.metadata is None and sent.started:
+        if seen.metadata is None and sent.started:
             last = "abort"
         elif turn is None or not goes_on:
-            stopped = look.metadata is not None and look.metadata.get(STOPPED_AT) is not None
+            stopped = seen.metadata is not None and seen.metadata.get(STOPPED_AT) is not None
             last = "finish" if sent.started and not stopped else "abort"
         else:
             last = "error" if turn.state == TurnState.ERROR else "abort"
@@ -136,38 +138,38 @@ class Following:
         self.over = True
 
     def _runs(self, turn: Turn) -> bool:
-        """Whether the turn runs. One whose recorder is gone is looked at once more: it may have finished since this look."""
+        """Whether the turn runs. One whose recorder is gone is read once more: it may have finished since this snapshot."""
         known, self._gone = self._gone, None
         if not turn.running(self._runtime.clock()) and turn.state == TurnState.RUNNING:
             self._gone = turn.owner
-        self.looks_again = self._gone is not None and self._gone != known
-        return turn.state == TurnState.RUNNING and (self._gone is None or self.looks_again)
+        self.reads_again = self._gone is not None and self._gone != known
+        return turn.state == TurnState.RUNNING and (self._gone is None or self.reads_again)
 
 
 # Followers of both faces: iterators of UI message chunks, with a cursor to go on from.
 
 
-class _Told:
-    """When a follower was told of the change that it looks at next. Its waiter has this and not the follower: no circle."""
+class _NoticeClock:
+    """The instant of the oldest unread change. A waiter refers to this object and not to its follower: no reference cycle."""
 
     __slots__ = ("_at",)
 
     def __init__(self) -> None:
         self._at: float | None = None
 
-    def of_change(self) -> None:
-        """There is a change."""
+    def change(self) -> None:
+        """Note a change."""
         if self._at is None:
             self._at = time.monotonic()
 
-    def looked(self) -> float | None:
-        """The follower has looked; how many seconds after it was told, None if it was not."""
+    def handled(self) -> float | None:
+        """Note that the follower has read; the seconds since the change, None without one."""
         at, self._at = self._at, None
         return None if at is None else time.monotonic() - at
 
 
-def _tell(told: _Told, wake: Callable[[], None]) -> None:
-    told.of_change()
+def _notice(noticed: _NoticeClock, wake: Callable[[], None]) -> None:
+    noticed.change()
     wake()
 
 
@@ -184,7 +186,7 @@ class _Follower:
         self._reads = Wakeups()
         """Closing the store waits for the read that it allows at a time, and allows none afterwards."""
         runtime.watchers.add(self._reads)
-        self._told = _Told()
+        self._noticed = _NoticeClock()
 
     @property
     def cursor(self) -> str | None:
@@ -192,19 +194,19 @@ class _Follower:
         return self._following.cursor
 
     def _next_known(self) -> Chunk | None:
-        """The next chunk of the last look; None if there is none left."""
+        """The next chunk of the last snapshot; None if there is none left."""
         return next(self._chunks, None)
 
-    def _take(self, look: Look) -> None:
-        self._chunks = self._following.chunks(look)
+    def _take(self, seen: TurnSnapshot) -> None:
+        self._chunks = self._following.chunks(seen)
 
-    def _look(self) -> Look:
+    def _snapshot(self) -> TurnSnapshot:
         with self._reads.reading:
             if self._reads.stopped:
                 raise Closed("store")
-            found = in_snapshot(self._runtime, self._following.look)
+            found = in_snapshot(self._runtime, self._following.snapshot)
         self._outage.is_over()
-        if (lag := self._told.looked()) is not None:
+        if (lag := self._noticed.handled()) is not None:
             self._runtime.counters.followed(lag)
         return found
 
@@ -214,7 +216,7 @@ class _Follower:
 
     def _enter(self, wake: Callable[[], None]) -> None:
         if self._waiter is None:
-            self._waiter = Waiter(self._following.session_id, partial(_tell, self._told, wake))
+            self._waiter = Waiter(self._following.session_id, partial(_notice, self._noticed, wake))
             turn_watch(self._runtime).add(self._waiter)
 
     def _leave(self) -> None:
@@ -247,13 +249,13 @@ class Follower(_Follower):
                 self._runtime.refuse_inside_transaction("follow()")
             first = self._waiter is None
             self._enter(self._changed.set)
-            if not first and not self._following.looks_again:
+            if not first and not self._following.reads_again:
                 self._changed.wait()
             self._changed.clear()
             if self._is_over:
                 continue
             try:
-                self._take(self._look())
+                self._take(self._snapshot())
             except Closed:
                 continue
             except PersistError as error:
@@ -283,7 +285,7 @@ class AsyncFollower(_Follower):
         session_id: str,
         cursor: str | None,
         ai_sdk: int | None,
-        call: Callable[[Callable[[], Look]], Awaitable[Look]],
+        call: Callable[[Callable[[], TurnSnapshot]], Awaitable[TurnSnapshot]],
     ) -> None:
         super().__init__(runtime, session_id, cursor, ai_sdk)
         self._call = call
@@ -308,13 +310,13 @@ class AsyncFollower(_Follower):
             if self._changed is None or self._loop is not loop:  # nothing wakes it any more through a loop that is closed
                 self._loop, self._changed, self._waiter = loop, asyncio.Event(), None
                 self._enter(partial(_set, loop, self._changed))
-            elif not self._following.looks_again:
+            elif not self._following.reads_again:
                 await self._changed.wait()
             self._changed.clear()
             if self._is_over:
                 continue
             try:
-                self._take(await self._call(self._look))
+                self._take(await self._call(self._snapshot))
             except Closed:
                 continue
             except PersistError as error:

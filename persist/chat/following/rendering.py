@@ -172,9 +172,9 @@ def _text_chunks(told: Entry, index: int, part: Part, ai_sdk: AiSdk, *, final: b
 
 
 def _tool_chunks(told: Entry, part: Part, ai_sdk: AiSdk, *, final: bool) -> Iterator[tuple[Entry, Chunk]]:
-    """The chunks of a call beyond the stage that was told, and its last one again if that says something else now.
+    """The chunks of a call beyond the stage that the client was told, and the last told chunk again if it has changed.
 
-    All of them again if the call began anew, or if its earlier chunks say something else than what was told.
+    All chunks again if the call began anew, or if an earlier chunk has changed.
     """
     chunks = [chunk for chunk in chunks_of_part(part, "", ai_sdk) if chunk["type"] != "tool-input-delta"]
     chain = [(_STAGES.get(chunk["type"], RESULT), chunk) for chunk in chunks]
@@ -227,7 +227,7 @@ def _is_settled(part: Part) -> bool:
 
 
 def _without_half(text: str) -> str:
-    """Growing text without the first half of a surrogate pair at its end: its second half will make one character of it."""
+    """Growing text without the first half of a surrogate pair at its end: the second half will complete the character."""
     return text[:-1] if "\ud800" <= text[-1:] <= "\udbff" else text
 
 
@@ -240,7 +240,7 @@ def _digest(value: Any) -> str:
 
 _M, _P, _D, _T = messages.c, parts.c, deltas.c, turns.c
 _MARK = 6
-"""How many characters of a part's id tell it from one that was there before; the end of an id is random."""
+"""The number of characters at the end of a part's id, which are random, that tell the part from an earlier one."""
 
 _message, _first = param("message_id"), param("first_index")
 _HEAD = Statement(
@@ -281,8 +281,8 @@ _STOPPED = Statement(select(_T.session_id, _T.owner).where(STOP_REQUESTED), unre
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """One look at a session: its running turn, and a message's metadata and parts from an index on, unless it is not shown."""
+class TurnSnapshot:
+    """A session's running turn, and the metadata and parts from an index on of a message, if it is shown."""
 
     turn: Turn | None
     metadata: dict[str, Any] | None = None
@@ -290,13 +290,13 @@ class Look:
     parts: tuple[IndexedPart, ...] = ()
 
 
-def look_at(work: UnitOfWork, session_id: str, message_id: str | None, first: int) -> Look:
-    """Look at a session and one of its messages; without `message_id` at the running turn's. Raises NotFound."""
+def snapshot_turn(work: UnitOfWork, session_id: str, message_id: str | None, first: int) -> TurnSnapshot:
+    """Read a session's turn and one message, by default of the running turn. Raises NotFound."""
     if message_id is None:
         _, _, turn = session_agent(work, session_id)
         if turn is None or not turn.running(work.now()) or turn.message_id is None:
-            return Look(turn)
-        return look_at(work, session_id, turn.message_id, first)
+            return TurnSnapshot(turn)
+        return snapshot_turn(work, session_id, turn.message_id, first)
     with work.batch() as batch:
         turn_row = batch.row(READ_TURN, of_session=session_id)
         head = batch.row(_HEAD, message_id=message_id)
@@ -304,21 +304,21 @@ def look_at(work: UnitOfWork, session_id: str, message_id: str | None, first: in
         tails = batch.rows(_TAILS, message_id=message_id, first_index=first)
     turn = turn_of(turn_row.result)
     if head.result is None:
-        return Look(turn)
+        return TurnSnapshot(turn)
     owner, role, stored = head.result
     if owner != session_id or role != "assistant":
         raise NotFound("message", message_id)
     metadata = read_object(stored, f"the metadata of message {message_id}")
     if metadata.get("hidden_at") is not None:
-        return Look(turn)
-    found = _whole(rows.result, tails.result)
+        return TurnSnapshot(turn)
+    found = _grown_parts(rows.result, tails.result)
     filed = [StoredFile(message_id, one.place, one.part) for one in found if one.part.get("state") == STORED]
     if filed:
         put_back(work, work.runtime, filed)
-    return Look(turn, metadata, tuple(found))
+    return TurnSnapshot(turn, metadata, tuple(found))
 
 
-def _whole(rows: list[Row], tails: list[Row]) -> list[IndexedPart]:
+def _grown_parts(rows: list[Row], tails: list[Row]) -> list[IndexedPart]:
     pieces: dict[str, list[tuple[Any, Any]]] = {}
     for part_id, seq, delta in tails:
         pieces.setdefault(part_id, []).append((seq, delta))
@@ -338,7 +338,7 @@ def _whole(rows: list[Row], tails: list[Row]) -> list[IndexedPart]:
 
 
 def marks_of(work: UnitOfWork, session_ids: list[str]) -> dict[str, tuple[Any, ...]]:
-    """For each of the sessions that has a turn, values of which one changes whenever its recorder writes."""
+    """For each session with a turn, values that change whenever the turn's recorder writes."""
     return {session_id: tuple(rest) for session_id, *rest in work.rows(_MARKS, ids=session_ids)}
 
 

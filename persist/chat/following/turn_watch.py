@@ -37,7 +37,7 @@ _SHARE = 4
 
 
 class Waiter:
-    """Somebody who wants to know of changes in one session; `wake` is called on the watch's thread, also when the store closes.
+    """Waits for changes in one session; `wake` is called on the watch's thread, also when the store closes.
 
     The watch holds it weakly. `owner`: only a request to stop that owner's turn counts.
     """
@@ -93,7 +93,7 @@ class TurnWatch:
         try:
             while self._anybody_waits(wakeups):
                 try:
-                    self._look(wakeups)
+                    self._wait_and_wake(wakeups)
                     outage.is_over()
                 except Closed:
                     return
@@ -105,7 +105,7 @@ class TurnWatch:
         finally:
             self._end(wakeups)
 
-    def _look(self, wakeups: Wakeups) -> None:
+    def _wait_and_wake(self, wakeups: Wakeups) -> None:
         """Wait for a change, and wake those whom it concerns."""
         now, sessions = time.monotonic(), self._followed()
         if now >= self._stops_at and self._recorders_wait():

@@ -75,7 +75,7 @@ _PLAIN_TEXT = {"type", "text"}
 
 
 class Posted(NamedTuple):
-    """One message of the list, whose id, role and kinds of parts are checked."""
+    """A listed message with checked id, role and kinds of parts."""
 
     number: int
     id: str

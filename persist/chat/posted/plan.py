@@ -46,9 +46,9 @@ class StoredParts(Protocol):
     """The parts of stored messages."""
 
     def of(self, message_id: str) -> Sequence[Part]:
-        """The parts of a message, without text that waits in rows of its own."""
+        """The parts of a message, without the text in delta rows."""
 
-    def whole(self, message_id: str, place: int) -> Part:
+    def full_part(self, message_id: str, place: int) -> Part:
         """The part at that place with all of its text."""
 
 
@@ -73,7 +73,7 @@ def answers_in(posted: Posted, message_id: str, parts: StoredParts, client_tools
     found = []
     for place, (part, known) in enumerate(zip(posted.parts, stored, strict=False)):
         path = f"{posted.path}.parts[{place}]"
-        data = None if part == known else _answer(path, part, parts.whole(message_id, place), client_tools)
+        data = None if part == known else _answer(path, part, parts.full_part(message_id, place), client_tools)
         if data is not None:
             found.append(Answer(message_id, place, *data))
     if len(posted.parts) > len(stored):
@@ -252,7 +252,7 @@ class Planner:
         self._ends_in: Stored | None = None
         """The stored message that the list ends in; None if it ends in a new or queued one."""
         self._other_ids: dict[str | None, str] = {}
-        """Ids of stored messages of the assistant's by other ids, under which they were posted."""
+        """The ids of the assistant's stored messages, by the ids under which clients posted them."""
 
     def plan(self, posted: Sequence[Posted], trigger: Trigger | None, message_id: str | None, running: "Running | None") -> Plan:
         """The changes. Raises InvalidValue and Conflict for what a browser may not change."""

@@ -27,10 +27,7 @@ log = logging.getLogger("persist")
 
 
 class AsyncRecorder:
-    """See Recorder. Chunks of many recorders share a commit; a chunk that fails fails alone.
-
-    A cancelled `feed` has either not started, or its chunk is durable.
-    """
+    """See Recorder. Recorders share commits; a chunk that fails fails alone. A cancelled `feed` did not start, or is durable."""
 
     def __init__(
         self,
@@ -170,7 +167,7 @@ class AsyncRecorder:
             self._go_on(claim, self._recording.timed(time.monotonic()))
 
     def _go_on(self, claim: "_TimedClaim", steps: DatabaseSteps, outcome: Outcome[Any] | None = None) -> None:
-        """One more step of a timed flush, with the outcome of the last one. At its end the lock is free."""
+        """A step of a timed flush, with the outcome of the step before. At its end the lock is free."""
         try:
             if outcome is None:
                 job = next(steps)

@@ -38,7 +38,7 @@ _COUNTED = ("usage", "hidden_at", "queued_at")
 
 @dataclass(slots=True)
 class Merge:
-    """One message's stored metadata, asked for in a batch, and what becomes of it."""
+    """A message's stored metadata, read with a batch, and the change to write."""
 
     id: str
     stored: Pending[Row | None]
@@ -237,9 +237,9 @@ class Flush:
     def run(self, db: DriverStatements) -> None:
         """Write the flush. Raises NotFound if the session was deleted, RequirementMissed if the flush is to be refused.
 
-        On Postgres a single delta is one round trip, and so is any other flush, its BEGIN and COMMIT included. It needs further
-        round trips if it begins the turn (one to read the former turn), merges metadata into a stored message (one to read that),
-        is held back (one for COMMIT alone), or has to read what it wrote (one for each statement).
+        On Postgres a single delta is one round trip, and so is any other flush, its BEGIN and COMMIT included. A flush needs
+        further round trips to begin a turn (one, for the former turn), to merge metadata (one, for the stored message), to be
+        held back (one, for COMMIT), or to read its writes (one per statement).
         """
         db.begin_event(self.kind_of_change(), self.session_id)
         if self.delta_only():
@@ -282,10 +282,7 @@ class Flush:
         return turns.lost_turn_error(db, self.session_id)
 
     def _claim(self, batch: Batch, former: turns.Turn | None) -> None:
-        """Begin or hold the turn, and require that the messages it continues are still visible.
-
-        From here on a rewind that hides one of them ends this turn.
-        """
+        """Begin or hold the turn; continued messages must be visible. A rewind that hides one from here on ends the turn."""
         if self.begin:
             turns.begin_turn(batch, self.session_id, self.owner, self.message_id, self.at, former=former)
         elif self.message_id is not None:

@@ -26,7 +26,7 @@ class Current:
         self.marked = False
         """Whether the recorder's own metadata is in the stored row."""
         self.ended = False
-        """Whether it was finished. A `start` that names it again then reads it anew, since other writers may have changed it."""
+        """Whether the message was finished. A later `start` reads it anew, since other writers may have changed it."""
         self.stopped = False
         """Whether it is stored as stopped, and goes on with the `start` that names it."""
         self.started = False

@@ -127,7 +127,7 @@ log = logging.getLogger("persist")
 class Recorder:
     """Records one turn of a session. A context manager: leaving it flushes and ends the turn; the message is not finished.
 
-    Thread-safe. It commits on its own, so it raises TransactionOpen inside a transaction of the same thread.
+    Thread-safe. The recorder commits by itself, so inside a transaction of the same thread it raises TransactionOpen.
     """
 
     def __init__(
@@ -184,10 +184,7 @@ class Recorder:
                 self._insert_delta(delta_insert)
 
     def feed_many(self, chunks: Iterable[Mapping[str, Any]]) -> None:
-        """Record many chunks in one transaction, with one write for each part they touch.
-
-        Chunks before a bad one are kept; its error is raised.
-        """
+        """Record chunks in one transaction, with one write per part. Chunks before a bad one are kept; its error is raised."""
         self._run_steps("feed_many()", lambda recording: recording.feeding(chunks))
 
     def feed_sse(self, data: str | bytes) -> None:

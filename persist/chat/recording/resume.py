@@ -165,7 +165,7 @@ class Sweep:
 def fold_left_deltas(connection: PinnedConnection) -> int:
     """Fold the deltas of dead recorders, 100 parts per transaction; the number of parts. One query if there are no deltas."""
     sweep = Sweep(old_before(connection.runtime.clock()))
-    if not connection.look(lambda db: db.row(ANY_DELTA)):
+    if not connection.ask(lambda db: db.row(ANY_DELTA)):
         return 0
     total = 0
     while folded := connection.run(FunctionTask(sweep.fold_batch), what="open()"):

@@ -68,10 +68,7 @@ class Accumulator:
 
     @property
     def earlier_message_parts(self) -> dict[str, PartState]:
-        """Tool parts of earlier messages by call id, which the recorder adds when a result finds no call in this message.
-
-        It is empty again when a new message opens.
-        """
+        """Tool parts of earlier messages by call id, for results without a call in this message; emptied by a new message."""
         return self._state.earlier_message_parts
 
     def message(self) -> UIMessage:

@@ -225,7 +225,7 @@ _RULES: dict[ChunkType, _Rules] = {
     ChunkType.TOOL_OUTPUT_DENIED: (("toolCallId",), ()),
 }
 _REQUIRED = {ChunkType.STEERING_MESSAGE.value: "parts", ChunkType.TOOL_APPROVAL_RESPONSE.value: "approved"}
-"""The one field each of these types must have that is no string; its rule is among the optional ones."""
+"""The required field of each type, where it is no string; the rule of the field is among the optional ones."""
 
 _RULES_OF_6 = _RULES | {
     ChunkType.FINISH: ((), (("finishReason", _is_finish_reason_of_6, "must be one of " + ", ".join(_FINISH_REASONS_OF_6)),)),

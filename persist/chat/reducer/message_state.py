@@ -186,7 +186,7 @@ _Undo = tuple[Callable[..., object], tuple[Any, ...]]
 
 
 class Change:
-    """What one chunk did. Every mutation goes through it and is logged, so that `undo` can revert it.
+    """What one chunk did. Every mutation is logged here, so that `undo` can revert it.
 
     delta + part        text that only extended a growing part (nothing else is set then)
     appended, changed   a part that is new, or was rewritten in place (`changed` may be one of an earlier message)

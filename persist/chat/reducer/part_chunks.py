@@ -180,7 +180,7 @@ def input_start(state: MessageState, chunk: Chunk, change: Change) -> None:
 
 
 def input_delta(state: MessageState, chunk: Chunk, change: Change) -> None:
-    """Extend the part this input wrote last; rewrite it if something else changed it since; append it if it is missing."""
+    """Extend the part this input wrote last; rewrite a part that has been changed since; append a missing part."""
     call_id, delta = chunk["toolCallId"], chunk["inputTextDelta"]
     tool_input = state.inputs.get(call_id)
     if tool_input is None:

@@ -26,10 +26,10 @@ class PartState:
 
     The recorder uses these fields; the reducer only sets `index`, to the part's position in the message:
     id         the id of the part's row
-    index      the `index` column of its row
-    seq        the number of its latest delta row
-    tail       bytes of text in its delta rows that are not folded yet
-    base       bytes of its whole text
+    index      the `index` column of the row
+    seq        the number of the latest delta row
+    tail       bytes of text in delta rows that are not folded yet
+    base       bytes of the whole text
     """
 
     __slots__ = ("base", "data", "frame", "id", "index", "pieces", "seq", "tail")

@@ -22,8 +22,8 @@ def chunks_of(message: UIMessage, *, ai_sdk: AiSdk = AiSdk.V7, finished: bool = 
     """The chunks of a UI message stream from which the SDK rebuilds the message; without its end if it is not `finished`.
 
     What the stream has no words for is left out: parts of unknown type and, in AI SDK 6, parts that only 7 has and answers to
-    approvals: a result then stands there without its approval, as the validator of 6 wants it. InvalidValue: it is no assistant's
-    message.
+    approvals: the stream then has the result without the approval, as the validator of AI SDK 6 requires. InvalidValue: it is no
+    assistant's message.
     """
     if message.get("role") != "assistant":
         raise InvalidValue("message.role", "must be assistant: a stream builds no other message")
@@ -79,10 +79,7 @@ def _growing(part: Part, id: str) -> Iterator[Chunk]:
 
 
 def _input(part: Part, ai_sdk: AiSdk, *, former: bool) -> Iterator[Chunk]:
-    """The chunks of a call's input: streamed where the part shows text of it or no input at all, else complete.
-
-    `former`: a result that the part still has follows.
-    """
+    """The chunks of a call's input, streamed while incomplete or absent, else whole. `former`: an earlier result follows."""
     call = _call(part)
     if "resultProviderMetadata" in part and part.get("state") not in RESULT_STATES and not former:
         began = {"toolCallId": part["toolCallId"], "providerMetadata": part["resultProviderMetadata"]}

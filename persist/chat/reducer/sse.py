@@ -279,7 +279,7 @@ class EventStream:
         return line
 
     def _read_unended(self, text: str, found: list[Found]) -> None:
-        """Read text without a line end: a line, the beginning of one, or more of the open one."""
+        """Read text without a line end: a whole line, the beginning of a line, or more of the open line."""
         if self._line_pieces or self._line_returned or self._line_refused:
             if self._continues_line(text):
                 if self._line_pieces:

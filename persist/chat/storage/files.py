@@ -37,7 +37,7 @@ _REFERENCE = re.compile(rf"({_SCHEME}([0-9a-f]{{64}})):(data:[ -~]*;base64)")
 _HEAD = re.compile(r"data:[ -~]{0,255};base64")
 _MEDIA_TYPE = re.compile(r"[!-~]{1,255}")
 FILE_TYPES = (ChunkType.FILE.value, ChunkType.REASONING_FILE.value)
-"""The types of parts whose URL may be that of a file."""
+"""Types of parts whose URL may name a stored file."""
 _OCTETS = "application/octet-stream"
 
 NAME_BLOB = Statement(insert_where(part_blobs, _P.id == bindparam("named_by", type_=_P.id.type), {"part_id": _P.id}, of=parts))
@@ -80,7 +80,7 @@ def is_reference(part: object) -> bool:
 def with_own_files(work: UnitOfWork, session_id: str, given: Sequence[Any]) -> Sequence[Any]:
     """The parts, in which a reference to a file that a part of the session names has become the file's data URL.
 
-    A browser that was shown references posts them; one that names no file of its own session stays, and is refused.
+    A browser that was shown references posts them; a name of no file of the same session stays, and is refused.
     """
     for part in given:
         if is_reference(part):
@@ -151,10 +151,7 @@ def referred(data: Part) -> str | None:
 
 
 def put_back(db: StatementRunner, runtime: Runtime, stored: Sequence[StoredFile], files: Files = Files.DATA) -> None:
-    """Turn stored parts into those that were given, or with `Files.REFERENCE` into ones whose URL names the blob.
-
-    Raises BlobUnreadable if bytes are missing or damaged.
-    """
+    """Turn stored parts into the given ones, or with `Files.REFERENCE` into names of blobs. Raises BlobUnreadable."""
     named = names_of(db, {one.message_id for one in stored})
     real = [one for one in stored if named.get((one.message_id, one.place)) == referred(one.data) is not None]
     bodies = read_bodies(db, runtime, [str(referred(one.data)) for one in real]) if real and files is Files.DATA else {}

@@ -138,10 +138,7 @@ def clear_dead(work: UnitOfWork) -> int:
 
 
 def former_turn(db: StatementRunner, session_id: str, owner: str, now: datetime, *, takeover: bool) -> Turn | None:
-    """The turn that `begin_turn` may replace.
-
-    Raises Conflict if another live recorder has it and not `takeover`. Raises NotFound.
-    """
+    """The turn that `begin_turn` may replace. Raises Conflict if another recorder runs it and not `takeover`, or NotFound."""
     with db.batch() as batch:
         session = batch.row(LOCK_SESSION_SHARED, of_session=session_id)
         row = batch.row(READ_TURN, of_session=session_id)
@@ -207,7 +204,7 @@ def request_stop(work: UnitOfWork, session_id: str, now: datetime) -> bool:
 
 
 def heartbeat(db: StatementRunner, session_id: str, owner: str, now: datetime) -> None:
-    """Update the turn's `seen_at`, so that others see that its recorder is alive."""
+    """Update the turn's `seen_at`, which shows other processes that the recorder is alive."""
     with db.batch(last=True) as batch:
         batch.run(_SET_SEEN, of_session=session_id, owner_id=owner, at=now)
 

@@ -55,10 +55,7 @@ def compact(
 
 
 def model_view(work: UnitOfWork, session_id: str, summary_as: SummaryAs, files: Files) -> list[UIMessage]:
-    """The summary, the messages from `tail_start_id` to the newest visible marker, and those after it.
-
-    Every visible message if there is no marker.
-    """
+    """The summary, and messages from `tail_start_id` to the newest marker and later; without a marker all visible messages."""
     with work.batch() as batch:
         all_of_it = fetch_all(batch, session_id)
         newest = batch.row(NEWEST_MARKER, row_id=session_id)
@@ -140,7 +137,7 @@ def child_of(parent: ChatSession, at_message_id: str, given: dict[str, Any], *, 
 
 @dataclass(frozen=True, slots=True)
 class Parent:
-    """What a fork asks the database of the parent: its turn, its messages and parts, and which of them have deltas."""
+    """What a fork reads of its parent: the turn, the messages and parts, and the rows that have deltas."""
 
     turn: Pending[Row | None]
     rows: Pending[list[Row]]
@@ -301,7 +298,7 @@ class _Message(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What a rewind asks the database: the session, which is locked, all of its messages, and its compactions."""
+    """What a rewind reads: the session, which is locked, its messages, and its compactions."""
 
     session: Pending[Row | None]
     rows: Pending[list[Row]]
@@ -317,10 +314,7 @@ class _Found:
         )
 
     def messages(self, work: UnitOfWork, session_id: str, anchor_id: str) -> tuple[list[_Message], int]:
-        """All messages, and the anchor's place.
-
-        Raises NotFound without session or anchor, InvalidValue if the anchor is queued.
-        """
+        """All messages, and the anchor's place. Raises NotFound without session or anchor, InvalidValue for a queued anchor."""
         if self.session.result is None:
             raise NotFound("session", session_id)
         found = [

@@ -9,7 +9,7 @@ from sqlalchemy import Text, cast, delete, select
 from persist.blobs.content import checked_digest
 from persist.blobs.schemas import Blob
 from persist.chat.following.follower import encode_cursor
-from persist.chat.following.rendering import Sent, look_at, missing_chunks
+from persist.chat.following.rendering import Sent, missing_chunks, snapshot_turn
 from persist.chat.models import IS_COMPACTION, IS_UNFINISHED, VISIBLE, messages, parts, sessions, turns
 from persist.chat.posted.messages import check_messages
 from persist.chat.posted.plan import Trigger
@@ -92,9 +92,10 @@ _DELETE = Statement(delete(messages).where(_M.id == _id))
 
 
 def delete_message(work: UnitOfWork, id: str) -> None:
-    """Delete the message. The tail of a compaction that begins with it begins with the next visible message.
+    """Delete the message.
 
-    Raises NotFound, and Conflict for the message of a running turn.
+    The tail of a compaction that begins with it begins with the next visible message. Raises NotFound, and Conflict for the
+    message of a running turn.
     """
     now = work.now()
     with work.batch() as batch:
@@ -156,13 +157,13 @@ def replay(work: UnitOfWork, id: str, ai_sdk: object, files: Files) -> list[Chun
 
 
 def cursor(work: UnitOfWork, session_id: str, message_id: str) -> str:
-    """The cursor of a follower that was given all of a message, which is nothing of one that was only begun. Raises NotFound."""
-    look = look_at(work, session_id, message_id, 0)
+    """The cursor behind all chunks of a message; a message that was only begun has no chunks. Raises NotFound."""
+    seen = snapshot_turn(work, session_id, message_id, 0)
     sent = Sent(message_id)
-    if look.metadata is not None:
-        for _ in missing_chunks(sent, look.metadata, look.parts):
+    if seen.metadata is not None:
+        for _ in missing_chunks(sent, seen.metadata, seen.parts):
             pass  # what was sent is noted chunk by chunk
-    elif look.turn is None or look.turn.message_id != message_id or not look.turn.running(work.now()):
+    elif seen.turn is None or seen.turn.message_id != message_id or not seen.turn.running(work.now()):
         raise NotFound("message", message_id)
     return encode_cursor(sent)
 
@@ -331,10 +332,7 @@ class ChatMessages(Repository[F]):
 
     @writes
     def update_metadata(self, id: str, patch: Mapping[str, Json]) -> ChatMessage:
-        """Merge a patch (RFC 7396) into the metadata: objects merge, null removes.
-
-        Raises InvalidValue for keys of queue and rewind.
-        """
+        """Merge a patch (RFC 7396) into the metadata: null removes. Raises InvalidValue for keys of queue and rewind."""
         return queueing.patch_metadata(self._work, self._work.label("id", id), self._work.json_object("patch", patch))
 
     @reads

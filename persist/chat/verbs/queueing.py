@@ -166,7 +166,7 @@ def _left_by_dead(newest: list[Row], now: datetime) -> Row | None:
 
 
 def cancel(work: UnitOfWork, id: str) -> bool:
-    """Cancel a waiting message. It stays as a hidden row, so that its id stays taken."""
+    """Cancel a waiting message. Its row stays, hidden, so that the id stays taken."""
     with work.batch() as batch:
         batch.lock(_LOCK_SESSION_OF, row_id=id)  # in the order of locks that claim uses
         row = batch.row(LOCK_MESSAGE, row_id=id)

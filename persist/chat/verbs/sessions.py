@@ -215,10 +215,7 @@ class ChatSessions(Repository[F]):
         id: str | None = None,
         owner: str | None = None,
     ) -> ChatSession:
-        """Create a session. `agent` and `owner` never change; `model` is the latest one used.
-
-        Raises Conflict if the id is taken.
-        """
+        """Create a session. `agent` and `owner` never change; `model` is the latest. Raises Conflict if the id is taken."""
         work = self._work
         now = work.now()
         if model is None:
@@ -307,10 +304,7 @@ class ChatSessions(Repository[F]):
 
     @reads
     def children(self, id: str, *, limit: int | None = None, after: str | None = None) -> PagedList[ChatSession]:
-        """Sessions forked from this one, oldest first. They are kept when this one is deleted.
-
-        With a `limit` a page, whose `cursor` is `after` for the next one.
-        """
+        """Forks of this session, oldest first; they outlive it. With a `limit` a page, whose `cursor` is the next `after`."""
         return _CHILDREN.pages(self._work, limit, after, {"row_id": self._work.label("id", id)})
 
     @writes
@@ -366,7 +360,7 @@ class ChatSessions(Repository[F]):
     def rewind(self, id: str, to_message_id: str | None = None, *, before: str | None = None) -> int:
         """Hide every message after that user message, and show those up to it; the number of messages hidden.
 
-        With `before` instead: hide that message, which may be of any role, and every one after it. A recorder whose message gets
+        With `before` instead: hide the message `before`, of any role, and all later messages. A recorder whose message gets
         hidden is refused with Conflict at its next chunk. Raises NotFound without session or message, InvalidValue if
         `to_message_id` is not a user message, or for a queued one.
         """
@@ -383,7 +377,7 @@ class ChatSessions(Repository[F]):
 
     @writes
     def unrewind(self, id: str, after_message_id: str) -> int:
-        """Show the hidden messages after that one again, except canceled ones; the number shown."""
+        """Show the hidden messages after `after_message_id` again, except canceled messages; the number shown."""
         work = self._work
         return branching.unrewind(work, work.label("id", id), work.label("after_message_id", after_message_id), work.now())
 
@@ -441,10 +435,7 @@ class ChatSessions(Repository[F]):
 
 
 def session_rules(rules: Sequence[Json], now: datetime) -> List[dict[str, Any]]:
-    """Checked copies of the rules, each with `added_at` (epoch milliseconds).
-
-    Raises InvalidValue unless their source is `session`.
-    """
+    """Checked copies of the rules, with `added_at` (epoch milliseconds). Raises InvalidValue unless the source is `session`."""
     checked = []
     for index, rule in enumerate(check_list("permissions", rules)):
         path = f"permissions[{index}]"

@@ -152,7 +152,7 @@ class _StoredParts:
         self._tails: dict[tuple[str, int], tuple[str, list[tuple[Any, Any]]]] | None = None
 
     def of(self, message_id: str) -> Sequence[Part]:
-        """The parts of a message, in their order, without those that cannot be read."""
+        """The readable parts of a message, in order."""
         found = self._parts.get(message_id)
         if found is not None:
             return found
@@ -188,7 +188,7 @@ class _StoredParts:
             )
         return self._indexes[message_id][place]
 
-    def whole(self, message_id: str, place: int) -> Part:
+    def full_part(self, message_id: str, place: int) -> Part:
         """The part with its unfolded text; without it if that cannot be read, as the browser was shown it."""
         data = self._parts[message_id][place]
         if data.get("state") not in GROWING:
@@ -258,7 +258,7 @@ class _Writer:
             batch.run(usage.ADD_COUNTERS, row_id=self._session_id, **uncounted)
 
     def _loses_answer(self, turn: turns.Turn, stored: Sequence[Stored]) -> bool:
-        """Whether what a turn wrote is taken back. It does not run; its row may be that of a recorder that hangs."""
+        """Whether the posted messages take back what a turn wrote. The turn does not run; its recorder may hang."""
         taken_back = {message.id for message in self._plan.hidden}
         if any(message.id == turn.message_id for message in stored):
             return turn.message_id in taken_back

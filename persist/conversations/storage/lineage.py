@@ -247,10 +247,7 @@ class Heirs:
         self._items = {id: found_item_ids(items.result) for id, items in asked.items()}
 
     def keep(self, *, of: str | None = None) -> list[str]:
-        """Add former branches for the forks and return their ids.
-
-        A former branch shows the progression `of`, a copy; without it, the progression of the branch being deleted.
-        """
+        """Add former branches for the forks; their ids. They show the copy `of`, or else the deleted branch's progression."""
         former = self._former_ids()
         for id, (new, session_id) in former.items():
             self._add_former(self._changing[id], new, session_id, former, of)

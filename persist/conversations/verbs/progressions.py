@@ -69,7 +69,7 @@ class Progressions(Repository[F]):
 
     @writes
     def replace(self, id: str, ids: Sequence[str]) -> None:
-        """Replace all ids. Raises NotFound. Forks of branches that show the progression keep what they inherit."""
+        """Replace all ids. Raises NotFound. Forks keep the items that they inherited from the progression."""
         work = self._work
         progression_id, given = work.label("id", id), id_list(work, ids)
         change = Change(work, progression_id, membership.ask_ids)
@@ -111,10 +111,7 @@ class Progressions(Repository[F]):
 
     @writes
     def remove(self, id: str, message_id: str) -> bool:
-        """Remove every occurrence of an id; later ids move up. Forks keep what they inherit.
-
-        False: no such progression, or the id is no member.
-        """
+        """Remove every occurrence of an id. Forks keep what they inherit. False: no such progression, or no such member."""
         work = self._work
         progression_id, message = work.label("id", id), work.label("message_id", message_id)
         change = Change(work, progression_id, lambda batch, pool: membership.ask_from(batch, pool, message))

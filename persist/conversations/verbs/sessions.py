@@ -398,10 +398,7 @@ class ConvSessions(Repository[F]):
 
     @writes
     def delete(self, id: str) -> bool:
-        """Delete a session with its branches; False if there is none. Forks in other sessions keep their history.
-
-        Messages stay, until `prune` finds that nothing names them.
-        """
+        """Delete a session and its branches; False if there is none. Forks keep their history; messages stay until `prune`."""
         session_id = self._work.label("id", id)
         session, doomed = OF_SESSIONS.locked(
             self._work,

@@ -1,9 +1,9 @@
-"""Several statements of one verb that travel to a server together, so that the verb waits for one answer.
+"""Statements of a verb that are sent to a server together: the verb waits once.
 
 `with work.batch() as batch:` executes the statements of its block in order: on SQLite, and in a host's transaction, at once; on
-Postgres in one round trip at the end of the block. So no statement may need the result of another one in Python. SQL has to
-carry what depends: each statement sees what those before it wrote, and a statement that must write nothing if an earlier one
-found nothing says so in its WHERE.
+Postgres in one round trip at the end of the block. So no statement may need the result of another one in Python. SQL has to carry
+what depends: each statement sees the writes of earlier statements. A statement that depends on an earlier result repeats the
+condition in its WHERE.
 """
 
 from abc import ABC, abstractmethod
@@ -260,7 +260,7 @@ def _first(rows: list[Row]) -> Row | None:
 
 
 class _Sent:
-    """A statement of a batch and what becomes of its answer."""
+    """A statement of a batch, with its values and its pending answer."""
 
     __slots__ = ("answer", "compiled", "pending", "shape", "statement", "twin", "values", "writes")
 
@@ -309,7 +309,7 @@ class DriverStatements:
         self._prepared, self._driver, self.to_plain_json, self._pipelines = prepared, driver, to_plain_json, pipelines
         self.journal: Journal | None = None
         self.commits = False
-        """Whether the transaction consists of one task, so that the task's last batch commits it."""
+        """Whether the transaction consists of one task, whose last batch commits."""
         self.ending = False
         """Whether the events are being stored with which that transaction ends."""
         self.committing = False
@@ -324,10 +324,7 @@ class DriverStatements:
             self.journal.begin_verb(name, stream)
 
     def batch(self, *, last: bool = False) -> Batch:
-        """Several statements that travel together; see persist.db.changes.batch.
-
-        `last`: the task has written everything once these are executed. If it is alone, it is committed with them.
-        """
+        """Statements that travel together; see the module. `last`: they are the task's last, and commit it if it is alone."""
         if not self._pipelines:
             return self.one_by_one()
         driver: Any = self._driver
@@ -336,7 +333,7 @@ class DriverStatements:
         return PipelinedBatch(driver, flush, self._prepared, self.journal, _by, _ignore)
 
     def one_by_one(self) -> Batch:
-        """A batch whose statements are executed at once, so that others may be executed between them."""
+        """A batch that executes each statement at once, so that other statements may run in between."""
         return ImmediateBatch(self, one_writer=not self._pipelines)
 
     def _flush_and_commit(self) -> None:

@@ -54,7 +54,7 @@ class Streams:
 
     prefix: str
     shared: str
-    """The stream of rows that belong to no other stream of the domain."""
+    """The domain's stream for rows without a stream."""
 
     def by(self, column: str, *tables: Table) -> None:
         """Rows of these tables belong to the stream that the column names; NULL means the shared stream."""
@@ -76,7 +76,7 @@ class Streams:
             table.info["stream"] = StreamRule(self.prefix, self.shared, through=column)
 
     def unowned(self, *tables: Table) -> None:
-        """Rows of these tables belong to the stream of the verb that writes them, or else to the shared stream."""
+        """Rows of these tables belong to the stream of the writing verb, or to the shared stream if the verb has none."""
         for table in tables:
             table.info["stream"] = StreamRule(self.prefix, self.shared)
 
@@ -226,7 +226,7 @@ class VerbChanges:
 
 
 class ReturningStatement:
-    """A writing statement that returns the columns of its changes, behind those that it returns to its caller."""
+    """A writing statement that returns the caller's columns, followed by the columns of its changes."""
 
     __slots__ = ("_caller_width", "_names", "_op", "_table", "prepared")
 

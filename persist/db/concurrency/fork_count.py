@@ -1,7 +1,4 @@
-"""Counts forks, so that a child process notices that it has inherited its parent's objects.
-
-A forked child must not use its parent's connections, and the parent's threads do not exist in it.
-"""
+"""Counts forks: a forked child must not use its parent's connections, and its parent's threads do not exist there."""
 
 import os
 from collections.abc import Callable
@@ -11,7 +8,7 @@ class _Process:
     """Counts forks by an at-fork hook: calling os.getpid() each time would cost more than most verbs do."""
 
     forks = 0
-    """The number of forks between the process that was started and this one."""
+    """The number of forks from the started process down to this process."""
 
 
 PROCESS = _Process()

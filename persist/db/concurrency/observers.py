@@ -1,4 +1,4 @@
-"""Callbacks that are notified of something after the transaction in which it happened has committed."""
+"""Callbacks that run after the transaction of a change has committed."""
 
 import asyncio
 import inspect
@@ -41,10 +41,7 @@ class WeakGroup(Generic[T]):
 log = logging.getLogger("persist")
 
 UNDO = "undo"
-"""The topic of compensations: each value is a function that undoes something the transaction did outside of the database.
-
-It is called if the transaction is rolled back.
-"""
+"""The topic of compensations: functions that undo work outside of the database, called if the transaction is rolled back."""
 
 AFTERWARDS = "afterwards"
 """The topic of what a transaction leaves to be done outside of the database: each value is a function that does it.

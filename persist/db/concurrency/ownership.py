@@ -33,7 +33,7 @@ else:
 PROC = Path("/proc")
 _UNKNOWN = "-"
 _ENDED_STATES = (b"Z", b"X")
-"""States of a process that ended but keeps its pid until its parent waits for it, which some parents never do."""
+"""States of an ended process that keeps its pid until its parent waits, which some parents never do."""
 
 _live: set[str] = set()
 _ended: deque[str] = deque(maxlen=1000)
@@ -156,13 +156,13 @@ def _is_gone(owner: str) -> bool:
 
 
 def _stat(proc: Path, number: str) -> tuple[bytes, str]:
-    """(state, start time) of a process. Its name, which comes before both in the file, may contain anything, parentheses too."""
+    """(state, start time) of a process. The process's name comes first and may contain anything, such as parentheses."""
     facts = (proc / number / "stat").read_bytes().rpartition(b")")[2].split()
     return facts[0], facts[19].decode("ascii")
 
 
 def _namespace(proc: Path, kind: str) -> str:
-    """The number of a namespace of this process, such as 4026531836 in `pid:[4026531836]`."""
+    """The number of this process's namespace, such as 4026531836 in `pid:[4026531836]`."""
     return os.readlink(proc / "self/ns" / kind).partition("[")[2].rstrip("]") or _UNKNOWN
 
 
@@ -250,7 +250,7 @@ class Mark:
 
 
 def inside(open_: Collection[Owner]) -> Mark | None:
-    """The caller's mark on the one of these transactions that it is inside of; None if another context has taken it over."""
+    """The caller's mark on the open transaction around the caller; None if another context has taken the transaction over."""
     for mark in _marks.get():
         if mark.owner in open_ and (mark.owner.holder is mark or mark.on_stack):
             return mark

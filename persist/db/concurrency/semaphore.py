@@ -1,4 +1,4 @@
-"""A fair semaphore for coroutines of any number of event loops, in any number of threads.
+"""A fair semaphore for coroutines of several event loops and threads.
 
 asyncio.Semaphore belongs to one loop. Here a waiter is woken through its own loop and accepts its permit itself, so that neither
 a cancellation nor the end of a loop can lose a permit, whenever it happens.
@@ -44,10 +44,7 @@ class Permits(Generic[L]):
         return False
 
     def offer(self, now: float) -> L | None:
-        """Reserve a permit for the next lease in line; returns that lease, to be notified.
-
-        None if no permit is free or no lease waits.
-        """
+        """Reserve a permit for the next lease in line, and return the lease to notify. None without a free permit or a lease."""
         if not self.free or not self.waiting:
             return None
         lease, _ = self.waiting.popitem(last=False)
@@ -104,10 +101,7 @@ class Claim(ABC):
 
     @abstractmethod
     def notify(self) -> None:
-        """Announce a permit that can be accepted, from any thread. RuntimeError: nothing waits for it any more.
-
-        This may interrupt any code, like `Semaphore.release`.
-        """
+        """Announce a permit to accept, from any thread. RuntimeError: nothing waits. May interrupt code, as Semaphore.release."""
 
     def recover(self) -> bool:
         """Clean up after a stranded holder, from another thread; True if its permit may be returned now."""
@@ -167,10 +161,10 @@ class _Alarm:
 
 
 class Semaphore:
-    """Permits, given in the order in which coroutines of any loop asked for them.
+    """Permits, given in the order of the coroutines' requests, whatever their event loops.
 
-    `release` never blocks: it may interrupt any code, even of this class, when the garbage collector closes a coroutine
-    that its loop has abandoned.
+    `release` never blocks: it may interrupt any code, even of this class, when the garbage collector closes an abandoned
+    coroutine.
     """
 
     def __init__(self, permits: int, timer: Timer) -> None:
@@ -208,10 +202,7 @@ class Semaphore:
         return accepted
 
     async def wait(self, lease: Lease, patience: float | None = None) -> None:
-        """Wait for the permit. TimeoutError once no holder returned one for `patience` seconds: a long line alone is none.
-
-        An error or a cancellation releases the lease.
-        """
+        """Wait for the permit. TimeoutError if none returns in `patience` seconds. Errors and cancellations release the lease."""
         self.watch()
         alarm = None if patience is None else _Alarm(self, lease, patience)
         try:

@@ -108,7 +108,7 @@ class Timer:
 
 
 class SharedTimer(Timer):
-    """A timer of several stores: the end of one of them does not end its thread."""
+    """A timer of several stores: closing one store does not end the thread."""
 
     def stop(self) -> None:
         """Go on: other stores use the thread."""
@@ -178,10 +178,7 @@ class Workers:
         self._closed = False
 
     async def call(self, function: Callable[[], R], interrupt: Callable[[], None] | None = None) -> R:
-        """Run the function on a worker thread and return its result.
-
-        If the caller is cancelled: call `interrupt`, wait until the function has ended, then raise the cancellation.
-        """
+        """Run the function on a worker thread; its result. A cancellation calls `interrupt`, awaits the end, and is raised."""
         call = _Call(function, asyncio.get_running_loop())
         self._submit(call)
         try:

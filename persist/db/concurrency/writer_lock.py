@@ -45,10 +45,7 @@ class WriterLock:
         return self._owner
 
     def acquire(self, owner: Owner, *, what: str = "begin()", cancelled: Callable[[], bool] | None = None) -> None:
-        """Wait for the lock, at most `PATIENCE` seconds.
-
-        Raises StoreBusy after that, TransactionOpen if the owner holds the lock already, Cancelled once `cancelled()` is true.
-        """
+        """Wait up to `PATIENCE` seconds for the lock. Raises StoreBusy, TransactionOpen if the owner has it, or Cancelled."""
         with self._mutex:
             if self._owner == owner:
                 raise TransactionOpen(what)

@@ -238,7 +238,7 @@ def event_guards_of(dialect: Dialect) -> "EventGuards":
 
 
 def row_guard_ddl(table: Table, name: str, schema: str | None) -> list[str]:
-    """The DDL statements that create the row guards of one table, for the dialect of that name."""
+    """The DDL statements that create a table's row guards, for the named dialect."""
     if name == "sqlite":
         return sqlite_row_guards.row_guard_ddl(table)
     return postgres_row_guards.row_guard_ddl(table, schema)
@@ -269,7 +269,7 @@ def missing_row_guards(
 
 
 def unknown_triggers(dialect: Dialect, found: Sequence[Row], tables: Sequence[Table], strict: Sequence[Table] = ()) -> list[str]:
-    """The names of the triggers of these tables that were found and that persist did not make; `strict` as above."""
+    """The names of found triggers of these tables that persist did not make; `strict` as above."""
     if dialect.schema is None:
         return sqlite_row_guards.unknown_triggers(found, tables, strict)
     return postgres_row_guards.unknown_triggers(found, tables)

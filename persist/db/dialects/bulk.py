@@ -30,8 +30,8 @@ _ROWS = 500
 class PlainColumn:
     """A column that persist does not know.
 
-    `kind`: what all of its values are, "integer", "real", "text" or "bytes"; "nan" if they are reals of which some are no number,
-    "any" if no one word says it. `values`: how many are not NULL. `declared`: its type, if it is one of a server.
+    `kind`: the type of all its values, "integer", "real", "text" or "bytes"; "nan" for reals with NaN among them, "any" for
+    values of several types. `values`: how many are not NULL. `declared`: the type of a server's column.
     """
 
     name: str
@@ -77,7 +77,7 @@ class PlainValues(ABC):
 
     @abstractmethod
     def may_hold(self, type: str, column: PlainColumn) -> bool:
-        """Whether a column that is here already, of this type, takes values of `column` as they are."""
+        """Whether an existing column of this type takes the values of `column` unchanged."""
 
     @abstractmethod
     def plain_term(self, column: PlainColumn) -> str:
@@ -160,7 +160,7 @@ class PlainValues(ABC):
         return self.driver.execute(sql, ())
 
     def run_many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
-        """Execute a statement for each of these rows of arguments. Raises the typed error of a refused one."""
+        """Execute a statement once for each row of arguments. Raises the typed error of a refused row."""
         try:
             with closing(self.driver.cursor()) as cursor:
                 cursor.executemany(sql, rows)
@@ -207,8 +207,8 @@ class Bulk(PlainValues):
     ) -> Generator[list[Row], None, None]:
         """Execute a SELECT of these columns and yield its rows in batches of up to `rows` rows or about a megabyte.
 
-        InvalidValue names the table, column and row of a value without a published form. `raw`: values stay as stored. What other
-        databases must hold, and this one does not, has a value: see `persist.db.formats`.
+        InvalidValue names the table, column and row of a value without a published form. `raw`: values stay as stored. A column
+        that other databases require, and this one lacks, has a value: see `persist.db.formats`.
         """
         found = self._batches(compiled, columns, values or {}, raw=raw, rows=rows)
         self._readers.add(found)

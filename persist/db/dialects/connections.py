@@ -1,4 +1,4 @@
-"""The interface of a dialect's connections: engines, cached connections, and what becomes of one after its transaction."""
+"""The interface of a dialect's connections: engines, cached connections, and how a connection returns after its transaction."""
 
 import logging
 from abc import ABC, abstractmethod

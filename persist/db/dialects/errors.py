@@ -1,4 +1,4 @@
-"""Translates the errors of drivers and of SQLAlchemy into those of persist."""
+"""Translates the errors of drivers and of SQLAlchemy into persist's errors."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -45,7 +45,7 @@ _REFUSED = {
     "22008": "the date or time is out of range",
     "22P02": "the text does not have the form of the column's type",
 }
-"""By SQLSTATE, what a server says of a value that it refuses."""
+"""By SQLSTATE, why a server refuses a value."""
 
 
 def public_text(text: str, state: str = "") -> str:

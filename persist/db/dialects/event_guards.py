@@ -20,7 +20,7 @@ PREFIX = "persist_event_guard"
 """The prefix of the names of guard triggers and their functions."""
 CHANGES = ("INSERT", "UPDATE", "DELETE")
 ESCAPE_CHARACTER = 0xFDD0
-"""The escape character of stored text. A delta that contains it is not plain JSON, so its writer has to log it."""
+"""The escape character of stored text. A delta with this text is not plain JSON, so its writer must log the delta."""
 
 
 class EventGuards(ABC):
@@ -32,10 +32,7 @@ class EventGuards(ABC):
 
     @abstractmethod
     def number(self, connection: Connection, log: LogTables) -> bool:
-        """Create the trigger that gives positions to the events of older releases, where positions come from a sequence.
-
-        False: the database takes no triggers, and so has no guards either.
-        """
+        """Create the trigger that gives positions to events of older releases. False: the database takes no triggers."""
 
     @abstractmethod
     def drop(self, connection: Connection, tables: Sequence[Table]) -> None:

@@ -1,4 +1,4 @@
-"""A database dialect: the facts in which SQLite and Postgres differ, and one object for each thing that they do differently."""
+"""A database dialect: the facts in which SQLite and Postgres differ, and an object for each operation that differs."""
 
 import threading
 from abc import ABC, abstractmethod
@@ -59,7 +59,7 @@ class Tables(ABC):
         """Check no foreign key of these tables until `restore_references`, which gets what is returned, or the COMMIT."""
 
     def restore_references(self, connection: Connection, suspended: Sequence[str]) -> None:
-        """Check the foreign keys again, those of the rows that are there, too."""
+        """Check the foreign keys again, also of existing rows."""
         for statement in suspended:
             connection.exec_driver_sql(statement)
 
@@ -95,7 +95,7 @@ class EventLogSupport(ABC):
     """Whether write transactions record events in the event log; the log's guard triggers refuse writers that do not."""
 
     channel: str = ""
-    """The channel of those notifications of events that one statement of many schemas sends."""
+    """The channel of event notifications that one statement sends for many schemas."""
 
     notify: Notify | None = None
     """Makes the SQL that wakes readers in other processes when the transaction commits; None where none is needed."""
@@ -183,7 +183,7 @@ AUTOCOMMIT = "it is in AUTOCOMMIT mode, where there is no transaction to join."
 
 
 class Transactions(ABC):
-    """Begins and ends transactions on the connections of one store, and in those of its callers."""
+    """Begins and ends transactions on a store's connections, and inside callers' transactions."""
 
     @abstractmethod
     def begin(self, connection: Connection, *, write: bool, driver: Any = None, waiting: Waiting | None = None) -> Any:
@@ -196,10 +196,7 @@ class Transactions(ABC):
         """
 
     def end(self, connection: Connection | None, driver: Any, *, commit: bool) -> None:
-        """Commit or roll back the transaction that `begin` started.
-
-        `connection`: None if SQLAlchemy ran nothing on it. `driver`: None on a caller's engine.
-        """
+        """Commit or roll back. `connection`: None if SQLAlchemy ran nothing. `driver`: None on a caller's engine."""
         of: Any = driver
         if connection is not None and (driver is None or connection.get_transaction() is not None):
             of = connection
@@ -218,7 +215,7 @@ class Transactions(ABC):
         """Prepare the caller's own transaction for a write: take the locks that a write needs, and allow savepoints."""
 
     def keep_references(self, tables: Callable[[], Sequence[Table]]) -> None:  # noqa: B027  # a server always keeps them
-        """Keep the foreign keys of these tables also on connections of callers that leave them unchecked."""
+        """Enforce the tables' foreign keys also on callers' connections that leave them unchecked."""
 
     @abstractmethod
     def mark_joined(self, connection: Connection, *, marked: bool) -> None:
@@ -250,7 +247,7 @@ class Transactions(ABC):
 
 @dataclass(frozen=True, slots=True)
 class VectorFunctions:
-    """The names of an extension and of its distance functions, which compute in float32."""
+    """The names of an extension and its distance functions, which compute in float32."""
 
     extension: str
     cosine: str
@@ -277,7 +274,7 @@ class Problem:
     subject: str
     message: str
     repair: Callable[[Any], object] | None = None
-    """A function that takes the unit of work of that transaction."""
+    """Called with the unit of work of the repairing transaction."""
 
 
 # Administrative operations and queries that SQLite and Postgres implement differently.
@@ -312,7 +309,8 @@ class ForeignReference(NamedTuple):
 Catalog = Mapping[tuple[str, str, str], Definition]
 """(kind, table, name) -> definition; the kinds are table, column, index, unique index and constraint.
 
-The detail of a table distinguishes tables that persist made from those of other programs, where that can be detected."""
+A table's detail says, where detectable, whether persist or another program made the table.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,10 +323,7 @@ class Catalogs:
 
 
 class DatabaseOperations(ABC):
-    """Administrative operations on one database.
-
-    Methods with `ask` only read, inside the caller's transaction. The other methods open a separate connection.
-    """
+    """Administrative operations. Methods with `ask` read in the caller's transaction; others open a separate connection."""
 
     @abstractmethod
     def facts(self, ask: Ask) -> Facts:
@@ -355,14 +350,11 @@ class DatabaseOperations(ABC):
         """Find damage of the database file; `full` also compares indexes with their tables."""
 
     def role_seeing_some(self, ask: Ask, tables: Sequence[Table]) -> str | None:
-        """The database role of the caller if it sees some rows of one of these tables alone; None if it sees all."""
+        """The caller's database role, if row security hides rows of these tables from it; None if it sees all."""
         return None
 
     def writers(self, ask: Ask) -> frozenset[str]:
-        """The other transactions that have written or locked a row and are not over yet, each by a name of its own.
-
-        Empty where a transaction that may write has locked the whole database.
-        """
+        """Other transactions that wrote or locked a row and go on, by name; none if a writer locks the whole database."""
         return frozenset()
 
     def left_of(self, connection: Connection, steps: Sequence[Step]) -> list[Step]:
@@ -371,11 +363,11 @@ class DatabaseOperations(ABC):
 
     @abstractmethod
     def orphans(self, ask: Ask, tables: Iterable[Table]) -> Iterator[tuple[Table, str, int]]:
-        """Find rows whose foreign key refers to a missing row: their table, the one that they refer to, and how many."""
+        """Find rows whose foreign key refers to a missing row: the table, the table that it refers to, and the number of rows."""
 
     @abstractmethod
     def foreign_references(self, ask: Ask, tables: Sequence[Table]) -> list[ForeignReference]:
-        """Find the foreign keys of other tables that refuse to delete rows of these tables."""
+        """Find other tables' foreign keys that refuse to delete rows of these tables."""
 
     @abstractmethod
     def surroundings(self, ask: Ask, tables: Iterable[Table]) -> Iterator[Problem]:
@@ -387,10 +379,7 @@ class DatabaseOperations(ABC):
 
     @abstractmethod
     def checkpoint(self, mode: str) -> tuple[int, int, int]:
-        """Checkpoint the write-ahead log: (busy, log, checkpointed).
-
-        Raises UnsupportedEngine where the server does this itself.
-        """
+        """Checkpoint the write-ahead log: (busy, log, checkpointed). Raises UnsupportedEngine where the server does so itself."""
 
     @abstractmethod
     def tidy(self) -> None:
@@ -409,13 +398,10 @@ class DatabaseOperations(ABC):
 
     @abstractmethod
     def backup(self, target: Path, *, progress: Progress | None, overwrite: bool) -> tuple[int, int]:
-        """Write a consistent copy while others write: (pages, bytes).
-
-        Raises UnsupportedEngine where the database has its own tool.
-        """
+        """Write a consistent copy while others write: (pages, bytes). Raises UnsupportedEngine where the database has a tool."""
 
 
-# A database dialect: the facts in which SQLite and Postgres differ, and one object for each thing that they do differently.
+# A database dialect: the facts in which SQLite and Postgres differ, and one object for each operation that differs.
 #
 # Administrative tools, which a store seldom needs, are in persist.db.dialects.backends.
 

@@ -78,7 +78,7 @@ class RawRows(ABC):
         """Check no foreign keys, before a transaction; returns what goes back to how it was, after it."""
 
     def delete(self, table: Table, place: Place) -> None:
-        """Delete one row, which no other row refers to any more."""
+        """Delete one row to which no row refers any more."""
         where, values = self._at(table, place)
         self._one(f"DELETE FROM {self._named(table)} WHERE {where}", values)
 

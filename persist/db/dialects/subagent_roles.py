@@ -1,4 +1,4 @@
-"""The SQL that makes roles of Postgres and gives them their rights, those of subagents that are not trusted among them."""
+"""The SQL that makes roles of Postgres and grants their rights, also to untrusted subagents."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -19,7 +19,7 @@ class RoleKind(StrEnum):
     app        reads and writes rows: what a program with a Store needs
     read-only  reads everything
     watcher    reads the log of events and nothing else
-    subagent   reads and writes what a token is for: the values of one frame of a program, and one agent's memory
+    subagent   reads and writes what its token allows: the values of one frame of a program, and an agent's memory
     """
 
     OWNER = "owner"
@@ -78,10 +78,7 @@ def grants(kind: RoleKind, role: str, *, owner: str, schema: str, versions: Sequ
 
 
 def _handed_over(role: str, schema: str) -> str:
-    """The statement that gives the role what is in the schema: another one may have made it, which then alone could upgrade it.
-
-    A sequence goes with the table whose column it numbers.
-    """
+    """The statement that makes the role the owner of all in the schema, which upgrades need; sequences go with their tables."""
     theirs = f"pg_namespace.nspname = {literal(schema)} AND {literal(role)} <> pg_get_userbyid"
     tables = (
         "SELECT 'TABLE ' || pg_class.oid::regclass AS what FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace"

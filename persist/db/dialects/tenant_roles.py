@@ -1,7 +1,7 @@
 """The SQL that makes a role of Postgres for a tenant of a schema that tenants share, and keeps the rows of tenants apart.
 
-A role gets rights to each table by itself. Of what tenants share it reads all, adds what its digest proves, and counts on; it
-changes and deletes nothing of it. Rows of other tables are those of the role that has written them.
+A role gets rights to each table by itself. A role reads every shared row, adds a row whose content has its digest, and raises
+counters; it makes no other change to a shared row. Rows of other tables belong to the writing role.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ _OWN = f"{TENANT_COLUMN} = current_user"
 _KEEPER = "persist_tenants_share"
 """The function that refuses a tenant what would change a shared row for the others."""
 _TAKER = "persist_tenants_take_head"
-"""The function that gives the head of a removed tenant's stream to who writes there next, who counts on from it."""
+"""The function that gives a removed tenant's stream to its next writer, who continues its numbers."""
 _NOBODY = ""
 """The role of such a head: no role has this name."""
 _COMMANDS = ("SELECT", "INSERT", "UPDATE", "DELETE")

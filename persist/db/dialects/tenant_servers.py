@@ -25,10 +25,7 @@ class TenantServer(ABC):
 
     @abstractmethod
     def drop(self, name: str) -> bool:
-        """Delete a tenant with all its data, at once or not at all. False: it is not there.
-
-        Raises StoreBusy or StoreInUse while somebody uses it.
-        """
+        """Delete a tenant with its data, whole or not at all. False: it is not there. Raises StoreBusy or StoreInUse."""
 
     @abstractmethod
     def place(self, name: str) -> tuple[str, str | None]:

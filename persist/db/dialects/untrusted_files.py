@@ -1,7 +1,7 @@
 """Small databases that are lent to programs which are not trusted, and read again afterwards as hostile input.
 
 Such a file is read from a copy of its bytes in memory: no program can change the copy, it has no journal, and no part of it is a
-path. Its schema must be the one that it was lent with, so that no view, trigger or generated column of it is ever evaluated.
+path. Its schema must equal the lent schema, so that persist never evaluates a view, trigger or generated column.
 """
 
 import logging
@@ -27,10 +27,7 @@ _NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "fuse
 
 
 def make_private_file(path: Path) -> None:
-    """Create an empty file that only its owner may read or write; SQLite would use the umask.
-
-    SQLite later gives the -wal and -shm files the mode of this file.
-    """
+    """Create an empty file with mode 0600, where SQLite would use the umask. SQLite gives -wal and -shm the same mode."""
     try:
         create_private(os.path.realpath(path))
     except FileExistsError:
@@ -40,10 +37,7 @@ def make_private_file(path: Path) -> None:
 
 
 def identities(path: Path) -> frozenset[tuple[int, int]]:
-    """Device and inode of a database file and of its -journal, -wal and -shm.
-
-    A process that closes one of these files, under any name, drops every lock that it holds on the file.
-    """
+    """Device and inode of a database file, -journal, -wal and -shm. Closing any drops all locks of the process."""
     found = set()
     for name in {os.fspath(path), os.path.realpath(path)}:
         for suffix in _OURS:
@@ -60,7 +54,7 @@ class HasPath(Protocol):
 
 
 IN_USE: WeakGroup[HasPath] = WeakGroup()
-"""The connections of every store of this process that is not closed."""
+"""The connections of this process's open stores."""
 
 
 def identities_in_use() -> frozenset[tuple[int, int]]:
@@ -69,10 +63,7 @@ def identities_in_use() -> frozenset[tuple[int, int]]:
 
 
 def remove_file(path: Path) -> None:
-    """Delete a database file, its -wal and its -shm, if they exist.
-
-    Raises StoreInUse while a connection has the file open, NotPermitted if it cannot be deleted.
-    """
+    """Delete a database file, -wal and -shm, if they exist. Raises StoreInUse while it is open here, or NotPermitted."""
     try:
         if path.exists():
             refuse_if_open(path)

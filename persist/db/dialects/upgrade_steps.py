@@ -1,4 +1,4 @@
-"""The steps of an upgrade: what its revisions do to which table, and which of that may be done while others write."""
+"""The steps of an upgrade: the kind and the table of each, and whether others may write during the step."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -64,7 +64,7 @@ class Step:
 
 
 def afterwards(steps: Iterable[Step]) -> list[Step]:
-    """The steps that are done after the transaction, without indexes that a later one of them drops again."""
+    """The steps after the transaction, without an index that a later step drops again."""
     late = [step for step in steps if step.afterwards]
     dropped: dict[str | None, int] = {step.name: at for at, step in enumerate(late) if step.kind == StepKind.DROP_INDEX}
     return [step for at, step in enumerate(late) if not (step.kind == StepKind.CREATE_INDEX and at < dropped.get(step.name, -1))]

@@ -143,10 +143,7 @@ def json_text(column: ColumnElement[Any]) -> ColumnElement[str]:
 
 
 class stored_text(FunctionElement[Any]):  # noqa: N801  # reads as the SQL function it stands for
-    """A text column, selected in the form that `readable` takes.
-
-    SQLite returns bytes: its driver decodes text itself, and fails for the whole result if one text is not UTF-8.
-    """
+    """A text column in the form that `readable` takes: bytes on SQLite, whose driver fails at text that is not UTF-8."""
 
     inherit_cache = True
     type = NullType()
@@ -186,10 +183,7 @@ def json_array_text(chosen: Select[Any]) -> ColumnElement[str]:
 
 @made_of(column=InternalTraversal.dp_clauseelement)
 class _object_text(ColumnElement[str]):  # noqa: N801  # reads as the SQL function it stands for
-    """The text of a Json column if it is an object, else NO_OBJECT.
-
-    On SQLite it counts as one if it begins with { and ends with }, which detects truncated or foreign text.
-    """
+    """The text of a Json column if it is an object, else NO_OBJECT. SQLite looks at the braces, which finds truncated text."""
 
     type = Text()
 

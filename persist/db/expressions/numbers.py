@@ -40,10 +40,7 @@ class whole_total(ColumnElement[int]):  # noqa: N801  # reads as the SQL functio
 
 @compiles(whole_total, "sqlite")
 def _whole_total_lite(element: whole_total, compiler: SQLCompiler, **kw: Any) -> str:
-    """The sum of the upper and of the lower 32 bits, which are exact as floats.
-
-    SQLite's sum() would fail beyond 64 bits, and total() of whole values would lose digits.
-    """
+    """The sum of upper and lower 32 bits, exact as floats. Beyond 64 bits SQLite's sum() fails, and total() loses digits."""
     row = " + ".join(f"coalesce({compiler.process(column, **kw)}, 0)" for column in element.columns)
     high, low = (f"CAST(total(({row}) {half}) AS INTEGER)" for half in (">> 32", f"& {2**32 - 1}"))
     return f"min({high} * {2**32} + {low}, {_MAX})"

@@ -1,10 +1,11 @@
 """Positions of the event log on Postgres: giving them, and telling up to which none is under way.
 
-A transaction takes its positions from a sequence, and may commit long after another one that took later positions. So before it
-takes any it takes a shared advisory lock, which ends with the transaction. The lock's key is the sequence and the number that the
-sequence had then: every position of that transaction is greater. If there is no lock with a smaller number, the positions
-so far are those of transactions that have ended. A lock is given up after its transaction has become visible.
-Other transactions, of any database of the server, delay nobody. On SQLite, which has one writer, these elements are NULL.
+A transaction takes its positions from a sequence, and may commit long after another one that took later positions. Before its
+first position, a transaction therefore takes a shared advisory lock, which ends with it. The lock's key is the sequence and the
+number that the sequence had then: every position of that transaction is greater. If there is no lock with a smaller number, the
+positions so far are those of transactions that have ended. A lock is given up after its transaction has become visible.
+Transactions without positions, in any database of the server, cause no delay. On SQLite, which has one writer, these elements are
+NULL.
 """
 
 from typing import Any
@@ -20,7 +21,7 @@ from persist.db.sqlalchemy_private import made_of
 
 _WRAP = 2**32
 _LOCKED = "persist.locks_positions"
-"""The setting of a transaction that has the lock of its positions."""
+"""The setting of a transaction that has locked its positions."""
 
 
 @made_of(sequence=InternalTraversal.dp_named_ddl_element)
@@ -63,7 +64,7 @@ class switch_hold(_Positions):  # noqa: N801  # reads as the SQL it stands for
 
 
 class switch_lock(_Positions):  # noqa: N801  # reads as the SQL it stands for
-    """Waits for the transactions that hold the switch, and lets no other one hold it before this one has ended."""
+    """Waits for transactions that hold the switch, and holds it exclusively until this transaction ends."""
 
     inherit_cache = True
 
@@ -71,10 +72,7 @@ class switch_lock(_Positions):  # noqa: N801  # reads as the SQL it stands for
 
 
 class settled_position(_Positions):  # noqa: N801  # reads as the SQL it stands for
-    """No other transaction that runs has a position up to this one.
-
-    It holds for statements that begin after the one with this element has ended, and so not for the same snapshot.
-    """
+    """Whether no other running transaction has a position up to this one: true for statements of later snapshots."""
 
     inherit_cache = True
 

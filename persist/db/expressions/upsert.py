@@ -61,10 +61,7 @@ class _OnConflict(ClauseElement):
 
 
 def insert_missing(table: Table, *keys: str) -> Insert:
-    """An INSERT of every column that does nothing if a row with the same key exists; the rowcount is 1 or 0.
-
-    `keys` are the columns of the key or unique index; without them any key or unique index counts.
-    """
+    """An INSERT that does nothing if a row has the same key; rowcount 1 or 0. `keys`: the key's columns; by default any key."""
     return merge(table, *keys)
 
 
@@ -80,7 +77,7 @@ def taken(statement: Statement, kind: str, id: str) -> Conflict:
 
 
 def seen(row: Row | None, statement: Statement, kind: str, name: str) -> Row:
-    """The row of that key, read after an INSERT that leaves the row that is there.
+    """The row with the key, read after an INSERT that left an existing row.
 
     Raises Conflict if there is none: row security of Postgres hides a row of another role, whose key is taken all the same.
     """
@@ -91,10 +88,7 @@ def seen(row: Row | None, statement: Statement, kind: str, name: str) -> Row:
 
 
 def upsert(table: Table, *keys: str, keep: Sequence[str] = (), where: str = "") -> Insert:
-    """An INSERT of every column that overwrites the row with the same key, except for the columns in `keep`.
-
-    `where`: SQL over the new row, `excluded`; a row for which it is false does not overwrite.
-    """
+    """An INSERT that overwrites the row with its key, except for columns in `keep`, if `where` is true of `excluded`."""
     return overwriting(insert(table), *keys, keep=keep, where=where)
 
 

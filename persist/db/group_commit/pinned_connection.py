@@ -187,7 +187,7 @@ class PinnedConnection(PinnedDriver):
             self.tally.commits += 1
             return True
 
-    def look(self, question: Callable[[StatementRunner], R]) -> R:
+    def ask(self, question: Callable[[StatementRunner], R]) -> R:
         """Run one reading statement outside of any transaction, without the writer lock."""
         with self.mutex:
             try:
@@ -200,7 +200,7 @@ class PinnedConnection(PinnedDriver):
                     self.give_back()
 
     def run_group(self, jobs: Sequence[WriteTask[Any]], *, what: str = "feed()") -> list[Outcome[Any]]:
-        """Run every job in one transaction. If one fails, all are replayed, each in its own savepoint, so that only it fails."""
+        """Run the jobs in one transaction. If one fails, all run again, each in a savepoint: only the failing job fails."""
         if len(jobs) == 1:
             try:
                 outcomes = [Outcome(self.run(jobs[0], what=what))]

@@ -1,4 +1,4 @@
-"""A driver connection that stays checked out: getting it, wiring it to who executes and watches statements, losing it."""
+"""A driver connection that stays checked out: checking it out, attaching observers of statements, and losing it."""
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -80,7 +80,7 @@ class PinnedDriver:
                 pooled.close()
 
     def at_rest(self) -> Any:
-        """The driver connection, which may be None; None too if another thread uses it, which no child of a fork has."""
+        """The driver connection, which may be None; None also while another thread uses it."""
         if not self.mutex.acquire(False):
             return None
         try:

@@ -22,13 +22,10 @@ _ROWS = "rows"
 
 
 class MultiRowInsert:
-    """An `INSERT … SELECT` of parameters `WHERE …`, for many rows: all of them are written, or none.
-
-    The rows travel as the text of a JSON array, which costs less than the driver's arrays.
-    """
+    """An all-or-nothing `INSERT … SELECT … WHERE …` of many rows, sent as JSON text, which is cheaper than arrays."""
 
     def __init__(self, prepared: Statement, compiled: StatementCache) -> None:
-        self._single, self._whole = compiled[prepared], compiled[_whole(prepared)]
+        self._single, self._whole = compiled[prepared], compiled[_all_or_none(prepared)]
 
     def run(self, driver: Driver, rows: Sequence[Mapping[str, Any]]) -> int:
         """Execute the INSERT. Return the number of rows written: all of them, or 0."""
@@ -38,7 +35,7 @@ class MultiRowInsert:
 
 
 class MultiRowInserts:
-    """The multi-row INSERTs of one connection, each made when it is first needed."""
+    """A connection's multi-row INSERTs, made when first needed."""
 
     def __init__(self, compiled: StatementCache) -> None:
         self._compiled = compiled
@@ -53,7 +50,7 @@ class MultiRowInserts:
 
 
 @lru_cache(maxsize=64)
-def _whole(prepared: Statement) -> Statement:
+def _all_or_none(prepared: Statement) -> Statement:
     statement: Any = prepared.statement
     return Statement(_of_rows(statement))
 
@@ -78,7 +75,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class WriteTask(Protocol[R_co]):
-    """Statements to run on the driver connection. It may run twice (a group is replayed), so it must change nothing else."""
+    """Statements to run on the driver connection. A replayed group runs the task twice, so it must change nothing else."""
 
     @property
     def single(self) -> bool:
@@ -104,10 +101,7 @@ class FunctionTask(Generic[R]):
 
 
 class SingleRowInsert(ABC):
-    """A task that writes one row by an `INSERT … SELECT`. If no row was written, `refusal` finds out why.
-
-    A group runs tasks with the same statement in one driver call.
-    """
+    """A task that writes a row by `INSERT … SELECT`, or raises `refusal`. A group runs equal statements in one call."""
 
     __slots__ = ("stream", "values")
     single = True

@@ -85,7 +85,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 class _Given:
-    """The rows of one call. Its thread is woken when they are settled, or to write them and those of others."""
+    """The rows of one call. The call's thread wakes when its rows are settled, or to write the waiting rows of all calls."""
 
     __slots__ = ("error", "rows", "settled", "woken", "written")
 
@@ -145,7 +145,7 @@ class SharedRows:
             raise
 
     def _lead(self, what: str) -> None:
-        """Write what waits, the first of which is this thread's own."""
+        """Write the waiting rows, first the rows of this thread."""
         taken: list[_Given] = []
 
         def write(driver: Any) -> None:

@@ -75,9 +75,9 @@ class Below:
 
 @dataclass(frozen=True, slots=True)
 class Units:
-    """Dependent rows that go one by one with what depends on them, such as the messages of a chat with their parts.
+    """Dependent rows that go one by one, with the rows below, such as a chat's messages with their parts.
 
-    So what is left of an item of which only a part was deleted is whole. The units go in the order of `order`.
+    An item that was deleted in part therefore keeps whole units. The units go in the order of `order`.
     """
 
     table: Table
@@ -151,10 +151,7 @@ def _delete_first(work: UnitOfWork, below: Sequence[Below], id: Any, most: int) 
 
 
 def _exceeds(work: UnitOfWork, below: Sequence[Below], ids: Ids, most: int) -> bool:
-    """Whether more than `most` rows depend on the ids, asked in one statement.
-
-    What depends on the ids directly is counted first: where there is much of it, the database reads nothing else.
-    """
+    """Whether more than `most` rows depend on the ids, in one statement. Many direct dependents end the counting."""
     counted: Any = literal(0)
     for one in below:
         some = select(literal(1).label("one")).select_from(one.table).where(one.of(ids)).limit(literal(most + 1)).subquery()

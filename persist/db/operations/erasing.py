@@ -20,7 +20,7 @@ from persist.db.operations.bounded_deletion import Condition, delete_rows, row_v
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
 
-# How erased things are found: by rows of their own, by rows of other tables, and by what other things lead to.
+# How erased items are found: by rows of their own, by rows of other tables, and by what other items lead to.
 #
 # Each way is used twice: as a query of the tables, and as a check of each row that only the event log or the quarantine has. So a
 # way finds the same in all three.
@@ -31,7 +31,7 @@ Values = Sequence[str]
 
 @dataclass(frozen=True, slots=True)
 class Equal:
-    """Selects rows in which one of these columns holds one of the values."""
+    """Selects rows in which a column holds one of the values."""
 
     columns: tuple[ColumnElement[Any], ...]
 
@@ -44,13 +44,13 @@ class Equal:
 
 
 def equal(*columns: ColumnElement[Any]) -> Equal:
-    """Select the rows in which one of the columns holds one of the values."""
+    """Select rows in which a column holds one of the values."""
     return Equal(columns)
 
 
 @dataclass(frozen=True, slots=True)
 class EqualTuple(Equal):
-    """Selects rows whose columns equal one of the values, each of which is a JSON list of texts, as `Lead` makes it."""
+    """Selects rows whose columns together equal a value, which is a JSON list of texts, as `Lead` makes it."""
 
     def __call__(self, values: Values) -> Condition:
         return tuple_(*self.columns).in_([tuple(loads(value)) for value in values])
@@ -64,10 +64,7 @@ By = Mapping[str, Equal]
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How a selector finds things: by rows of one table in which the columns `key` hold the key of a thing.
-
-    The tables, the event log and the quarantine are read by the same ways.
-    """
+    """How a selector finds items: by rows with their `key`, in the tables, the event log and the quarantine alike."""
 
     selector: str
     by: Equal
@@ -78,17 +75,17 @@ class Way:
         return _table_of(self.key)
 
     def key_in(self, cells: Mapping[str, Any], values: Collection[str]) -> Key | None:
-        """The key of the thing in a row of the table, if the selector finds the row."""
+        """The key of the item in a row of the table, if the selector finds the row."""
         return _cells(cells, self.key) if self.by.matches(cells, values) else None
 
 
 Follow = Callable[[Iterable[str]], dict[str, list[str]]]
-"""Maps names to the selectors that find things by them."""
+"""Maps names to the selectors that find items by them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lead:
-    """How an erased thing leads to things of other kinds: by rows with its key in `of` and names of others in `columns`.
+    """A lead from an erased item to other kinds: rows with the item's key in `of`, and names of other items in `columns`.
 
     Without `columns` the key itself is followed. The tables, the event log and the quarantine are read by the same leads.
     """
@@ -102,7 +99,7 @@ class Lead:
         return _table_of(self.of)
 
     def found(self, work: UnitOfWork, keys: Sequence[Key]) -> dict[str, list[str]]:
-        """The names to which these things lead, by the selector that finds them."""
+        """The names to which the items lead, by the selector that finds each name."""
         if not self.columns:
             return self.follow(id for (id,) in keys)
         (of,) = self.of
@@ -111,7 +108,7 @@ class Lead:
         return self.follow(_joined(tuple(row)) for row in work.found(query, unreadable=OnUnreadable.LEAVE_OUT))
 
     def names_in(self, cells: Mapping[str, Any], found: Container[Key]) -> dict[str, list[str]]:
-        """The names in a row of the table, by the selector that finds them, if the row is of a found thing."""
+        """The names in a row of the table, by the selector that finds them, if the row is of a found item."""
         named = _named(cells, self.columns) if self.columns and _cells(cells, self.of) in found else None
         return {} if named is None else self.follow([named])
 
@@ -145,11 +142,11 @@ LINK, NAMED, LOGS, HISTORY = "link", "named", "logs", "history"
 an erased row names, as that of a session; an id in an erased row that names what a session wrote line by line; the id of an
 erased history, for its runs."""
 IDS = frozenset((SESSION, LINK, NAMED, LOGS, HISTORY))
-"""The selectors whose values are ids of sessions, of which there may be logs on the disk."""
+"""The selectors of session ids, which may have logs on the disk."""
 _UNIQUE = re.compile(r"[a-z]{3}_[0-9a-f]{14}[0-9A-Za-z]{12}|[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 """Ids that nobody chose: those that persist mints, and UUIDs."""
 SOME = 1000
-"""The most rows that one transaction deletes, apart from those of one session that can only go together."""
+"""The most rows that one transaction deletes, unless rows of one session can only go together."""
 
 Elsewhere = Mapping[str, tuple[tuple[str, ...], Sequence[tuple[Any, ...]]]]
 
@@ -158,11 +155,11 @@ Elsewhere = Mapping[str, tuple[tuple[str, ...], Sequence[tuple[Any, ...]]]]
 class Erased:
     """What one step erased.
 
-    rows       how many rows, by table
-    elsewhere  keys of erased rows whose events may be in streams of others: by table, with the columns of the key
-    kept       what stays although it was found: how many, by the reason
-    more       forks of these things that were made since the plan, which are erased next
-    then       a change of rows that stay, which is logged as any change
+    rows       the number of rows, by table
+    elsewhere  by table, the key columns and keys of erased rows whose events may be in shared streams
+    kept       the number of found items that stay, by the reason
+    more       forks that were made since the plan, which are erased next
+    then       a change of remaining rows, logged like any change
     """
 
     rows: Counter[str] = field(default_factory=Counter)
@@ -174,9 +171,9 @@ class Erased:
 
 @dataclass(frozen=True, slots=True)
 class Dependent:
-    """Rows of a table that are erased with a thing: `of` makes their condition from the keys of things.
+    """Rows of a table that are erased with an item: `of` makes a condition from the items' keys.
 
-    `together`: all of them go in one transaction. `named_in`: the column that holds the key of the thing, if there is one.
+    `together`: all rows go in one transaction. `named_in`: the column with the item's key, if the table has one.
     """
 
     table: Table
@@ -186,42 +183,42 @@ class Dependent:
 
 
 def holding(table: Table, column: str, *, together: bool = False) -> Dependent:
-    """The rows of a table with the key of the thing in a column. They find the thing where its own row is gone."""
+    """The rows of a table with the key of the item in a column. They find the item where its own row is gone."""
     return Dependent(table, table.c[column].in_, together, table.c[column])
 
 
 class Erasable(ABC):
-    """One kind of thing that is erased whole. `table` has its rows, and is its name in plans."""
+    """A kind of item that is erased whole. `table` has its rows, and is its name in plans."""
 
     table: Table
     key: tuple[str, ...]
-    """The columns by which a thing is known. Several rows may be one thing."""
+    """The columns by which an item is known. Several rows may be one item."""
     by: By = MappingProxyType({})
-    """What finds a thing by its own rows. A kind without any goes last, if nothing else names its things by then."""
+    """What finds an item by its own rows. A kind without selectors is erased last, unless other rows still name the item."""
     further: Sequence[Way] = ()
-    """What finds a thing by rows of other tables, such as those below it, also where its own row is gone."""
+    """What finds an item by rows of other tables, such as rows below it, even if the item's own row is gone."""
     leading: Sequence[Lead] = ()
-    """What leads on to things of other kinds."""
+    """What leads from an item to items of other kinds."""
     own_streams = True
-    """Whether a thing has a stream of events of its own."""
+    """Whether an item has its own stream of events."""
     derived_from: ColumnElement[Any] | None = None
-    """The column with the key of the thing that a fork was taken from: a fork is erased with it."""
+    """The column with the key of the item that a fork was taken from: a fork is erased with it."""
     survivors: frozenset[str] = frozenset()
     """Tables whose rows may stay, because conversations of others show them, although their events are in erased streams."""
     rooted = True
-    """Whether a thing begins with a row of its own, which says whose it is. One that begins while others are erased stays."""
+    """Whether an item begins with a row that names its owner. An item that begins during an erasure stays."""
     has_files = False
-    """Whether things may have files outside of the database, which `delete_files` deletes."""
+    """Whether items may have files outside of the database, which `delete_files` deletes."""
     batch = 100
-    """How many things one transaction erases."""
+    """How many items one transaction erases."""
 
     def ways(self) -> Sequence[Way]:
-        """Every way in which things are found: by their own rows, and by rows below that are left without."""
+        """Every way in which items are found: by their own rows, and by rows below that are left without."""
         own = tuple(self.table.c[name] for name in self.key)
         return [*(Way(selector, by, own) for selector, by in self.by.items()), *self.further]
 
     def find(self, work: UnitOfWork, selector: str, values: Values) -> list[Key]:
-        """The keys of the things that the values select."""
+        """The keys of the items that the values select."""
         ways = [way for way in self.ways() if way.selector == selector]
         queries = [select(*way.key).where(way.by(values), *(column.is_not(None) for column in way.key)) for way in ways]
         return self._found(work, queries) if queries else []
@@ -234,37 +231,34 @@ class Erasable(ABC):
         query = select(union(*queries).subquery()) if len(queries) > 1 else queries[0].distinct()
         return [tuple(row) for row in work.found(query, unreadable=OnUnreadable.LEAVE_OUT)]
 
-    def more(self, work: UnitOfWork, keys: Sequence[Key]) -> list[Key]:
-        """Forks of these things, and whatever else of this kind was made from them. The things may have no rows any more."""
+    def derived(self, work: UnitOfWork, keys: Sequence[Key]) -> list[Key]:
+        """Items of this kind made from the given items, such as forks. Rows of the given items may be gone."""
         return [] if self.derived_from is None else self.keys(work, self.derived_from.in_([key[0] for key in keys]))
 
     def made_in(self, table: str, cells: Mapping[str, Any], found: Container[Key], notes: dict[str, str]) -> list[Key]:
-        """The thing of a row in the log or in the quarantine, if it says that it was made from a `found` thing, as a fork is.
-
-        `notes`: a dict that this kind fills with what later rows need of earlier ones.
-        """
+        """The item of a row in the log or in the quarantine, if made from a `found` one. `notes`: facts for later rows."""
         if self.derived_from is None or table != self.table.name or (cells.get(str(self.derived_from.key)),) not in found:
             return []
         return [tuple(str(cells[name]) for name in self.key if isinstance(cells.get(name), str))]
 
-    def also(self, work: UnitOfWork, keys: Sequence[Key]) -> dict[str, list[Key]]:
-        """Keys of what these things name and nobody else may, such as system prompts, by the kind. An erasure checks it then."""
+    def named_alone(self, work: UnitOfWork, keys: Sequence[Key]) -> dict[str, list[Key]]:
+        """Keys, by kind, of items that only the given items may name, such as system prompts. The erasure checks it."""
         return {}
 
     def mentioned(self, change: Mapping[str, Any]) -> dict[str, list[Key]]:
-        """Keys as those of `also` in a logged change of a thing, whose rows may be deleted since."""
+        """Keys as those of `named_alone` in a logged change of an item, whose rows may be deleted since."""
         return {}
 
-    def again(self, work: UnitOfWork, keys: Sequence[Key], elsewhere: Elsewhere) -> Sequence[Key]:
-        """Erased things that have rows again, which others were writing during the erasure. `elsewhere`: as in Erased."""
+    def written_again(self, work: UnitOfWork, keys: Sequence[Key], elsewhere: Elsewhere) -> Sequence[Key]:
+        """Erased items that have rows again, from writers during the erasure. `elsewhere`: as in Erased."""
         return self.find(work, SESSION, [id for (id,) in keys]) if len(self.key) == 1 else []
 
     def check(self, work: UnitOfWork, keys: Sequence[Key]) -> None:
-        """Raise a PersistError if these things cannot be erased as things are, before anything is."""
+        """Raise a PersistError if these items cannot be erased as items are, before anything is."""
         return
 
     def streams(self, keys: Sequence[Key]) -> list[str]:
-        """The streams of events that these things have alone."""
+        """The streams of events that belong to these items alone."""
         rule = place_of(self.table)
         if not self.own_streams or rule is None or rule.column not in self.key:
             return []
@@ -272,23 +266,20 @@ class Erasable(ABC):
         return sorted({rule.name(key[at]) for key in keys})
 
     def erase_some(self, work: UnitOfWork, keys: Sequence[Key], at: int) -> tuple[Counter[str], int | None]:
-        """Delete up to SOME dependent rows, of the table numbered `at` and so on; and the number to go on with.
-
-        The number is None when only what goes at once is left.
-        """
+        """Delete up to SOME dependent rows, of table number `at` and later; the next number, or None before the last step."""
         return Counter(), None
 
     @abstractmethod
     def erase(self, work: UnitOfWork, keys: Sequence[Key]) -> Erased:
-        """Delete the things with all that is left of them, in one transaction."""
+        """Delete the items with their remaining rows, in one transaction."""
 
     def delete_files(self, work: UnitOfWork, keys: Sequence[Key]) -> None:
-        """Delete what erased things have outside of the database, in a transaction after the one that deleted their rows."""
+        """Delete the items' files outside of the database, in a transaction after the deletion of their rows."""
         return
 
 
 class ErasableRows(Erasable):
-    """Things that are rows of one table, with dependent rows in others, children first."""
+    """Items with a row in one table and dependent rows in others, which go first."""
 
     def __init__(
         self,
@@ -307,7 +298,7 @@ class ErasableRows(Erasable):
         self.further, self.leading = [*(Way(SESSION, equal(column), (column,)) for column in holding), *further], leading
         self._below = below
 
-    def again(self, work: UnitOfWork, keys: Sequence[Key], elsewhere: Elsewhere) -> Sequence[Key]:
+    def written_again(self, work: UnitOfWork, keys: Sequence[Key], elsewhere: Elsewhere) -> Sequence[Key]:
         ids = self._ids(keys)
         places = [(self.table, self._these(keys)), *((below.table, below.of(ids)) for below in self._below)]
         some = (select(literal(1).label("one")).select_from(table).where(condition).limit(1) for table, condition in places)
@@ -344,10 +335,10 @@ class ErasableRows(Erasable):
 
 
 class Owners:
-    """Whose sessions are erased: an id that a session of another owner has leads to what is somebody else's.
+    """Owners of the erased sessions: an id of another owner's session leads to that owner's data, which stays.
 
-    The owners are those that the selectors name, else those of the session that they name. Without any, nothing is compared.
-    What only refers to an erased session goes with it, also where it names another owner, such as who pays.
+    The selectors name the owners, or name a session whose owners count. Without owners, nothing is compared. A row that only
+    refers to an erased session goes too, even if it names another owner, such as the payer.
     """
 
     def __init__(self, work: UnitOfWork, kinds: Sequence[Erasable], selectors: Mapping[str, str]) -> None:
@@ -374,7 +365,7 @@ class Owners:
                 self._known.add(str(of))
 
     def others_have(self, ids: Values) -> set[str]:
-        """Return those of the ids that sessions of other owners have as their own."""
+        """Return the ids that sessions of other owners have as their own."""
         return {id for id, owner in self._have(ids) if owner not in self._known} if self._known else set()
 
     def _have(self, ids: Values) -> Iterator[tuple[str, str]]:

@@ -105,7 +105,7 @@ _ALL = 0
 
 
 class Keyset(Generic[V]):
-    """A list in the order of columns that are never NULL, and unique together. Each set of filters has a statement of its own.
+    """A list in the order of columns that are never NULL, and unique together. A statement is made per set of filters.
 
     name            to which list its cursors belong
     values          what is listed, of all rows that meet `where`
@@ -146,10 +146,7 @@ class Keyset(Generic[V]):
         *,
         make: Callable[[Row], V] | None = None,
     ) -> Page[V]:
-        """A page, behind the cursor `after`. Filters of None are none, but bind the cursor. Raises InvalidValue.
-
-        `make`: what makes an item of a row, if a value needs more than its row.
-        """
+        """A page behind the cursor `after`, which None filters bind too. `make`: makes an item of a row. Raises InvalidValue."""
         limit = check_limit(limit)
         last = _NONE if after is None else self._last(after, filters)
         given = {name: value for name, value in filters.items() if value is not None}

@@ -1,6 +1,6 @@
-"""Pruning by age, in two steps: find candidates, then delete them in batches that check each row again.
+"""Pruning by age, in two steps: find candidates, then check and delete them, batch by batch.
 
-The domains declare which of their rows may be deleted, with which dependent rows; `persist.maintenance` runs it.
+The domains declare deletable rows and their dependent rows; `persist.maintenance` runs it.
 """
 
 from abc import ABC, abstractmethod
@@ -33,10 +33,10 @@ from persist.db.unreadable.cells import OnUnreadable
 from persist.db.unreadable.conditions import bindable_rows
 from persist.db.unreadable.excerpts import left_out
 
-LOOK = 20_000
-"""The maximum number of candidates that one `Pruning.look` returns."""
+MOST_CANDIDATES = 20_000
+"""The maximum number of candidates that one `Pruning.next_candidates` returns."""
 BATCH = 500
-"""The number of candidates that one transaction deletes, with their dependent rows, if these are few enough."""
+"""The number of candidates per transaction, if their dependent rows are few."""
 ROWS = 250
 """The number of dependent rows that one transaction deletes at most."""
 
@@ -68,7 +68,7 @@ class Removed:
     begun: bool = False
     """Whether of the first candidate in `rest` a part is deleted."""
     kept: Counter[str] = field(default_factory=Counter)
-    """How many rows of other programs keep candidates, by what they are called."""
+    """The number of other programs' rows that keep candidates, by name."""
 
     def add(self, other: "Removed") -> None:
         """Add the rows and files of another result."""
@@ -87,11 +87,8 @@ class Pruning(ABC):
     """The table of the followers."""
 
     @abstractmethod
-    def look(self, work: UnitOfWork, cut: Cut, after: Row | None) -> list[Row]:
-        """Up to LOOK candidates, in a fixed order, without those that cannot be read, or whose keys cannot be bound again.
-
-        `after`: the last candidate of the previous call, to continue behind it.
-        """
+    def next_candidates(self, work: UnitOfWork, cut: Cut, after: Row | None) -> list[Row]:
+        """Up to MOST_CANDIDATES rows in a fixed order, `after` the last one given, without unreadable and unbindable rows."""
 
     @abstractmethod
     def remove(self, work: UnitOfWork, cut: Cut, found: Sequence[Row]) -> Removed:
@@ -102,7 +99,7 @@ class Pruning(ABC):
         """
 
     def condition_of(self, candidate: Row) -> Condition:
-        """The condition of the row of a candidate: its key is behind what candidates are ordered by, or all that there is."""
+        """The condition of the row of a candidate: the key follows the columns that order candidates, or is alone."""
         key = [*self.table.primary_key.columns]
         values = candidate[1 : len(key) + 1] if len(candidate) > len(key) else candidate
         return and_(*(column == literal(value, column.type) for column, value in zip(key, values, strict=True)))
@@ -116,10 +113,7 @@ class Pruning(ABC):
             yield found[start : start + self.batch]
 
     def tally(self, work: UnitOfWork, cut: Cut, earlier: Sequence["Pruning"]) -> Removed | None:
-        """What a prune would remove, counted without a lock, after the `earlier` ones of the same prune have removed theirs.
-
-        None: only a trial can tell.
-        """
+        """What a prune would remove after the `earlier` ones, counted without a lock. None: only a trial can tell."""
         return None
 
     def follow(self, work: UnitOfWork, followers: Sequence[Any]) -> Removed:
@@ -129,10 +123,7 @@ class Pruning(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Orphaned:
-    """Rows go once no row of another pruning is left that they belong to.
-
-    `without(among)` makes the condition that no owner row among those that meet the condition `among` has the row.
-    """
+    """Rows go once no row of another pruning owns them. `without(among)`: the condition that no owner in `among` is left."""
 
     owners: "AgedRows"
     without: Callable[[Condition], Condition]
@@ -146,17 +137,17 @@ class AgedRows(Pruning):
     """Prunes rows whose instant in the column `at` is old, after their dependent rows in other tables.
 
     key        the columns that identify a row
-    only       only these rows count, also for `Cut.keep`
-    may_go     of these, only those that meet this condition are deleted, such as finished runs
+    only       the condition of rows that count, also for `Cut.keep`
+    may_go     the condition of counted rows that may be deleted, such as finished runs
     per        `Cut.keep` newest rows are kept for each value of this column
-    order      what makes a row newer than another: these columns, by default the instant and the key
-    min_kept   at least so many newest rows are kept, even if `Cut.keep` is less
+    order      the columns that say which row is newer, by default the instant and the key
+    min_kept   the number of newest rows that are kept, even if `Cut.keep` is less
     below      the dependent rows, which are deleted first
-    units      of these the rows that are deleted whole, with what depends on them, if an item has too many for one transaction
-    mark       is done to a row when a part of its dependent rows has gone, and the others are left to another transaction
-    orphaned   only rows go that belong to no row of another pruning of the domain
-    spared     returns those of the (locked) keys that must not be deleted after all
-    files      returns the files to which the rows refer, for `Removed.files`
+    units      dependent rows that are deleted whole, with the rows below, if an item has too many for one transaction
+    mark       the update of a row when a first transaction has deleted some of its dependent rows
+    orphaned   a row goes only if no row of another pruning owns it
+    spared     returns the (locked) keys that must stay after all
+    files      returns the files that the rows name, for `Removed.files`
     """
 
     def __init__(
@@ -184,22 +175,22 @@ class AgedRows(Pruning):
         self._may_go = [condition for condition in (only, may_go) if condition is not None]
         self._below, self._units, self._mark, self._spared, self._files = below, units, mark, spared, files
 
-    def look(self, work: UnitOfWork, cut: Cut, after: Row | None) -> list[Row]:
-        return self._look(work, cut, after, ())
+    def next_candidates(self, work: UnitOfWork, cut: Cut, after: Row | None) -> list[Row]:
+        return self._next_candidates(work, cut, after, ())
 
-    def _look(self, work: UnitOfWork, cut: Cut, after: Row | None, earlier: Collection[Pruning]) -> list[Row]:
+    def _next_candidates(self, work: UnitOfWork, cut: Cut, after: Row | None, earlier: Collection[Pruning]) -> list[Row]:
         place = (self._at, *self._key)
-        query = self.candidates(cut, earlier).with_only_columns(*place).order_by(*place).limit(LOOK)
+        query = self.candidates(cut, earlier).with_only_columns(*place).order_by(*place).limit(MOST_CANDIDATES)
         if after is not None:
             last = [literal(value, column.type) for value, column in zip(after, place, strict=True)]
             query = query.where(behind(place, last))
         return bindable_rows(work.found(query, unreadable=OnUnreadable.LEAVE_OUT), self._labels)
 
     def reads_all(self, work: UnitOfWork, cut: Cut) -> bool:
-        """Whether `look` leaves none of the `candidates` out."""
-        found = self.look(work, cut, None)
+        """Whether `next_candidates` leaves none of the `candidates` out."""
+        found = self.next_candidates(work, cut, None)
         while found and not left_out(found):
-            found = self.look(work, cut, found[-1])
+            found = self.next_candidates(work, cut, found[-1])
         return not left_out(found)
 
     def candidates(self, cut: Cut, earlier: Collection[Pruning] = ()) -> Select[Any]:
@@ -221,7 +212,7 @@ class AgedRows(Pruning):
             return None
         counted = Removed()
         last: Row | None = None
-        while found := self._look(work, cut, last, earlier):
+        while found := self._next_candidates(work, cut, last, earlier):
             for some in self.batches(found):
                 ids = [row[1] for row in some]
                 spared = () if self._spared is None else self._spared(work, ids)

@@ -33,7 +33,7 @@ _NONE: Mapping[Table, Any] = MappingProxyType({})
 
 
 class Aggregate:
-    """Rows of a root table, each with what belongs to it in other tables.
+    """Rows of a root table, each with its rows in other tables.
 
     also   tables that name their row of the root in this column without a foreign key to it; they go first
     first  tables below that go before the others, in this order
@@ -95,7 +95,7 @@ class Rows:
     """Rows of a table, in an order, each followed by its child rows.
 
     then    the child rows, whose conditions use `parent_key()`
-    shared  the rows may belong to other exports too; an import that finds one already there requires it to be equal
+    shared  the rows may belong to other exports too; an import requires an existing row to be equal
     """
 
     table: Table
@@ -111,7 +111,7 @@ class Rows:
 
 @dataclass(frozen=True, eq=False)
 class Exported:
-    """One kind of export, such as a session, selected by its id. In `rows` parents come before children.
+    """One kind of export, such as a session, selected by id. In `rows` parents come before children.
 
     `kind` is its name in messages. `also`: a column that people know it by, whose values need not be unique.
     """
@@ -133,10 +133,7 @@ class Exported:
 
 
 def file_to_adopt(dialect: Dialect) -> Path:
-    """The path of the SQLite file to adopt.
-
-    Raises UnsupportedEngine for a server, InvalidValue for a database in memory, NotFound if the file does not exist.
-    """
+    """The path of the SQLite file to adopt. Raises UnsupportedEngine, InvalidValue for one in memory, or NotFound."""
     if not dialect.one_file:
         raise UnsupportedEngine(dialect.name, "only files are adopted; adopt the SQLite file, then copy it here.")
     if dialect.path is None:
@@ -165,10 +162,7 @@ class Notice:
 
 
 class Takeover:
-    """The adoption of one file: runs statements in its single transaction, and records what was changed.
-
-    `brought`: the tables and columns that the file had before.
-    """
+    """Adopts a file: runs statements in its transaction, and records changes. `brought`: its former tables and columns."""
 
     def __init__(self, file: ForeignFile, brought: Mapping[str, Iterable[str]]) -> None:
         self._file = file
@@ -246,9 +240,9 @@ class Rules:
 
 Checkup = Callable[[UnitOfWork], Iterator[Problem]]
 Hangs = Callable[[UnitOfWork, Mapping[str, Any], dict[Any, Any]], Iterator[tuple[Table, Mapping[str, Any], str | None]]]
-"""Gives other rows by table and key, of a row's readable columns; of one that stays, the column that is emptied.
+"""Gives the rows that hang on a row, by table and key, from its readable columns; for a row that stays, the column to empty.
 
-The dictionary keeps what it read, for the next row of the same repair.
+The dictionary keeps what the function read, for the next row of the same repair.
 """
 
 
@@ -256,14 +250,14 @@ The dictionary keeps what it read, for the next row of the same repair.
 class Upkeep:
     """The upkeep of one domain. What is left out, the domain has no need of.
 
-    prunings   the rows that go by age, in the order in which they are pruned
-    erasables  the things that belong to a person, in the order in which they are erased
-    exports    the kinds of things that are exported one by one
+    prunings   rows that go by age, in the order of pruning
+    erasables  kinds of a person's data, in the order of erasing
+    exports    kinds of single exports
     checkup    the doctor's check
-    shapes     what stored values must be beyond their columns' types
-    stand_ins  values in place of unreadable ones, where a row is better repaired than moved to the quarantine
+    shapes     rules for stored values beyond their columns' types
+    stand_ins  values that replace unreadable ones, where a row is better repaired than moved to the quarantine
     adoption   how tables of other programs are taken over
-    hanging    by table, what is of no use without a row of it though no foreign key says so: it is set aside with that row
+    hanging    by table, rows that are useless without a row, without a foreign key to it: they are set aside with the row
     """
 
     prunings: Sequence[Pruning] = ()
@@ -310,7 +304,7 @@ def exported(
     after: Sequence[Rows] = (),
     also: Column[str] | None = None,
 ) -> Exported:
-    """The export of one row of the root with all below it, and with rows that stand `before` or `after` these."""
+    """The export of a root row and all rows below, with `before` and `after` rows around."""
     id = the_id()
     below = [
         Rows(table, column == id, tuple(order.get(table, table.primary_key.columns))) for table, column in aggregate.below.items()

@@ -93,7 +93,7 @@ def _render(element: TableSettings, compiler: DDLCompiler, **kw: Any) -> str:
 
 
 def set_for(table: Table, *, whole_row_identity: bool = False, fill_percent: int | None = None) -> None:
-    """Declare the settings of a table, which it gets after it is created.
+    """Declare settings that a table gets after its creation.
 
     `whole_row_identity`: the table has no primary key, so that a replica knows a changed row by all its columns; without it
     Postgres refuses every UPDATE and DELETE once a publication has the table. `fill_percent`: how full of rows a page is filled
@@ -120,10 +120,7 @@ NEVER_REUSED = {"sqlite_autoincrement": True}
 """Table options: an integer key is never reused, even after its row was deleted."""
 
 ONE_TREE = {"sqlite_with_rowid": False}
-"""Table options: SQLite's WITHOUT ROWID. Rows live in the B-tree of their key, so that a small write touches one page.
-
-Do not use it for rows of many kilobytes.
-"""
+"""Table options: SQLite's WITHOUT ROWID, so that a small write touches one page. Not for rows of many kilobytes."""
 
 _NAMES = {
     "pk": "pk_%(table_name)s",

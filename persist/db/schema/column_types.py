@@ -141,10 +141,7 @@ def _bound_label(value: Any) -> str | None:
 
 
 def _bound_short(name: str, maximum: int, value: Any) -> str | None:
-    """A label within the maximum.
-
-    Raises PayloadTooLarge beyond. A Postgres index refuses an entry of more than 2,704 bytes in all.
-    """
+    """A label within the maximum: a Postgres index takes up to 2,704 bytes per entry. Raises PayloadTooLarge."""
     text = _bound_label(value)
     if text is not None and 4 * len(text) > maximum and (size := utf8_size(text)) > maximum:
         raise PayloadTooLarge(name, size, maximum, advice="It is searched by; keep long text where it is not.")

@@ -61,7 +61,7 @@ def _finite(value: datetime) -> datetime:
 
 
 class Instant(TypeDecorator[datetime]):
-    """An aware UTC instant; each subclass names the functions that convert it to what is stored, and back."""
+    """An aware UTC instant; each subclass names the functions that convert to the stored form and back."""
 
     impl: TypeEngine[Any] | type[TypeEngine[Any]] = BigInteger
     cache_ok = True

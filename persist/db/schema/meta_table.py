@@ -18,10 +18,10 @@ class Meta(Base):
 
 
 class QuarantineRow(Base):
-    """One row that was moved out of its table because it, or a row that it depends on, could not be read.
+    """A row that was moved out of its table because the row, or its parent, could not be read.
 
-    Rows that were moved together have the `group_id` of the first, and are restored in the order of their positions.
-    `contents` is a JSON object with the value of each column, in a lossless form: see `persist.maintenance.quarantine`.
+    Rows that were moved together have the `group_id` of the first, and are restored in the order of their positions. `contents`
+    is a JSON object with the value of each column, in a lossless form: see `persist.maintenance.quarantine`.
     """
 
     __tablename__ = "quarantine"

@@ -55,17 +55,17 @@ STRICT_BY_CONNECTION = "connections"
 MARKED, UNMARKED = "persist writes", "yes"
 """The values of `strict` in a file made at revision 0028: inside of persist's own write transactions, and otherwise."""
 PREFIX = "persist_row_guard"
-"""The prefix of the names of these triggers and their functions."""
+"""The prefix of the names of row guards' triggers and functions."""
 
 
 @dataclass(frozen=True, slots=True)
 class BoundOnce:
-    """Rows whose `column` has one of these words never change in their key or in `fixed`."""
+    """A row whose `column` has one of the words never changes its key or `fixed`."""
 
     column: str
     words: tuple[str, ...]
     key: tuple[str, ...]
-    """The columns of the key; of these `frame` may be NULL, which counts as one value."""
+    """The columns of the key; `frame` may be NULL, which counts as a value."""
     frame: str
     fixed: tuple[str, ...]
     message: str = "a const or an input is bound once, and this one is bound to something else already: bind another name"

@@ -43,7 +43,7 @@ def note_deletions(error: BaseException, statements: Iterable[tuple[Executable, 
 
 
 def noted_deletions(error: BaseException | None) -> list[Deletion]:
-    """What was noted at the error, or at one that it was raised from."""
+    """The note at the error, or at its cause."""
     for _ in range(_DEEP):
         if error is None:
             break
@@ -71,10 +71,7 @@ LIMIT = bindparam("limit", type_=BigInteger())
 
 
 def among(column: ColumnElement[Any], words: Iterable[Any]) -> ColumnElement[bool]:
-    """`column IN (…)` for words that are known at declaration.
-
-    A plain list would be expanded at each execution, which a prepared statement does not support.
-    """
+    """`column IN (…)` for words known at declaration. A prepared statement cannot expand a list at each execution."""
     return column.in_([literal(word, column.type) for word in words])
 
 
@@ -130,7 +127,7 @@ class CompiledStatement:
         columns = columns_of(statement)
         decoders: list[Decoder] = [decoder_of(column.type, dialect) for column in columns]
         self._coded = [(place, getattr(code, "of_values", code)) for place, code in enumerate(decoders) if code is not None]
-        """The columns that are decoded, each with what decodes a value of it."""
+        """The decoded columns, each with a decoder of one value."""
         self._cells = Cells(statement, columns, decoders, typed=reader.typed, dialect=dialect)
         self._kinds = self._cells.kinds()
         self._valid_types: set[tuple[type, ...]] = set()
@@ -312,7 +309,7 @@ class _WrongKindError(Exception):
 _MAX_VALID_TYPES = 64
 
 MAX_ROWS = 64
-"""Most rows of one `INSERT … VALUES`: each number of rows is a statement of its own, which SQLite prepares."""
+"""Most rows of one `INSERT … VALUES`: SQLite prepares a statement for each number of rows."""
 
 
 def _picker(keys: Sequence[Any]) -> Callable[[Any], Sequence[Any]]:
@@ -385,14 +382,11 @@ PLACE_OF_CHANNEL = "persist_place_of_a_channel"
 """The name of the channel for notifications of events in such statements."""
 
 _HELD = 4096
-"""Statements of all tenants that are kept ready; one of 1.5 KB each, and another is made from its template in microseconds."""
+"""Statements of all tenants that are kept ready; each takes 1.5 KB, and making another from its template takes microseconds."""
 
 
 class StatementsOfSchema(StatementCache):
-    """The statements of one schema of many: the texts of statements that all of them share, with the schema's name put in.
-
-    `channel`: where the schema's readers of events are notified.
-    """
+    """The statements of one schema: shared texts with its name. `channel`: where its readers of events are notified."""
 
     def __init__(self, kind: Kind, schema: str, reader: Rereader, channel: str) -> None:
         dialect = _template(kind, reader).dialect

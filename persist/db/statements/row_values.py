@@ -1,4 +1,4 @@
-"""`Values`: which columns of a table a value is read from, and what makes the value of a row of them."""
+"""`Values`: the columns of a table that a value is read from, and the function that makes the value."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Generic, TypeVar

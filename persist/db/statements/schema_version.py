@@ -107,7 +107,7 @@ UNFINISHED = "unfinished"
 COPYING = "copying"
 """The value of `_meta.schema_version` while a resumable copy into the database is under way: no version of persist opens it."""
 COPY = "copy"
-"""The key of `_meta` for what is known of such a copy."""
+"""The key of `_meta` for the facts of a resumable copy."""
 
 
 def _meta_value(key: str) -> ScalarSelect[str]:
@@ -115,7 +115,7 @@ def _meta_value(key: str) -> ScalarSelect[str]:
 
 
 DATABASE_ID = "database_id"
-"""The key of `_meta` for the id of the database, by which it is known where it keeps bodies of blobs."""
+"""The key of `_meta` for the id of the database, under which it registers where it keeps bodies of blobs."""
 PLACE = "place"
 """The key among the facts of `scopes_at` for what tells tables on a server from others, such as a copy of them."""
 DISTRIBUTED = "distributed"
@@ -146,10 +146,7 @@ ADOPTED = "adopted_schema_version"
 
 
 def read_noted(connection: Connection) -> str | None:
-    """`_meta.schema_version`; the table must exist.
-
-    None if it is missing, or if the other program of an adopted file has written its own version there again.
-    """
+    """`_meta.schema_version`; the table must exist. None if missing, or if an adopted file's other program has written it."""
     noted, adopted = connection.execute(select(_meta_value("schema_version"), _meta_value(ADOPTED))).one()
     return None if noted == adopted else noted
 

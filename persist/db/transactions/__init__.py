@@ -1,1 +1,1 @@
-"""The unit of work, what verbs run through, and the transactions of both faces."""
+"""The unit of work, the frame of verbs, and the transactions of both faces."""

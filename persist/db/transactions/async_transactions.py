@@ -1,8 +1,8 @@
 """The async API: the synchronous body of every verb runs on a worker thread, one thread switch per verb.
 
-A transaction stays on one connection; its verbs queue on one asyncio lock, so that `gather` inside it is safe. On
-cancellation the running statement is interrupted, and its end is awaited before the transaction is rolled back. Nothing is
-committed, and no lock is leaked.
+A transaction stays on one connection; an asyncio lock queues its verbs, so that `gather` inside it is safe. On cancellation the
+running statement is interrupted, and its end is awaited before the transaction is rolled back. Nothing is committed, and no lock
+is leaked.
 """
 
 import asyncio
@@ -64,7 +64,9 @@ class WorkerPool:
         gate.watch()
         return gate
 
-    async def whole(self, transaction: Callable[[], R], *, writable: bool, interrupt: Callable[[], None] | None = None) -> R:
+    async def run_transaction(
+        self, transaction: Callable[[], R], *, writable: bool, interrupt: Callable[[], None] | None = None
+    ) -> R:
         """Run a synchronous transaction in one call on a worker thread. If cancelled: `interrupt`, then its end."""
         self._runtime.check_usable()
         lease = _Threads(asyncio.get_running_loop())
@@ -84,7 +86,7 @@ class WorkerPool:
 
     async def snapshot(self, read: Callable[[], R]) -> R:
         """Run a read of its own on a worker thread. If cancelled, it ends by itself."""
-        return await self.whole(read, writable=False)
+        return await self.run_transaction(read, writable=False)
 
     def recover(self) -> None:
         """Roll back the transactions that closed event loops left open."""
@@ -92,7 +94,7 @@ class WorkerPool:
             gate.recover_permits(time.monotonic())
 
     def close(self) -> None:
-        """Close the worker threads, after the last call; not those of a pool that other stores use."""
+        """Close the worker threads, after the last call; a pool that other stores use stays."""
         if not self._lent:
             self.workers.close()
 
@@ -107,7 +109,7 @@ class _Threads(Lease):
 
 
 class AsyncUnitOfWork(Lease):
-    """An async transaction: a unit of work, the worker pool that runs it, and the event loop that owns it."""
+    """An async transaction: a unit of work, its worker pool, and its event loop."""
 
     def __init__(self, workers: WorkerPool, work: UnitOfWork, retries: int = 0) -> None:
         super().__init__(asyncio.get_running_loop())
@@ -306,13 +308,10 @@ def async_face(kind: Any) -> Any:
 
 
 def awaitable(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[AsyncFace, P], Coroutine[Any, Any, R]]:
-    """Turn a verb into a coroutine function with the same parameters, result and errors.
-
-    A verb's attribute `ready`, if it has one, is called first (see `calls_verbs`).
-    """
+    """Turn a verb into a coroutine function of the same signature. A `ready` attribute of it is called first."""
     ready: Callable[..., Awaitable[Any]] | None = getattr(method, "ready", None)
     splits: Split | None = getattr(method, "splits", None)
-    looks, name = getattr(method, "looks", None), method.__qualname__
+    checks, name = getattr(method, "checks", None), method.__qualname__
 
     @wraps(method)
     async def call(self: AsyncFace, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -326,12 +325,12 @@ def awaitable(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[
                 parts = await work.run(splits.find(kind, args, kwargs), False)
                 if parts:
                     return cast("R", sum([await work.run(splits.run(kind, part), True) for part in parts]))
-            if looks is not None and work.work.looks_first(name):
-                idle = await work.run(lambda own: looks(kind(own), *args, **kwargs), False)
+            if checks is not None and work.work.checks_first(name):
+                idle = await work.run(lambda own: checks(kind(own), *args, **kwargs), False)
                 if idle is not None:
                     return idle.result  # type: ignore[no-any-return]  # what the verb itself would return
             result: R = await work.run(lambda own: method(kind(own), *args, **kwargs), method.writes)  # type: ignore[attr-defined]  # a verb
-            if looks is not None:
+            if checks is not None:
                 work.work.note(name, did_something=bool(result))
             return result
         return await work.call(lambda: method(repository, *args, **kwargs))

@@ -28,10 +28,7 @@ from persist.errors import Unavailable
 
 
 class TransactionEvents:
-    """What one transaction changed, and the log that numbers and stores it. `log` is None where the event log is off.
-
-    `actor`: who acts in the transaction; None stands for the actor of the store.
-    """
+    """A transaction's changes, and the event log, or None without one. `actor`: by default the actor of the store."""
 
     __slots__ = ("actor", "journal", "log", "written")
 
@@ -75,7 +72,7 @@ _UNMARK = Statement(update(_meta).where(_THIS).values(value=literal_column(f"'{U
 LEFT = Statement(
     select(_meta.c.key).where((_meta.c.key == WRITER) | (_THIS & (_meta.c.value == literal_column(f"'{MARKED}'")))).limit(1)
 )
-"""Finds, in a snapshot, the key of a mark that somebody left, so that nobody is refused or noted any more."""
+"""Finds, in a snapshot, the key of a mark that a transaction left behind: with it no raw writer is refused or noted."""
 
 
 def mark(work: StatementRunner) -> None:

@@ -30,9 +30,9 @@ _FIRST, _LONGEST = 0.05, 0.5
 
 
 class Outage:
-    """The outage that one worker, follower or watcher is in, if it is in one. Thread-safe as far as it has to be.
+    """The outage that one worker, follower or watcher is in, if it is in one.
 
-    `what` says in the log what cannot be done until it is over.
+    Thread-safe as far as it has to be. `what` says in the log what cannot be done until it is over.
     """
 
     def __init__(self, errors: Errors, what: str) -> None:
@@ -42,7 +42,7 @@ class Outage:
         """Whether the last attempt failed."""
 
     def met(self, error: BaseException) -> bool:
-        """Whether the error is one of an outage, which then is on. A server that starts may refuse a role for a moment."""
+        """Whether the error means an outage, which then is on. A server that starts may refuse a role for a moment."""
         found = self._errors.is_outage(error) or (self.is_on and isinstance(error, NotPermitted))
         if found:
             self.failed(error)
@@ -113,7 +113,7 @@ class Notifier:
 
 
 class Notifiers:
-    """The notifiers of one store, each made when it is first needed."""
+    """The notifiers of one store, made when first needed."""
 
     def __init__(self, runtime: Runtime, timer: Timer) -> None:
         self._runtime, self._timer = runtime, timer

@@ -26,19 +26,13 @@ _NOTED = Statement(select(_meta.c.value).where(_meta.c.key == param("row_key")))
 
 
 def stored_scope(work: UnitOfWork, scope: str, given: object) -> str:
-    """The stored form of a scope that a caller names: empty for the file's owner.
-
-    Raises InvalidValue if it is empty or no text.
-    """
+    """The stored form of a scope that a caller names: empty for the file's owner. Raises InvalidValue if empty or no text."""
     text = work.label(scope, given)
     return OWN if work.runtime.scopes.get(scope) == text else text
 
 
 def resolve_scope(work: UnitOfWork, scope: str, given: str | None) -> str:
-    """The stored form of a scope, where None means the file's owner.
-
-    Raises InvalidValue for None on a database that is no file.
-    """
+    """The stored form of a scope; None is the file's owner. Raises InvalidValue for None on a database that is no file."""
     if given is not None:
         return stored_scope(work, scope, given)
     if not work.runtime.dialect.one_file:

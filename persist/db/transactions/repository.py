@@ -1,8 +1,8 @@
 """The base of every repository, how repositories are reached, and the decorators that make a method a verb.
 
-A repository is written once. `Runs[Sync]` is its class, and has its verbs as they are; `Runs[Async]` is a class that
-`persist/db/transactions/async_transactions.py` makes of it, whose verbs are awaited. A class without brackets is the
-synchronous one.
+A repository is written once. `Runs[Sync]` is its class, and has its verbs as they are;
+`persist/db/transactions/async_transactions.py` makes `Runs[Async]` of it, a class with awaited verbs. A class without brackets is
+the synchronous one.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine
@@ -61,10 +61,7 @@ class VerbMethod(Generic[S, P, R]):
 
 
 class on_demand(Generic[R]):  # noqa: N801  # reads as the decorator-like word it is
-    """An attribute that is made from the object's `_work` on first access and then kept.
-
-    `find`: returns what makes it, for a class whose module is imported at its first use.
-    """
+    """An attribute made from `_work` on first access and then kept. `find`: returns the maker, imported on demand."""
 
     def __init__(self, make: Callable[[Any], R] | None = None, *, find: Callable[[], Callable[[Any], R]] | None = None) -> None:
         self._make, self._find = make, find
@@ -105,12 +102,12 @@ class TransactionPerVerb:
         """Whether a transaction that writes locks the whole database."""
         self._busy: set[str] = set()
 
-    def looks_first(self, verb: str) -> bool:
-        """Whether a verb that has a look begins with it: its last call found nothing to do, or there was none."""
+    def checks_first(self, verb: str) -> bool:
+        """Whether a verb with a check begins with it: its last call found nothing to do, or there was none."""
         return self.one_writer and verb not in self._busy
 
     def note(self, verb: str, *, did_something: bool) -> None:
-        """Remember whether a call of a verb that has a look did something."""
+        """Remember whether a call of a verb with a check did something."""
         (self._busy.add if did_something else self._busy.discard)(verb)
 
 
@@ -122,7 +119,7 @@ class Domain(Generic[F]):
 
 
 class Repository(Generic[F]):
-    """A set of verbs over one aggregate, inside one transaction, or each in a transaction of its own."""
+    """The verbs of an aggregate, in one transaction, or each in a new one."""
 
     _work: UnitOfWork
     guarded = False
@@ -148,23 +145,23 @@ def writes_if_allowed(method: Callable[Concatenate[S, P], R]) -> VerbMethod[S, P
 
 
 class NothingToDo(NamedTuple):
-    """What a look in a snapshot returns if the verb would write nothing: the verb's result."""
+    """What a check in a snapshot returns if the verb would write nothing: the verb's result."""
 
     result: Any
 
 
 def writes_if_needed(
-    look: Callable[..., NothingToDo | None],
+    nothing_to_do: Callable[..., NothingToDo | None],
 ) -> Callable[[Callable[Concatenate[S, P], R]], VerbMethod[S, P, R]]:
     """Make a method a verb that writes, but that often finds nothing to do, such as one that idle workers repeat.
 
-    Where a writer locks the whole database, a call outside of a transaction begins with `look`, a function of the same arguments,
-    in a snapshot, and takes the lock only if there is something to do. After a call that did something (its result is true) the
-    next one takes the lock at once: there is probably more.
+    Where a writer locks the whole database, a call outside of a transaction begins with `nothing_to_do`, which has the same
+    arguments, in a snapshot, and takes the lock only if there is something to do. After a call with a true result the next call
+    takes the lock at once: there is probably more to do.
     """
 
     def decorate(method: Callable[Concatenate[S, P], R]) -> VerbMethod[S, P, R]:
-        return _typed(_verb(method, writes=True, look=look))
+        return _typed(_verb(method, writes=True, nothing_to_do=nothing_to_do))
 
     return decorate
 
@@ -226,12 +223,12 @@ def _verb(
     *,
     writes: bool,
     writes_alone: bool | None = None,
-    look: Callable[..., NothingToDo | None] | None = None,
+    nothing_to_do: Callable[..., NothingToDo | None] | None = None,
     split: Callable[..., list[Callable[[Any], int]]] | None = None,
 ) -> Callable[Concatenate[S, P], R]:
     name, writes_alone = method.__qualname__, writes if writes_alone is None else writes_alone
     module = method.__module__
-    looks: Any = None if look is None else _verb(look, writes=False)
+    checks: Any = None if nothing_to_do is None else _verb(nothing_to_do, writes=False)
     splits = None if split is None else Split(split, name, module)
 
     @wraps(method)
@@ -242,12 +239,12 @@ def _verb(
                 parts = work.run(splits.find(type(self), args, kwargs), False)
                 if parts:
                     return cast("R", sum(work.run(splits.run(type(self), part), True) for part in parts))
-            if looks is not None and work.looks_first(name):
-                idle = work.run(lambda own: looks(type(self)(own), *args, **kwargs), False)
+            if checks is not None and work.checks_first(name):
+                idle = work.run(lambda own: checks(type(self)(own), *args, **kwargs), False)
                 if idle is not None:
                     return cast("R", idle.result)
             done = cast("R", work.run(lambda own: call(type(self)(own), *args, **kwargs), writes_alone))
-            if looks is not None:
+            if checks is not None:
                 work.note(name, did_something=bool(done))
             return done
         verb = Verb(work, name, writes, self.guarded, module)
@@ -266,5 +263,5 @@ def _verb(
         verb.end(None, result)
         return result
 
-    call.writes, call.looks, call.splits = writes_alone, looks, splits  # type: ignore[attr-defined]  # read by async_faces
+    call.writes, call.checks, call.splits = writes_alone, checks, splits  # type: ignore[attr-defined]  # read by async_faces
     return call

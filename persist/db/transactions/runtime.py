@@ -102,7 +102,7 @@ class Runtime:
         self.blob_store: Any = None
         """Where the bodies of blobs are kept (a BlobStore of persist.blobs), if not in the database."""
         self.turn_watch: Any = None
-        """What wakes the followers of turns (a TurnWatch of persist.chat), once somebody follows. It ends with the store."""
+        """The TurnWatch of persist.chat that wakes followers of turns; None before the first follower. It ends with the store."""
         self.pinned: Any = None
         """The connection of the store's recorders."""
         self.listen_url: str | None = None
@@ -238,10 +238,7 @@ class Runtime:
 
     @contextmanager
     def closing(self) -> Iterator[None]:
-        """Close the store: only the closing thread may begin transactions inside.
-
-        Raises StoreInUse while a transaction is open.
-        """
+        """Close the store: only this thread may begin transactions inside. Raises StoreInUse while a transaction is open."""
         closer = threading.get_ident()
         with self._entry_lock:
             if self.anything_open():
@@ -290,10 +287,7 @@ class Runtime:
         self.dialect.event_log.kept = self.log is not None
 
     def commit_error(self, error: BaseException) -> BaseException:
-        """Return the error for one that a COMMIT met: after a lost connection nobody knows whether it was carried out.
-
-        Unless the server had told before that it rolled back.
-        """
+        """The error of a COMMIT: Unavailable with an unknown outcome after a lost connection, unless the server rolled back."""
         ours = self.translate(error)
         if isinstance(ours, Unavailable) and not self.errors.tells_rollback(error):
             return Unavailable("The connection was lost while committing", outcome="unknown")

@@ -78,19 +78,13 @@ T = TypeVar("T")
 
 
 def in_snapshot(runtime: Runtime, read: Callable[[UnitOfWork], T], *, holds_store: bool = False) -> T:
-    """What `read` returns, from a read transaction of its own that ends before this returns.
-
-    `holds_store`: the store cannot be closed at that moment, as with any transaction of a caller's.
-    """
+    """The result of `read` from a new read transaction. `holds_store`: a caller's transaction keeps the store open."""
     work = UnitOfWork(runtime, writable=False, is_snapshot=not holds_store)
     return _within(work, read, work.end_read)
 
 
 def in_transaction(runtime: Runtime, write: Callable[[UnitOfWork], T], *, holds_store: bool = True) -> T:
-    """What `write` returns, from a write transaction of its own that is committed before this returns.
-
-    `holds_store`: as for `in_snapshot`.
-    """
+    """The result of `write`, which runs in a new, committed write transaction. `holds_store`: as for `in_snapshot`."""
     work = UnitOfWork(runtime, writable=True, is_snapshot=not holds_store)
     work.is_alone, work.marks = True, False
     return _within(work, write, work.commit)
@@ -100,8 +94,10 @@ def _within(work: UnitOfWork, run: Callable[[UnitOfWork], T], end: Callable[[], 
     work.begin()
     try:
         found = run(work)
-    except BaseException:
+    except BaseException as error:
         work.rollback()
+        if isinstance(error, Exception) and (ours := work.runtime.translate(error)) is not error:
+            raise ours from error
         raise
     end()
     return found

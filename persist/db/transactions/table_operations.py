@@ -23,7 +23,7 @@ class TableOperations:
         self._dialect, self._connection, self._wrote = dialect, connection, wrote
 
     def names(self) -> set[str]:
-        """The names of all tables in the store's schema, also those of other programs."""
+        """The names of all tables in the store's schema, also of other programs' tables."""
         return self._dialect.tables.names(self._connection)
 
     def columns(self, table: str) -> "list[StoredColumn]":
@@ -47,7 +47,7 @@ class TableOperations:
         return self._dialect.tables.suspend_references(self._connection, tables)
 
     def restore_references(self, suspended: Sequence[str]) -> None:
-        """Check the foreign keys again, those of the rows that are there, too."""
+        """Check the foreign keys again, also of existing rows."""
         self._dialect.tables.restore_references(self._connection, suspended)
 
     def check_guard(self, tables: Sequence[Table], *, on: bool) -> None:
@@ -55,10 +55,7 @@ class TableOperations:
         event_guards_of(self._dialect).check_rights(self._connection, tables, on=on)
 
     def be_brief(self, *, at_once: bool = False) -> None:
-        """Give up with StoreBusy in this transaction when a lock takes long, so that nobody waits long behind it.
-
-        `at_once`: when the lock is taken.
-        """
+        """Raise StoreBusy if a lock takes long, so that others do not queue behind the transaction. `at_once`: do not wait."""
         event_guards_of(self._dialect).be_brief(self._connection, at_once=at_once)
 
     def number_events(self, log: LogTables) -> bool:
@@ -86,7 +83,7 @@ class TableOperations:
         event_guards_of(self._dialect).drop(self._connection, tables)
 
     def drop_guards(self) -> None:
-        """Drop what is left of the event guards, so that no writer is refused any more."""
+        """Drop the remaining event guards, so that writers are no longer refused."""
         self._wrote(True)
         event_guards_of(self._dialect).drop_functions(self._connection)
 

@@ -43,7 +43,7 @@ class UnitOfWork:
 
     events = NO_EVENTS
     is_alone = False
-    """Whether the transaction consists of one verb, called outside of any transaction."""
+    """Whether the transaction consists of a verb that was called outside of any transaction."""
     listing = False
     """Whether a reading verb is running: its lists leave out unreadable rows."""
     carried: Carried | None = None  # what the running verb read of unreadable cells; None outside of a verb
@@ -55,7 +55,7 @@ class UnitOfWork:
     doomed = False
     """Whether a verb failed after it wrote, so that the transaction can only be rolled back."""
     touched: frozenset[str] = frozenset()
-    """Ids of rows whose instant of change verbs of this transaction have set."""
+    """The ids of rows whose instant of change this transaction has set."""
     ending = False  # whether its last events are being stored
     _options: Mapping[str, Any] = {"preserve_rowcount": True}  # an INSERT may write no row where one exists
 
@@ -67,7 +67,7 @@ class UnitOfWork:
         """The store's current time, truncated to the milliseconds that columns keep."""
         self.joined = joined is not None
         self.marks = joined is None and (writable or runtime.one_connection)
-        """Whether verbs mark their caller as inside, which then cannot begin another one. The async API marks it itself."""
+        """Whether verbs mark their caller as inside, which prevents a nested transaction. The async API marks it itself."""
         self.announcements: list[tuple[str, Any]] = []
         """What observers are told after the commit: topic and value."""
         if joined is not None:
@@ -168,7 +168,7 @@ class UnitOfWork:
         return self.events.journal
 
     def begin_event(self, name: str, stream: str | None = None) -> None:
-        """Record the changes that follow as one event of that name and stream."""
+        """Record later changes as an event of that name and stream."""
         if self.events.journal is not None:
             self.events.journal.begin_verb(name, stream)
 
@@ -373,7 +373,7 @@ def check_actor(value: object) -> str | None:
 
 
 def acting(work: UnitOfWork, path: str, named: object) -> str | None:
-    """Who acts: the label that is given, else the actor of the transaction, else of the store."""
+    """The actor: the given label, or the actor of the transaction, or the store's."""
     return optional_label(path, named) or work.events.actor or work.runtime.actor
 
 

@@ -37,7 +37,7 @@ class Verb:
     __slots__ = ("_first", "_guarded", "_mark", "_savepoint", "_trace", "_work", "_writes", "name")
 
     def __init__(self, work: UnitOfWork, name: str, writes: bool, guarded: bool = False, module: str = "") -> None:
-        """Raise an error if the transaction cannot run such a verb. `module`: that of its function, for who traces it."""
+        """Raise an error if the transaction cannot run the verb. `module`: the module of the verb's function, for traces."""
         if work.runtime.forks != PROCESS.forks:  # before any lock is taken: the thread that holds it may not exist here
             raise StoreForked
         if not work.transaction.is_open:
@@ -165,7 +165,7 @@ class Verb:
         return True
 
     def _is_bare(self, error: BaseException | None) -> bool:
-        """Whether the error says nothing of what is stored, or not of which row."""
+        """Whether the error is not about a stored row, or does not name the row."""
         if not isinstance(error, Exception):
             return False
         return type(error) is StoreCorrupt or not isinstance(self._work.runtime.translate(error), PersistError)
@@ -228,10 +228,7 @@ class Verb:
         return work.runtime.explain(work, error)
 
     def _end_joined(self, savepoint: NestedTransaction, error: BaseException | None) -> BaseException | None:
-        """End the savepoint of a verb inside a host's transaction, which survives a refused verb.
-
-        The commit is the host's, so the verb's events are numbered now.
-        """
+        """End a verb's savepoint in a host's transaction. The host commits, so the verb's events get their numbers now."""
         work = self._work
         if error is None:
             try:

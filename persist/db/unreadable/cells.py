@@ -123,7 +123,7 @@ class OnUnreadable(Enum):
     """What a statement does with an unreadable row, whichever verb runs it."""
 
     LEAVE_OUT = "leave out"
-    """Skip the row, which stays as it is: for sweeps of writing verbs, whose rows are independent of each other."""
+    """Skip the row, which stays as it is: for sweeps by writing verbs over independent rows."""
     RAISE = "raise"
     """Raise UnreadableRow: for rows that form one value together, or are copied elsewhere, so that none may be missing."""
 

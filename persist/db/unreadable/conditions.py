@@ -28,10 +28,7 @@ from persist.errors import InvalidValue
 
 
 def without_unreadable_cells(value: Any, *, writes: bool) -> Any:
-    """The verb's result without unreadable cells.
-
-    In a reading verb such a cell raises UnreadableRow. In a writing verb, whose change has been made, the cell becomes None.
-    """
+    """The verb's result without unreadable cells, which raise UnreadableRow in a reading verb, and else become None."""
     kind = type(value)
     if is_unreadable(value):
         if not writes:
@@ -100,7 +97,7 @@ def text_or_bad(stored: bytes) -> str | BadText:
 
 
 def reader_of(column: Column[Any], shape: Shape | None = None) -> Reader:
-    """The check for a column: of its type first, then of the shape that its domain requires."""
+    """The check for a column: first the type, then the shape that its domain requires."""
     kind = column.type
     if isinstance(kind, EnumText) and shape is None:
         shape = word_of(kind.words)
@@ -195,7 +192,7 @@ def _label_reader(column: Column[Any], kind: Label) -> Reader:
     return label
 
 
-def _whole(value: Any) -> str | None:
+def _no_integer(value: Any) -> str | None:
     return None if type(value) is int else "no whole number"
 
 
@@ -215,7 +212,7 @@ _READERS: tuple[tuple[tuple[type, ...], Reader], ...] = (
     ((Json,), json_reader),
     ((FreeText, EnumText), _text),
     ((Bool,), _flag),
-    ((Integer,), _whole),
+    ((Integer,), _no_integer),
     ((Float,), _amount),
     ((LargeBinary,), _blob),
 )

@@ -159,7 +159,7 @@ def from_iso(value: Any, like: str) -> datetime:
 
 
 def instant_before(now: datetime, span: timedelta) -> datetime:
-    """The instant that long before that time, or the first one of the calendar: nothing is older than that."""
+    """The instant `span` before a time, or the first instant of the calendar: nothing is older than that."""
     try:
         return now - span
     except OverflowError:

@@ -28,7 +28,7 @@ def construct(model: type[V], fields: Mapping[str, Any]) -> V:
 
 
 def built(model: type[V], fields: dict[str, Any]) -> V:
-    """The value of `construct`. It keeps this dictionary, which nobody else may have."""
+    """The value of `construct`. The value keeps `fields`, which the caller must not use again."""
     value = model.__new__(model)
     _set_dict(value, fields)
     try:

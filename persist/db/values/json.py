@@ -1,10 +1,9 @@
 """Encoding and decoding of JSON: both databases accept the same values, checked before a driver sees them.
 
-Accepted: None, bool, str, integers from -2**63 to 2**64-1, finite floats, lists, and dicts with string keys, nested
-at most `max_depth` levels, at most `max_bytes` of UTF-8 text. -0.0 becomes 0.0, adjacent surrogate halves become one
-character; NUL and lone halves survive. Anything else raises InvalidValue with the path of the offending value.
-Subclasses (enums, named tuples, numpy scalars) and datetimes, UUIDs and tuples are refused, since they would be read
-back as another type.
+Accepted: None, bool, str, integers from -2**63 to 2**64-1, finite floats, lists, and dicts with string keys, nested at most
+`max_depth` levels, at most `max_bytes` of UTF-8 text. -0.0 becomes 0.0, adjacent surrogate halves become one character; NUL and
+lone halves survive. Anything else raises InvalidValue with the path of the offending value. Subclasses (enums, named tuples,
+numpy scalars) and datetimes, UUIDs and tuples are refused, since they would be read back as another type.
 """
 
 import json as stdlib
@@ -123,7 +122,7 @@ def encode(value: Json, path: str = "value", limits: JsonLimits = DEFAULT_LIMITS
 
 @dataclass(frozen=True, slots=True)
 class JsonFrame:
-    """The JSON text of an object around one of its string values: `head` up to its opening quote, `foot` from its closing one."""
+    """The JSON text of an object around a string value: `head` up to its opening quote, `foot` from its closing one."""
 
     head: str
     foot: str
@@ -146,10 +145,7 @@ def check(value: Json, path: str, limits: JsonLimits = DEFAULT_LIMITS) -> None:
 
 
 def decode(text: str | bytes) -> Json:
-    """The value of JSON text.
-
-    Raises InvalidValue if it is not JSON. Text with lone halves, which orjson refuses, is read by `json`.
-    """
+    """The value of JSON text. Raises InvalidValue. Text with lone halves, which orjson refuses, is read by `json`."""
     try:
         return orjson.loads(str(text) if type(text) is JsonText else text)  # orjson refuses subclasses
     except orjson.JSONDecodeError:

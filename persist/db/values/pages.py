@@ -37,7 +37,7 @@ class Page(Generic[T]):
         filters: Mapping[str, Any],
         key: Callable[[R, T], list[Any]],
     ) -> "Page[T]":
-        """The first `limit` rows as items. One row more than that says that there is a next page.
+        """The first `limit` rows as items. An extra row says that a next page exists.
 
         `name` and `filters` bind the cursor to its list; `key` gives the stored sort values of the last row, its id last.
         """
@@ -80,10 +80,7 @@ def encode_cursor(name: str, filters: Mapping[str, Any], key: list[Any]) -> str:
 
 
 def decode_cursor(cursor: str, name: str, filters: Mapping[str, Any], kinds: tuple[type, ...]) -> list[Any]:
-    """The stored sort values in a cursor of this list with these filters. Raises InvalidValue for any other cursor.
-
-    `kinds`: the types of the sort values.
-    """
+    """The sort values, of types `kinds`, in a cursor of this list with these filters. Raises InvalidValue for others."""
     try:
         raw = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
         if _base64_text(raw) != cursor:  # the decoder skips characters outside of its alphabet
@@ -101,10 +98,7 @@ def decode_cursor(cursor: str, name: str, filters: Mapping[str, Any], kinds: tup
 
 
 def values_after(after: str | None, name: str, filters: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters `after_at` and `after_id` of a list by instant (in milliseconds) and id; none without a cursor.
-
-    Raises InvalidValue.
-    """
+    """Parameters `after_at` (milliseconds) and `after_id` of a list; none without a cursor. Raises InvalidValue."""
     if after is None:
         return {}
     at, last = decode_cursor(check_label("after", after), name, filters, (int, str))

@@ -1,4 +1,4 @@
-"""The tables of agents' tasks. What a task consists of is bytes that its protocol wrote; what it is found by is a column."""
+"""The tables of agents' tasks. A task is stored as bytes that its protocol wrote; the values that find a task are columns."""
 
 from datetime import datetime
 
@@ -45,7 +45,7 @@ class AgentTaskPieceRow(Base):
 
 
 class AgentTaskWebhookRow(Base):
-    """Whom to notify of a task's changes, as one owner wants it. `place` grows with each time it is set."""
+    """A receiver of a task's changes, as its owner set it. `place` grows each time the webhook is set."""
 
     __tablename__ = "agent_task_webhooks"
     task_id: Mapped[str] = mapped_column(Label(), primary_key=True)

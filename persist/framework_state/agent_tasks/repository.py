@@ -226,7 +226,7 @@ class AgentTasks(Repository[F]):
 
     @reads
     def by_id(self, id: str) -> LoadedTask:
-        """The task whose row has this id, of whatever owner. Raises NotFound."""
+        """The task in the row with this id, for any owner. Raises NotFound."""
         key = {"row_id": self._work.label("id", id)}
         with self._work.batch() as batch:
             found = batch.row(_BY_ID, **key)
@@ -326,7 +326,7 @@ class AgentTaskWebhooks(Repository[F]):
 
 
 class AgentTaskDomain(Domain[F]):
-    """Tasks that agents do for others, and whom to notify of them."""
+    """Tasks of agents, and the webhooks that report their changes."""
 
     tasks = on_demand(AgentTasks[F])
     webhooks = on_demand(AgentTaskWebhooks[F])

@@ -28,7 +28,7 @@ class Piece:
 
 
 class AgentTask(Value):
-    """A row of agent_task_records: one task of an owner, without its head and its pieces."""
+    """A row of agent_task_records: a task of an owner, without head and pieces."""
 
     id: str
     owner: str
@@ -62,7 +62,7 @@ class TaskPage:
 
 
 class Webhook(Value):
-    """A row of agent_task_webhooks: whom to notify of a task's changes, as one owner wants it."""
+    """A row of agent_task_webhooks: a receiver of a task's changes, as its owner set it."""
 
     model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
 
@@ -101,14 +101,14 @@ def checked_pieces(work: UnitOfWork, value: object) -> dict[tuple[str, int, int]
         if not isinstance(piece, Piece):
             raise InvalidValue(path, f"expected a Piece, got {type(piece).__name__}.")
         kind = label_of(work, f"{path}.kind", piece.kind)
-        place = (kind, _whole(f"{path}.position", piece.position, 0), _whole(f"{path}.part", piece.part, -1))
+        place = (kind, _at_least(f"{path}.position", piece.position, 0), _at_least(f"{path}.part", piece.part, -1))
         if place in found:
             raise InvalidValue(path, "another piece is in the same place.")
         found[place] = checked_bytes(f"{path}.data", piece.data)
     return found
 
 
-def _whole(path: str, value: Any, least: int) -> int:
+def _at_least(path: str, value: Any, least: int) -> int:
     if type(value) is not int or not least <= value <= _MAX:
         raise InvalidValue(path, f"expected a whole number, {least} or more.")
     return value

@@ -1,7 +1,7 @@
 """Upkeep of agents' tasks.
 
-Tasks go by age once they ended, and webhooks once their task is gone. A person's are those of an owner, or of one context, with
-the webhooks that watch them. An export of a task has its pieces; webhooks hold secrets and stay behind.
+Tasks go by age once they ended, and webhooks once their task is gone. A person's tasks are the tasks of an owner, or of one
+context, with their webhooks. An export of a task has its pieces; webhooks hold secrets and stay behind.
 """
 
 from collections.abc import Iterator
@@ -52,7 +52,7 @@ _LOOSE = (
 
 
 def checkup(work: UnitOfWork) -> Iterator[Problem]:
-    """A finding for each artifact of which there are only parts."""
+    """A finding for each artifact that is gone while parts of it are stored."""
     for task, position in work.found(_LOOSE, unreadable=OnUnreadable.LEAVE_OUT):
         message = f"its artifact {position:,} is gone, and parts of it are there, so that the task cannot be read: save it again."
         yield Problem("task_pieces", Severity.ERROR, f"agent task {task}", message)

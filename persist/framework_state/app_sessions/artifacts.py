@@ -110,10 +110,7 @@ class AppArtifacts(Repository[F]):
 
     @reads
     def load(self, key: ArtifactKey, version: int | None = None) -> Artifact | None:
-        """A version of an artifact, the latest without a number; None if there is none.
-
-        Raises BlobUnreadable if its bytes are a blob that is missing or damaged.
-        """
+        """A version of an artifact, by default the latest; None without one. Raises BlobUnreadable for missing or wrong bytes."""
         work = self._work
         names = _keyed(schemas.artifact_key(work, key))
         number = optional_count("version", version)
@@ -133,7 +130,7 @@ class AppArtifacts(Repository[F]):
 
     @reads
     def names(self, app_name: str, user_id: str, session_id: str | None = None) -> list[ArtifactKey]:
-        """The artifacts that belong to a user, and those of one session of the user, if it is named."""
+        """The artifacts of a user, and of a session of the user, if given."""
         names = schemas.names(self._work, app_name=app_name, user_id=user_id)
         in_session = "" if session_id is None else self._work.label("session_id", session_id)
         rows = self._work.rows(_NAMES, **names, in_session=in_session)

@@ -44,7 +44,7 @@ _ENTRY = Statement(select(_M.entry).where(*_of_session, _M.id == param("memory_i
 
 @cache
 def _matching(ascii_words: int, other_words: int) -> Statement:
-    """The SELECT of the memories that have any of so many words, and how many of them each has.
+    """The SELECT of memories that contain any of the words, with the number of contained words.
 
     ASCII words are found as whole words, others anywhere in the text: many languages are written without blanks.
     """
@@ -64,7 +64,7 @@ class AppMemories(Repository[F]):
 
     @writes
     def replace(self, app_name: str, user_id: str, session_id: str, memories: Sequence[NewMemory]) -> None:
-        """Remember these of a session, instead of all that were remembered of it. What was deleted stays deleted."""
+        """Replace the memories of a session. A deleted memory stays deleted."""
         work = self._work
         key = schemas.names(work, app_name=app_name, user_id=user_id, session_id=session_id)
         given = schemas.memories(work, memories)
@@ -80,7 +80,7 @@ class AppMemories(Repository[F]):
 
     @writes
     def add(self, app_name: str, user_id: str, session_id: str, memories: Sequence[NewMemory]) -> None:
-        """Remember these of a session too, except for those whose id it has already, and what was deleted."""
+        """Add memories to a session, except deleted ones and ids that the session has."""
         work = self._work
         key = schemas.names(work, app_name=app_name, user_id=user_id, session_id=session_id)
         given = schemas.memories(work, memories)
@@ -96,9 +96,9 @@ class AppMemories(Repository[F]):
 
     @reads
     def search(self, app_name: str, user_id: str, words: Iterable[str], *, limit: int = 10) -> list[FoundMemory]:
-        """A user's memories that have any of the words, those with most of them first, then in the order of remembering.
+        """A user's memories that contain any of the words: most words first, then in the order of remembering.
 
-        An ASCII word counts only as a whole word, any other one also as a part of one.
+        An ASCII word counts only as a whole word, any other word also as a part of a word.
         """
         work = self._work
         key = schemas.names(work, app_name=app_name, user_id=user_id)
@@ -141,7 +141,7 @@ class AppMemories(Repository[F]):
 def _rows(
     work: UnitOfWork, key: dict[str, str], given: Sequence[NewMemory], unwanted: set[str], place: int | None, first: int
 ) -> list[dict[str, Any]]:
-    """Rows of memories, in the order of their ids: writers of one session then wait for each other, but not in a circle."""
+    """Rows of memories, ordered by id, so that writers cannot deadlock."""
     shared = {
         **key,
         "place": next_position(work) if place is None else place,

@@ -67,7 +67,7 @@ class AppSessionStateRow(Base):
 
 
 class AppStateRow(Base):
-    """One entry of the state that all users of an application share."""
+    """An entry of the state that an application's users share."""
 
     __tablename__ = "app_state"
     app_name: Mapped[str] = _key()
@@ -77,7 +77,7 @@ class AppStateRow(Base):
 
 
 class AppUserStateRow(Base):
-    """One entry of the state that all sessions of a user share."""
+    """An entry of the state that a user's sessions share."""
 
     __tablename__ = "app_user_state"
     app_name: Mapped[str] = _key()

@@ -62,7 +62,7 @@ class AppSessionEvent(Value):
 
 @dataclass(frozen=True, slots=True)
 class StateChange:
-    """Entries to set in the three scopes of a state: those of the application, of the user, and of the session."""
+    """Entries to set in the three scopes of a state: of the application, of the user, and of the session."""
 
     app: Entries = field(default_factory=dict)
     user: Entries = field(default_factory=dict)
@@ -88,10 +88,7 @@ class LoadedSession:
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """The result of an append. `was_there`: the same event had been stored before, and nothing was written.
-
-    `is_newest`: no other event was appended after it.
-    """
+    """The result of an append. `was_there`: the event was stored already. `is_newest`: no other event came after it."""
 
     session: AppSession
     was_there: bool

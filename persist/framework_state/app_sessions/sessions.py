@@ -66,9 +66,9 @@ OF_USER = Statement(
 
 
 def set_entries(work: UnitOfWork, batch: Batch, change: StateChange, *, app_name: str, user_id: str, session: str) -> None:
-    """Set the entries of a change. Entries with other keys stay, and so does what others have written under them.
+    """Set the entries of a change. Entries under other keys stay, with the values that other writers gave them.
 
-    Rows are written in the order of their keys, so that two writers of one application never wait for each other.
+    Rows are written in the order of keys, so that two writers of an application cannot deadlock.
     """
     user = {"app_name": app_name, "user_id": user_id}
     batch.run_many(_SET_APP, _rows(work, change.app, {"app_name": app_name}))
@@ -224,7 +224,7 @@ def _events(after: bool) -> Statement:
 
 @cache
 def _of_app(user: bool) -> tuple[Statement, Statement, Statement]:
-    """The SELECTs of an application's sessions, of their states, and of its users' states; or of one user's."""
+    """The SELECTs of sessions, session states and user states, of an application or of one user."""
     of_app = (_SESSIONS.app_name == param("app_name"), *([_SESSIONS.user_id == param("user_id")] if user else []))
     of_users = (_U.app_name == param("app_name"), *([_U.user_id == param("user_id")] if user else []))
     found = (

@@ -1,6 +1,6 @@
 """Upkeep of application sessions: sessions with their events and state, artifacts and memories of users.
 
-Artifacts of a session that is there stay at any age, and so do those of a user who has a session.
+Artifacts of an existing session stay at any age, as do artifacts of a user with a session.
 """
 
 import json
@@ -41,7 +41,7 @@ def _json_text(value: str) -> str | None:
 
 
 class _Artifacts(ErasableRows):
-    def also(self, work: UnitOfWork, keys: Sequence[Key]) -> dict[str, list[Key]]:
+    def named_alone(self, work: UnitOfWork, keys: Sequence[Key]) -> dict[str, list[Key]]:
         query = select(_B.sha256).where(_B.artifact_id.in_([id for (id,) in keys])).distinct()
         return {"blobs": [tuple(row) for row in work.found(query, unreadable=OnUnreadable.LEAVE_OUT)]}
 

@@ -87,10 +87,10 @@ class Memories(Repository[F]):
     ) -> None:
         """Store a JSON object under a key. If it replaces one, `created_at` is kept and the embeddings are replaced.
 
-        Its `updated_at` is now, and at least 1 ms later than that of the one that it replaces, whatever the clock says.
+        Its `updated_at` is now, but at least 1 ms after the replaced memory's, whatever the clock says.
 
-        `ttl_minutes`: minutes until it expires, from now and again from each `refresh`; None: never. `embeddings`: vectors of
-        its texts by path, as little-endian 32-bit floats.
+        `ttl_minutes`: minutes until it expires, from now and again from each `refresh`; None: never. `embeddings`: vectors of its
+        texts by path, as little-endian 32-bit floats.
         """
         work = self._work
         memory_key = {"namespace": _namespace_text(work, namespace), "key": work.label("key", key, empty=True)}

@@ -103,7 +103,7 @@ class CheckpointThreads(Repository[F]):
 
     @writes
     def delete_runs(self, run_ids: Sequence[str]) -> int:
-        """Delete the checkpoints of these runs, except ancestors that others are rebuilt from; the number deleted."""
+        """Delete the runs' checkpoints, except ancestors that remaining checkpoints are rebuilt from; the number deleted."""
         work = self._work
         runs = set(schemas.labels(work, "run_ids", run_ids))
         touched = {thread for run_id in sorted(runs) for (thread,) in work.rows(_OF_RUN, of_run=run_id)}
@@ -193,7 +193,7 @@ class CheckpointStates(Repository[F]):
         self._store(NewState(key, row, schemas.values_of(work, values)))
 
     def _reading(self) -> Reading:
-        """What reads values. That of a runner that keeps lists need not read these again."""
+        """The reader of values. A runner's reader skips the lists that the runner keeps."""
         return Reading(self._work)
 
     def _store(self, new: NewState) -> None:

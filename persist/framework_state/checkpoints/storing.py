@@ -113,7 +113,7 @@ class NewState:
         return {"id": self.key["thread_id"], "created_at": now, "updated_at": now}
 
     def grown(self, base_of: Callable[[str], KnownList | None]) -> list[GrownList]:
-        """The lists among the values, each on top of the stored one that `base_of` its channel returns."""
+        """The lists among the values, each on top of its stored list, which `base_of(channel)` returns."""
         return [
             GrownList({**self.key, "channel": channel}, version, value, base_of(channel))
             for channel, (version, value) in self.values.items()
@@ -213,7 +213,7 @@ def _rely(batch: Batch, new: NewState) -> None:
 
 
 def growing(new: NewState, known: Mapping[str, KnownList]) -> list[GrownList] | None:
-    """The lists to store, if each grew from the known one of its channel, so that `extend` may store them; else None."""
+    """The lists to store, if each list grew from the known list of its channel, so that `extend` may store all; else None."""
     lists = new.grown(known.get)
     if not 0 < len(lists) <= _MOST_LISTS:
         return None
@@ -231,7 +231,7 @@ def extend(work: UnitOfWork, new: NewState, lists: list[GrownList]) -> dict[str,
 
     Raises RequirementMissed, and nothing is written, if the database does not have the known lists any more, or if others added
     pieces to them, unless just these lists were stored before; or if a value that the checkpoint relies on is gone. The first
-    statement locks the thread, so that nothing of this can change.
+    statement locks the thread, so that the facts below cannot change.
     """
     before = _place(new)
     after = dict(before)
@@ -312,7 +312,7 @@ def _are_stored(count: int) -> ColumnElement[bool]:
 
 @cache
 def _add_list(count: int) -> Statement:
-    """The INSERT of a list, if `count` lists are as they are known to be: this is what the other statements then find."""
+    """The INSERT of a list, if `count` lists are as they are known to be: the other statements then look for this list."""
     as_known = and_(_are_stored(count), *map(_is_free, range(count)))
     return Statement(merging(insert_where(values, as_known), *_KEY_OF_VALUE))
 

@@ -268,7 +268,7 @@ def _with_write(work: UnitOfWork, row: Mapping[str, Any], memo: dict[Any, Any]) 
 
 
 HANGING: Mapping[Table, Hangs] = {pieces: _with_piece, values: _with_value, states: _with_state, pending: _with_write}
-"""By table, what is of no use without a row of it."""
+"""By table, finds the rows that are useless without a given row."""
 
 
 # Upkeep of checkpoints: threads that had no new checkpoint for long, and expired memories.

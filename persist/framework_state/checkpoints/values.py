@@ -23,7 +23,7 @@ from persist.framework_state.checkpoints.schemas import Blob, Stored
 
 
 class Digest:
-    """The digest of a list of pieces: of their joined bytes, then of their lengths and kinds."""
+    """The digest of a list of pieces: first their joined bytes, then their lengths and kinds."""
 
     def __init__(self, pieces: Sequence[Blob] = ()) -> None:
         self._bytes = hashlib.blake2b(digest_size=16)
@@ -57,7 +57,7 @@ class Digest:
 
 @dataclass(frozen=True, slots=True)
 class KnownList:
-    """A stored list: its version, its ranges of pieces, its digest, and the first position after all pieces of its channel."""
+    """A stored list: version, ranges of pieces, digest, and the first free position in its channel."""
 
     version: str
     spans: Sequence[Sequence[int]]
@@ -83,7 +83,7 @@ class KnownList:
 
 
 def key_of(digest: bytes, spans: Sequence[Sequence[int]]) -> bytes:
-    """The name of a stored list for those who keep it in memory: whatever is changed in its row, it has another one then."""
+    """The key of a stored list in memory; any change of the list's row gives another key."""
     return digest + repr(spans).encode()
 
 
@@ -197,7 +197,7 @@ def _are_ranges(stored: object) -> TypeGuard[list[list[int]]]:
 
 
 def _channel_versions(count: int) -> ColumnElement[bool]:
-    """The condition that a value is of one of `count` channels at its version."""
+    """The condition that a value belongs to one of `count` channels at the channel's version."""
     version_conditions = (
         and_(_V.channel == bindparam(f"c_{n}", type_=Label()), _V.version == bindparam(f"v_{n}", type_=Label()))
         for n in range(count)
@@ -214,7 +214,7 @@ def _reading(count: int) -> Statement:
 
 @cache
 def _reading_pieces(count: int) -> Statement:
-    """The SELECT of the pieces of those among `count` channels' values that are lists."""
+    """The SELECT of pieces of lists among `count` channels' values."""
     ranges, low, high = ranges_in(_V.spans_json)
     of_range = and_(
         _P.thread_id == _V.thread_id,

@@ -122,7 +122,7 @@ class HistoryEntries(Repository[F]):
 _next = entries.alias("next")
 _roots = select(_E.root_id).where(among_labels(_E.id, "ids"))
 LOCK_TREES = Statement(select(_E.id).where(_E.id.in_(_roots)).order_by(_E.id).with_for_update())
-"""Locks the trees of entries by their roots: other transactions that write to these trees wait until this one ends."""
+"""Locks the roots of trees of entries: other transactions that write to a tree wait until this one ends."""
 
 HAS_NEXT = exists().where(_next.c.root_id == _E.root_id, _next.c.line_id == _E.line_id, _next.c.depth > _E.depth)
 _PLACES = Statement(select(_E.id, _E.root_id, _E.line_id, _E.depth, HAS_NEXT).where(among_labels(_E.id, "ids")))
@@ -131,7 +131,7 @@ _STORED = Statement(select(_E.parent_id, _E.kind, _E.message_json, _E.extra_json
 
 @dataclass(slots=True)
 class Place:
-    """Where an entry is: its tree, its line, its depth, and whether another one follows it in its line."""
+    """The place of an entry: tree, line, depth, and whether the line goes on after the entry."""
 
     root_id: str
     line_id: str
@@ -183,7 +183,7 @@ class NewEntries:
     def __init__(self, work: UnitOfWork, given: object) -> None:
         self._work = work
         self.columns: dict[str, dict[str, Any]] = {}
-        """The id of each entry, and its columns but for its place."""
+        """The columns of each entry without its place, by id."""
         self.behind: set[str] = set()
         """The ids of stored entries behind which they belong."""
         parents: dict[str, str | None] = {}

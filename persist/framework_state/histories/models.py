@@ -21,7 +21,7 @@ def _place() -> Mapped[int]:
 
 
 class HistoryRow(Base):
-    """A conversation: the entry at which its messages end, and what they cannot say. Its framework gives `updated_at`."""
+    """A conversation: its last entry, and facts that its messages do not hold. Its framework gives `updated_at`."""
 
     __tablename__ = "history_records"
     id: Mapped[str] = mapped_column(Label(), primary_key=True)
@@ -52,8 +52,8 @@ class HistoryEntryRow(Base):
     """A message, linked to the one before it; conversations that were forked share it.
 
     Messages form trees, of which `root_id` names the first one. A line is a chain of messages in a tree; `line_id` names its
-    first one. A message that follows one that already has a successor begins a new line. `depth` counts from the root. So the
-    messages of a history are a range of each line that it came through.
+    first one. A message that follows one that already has a successor begins a new line. `depth` counts from the root. A
+    history's messages are therefore a range of each line on its way.
     """
 
     __tablename__ = "history_entries"

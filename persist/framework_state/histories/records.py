@@ -1,4 +1,4 @@
-"""`tx.histories.records`: conversations, each the end of a chain of messages that others may share."""
+"""`tx.histories.records`: conversations. Each ends a chain of messages, which conversations may share."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
@@ -56,7 +56,7 @@ def _reached_in_trees(in_trees: Condition, others: Condition) -> Select[Any]:
 
 
 def _lines(in_trees: Condition) -> Select[Any]:
-    """The lines of trees: root, line, depth of its first entry; line and depth of the entry that this one follows."""
+    """The lines of trees: root, line, depth of its first entry; line and depth of the entry before the first one."""
     lines = select(_E.root_id, _E.line_id).where(in_trees).distinct().subquery("lines")
     joined = lines.join(_first, _first.c.id == lines.c.line_id).outerjoin(_parent, _parent.c.id == _first.c.parent_id)
     return select(lines.c.root_id, lines.c.line_id, _first.c.depth, _parent.c.line_id, _parent.c.depth).select_from(joined)
@@ -73,10 +73,10 @@ def _beyond(reached: Sequence[Row], lines: Sequence[Row]) -> Iterator[dict[str, 
 
 
 class Releasing:
-    """What has to be known before entries are released: of the trees that contain the `ends` of histories that are to go.
+    """The queries to ask before entries are released, over the trees with the last entries of histories that are to go.
 
-    ends    selects the ids of these entries
-    others  whether something else than what is to go ends at an entry
+    ends    selects the ids of the last entries
+    others  the condition that a remaining history ends at an entry
     """
 
     def __init__(self, ends: Select[Any] | CompoundSelect[Any], others: ColumnElement[bool]) -> None:
@@ -115,16 +115,13 @@ def history_ends(among: Condition) -> Condition:
 
 
 def history_ends_but(going: Condition) -> Condition:
-    """Whether anything ends at the entry as `history_ends` says, but for the conversations that are `going`.
-
-    What is left of one that is gone without its branches, which a raw writer deleted, still holds the entry.
-    """
+    """Whether anything but the `going` conversations ends at the entry, also a branch that a raw writer left alone."""
     left = exists().where(_B.entry_id == _E.id, ~exists().where(_H.id == _B.history_id, going))
     return or_(exists().where(_H.head_id == _E.id, not_(going)), left)
 
 
 def run_ends(among: Condition) -> Condition:
-    """Whether a snapshot of one of those `among` the runs ends at the entry."""
+    """Whether a snapshot of a run that meets `among` ends at the entry."""
     return exists().where(_S.head_id == _E.id, _R.id == _S.run_id, among)
 
 
@@ -274,10 +271,7 @@ class HistoryRecords(Repository[F]):
 
     @writes
     def delete(self, id: str, *, expected_revision: str | None = None) -> bool:
-        """Delete a conversation, with the entries that no other one and no snapshot reaches; False for an unknown id.
-
-        Raises Conflict if `expected_revision` is given and not stored.
-        """
+        """Delete a conversation and entries that nothing else reaches; False if unknown. Raises Conflict for another revision."""
         work = self._work
         expected = optional_label("expected_revision", expected_revision)
         gone = erase(work, work.label("id", id, empty=True), expected)
@@ -292,7 +286,7 @@ def erase(
     """Delete a conversation and release its entries; how many rows of each table.
 
     None, and nothing is deleted, if there is none of the expected revision; or with `before` if it was written since that instant
-    or waits for the results of tool calls. `left`: what is left of one that is gone is deleted, too.
+    or waits for the results of tool calls. `left`: also delete the remains of a conversation whose row is gone.
     """
     with work.batch() as batch:
         batch.lock(_LOCK, row_id=id)

@@ -1,4 +1,4 @@
-"""Runs of agents, their events, and the effects of their tools. The first step of a run makes it, be it registered or not."""
+"""Runs of agents, their events, and effects of tools. The first step of a run makes it, be it registered or not."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -145,8 +145,8 @@ def touch(work: UnitOfWork, batch: Batch, run_id: str) -> None:
 def erase(work: UnitOfWork, id: str, before: datetime | None = None, *, left: bool = False) -> dict[str, int] | None:
     """Delete a run with its steps and release its entries; how many rows of each table.
 
-    None, and nothing is deleted, if there is none that took no step since the instant `before`. `left`: what is left of one that
-    is gone is deleted, too.
+    None, and nothing is deleted, if there is none that took no step since the instant `before`. `left`: also delete the remains
+    of a run whose row is gone.
     """
     with work.batch() as batch:
         batch.lock(_LOCK, row_id=id)

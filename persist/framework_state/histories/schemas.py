@@ -41,7 +41,7 @@ class SnapshotState(StrEnum):
 
 
 class EffectStatus(StrEnum):
-    """What is known of a tool call. One that stays `started` was running when its process was last heard of."""
+    """What is known of a tool call. A call that stays `started` was running when its process last wrote."""
 
     STARTED = "started"
     COMPLETED = "completed"
@@ -50,7 +50,7 @@ class EffectStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message to store. `extra`: what its framework needs besides the JSON to build it again."""
+    """A message to store. `extra`: what the framework needs besides the JSON to rebuild the message."""
 
     data: Any
     kind: str = "message"

@@ -97,7 +97,7 @@ class RunSnapshots(Repository[F]):
         sequence: int | None = None,
         keep: int | None = None,
     ) -> bool:
-        """Add a snapshot to a run, which need not be registered. Of its messages those are stored that no snapshot of it shares.
+        """Add a snapshot to a run, which need not be registered. Messages of an earlier snapshot are not stored again.
 
         False, and nothing is added, if the run has one with that `idempotency_key`, or has had one of a greater `sequence`.
         `keep`: the newest so many stay, and the newest one and the newest complete one at any rate; None: all stay.
@@ -174,7 +174,7 @@ class _Stored:
 
 
 class _Earlier:
-    """What a run has when a snapshot is to be added. Reading it makes the run, and locks it and the trees of its messages."""
+    """The state of a run before a snapshot is added. Reading it makes and locks the run, and locks its trees."""
 
     def __init__(self, work: UnitOfWork, run_id: str, key: str | None, *, keep: bool) -> None:
         self._work, self._run_id = work, run_id
@@ -248,7 +248,7 @@ def _loaded(found: Iterable[tuple[Snapshot, AskedHistory]]) -> Iterator[LoadedSn
 
 
 def _digests(columns: Iterable[Mapping[str, Any]]) -> List[bytes]:
-    """For each message a digest of it and of all before it."""
+    """For each message, a digest of all messages up to it."""
     digests, before = [], b""
     for one in columns:
         text = "\x00".join((one["kind"], one["extra_json"] or "", one["message_json"]))

@@ -46,10 +46,10 @@ _H, _R, _E, _B, _S = histories.c, runs.c, entries.c, branches.c, snapshots.c
 class _AgedWhole(AgedRows):
     """Rows that go with everything below them and with the entries that nothing else reaches.
 
-    erase     deletes one of them
-    ends      makes a query for the entries at which these rows end
-    ends_at   makes the condition of the entries at which one of those among the rows ends
-    ends_but  makes the condition of the entries at which a row ends that stays
+    erase     deletes a row
+    ends      makes the query for the last entries of given rows
+    ends_at   makes the condition for the last entries of rows that meet a condition
+    ends_but  makes the condition for the last entries of all other rows
     """
 
     batch = 50
@@ -75,7 +75,7 @@ class _AgedWhole(AgedRows):
             return None
         counted, last = Removed(), None
         trees = set[str]()
-        while found := self.look(work, cut, last):
+        while found := self.next_candidates(work, cut, last):
             for some in self.batches(found):
                 ids = [row[1] for row in some]
                 roots = {root for (root,) in work.found(select(_E.root_id).where(_E.id.in_(self._ends(ids))).distinct())} - trees
@@ -96,11 +96,11 @@ class _AgedWhole(AgedRows):
         return count - count_released(work, [root for (root,) in work.found(ended)], _reached(cut, earlier))
 
     def ends_of_going(self, cut: Cut) -> Condition:
-        """The condition of the entries at which one of the rows that go ends."""
+        """The condition of entries at which a row that is to be pruned ends."""
         return self._ends_at(self._going(cut))
 
     def ends_of_left(self, cut: Cut, *, pruned: bool) -> Condition:
-        """The condition of the entries at which one of the rows ends, or once they are `pruned` one of those that stay."""
+        """The condition of entries at which a row ends; once rows are `pruned`, at which a remaining row ends."""
         return self._ends_but(self._going(cut) if pruned else false())
 
     def _going(self, cut: Cut) -> Condition:
@@ -147,7 +147,7 @@ _ALL = (HISTORIES, RUNS)
 
 
 _ENTRY = "history entry"
-"""Finds the tree of a message at which something ends that is erased."""
+"""Finds the tree of a message at which an erased history ends."""
 _ENDS = (_H.head_id, branches.c.entry_id, snapshots.c.head_id)
 
 
@@ -225,10 +225,10 @@ _HISTORY = exported(
         ),
     ),
 )
-"""An export of one conversation, with the messages of its history and of the branches that it has left."""
+"""An export of a conversation, with the messages of its history and of its former branches."""
 
 _RUN = exported(Aggregate(runs), "history run", after=(_entries(select(_S.head_id).where(_S.run_id == the_id())),))
-"""An export of one run with its events, snapshots, their messages, and its tool effects."""
+"""An export of a run, with its events, its snapshots and their messages, and its tool effects."""
 
 
 _parent = entries.alias("parent")
@@ -260,7 +260,7 @@ _DANGLING = (
 
 
 def checkup(work: UnitOfWork) -> Iterator[Problem]:
-    """A finding for each message that does not follow the one it names, and for each history that ends at none."""
+    """A finding for each message that does not follow its parent, and each history whose last message is missing."""
     for id, parent_id in work.found(_MISPLACED, unreadable=OnUnreadable.LEAVE_OUT):
         message = f"it does not follow {named(parent_id)}, so that no history can be read through it."
         yield Problem("history_chain", Severity.ERROR, f"history entry {id}", message)

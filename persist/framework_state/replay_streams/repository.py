@@ -1,4 +1,4 @@
-"""`tx.replay_streams`: sessions of clients, storing what is sent to one, and reading what it missed."""
+"""`tx.replay_streams`: sessions of clients, storing messages to a session, and reading messages that its client missed."""
 
 from datetime import timedelta
 from typing import Any
@@ -84,7 +84,7 @@ _AFTER_ID = Statement(
     .order_by(_M.position)
     .limit(LIMIT)
 )
-"""The place of a message, once for each of those behind it, or once without any."""
+"""The place of a message, once for each later message of the stream, or once if it is the last."""
 _AFTER = Statement(
     select(*_MESSAGE.columns)
     .where(*_in_stream, _M.position > param("position"), _M.message.is_not(None))
@@ -132,7 +132,7 @@ class ReplayMessages(Repository[F]):
 
     @reads
     def after(self, session_id: str, id: str, *, limit: int = 100, keep_for: timedelta | None = None) -> Missed | None:
-        """The first of what followed a message of this session in its stream; `list` reads on from the position it gives.
+        """The first messages after this one in its stream; `list` reads on from the position it gives.
 
         None for an id that is not this session's, was deleted, or is older than `keep_for`.
         """

@@ -25,10 +25,7 @@ _NEXT = (
 
 
 def checkup(work: UnitOfWork) -> Iterator[Problem]:
-    """A finding for each message that begins as a JSON object and is none. Messages are read page by page.
-
-    Streams hold any text, so a message that looks like something else is no finding.
-    """
+    """A finding for each damaged message that begins as a JSON object; other text is allowed. Reads page by page."""
     place = {"in_session": "", "after": ""}
     while page := work.found(_NEXT, place, unreadable=OnUnreadable.LEAVE_OUT):
         for session_id, id, message in page:

@@ -7,7 +7,7 @@ from persist.db.values.frozen import Value
 
 
 class Transcript(Value):
-    """A row of transcript_sessions: one session of a project, with its main part and those of its subagents."""
+    """A row of transcript_sessions: a session of a project, with its main part and the parts of its subagents."""
 
     id: str
     project: str

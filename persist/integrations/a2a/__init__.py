@@ -1,7 +1,4 @@
-"""A2A on persist: `PersistTaskStore` keeps tasks, `PersistPushNotificationConfigStore` whom to notify of them.
-
-Needs the extra `a2a`.
-"""
+"""A2A on persist: `PersistTaskStore` and `PersistPushNotificationConfigStore` for webhooks. Needs the extra `a2a`."""
 
 try:
     from persist.integrations.a2a.encoding import InvalidTask, TaskEnded

@@ -1,4 +1,4 @@
-"""Tasks of A2A in pieces, so that an update writes what is new: messages of the history, artifacts, and their parts."""
+"""Tasks of A2A in pieces, so that an update writes only new pieces: messages of the history, artifacts, and their parts."""
 
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -117,7 +117,7 @@ def decoded(message: M, data: bytes, what: str) -> M:
 
 
 def state_name(state: int) -> str:
-    """The name of a state, and the number of one that this release of the framework does not know."""
+    """The name of a state; a number for a state that this release of the framework does not know."""
     return TaskState.Name(state) if state in TaskState.values() else str(state)
 
 

@@ -147,7 +147,7 @@ class PersistTaskStore(TaskStore):
         )
 
     async def delete(self, task_id: str, context: ServerCallContext) -> None:
-        """Delete the caller's task of this id, if it has one."""
+        """Delete the caller's task with this id, if it exists."""
         owner, id = self._owner(context), label_of("task_id", task_id)
         if id:
             await self._run(lambda tasks: tasks.delete(owner, id), writes=True)

@@ -1,7 +1,4 @@
-"""Claude Agent SDK on persist: `PersistSessionStore` mirrors its session transcripts into a store, and resumes from them.
-
-Needs the extra `claude-agent-sdk`.
-"""
+"""Claude Agent SDK on persist: `PersistSessionStore` mirrors and resumes sessions. Needs the extra `claude-agent-sdk`."""
 
 try:
     from persist.integrations.claude_agent_sdk.session_store import InvalidEntry, PersistSessionStore

@@ -84,10 +84,7 @@ class PersistSessionStore(SessionStore):
         return [{"session_id": one.session_id, "mtime": epoch_ms(one.main_at)} for one in found if one.main_at is not None]
 
     async def list_session_summaries(self, project_key: str) -> list[SessionSummaryEntry]:
-        """The summaries of a project's sessions, the one written last first.
-
-        A session without one, since something else than this class wrote it, is left out: the SDK then folds it itself.
-        """
+        """The summaries of a project's sessions, last written first. The SDK itself folds a session without one."""
         found = await self._call(lambda work: TranscriptSessions(work).mains(project_key))
         return [
             {"session_id": one.session_id, "mtime": epoch_ms(one.main_at), "data": one.summary}
@@ -101,7 +98,7 @@ class PersistSessionStore(SessionStore):
         await self._call(lambda work: TranscriptSessions(work).delete(project, session_id, subpath=subpath), writes=True)
 
     async def list_subkeys(self, key: SessionListSubkeysKey) -> list[str]:
-        """The subpaths of a session, such as those of its subagents."""
+        """The subpaths of a session, such as its subagents' logs."""
         project, session_id, _ = _names(key)
         return await self._call(lambda work: TranscriptSessions(work).subpaths(project, session_id))
 
@@ -175,5 +172,5 @@ def _fold(key: SessionKey) -> Fold:
 
 
 def _home(home: str | os.PathLike[str] | None) -> str | os.PathLike[str]:
-    """The folder above `projects`: the one that is given, else where Claude Code keeps its own."""
+    """The folder above `projects`: the given folder, or else the folder of Claude Code."""
     return home or os.environ.get("CLAUDE_CONFIG_DIR") or Path.home() / ".claude"

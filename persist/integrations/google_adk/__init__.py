@@ -1,7 +1,4 @@
-"""Google ADK on persist: `PersistSessionService`, `PersistArtifactService` and `PersistMemoryService`.
-
-Needs the extra `google-adk`.
-"""
+"""Google ADK on persist: `PersistSessionService`, `PersistArtifactService`, `PersistMemoryService`. The extra is `google-adk`."""
 
 try:
     from persist.integrations.google_adk.artifacts import PersistArtifactService

@@ -39,7 +39,7 @@ class PersistMemoryService(BaseMemoryService):
             self._bridge = StoreBridge(store)
 
     async def add_session_to_memory(self, session: Session) -> None:
-        """Remember the session's events that have content, instead of those that were remembered of it before."""
+        """Replace the session's memories by its events that have content."""
         with InvalidArgument.raised():
             given = _memories("session.events", check_kind("session", session, Session).events, {})
             await self._bridge.call_async(
@@ -55,7 +55,7 @@ class PersistMemoryService(BaseMemoryService):
         session_id: str | None = None,
         custom_metadata: Mapping[str, object] | None = None,
     ) -> None:
-        """Remember these events too, those that are not remembered yet. The metadata are stored with each of them."""
+        """Add events to the memories, except events that are there already. The metadata are stored with each event."""
         with InvalidArgument.raised():
             given = _memories("events", events, mapping("custom_metadata", custom_metadata))
             await self._bridge.call_async(
@@ -70,7 +70,7 @@ class PersistMemoryService(BaseMemoryService):
         memories: Sequence[MemoryEntry],
         custom_metadata: Mapping[str, object] | None = None,
     ) -> None:
-        """Remember these entries, each under its id or else a new one. The metadata are added to those of each entry."""
+        """Add memory entries under their ids, or under new ids. The metadata are added to each entry's own."""
         with InvalidArgument.raised():
             shared, given = mapping("custom_metadata", custom_metadata), []
             for number, one in enumerate(check_list("memories", memories)):
@@ -149,7 +149,7 @@ def _words(text: str) -> set[str]:
 
 
 def _words_found_by(text: str) -> set[str]:
-    """The words that find a text: its own, and where a word mixes Latin with other letters, each run of one kind."""
+    """The words that find a text: the word itself, and where it mixes Latin with other letters, each run of one kind."""
     found = _words(text)
     mixed = [word for word in found if not word.isascii()]
     runs = ("".join(run) for word in mixed for _, run in itertools.groupby(word, _is_latin))

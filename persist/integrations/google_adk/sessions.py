@@ -70,7 +70,7 @@ class Turns:
                 del self._turns[key]
 
     def lock_of(self, session: object) -> threading.Lock:
-        """The lock between threads. Few sessions share one, and then merely wait for each other."""
+        """The lock between threads. Sessions that share a lock merely wait for each other."""
         return self._locks[id(session) // 16 % _LOCKS]
 
 
@@ -133,7 +133,7 @@ class PersistSessionService(BaseSessionService):
         return ListSessionsResponse(sessions=[_session(one) for one in found])
 
     async def delete_session(self, *, app_name: str, user_id: str, session_id: str) -> None:
-        """Delete a session with its events and its own state, if there is one."""
+        """Delete a session, if it exists, with its events and its own state."""
         with InvalidArgument.raised():
             await self._bridge.call_async(
                 lambda work: AppSessions(work).delete(app_name, user_id, _stripped(session_id)), writes=True

@@ -1,7 +1,4 @@
-"""LangGraph on persist: the checkpointer `PersistSaver`, the store `PersistStore` and the serializer `StrictSerializer`.
-
-Needs the extra `langgraph`.
-"""
+"""LangGraph on persist: `PersistSaver`, `PersistStore` and `StrictSerializer`. Needs the extra `langgraph`."""
 
 try:
     from persist.integrations.langgraph.saver import PersistSaver

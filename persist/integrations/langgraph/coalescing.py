@@ -21,9 +21,9 @@ _READING = 4
 
 
 class Coalescing:
-    """Runs functions in transactions that the functions of one turn share, one after the other, as if each had its own.
+    """Runs functions that arrive in the same turn of an event loop in a shared transaction, one after the other.
 
-    One that fails is run again by itself, and so is everything that shared its transaction: nobody sees another's error.
+    If a function fails, it runs again alone, and so does every function of its transaction: no caller sees another's error.
     """
 
     def __init__(self, bridge: StoreBridge) -> None:
@@ -45,7 +45,7 @@ class Coalescing:
 
 
 class _Call:
-    """A function that waits for its transaction, and what became of it."""
+    """A function that waits for its transaction, and the future of its result."""
 
     __slots__ = ("begun", "done", "function")
 
@@ -56,7 +56,7 @@ class _Call:
 
 
 class _Line:
-    """The calls of one event loop that wait, those that read or those that write."""
+    """The waiting calls of an event loop, either its reading or its writing calls."""
 
     def __init__(self, bridge: StoreBridge, *, writes: bool, most: int) -> None:
         self._bridge, self._writes, self._most = bridge, writes, most

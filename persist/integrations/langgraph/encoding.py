@@ -52,10 +52,7 @@ _ATOMS = (str, int, float, bool, bytes, type(None))
 
 
 class Encoding:
-    """Encodes and decodes checkpoints, their values and writes with one serializer.
-
-    `most`: bytes of memory for lists that it read or wrote.
-    """
+    """Encodes and decodes checkpoints, values and writes with a serializer. `most`: bytes of memory for lists."""
 
     def __init__(self, serde: SerializerProtocol, most: int = 0) -> None:
         self.serde = self._serde = serde
@@ -166,7 +163,7 @@ class Encoding:
     def tuple(self, loaded: Loaded, config: RunnableConfig | None = None, history: "History | None" = None) -> CheckpointTuple:
         """The CheckpointTuple of a stored checkpoint, with the caller's config if given. Raises StoreCorrupt if it is damaged.
 
-        `history`: what was read of other checkpoints, so that a value which they share is deserialized once.
+        `history`: values of other checkpoints, so that a shared value is deserialized once.
         """
         row = loaded.checkpoint
         head, metadata = self._head(row)
@@ -218,7 +215,7 @@ class Encoding:
 
 
 class History:
-    """Values of the checkpoints of one list, each deserialized once for all checkpoints that have it.
+    """Values of the checkpoints in a list, each deserialized once.
 
     A list, a dictionary and a set are each checkpoint's own; what is in them is shared. Other values are read anew each time.
     """
@@ -258,7 +255,7 @@ class History:
         return found
 
     def _known(self, stored: Blob) -> Any:
-        """What was read of these bytes for this page or the one before; None if nothing was."""
+        """The value that was read from these bytes for this page or the page before; None without one."""
         found = self._read.get(stored)
         if found is None and (found := self._before.get(stored)) is not None:
             self._read[stored] = found

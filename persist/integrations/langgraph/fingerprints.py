@@ -1,4 +1,4 @@
-"""Fingerprints of lists: elements with the fingerprint of stored ones would be stored alike, so they are not serialized again."""
+"""Fingerprints of lists: elements with a stored fingerprint would be stored alike, so persist does not serialize them again."""
 
 import hashlib
 import re
@@ -98,7 +98,7 @@ def content(elements: Sequence[Any]) -> bytes | None:
     """All that the elements hold now, so that a change in place shows; None if one holds anything but messages and plain data.
 
     Plain data is what MessagePack writes by itself. Messages are those of LangChain's own classes, whose state the serializer
-    writes whole. Of anything else nobody knows what its serialization depends on.
+    writes whole. Anything else may serialize differently each time.
     """
     try:
         return ormsgpack.packb([_content(element) for element in elements], option=OPTIONS)

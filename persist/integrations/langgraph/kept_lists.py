@@ -1,7 +1,7 @@
 """Lists that a saver stored or read, kept in memory under the digests of their pieces and where these are.
 
 The digest in the row of a list says what the list is, and every read asks for the row. So what is kept can be missing but never
-be an old state. What is kept are bytes, from which every read builds objects of its own: callers may change these in place.
+be an old state. Lists are kept as bytes, from which every read builds new objects: callers may change these in place.
 """
 
 import json
@@ -125,10 +125,10 @@ class KnownThreads:
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """At which versions values are stored once a put is done.
+    """The versions of stored values, by channel, once a put is done.
 
-    stored     those of the new values and of values that the saver knew to be stored
-    relied_on  those of the latter
+    stored     versions of new values, and of values that the saver knew to be stored
+    relied_on  only versions of known values
     """
 
     stored: Mapping[str, str]
@@ -138,10 +138,10 @@ class Versions:
 class CheckpointPut:
     """A checkpoint to store: the arguments of `states.put`, and values that may already be stored at their versions.
 
-    known         what the saver knew to be stored when the put began
+    known         the values that the saver knew to be stored when the put began
     values        the new values, with their versions
-    carried       the values that are not new, and of which it did not know that they are stored at their versions
-    fingerprints  those of the new values that are lists, None for a list without one
+    carried       old values that the saver did not know to be stored at their versions
+    fingerprints  the fingerprints of new lists, None for a list without one
     """
 
     def __init__(
@@ -264,7 +264,7 @@ _set = object.__setattr__
 
 @dataclass(frozen=True, slots=True)
 class KeptList(Blob):
-    """A list: elements that were built once, in chunks that are rebuilt quickly, and then MessagePack of `count` others."""
+    """A list: elements in chunks that are rebuilt quickly, and then MessagePack of `count` further elements."""
 
     key: bytes = b""
     chunks: tuple[bytes, ...] = ()
@@ -279,7 +279,7 @@ class KeptList(Blob):
 
 
 class ListMemory:
-    """The lists that one serializer read or wrote, at most so many bytes of them."""
+    """The lists that a serializer read or wrote, up to a number of bytes."""
 
     def __init__(self, serde: Any, most: int) -> None:
         self._serde = serde
@@ -297,7 +297,7 @@ class ListMemory:
         return self._keep(KeptList(PACKED, b"".join([piece.data for piece in pieces]), key, count=len(pieces)))
 
     def grow(self, base: bytes, added: Sequence[Blob], key: bytes) -> None:
-        """Keep a list that is a kept one plus some pieces, instead of that one."""
+        """Replace the kept list `base` by the same list with `added` pieces."""
         if base == key or (kept := self._lists.pop(base)) is None or not all(piece.kind == PACKED for piece in added):
             return
         data = kept.data + b"".join([piece.data for piece in added])
@@ -324,7 +324,7 @@ class ListMemory:
 
 
 class SavedLists(KeptLists):
-    """The kept lists of one thread, with what the saver knows about the versions of its channels."""
+    """The kept lists of a thread, and the known versions of its channels."""
 
     def __init__(self, memory: ListMemory, known: Mapping[str, KnownList]) -> None:
         self._memory, self._known = memory, known

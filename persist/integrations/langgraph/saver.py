@@ -177,7 +177,7 @@ class PersistSaver(BaseCheckpointSaver[str]):
         await self._bridge.call_async(_copy(source_thread_id, target_thread_id), writes=True)
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
-        """Delete checkpoints of these threads, in one transaction for each.
+        """Delete checkpoints of threads, in one transaction per thread.
 
         `keep_latest` keeps each namespace's latest checkpoint and ancestors that its DeltaChannels are rebuilt from; `delete`
         deletes the threads.

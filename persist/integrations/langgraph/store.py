@@ -124,10 +124,7 @@ class Index:
         return found
 
     def packed(self, vector: Sequence[float]) -> bytes:
-        """A vector as little-endian 32-bit floats.
-
-        Raises InvalidValue if it is not finite or has another number of dimensions.
-        """
+        """A vector as little-endian 32-bit floats. Raises InvalidValue if it is not finite or has other dimensions."""
         if self._dims is not None and len(vector) != self._dims:
             raise InvalidValue("embedding", f"it has {len(vector)} dimensions, and the index has {self._dims}.")
         if not all(math.isfinite(number) for number in vector):
@@ -202,7 +199,7 @@ class Batch:
         return run
 
     def refresh(self, tx: Transaction) -> None:
-        """Refresh the expiry of the items read. A transaction of its own, so that a batch of reads does not wait for a writer."""
+        """Refresh the expiry of the items read. A separate transaction spares reads the wait for a writer."""
         tx.checkpoints.memories.refresh(self.refreshed)
 
     def _put(self, tx: Transaction, op: PutOp, vectors: Vectors) -> None:
@@ -293,9 +290,8 @@ class PersistStore(BaseStore):
 
     `index` and `ttl` are as in every store of LangGraph. An option that asks for what is not done raises InvalidValue: no search
     is approximate, an expired item is never returned, and no background thread deletes it, but `sweep_ttl` and `persist maintain`
-    do. Values are JSON objects: one that JSON would
-    change raises InvalidValue, a ValueError, before anything is written. Over a Store or an AsyncStore the same methods work
-    as those of PersistSaver.
+    do. Values are JSON objects: one that JSON would change raises InvalidValue, a ValueError, before anything is written. Over a
+    Store or an AsyncStore the same methods work as those of PersistSaver.
     """
 
     supports_ttl = True
@@ -322,7 +318,7 @@ class PersistStore(BaseStore):
         return results
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
-        """See batch. The calls of one turn of an event loop share a transaction, in which they run one after the other."""
+        """See batch. Calls in one turn of an event loop share a transaction, and run one after the other."""
         batch = Batch(ops, self._index)
         texts: Vectors = {}
         queries: Vectors = {}

@@ -1,7 +1,4 @@
-"""MCP on persist: `PersistEventStore` keeps what a server sent, so that a client that lost its connection is sent the rest.
-
-Needs the extra `mcp`.
-"""
+"""MCP on persist: `PersistEventStore` resends what a client missed after losing its connection. Needs the extra `mcp`."""
 
 try:
     from persist.integrations.mcp.event_store import (

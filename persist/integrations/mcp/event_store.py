@@ -38,7 +38,7 @@ current_session: ContextVar[str | None] = ContextVar("current_session", default=
 
 
 class _Key(str):
-    """What the events of a session are kept under. It lives as long as the tasks of the session, whose contexts hold it."""
+    """The key of a session's events. The binding lives as long as the session's tasks, whose contexts hold it."""
 
     __slots__ = ("__weakref__",)
 
@@ -172,9 +172,8 @@ class SessionEventStore(EventStore):
     async def replay_events_after(self, last_event_id: str, send_callback: EventCallback) -> str | None:
         """Send what followed an event in its stream, in order, and return the stream's id.
 
-        None for an id that is not of this session, or that retention deleted. Each page is read in a transaction of its own,
-        which has ended when the callback is awaited. Where there are several, what is stored while they
-        are sent is sent, too.
+        None for an id of another session, or one that retention deleted. Each page is read in a transaction of its own, which has
+        ended when the callback is awaited. If there are several pages, messages stored during the sending are sent, too.
         """
         of = self._of
         if not callable(send_callback):
@@ -214,14 +213,14 @@ class SessionEventStore(EventStore):
 
 
 class PersistEventStore(EventStore):
-    """The events of an MCP server in a store, so that clients that lost their connection are sent what they missed.
+    """The events of an MCP server in a store: a client that lost its connection is sent the events that it missed.
 
     A stream of MCP is named by the number of a request, and every client begins at 1, so events are kept by session:
-    `PersistSessionManager` gives each session a store of its own, and `SessionBinding` does so for a manager that somebody else
-    makes. Used without either, this raises UnboundEventStore.
+    `PersistSessionManager` gives each session its own store, and `SessionBinding` does the same for managers made elsewhere. Used
+    without either, this raises UnboundEventStore.
 
-    `max_events_per_stream` and `max_age` delete what is over them when the session is next written to; None keeps everything.
-    The caller opens and closes the store: one per process, for any number of sessions.
+    `max_events_per_stream` and `max_age` delete what is over them when the session is next written to; None keeps everything. The
+    caller opens and closes the store: one per process, for any number of sessions.
     """
 
     def __init__(
@@ -272,7 +271,7 @@ class PersistEventStore(EventStore):
 
 
 class _BoundTransports(dict[str, StreamableHTTPServerTransport]):
-    """The transports by session. Each gets the event store of its session when the manager registers it, before any request."""
+    """The transports by session. A transport gets its session's event store when the manager registers it, before any request."""
 
     def __init__(self, events: PersistEventStore) -> None:
         super().__init__()

@@ -1,7 +1,4 @@
-"""OpenAI Agents on persist: `PersistSession` implements the SDK's Session protocol with chat sessions.
-
-Needs the extra `openai-agents`.
-"""
+"""OpenAI Agents on persist: `PersistSession` implements the SDK's Session protocol. Needs the extra `openai-agents`."""
 
 try:
     from persist.integrations.openai_agents.session import InvalidItem, PersistSession

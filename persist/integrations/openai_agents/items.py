@@ -275,7 +275,7 @@ class SessionItems(Repository[F]):
     def _answered(
         self, encoded_items: Sequence[_EncodedItem], own: Sequence[_OwnPart], stored: Mapping[str, list[Row]], now: datetime
     ) -> list[dict[str, Any]]:
-        """Let the part of the latest open call of each output show it; the parameters of REWRITE_PART for stored ones."""
+        """Show each output in the part of its latest open call; the parameters of REWRITE_PART for stored ones."""
         rewritten = []
         for encoded in encoded_items:
             call_id = encoded.form.answers

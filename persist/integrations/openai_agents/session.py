@@ -84,10 +84,7 @@ class PersistSession:
         return f"PersistSession({self.session_id!r}, {self._store!r})"
 
     async def get_items(self, limit: int | None = None, *, wrapper: object = None) -> list[TResponseInputItem]:
-        """The latest `limit` items, oldest first. Without `limit` as many as the session settings say, else all.
-
-        Items that another program made unreadable are left out and not counted.
-        """
+        """The latest `limit` readable items, oldest first; by default as many as the session settings say, or all."""
         if limit is None and self.session_settings is not None:
             limit = _settings(self.session_settings).limit
         if limit is not None and type(limit) is not int:
@@ -113,10 +110,10 @@ class PersistSession:
     async def _get_compaction_snapshot(
         self, limit: int, *, prune_prefix: Callable[[TResponseInputItem], bool] | None = None
     ) -> CompactionSnapshot | None:
-        """The latest items, for the framework's compaction. None: one of them is unreadable, or a subclass may change them.
+        """The latest items, for the framework's compaction. None: an item is unreadable, or a subclass may change items.
 
-        Putting the summary in their place is one transaction, which also deletes the oldest items, as long as `prune_prefix`
-        is true of them: those that expired under the framework's encryption.
+        Putting the summary in their place is one transaction, which also deletes the oldest items, as long as `prune_prefix` is
+        true of them: those that expired under the framework's encryption.
         """
         if type(self) is not PersistSession:
             return None

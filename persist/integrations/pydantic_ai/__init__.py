@@ -1,7 +1,7 @@
 """Pydantic AI on persist: `PersistConversationStore` keeps conversations, `PersistStepStore` the steps of the harness's runs.
 
 The first one needs the extra `pydantic-ai`, the second one the extra `pydantic-ai-harness`. The harness may require a release of
-Pydantic AI that has no conversation stores; so either name can be imported without what the other one needs.
+Pydantic AI that has no conversation stores; either name can therefore be imported without the other extra.
 """
 
 from importlib import import_module

@@ -63,7 +63,7 @@ _BYTES, _FLOAT = "bytes", "float"
 
 
 def encoded(path: str, messages: Sequence[ModelMessage], kinds: Sequence[str] | None = None) -> list[Message]:
-    """Messages to store. Raises InvalidInput for one that could not be built again from what its adapter writes."""
+    """Messages to store. Raises InvalidInput for a message that its stored JSON could not rebuild."""
     with InvalidInput.raised():
         given = check_list(path, messages)
     try:

@@ -46,7 +46,7 @@ _HELD = "/proc/self/fd"
 
 
 class NotOpened(InvalidValue):
-    """A file that is not opened. `why`: what it is or what became of it, without its name, which an untrusted program chose."""
+    """A file that is not opened. `why`: the reason, without the file's name, which an untrusted program chose."""
 
     def __init__(self, name: str, why: str) -> None:
         self.why = why
@@ -72,7 +72,7 @@ class Folder:
         return sorted(os.listdir(self._path if self._handle is None else self._handle))
 
     def make(self, name: str) -> None:
-        """Create a folder in this one, accessible to its owner alone, unless something of that name exists."""
+        """Create a folder in this folder, accessible to its owner alone, unless the name is taken."""
         with suppress(FileExistsError):
             os.mkdir(self._at(name), 0o700, dir_fd=self._handle)
             self._sync()
@@ -204,10 +204,7 @@ class RunFolder:
         return path
 
     def open(self, path: str) -> BinaryIO:
-        """Open an attachment for reading.
-
-        Raises NotFound without the file, InvalidValue unless a regular file below attachments/.
-        """
+        """Open an attachment for reading. Raises NotFound, or InvalidValue unless it is a regular file below attachments/."""
         with self._folder_of(path) as (folder, file):
             return folder.open(file, self._own)
 

@@ -60,10 +60,7 @@ _DEEPEST = Statement(select(func.max(_CHAIN.c.depth)))
 
 
 def resolve(work: UnitOfWork, run_id: str, name: str, execution_id: int) -> Row:
-    """The row of the binding that the name resolves to in that frame.
-
-    Raises NotFound for the execution or the name, Conflict where the frames it was called from form a circle.
-    """
+    """The binding's row that the name resolves to in the frame. Raises NotFound, or Conflict for a circle of frames."""
     maximum = _maximum(work)
     stored = stored_scope(work, "run_id", run_id)
     row = work.row(_RESOLVE, run=stored, frame=execution_id, name=name, maximum=maximum)
@@ -108,7 +105,7 @@ OF_FRAME = Statement(
 _LOCK = Statement(select(*BINDING.columns).where(_THIS).with_for_update())
 _ADD = Statement(insert_missing(bindings).returning(*BINDING.columns))
 _NAMED = Statement(select(_B.name).where(_B.attachment_path.contains(param("token"))).limit(1))
-"""Finds a row that names the file with that token, in any spelling of its path."""
+"""Finds a row that names the file of a token, in any spelling of its path."""
 _CHANGED = ("kind", "value", "source_statement", "attachment_path", "updated_at")
 _SET = Statement(update(bindings).where(_THIS).values(**{name: param(f"new_{name}") for name in _CHANGED}))
 
@@ -193,7 +190,7 @@ def _check_rebinding(name: str, row: Row | None) -> None:
 
 
 def _added(work: UnitOfWork, run_id: str, name: str, execution_id: int | None, fields: dict[str, Any]) -> Row | None:
-    """The new row; None, and no change, if there is one of that name."""
+    """The new row; None, and no change, if the name is taken."""
     key = {"run_id": stored_scope(work, "run_id", run_id), "name": name, "execution_id": execution_id}
     return work.returned(_ADD, **key, **fields, created_at=fields["updated_at"])
 

@@ -1,4 +1,4 @@
-"""The files of subagents that are not trusted: below the run's folder, each in a folder of its own beside its attachments.
+"""The files of subagents that are not trusted: below the run's folder, each in a separate folder beside its attachments.
 
 .prose/runs/20260116-143052-a7b3c9/subagents/43__sub_…/state.db, attachments/
 """
@@ -108,10 +108,7 @@ def folder_name(subagent: Subagent) -> str:
 
 
 def make_lent_file(home: Path, subagent: Subagent, bindings: Sequence[Binding], agent: Agent | None) -> Path:
-    """Make the folder and the file of a new subagent below `home`, and return the file's path.
-
-    Raises NotFound unless `home` is a folder.
-    """
+    """Make the folder and the file of a new subagent below `home`; return the file's path. Raises NotFound without `home`."""
     if not home.is_dir():
         raise NotFound("folder", str(home))
     path = home / FOLDER / folder_name(subagent) / FILE
@@ -127,7 +124,7 @@ def make_lent_file(home: Path, subagent: Subagent, bindings: Sequence[Binding], 
 
 
 class LentFolder:
-    """The folder of one subagent, which it may have changed in any way. No method follows a link or opens what is no file."""
+    """The folder of a subagent, which may have changed its content at will. No method follows a link or opens what is no file."""
 
     def __init__(self, home: Path, subagent: Subagent, limit: int) -> None:
         self._home, self._limit, self._left = home, limit, limit

@@ -1,4 +1,4 @@
-"""The rows of a run and of its executions, who holds a run, and what a strict file lets nobody else write."""
+"""The rows of a run and of its executions, the run's holder, and the columns of a strict file that only persist writes."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -35,7 +35,7 @@ _NOTE = Statement(insert_missing(table_of(Meta), "key"))
 
 
 def make_strict(work: UnitOfWork) -> None:
-    """Make the file of the transaction strict, as the last thing it does."""
+    """Make the file strict as the last step of the transaction."""
     work.run(_NOTE, key=STRICT, value=STRICT_BY_CONNECTION)
     work.whole_tables.guard_strictly(STRICT_TABLES)
     work.runtime.strict = True
@@ -120,10 +120,7 @@ def become(
     error: str | None = None,
     facts: dict[str, Any] | None = None,
 ) -> ProgramExecution:
-    """Change the status of a locked execution, with the instants that go with it, as the last write of its verb.
-
-    Raises TransitionError.
-    """
+    """Change a locked execution's status and its instants, as the last write of the verb. Raises TransitionError."""
     check_execution(execution.id, execution.status, to)
     at = this_second(work)
     started: datetime | None = execution.started_at
@@ -203,7 +200,7 @@ def check_free(run: ProgramRun, now: datetime, stale_after: timedelta) -> bool:
 
 
 def lost(run: ProgramRun) -> LeaseLost:
-    """The error of a process that is not the one that runs it."""
+    """The error of a process that does not hold the run."""
     if run.held_by is None or run.status != RunStatus.RUNNING:
         reason = f"the run is {run.status}, and no process runs it."
     else:

@@ -364,10 +364,10 @@ def subagent(
 ) -> Any:
     """A handle for a subagent of the run, in the frame of an execution or in the root. Raises NotFound for run or execution.
 
-    Over an AsyncStore its methods are coroutines, and the handle itself is awaited: `await subagent(store, run_id)`.
-    On a file of a project's or a user's agents the run is "project" or "user": the handle has memory, and no values to bind.
+    Over an AsyncStore its methods are coroutines, and the handle itself is awaited: `await subagent(store, run_id)`. On a file of
+    a project's or a user's agents the run is "project" or "user": the handle has memory, and no values to bind.
 
-    agent       the handle is that agent's: for the memory of any other it raises NotPermitted. None: it has the memory of all
+    agent       the agent of the handle: another agent's memory raises NotPermitted. None: all agents' memory
     isolation   for a subagent that is not trusted, which reaches its frame's values and the memory of `agent` alone; without
                 `agent` no memory. "file": a SubagentFile, whose file `take_in` reads later. "role", on a server: a SubagentRole,
                 with a token. See `tx.programs.subagents.start`

@@ -164,7 +164,7 @@ def instructions_for_subagent(
     return text
 
 
-def told(
+def file_instructions(
     file: "Output", frame: "Frame | None", name: str, kind: BindingKind, source_statement: str | None, agent: str | None
 ) -> str:
     """The instructions for a file that has both the frame's values and the memory of the agent, if there is one."""
@@ -185,7 +185,7 @@ class Frame:
         self.id, self.depth = block.id, depth
         self.label = " ".join((block.statement_text or "").split())
 
-    def told(self) -> str:
+    def described(self) -> str:
         """What a subagent is told of its frame."""
         return f"Execution scope:\n  execution_id: {self.id}\n  block: {self.label}\n  depth: {self.depth}"
 
@@ -213,7 +213,7 @@ def _file_of(store: AnyStore) -> Path:
 def _output(file: Output, frame: Frame | None, name: str, kind: BindingKind, source_statement: str | None) -> Iterator[str]:
     path, execution_id = os.path.abspath(file.path), None if frame is None else frame.id
     yield f"Your output database is:\n  {path}"
-    yield "Execution scope: root" if frame is None else frame.told()
+    yield "Execution scope: root" if frame is None else frame.described()
     options = {"execution_id": execution_id, "kind": kind.value, "source_statement": source_statement, "scope": file.scope}
     sql = bind_sql(name, VALUE, **options)  # type: ignore[arg-type]  # each has the type of its parameter
     yield (
@@ -271,7 +271,7 @@ def _quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def told_of_server(
+def server_instructions(
     server: str,
     options: str,
     subagent: Subagent,
@@ -280,8 +280,8 @@ def told_of_server(
     kind: BindingKind,
     source_statement: str | None,
 ) -> str:
-    """The instructions of a subagent with these options of its connection, which hold its token."""
-    return "\n\n".join(_told(_Psql(server, options), subagent, frame, name, kind, source_statement)) + "\n"
+    """The instructions for a subagent with these connection options, which hold its token."""
+    return "\n\n".join(_server_paragraphs(_Psql(server, options), subagent, frame, name, kind, source_statement)) + "\n"
 
 
 class _Psql:
@@ -296,11 +296,11 @@ class _Psql:
         return self.command(f"SELECT row_to_json(found) FROM ({sql}) found;", json=True)
 
 
-def _told(
+def _server_paragraphs(
     psql: _Psql, subagent: Subagent, frame: Frame | None, name: str, kind: BindingKind, source_statement: str | None
 ) -> Iterator[str]:
     this, scope = f"run_id = {_quoted(subagent.run_id)}", subagent.run_id
-    yield "Execution scope: root" if frame is None else frame.told()
+    yield "Execution scope: root" if frame is None else frame.described()
     sql = bind_sql(
         name,
         VALUE,

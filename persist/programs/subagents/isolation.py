@@ -13,7 +13,7 @@ from persist.errors import InvalidValue
 from persist.programs.schemas import BindingKind, Isolation, StartedSubagent, Subagent, TakenIn
 from persist.programs.storage.attachments import checked_folder
 from persist.programs.storage.lent_files import make_lent_file, plain_name
-from persist.programs.subagents.instructions import Frame, Output, told, told_of_server
+from persist.programs.subagents.instructions import Frame, Output, file_instructions, server_instructions
 from persist.programs.subagents.stores import (
     AnyStore,
     AsyncProgramStore,
@@ -38,15 +38,16 @@ class SubagentFile:
         if sys.platform == "win32":
             raise InvalidValue("store", "the commands need a POSIX shell, which Windows has not.")
         name, word = _plain("binding", binding), check_choice("kind", kind, BindingKind)
-        return told(Output(self.path, ""), self.frame, name, word, source_statement, self.subagent.agent_name)
+        return file_instructions(Output(self.path, ""), self.frame, name, word, source_statement, self.subagent.agent_name)
 
 
 @dataclass(frozen=True, slots=True)
 class SubagentRole:
     """A subagent with a token for the server. Neither `repr` nor an error shows `token`, `dsn` and `options`.
 
-    server  how it connects, without the token; `options` are what PGOPTIONS holds then
-    dsn     both in one
+    server   the connection string without the token
+    options  the value of PGOPTIONS, which holds the token
+    dsn      both in one string
     """
 
     subagent: Subagent
@@ -59,7 +60,7 @@ class SubagentRole:
     def instructions(self, *, binding: str = "result", kind: str = "let", source_statement: str | None = None) -> str:
         """Instructions with commands of psql. They hold the token, in the environment of each command."""
         name, word = _plain("binding", binding), check_choice("kind", kind, BindingKind)
-        return told_of_server(self.server, self.options, self.subagent, self.frame, name, word, source_statement)
+        return server_instructions(self.server, self.options, self.subagent, self.frame, name, word, source_statement)
 
 
 def _plain(path: str, name: object) -> str:

@@ -82,7 +82,7 @@ def ask(store: Any, questions: Sequence[Question], answer: Callable[[list[Any]],
 
 
 def transactions(store: Any) -> tuple[Callable[[Question], Any], Callable[[Question], Any]]:
-    """Two functions, write and read: each calls one verb in a transaction of its own; coroutine functions if async."""
+    """Two functions, write and read: each calls a verb in its own transaction; coroutine functions if async."""
 
     def write(call: Question) -> Any:
         with store.begin() as tx:
@@ -109,7 +109,7 @@ def frame_questions(store: AnyStore, run_id: str, execution_id: int | None) -> l
 
 
 def check_frame(store: AnyStore, run_id: str, execution_id: int | None, then: R) -> Any:
-    """Check run and execution, then return `then`, or a coroutine of it. Raises NotFound. "project" and "user" need no run."""
+    """Check run and execution; return `then`, or a coroutine of it. Raises NotFound. "project" and "user" need no run."""
     if execution_id is None and outlives_runs(run_id, store.run_id):
         return ask(store, [], lambda _: then)
     return ask(store, frame_questions(store, run_id, execution_id), lambda _: then)

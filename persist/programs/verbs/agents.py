@@ -140,7 +140,7 @@ class Agents(Repository[F]):
         return found
 
     def _added(self, stored: str, name: str, scope: AgentScope) -> Agent | None:
-        """A new agent; None, and no change, if there is one of that name."""
+        """A new agent; None, and no change, if the name is taken."""
         now = this_second(self._work)
         row = self._work.returned(_ADD, run_id=stored, name=name, scope=scope, memory=None, created_at=now, updated_at=now)
         return None if row is None else AGENT.public(self._work, row)

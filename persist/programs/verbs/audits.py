@@ -130,9 +130,9 @@ def audit_tables(work: UnitOfWork, run_id: str, ours: set[str]) -> Iterator[Audi
 
 
 def audit_raw_writes(rows: Sequence[Row], of_no_run: Sequence[Row]) -> Iterator[AuditFinding]:
-    """Tell what programs that are not persist wrote, from the notes that triggers made of it.
+    """Report writes of other programs, from the triggers' notes.
 
-    of_no_run   notes of no run, such as those of emptied tables: a writer that fills their room leaves the run its own
+    of_no_run   notes without a run, such as those of emptied tables: a writer that fills their room leaves the run its own
     """
     for at, table, operation, key, writer, before in (*of_no_run, *rows[:MAX_NOTES]):
         if any(map(is_unreadable, (at, table, operation))):
@@ -153,7 +153,7 @@ def _named(key: dict[str, Any]) -> str:
 
 
 def audit_guards(work: UnitOfWork, found: Sequence[Row], left: Row | None) -> Iterator[AuditFinding]:
-    """Find row guards that somebody took away or changed, and triggers that others made: anything may have been written then."""
+    """Find missing and changed row guards, and triggers of other programs: anything may have been written then."""
     runtime = work.runtime
     strict = STRICT_TABLES if runtime.strict else ()
     if left is not None and not work.writable:

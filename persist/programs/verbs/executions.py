@@ -1,4 +1,4 @@
-"""Executions: the statements of a run as a tree; each is the frame of those below it, and has branch, loop and retries."""
+"""Executions: the statements of a run as a tree; each is a frame with branch, loop and retries."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -274,7 +274,7 @@ def parallel_blocks(executions: list[ProgramExecution]) -> Iterable[ParallelBloc
             parallel_id=str(found["parallel_id"]),
             execution_id=block.id,
             strategy=_text(found.get("strategy")),
-            count=_whole(found.get("count")),
+            count=_integer_or_none(found.get("count")),
             on_fail=_text(found.get("on_fail")),
             branches=branches,
         )
@@ -288,8 +288,8 @@ def loops(executions: list[ProgramExecution]) -> Iterable[Loop]:
             yield Loop(
                 loop_id=str(found["loop_id"]),
                 execution_id=one.id,
-                current_iteration=_whole(found.get("current_iteration")),
-                max_iterations=_whole(found.get("max_iterations")),
+                current_iteration=_integer_or_none(found.get("current_iteration")),
+                max_iterations=_integer_or_none(found.get("max_iterations")),
                 condition=_text(found.get("condition")),
             )
 
@@ -298,5 +298,5 @@ def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _whole(value: Any) -> int | None:
+def _integer_or_none(value: Any) -> int | None:
     return value if type(value) is int else None

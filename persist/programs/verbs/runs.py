@@ -130,10 +130,7 @@ class ProgramRuns(Repository[F]):
 
     @writes
     def create(self, *, program_path: str | None = None, program_source: str | None = None, id: str | None = None) -> ProgramRun:
-        """Create a run, running, that this process runs. Without `id` it gets one like 20260116-143052-a7b3c9.
-
-        Raises Conflict if the given one is taken.
-        """
+        """Create a run of this process, running. By default `id` is like 20260116-143052-a7b3c9. Raises Conflict if taken."""
         work = self._work
         now = this_second(work)
         run_id = names.run_id(now, secrets.choice) if id is None else work.label("id", id)
@@ -167,10 +164,7 @@ class ProgramRuns(Repository[F]):
 
     @writes
     def finish(self, id: str, status: Literal["completed", "failed", "interrupted"]) -> ProgramRun:
-        """running -> that status, whichever process runs it; none does afterwards.
-
-        Raises TransitionError for a run that is not running.
-        """
+        """running -> `status`; afterwards no process runs the run. Raises TransitionError for a run that is not running."""
         to = check_choice("status", status, RunStatus)
         if to is RunStatus.RUNNING:
             raise InvalidValue("status", "a run finishes as completed, failed or interrupted; resume() goes on with one.")
@@ -195,7 +189,7 @@ class ProgramRuns(Repository[F]):
 
     @writes
     def seen(self, id: str) -> ProgramRun:
-        """Say that this process still runs a run, so that processes that cannot look do not take it over.
+        """Say that this process still runs a run: a process that cannot see this one must not take the run over.
 
         A running run of which no process is known is this process's from then on. Raises LeaseLost if another process runs it,
         and if it has ended.
@@ -214,10 +208,7 @@ class ProgramRuns(Repository[F]):
 
     @reads
     def resume_point(self, id: str) -> ResumePoint:
-        """What is needed to continue: the run, executing statements, every binding and agent, open parallel blocks and loops.
-
-        Bindings are as stored; `bindings.resolve` reads attachments.
-        """
+        """The state to continue from: run, executing statements, bindings as stored, agents, open parallel blocks and loops."""
         return resume_point(self._work, get_run(self._work, id))
 
     def _become(self, run: ProgramRun, to: RunStatus, statement: Statement, **holder: object) -> ProgramRun:

@@ -271,7 +271,7 @@ class Subagents(Repository[F]):
             subagent=construct(Subagent, {**fields, "run_id": run_id}),
             bindings=[] if lent is None else lent.bindings,
             memory=None if lent is None else memory,
-            access=None if access is None or token is None else _told(access, login, token),
+            access=None if access is None or token is None else _server_access(access, login, token),
         )
 
     @reads
@@ -390,5 +390,5 @@ def _reported(report: Any) -> TakenIn:
         raise InvalidValue("report", "what is stored of a file that was taken in is none of persist's reports.") from None
 
 
-def _told(access: "SubagentAccess", role: str, token: str) -> ServerAccess:
+def _server_access(access: "SubagentAccess", role: str, token: str) -> ServerAccess:
     return ServerAccess(server=access.server(role), token=token, options=access.options(token), dsn=access.dsn(role, token))

@@ -34,7 +34,7 @@ def may_be_empty(model: Model, found: Table) -> list[Column[Any]]:
 
 
 def value_for(column: Column[Any]) -> ColumnElement[Any] | None:
-    """What an empty cell of the column gets, by the rule of its domain, its default, or the known instants of its row."""
+    """The value for an empty cell of the column: by its domain's rule, its default, or the known instants of the row."""
     if tells_apart(column):
         return None
     terms: list[ColumnElement[Any]] = []

@@ -82,7 +82,7 @@ def _is_unique(table: Table, names: Sequence[str]) -> bool:
 
 
 def checks_on(model: Model, column: Column, added: Sequence[str]) -> list[str]:
-    """The CHECKs to add with a column: those that name it and no column that is added after it."""
+    """The CHECKs to add with a column: the CHECKs that name it and no later column."""
     later = set(added[added.index(column.name) + 1 :])
     found = []
     for constraint in model.constraints:

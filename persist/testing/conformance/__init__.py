@@ -1,7 +1,7 @@
-"""Checks of what a framework expects from a store of its state, for stores that anybody wrote.
+"""Checks of a framework's expectations of a store for its state, for stores of any author.
 
 A module per framework has `CHECKS`, coroutine functions that take a function that makes the object under test. One check may fail
-while others pass, so each can be a test of its own:
+while others pass, so make each a test:
 
     import pytest
     from persist.testing.conformance import openai_agents

@@ -208,7 +208,7 @@ async def what_is_returned_is_a_copy(make: Make) -> None:
 
 
 async def of_concurrent_savers_one_is_last(make: Make) -> None:
-    """The task of one of many that save it at once is stored, whole."""
+    """If many callers save a task at once, one version is stored whole."""
     owner, id = _of(new_id()), new_id()
     tasks = [_task(id, *(f"{number}.{said}" for said in range(number + 1)), parts=10 - number) for number in range(8)]
     await asyncio.gather(*(make().save(task, owner) for task in tasks))
@@ -284,7 +284,7 @@ async def a_webhook_takes_the_place_of_its_id(make: Make) -> None:
 
 
 async def a_dispatch_sees_every_owner(make: Make) -> None:
-    """A caller sees and deletes its own webhooks alone; a dispatch sees those of all owners of the task, of no other task."""
+    """A caller sees and deletes its own webhooks alone; a dispatch sees a task's webhooks of all owners."""
     task, owners = new_id(), [_of(new_id()) for _ in range(2)]
     for number, owner in enumerate(owners):
         await make().set_info(task, _hook("1", f"https://{number}"), owner)

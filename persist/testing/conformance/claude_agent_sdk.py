@@ -33,7 +33,7 @@ def _entries(*texts: Any, uuids: bool = True) -> list[Any]:
 
 
 class _Apart:
-    """A store whose projects have names that no other one's have, so that it is empty at first."""
+    """A store with project names that are not used elsewhere, so that it is empty at first."""
 
     def __init__(self, store: Any) -> None:
         self._store, self._prefix = store, new_id()
@@ -179,7 +179,7 @@ async def summaries_are_those_of_all_entries(make: Make) -> None:
 
 
 async def a_deleted_session_can_be_written_again(make: Make) -> None:
-    """A session that was deleted is empty for who writes it again; its old ids are free, and its neighbours are untouched."""
+    """A deleted session is empty when it is written again; its old ids are free, and its neighbours are untouched."""
     if not _has(make(), "delete"):
         return
     key, entries = _key(new_id()), _entries(*"ab")

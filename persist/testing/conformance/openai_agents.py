@@ -67,7 +67,7 @@ async def a_cleared_session_goes_on(make: Make) -> None:
 
 
 async def two_objects_are_one_conversation(make: Make) -> None:
-    """Two session objects of one id see each other's items at once."""
+    """Two session objects with the same id see each other's items at once."""
     name = new_id()
     one, two = make(name), make(name)
     await one.add_items(_said("a"))

@@ -23,7 +23,7 @@ def _asked(content: Any) -> ModelMessage:
 
 
 def _chain(*texts: Any, parent: str | None = None) -> list[Any]:
-    """Entries that point at the one before, with ids that nothing else has."""
+    """Entries that point at the entry before, with new ids."""
     entries: list[Any] = []
     for text in texts:
         entries.append(ConversationEntry(id=new_id("entry"), parent_id=parent, message=_asked(text)))

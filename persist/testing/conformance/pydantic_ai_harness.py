@@ -40,7 +40,7 @@ def _effect(run: str, call: str, status: Any = "started", **fields: Any) -> Any:
 
 
 async def an_unknown_run_is_nothing(make: Make) -> None:
-    """There is nothing of a run that nobody registered."""
+    """A run that was never registered has nothing."""
     store, run = make(), new_id()
     expect(None, await store.get_run(run_id=run), "There is no run that nobody registered.")
     expect([], await store.list_runs(conversation_id=run), "There are no runs of an unknown conversation.")
@@ -138,7 +138,7 @@ async def messages_come_back_exactly(make: Make) -> None:
 
 
 async def a_history_may_be_rewritten(make: Make) -> None:
-    """A snapshot has its own messages, also where they are fewer or others than those of the one before."""
+    """A snapshot has its own messages, even if it has fewer or different messages than the snapshot before."""
     store, run = make(), new_id()
     for letters in ("abc", "abcd", "ab", "abxd", "xy", "", "aa"):
         await store.save_snapshot(_snapshot(run, *letters))
@@ -146,7 +146,7 @@ async def a_history_may_be_rewritten(make: Make) -> None:
 
 
 async def the_last_word_on_a_tool_call_counts(make: Make) -> None:
-    """What is known of a tool call takes the place of what was known; calls without an end are unresolved."""
+    """The new state of a tool call replaces its former state; calls without an end are unresolved."""
     store, run, other = make(), new_id(), new_id()
     for call in "abc":
         await store.record_tool_effect(_effect(run, call))

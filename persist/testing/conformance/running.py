@@ -22,7 +22,7 @@ class NotConformant(AssertionError):  # noqa: N818  # says what the object under
 
 @dataclass(frozen=True)
 class Report:
-    """Which checks passed, and what the others raised, by the names of the checks."""
+    """The names of passed checks, and the errors of failed checks by name."""
 
     passed: tuple[str, ...]
     failed: Mapping[str, BaseException]

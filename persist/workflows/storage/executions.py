@@ -1,4 +1,4 @@
-"""The row of an execution: reading it, inserting it once for each key, ending it, and what it cost beyond calls of models."""
+"""The row of an execution: reading, inserting once per key, ending, and costs besides model calls."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,8 +1,8 @@
 """Parents and children: how the end of a run lets its parent go on.
 
 Rows are locked from the children to the parents, by everything that ends runs: a child is locked first, and then its parent, in a
-statement of its own. The statements after that see every child whose end was committed before, so that of two children that end
-at the same instant the second one finds that none is left. A parent is locked without hindering those who create children of it.
+statement of its own. Later statements see every committed end of a child: if two children end at the same instant, the second
+finds that no child is left. A parent is locked without hindering the creation of children.
 """
 
 import logging
@@ -27,10 +27,7 @@ _R = runs.c
 
 
 def family(*columns: Any, orphans: bool) -> CTE:
-    """The run `root` and its descendants, each once; with `orphans` the descendants alone, whose ancestor may be gone.
-
-    `columns`: those beside the id.
-    """
+    """The run `root` and its descendants, once each; with `orphans`, only a lost root's descendants. `columns`: beside the id."""
     first = (IS_CHILD, _R.parent_run_id == param("root")) if orphans else (_R.id == param("root"),)
     tree = select(_R.id, *columns).where(*first).cte("family", recursive=True)
     return tree.union(select(_R.id, *columns).where(IS_CHILD, _R.parent_run_id == tree.c.id))
@@ -79,10 +76,7 @@ _ANY_UNFINISHED = Statement(select(_R.id).where(IS_UNFINISHED_CHILD, _R.parent_r
 
 
 def tell_parents(work: UnitOfWork, ended: Iterable[WorkflowRun]) -> None:
-    """Let the parents of runs that this transaction has ended go on, if that is what they wait for.
-
-    Parents are taken in the order of their ids, so that two transactions that end many runs do not wait for each other.
-    """
+    """Let parents go on that waited for runs ended here, in the order of ids, so that two transactions cannot deadlock."""
     children: dict[str, list[WorkflowRun]] = {}
     for run in ended:
         if run.parent_run_id is not None and not is_unreadable(run.parent_run_id):

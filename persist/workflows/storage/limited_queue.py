@@ -1,7 +1,7 @@
 """SQL that finds the runs that a worker may claim where there are limits: those for which their limits have room.
 
-The first runs of a line are looked at one by one. If none of them has room, others are looked for behind them: runs of one
-workflow with one key form a group, and only the first ones of each group that has room are read. So a hundred thousand runs that
+The first runs of a line are looked at one by one. If none of these runs has room, more runs are looked for behind them: runs of
+one workflow with one key form a group, and a claim reads only the first runs of groups with room. So a hundred thousand runs that
 wait for a place cost a claim as much as one.
 
 On Postgres a run is chosen together with a lock on its limits. What another claim has locked is passed over, never waited for.
@@ -95,7 +95,7 @@ def _groups(line: _Line, names: int) -> FromClause:
 
 
 def _heads(line: _Line, names: int, most: int, *, lateral: bool) -> Select[Any]:
-    """The first runs of each group that has room: `most` of each, or one where there is no LATERAL."""
+    """The first runs of each group that has room: `most` per group, or one where LATERAL is missing."""
     groups, table, run = _groups(line, names), runs.alias("member"), runs.alias("head")
     is_open = (groups.c.key.is_not(None), queue.enabled(groups.c.name), has_room(groups.c.name, groups.c.key))
     # the LIMIT keeps a planner from asking for room once for each member
@@ -121,7 +121,7 @@ def _front(line: _Line, names: int, most: int, *, lateral: bool) -> Select[Any]:
 
 
 def _with_room(found: FromClause, rows: int) -> Select[Any]:
-    """The found runs for which there is room, also together with those before them; in the order of the queue."""
+    """The found runs with room, counted together with the runs before; in the order of the queue."""
     if rows == 1:
         return select(*found.c).where(has_room(found.c.name, found.c.key))
 
@@ -138,10 +138,7 @@ def _with_room(found: FromClause, rows: int) -> Select[Any]:
 
 
 def waiting(line: _Line, names: int, rows: int, *, far: bool, lateral: bool) -> FromClause:
-    """The first runs of the line that may be claimed, in their order; not locked.
-
-    `far`: those behind runs for which there is no room, to be looked for if there are none near the front.
-    """
+    """The first runs of the line that may be claimed, in order, unlocked. `far`: those behind runs without room."""
     few = rows + queue.FEW_AHEAD
     if far:
         found, most = _heads(line, names, few, lateral=lateral), few * queue.AHEAD
@@ -177,7 +174,7 @@ def first_of(line: _Line, names: int, *, far: bool, lateral: bool) -> ScalarSele
 
 
 @cache
-def look(names: int, *, far: bool, one_writer: bool) -> Statement:
+def first_with_room(names: int, *, far: bool, one_writer: bool) -> Statement:
     """The ids of an unheld run, a ready run and a due run for which there is room, each NULL if there is none near the front.
 
     Then the ids of a ready and a due run, whether there is room or not, and whether there are limits. `far` as for `waiting`.

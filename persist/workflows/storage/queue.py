@@ -141,7 +141,7 @@ _now_ms = bindparam("now_ms", type_=Int64())
 _ONE: ColumnElement[Any] = literal_column("1")
 _PREFIX: ColumnElement[Any] = literal_column(f"'{WORKFLOW_PREFIX}'")
 ANY_LIMIT = or_(exists(select(limits.c.key)), ANY_USED_UP)
-"""Whether there is any limit, or any budget that is used up."""
+"""Whether a limit or a used-up budget exists."""
 
 
 def _count(table: FromClause, *which: Any) -> ColumnElement[Any]:
@@ -282,7 +282,7 @@ def lock_of_run() -> Statement:
 
 _O = workflow_overrides.c
 AHEAD, FEW_AHEAD = 64, 16
-"""So many runs of a line, or of each of several lines, are looked at besides those that are wanted: some may be locked."""
+"""Runs to look at beyond the wanted number, in one line or in each of several: some may be locked."""
 MOST_APART = 256
 """For so many workflows at once each is looked for by itself; SQLite has a limit."""
 _DUE_AT_ONCE = 1000
@@ -314,12 +314,12 @@ def wanted_names(names: int) -> FromClause:
 
 
 def enabled(name: ColumnElement[Any]) -> ColumnElement[bool]:
-    """Whether the workflow was not switched off. A list that is read once, whatever the planner thinks of its size."""
+    """Whether the workflow was not switched off. A list that the planner reads once, whatever its estimated size."""
     return name.not_in(select(_O.name).where(~flag_set(_O.enabled)))
 
 
 def conditions(table: FromClause, names: int, *, indexed: bool) -> list[ColumnElement[bool]]:
-    """Whether a run is of one of the wanted workflows, and of none that was switched off."""
+    """Whether a run's workflow is wanted and not switched off."""
     return [*_of_names(table, names, indexed=indexed), enabled(table.c.workflow_name)]
 
 
@@ -341,7 +341,7 @@ def ready(table: FromClause, names: int, *columns: Any) -> Select[Any]:
 
 
 def first_of_each(names: int, most: int) -> Select[Any]:
-    """The ids of the first ready runs of each wanted workflow, at most `most` of each. Only Postgres has LATERAL."""
+    """The ids of the first ready runs of wanted workflows, at most `most` per workflow. Only Postgres has LATERAL."""
     table, wanted = runs.alias("first"), wanted_names(names)
     first = select(table.c.id).where(IS_READY, table.c.workflow_name == wanted.c.name, enabled(table.c.workflow_name))
     each = first.order_by(*claim_order(table)).limit(literal_column(str(most))).correlate(wanted).lateral("each")
@@ -412,11 +412,8 @@ def one(query: Select[Any]) -> ScalarSelect[Any]:
 
 
 @cache
-def look(names: int) -> Statement:
-    """The ids of an unheld run, a ready run and a due run, each NULL if there is none, and whether there are limits.
-
-    Nothing is locked.
-    """
+def first_of_each_line(names: int) -> Statement:
+    """The ids of an unheld, a ready and a due run, or NULL, and whether there are limits. Nothing is locked."""
     return Statement(select(any_unheld(names), any_ready(names), any_due(names), ANY_LIMIT.label("any_limit")))
 
 
@@ -432,11 +429,11 @@ def first_ready(names: int, rows: int) -> Statement:
 
 
 class Line:
-    """A line of waiting runs, of which the first readable one is wanted.
+    """Finds the first readable run in a line of waiting runs.
 
-    slow     finds it in plain words, passing one run after the other
-    quick    find it without passing runs that nobody may claim now, if they do not meet an unreadable one first; tried in turn
-    is_sure  whether there is nothing to find where the quick ones find nothing
+    slow     passes one run after the other
+    quick    skip runs that cannot be claimed now, but fail at an unreadable run; tried in turn
+    is_sure  whether the line has no run if the quick queries find none
     """
 
     __slots__ = ("_is_sure", "_quick", "_slow")

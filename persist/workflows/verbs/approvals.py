@@ -290,10 +290,10 @@ class Approvals(Repository[F]):
         (finished,) = announce_finished(work, ended)
         return finished
 
-    def _look(self, now: datetime | None = None) -> NothingToDo | None:
+    def _nothing_due(self, now: datetime | None = None) -> NothingToDo | None:
         return None if recovery.any_due(self._work, now) else NothingToDo([])
 
-    @writes_if_needed(_look)
+    @writes_if_needed(_nothing_due)
     def expire_due(self, now: datetime | None = None) -> List[Approval]:
         """Close gates that nobody answered in time, now or at the given instant, up to 100 of them: those that this call closed.
 

@@ -86,8 +86,8 @@ _ATTEMPTS = 4
 def try_at_once(work: UnitOfWork, count: int, taken: dict[str, Any], values: dict[str, str]) -> list[WorkflowRun] | None:
     """Try to claim in one round trip, on Postgres: the claimed runs, or None if it is to be done step by step.
 
-    The statement that claims has counted before it got the locks of the limits. So the next one counts again, and what is too
-    many goes back.
+    The statement that claims has counted before it got the locks of the limits. The next one therefore counts again, and excess
+    runs go back.
     """
     names, now_ms = len(values), epoch_ms(taken["at"])
     given = {"at": taken["at"], "now_ms": now_ms, **values}
@@ -110,7 +110,7 @@ def try_at_once(work: UnitOfWork, count: int, taken: dict[str, Any], values: dic
             if settled.kept:
                 return settled.kept
             continue
-        left = work.row(limited_queue.look(names, far=way.far, one_writer=False), **given)
+        left = work.row(limited_queue.first_with_room(names, far=way.far, one_writer=False), **given)
         assert left is not None
         unheld, ready, due, any_ready, any_due, any_limit = left
         limits.know(work, any_limit)
@@ -135,10 +135,7 @@ def _put_back(work: UnitOfWork, excess: list[WorkflowRun], updated: dict[str, da
 
 
 def settled_by_limits(work: UnitOfWork, run: WorkflowRun, now: datetime, *, placed: bool) -> limits.Claimed | None:
-    """Whether a locked run may be claimed, with its limits locked; None if another claim has locked one of them.
-
-    `placed`: whether it has had its place before, and is taken over.
-    """
+    """Whether a locked run may be claimed, with its limits locked; None if they are taken. `placed`: it has had its place."""
     one_writer = work.runtime.dialect.one_writer
     with work.batch() as batch:
         mine = None if one_writer else batch.rows(queue.lock_of_run(), row_id=run.id)
@@ -229,21 +226,21 @@ class Wanted:
         return cls(owner, until, names, limit)
 
     def values(self) -> dict[str, str]:
-        """The names as parameters of the statements for so many names: a power of two, so that there are few statements."""
+        """The names as parameters, padded to a power of two, so that there are few statements."""
         padded = [*self.names, *self.names[-1:] * (rounded(len(self.names)) - len(self.names))]
         return {f"name_{number}": name for number, name in enumerate(padded)}
 
 
-def look(work: UnitOfWork, wanted: Wanted) -> NothingToDo | None:
+def nothing_to_claim(work: UnitOfWork, wanted: Wanted) -> NothingToDo | None:
     """Whether there is nothing to claim, by a look that locks nothing."""
     values, now = wanted.values(), work.now()
-    found = work.row(queue.look(len(values)), at=now, **values)
+    found = work.row(queue.first_of_each_line(len(values)), at=now, **values)
     if _is_anything(found) and found is not None:
         limits.know(work, bool(found[-1]))
         if found[-1]:
             one_writer = work.runtime.dialect.one_writer
             for far in (False, True):
-                statement = limited_queue.look(len(values), far=far, one_writer=one_writer)
+                statement = limited_queue.first_with_room(len(values), far=far, one_writer=one_writer)
                 found = work.row(statement, at=now, now_ms=epoch_ms(now), **values)
                 if found is None or _is_anything(found[:4]) or not _is_anything(found):
                     break
@@ -258,8 +255,8 @@ def _is_anything(found: Row | None) -> bool:
 def claim(work: UnitOfWork, wanted: Wanted) -> list[Lease]:
     """See Runs.claim.
 
-    On Postgres one round trip settles most calls: it claims the first runs of the queue, or finds that there are none. If a value
-    of a claimed row cannot be decoded, the claim is undone. Whatever it does not settle is then done step by step, and on SQLite,
+    On Postgres one round trip settles most calls: it claims the first runs of the queue, or finds an empty queue. If a value of a
+    claimed row cannot be decoded, the claim is undone. Whatever it does not settle is then done step by step, and on SQLite,
     where no statement waits for a network, everything is.
     """
     values, now = wanted.values(), work.now()
@@ -331,7 +328,7 @@ def _try_at_once(work: UnitOfWork, count: int, taken: dict[str, Any], values: di
     for with_due in (False, True):
         with work.batch(last=True) as batch:
             found = batch.returned_rows(_claim_at_once(names, rounded(count), with_due), many=count, **taken, **values)
-            left = batch.row(queue.look(names), at=taken["at"], **values)
+            left = batch.row(queue.first_of_each_line(names), at=taken["at"], **values)
         if found.result:
             return readable_or_undone(work, found.result, mark)
         assert left.result is not None

@@ -27,7 +27,7 @@ _HOLD_PARENT = Statement(select(_R.status).where(_R.id == param("row_id")).with_
 _KINDS = {RunStatus.FAILED: FailureKind.ERROR, RunStatus.CANCELLED: FailureKind.CANCELLED}
 _MAX_PRIORITY = 2**31 - 1
 MAX_RESTARTS = 3
-"""The restart cap of new runs for which nobody says another one."""
+"""The restart cap of new runs by default."""
 FIRST_PHASE = "start"
 """The phase of runs that a schedule queues."""
 _ATTEMPTS = 5
@@ -52,7 +52,7 @@ class IfExists(StrEnum):
 
 
 class Once(NamedTuple):
-    """What makes a run the only one of its kind."""
+    """The rules by which a run is created only once."""
 
     key: str | None
     unique_trigger: bool

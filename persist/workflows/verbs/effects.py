@@ -69,7 +69,7 @@ class Effects(Repository[F]):
         retry: Literal["failed", "unknown"] | None = None,
         lease: Lease | None = None,
     ) -> Effect:
-        """Begin a side effect of a run, or tell what is known of it. Do it only if the result's `state` is "begun".
+        """Begin a side effect of a run, or return its known state. Do it only if the result's `state` is "begun".
 
         "done": it was done before, and `result` is what it returned. "failed": it failed before. "unknown": it began before, and
         nobody knows how it ended. Look at the world, then `complete` it or retry. `retry="failed"` begins anew what failed,

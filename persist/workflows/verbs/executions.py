@@ -50,7 +50,7 @@ _FILTERS: dict[str, ColumnElement[bool]] = {
 _NEWEST = Keyset("workflows.executions", EXECUTION, (_E.started_at, _E.id), _FILTERS)
 _RUNNING = Statement(select(*EXECUTION.columns).where(IS_UNFINISHED))  # with ORDER BY, older SQLites would scan every execution
 _started = func.coalesce(_E.started_at, _E.started_at)
-"""No index has its order, so that unfinished executions, which are few, are found by the index that holds no others."""
+"""No index has this order: unfinished executions, which are few, are found by their partial index."""
 _RUNNING_PAGES = Keyset(
     "workflows.executions.running",
     EXECUTION,
@@ -326,10 +326,7 @@ class Executions(Repository[F]):
 
     @writes
     def skip(self, skill: str, trigger_id: str, *, reason: str, workflow_run_id: str | None = None) -> Execution:
-        """Record a skipped phase: a finished row without success that does not count as failed.
-
-        The issue number is read from a trigger that ends in `#N`.
-        """
+        """Record a skipped phase: finished, not failed, without success. A trigger that ends in `#N` gives the issue number."""
         work = self._work
         now = work.now()
         trigger = work.label("trigger_id", trigger_id)

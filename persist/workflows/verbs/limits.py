@@ -205,7 +205,7 @@ class Limits(Repository[F]):
 
 
 def _span(per_ms: int) -> timedelta:
-    """The length of time, or the longest one that there is."""
+    """The length of time, at most the longest possible."""
     return timedelta(milliseconds=max(-_LONGEST_MS + _DAY_MS, min(per_ms, _LONGEST_MS)))
 
 

@@ -242,9 +242,10 @@ class Phases(Repository[F]):
 
     @writes
     def begin(self, run_id: str, name: str, *, trigger_type: str = "worker", lease: Lease | None = None) -> Phase:
-        """Begin a phase, unless it is done: then what it left. Raises Conflict while an execution of it runs.
+        """Begin a phase, unless it is done: then what it left.
 
-        Raises NotFound for an unknown run, and LeaseLost as every write to a run does.
+        Raises Conflict while an execution of it runs. Raises NotFound for an unknown run, and LeaseLost as every write to a run
+        does.
         """
         work = self._work
         phase, kind = small_label(work, "name", name), work.label("trigger_type", trigger_type)

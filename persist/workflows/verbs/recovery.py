@@ -137,7 +137,7 @@ def _expire(work: UnitOfWork, gate: Approval, run: WorkflowRun | None, failed: l
 # Recovery after a crash: stale executions, the restart count and its cap.
 
 DEFAULT_CAP = 3
-"""The restart cap of runs from adopted files, which have none of their own."""
+"""The restart cap of runs from adopted files, which lack one."""
 
 _E = executions.c
 _id = param("row_id")
@@ -431,10 +431,7 @@ def find_with_gate(work: UnitOfWork, id: str) -> tuple[WorkflowRun | None, Row |
 
 
 def resume(work: UnitOfWork, run: WorkflowRun, *, force: bool) -> None:
-    """paused -> running for a locked run: a worker that still holds it continues, otherwise it waits for one.
-
-    `force`: its pending gates are rejected.
-    """
+    """paused -> running for a locked run, which its worker continues, or a new one. `force`: reject its pending gates."""
     values = resumption(run, work.now())
     with work.batch(last=True) as batch:
         if force:

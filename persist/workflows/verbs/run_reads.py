@@ -1,4 +1,4 @@
-"""Reading workflow runs: one, lists and counts, who holds which, and what a run and its descendants cost together."""
+"""Reading workflow runs: single runs, lists, counts, holders, and the cost of a run with its descendants."""
 
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
@@ -101,7 +101,7 @@ SUMMARY = Values(
     total_tokens=_used.with_only_columns(USED_TOKENS).scalar_subquery().label("total_tokens"),
     cost_usd=_used.with_only_columns(_cost).scalar_subquery().label("cost_usd"),
 )
-"""What a list shows of a run, with the usage of its executions."""
+"""A run as lists show it, with the usage of its executions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,10 +197,7 @@ def count_runs(work: UnitOfWork, filters: Filters, *, exact: bool) -> int:
 
 
 def _with_usage(chosen: Select[Any]) -> Statement:
-    """Join the chosen runs (id, started_at) with their columns and the usage of their executions.
-
-    Runs are chosen by indexed columns alone, so that no run is read that is not shown.
-    """
+    """Join chosen runs (id, started_at) with columns and usage of executions. Indexes choose, so only shown runs are read."""
     found = chosen.subquery("chosen")
     shown = select(*SUMMARY.columns).select_from(found.join(runs, _R.id == found.c.id))
     return Statement(shown.order_by(found.c.started_at.desc(), found.c.id.desc()))
@@ -210,10 +207,7 @@ def _with_usage(chosen: Select[Any]) -> Statement:
 def page_statement(
     rows: int | None, *, statuses: int, named: bool, triggered: bool, since: bool, failed: bool, of_parent: bool, after: bool
 ) -> Statement:
-    """The newest runs, for a number of statuses (parameters status_0 …) and the other filters that are given.
-
-    `rows`: see persist.db.operations.bounded_deletion.
-    """
+    """The newest runs, by statuses (parameters status_0 …) and other filters. `rows`: see bounded_deletion."""
 
     def newest(status: str | None, query: Select[Any]) -> Select[Any]:
         order = [_R.started_at.desc(), _R.id.desc()]
@@ -250,7 +244,7 @@ def page_statement(
 
 
 def _failed() -> tuple[ColumnElement[bool], ...]:
-    """The condition that a run has the wanted failure kind, in the words of the index of those that have one."""
+    """The condition that a run has the wanted failure kind, in the words of the index of failed runs."""
     return HAS_FAILURE_KIND, _R.failure_kind == param("failure_kind")
 
 
@@ -414,7 +408,7 @@ class RunReads(Repository[F]):
     def children(
         self, id: str, *, status: str | Sequence[str] | None = None, limit: int = 20, after: str | None = None
     ) -> Page[WorkflowRunSummary]:
-        """The runs that were created for this one, as `list` shows them. Raises NotFound without the run and children."""
+        """The child runs of a run, as `list` shows them. Raises NotFound without the run and children."""
         filters = Filters.of(self._work, status=status, parent_run_id=self._work.label("id", id))
         page = page_of_runs(self._work, filters, limit, after, SUMMARY)
         if not page.items and after is None and not status:
@@ -423,26 +417,17 @@ class RunReads(Repository[F]):
 
     @reads
     def family(self, id: str) -> FamilyTotals:
-        """What the run and all its descendants cost, and how many of them have which status; of the descendants if it is gone.
-
-        Raises NotFound.
-        """
+        """The cost of the run and all its descendants, with counts by status; the run may be gone. Raises NotFound."""
         return family_totals(self._work, id)
 
     @reads
     def list_active(self, *, limit: int | None = None, after: str | None = None) -> PagedList[WorkflowRunSummary]:
-        """Every run that is running or paused, newest first; with a `limit` a page.
-
-        Pass its `cursor` as `after` for the next page.
-        """
+        """Runs that are running or paused, newest first; with a `limit` a page, whose `cursor` is the next `after`."""
         return active_runs(self._work, limit, after)
 
     @reads
     def list_queued(self, *, limit: int | None = None, after: str | None = None) -> PagedList[WorkflowRunSummary]:
-        """Every run that waits to be admitted or claimed, oldest first; with a `limit` a page.
-
-        Pass its `cursor` as `after` for the next page.
-        """
+        """Runs that wait to be admitted or claimed, oldest first; with a `limit` a page, whose `cursor` is the next `after`."""
         return queued_runs(self._work, limit, after)
 
     @reads

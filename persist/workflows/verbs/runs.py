@@ -202,10 +202,10 @@ class Runs(RunReads[F]):
         `unique_trigger` a run of the workflow and trigger that has not ended is returned instead of creating a second one.
         `if_exists="conflict"` raises Conflict in both cases. Raises Conflict if the id is taken.
 
-        Queued runs of a higher `priority` are claimed first, none before `not_before`. `max_attempts`: see `release`.
-        Runs with one `concurrency_key`, of whatever workflow, share its limit, if `limits.set` sets one.
+        Queued runs of a higher `priority` are claimed first, none before `not_before`. `max_attempts`: see `release`. Runs of all
+        workflows with the same `concurrency_key` share its limit, if `limits.set` sets one.
 
-        `parent_run_id`: the run that this one is a child of. Raises NotFound if there is none, Conflict if it has ended.
+        `parent_run_id`: the parent of the run. Raises NotFound if there is none, Conflict if it has ended.
         """
         work = self._work
         turn = creating.Turn.of(priority, not_before, max_attempts)
@@ -256,10 +256,7 @@ class Runs(RunReads[F]):
         terminal_marker: tuple[str, Json] | None = None,
         lease: Lease | None = None,
     ) -> WorkflowRun:
-        """End a run. `error` becomes `context.error`; the marker (phase, entry) joins the history.
-
-        Raises TransitionError if ended.
-        """
+        """End a run. `error` becomes `context.error`; phase and entry join the history. Raises TransitionError if ended."""
         return finish(self._work, id, status, error, terminal_marker, lease)
 
     @writes
@@ -357,7 +354,7 @@ class Runs(RunReads[F]):
         """
         return recovery.recover(self._work)
 
-    def _look(
+    def _nothing_to_claim(
         self,
         worker: str,
         *,
@@ -366,7 +363,9 @@ class Runs(RunReads[F]):
         workflow_names: Sequence[str] | None = None,
         limit: int | None = None,
     ) -> NothingToDo | None:
-        return claiming.look(self._work, claiming.Wanted.of(self._work, worker, lease, workflow_name, workflow_names, limit))
+        return claiming.nothing_to_claim(
+            self._work, claiming.Wanted.of(self._work, worker, lease, workflow_name, workflow_names, limit)
+        )
 
     @overload
     def claim(self: Repository[Sync], /, worker: str, **wanted: Unpack[_Wanted]) -> Lease | None: ...
@@ -378,7 +377,7 @@ class Runs(RunReads[F]):
     def claim(
         self: Repository[Async], /, worker: str, *, limit: int, **wanted: Unpack[_Wanted]
     ) -> Coroutine[Any, Any, List[Lease]]: ...
-    @writes_if_needed(_look)
+    @writes_if_needed(_nothing_to_claim)
     def claim(
         self,
         worker: str,
@@ -392,9 +391,8 @@ class Runs(RunReads[F]):
 
         First comes a running run that no worker holds: its worker died, or it was resumed or restarted. Then come queued ones, by
         priority and by how long they wait; none before its `not_before`, none of a workflow that was switched off, and none for
-        which its `limits` have no room. Many
-        workers may claim at once; each run has one. A dead worker's run has its executions failed as stale and counts as
-        restarted; at its cap it fails, and the next one is claimed.
+        which its `limits` have no room. Many workers may claim at once; each run has one. A dead worker's run has its executions
+        failed as stale and counts as restarted; at its cap it fails, and the next one is claimed.
         """
         leases = claiming.claim(self._work, claiming.Wanted.of(self._work, worker, lease, workflow_name, workflow_names, limit))
         return leases if limit is not None else leases[0] if leases else None

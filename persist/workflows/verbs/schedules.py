@@ -31,7 +31,7 @@ from persist.workflows.verbs import creating
 
 log = logging.getLogger("persist")
 _said: WeakKeyDictionary[Runtime, set[str]] = WeakKeyDictionary()
-"""What a store's log says already of schedules that do not fire, which are tried again and again."""
+"""By store, the warnings of schedules that do not fire which its log has already: such schedules are tried repeatedly."""
 
 List = list
 _S, _O = schedules.c, cron_overrides.c
@@ -136,11 +136,11 @@ class Schedules(Repository[F]):
             removed = batch.run(_REMOVE, row_name=self._work.label("name", name))
         return bool(removed.result)
 
-    def _look(self, now: datetime | None = None) -> NothingToDo | None:
+    def _nothing_due(self, now: datetime | None = None) -> NothingToDo | None:
         work = self._work
         return NothingToDo([]) if work.row(_ANY_DUE, at=_now(work, now)) is None else None
 
-    @writes_if_needed(_look)
+    @writes_if_needed(_nothing_due)
     def fire_due(self, now: datetime | None = None) -> List[WorkflowRun]:
         """Queue the runs that are due, now or at the given instant; those that this call has queued.
 

@@ -91,10 +91,10 @@ class Signals(Repository[F]):
 
     @writes
     def take(self, run_id: str, name: str, *, lease: Lease | None = None) -> Signal | None:
-        """Take the oldest signal of this name that nobody has taken; None if there is none.
+        """Take the oldest untaken signal of this name; None if there is none.
 
-        Take it in the transaction that stores what follows from it: otherwise a process that dies in between loses it. `lease`:
-        refuse with LeaseLost if the run is another worker's by now. Raises NotFound.
+        Take it in the transaction that stores its consequences: otherwise a process that dies in between loses the signal.
+        `lease`: refuse with LeaseLost if the run is another worker's by now. Raises NotFound.
         """
         work = self._work
         id, label = work.label("run_id", run_id), work.label("name", name)
@@ -113,12 +113,12 @@ class Signals(Repository[F]):
 
     @writes
     def wait(self, lease: Lease, name: str, timeout: timedelta | None = None) -> Signal | None:
-        """The oldest signal of this name that nobody has taken; None if there is none yet, and the run is paused until one comes.
+        """The oldest untaken signal of this name; None if there is none yet, and the run is paused until one comes.
 
         For a handler, which returns when it gets None and is called again after the signal: the lease has ended then, so that a
-        signal that comes before the handler has returned is no signal to it. The signal stays until it is taken.
-        After `timeout`, counted from the first call, the run goes on with a signal that is `timed_out`. Raises LeaseLost, and
-        TransitionError unless the run runs.
+        signal that comes before the handler has returned is no signal to it. The signal stays until it is taken. After `timeout`,
+        counted from the first call, the run goes on with a signal that is `timed_out`. Raises LeaseLost, and TransitionError
+        unless the run runs.
         """
         work = self._work
         span = None if timeout is None else check_timedelta("timeout", timeout)
@@ -150,15 +150,12 @@ class Signals(Repository[F]):
             get_run(work, run_id)
         return [_SIGNAL(row) for row in rows]
 
-    def _look(self) -> NothingToDo | None:
+    def _nothing_late(self) -> NothingToDo | None:
         return NothingToDo([]) if self._work.row(_DUE, at=self._work.now()) is None else None
 
-    @writes_if_needed(_look)
+    @writes_if_needed(_nothing_late)
     def expire_due(self) -> List[Signal]:
-        """Let runs go on whose signals have not come in time, up to 100 of them; the signals that they find instead.
-
-        A worker calls it.
-        """
+        """Let up to 100 runs go on whose signals are late; the signals that they get instead. A worker calls it."""
         work = self._work
         sent = []
         for (run_id,) in work.rows(_DUE, at=work.now()):

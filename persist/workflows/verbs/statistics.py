@@ -68,7 +68,7 @@ _OF_TRIGGER = BoundedCount(select(_E.id).where(_E.trigger_type == param("name"))
 
 
 def _groups(column: ColumnElement[Any]) -> Statement:
-    """Every value of a column, found by jumps through its index, with its number of executions, of which some are counted."""
+    """Every value of a column, found by jumps through its index, with the number of executions, counted for some."""
     first = select(func.min(column).label("name")).cte("names", recursive=True)
     following = select(func.min(column)).where(column > first.c.name).scalar_subquery()
     names = first.union_all(select(following).where(first.c.name.is_not(None)))

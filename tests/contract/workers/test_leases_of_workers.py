@@ -197,7 +197,7 @@ def test_a_result_that_could_not_be_stored_is_stored_after_the_outage(
 def test_what_a_block_of_a_handler_did_is_stored_after_the_outage(
     store: Any, portal: Portal, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    id, over, called = queue(store), threading.Event(), []
+    id, over, called = queue(store), threading.Event(), list[bool]()
     for where, part in ((phases, "locked_phase"), (phases, "append_phase"), (effects, "held_run"), (effects.Effects, "_end")):
         monkeypatch.setattr(where, part, failing(getattr(where, part), iter(OUTAGES), over))
 

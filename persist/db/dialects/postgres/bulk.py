@@ -18,7 +18,7 @@ _KINDS = {
     **dict.fromkeys(("real", "double precision"), "real"),
     "bytea": "bytes",
 }
-"""What columns of these types hold; those of any other type are read as text."""
+"""The kind of values in a column by its type; other types are read as text."""
 _TYPES = {"integer": "BIGINT", "real": "DOUBLE PRECISION", "nan": "DOUBLE PRECISION", "text": "TEXT", "bytes": "BYTEA"}
 
 

@@ -77,7 +77,7 @@ SETTINGS_THAT_MATTER = {
     "default_transaction_read_only": ("off", "whatever writes is Unavailable"),
     "session_replication_role": ("origin", "foreign keys and triggers do not work, so deletes leave rows behind"),
 }
-"""The value that each should have, and what becomes of another one, for `persist doctor`."""
+"""For `persist doctor`: the expected value, and the consequence of a different value."""
 
 
 def own_settings(session: int) -> bytes:
@@ -135,7 +135,7 @@ class ServerClock:
     """A clock of a store that runs as the server's does since it was looked at last.
 
     The server's time is somewhere between sending the question and reading its answer. A machine whose own clock is within that
-    time agrees with the server, and its clock is taken: then instants of the store compare with those of its process.
+    time agrees with the server, and its clock is taken: the store's instants are then comparable with instants of the process.
     """
 
     def __init__(self) -> None:
@@ -261,14 +261,14 @@ class PostgresConnections(Connections):
             event.listen(
                 engine, "connect", lambda driver, _: refuse_other_servers(driver), insert=True
             )  # SQLAlchemy fails on them
-            event.listen(engine, "connect", self._look)
+            event.listen(engine, "connect", self._set_up)
             event.listen(engine, "checkout", self._replace_distrusted)
 
     def _make_engine(self, *, write: bool) -> Engine:
         snapshot = _SNAPSHOT if self.owned and not write else {}
         return self.engine.execution_options(schema_translate_map={SCHEMA_TOKEN: self._schema}, **snapshot)
 
-    def _look(self, driver: Any, record: Any) -> None:
+    def _set_up(self, driver: Any, record: Any) -> None:
         """Look at the server's clock, take persist's settings, and disable prepared statements behind a pooler.
 
         A pooler may run a prepared statement in another session, where the name can mean another statement. A pooler sends its

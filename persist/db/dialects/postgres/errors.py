@@ -37,9 +37,9 @@ as an internal error, XX000. In another language than English it stays one."""
 def translation(
     psycopg: Any, database: str, distrust_sessions: Callable[[], None]
 ) -> Callable[[BaseException], PersistError | None]:
-    """The function that translates the drivers' errors for the database of that name.
+    """Make the function that translates a database's driver errors.
 
-    `distrust_sessions`: called when a write was refused because its session reads only.
+    `distrust_sessions`: called when a session refuses a write.
     """
 
     def translate(error: BaseException) -> PersistError | None:

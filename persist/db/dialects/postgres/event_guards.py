@@ -27,10 +27,7 @@ _FEW = 3
 
 
 def check_guard_rights(connection: Connection, schema: str, tables: Sequence[Table], functions: str, *, on: bool) -> None:
-    """Raise NotPermitted with the lacking privileges unless the role may create (`on`) or drop the guard triggers.
-
-    `functions` is the name prefix of the guard's functions.
-    """
+    """Raise NotPermitted unless the role may create (`on`) or drop the guard triggers, whose functions begin with `functions`."""
     found = connection.exec_driver_sql(_ROLE, (schema,)).one()
     # a cluster has no guard, and so no function of it that somebody owns: who may not switch the log on there may not end it
     unguarded = bool(connection.execute(select(is_distributed())).scalar())

@@ -266,7 +266,7 @@ class PostgresOperations(DatabaseOperations):
         return [{name: row[name] for name in names} for row in rows]
 
     def _bytes_on_nodes(self, ask: Ask) -> dict[str, int | None]:
-        """The size of each table that is on other nodes of a cluster, where this server has no rows of it and counts nothing."""
+        """The sizes of tables on other nodes of a cluster; this server has no rows of the table and counts nothing."""
         if not ask(select(is_distributed())).scalar():
             return {}
         return dict(self._of_schema(ask, _TABLES_ON_NODES).all())

@@ -35,7 +35,7 @@ _COMMIT = b"COMMIT"
 
 
 class Answer:
-    """The server's answer to one statement, once it has arrived: its rows, or the number of rows that it changed."""
+    """The server's answer to one statement, once it has arrived: its rows, or the number of changed rows."""
 
     __slots__ = ("_loader", "result")
 
@@ -125,10 +125,7 @@ class PreparedNames:
 
 
 class PipelinedConnection:
-    """A psycopg connection whose statements run through libpq. One thread at a time uses it.
-
-    `driver` is the psycopg connection; whatever executes on it directly calls `start` before.
-    """
+    """A psycopg connection (`driver`) whose statements run through libpq, in one thread. Other users call `start` before."""
 
     __slots__ = ("_begin", "_last_settings", "_loader", "_names", "_queue", "_renew", "_settings", "committed", "driver")
 
@@ -168,7 +165,7 @@ class PipelinedConnection:
 
     @property
     def is_lost(self) -> bool:
-        """Whether the connection is closed, so that nobody knows what became of a commit that was sent."""
+        """Whether the connection is closed, which leaves the outcome of a sent commit unknown."""
         return bool(self.driver.closed)
 
     def start(self) -> Any:
@@ -203,8 +200,8 @@ class PipelinedConnection:
     def flush(self, *, commit: bool = False) -> None:
         """Execute the statements that wait, in one round trip. An error is that of the first statement that failed.
 
-        `commit`: commit in the same round trip. A transaction that has not begun then consists of these statements, which one
-        server commits together without BEGIN and COMMIT.
+        `commit`: commit in the same round trip. If the transaction has not begun, one server commits the statements together
+        without BEGIN and COMMIT.
         """
         queued, self._queue = self._queue, []
         begin, settings, self._begin, self._settings = self._begin, self._settings, None, None

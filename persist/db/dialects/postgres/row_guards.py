@@ -1,4 +1,4 @@
-"""The triggers of row guards on Postgres: their WHEN finds what breaks a rule, so that no other row costs a function call."""
+"""The triggers of row guards on Postgres: their WHEN finds rows that break a rule: only such rows cost a call."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -13,7 +13,7 @@ from persist.db.statements.prepared import Row, Statement
 from persist.db.statements.schema_version import is_distributed
 
 SETTING = "persist.carries_rows"
-"""The transaction setting of those who carry rows that were there before."""
+"""The setting of a transaction that carries existing rows over."""
 _FROM = (
     "pg_catalog.pg_trigger t JOIN pg_catalog.pg_class c ON c.oid = t.tgrelid"
     " JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace JOIN pg_catalog.pg_proc p ON p.oid = t.tgfoid"
@@ -88,10 +88,7 @@ def _no_plain_name(value: str, folder: str) -> str:
 
 
 def missing_row_guards(rows: Iterable[Row], tables: Sequence[Table]) -> list[str]:
-    """The names of the triggers of these tables that are not in the rows of FOUND as they were made.
-
-    None where the server refuses triggers.
-    """
+    """The triggers of these tables that differ from the rows of FOUND; None where the server refuses triggers."""
     found = {row[0]: row[1] for row in rows}
     if _REFUSED in found:
         return []

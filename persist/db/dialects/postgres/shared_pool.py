@@ -1,4 +1,4 @@
-"""The pool of connections that the stores of many schemas share, and the view of it that each of these stores has.
+"""The connection pool that the stores of many schemas share, and each store's view of the pool.
 
 No connection remembers a schema: statements name it, and the map of SQLAlchemy's schema token is set at each checkout.
 """
@@ -52,7 +52,7 @@ in_each_child(_after_fork_in_child)
 
 
 class SharedPool:
-    """The connections of one server to one database, and those that recorders of any schema gave back."""
+    """The connections of a server to one database, and the connections that recorders gave back, whatever their schema."""
 
     def __init__(self, psycopg: Any, dialect: "Dialect") -> None:
         """`dialect`: that of no schema, whose connections the stores share."""
@@ -69,7 +69,7 @@ class SharedPool:
         return SchemaConnections(self, schema)
 
     def listener(self, listen_url: str | None) -> SharedListener:
-        """What listens for the stores of all schemas, on a connection of its own."""
+        """The listener of all schemas' stores, on a separate connection."""
         with self._listening:
             found = self._listeners.get(listen_url)
             if found is None:

@@ -1,7 +1,7 @@
-"""An upgrade on Postgres in two phases: one short transaction for what blocks writers, then without one what takes long.
+"""An upgrade on Postgres in two phases: one short transaction of steps that block writers, then long steps without a transaction.
 
-Between the phases the database is still at the old revision, whose code can be used and started. A key of `_meta` says
-up to which revision the transaction has been done, so that an upgrade that was killed goes on after it. What is left to be done
+Between the phases the database is still at the old revision, whose code can be used and started. A key of `_meta` says up to
+which revision the transaction has been done, so that an upgrade that was killed goes on after it. What is left to be done
 afterwards is not noted: the catalog tells which indexes there are.
 """
 
@@ -26,14 +26,14 @@ ONE_SCHEMA = (
 )
 """Waits for the process that creates, upgrades or drops that schema. Other schemas of the database go on.
 
-Releases before this statement took `everything` alone, and exclusively: they and this code wait for each other.
+Older releases took only `everything`, exclusively, so old and new code wait for each other.
 """
 
 ONE_SCHEMA_NOW = (
     "SELECT pg_try_advisory_xact_lock_shared(CAST(:everything AS BIGINT))"
     " AND pg_try_advisory_xact_lock(1885696627, hashtext(:schema))"
 )
-"""Takes the locks of ONE_SCHEMA, or tells that another process has one of them."""
+"""Takes the locks of ONE_SCHEMA; false if another process holds one."""
 
 EVERYTHING = 0x7065727369737430
 """Any constant."""
@@ -72,8 +72,8 @@ _UNCHECKED = """
 def upgrade_lock(engine: Engine, schema: str) -> Iterator[Connection]:
     """Be the only upgrade of the schema in the block; the connection's transaction holds the lock until it ends.
 
-    Neither the waiting nor the transaction holds a snapshot: the indexes of another upgrade, or of this one, would wait for it. A
-    lock of the session would not do: a pooler may pass the session on to another client.
+    Neither the waiting nor the transaction holds a snapshot: an index that is being made, here or by another upgrade, waits for
+    older snapshots. A lock of the session would not do: a pooler may pass the session on to another client.
     """
     with engine.connect().execution_options(isolation_level="READ COMMITTED") as connection:
         while not _locked(connection, schema):

@@ -25,7 +25,7 @@ _ADVICE = {
     ),
     **dict.fromkeys(("connection_limit", "pool_size", "pool_timeout"), "persist's pools are as wide as they need to be"),
 }
-"""What to do instead of the options that other programs have, and that URLs are copied with."""
+"""Advice for options of other programs in copied URLs."""
 
 
 def is_server(url: str | URL) -> bool:

@@ -227,23 +227,23 @@ class SharedListener:
                 self._poke, poked = socket.socketpair()
                 self._thread = threading.Thread(target=self._run, args=(poked,), name="persist-listener", daemon=True)
                 self._thread.start()
-        self._look()
+        self._poke_thread()
 
     def leave(self, reader: Heard) -> None:
         """Listen for this reader no more."""
         with self._lock:
             self._readers.discard(reader)
-        self._look()
+        self._poke_thread()
 
     def close(self) -> None:
         """End the thread and close the connection. Readers that still wait poll from now on."""
         with self._lock:
             self._closed, thread = True, self._thread
-        self._look()
+        self._poke_thread()
         if thread is not None and self._forks == PROCESS.forks:
             thread.join()
 
-    def _look(self) -> None:
+    def _poke_thread(self) -> None:
         poke = self._poke
         if poke is not None:
             with contextlib.suppress(OSError):  # closed in this moment

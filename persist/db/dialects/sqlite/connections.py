@@ -68,7 +68,7 @@ _made: "weakref.WeakValueDictionary[int, FileConnection]" = weakref.WeakValueDic
 
 
 class _Inherited:
-    """The connections of this process's parents, referred to so that nothing here frees them."""
+    """The connections of parent processes, referenced here so that Python does not free them."""
 
     def __init__(self) -> None:
         self.connections: dict[int, FileConnection] = {}
@@ -83,7 +83,7 @@ class _Inherited:
         self.library_works = None
 
     def close(self, path: Path, uri: str) -> None:
-        """Close what the parent had open of a file, so that this process can connect to it. The parent keeps its locks."""
+        """Close the parent's connections to a file, so that this process can connect. The parent keeps its locks."""
         if not self.connections and self.library_works:
             return
         with self.lock:
@@ -158,10 +158,7 @@ _SHARE = 200
 
 
 def begin(driver: Any, timeout: float, waiting: Waiting | None = None) -> None:
-    """BEGIN IMMEDIATE within `timeout` seconds, less those that were waited for already. A free lock costs this statement alone.
-
-    Raises the driver's error once the time is over, and Cancelled.
-    """
+    """BEGIN IMMEDIATE within `timeout` seconds, less the seconds waited already. Raises the driver's error, and Cancelled."""
     asked = time.monotonic()
     since, cancelled = waiting or (asked, None)
     if cancelled is not None and cancelled():

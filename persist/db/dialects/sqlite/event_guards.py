@@ -13,7 +13,7 @@ FUNCTION = "persist_keeps_event_log"
 
 
 class SqliteEventGuards(EventGuards):
-    """Creates one trigger for each table and each of INSERT, UPDATE and DELETE."""
+    """Creates three triggers per table: for INSERT, UPDATE and DELETE."""
 
     def create(self, connection: Connection, tables: Sequence[Table], log: LogTables) -> None:
         for statement in _triggers(tables, log):

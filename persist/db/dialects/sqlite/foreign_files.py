@@ -60,8 +60,8 @@ class HostReferences:
     def keep(self, connection: Any, info: dict[Any, Any], driver: Any, pool: Pool | None = None) -> None:
         """See that foreign keys are kept on a connection, of whatever driver, before something is written.
 
-        `info`: what SQLAlchemy keeps for the connection as long as it is open. A rollback may take the triggers back: so a
-        connection whose pragma is off is asked for them each time, any other one once for its pragma.
+        `info`: what SQLAlchemy keeps for the connection as long as it is open. A rollback may take the triggers back: a
+        connection whose pragma is off is therefore asked for the triggers each time, any other connection once for its pragma.
         """
         if _ENFORCED in info or id(driver) in _UNCHECKED or not (tables := tuple(self.tables())):
             return

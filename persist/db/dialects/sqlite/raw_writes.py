@@ -1,7 +1,7 @@
 """The triggers that note raw writes on SQLite, and the mark of persist's connections, which they look for.
 
 SQLite reads the text of every trigger when a connection is opened. So the triggers of the table of notes do what is the same for
-all notes: they give them their instant, which is 1 until then, and take back those that are too many. While a trigger notes, the
+all notes: they set a new note's instant, which is 1 until then, and delete notes beyond the limit. While a trigger notes, the
 table of notes has a row 0, without which nobody but persist changes it.
 """
 
@@ -185,7 +185,7 @@ class SqliteRawRows(RawRows):
 
 
 NOT_A_CONNECTION = f"substr(sqlite_source_id(), -{len(SUFFIX)}) <> '{SUFFIX}'"
-"""The condition that the connection is not persist's. It calls what every build of SQLite has, so that a shell can run it."""
+"""The condition that the connection is not persist's, by a function of every SQLite build, so that a shell can run it."""
 _IN_VERB = f"EXISTS (SELECT 1 FROM _meta WHERE key = '{WRITER}')"
 UNMARKED = f"{NOT_A_CONNECTION} AND NOT {_IN_VERB}"
 """The condition that the writer is not persist."""
@@ -193,7 +193,7 @@ MARK_JOINED = f"INSERT OR REPLACE INTO _meta (key, value) VALUES ('{WRITER}', 'p
 UNMARK_JOINED = f"DELETE FROM _meta WHERE key = '{WRITER}'"
 _FUNCTION = "sqlite_source_id"
 _MARKED: set[int] = set()
-"""The ids of those connections of hosts that a transaction of persist uses now."""
+"""The ids of host connections that a transaction of persist uses now."""
 _KNOWN = "persist_mark"
 _NOW = "CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)"
 _NOTING = f"INSERT OR IGNORE INTO {LOGGED} (id, at, table_name, operation) VALUES (0, 0, '', '')"
@@ -204,7 +204,7 @@ _KEY = "json_group_object(c, v) FILTER (WHERE k)"
 _BEFORE = "json_group_object(c, v) FILTER (WHERE d)"
 _NOT_NOTING = f"NOT EXISTS (SELECT 1 FROM {LOGGED} WHERE id = 0)"
 _FINISHED = "at NOT IN (0, 1, 2)"
-"""The condition that a note is finished: it has its instant. Whatever a raw writer does, it stays as it is then."""
+"""The condition that a note is finished: it has its instant. A raw writer cannot change a finished note."""
 
 
 _TOLD = (
@@ -330,10 +330,10 @@ def _of(row: str | None, column: str) -> str:
 
 
 def _finishing() -> list[str]:
-    """The triggers of the table of notes: they give a note its instant, take back one too many, and refuse other writers.
+    """The triggers of the table of notes: they date a note, delete a note beyond the limit, and refuse other writers.
 
-    A note of an INSERT that met a row has the instant 0 until the row is inserted. If the statement did something else, such
-    as nothing, or an UPDATE, it is taken back with the next note.
+    A note of an INSERT that met a row has the instant 0 until the row is inserted. If the statement did nothing or an UPDATE
+    instead, the next note deletes this one.
     """
     notes = f"SELECT count(*) FROM {LOGGED} WHERE id > 0 AND run_id"
     no_run = "NOT IN (SELECT '' UNION ALL SELECT id FROM run)"  # anybody invents such a run: all of them share one room

@@ -1,4 +1,4 @@
-"""The triggers of row guards on SQLite. They call only SQLite's own functions, so that a shell can run them."""
+"""The triggers of row guards on SQLite. The triggers call only built-in functions, so that a shell can run them."""
 
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
@@ -35,7 +35,7 @@ _TRIGGERS = "SELECT name, sql FROM sqlite_master WHERE type = 'trigger' AND subs
 
 
 def row_guard_ddl(table: Table, schema: str | None = None) -> list[str]:
-    """The statements that create the triggers of a table: those of its rules, and those that note raw writes."""
+    """The statements that create the triggers of a table: the guards of its rules, and the notes of raw writes."""
     guards: tuple[Guard, ...] = table.info.get(GUARDS, ())
     if not guards:
         return raw_write_ddl(table)
@@ -140,7 +140,7 @@ def _text(text: str) -> str:
 def missing_row_guards(
     rows: Iterable[Row], tables: Sequence[Table], strict: Sequence[Table], *, marked_rows: bool = False
 ) -> list[str]:
-    """The names of the triggers of these tables that are not in the rows of FOUND as they should be.
+    """The names of triggers of these tables that differ from the rows of FOUND, or are missing there.
 
     `strict`: the tables that only persist writes. `marked_rows`: as for `strict_guard_ddl`.
     """

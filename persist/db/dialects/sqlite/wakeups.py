@@ -23,10 +23,7 @@ class SqliteEventLog(EventLogSupport):
         self._unkept: set[int] = set()
 
     def say_whether_kept(self, driver: Any) -> Any:
-        """Define the SQL function that tells guard triggers whether the connection records events.
-
-        The returned value must be awaited if the connection is asynchronous.
-        """
+        """Define the SQL function that says whether the connection records events. Await the result if it is asynchronous."""
         key = id(driver)
         return driver.create_function(FUNCTION, 0, lambda: self.kept and key not in self._unkept)
 

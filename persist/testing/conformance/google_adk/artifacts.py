@@ -118,7 +118,7 @@ async def what_holds_nothing_is_refused(make: Make) -> None:
 
 
 async def versions_that_are_saved_at_once_differ(make: Make) -> None:
-    """Versions that many tasks save at once have numbers of their own, and each is what was saved under its number."""
+    """If many tasks save versions at once, every version gets its own number and keeps its content."""
     names = _names()
     saved = await asyncio.gather(*(make().save_artifact(**names, artifact=_text(f"{number}")) for number in range(8)))
     expect(list(range(8)), sorted(saved), "No number is given twice.")

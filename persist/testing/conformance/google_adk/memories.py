@@ -59,7 +59,7 @@ async def a_memory_comes_back_whole(make: Make) -> None:
 
 
 async def users_have_memories_of_their_own(make: Make) -> None:
-    """A search finds the memories of its user and application alone, of all of that user's sessions."""
+    """A search finds only memories of its user and application, from all sessions of the user."""
     one = _session("a word")
     two = _session("another word", app_name=one.app_name)
     for session in (one, two, _session("a foreign word", app_name=one.app_name, user_id="otto"), _session("a strange word")):
@@ -69,7 +69,7 @@ async def users_have_memories_of_their_own(make: Make) -> None:
 
 
 async def a_session_that_is_added_again_is_replaced(make: Make) -> None:
-    """A session that is added again has its events once, and no longer those that it has lost."""
+    """A session that is added again has its present events, each once, and no former ones."""
     session = _session("a word", "a second word")
     await make().add_session_to_memory(session)
     session.events = [session.events[1], _event("a third word", 3)]

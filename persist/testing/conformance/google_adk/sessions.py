@@ -41,7 +41,7 @@ async def _talk(service: Any, *texts: str, names: dict[str, Any] | None = None) 
 
 
 async def a_session_comes_back(make: Make) -> None:
-    """A session is there with its state until it is deleted, and one that nobody created is None."""
+    """A session exists with its state until it is deleted; an unknown session is None."""
     names = _names(new_id())
     expect(None, await make().get_session(**names), "There is no session that nobody created.")
     await make().delete_session(**names)
@@ -57,7 +57,7 @@ async def a_session_comes_back(make: Make) -> None:
 
 
 async def an_id_is_taken_once(make: Make) -> None:
-    """One of many that create a session at once does, the others are told that it exists; other users may have the same id."""
+    """If many create a session at once, one succeeds and the others learn that it exists; other users may have the same id."""
     names = _names(new_id())
 
     async def create() -> bool:
@@ -92,7 +92,7 @@ async def state_has_three_scopes(make: Make) -> None:
 
 
 async def sessions_keep_each_others_state(make: Make) -> None:
-    """Sessions of one user that write at once, each from what it read before, keep each other's keys."""
+    """Concurrent writers of a user's sessions, all with stale states, keep one another's keys."""
     app = new_id("app")
     sessions = [await make().create_session(**_names(new_id(), app)) for _ in range(8)]
     given = [_event(delta={f"user:{number}": number, f"app:{number}": number}) for number in range(8)]
@@ -138,7 +138,7 @@ async def a_window_gives_the_newest(make: Make) -> None:
 
 
 async def events_keep_the_order_of_appending(make: Make) -> None:
-    """Events come in the order in which they were appended, whatever the clocks of the hosts that made them say."""
+    """Events come in the order of appending, whatever the clocks of their hosts say."""
     names = _names(new_id())
     session = await make().create_session(**names)
     for text, at in (("call", 2e9 + 0.5), ("response", 2e9), ("answer", 2e9 + 1)):

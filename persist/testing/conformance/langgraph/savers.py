@@ -71,7 +71,7 @@ async def a_list_is_what_it_was_at_every_checkpoint(make: Make) -> None:
 
 
 async def forks_do_not_mix(make: Make) -> None:
-    """Checkpoints that fork from one parent have values of their own."""
+    """Checkpoints that fork from the same parent have separate values."""
     thread, trunk = new_id(), [f"{number} {_LONG}" for number in range(4)]
     await _put(make(), thread, "1", {"said": trunk})
     for id in "234":
@@ -107,7 +107,7 @@ async def similar_threads_are_different(make: Make) -> None:
 
 
 async def writes_come_in_the_order_of_tasks(make: Make) -> None:
-    """Pending writes come by the path of their task, then by their index, whatever the order in which they were put."""
+    """Pending writes come by task path, then by index, in whatever order they were put."""
     thread = new_id()
     await _put(make(), thread, "1", {})
     for task, path, values in (("z", "~1", ["z1", "z2"]), ("a", "~2", ["a1"]), ("b", "", ["b1"])):
