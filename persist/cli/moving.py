@@ -216,12 +216,13 @@ def as_said(report: CopyReport) -> dict[str, Any]:
     """The report of a copy as JSON."""
     tables = {name: {"rows": rows, "checksum": report.checksums[name]} for name, rows in report.tables.items()}
     unknown = {"carried": dict(report.carried), "left_unknown": dict(report.left_unknown)}
-    return {"tables": tables, "left_out": list(report.left_out), **unknown, "filled": dict(report.filled)}
+    left = {"left_out": list(report.left_out), "computed": list(report.computed)}
+    return {"tables": tables, **left, **unknown, "filled": dict(report.filled)}
 
 
 def same(report: CopyReport, equal: str) -> str:
     """What was proven: that both are equal only if nothing was left and nothing was filled."""
-    whole = not (report.left_out or report.left_unknown or report.filled)
+    whole = not (report.left_out or report.left_unknown or report.filled or report.computed)
     return equal if whole else "what was copied was read back and is the same"
 
 
@@ -237,6 +238,8 @@ def _say_unknown(done: str, report: CopyReport | ExportReport | ImportReport, *,
         say(f"{done} with them, though persist does not know it: {_counted(report.carried)}.", err=err)
     if not isinstance(report, ImportReport) and report.filled:
         say(f"Held nothing, and got a value, because other databases must hold one: {_counted(report.filled)}.", err=err)
+    if not isinstance(report, ImportReport) and report.computed:
+        say(f"Not {done.lower()}, because databases compute it: {', '.join(map(inline, report.computed))}.", err=err)
     if report.left_unknown:
         say(f"Left, as asked: {_counted(report.left_unknown)}.", err=err)
 
@@ -297,7 +300,7 @@ def export(
     if as_json and not streams:
         unknown = {"carried": dict(report.carried), "left_unknown": dict(report.left_unknown)}
         facts = {"kind": report.kind, "tables": report.tables, "files": report.files, **unknown}
-        say_json({**facts, "filled": dict(report.filled)})
+        say_json({**facts, "filled": dict(report.filled), "computed": report.computed})
     elif not quiet:
         what = "Exported" if report.kind is None else f"Exported a {report.kind}:"
         say(f"{what} {_rows(report.tables)}.", err=streams)

@@ -30,7 +30,7 @@ from persist.framework_state.app_sessions.models import artifact_blobs, artifact
 from persist.maintenance.checksums import Checksum
 from persist.maintenance.table_keys import Key, comparable, key_columns, key_in
 from persist.maintenance.transactions import TABLES, Session, rows_in, session
-from persist.maintenance.unknown import Carrying, all_rows, unknown_in
+from persist.maintenance.unknown import Carrying, all_rows, computed_in, unknown_in
 from persist.programs.models import STRICT_TABLES
 from persist.store.store import Store
 
@@ -194,6 +194,7 @@ class CopyReport:
     `carried`: what persist does not know and the target has, too: values by table.column, rows by table.
     `left_unknown`: what was left on request, in the same form.
     `filled`: by table.column, how many values the target has where the source held nothing and the target has to hold something.
+    `computed`: table.column of what the source computes. It was not copied nor compared: the target computes it, or lacks it.
     """
 
     tables: dict[str, int]
@@ -202,6 +203,7 @@ class CopyReport:
     filled: Mapping[str, int] = field(default_factory=dict)
     carried: Mapping[str, int] = field(default_factory=dict)
     left_unknown: Mapping[str, int] = field(default_factory=dict)
+    computed: tuple[str, ...] = ()
 
 
 def copy(
@@ -227,9 +229,8 @@ def copy(
             copied = _Copy(reading, writing, own, progress, leave_unknown=leave_unknown)
             tables, checksums = copied.run()
             carried = copied.unknown.counts
-            report = CopyReport(
-                tables, checksums, left_out(reading, carried), dict(reading.bulk.filled), carried, copied.unknown.left
-            )
+            left, filled = left_out(reading, carried), dict(reading.bulk.filled)
+            report = CopyReport(tables, checksums, left, filled, carried, copied.unknown.left, computed_in(reading))
         target.runtime.scopes.update(copied.taken)
         target.runtime.keep_log(copied.logs)
         target.runtime.strict = copied.strict

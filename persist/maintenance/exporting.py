@@ -30,7 +30,7 @@ from persist.maintenance.copying import FIXED
 from persist.maintenance.lines import LineWriter, declaration, write_unknown
 from persist.maintenance.table_keys import key_columns, key_in
 from persist.maintenance.transactions import TABLES, Session, rows_in, session
-from persist.maintenance.unknown import Key, Unknown, counts_of, read_unknown, refuse, unknown_in, unknown_key
+from persist.maintenance.unknown import Key, Unknown, computed_in, counts_of, read_unknown, refuse, unknown_in, unknown_key
 from persist.programs.upkeep import FILES, SCOPE
 from persist.store.store import Store
 
@@ -87,6 +87,7 @@ class ExportReport:
     `kind`: what the session id belongs to, such as "chat session". None for a whole store. `carried`: what persist does not know
     and the file has, too: values by table.column, rows by table. `left_unknown`: what was left on request, in the same form.
     `filled`: by table.column, how many values the file has where nothing is stored and other databases have to hold something.
+    `computed`: table.column of what the database computes, which the file lacks.
     `files`: attachments of runs that the rows name, relative to the folder of the run. The export does not contain them.
     """
 
@@ -96,6 +97,7 @@ class ExportReport:
     left_unknown: Mapping[str, int] = field(default_factory=dict)
     carried: Mapping[str, int] = field(default_factory=dict)
     filled: Mapping[str, int] = field(default_factory=dict)
+    computed: tuple[str, ...] = ()
 
 
 def export(
@@ -148,8 +150,9 @@ def export(
                 export.unknown(unknown, keys)
                 writer.end({})
         filled = dict(reading.bulk.filled)
+        computed = tuple(name for name in computed_in(reading) if kind is None or name.split(".")[0] in writer.tables)
     what, files_beside = None if kind is None else kind.kind, tuple(sorted(export.files))
-    return ExportReport(writer.tables, what, files_beside, left, counts_of(unknown), filled)
+    return ExportReport(writer.tables, what, files_beside, left, counts_of(unknown), filled, computed)
 
 
 def _unknown_in_export(reading: Session, kind: Exported | None, values: Mapping[str, str]) -> tuple[list[Unknown], Keys | None]:

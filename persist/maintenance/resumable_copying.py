@@ -28,7 +28,7 @@ from persist.maintenance.copying import FIXED, CopyReport, copy_bodies, left_out
 from persist.maintenance.rebuilding import Reconciling
 from persist.maintenance.table_keys import after, first_page, key_in, next_page, page_columns
 from persist.maintenance.transactions import TABLES, Session, rows_in, session
-from persist.maintenance.unknown import Carrying, all_rows, unknown_in
+from persist.maintenance.unknown import Carrying, all_rows, computed_in, unknown_in
 from persist.settings import current_settings
 from persist.store.store import Store
 
@@ -318,10 +318,10 @@ class _ResumableCopy:
             unknown = self._carry(source)
             copy_bodies(source.work, self.writer.runtime)
             sums[META] = self._end(source)
-            left = left_out(source, unknown.counts)
+            left, computed = left_out(source, unknown.counts), computed_in(source)
         tables = {str(table.name): sums[table].rows for table in TABLES}
         checksums = {str(table.name): str(sums[table]) for table in TABLES}
-        return CopyReport(tables, checksums, left, dict(work.filled), unknown.counts, unknown.left)
+        return CopyReport(tables, checksums, left, dict(work.filled), unknown.counts, unknown.left, computed)
 
     def _carry(self, source: Session) -> Carrying:
         """Carry what persist does not know, in one transaction: most databases have none of it."""

@@ -55,6 +55,13 @@ def unknown_in(reading: Session) -> list[Unknown]:
     return found
 
 
+def computed_in(reading: Session) -> tuple[str, ...]:
+    """The columns of these tables, by table.column, that the database computes: they have no values of their own to carry."""
+    tables = reading.work.whole_tables
+    names = (name for name in tables.names() if name in _BY_NAME or name.lower().startswith(CUSTOM))
+    return tuple(sorted(f"{name}.{column.name}" for name in names for column in tables.columns(name, computed=True)))
+
+
 def counts_of(found: Iterable[Unknown]) -> dict[str, int]:
     """How many values or rows there are, by name."""
     return {name: count for one in found for name, count in one.counts().items()}

@@ -1,8 +1,10 @@
 """Columns and tables that persist does not know: copies carry them, the doctor and adoption count them."""
 
+import io
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,8 @@ import psycopg
 import pytest
 
 from persist import InvalidValue, Store, upgrade
-from persist.maintenance import adopt, copy, copy_resumably, doctor
+from persist.cli.moving import as_said, same
+from persist.maintenance import adopt, copy, copy_resumably, doctor, export
 from persist.testing import FrozenClock
 from tests.maintenance.filled import filled
 from tests.maintenance.moving import Pair, opened
@@ -90,6 +93,26 @@ def test_tables_with_row_guards_are_copied_at_once_and_resumably(pair: Pair, clo
     for name, count in carried.items():
         table = name.removesuffix(".note")
         assert there.ask(f"SELECT count(*) FROM {there.named(table)} WHERE note = 'mine'") == [(count,)]
+
+
+def test_what_a_database_computes_is_named_and_nothing_is_said_to_be_the_same(pair: Pair, clock: FrozenClock) -> None:
+    filled(pair[0], clock)
+    for place in map(Place, pair):
+        kind = "STORED" if place.is_postgres else "VIRTUAL"
+        with opened(place.url):
+            named = place.named("chat_sessions")
+        place.run(f"ALTER TABLE {named} ADD COLUMN twice TEXT GENERATED ALWAYS AS (agent || agent) {kind}")
+    with opened(*pair) as (source, target):
+        whole, part = (
+            export(source, io.BytesIO()),
+            export(source, io.BytesIO(), session_id=source.chat.sessions.list().items[0].id),
+        )
+        assert whole.computed == part.computed == ("chat_sessions.twice",)
+        report = copy(source, target, scopes={})
+        assert target.chat.sessions.list().items
+    assert as_said(report)["computed"] == ["chat_sessions.twice"]
+    assert same(report, "all is the same") != "all is the same" == same(replace(report, computed=()), "all is the same")
+    assert place.ask(f"SELECT count(*) FROM {named} WHERE twice IS NULL OR twice <> agent || agent") == [(0,)]
 
 
 def test_a_server_is_copied_to_a_server_with_its_own_types(source: Path, postgres_url: str) -> None:

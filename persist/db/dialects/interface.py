@@ -42,8 +42,8 @@ class Tables(ABC):
         """The names of the tables in the store's schema."""
 
     @abstractmethod
-    def columns(self, driver: Any, table: str) -> list[StoredColumn]:
-        """The columns of a table, also those that persist does not know, without computed ones."""
+    def columns(self, driver: Any, table: str, *, computed: bool = False) -> list[StoredColumn]:
+        """The columns of a table, also those that persist does not know: the stored ones, or those that the database computes."""
 
     def may_lack(self, driver: Any, table: Table) -> frozenset[str]:
         """The columns that persist's own tables have NOT NULL, and that may be NULL in this database."""

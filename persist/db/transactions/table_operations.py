@@ -26,9 +26,9 @@ class TableOperations:
         """The names of all tables in the store's schema, also of other programs' tables."""
         return self._dialect.tables.names(self._connection)
 
-    def columns(self, table: str) -> "list[StoredColumn]":
-        """The columns of a table, also those that persist does not know, without computed ones."""
-        return self._dialect.tables.columns(self._dialect.transactions.driver_of(self._connection), table)
+    def columns(self, table: str, *, computed: bool = False) -> "list[StoredColumn]":
+        """The columns of a table, also those that persist does not know: the stored ones, or those that the database computes."""
+        return self._dialect.tables.columns(self._dialect.transactions.driver_of(self._connection), table, computed=computed)
 
     def may_lack(self, table: Table) -> frozenset[str]:
         """The columns that persist's own tables have NOT NULL, and that may be NULL in this database."""

@@ -27,7 +27,8 @@ _REFERENCES = """
 
 _TABLE_COLUMNS = """
     SELECT attname, pg_catalog.format_type(atttypid, atttypmod), attnotnull FROM pg_catalog.pg_attribute
-    WHERE attrelid = CAST(%s AS regclass) AND attnum > 0 AND NOT attisdropped AND attgenerated = '' ORDER BY attnum"""
+    WHERE attrelid = CAST(%s AS regclass) AND attnum > 0 AND NOT attisdropped
+    AND (attgenerated <> '') = %s ORDER BY attnum"""
 
 
 class PostgresTables(Tables):
@@ -40,9 +41,9 @@ class PostgresTables(Tables):
         query = text("SELECT tablename FROM pg_catalog.pg_tables WHERE schemaname = :schema")
         return set(connection.execute(query, {"schema": self._schema}).scalars())
 
-    def columns(self, driver: Any, table: str) -> list[StoredColumn]:
+    def columns(self, driver: Any, table: str, *, computed: bool = False) -> list[StoredColumn]:
         named = f"{quoted(self._schema)}.{quoted(table)}"
-        return [StoredColumn(*row) for row in driver.execute(_TABLE_COLUMNS, [named]).fetchall()]
+        return [StoredColumn(*row) for row in driver.execute(_TABLE_COLUMNS, [named, computed]).fetchall()]
 
     def advance_sequences(self, connection: Connection, tables: Sequence[Table]) -> None:
         for table in tables:

@@ -31,9 +31,9 @@ class SqliteTables(Tables):
         rows = connection.exec_driver_sql("SELECT name FROM sqlite_master WHERE type = 'table'")
         return {name for (name,) in rows if not name.startswith("sqlite_")}
 
-    def columns(self, driver: Any, table: str) -> list[StoredColumn]:
+    def columns(self, driver: Any, table: str, *, computed: bool = False) -> list[StoredColumn]:
         rows = driver.execute(f"PRAGMA table_xinfo({quoted(table)})").fetchall()
-        return [StoredColumn(row[1], row[2], bool(row[3])) for row in rows if not row[6]]
+        return [StoredColumn(row[1], row[2], bool(row[3])) for row in rows if row[6] in ((2, 3) if computed else (0,))]
 
     def advance_sequences(self, connection: Connection, tables: Sequence[Table]) -> None:
         """Do nothing: SQLite generates the number after the highest one in the table."""
