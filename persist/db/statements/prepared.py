@@ -24,8 +24,7 @@ from sqlalchemy.types import NullType, TypeEngine
 
 from persist.db.schema.base import SCHEMA_TOKEN
 from persist.db.schema.column_types import ascii_unchanged
-from persist.db.unreadable.cells import RAISING, By, Cells, Decoder, OnUnreadable, Rereader, rows_on
-from persist.db.unreadable.conditions import not_storable
+from persist.db.unreadable.cells import RAISING, By, Cells, Decoder, OnUnreadable, Rereader, not_storable, rows_on
 from persist.errors import InvalidValue
 
 # Which deletion a database refused: noted at its error, for the sentence that says whose rows are in the way.

@@ -14,8 +14,7 @@ from persist.db.observation import VerbTrace
 from persist.db.statements.prepared import noted_deletions
 from persist.db.transactions.database_transaction import TransactionEvents, mark, unmark
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.db.unreadable.cells import Carried, error_of
-from persist.db.unreadable.conditions import is_not_storable
+from persist.db.unreadable.cells import Carried, error_of, is_not_storable
 from persist.errors import (
     Closed,
     Conflict,

@@ -39,6 +39,7 @@ from sqlalchemy import (
     Update,
     update,
 )
+from sqlalchemy.exc import StatementError
 from sqlalchemy.sql import operators
 from sqlalchemy.sql.elements import BinaryExpression, Cast, Label, TypeCoerce
 from sqlalchemy.sql.selectable import Alias, FromClause
@@ -409,6 +410,30 @@ def _searched(statement: Executable, values: Mapping[str, Any]) -> dict[Column[A
             if column is not None and part.right.key in values:
                 found[column] = values[part.right.key]
     return found
+
+
+# What a column type would not store, though another program has stored it: a verb that read it and failed is run again.
+
+_NOT_STORABLE = "_persist_not_storable"
+
+
+def not_storable(error: InvalidValue) -> InvalidValue:
+    """The error, noted as that of a value that a column type would not have stored."""
+    error.__dict__[_NOT_STORABLE] = True
+    return error
+
+
+def is_not_storable(error: BaseException) -> bool:
+    """Whether a column type has refused a value of a statement: one that the verb was given, or one that it has read."""
+    refused = error.orig if isinstance(error, StatementError) else error  # Core wraps what a column type raises
+    return isinstance(refused, InvalidValue) and (refused is not error or _NOT_STORABLE in error.__dict__)
+
+
+def next_number(column: str, value: int) -> int:
+    """The number after one that was read from the column. InvalidValue after the greatest one that can be stored."""
+    if value >= GREATEST:
+        raise not_storable(InvalidValue(column, "no number follows the one that is stored."))
+    return value + 1
 
 
 # How unreadable rows are read again: what the caller wants done with them, and what the dialect must do for its driver.

@@ -11,18 +11,16 @@ from typing import Any
 
 from sqlalchemy import Column, ColumnElement, Float, Integer, LargeBinary, false, func
 from sqlalchemy.dialects.sqlite.base import SQLiteDialect
-from sqlalchemy.exc import StatementError
 
 from persist.db.schema.base import Shape, any_value, word_of
 from persist.db.schema.column_types import Bool, EnumText, FreeText, Json, Label, is_indexed
 from persist.db.schema.instants import Instant
-from persist.db.unreadable.cells import GREATEST, is_unreadable
+from persist.db.unreadable.cells import is_unreadable
 from persist.db.unreadable.excerpts import Row, Shortened, left_out
 from persist.db.values.escaping import utf8_size
 from persist.db.values.frozen import Value, construct
 from persist.db.values.json import decode
 from persist.db.values.pages import PagedList
-from persist.errors import InvalidValue
 
 # Checks a verb's result for cells that could not be read.
 
@@ -49,30 +47,6 @@ def without_unreadable_cells(value: Any, *, writes: bool) -> Any:
         named = {field.name: getattr(value, field.name) for field in fields(value) if field.init}
         return replace(value, **{name: without_unreadable_cells(item, writes=writes) for name, item in named.items()})
     return value
-
-
-# What a column type would not store, though another program has stored it: a verb that read it and failed is run again.
-
-_NOT_STORABLE = "_persist_not_storable"
-
-
-def not_storable(error: InvalidValue) -> InvalidValue:
-    """The error, noted as that of a value that a column type would not have stored."""
-    error.__dict__[_NOT_STORABLE] = True
-    return error
-
-
-def is_not_storable(error: BaseException) -> bool:
-    """Whether a column type has refused a value of a statement: one that the verb was given, or one that it has read."""
-    refused = error.orig if isinstance(error, StatementError) else error  # Core wraps what a column type raises
-    return isinstance(refused, InvalidValue) and (refused is not error or _NOT_STORABLE in error.__dict__)
-
-
-def next_number(column: str, value: int) -> int:
-    """The number after one that was read from the column. InvalidValue after the greatest one that can be stored."""
-    if value >= GREATEST:
-        raise not_storable(InvalidValue(column, "no number follows the one that is stored."))
-    return value + 1
 
 
 Reader = Callable[[Any], str | None]

@@ -13,8 +13,7 @@ from persist.db.schema.column_types import Int64
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.repository import NothingToDo
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.db.unreadable.cells import is_unreadable
-from persist.db.unreadable.conditions import next_number
+from persist.db.unreadable.cells import is_unreadable, next_number
 from persist.db.values.arguments import check_list, check_timedelta
 from persist.db.values.clock import epoch_ms, instant_after
 from persist.errors import InvalidValue

@@ -8,8 +8,7 @@ from sqlalchemy import null, update
 from persist.db.changes.batch import Batch, Pending
 from persist.db.statements.prepared import Row, Statement, among, param
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.db.unreadable.cells import is_unreadable
-from persist.db.unreadable.conditions import next_number
+from persist.db.unreadable.cells import is_unreadable, next_number
 from persist.db.values.arguments import check_choice
 from persist.db.values.json import Json
 from persist.errors import InvalidValue, shown

@@ -9,8 +9,8 @@ from sqlalchemy import and_, null, or_, select, update
 from persist.db.changes.batch import Batch, Pending
 from persist.db.statements.prepared import Row, Statement, among, param
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.db.unreadable.cells import OnUnreadable, is_unreadable
-from persist.db.unreadable.conditions import next_number, reader_of
+from persist.db.unreadable.cells import OnUnreadable, is_unreadable, next_number
+from persist.db.unreadable.conditions import reader_of
 from persist.db.values.arguments import check_timedelta
 from persist.db.values.clock import as_utc, instant_after
 from persist.db.values.frozen import construct
