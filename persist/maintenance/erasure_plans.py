@@ -12,7 +12,7 @@ from sqlalchemy import Column, Table, select
 from persist.blobs.upkeep import ErasableBlobs
 from persist.db.changes.journal import key_of
 from persist.db.dialects.backends import operations_of
-from persist.db.operations.erasing import IDS, SESSION, Elsewhere, Erasable, Key, Lead, Owners, Way, in_parts
+from persist.db.operations.erasing import IDS, SESSION, Elsewhere, Erasable, Key, Lead, Owners, SelectorPath, in_parts
 from persist.db.schema.column_types import Label
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable, error_of
@@ -97,7 +97,7 @@ def shared_tables() -> list[Table]:
     return [kind.table for kind in kinds(trial=True).values() if not kind.own_streams]
 
 
-ErasedThings = Sequence[tuple[str, Sequence[Key], Elsewhere]]
+ErasedItems = Sequence[tuple[str, Sequence[Key], Elsewhere]]
 """Deleted items of a kind, with the keys of rows whose events are in shared streams."""
 
 
@@ -127,7 +127,7 @@ def planned(work: UnitOfWork, selectors: Mapping[str, str], *, trial: bool = Fal
     return search.plan(search.what_stays())
 
 
-def planned_again(work: UnitOfWork, selectors: Mapping[str, str], erased: ErasedThings) -> Plan:
+def planned_again(work: UnitOfWork, selectors: Mapping[str, str], erased: ErasedItems) -> Plan:
     """The plan of rows that other transactions wrote while the `erased` items were deleted.
 
     It has new rows of erased items, and items made from erased items, such as forks. A session's selector adds items of every
@@ -160,10 +160,10 @@ class _Search:
         self._owners = Owners(work, [*self._kinds.values()], selectors)
         self._of_others: set[str] = set()
         ids = self._named.setdefault(SESSION, set())
-        self._going = {name: _Going((things, self._erased[name]), ids) for name, things in self._things.items()}
+        self._going = {name: _ErasedKeys((things, self._erased[name]), ids) for name, things in self._things.items()}
         self._notes: dict[str, dict[str, str]] = {name: {} for name in self._kinds}
         self._rows_there: dict[tuple[str, ...], bool] = {}
-        self._ways: dict[str, list[tuple[str, Way]]] = {}
+        self._ways: dict[str, list[tuple[str, SelectorPath]]] = {}
         self._leading: dict[str, list[tuple[str, Lead]]] = {}
         for name, kind in self._kinds.items():
             for way in kind.ways():
@@ -184,7 +184,7 @@ class _Search:
             for aside, cells in quarantined_rows(self._work):
                 self._owners.learn(aside, cells)
 
-    def from_erased(self, erased: ErasedThings, *, rows: bool) -> None:
+    def from_erased(self, erased: ErasedItems, *, rows: bool) -> None:
         """Begin with erased items; with `rows`, add those that have rows again."""
         for name, keys, elsewhere in erased:
             self._new.append((name, [*keys]))
@@ -346,7 +346,7 @@ def _errors(work: UnitOfWork, of: str | None = None) -> list[UnreadableRow]:
     return [error for cell in work.carried or () if (error := error_of(cell)).table == of or of is None]
 
 
-class _Going:
+class _ErasedKeys:
     """The keys of erased items of one kind, and the ids of erased sessions, whose rows may be gone."""
 
     def __init__(self, things: Sequence[Container[Key]], sessions: Container[str]) -> None:

@@ -63,7 +63,7 @@ By = Mapping[str, Equal]
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class SelectorPath:
     """How a selector finds items: by rows with their `key`, in the tables, the event log and the quarantine alike."""
 
     selector: str
@@ -195,7 +195,7 @@ class Erasable(ABC):
     """The columns by which an item is known. Several rows may be one item."""
     by: By = MappingProxyType({})
     """What finds an item by its own rows. A kind without selectors is erased last, unless other rows still name the item."""
-    further: Sequence[Way] = ()
+    further: Sequence[SelectorPath] = ()
     """What finds an item by rows of other tables, such as rows below it, even if the item's own row is gone."""
     leading: Sequence[Lead] = ()
     """What leads from an item to items of other kinds."""
@@ -212,10 +212,10 @@ class Erasable(ABC):
     batch = 100
     """How many items one transaction erases."""
 
-    def ways(self) -> Sequence[Way]:
+    def ways(self) -> Sequence[SelectorPath]:
         """Every way in which items are found: by their own rows, and by rows below that are left without."""
         own = tuple(self.table.c[name] for name in self.key)
-        return [*(Way(selector, by, own) for selector, by in self.by.items()), *self.further]
+        return [*(SelectorPath(selector, by, own) for selector, by in self.by.items()), *self.further]
 
     def find(self, work: UnitOfWork, selector: str, values: Values) -> list[Key]:
         """The keys of the items that the values select."""
@@ -288,14 +288,14 @@ class ErasableRows(Erasable):
         by: By,
         below: Sequence[Dependent] = (),
         *,
-        further: Sequence[Way] = (),
+        further: Sequence[SelectorPath] = (),
         leading: Sequence[Lead] = (),
         own_streams: bool = True,
         rooted: bool = True,
     ) -> None:
         self.table, self.key, self.by, self.own_streams, self.rooted = table, key, by, own_streams, rooted
         holding = [one.named_in for one in below if one.named_in is not None] if len(key) == 1 and SESSION in by else []
-        self.further, self.leading = [*(Way(SESSION, equal(column), (column,)) for column in holding), *further], leading
+        self.further, self.leading = [*(SelectorPath(SESSION, equal(column), (column,)) for column in holding), *further], leading
         self._below = below
 
     def written_again(self, work: UnitOfWork, keys: Sequence[Key], elsewhere: Elsewhere) -> Sequence[Key]:

@@ -15,8 +15,8 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from persist.db.expressions.keyset import behind
 from persist.db.operations.bounded_deletion import (
-    Below,
     Condition,
+    DependentRows,
     Ids,
     Units,
     count_below,
@@ -160,7 +160,7 @@ class AgedRows(Pruning):
         per: ColumnElement[Any] | None = None,
         order: Sequence[ColumnElement[Any]] = (),
         min_kept: int = 0,
-        below: Sequence[Below] = (),
+        below: Sequence[DependentRows] = (),
         units: Units | None = None,
         mark: Update | None = None,
         orphaned: Orphaned | None = None,
