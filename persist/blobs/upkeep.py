@@ -88,7 +88,7 @@ def prunings(tables: Sequence[Table]) -> tuple[Pruning, ...]:
 
 
 def garbage(tables: Sequence[Table]) -> Pruning:
-    """The pruning of blobs that rows named, and of parts of blobs: what a host put stays until a prune asks."""
+    """The pruning of blobs that rows once named, and of partial blobs: what a host put stays until a prune asks."""
     return UnnamedBlobs(tables, only=or_(_B.named.is_(true()), _B.complete.is_(false())))
 
 

@@ -92,10 +92,10 @@ class Pruning(ABC):
 
     @abstractmethod
     def remove(self, work: UnitOfWork, cut: Cut, found: Sequence[Row]) -> Removed:
-        """Delete those candidates that still may be deleted, with their dependent rows, or as many as one transaction should.
+        """Delete the candidates that may still be deleted, with their dependent rows, as many as fit into one transaction.
 
-        The others are the `rest` of what is returned. Of a candidate with too many dependent rows a part of these is deleted,
-        which leaves a smaller one that can be read and pruned as before.
+        `rest` of the result has the remaining candidates. A candidate with too many dependent rows loses some of them, and stays
+        readable and prunable.
         """
 
     def condition_of(self, candidate: Row) -> Condition:

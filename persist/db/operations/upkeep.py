@@ -33,7 +33,7 @@ _NONE: Mapping[Table, Any] = MappingProxyType({})
 
 
 class Aggregate:
-    """Rows of a root table, each with its rows in other tables.
+    """Rows of a root table, with the rows of other tables below.
 
     also   tables that name their row of the root in this column without a foreign key to it; they go first
     first  tables below that go before the others, in this order

@@ -225,7 +225,7 @@ _HISTORY = exported(
         ),
     ),
 )
-"""An export of a conversation, with the messages of its history and of its former branches."""
+"""An export of a conversation, with all messages of its history and its former branches."""
 
 _RUN = exported(Aggregate(runs), "history run", after=(_entries(select(_S.head_id).where(_S.run_id == the_id())),))
 """An export of a run, with its events, its snapshots and their messages, and its tool effects."""
