@@ -18,7 +18,7 @@ from persist.blobs.models import blobs, pieces
 from persist.blobs.repository import BLOB, is_named, naming
 from persist.blobs.sharing import SharedBlobStore
 from persist.db.dialects.interface import Problem, Severity
-from persist.db.operations.bounded_deletion import Below, Condition
+from persist.db.operations.bounded_deletion import Condition, DependentRows
 from persist.db.operations.erasing import Erasable, Erased, Key
 from persist.db.operations.keyset import may_be_hidden
 from persist.db.operations.pruning import AgedRows, Cut, Pruning, Removed
@@ -41,7 +41,7 @@ class UnnamedBlobs(AgedRows):
 
     def __init__(self, tables: Sequence[Table], only: Condition | None = None) -> None:
         # what is left of a large one is the beginning of a put that was not completed, with which a later put continues
-        below = (Below(pieces, lambda ids: pieces.c.sha256.in_(ids), order=(pieces.c.position.desc(),)),)
+        below = (DependentRows(pieces, lambda ids: pieces.c.sha256.in_(ids), order=(pieces.c.position.desc(),)),)
         mark = update(blobs).values(complete=False)
         self._naming = naming(tables)
         super().__init__(blobs, _B.put_at, _B.sha256, only=only, may_go=~is_named(tables), below=below, mark=mark)
@@ -88,7 +88,7 @@ def prunings(tables: Sequence[Table]) -> tuple[Pruning, ...]:
 
 
 def garbage(tables: Sequence[Table]) -> Pruning:
-    """The pruning of blobs that rows named, and of parts of blobs: what a host put stays until a prune asks."""
+    """The pruning of blobs that rows once named, and of partial blobs: what a host put stays until a prune asks."""
     return UnnamedBlobs(tables, only=or_(_B.named.is_(true()), _B.complete.is_(false())))
 
 

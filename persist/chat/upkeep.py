@@ -36,7 +36,7 @@ from persist.chat.storage.unfolded_probe import ANY_DELTA
 from persist.db.dialects.interface import Problem, Severity
 from persist.db.expressions.json_text import json_text, stored_text
 from persist.db.expressions.locking import lock_table
-from persist.db.operations.bounded_deletion import Below, Condition, Ids, Units, delete_rows
+from persist.db.operations.bounded_deletion import Condition, DependentRows, Ids, Units, delete_rows
 from persist.db.operations.erasing import (
     LINK,
     NAMED,
@@ -184,12 +184,12 @@ SESSIONS = AgedRows(
     _S.id,
     spared=_running,
     below=(
-        Below(deltas, partial(_of_parts, deltas)),
-        Below(part_blobs, partial(_of_parts, part_blobs)),
-        Below(parts, _of_messages),
-        Below(step_usage, lambda ids: step_usage.c.message_id.in_(select(_M.id).where(_M.session_id.in_(ids)))),
-        Below(messages, lambda ids: _M.session_id.in_(ids)),
-        Below(turns, lambda ids: _T.session_id.in_(ids)),
+        DependentRows(deltas, partial(_of_parts, deltas)),
+        DependentRows(part_blobs, partial(_of_parts, part_blobs)),
+        DependentRows(parts, _of_messages),
+        DependentRows(step_usage, lambda ids: step_usage.c.message_id.in_(select(_M.id).where(_M.session_id.in_(ids)))),
+        DependentRows(messages, lambda ids: _M.session_id.in_(ids)),
+        DependentRows(turns, lambda ids: _T.session_id.in_(ids)),
     ),
     units=Units(
         messages,
@@ -197,10 +197,10 @@ SESSIONS = AgedRows(
         lambda ids: _M.session_id.in_(ids),
         order=(_M.created_at, _M.id),
         below=(
-            Below(deltas, lambda ids: deltas.c.part_id.in_(select(_P.id).where(_P.message_id.in_(ids)))),
-            Below(part_blobs, lambda ids: part_blobs.c.part_id.in_(select(_P.id).where(_P.message_id.in_(ids)))),
-            Below(parts, lambda ids: _P.message_id.in_(ids)),
-            Below(step_usage, lambda ids: step_usage.c.message_id.in_(ids)),
+            DependentRows(deltas, lambda ids: deltas.c.part_id.in_(select(_P.id).where(_P.message_id.in_(ids)))),
+            DependentRows(part_blobs, lambda ids: part_blobs.c.part_id.in_(select(_P.id).where(_P.message_id.in_(ids)))),
+            DependentRows(parts, lambda ids: _P.message_id.in_(ids)),
+            DependentRows(step_usage, lambda ids: step_usage.c.message_id.in_(ids)),
         ),
     ),
 )

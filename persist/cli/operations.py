@@ -106,7 +106,7 @@ def asks() -> bool:
 
 
 def _show(report: PruneReport, *, err: bool = False) -> None:
-    """A table of row counts, then one sentence with their sum."""
+    """A table of row counts, then a sentence with the sum."""
     if report.tables:
         _table(("TABLE", "ROWS"), report.tables.items(), err=err)
     verb = "Would delete" if report.dry_run else "Deleted"

@@ -43,7 +43,7 @@ _ITEM = ("phase", "timestamp")
 
 
 def run_lines(run: WorkflowRun, executions: Sequence[Execution], approvals: Sequence[Approval], paint: Paint) -> Iterator[str]:
-    """The facts of the run, then a section per kind of content, if there is any."""
+    """The facts of the run, then a section per kind of content."""
     yield from known(_facts(run, executions))
     for title, values in (("context", run.context), ("scratch", run.scratch), ("nodes", run.node_statuses)):
         if values:

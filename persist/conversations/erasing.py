@@ -31,8 +31,8 @@ from persist.db.operations.erasing import (
     Erased,
     Key,
     Lead,
+    SelectorPath,
     Values,
-    Way,
     equal,
     followed,
     found_by,
@@ -73,8 +73,8 @@ class _Sessions(Erasable):
     key = ("id",)
     by = {OWNER: equal(_S.user), USER: equal(_S.user), SESSION: equal(_S.id), NAMED: equal(_S.id)}  # noqa: RUF012  # read only
     further = (
-        Way(SESSION, equal(_B.session_id), (_B.session_id,)),
-        *(Way(by, _OfNobody((column,)), (column,)) for by in (SESSION, _PERSON) for column in _NAMING),
+        SelectorPath(SESSION, equal(_B.session_id), (_B.session_id,)),
+        *(SelectorPath(by, _OfNobody((column,)), (column,)) for by in (SESSION, _PERSON) for column in _NAMING),
     )
     leading = (
         Lead((_S.id,), partial(followed, otherwise=LINK)),
@@ -118,7 +118,7 @@ class _WithoutRows(Erasable):
 
     own_streams = False
 
-    def __init__(self, table: Table, key: str, by: By, further: Sequence[Way] = ()) -> None:
+    def __init__(self, table: Table, key: str, by: By, further: Sequence[SelectorPath] = ()) -> None:
         self.table, self.key, self.by, self.further = table, (key,), by, further
 
     def find(self, work: UnitOfWork, selector: str, values: Values) -> list[Key]:
@@ -225,8 +225,8 @@ ERASABLES: tuple[Erasable, ...] = (
         "id",
         {_MESSAGE: equal(_M.id)},
         (
-            Way(_PERSON, equal(_I.sender, _I.recipient), (_I.message_id,)),
-            Way(_POOL, equal(_P.progression_id), (_P.message_id,)),
+            SelectorPath(_PERSON, equal(_I.sender, _I.recipient), (_I.message_id,)),
+            SelectorPath(_POOL, equal(_P.progression_id), (_P.message_id,)),
         ),
     ),
 )

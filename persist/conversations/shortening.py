@@ -30,7 +30,7 @@ _LAST = Statement(select(_M.message_id).where(_M.progression_id == _id, _M.ord >
 _DELETE = Statement(delete(members).where(_M.progression_id == _id, _M.ord >= param("first")))
 
 
-class _Asked:
+class _LockedSession:
     """A session with its branches, locked as for its deletion, and whether it may still go."""
 
     def __init__(self, batch: Batch, id: str, still: Statement, cutoff: datetime) -> None:
@@ -44,7 +44,7 @@ def shorten(work: UnitOfWork, id: str, still: Statement, cutoff: datetime, most:
     `still`: the statement that selects the session if it may be pruned. None, and nothing is deleted, if it may not, or if the
     session has no more than `most` places in progressions that only it shows.
     """
-    asked = OF_SESSIONS.locked(work, lambda batch: _Asked(batch, id, still, cutoff), ids=[id])
+    asked = OF_SESSIONS.locked(work, lambda batch: _LockedSession(batch, id, still, cutoff), ids=[id])
     _, forks, _ = asked.doomed.branches.found()
     if not asked.still.result or forks:  # forks keep what they inherit, and that is not deleted anyway
         return None

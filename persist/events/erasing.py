@@ -193,7 +193,7 @@ def named_in(table: Table, stream: str, change: Change) -> dict[str, Any]:
 
 
 def that_are_there(work: UnitOfWork, tables: Mapping[str, Table]) -> Kept:
-    """Keep changes of rows that are still in one of the tables."""
+    """Keep changes of rows that still exist in the tables."""
 
     def kept(changes: Sequence[Change]) -> Sequence[Change]:
         return [

@@ -1,4 +1,4 @@
-"""Erasing a person: what is found by a name goes, in steps that go on after a kill, and a report says what went."""
+"""Erasing a person: items that a name finds go, in steps that go on after a kill, and a report tells the counts."""
 
 import hmac
 import json
@@ -127,7 +127,7 @@ def sign_key_of(key: object) -> bytes | None:
 
 
 def _report_of(report: object) -> tuple[EraseReport, bool]:
-    """The report, and whether what was given says this and nothing else."""
+    """The report, and whether the given data say the same and nothing else."""
     if isinstance(report, EraseReport):
         return report, True
     names: list[list[str]] = []
@@ -160,7 +160,7 @@ def _signature(report: EraseReport, key: bytes | None) -> str:
 T = TypeVar("T")
 _STREAMS = 200
 _NAMES = ("owner", "user_id")
-"""The selectors whose words name a person, and so may be the actor of events."""
+"""The selectors whose words name a person, who may be the actor of events."""
 _LOGS = f"erasures with session logs: {marks.NAME_FOLDER}; until they are deleted, the erasure stays unfinished"
 _BESIDE = "entries beside session logs: links, or files that are no logs, look at them below HOME/projects"
 
@@ -240,7 +240,7 @@ def unfinished(store: Store) -> marks.Unfinished:
 
 
 def _begin(work: UnitOfWork, *, selectors: Mapping[str, str], plan: Plan, logs: bool) -> Mark:
-    """Write down what goes: in the mark of an interrupted erasure by the same selectors, or in a new one."""
+    """Write the plan down: in the mark of an interrupted erasure by the same selectors, or in a new mark."""
     same = [mark for mark in marks.unfinished(work).marks if mark.selectors == selectors]
     mark = same[0] if same else Mark(work.runtime.ids.mint("ers"), dict(selectors), work.now(), role=marks.role(work))
     mark.logs, mark.only_logs = mark.logs or logs, False
@@ -254,19 +254,19 @@ def _begin(work: UnitOfWork, *, selectors: Mapping[str, str], plan: Plan, logs: 
 
 @dataclass(slots=True)
 class Erasure:
-    """Carries out what a mark says. Each step is a transaction that also counts in the mark, and may be done again."""
+    """Carries out a mark's plan. Each step is a transaction that also counts in the mark, and may be repeated."""
 
     store: Store
     mark: Mark
     trial: bool = False
     folder: Path | None = None
-    """The folder above `projects` that the caller names; None: session logs wait until somebody names it."""
+    """The caller's folder above `projects`; None: session logs wait until a caller names it."""
     tell: Progress | None = None
     referred: Counter[str] = field(default_factory=Counter)
     """The number of other programs' rows that keep items from being erased, by name."""
 
     def kept(self) -> dict[str, int]:
-        """What has to go first."""
+        """The numbers of rows that must be deleted first, by table."""
         return {f"{name}: delete these, then `persist maintain` goes on": count for name, count in self.referred.items()}
 
     def finish(self) -> Mark:
@@ -298,7 +298,7 @@ class Erasure:
         return done
 
     def _tell(self, what: str, done: int, keys: Sequence[str]) -> None:
-        """A step for each part, then what others write, the log and the freed pages."""
+        """A step per part, then the rows of other writers, the log, and the freed pages."""
         if self.tell is not None:
             self.tell(what, done, len(keys) + 3)
 
@@ -332,7 +332,7 @@ class Erasure:
         return keys
 
     def _parts(self, run: Run) -> list[Part]:
-        """The parts with rows, as they are written down by now."""
+        """The parts with rows, as written down now."""
         return [part for part in run(partial(marks.parts, id=self.mark.id), writes=False) if part.kind != marks.SESSIONS]
 
     def _erase_rows(self, run: Run, chosen: Sequence[str], done: int, keys: Sequence[str]) -> int:
@@ -346,7 +346,7 @@ class Erasure:
         return done + len(chosen)
 
     def _delete_logs(self, run: Run) -> ErasedLogs | None:
-        """Delete the logs of erased sessions in the folder that the caller names; None if that was not done."""
+        """Delete the logs of erased sessions in the caller's folder; None if they stay."""
         if self.folder is None:
             return None
         parts = run(partial(marks.parts, id=self.mark.id), writes=False)

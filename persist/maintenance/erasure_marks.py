@@ -32,14 +32,14 @@ SESSIONS = "session ids"
 _IDS = 200
 PREFIX = "erasure:"
 _END = "erasure;"
-"""What sorts behind every key that begins with the prefix."""
+"""A text that sorts behind every key with the prefix."""
 _key = bindparam("mark", type_=Label())
 _ADD = Statement(table_of(Meta).insert())
 _GET = Statement(select(_M.value).where(_M.key == _key))
 _HOLD = Statement(select(_M.value).where(_M.key == _key).with_for_update())
 _SET = Statement(update(table_of(Meta)).where(_M.key == _key).values(value=bindparam("content", type_=Label())))
 NAME_FOLDER = "name their folder: `persist erase --session-logs HOME` for this person, or for any other"
-"""How an erasure goes on of which nothing but session logs is left."""
+"""The advice for an erasure that has only session logs left."""
 DAMAGED = "the note of an unfinished erasure is damaged; `persist doctor --fix` removes it, then erase the person again."
 _Count = Annotated[int, Field(ge=0, lt=2**63)]
 _Counts = dict[str, _Count]
@@ -78,7 +78,7 @@ class Mark:
         files: int = 0,
         found: Mapping[str, int] = Counter(),
     ) -> None:
-        """Count what was done. `found`: what stays in all, whatever was counted before."""
+        """Count a step. `found`: all items that stay, instead of the former count."""
         self.rows = dict(Counter(self.rows) + Counter(rows))
         self.kept = dict(Counter({**self.kept, **found}) + Counter(kept))
         self.events += events
@@ -115,7 +115,7 @@ class Unfinished:
 
 
 def begin(work: UnitOfWork, mark: Mark, parts: Sequence[tuple[str, Sequence[Key]]]) -> None:
-    """Write down what is going to be erased. A mark that is there already gets the further parts."""
+    """Write a plan down. An existing mark gets the further parts."""
     key = f"{PREFIX}{mark.id}"
     if _read(work, key) is None:
         work.run(_ADD, key=key, value=_text(mark))
@@ -133,7 +133,7 @@ def split(plan: Plan, known: Container[tuple[str, Key]]) -> list[tuple[str, Sequ
 
 
 def add(work: UnitOfWork, id: str, parts: Sequence[tuple[str, Sequence[Key]]]) -> list[str]:
-    """Write down further parts of an erasure; their keys. None are if the erasure is done."""
+    """Write down further parts of an erasure, unless it is done; their keys."""
     key = f"{PREFIX}{id}"
     if _read(work, key) is None:
         return []
@@ -154,7 +154,7 @@ def take_apart(work: UnitOfWork, id: str, part: Part) -> list[str]:
 
 
 def unfinished(work: UnitOfWork) -> Unfinished:
-    """The interrupted erasures that this role may go on with. One with a damaged row is left alone, and stops no other."""
+    """The interrupted erasures that this role may continue. An erasure with a damaged row is left alone, and stops no other."""
     found, mine = Unfinished(), role(work)
     for id in dict.fromkeys(key.removeprefix(PREFIX).partition(":")[0] for key in _keys(work, PREFIX, _END)):
         try:
@@ -213,7 +213,7 @@ def deleted(work: UnitOfWork, part: Part, erased: Erased, upto: int) -> None:
 
 
 def open_shared(work: UnitOfWork, mark: Mark, parts: Sequence[Part]) -> None:
-    """Let what others may name, such as files, be looked at once more: rows that were written since may have named it again."""
+    """Check shared items, such as files, once more: rows written since may name them again."""
     for part in parts:
         if part.upto is not None and part.kind != SESSIONS and not kinds(trial=False)[part.kind].by:
             part.upto = None
@@ -240,13 +240,13 @@ def finish(work: UnitOfWork, id: str, *, parts: Sequence[str], logs: bool, rest:
 
 
 def remove(work: UnitOfWork, id: str) -> None:
-    """Remove whatever is written down of an erasure."""
+    """Remove all rows of an erasure."""
     key = f"{PREFIX}{id}"
     work.change(delete(table_of(Meta)).where(or_(_M.key == key, (_M.key > f"{key}:") & (_M.key < f"{key};"))))
 
 
 def checkup(work: UnitOfWork) -> Iterator[Problem]:
-    """Find erasures that were interrupted, and damaged notes of such."""
+    """Find interrupted erasures, and damaged rows of erasures."""
     found = unfinished(work)
     for mark in found.marks:
         left = "is not done; run `persist maintain`."
@@ -264,7 +264,7 @@ def _keys(work: UnitOfWork, low: str, high: str) -> list[str]:
 
 
 def _read(work: UnitOfWork, key: str) -> Row | None:
-    """The row, held against other writers if this transaction writes."""
+    """The row, locked against other writers if this transaction writes."""
     return work.row(_HOLD if work.writable else _GET, mark=key)
 
 

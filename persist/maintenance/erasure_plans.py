@@ -1,4 +1,4 @@
-"""What an erasure is going to erase: found in rows, in the quarantine and in the event log, before anything is deleted."""
+"""The plan of an erasure: items found in rows, in the quarantine and in the event log, before anything is deleted."""
 
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -12,7 +12,7 @@ from sqlalchemy import Column, Table, select
 from persist.blobs.upkeep import ErasableBlobs
 from persist.db.changes.journal import key_of
 from persist.db.dialects.backends import operations_of
-from persist.db.operations.erasing import IDS, SESSION, Elsewhere, Erasable, Key, Lead, Owners, Way, in_parts
+from persist.db.operations.erasing import IDS, SESSION, Elsewhere, Erasable, Key, Lead, Owners, SelectorPath, in_parts
 from persist.db.schema.column_types import Label
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable, error_of
@@ -32,7 +32,7 @@ Cells = Mapping[str, Any]
 
 
 def logged_rows(work: UnitOfWork) -> Iterator[tuple[Table, Mapping[str, Any], Cells, bool]]:
-    """Each row that an event is about: table, values, text of cells, and whether the row was written or deleted."""
+    """The rows of an event: table, values, text of cells, and whether the row was written or deleted."""
     for stream, change in changes_in(work):
         table = TABLES.get(str(change["table"]))
         if table is not None:
@@ -61,7 +61,7 @@ def quarantined_cells(work: UnitOfWork, *, whole: bool = False) -> Iterator[tupl
 
 
 def types_in_log(column: Column[Any]) -> tuple[type, ...]:
-    """The types of the values that the log can have of a column in a key."""
+    """The types of a key column's values in the log."""
     if isinstance(column.type, Label):
         return (str,)
     return (int,) if column.type.python_type is int else (str, int, float)
@@ -97,7 +97,7 @@ def shared_tables() -> list[Table]:
     return [kind.table for kind in kinds(trial=True).values() if not kind.own_streams]
 
 
-ErasedThings = Sequence[tuple[str, Sequence[Key], Elsewhere]]
+ErasedItems = Sequence[tuple[str, Sequence[Key], Elsewhere]]
 """Deleted items of a kind, with the keys of rows whose events are in shared streams."""
 
 
@@ -127,7 +127,7 @@ def planned(work: UnitOfWork, selectors: Mapping[str, str], *, trial: bool = Fal
     return search.plan(search.what_stays())
 
 
-def planned_again(work: UnitOfWork, selectors: Mapping[str, str], erased: ErasedThings) -> Plan:
+def planned_again(work: UnitOfWork, selectors: Mapping[str, str], erased: ErasedItems) -> Plan:
     """The plan of rows that other transactions wrote while the `erased` items were deleted.
 
     It has new rows of erased items, and items made from erased items, such as forks. A session's selector adds items of every
@@ -146,7 +146,7 @@ def planned_again(work: UnitOfWork, selectors: Mapping[str, str], erased: Erased
 
 
 class _Search:
-    """What is found of a plan so far. Each pass adds to it."""
+    """The items of a plan that were found so far. Each pass adds items."""
 
     def __init__(self, work: UnitOfWork, selectors: Mapping[str, str], *, trial: bool) -> None:
         self._work = work
@@ -160,10 +160,10 @@ class _Search:
         self._owners = Owners(work, [*self._kinds.values()], selectors)
         self._of_others: set[str] = set()
         ids = self._named.setdefault(SESSION, set())
-        self._going = {name: _Going((things, self._erased[name]), ids) for name, things in self._things.items()}
+        self._going = {name: _ErasedKeys((things, self._erased[name]), ids) for name, things in self._things.items()}
         self._notes: dict[str, dict[str, str]] = {name: {} for name in self._kinds}
         self._rows_there: dict[tuple[str, ...], bool] = {}
-        self._ways: dict[str, list[tuple[str, Way]]] = {}
+        self._ways: dict[str, list[tuple[str, SelectorPath]]] = {}
         self._leading: dict[str, list[tuple[str, Lead]]] = {}
         for name, kind in self._kinds.items():
             for way in kind.ways():
@@ -176,7 +176,7 @@ class _Search:
         return Plan(self._things, self._sessions, kept)
 
     def learn_owners(self) -> None:
-        """Learn whose the named session is: from its row, else from the log and the quarantine."""
+        """Learn the owner of the named session: from its row, else from the log and the quarantine."""
         self._owners.learn_from_tables()
         if self._owners.are_sought:
             for table, _, cells, _ in logged_rows(self._work):
@@ -184,7 +184,7 @@ class _Search:
             for aside, cells in quarantined_rows(self._work):
                 self._owners.learn(aside, cells)
 
-    def from_erased(self, erased: ErasedThings, *, rows: bool) -> None:
+    def from_erased(self, erased: ErasedItems, *, rows: bool) -> None:
         """Begin with erased items; with `rows`, add those that have rows again."""
         for name, keys, elsewhere in erased:
             self._new.append((name, [*keys]))
@@ -201,7 +201,7 @@ class _Search:
                     self._add(name, self._found(kind, selector, [value]))
 
     def from_log_and_quarantine(self) -> None:
-        """Add what rows say that only the event log or the quarantine has, and follow it, until neither names anything new."""
+        """Add items from rows that only the event log or the quarantine has, and follow them, until nothing is new."""
         known = -1
         while self._size() > known:
             known = self._size()
@@ -228,20 +228,20 @@ class _Search:
             self._mentioned(name, kind)
 
     def check(self) -> None:
-        """Raise a PersistError if something that was found cannot be erased as items are."""
+        """Raise a PersistError if a found item cannot be erased."""
         for name, kind in self._kinds.items():
             for part in in_parts([*self._things[name]], _PART):
                 kind.check(self._work, part)
 
     def what_stays(self) -> Mapping[str, int]:
-        """What cannot be erased as it is: how many, by the reason."""
+        """The number of items that cannot be erased, by the reason."""
         events = unreadable_events(self._work, shared_tables()) if _errors(self._work, of=event_log.name) else 0
         orphans = operations_of(self._work.runtime.dialect).orphans(self._work.select, metadata.sorted_tables)
         lost = sum(count for _, _, count in orphans)
         return {ROWS: self._left_out.total(), EVENTS: events, OTHERS: len(self._of_others), ORPHANS: lost}
 
     def _mentioned(self, name: str, kind: Erasable) -> None:
-        """Add what rows of the log and the quarantine name, such as system prompts."""
+        """Add items that rows of the log and the quarantine name, such as system prompts."""
         if type(kind).mentioned is Erasable.mentioned:
             return
         streams = kind.streams([*self._things[name]])
@@ -268,7 +268,7 @@ class _Search:
         return sum(map(len, (*self._things.values(), *self._named.values()))) + sum(map(len, self._notes.values()))
 
     def _read_lost_row(self, table: str, cells: Cells, is_there: Callable[[], bool]) -> None:
-        """Add what a row of the log or the quarantine says, unless the table has the row: then the table was asked."""
+        """Add items from a row of the log or the quarantine, unless the table has the row and was asked."""
         found = [
             (name, key)
             for name, way in self._ways.get(table, ())
@@ -302,7 +302,7 @@ class _Search:
             self._add(name, [key for key in made if len(key) == len(kind.key)])
 
     def follow(self) -> None:
-        """Add what belongs to the items that were found, until nothing is new."""
+        """Add the items that belong to found items, until nothing is new."""
         while self._new:
             name, keys = self._new.pop()
             kind = self._kinds[name]
@@ -346,7 +346,7 @@ def _errors(work: UnitOfWork, of: str | None = None) -> list[UnreadableRow]:
     return [error for cell in work.carried or () if (error := error_of(cell)).table == of or of is None]
 
 
-class _Going:
+class _ErasedKeys:
     """The keys of erased items of one kind, and the ids of erased sessions, whose rows may be gone."""
 
     def __init__(self, things: Sequence[Container[Key]], sessions: Container[str]) -> None:

@@ -66,7 +66,7 @@ def _all(rows: tuple[Rows, ...]) -> Iterator[Rows]:
 
 
 def tables_of(kind: Exported) -> set[Table]:
-    """The tables whose rows an export of this kind has."""
+    """The tables in an export of this kind."""
     return {rows.table for rows in _all(kind.rows)}
 
 
@@ -76,7 +76,7 @@ SHARED: frozenset[Table] = frozenset(rows.table for kind in KINDS for rows in _a
 
 _META = table_of(Meta)
 _NOT_TAKEN = (_META, FOLDED)
-"""Tables of which an import takes not every row: their unknown columns cannot be carried."""
+"""Tables whose rows an import takes in part: their unknown columns cannot be carried."""
 Keys = Mapping[Table, AbstractSet[Key]]
 
 
@@ -215,7 +215,7 @@ class _Export:
         self.files: set[str] = set()
 
     def count(self) -> None:
-        """Find out how many rows a whole export has, for those who want to know how far it is."""
+        """Count the rows of a whole export, to report progress."""
         if self.progress is not None:
             self.total = sum(rows_in(self.reading, table) for table in TABLES if table is not FOLDED)
 
@@ -231,7 +231,7 @@ class _Export:
             self._write(tuple(table.columns), rows)
 
     def unknown(self, found: Sequence[Unknown], keys: Keys | None = None) -> None:
-        """Write what persist does not know, of rows with these keys only."""
+        """Write tables and columns that persist does not know, for rows with these keys only."""
         for one in found:
             for row in _unknown_rows(self.reading, one, keys):
                 if self.progress is not None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from sqlalchemy import ColumnElement, exists, func, literal_column, select
 
 from persist.db.dialects.interface import Problem, Severity
-from persist.db.operations.bounded_deletion import Below, Ids
+from persist.db.operations.bounded_deletion import DependentRows, Ids
 from persist.db.operations.erasing import SESSION, Elsewhere, ErasableRows, Erased, Key, Values, equal, holding
 from persist.db.operations.pruning import AgedRows
 from persist.db.operations.upkeep import Exported, Rows, Rules, Takeover, Upkeep, scope_of_id, the_id
@@ -56,13 +56,13 @@ RUNS = AgedRows(
     spared=_own,
     files=_attachments,
     below=(
-        Below(bindings, lambda ids: _B.run_id.in_(ids), key=(_B.run_id, _B.name, _B.execution_id)),
-        Below(segments, lambda ids: segments.c.run_id.in_(ids)),
-        Below(agents, lambda ids: agents.c.run_id.in_(ids)),
-        Below(subagents, lambda ids: subagents.c.run_id.in_(ids)),
-        Below(imports, lambda ids: imports.c.run_id.in_(ids)),
-        Below(raw_writes, lambda ids: raw_writes.c.run_id.in_(ids)),
-        Below(executions, lambda ids: _E.run_id.in_(ids), key=(_E.id,), order=(_E.id.desc(),), parent=_E.parent_id),
+        DependentRows(bindings, lambda ids: _B.run_id.in_(ids), key=(_B.run_id, _B.name, _B.execution_id)),
+        DependentRows(segments, lambda ids: segments.c.run_id.in_(ids)),
+        DependentRows(agents, lambda ids: agents.c.run_id.in_(ids)),
+        DependentRows(subagents, lambda ids: subagents.c.run_id.in_(ids)),
+        DependentRows(imports, lambda ids: imports.c.run_id.in_(ids)),
+        DependentRows(raw_writes, lambda ids: raw_writes.c.run_id.in_(ids)),
+        DependentRows(executions, lambda ids: _E.run_id.in_(ids), key=(_E.id,), order=(_E.id.desc(),), parent=_E.parent_id),
     ),
 )
 

@@ -43,7 +43,7 @@ _meta = table_of(Meta)
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class OpeningFacts:
     """The facts that are read from a database when it is opened.
 
     scopes     the owners of the file: run_id, instance_id, workspace_id
@@ -66,7 +66,7 @@ class Found:
     place: str | None = None
 
 
-def prepare(dialect: Dialect, *, migrate: bool | None, copied_into: bool = False) -> Found:
+def prepare(dialect: Dialect, *, migrate: bool | None, copied_into: bool = False) -> OpeningFacts:
     """Check the version; create or upgrade the schema if `migrate` is true (None: on SQLite yes, on Postgres no).
 
     `copied_into`: a copy into the database may have begun and not ended. Otherwise it raises CopyUnfinished or Conflict.
@@ -89,7 +89,7 @@ def prepare(dialect: Dialect, *, migrate: bool | None, copied_into: bool = False
         raise (dialect.errors.classify(error) or error) from error
 
 
-def _glance(dialect: Dialect) -> Found | None:
+def _glance(dialect: Dialect) -> OpeningFacts | None:
     """Read the facts in one round trip, on a connection that the stores of other schemas use, too."""
     connections, transactions = dialect.connections, dialect.transactions
     connection = connections.connect(write=False)
@@ -107,7 +107,7 @@ def _glance(dialect: Dialect) -> Found | None:
     return found
 
 
-def _prepared(dialect: Dialect, *, migrate: bool | None, looked: bool, copied_into: bool) -> Found:
+def _prepared(dialect: Dialect, *, migrate: bool | None, looked: bool, copied_into: bool) -> OpeningFacts:
     """Verify or upgrade through an engine. `looked`: the first connection has already been checked and was not current."""
     connection = dialect.connections.connect_first(write=not dialect.read_only)
     try:
@@ -117,11 +117,11 @@ def _prepared(dialect: Dialect, *, migrate: bool | None, looked: bool, copied_in
         if found is None:
             try:
                 _bring_up(connection, dialect, migrate=migrate)
-                found = _found(driver, dialect, None) or Found({})
+                found = _found(driver, dialect, None) or OpeningFacts({})
             except CopyUnfinished:
                 if not copied_into:
                     raise
-                found = Found({})  # what is left to fold, and whether the log is on, count once the copy is complete
+                found = OpeningFacts({})  # what is left to fold, and whether the log is on, count once the copy is complete
         dialect.connections.prepare_database(driver)
     except BaseException:
         connection.close()
@@ -133,7 +133,9 @@ def _prepared(dialect: Dialect, *, migrate: bool | None, looked: bool, copied_in
     return found
 
 
-def _found(driver: Any, dialect: Dialect, revision: str | None, *, end: Callable[[], object] | None = None) -> Found | None:
+def _found(
+    driver: Any, dialect: Dialect, revision: str | None, *, end: Callable[[], object] | None = None
+) -> OpeningFacts | None:
     """Read the facts, and `has_deltas`; None unless at `revision` (None: any). `end` is called last, instead of a rollback."""
     try:
         noted = scopes_at(lambda prepared: dialect.prepared[prepared].one(driver, {}), revision)
@@ -145,7 +147,7 @@ def _found(driver: Any, dialect: Dialect, revision: str | None, *, end: Callable
         has_deltas = (
             dialect.path is not None and not dialect.read_only and dialect.prepared[ANY_DELTA].one(driver, {}) is not None
         )
-        return Found(noted, log_revision, has_deltas, unfinished, distributed, strict, database_id, place)
+        return OpeningFacts(noted, log_revision, has_deltas, unfinished, distributed, strict, database_id, place)
     except UnreadableRow as error:
         if revision is not None:
             return None  # `verify` examines it next

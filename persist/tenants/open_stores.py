@@ -254,7 +254,7 @@ S = TypeVar("S", bound=Store | AsyncStore)
 MAX_OPEN = 100_000
 
 
-class Kept(Generic[S]):
+class KeptStore(Generic[S]):
     """A tenant's open store, and who uses it. `face` is the store of the callers' face, over `store`."""
 
     def __init__(self, name: str) -> None:
@@ -285,7 +285,7 @@ class OpenStores(Generic[S]):
     ) -> None:
         self._open, self._lend, self._max = open, lend, max_open
         self._mutex = threading.Lock()
-        self._kept: OrderedDict[str, Kept[S]] = OrderedDict()
+        self._kept: OrderedDict[str, KeptStore[S]] = OrderedDict()
         self._leaving: set[str] = set()
         """The tenants that this process is dropping; opening one is refused."""
         self._forks = PROCESS.forks
@@ -309,7 +309,7 @@ class OpenStores(Generic[S]):
             with self._mutex:
                 if name in self._leaving:
                     raise Conflict(f"The tenant {name} is being dropped.", constraint="tenant")
-                kept = self._kept.get(name) or self._kept.setdefault(name, Kept(name))
+                kept = self._kept.get(name) or self._kept.setdefault(name, KeptStore(name))
                 self._kept.move_to_end(name)
                 kept.uses.add(waiting)
             try:
@@ -371,7 +371,7 @@ class OpenStores(Generic[S]):
     def __len__(self) -> int:
         return len(self._kept)
 
-    def _lent(self, kept: Kept[S]) -> S:
+    def _lent(self, kept: KeptStore[S]) -> S:
         assert kept.face is not None
         use = Use()
         kept.uses.add(use)
@@ -390,13 +390,13 @@ class OpenStores(Generic[S]):
             idle = (kept for kept in self._kept.values() if kept.idle)
             return self._out(list(islice(idle, max(0, len(self._kept) - self._max))))
 
-    def _out(self, stores: list[Kept[S]]) -> list[S]:
+    def _out(self, stores: list[KeptStore[S]]) -> list[S]:
         for kept in stores:
             kept.closed = True
             self._kept.pop(kept.name, None)
         return [kept.face for kept in stores if kept.face is not None]
 
-    def _forget(self, kept: Kept[S]) -> None:
+    def _forget(self, kept: KeptStore[S]) -> None:
         with self._mutex:
             kept.closed = True
             if self._kept.get(kept.name) is kept:

@@ -190,21 +190,21 @@ def window_of(settings: Settings) -> Window:
     return settings.usage_calls_keep, settings.usage_calls_trim_every or max(1, settings.usage_calls_keep // 10)
 
 
-class Begun(NamedTuple):
+class BegunCall(NamedTuple):
     """What was asked of the database for a call in a batch that is not sent yet."""
 
     added: Pending[Row | None]
     limits: Pending[list[Row]]
 
 
-def begin(batch: Batch, call: Call) -> Begun:
+def begin(batch: Batch, call: Call) -> BegunCall:
     """Begin to write a call in a batch of its verb, which knows that it is not counted yet; `end` follows when that was sent."""
     added = _ask_add(batch, call)
     _roll_up(batch, call)
-    return Begun(added, _ask_limits(batch, call, added.result if batch.one_writer else None))
+    return BegunCall(added, _ask_limits(batch, call, added.result if batch.one_writer else None))
 
 
-def end(db: StatementRunner, window: Window, call: Call, begun: Begun) -> None:
+def end(db: StatementRunner, window: Window, call: Call, begun: BegunCall) -> None:
     """End what `begin` began. Raises Conflict if others keep writing calls of the scope."""
     added = begun.added.result or _add(db, call)
     if added is None:  # another one had the same source: a step of a message that was deleted and is recorded again

@@ -13,7 +13,7 @@ from sqlalchemy import and_, exists, func, literal_column, or_, select
 from sqlalchemy.sql.elements import ColumnElement
 
 from persist.db.dialects.interface import Problem, Severity
-from persist.db.operations.erasing import LINK, LOGS, SESSION, ErasableRows, Lead, Way, equal, found_by
+from persist.db.operations.erasing import LINK, LOGS, SESSION, ErasableRows, Lead, SelectorPath, equal, found_by
 from persist.db.operations.pruning import AgedRows
 from persist.db.operations.upkeep import Aggregate, Rules, Upkeep, aged, erasable, exported
 from persist.db.schema.base import flag_set
@@ -129,7 +129,7 @@ UPKEEP = Upkeep(
             _runs,
             {SESSION: equal(_R.id)},
             kind=_Runs,
-            further=[Way(by, equal(_E.session_id), (_E.workflow_run_id,)) for by in (SESSION, LINK)],
+            further=[SelectorPath(by, equal(_E.session_id), (_E.workflow_run_id,)) for by in (SESSION, LINK)],
             # of the run's other phases only the logs: the session itself may be of somebody else
             leading=(Lead((_E.workflow_run_id,), found_by(LOGS), (_E.session_id,)),),
         ),

@@ -119,7 +119,7 @@ FAULTS = (
         "histories: a dry run forgets branches",
         "forgotten child in a prune",
         "framework_state/histories",
-        "below=[Below(branches, lambda ids: _B.history_id.in_(ids))],",
+        "below=[DependentRows(branches, lambda ids: _B.history_id.in_(ids))],",
         "below=[],",
         PRUNING,
     ),

@@ -49,7 +49,7 @@ FAULTS = (
         "chat: pruning sessions forgets the usage of their steps",
         "forgotten child in a prune",
         "chat",
-        "Below(step_usage, lambda ids: step_usage.c.message_id.in_(select(_M.id).where(_M.session_id.in_(ids)))),",
+        "DependentRows(step_usage, lambda ids: step_usage.c.message_id.in_(select(_M.id).where(_M.session_id.in_(ids)))),",
         "",
         PRUNING,
     ),

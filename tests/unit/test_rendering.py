@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from persist.chat.following.follower import Following, decode_cursor, encode_cursor
-from persist.chat.following.rendering import IndexedPart, Sent, TurnSnapshot, ending_chunks, missing_chunks
+from persist.chat.following.rendering import IndexedPart, SentChunks, TurnSnapshot, ending_chunks, missing_chunks
 from persist.chat.reducer import reduce
 from persist.chat.reducer.accumulator import Accumulator
 from persist.chat.schemas import TurnState
@@ -42,7 +42,7 @@ def stored(accumulator: Accumulator) -> dict[str, Any]:
     return message
 
 
-def missing(sent: Sent, message: dict[str, Any], marks: list[str] | None = None, **options: Any) -> list[Chunk]:
+def missing(sent: SentChunks, message: dict[str, Any], marks: list[str] | None = None, **options: Any) -> list[Chunk]:
     parts = [
         IndexedPart(index, marks[index] if marks else "", part)
         for index, part in enumerate(message["parts"])
@@ -54,7 +54,7 @@ def missing(sent: Sent, message: dict[str, Any], marks: list[str] | None = None,
 def followed(vector: dict[str, Any], looks: Callable[[int], bool]) -> tuple[dict[str, Any], list[Chunk]]:
     """(the message at the end, what a follower was given that looked after the chunks with these places)."""
     major = vector["ai_sdk"]
-    accumulator, sent, given = Accumulator(ai_sdk=major), Sent("m"), []
+    accumulator, sent, given = Accumulator(ai_sdk=major), SentChunks("m"), []
     kept = []  # so that no later part gets the id of an earlier one
     for place, chunk in enumerate(vector["chunks"]):
         try:
@@ -165,7 +165,7 @@ def test_every_cursor_goes_on_without_a_gap_after_a_dead_recorder_and_after_the_
 
 
 def test_text_is_sent_once() -> None:
-    sent = Sent("m")
+    sent = SentChunks("m")
     part = {"type": "text", "text": "ab", "state": "streaming"}
     first = missing(sent, {"parts": [part]})
     again = missing(sent, {"parts": [part]})
@@ -176,7 +176,7 @@ def test_text_is_sent_once() -> None:
 
 
 def test_half_a_character_waits_for_its_other_half() -> None:
-    sent = Sent("m")
+    sent = SentChunks("m")
     half = {"type": "text", "text": "a\ud83d", "state": "streaming"}
     first = missing(sent, {"parts": [half]})
     second = missing(sent, {"parts": [{**half, "text": "a\U0001f600"}]})
@@ -191,8 +191,8 @@ def test_an_answered_approval_has_a_chunk_in_7_alone() -> None:
         "input": {},
         "approval": {"id": "ap", "approved": True, "reason": "fine"},
     }
-    seven = missing(Sent("m"), {"parts": [part]}, ai_sdk=AiSdk.V7)
-    six = missing(Sent("m"), {"parts": [part]}, ai_sdk=AiSdk.V6)
+    seven = missing(SentChunks("m"), {"parts": [part]}, ai_sdk=AiSdk.V7)
+    six = missing(SentChunks("m"), {"parts": [part]}, ai_sdk=AiSdk.V6)
     assert seven[-1] == {"type": "tool-approval-response", "approvalId": "ap", "approved": True, "reason": "fine"}
     assert six[-1] == {"type": "tool-approval-request", "approvalId": "ap", "toolCallId": "c"}
 
@@ -203,11 +203,11 @@ def test_parts_that_were_taken_back_are_reset() -> None:
         {"type": "text", "text": "wrong", "state": "done"},
         {"type": "text", "text": "right"},
     )
-    sent = Sent("m")
+    sent = SentChunks("m")
     missing(sent, {"parts": [start, wrong]}, ["a", "b"])
     sent = decode_cursor(encode_cursor(sent))
     assert missing(sent, {"parts": [start]}, ["a"]) == [{"type": "reset-step"}]
-    sent = Sent("m")
+    sent = SentChunks("m")
     missing(sent, {"parts": [start, wrong]}, ["a", "b"])
     again = missing(sent, {"parts": [start, right]}, ["a", "c"])  # another part has the place by now
     assert [chunk["type"] for chunk in again] == ["reset-step", "text-start", "text-delta", "text-end"]
@@ -254,6 +254,6 @@ def test_a_cursor_of_a_long_message_is_short() -> None:
     for number in range(500):
         parts += [{"type": "step-start"}, {"type": "text", "text": "x" * 100, "state": "done"}]
         parts.append({"type": "tool-w", "toolCallId": f"c{number}", "state": "output-available", "input": 1, "output": 2})
-    sent = Sent("m")
+    sent = SentChunks("m")
     missing(sent, {"parts": parts})
     assert len(encode_cursor(sent)) < 200

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from persist.chat.following.rendering import IndexedPart, Sent, missing_chunks
+from persist.chat.following.rendering import IndexedPart, SentChunks, missing_chunks
 from persist.chat.reducer import reduce
 from persist.chat.reducer.chunks import validate
 from persist.chat.reducer.replaying import chunks_of
@@ -86,7 +86,7 @@ _ANSWERS: list[list[dict[str, Any]]] = [
 def test_a_result_that_is_there_before_an_approval_is_asked_is_replayed_and_followed(chunks: list[dict[str, Any]]) -> None:
     chunks = [{"type": "start", "messageId": "m"}, {**CALL, "input": {"x": 1}}, *chunks]
     assert reduce(chunks_of(reduce(chunks))) == reduce(chunks)
-    sent, given = Sent("m"), list[dict[str, Any]]()
+    sent, given = SentChunks("m"), list[dict[str, Any]]()
     for end in range(1, len(chunks) + 1):
         parts = [IndexedPart(place, "mark", part) for place, part in enumerate(reduce(chunks[:end])["parts"])]
         given += missing_chunks(sent, {}, parts)

@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from persist.chat.following.rendering import RESULT, Chunk, Sent, TurnSnapshot, ending_chunks, missing_chunks, snapshot_turn
+from persist.chat.following.rendering import RESULT, Chunk, SentChunks, TurnSnapshot, ending_chunks, missing_chunks, snapshot_turn
 from persist.chat.following.turn_watch import Waiter, turn_watch
 from persist.chat.schemas import STOPPED_AT, TurnState
 from persist.chat.storage.turns import Turn
@@ -33,14 +33,14 @@ _MAX_COUNT = 2**31
 _REFUSED = "it is no cursor of follow()."
 
 
-def encode_cursor(sent: Sent) -> str:
+def encode_cursor(sent: SentChunks) -> str:
     """The cursor of this place: base64url text without padding."""
     flags = sent.started | sent.ended << 1 | sent.step_ended << 2
     text = orjson.dumps([sent.message_id, flags, sent.settled, sent.step, sent.metadata, sent.entries])
     return base64.urlsafe_b64encode(text).decode("ascii").rstrip("=")
 
 
-def decode_cursor(cursor: object) -> Sent:
+def decode_cursor(cursor: object) -> SentChunks:
     """The place that a cursor names. Raises InvalidValue for text that `encode_cursor` did not make."""
     if not isinstance(cursor, str) or not cursor.isascii() or len(cursor) > _MAX_BYTES:
         raise InvalidValue("cursor", _REFUSED)
@@ -54,7 +54,7 @@ def decode_cursor(cursor: object) -> Sent:
             if id and _is_count(settled, 0) and _is_count(step, -1) and all(map(_is_entry, entries)):
                 check_label("cursor", id)
                 told = [None if entry is None else (entry[0], entry[1]) for entry in entries]
-                return Sent(id, bool(flags & 1), bool(flags & 2), settled, step, metadata, bool(flags & 4), told)
+                return SentChunks(id, bool(flags & 1), bool(flags & 2), settled, step, metadata, bool(flags & 4), told)
     raise InvalidValue("cursor", _REFUSED)
 
 
@@ -116,7 +116,7 @@ class Following:
                 return
             if seen.metadata is None or turn.message_id is None:
                 return  # its first part is not stored yet
-            self._sent = Sent(turn.message_id)
+            self._sent = SentChunks(turn.message_id)
         sent = self._sent
         goes_on = turn is not None and turn.message_id == sent.message_id
         if seen.metadata is not None:

@@ -25,7 +25,7 @@ from persist.settings import AiSdk
 
 # The UI message chunks that a stored message has and a follower lacks, since an earlier look or from the beginning.
 #
-# `Sent` is what a follower was given so far. It is small, so that it fits into a cursor: of text the number of characters, of
+# `SentChunks`: what a follower was given so far. It is small, to fit into a cursor: of text the number of characters, of
 # other parts how far they are and a digest. Source: the UI message streams of AI SDK 6 and 7.
 
 Chunk = dict[str, Any]
@@ -56,7 +56,7 @@ class IndexedPart(NamedTuple):
 
 
 @dataclass(slots=True)
-class Sent:
+class SentChunks:
     """What a follower of one message was given."""
 
     message_id: str
@@ -76,7 +76,7 @@ class Sent:
 
 
 def missing_chunks(
-    sent: Sent, metadata: Mapping[str, Any], parts: Sequence[IndexedPart], *, final: bool = False, ai_sdk: AiSdk = AiSdk.V7
+    sent: SentChunks, metadata: Mapping[str, Any], parts: Sequence[IndexedPart], *, final: bool = False, ai_sdk: AiSdk = AiSdk.V7
 ) -> Iterator[Chunk]:
     """The chunks that turn what was sent into this message; `sent` keeps pace with each one.
 
@@ -103,7 +103,7 @@ def missing_chunks(
     _settle(sent, {place: part for place, _, part in parts})
 
 
-def ending_chunks(sent: Sent, last: str) -> Iterator[Chunk]:
+def ending_chunks(sent: SentChunks, last: str) -> Iterator[Chunk]:
     """The end of the stream: `finish-step` if there were steps and then `finish`, or `abort`, or `error`."""
     if sent.ended:
         return
@@ -114,14 +114,14 @@ def ending_chunks(sent: Sent, last: str) -> Iterator[Chunk]:
     yield {"type": "error", "errorText": "The turn ended with an error."} if last == "error" else {"type": last}
 
 
-def _was_reset(sent: Sent, parts: Sequence[IndexedPart]) -> bool:
+def _was_reset(sent: SentChunks, parts: Sequence[IndexedPart]) -> bool:
     """Whether a part of the current step that was sent is there no more."""
     marks = {index: mark for index, mark, _ in parts}
     told = enumerate(sent.entries, sent.settled)
     return any(entry is not None and index > sent.step and marks.get(index) != entry[0] for index, entry in told)
 
 
-def _part_chunks(sent: Sent, indexed: IndexedPart, ai_sdk: AiSdk, *, final: bool, last: bool = False) -> Iterator[Chunk]:
+def _part_chunks(sent: SentChunks, indexed: IndexedPart, ai_sdk: AiSdk, *, final: bool, last: bool = False) -> Iterator[Chunk]:
     """The chunks that a part has and the follower lacks. The entry is noted before each chunk."""
     index, mark, part = indexed
     place = index - sent.settled
@@ -208,7 +208,7 @@ def _input_delta(part: Part, known: int, ai_sdk: AiSdk, *, whole: bool) -> Itera
                 yield [OPEN, len(text)], {**chunk, "inputTextDelta": text[max(known, 0) :]}
 
 
-def _settle(sent: Sent, parts: Mapping[int, Part]) -> None:
+def _settle(sent: SentChunks, parts: Mapping[int, Part]) -> None:
     """Count the leading entries of past steps that can change no more, instead of keeping them."""
     while sent.entries and sent.settled < sent.step and (sent.settled not in parts or _is_settled(parts[sent.settled])):
         sent.entries.pop(0)

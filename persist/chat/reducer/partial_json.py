@@ -104,7 +104,7 @@ def _with_joined_halves(value: Any) -> Any:
     return value
 
 
-class _At(IntEnum):
+class _Place(IntEnum):
     """The scanner's place in the grammar. The scanner keeps a stack of them: what is open, innermost last."""
 
     VALUE = auto()  # before the root value
@@ -125,13 +125,18 @@ class _At(IntEnum):
     LITERAL = auto()
 
 
-_OPENS = {'"': _At.STRING, "{": _At.FIRST_KEY, "[": _At.FIRST_ITEM, "-": _At.NUMBER}
-_OPENS.update(dict.fromkeys("0123456789", _At.NUMBER) | dict.fromkeys("tfn", _At.LITERAL))
-_THEN = {_At.VALUE: _At.END, _At.MEMBER: _At.AFTER_MEMBER, _At.FIRST_ITEM: _At.AFTER_ITEM, _At.NEXT_ITEM: _At.AFTER_ITEM}
-_AFTER = {_At.AFTER_MEMBER: ("}", _At.NEXT_KEY), _At.AFTER_ITEM: ("]", _At.NEXT_ITEM)}
-_IN_OBJECT = (_At.FIRST_KEY, _At.NEXT_KEY, _At.KEY, _At.COLON, _At.MEMBER, _At.AFTER_MEMBER)
-_IN_ARRAY = (_At.FIRST_ITEM, _At.NEXT_ITEM, _At.AFTER_ITEM)
-_CLOSER = dict.fromkeys(_IN_OBJECT, "}") | dict.fromkeys(_IN_ARRAY, "]") | {_At.STRING: '"'}
+_OPENS = {'"': _Place.STRING, "{": _Place.FIRST_KEY, "[": _Place.FIRST_ITEM, "-": _Place.NUMBER}
+_OPENS.update(dict.fromkeys("0123456789", _Place.NUMBER) | dict.fromkeys("tfn", _Place.LITERAL))
+_THEN = {
+    _Place.VALUE: _Place.END,
+    _Place.MEMBER: _Place.AFTER_MEMBER,
+    _Place.FIRST_ITEM: _Place.AFTER_ITEM,
+    _Place.NEXT_ITEM: _Place.AFTER_ITEM,
+}
+_AFTER = {_Place.AFTER_MEMBER: ("}", _Place.NEXT_KEY), _Place.AFTER_ITEM: ("]", _Place.NEXT_ITEM)}
+_IN_OBJECT = (_Place.FIRST_KEY, _Place.NEXT_KEY, _Place.KEY, _Place.COLON, _Place.MEMBER, _Place.AFTER_MEMBER)
+_IN_ARRAY = (_Place.FIRST_ITEM, _Place.NEXT_ITEM, _Place.AFTER_ITEM)
+_CLOSER = dict.fromkeys(_IN_OBJECT, "}") | dict.fromkeys(_IN_ARRAY, "]") | {_Place.STRING: '"'}
 _LITERALS = ("true", "false", "null")
 _STRING_STOP = re.compile(r'["\\]')
 
@@ -142,7 +147,7 @@ def _closed(text: str, *, keep_first: bool) -> str:
     scan.run()
     ends = [text[: scan.keep]]
     for state in reversed(scan.stack):
-        if state is _At.LITERAL:
+        if state is _Place.LITERAL:
             begun = text[scan.literal :]
             ends.append(next((word[len(begun) :] for word in _LITERALS if word.startswith(begun)), ""))
         else:
@@ -156,16 +161,16 @@ class _Scan:
     def __init__(self, text: str, *, keep_first: bool) -> None:
         self.text = text
         self.keep_first = keep_first  # AI SDK 6 keeps whatever stands at an array's first item
-        self.stack = [_At.VALUE]
+        self.stack = [_Place.VALUE]
         self.keep = 0  # length of the longest prefix that can be closed
         self.literal = 0  # where the current literal began
         self.digits = 0  # hex digits seen of the current \u escape
 
     def run(self) -> None:
         text, stack, position, length = self.text, self.stack, 0, len(self.text)
-        while position < length and stack and stack[-1] is not _At.END:
+        while position < length and stack and stack[-1] is not _Place.END:
             state = stack[-1]
-            if state is _At.STRING:
+            if state is _Place.STRING:
                 stop = _STRING_STOP.search(text, position)
                 end = stop.start() if stop else length
                 if end > position:
@@ -173,14 +178,14 @@ class _Scan:
                 position = end
                 if stop:
                     self.in_string(text[end], end)
-            elif state is _At.KEY:
+            elif state is _Place.KEY:
                 end = text.find('"', position)  # an escaped quote ends a key too, as in the SDK
                 position = length if end < 0 else end
                 if end >= 0:
-                    stack[-1] = _At.COLON
+                    stack[-1] = _Place.COLON
             else:
                 self.step(state, text[position], position)
-                if state is not stack[-1] is _At.AFTER_ITEM and text[position] > "\uffff":
+                if state is not stack[-1] is _Place.AFTER_ITEM and text[position] > "\uffff":
                     self.keep = position + 1  # JavaScript sees two characters: the second one after the item
             position += 1
 
@@ -189,50 +194,50 @@ class _Scan:
             self.stack.pop()
             self.keep = at + 1
         else:
-            self.stack.append(_At.ESCAPE)
+            self.stack.append(_Place.ESCAPE)
 
-    def step(self, state: _At, char: str, at: int) -> None:
+    def step(self, state: _Place, char: str, at: int) -> None:
         stack = self.stack
         if state in _THEN:
-            if state is _At.FIRST_ITEM and (self.keep_first or char == "]"):
+            if state is _Place.FIRST_ITEM and (self.keep_first or char == "]"):
                 self.keep = at + 1
-            if state is _At.FIRST_ITEM and char == "]":
+            if state is _Place.FIRST_ITEM and char == "]":
                 stack.pop()
             else:
                 self.open_value(state, char, at)
         elif state in _AFTER:
-            if state is _At.AFTER_ITEM and char != ",":
+            if state is _Place.AFTER_ITEM and char != ",":
                 self.keep = at + 1
             self.after_value(char, at)
-        elif state is _At.FIRST_KEY or state is _At.NEXT_KEY:
+        elif state is _Place.FIRST_KEY or state is _Place.NEXT_KEY:
             if char == '"':
-                stack[-1] = _At.KEY
-            elif char == "}" and state is _At.FIRST_KEY:
+                stack[-1] = _Place.KEY
+            elif char == "}" and state is _Place.FIRST_KEY:
                 stack.pop()
                 self.keep = at + 1
-        elif state is _At.COLON:
+        elif state is _Place.COLON:
             if char == ":":
-                stack[-1] = _At.MEMBER
-        elif state is _At.NUMBER:
+                stack[-1] = _Place.MEMBER
+        elif state is _Place.NUMBER:
             self.in_number(char, at)
-        elif state is _At.LITERAL:
+        elif state is _Place.LITERAL:
             self.in_literal(char, at)
         else:
             self.in_escape(state, char, at)
 
-    def open_value(self, state: _At, char: str, at: int) -> None:
+    def open_value(self, state: _Place, char: str, at: int) -> None:
         opened = _OPENS.get(char)
         if opened is None:
             return
         self.stack[-1] = _THEN[state]
         self.stack.append(opened)
-        if opened is _At.LITERAL:
+        if opened is _Place.LITERAL:
             self.literal = at
         if char != "-":  # a minus sign alone cannot be closed
             self.keep = at + 1
 
     def after_value(self, char: str, at: int) -> None:
-        closer, following = _AFTER.get(self.stack[-1], ("", _At.END))
+        closer, following = _AFTER.get(self.stack[-1], ("", _Place.END))
         if char == "," and closer:
             self.stack[-1] = following
         elif char == closer:
@@ -255,12 +260,12 @@ class _Scan:
             self.stack.pop()
             self.after_value(char, at)
 
-    def in_escape(self, state: _At, char: str, at: int) -> None:
-        if state is _At.ESCAPE:
+    def in_escape(self, state: _Place, char: str, at: int) -> None:
+        if state is _Place.ESCAPE:
             self.stack.pop()
             if char == "u":
                 self.digits = 0
-                self.stack.append(_At.UNICODE)
+                self.stack.append(_Place.UNICODE)
             else:
                 self.keep = at + 1
         elif char in "0123456789abcdefABCDEF":

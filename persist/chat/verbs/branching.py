@@ -240,7 +240,7 @@ def rewind(work: UnitOfWork, session_id: str, to_message_id: str | None, before:
     """
     with work.batch() as batch:
         turn_row = batch.row(turns.LOCK_TURN, of_session=session_id)  # locked before the session, in the order that recorders use
-        found = _Found.ask(batch, session_id)
+        found = _RewindRows.ask(batch, session_id)
     turn = turns.turn_of(turn_row.result)
     transcript, anchor = found.messages(work, session_id, before or to_message_id or "")
     if before is not None:
@@ -271,7 +271,7 @@ def rewind(work: UnitOfWork, session_id: str, to_message_id: str | None, before:
 def unrewind(work: UnitOfWork, session_id: str, after_message_id: str, now: datetime) -> int:
     """Show hidden messages after the anchor, except canceled ones; the number shown."""
     with work.batch() as batch:
-        found = _Found.ask(batch, session_id)
+        found = _RewindRows.ask(batch, session_id)
     transcript, anchor = found.messages(work, session_id, after_message_id)
     changed = {
         position: _without_hidden(metadata)
@@ -297,7 +297,7 @@ class _Message(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _RewindRows:
     """What a rewind reads: the session, which is locked, its messages, and its compactions."""
 
     session: Pending[Row | None]
@@ -305,7 +305,7 @@ class _Found:
     markers: Pending[list[Row]]
 
     @classmethod
-    def ask(cls, batch: Batch, session_id: str) -> "_Found":
+    def ask(cls, batch: Batch, session_id: str) -> "_RewindRows":
         """Add the statements to a batch."""
         return cls(
             batch.row(LOCK_SESSION, row_id=session_id),

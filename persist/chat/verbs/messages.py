@@ -9,7 +9,7 @@ from sqlalchemy import Text, cast, delete, select
 from persist.blobs.content import checked_digest
 from persist.blobs.schemas import Blob
 from persist.chat.following.follower import encode_cursor
-from persist.chat.following.rendering import Sent, missing_chunks, snapshot_turn
+from persist.chat.following.rendering import SentChunks, missing_chunks, snapshot_turn
 from persist.chat.models import IS_COMPACTION, IS_UNFINISHED, VISIBLE, messages, parts, sessions, turns
 from persist.chat.posted.messages import check_messages
 from persist.chat.posted.plan import Trigger
@@ -159,7 +159,7 @@ def replay(work: UnitOfWork, id: str, ai_sdk: object, files: Files) -> list[Chun
 def cursor(work: UnitOfWork, session_id: str, message_id: str) -> str:
     """The cursor behind all chunks of a message; a message that was only begun has no chunks. Raises NotFound."""
     seen = snapshot_turn(work, session_id, message_id, 0)
-    sent = Sent(message_id)
+    sent = SentChunks(message_id)
     if seen.metadata is not None:
         for _ in missing_chunks(sent, seen.metadata, seen.parts):
             pass  # what was sent is noted chunk by chunk

@@ -38,7 +38,7 @@ _EXISTS = Statement(select(sessions.c.id).where(sessions.c.id == param("row_id")
 
 
 def repair(work: UnitOfWork, session_id: str | None, *, idle: timedelta, human_input_tools: frozenset[str]) -> int:
-    """Set unfinished tool parts of dead turns to `output-error`, denied ones to `output-denied`; how many. Folds the session."""
+    """Set unfinished tool parts of dead turns to `output-error`, denied ones to `output-denied`; how many. Folds a session."""
     now = work.now()
     before = instant_before(now, check_timedelta("idle", idle))
     alive: dict[str, bool] = {}

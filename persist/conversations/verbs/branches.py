@@ -295,7 +295,7 @@ class Branches(Repository[F]):
         branch_id = self._work.label("id", id)
         with self._work.batch() as batch:
             locked = ask_branch(batch, branch_id, lock=True)
-            known = lifecycle.Known(self._work, batch, "branch", branch_id)
+            known = lifecycle.StatusFacts(self._work, batch, "branch", branch_id)
         return lifecycle.set_status(
             self._work,
             found_branch(locked, id),
@@ -327,7 +327,7 @@ class Branches(Repository[F]):
         branch_id = work.label("id", id)
         with work.batch() as batch:
             locked = ask_branch(batch, branch_id, lock=True)
-            known = lifecycle.Known(work, batch, "branch", branch_id)
+            known = lifecycle.StatusFacts(work, batch, "branch", branch_id)
         if locked.result is None:
             return False
         return lifecycle.finalize_branch(work, found_branch(locked, id), wanted, ended, known)

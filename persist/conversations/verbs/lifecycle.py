@@ -50,7 +50,7 @@ _SET_SESSION = Statement(
 _SET_BRANCH = Statement(update(branches).where(_B.id == param("row_id")).values(**_STATUS))
 
 
-class Known:
+class StatusFacts:
     """What a change of status needs to know beside the locked session or branch, asked for with a batch."""
 
     def __init__(self, work: UnitOfWork, batch: Batch, kind: str, id: str) -> None:
@@ -84,7 +84,7 @@ def set_status(
     actor: str | None = None,
     override: str | None = None,
     last: bool = True,
-    known: Known,
+    known: StatusFacts,
 ) -> bool:
     """See ConvSessions.set_status; the session, or the branch, is locked.
 
@@ -154,7 +154,7 @@ def beginning(work: UnitOfWork, status: Status | None, started_at: datetime | No
     }
 
 
-def finalize_branch(work: UnitOfWork, branch: Branch, status: Status, ended_at: datetime | None, known: Known) -> bool:
+def finalize_branch(work: UnitOfWork, branch: Branch, status: Status, ended_at: datetime | None, known: StatusFacts) -> bool:
     """See Branches.finalize; the branch is locked. `known`: as of `set_status`."""
     if status not in TERMINAL or branch.status not in (None, Status.RUNNING):
         return False

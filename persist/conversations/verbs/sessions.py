@@ -323,7 +323,7 @@ class ConvSessions(Repository[F]):
         with work.batch() as batch:
             locked = lock_with_pool(batch, row_id) if says_status else ask_session(batch, row_id, lock=True)
             pointers = removal.ask_pointers(batch, changes)
-            known = lifecycle.Known(work, batch, "session", row_id) if says_status else None
+            known = lifecycle.StatusFacts(work, batch, "session", row_id) if says_status else None
         session = found_session(locked, id)
         removal.check_pointers(pointers)
         if known is not None and (status is None or status != session.status):
@@ -373,7 +373,7 @@ class ConvSessions(Repository[F]):
         row_id = self._work.label("id", id)
         with self._work.batch() as batch:
             locked = lock_with_pool(batch, row_id)
-            known = lifecycle.Known(self._work, batch, "session", row_id)
+            known = lifecycle.StatusFacts(self._work, batch, "session", row_id)
         return lifecycle.set_status(
             self._work,
             found_session(locked, id),

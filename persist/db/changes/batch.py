@@ -177,7 +177,7 @@ class PipelinedBatch(Batch):
     ) -> None:
         self._driver, self._flush, self._compiled, self._journal = driver, flush, compiled, journal
         self._by, self._sent = by, sent
-        self._waiting: list[_Sent] = []
+        self._waiting: list[_SentStatement] = []
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if kind is not None:
@@ -201,7 +201,7 @@ class PipelinedBatch(Batch):
             wrote = wrote or (sent.writes and bool(sent.pending.result))
         self._sent(wrote)
 
-    def _shaped(self, sent: "_Sent") -> Any:
+    def _shaped(self, sent: "_SentStatement") -> Any:
         by = self._by(sent.statement, sent.shape is _all)
         rows = sent.compiled.fetched(sent.answer, self._driver, sent.values, by)
         if sent.twin is not None and self._journal is not None:
@@ -247,7 +247,7 @@ class PipelinedBatch(Batch):
         compiled = self._compiled[prepared if twin is None else twin.prepared]
         answer = self._driver.queue(compiled.sql, compiled.args(values))
         pending: Pending[R] = Pending()
-        self._waiting.append(_Sent(pending, prepared, compiled, values, answer, twin, shape, writes))
+        self._waiting.append(_SentStatement(pending, prepared, compiled, values, answer, twin, shape, writes))
         return pending
 
 
@@ -259,7 +259,7 @@ def _first(rows: list[Row]) -> Row | None:
     return rows[0] if rows else None
 
 
-class _Sent:
+class _SentStatement:
     """A statement of a batch, with its values and its pending answer."""
 
     __slots__ = ("answer", "compiled", "pending", "shape", "statement", "twin", "values", "writes")

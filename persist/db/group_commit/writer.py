@@ -84,7 +84,7 @@ class InlineConnection(PinnedConnection):
 Rows = Sequence[Mapping[str, Any]]
 
 
-class _Given:
+class _CallRows:
     """The rows of one call. The call's thread wakes when its rows are settled, or to write the waiting rows of all calls."""
 
     __slots__ = ("error", "rows", "settled", "woken", "written")
@@ -103,7 +103,7 @@ class SharedRows:
     def __init__(self, held: PinnedConnection, prepared: Statement) -> None:
         self._held, self._prepared = held, prepared
         self._mutex = threading.Lock()
-        self._waiting: deque[_Given] = deque()
+        self._waiting: deque[_CallRows] = deque()
         self._led = False
         """Whether a thread writes, or was woken to write."""
 
@@ -116,7 +116,7 @@ class SharedRows:
         if not held.writes_at_once or len(rows) > MAX_ROWS:
             return False
         held.runtime.check_may_write(what)
-        given = _Given(rows)
+        given = _CallRows(rows)
         with self._mutex:
             self._waiting.append(given)
             led, self._led = self._led, True
@@ -131,7 +131,7 @@ class SharedRows:
             raise given.error
         return given.written
 
-    def _wait(self, given: _Given) -> None:
+    def _wait(self, given: _CallRows) -> None:
         try:
             given.woken.acquire()
         except BaseException:  # KeyboardInterrupt
@@ -146,7 +146,7 @@ class SharedRows:
 
     def _lead(self, what: str) -> None:
         """Write the waiting rows, first the rows of this thread."""
-        taken: list[_Given] = []
+        taken: list[_CallRows] = []
 
         def write(driver: Any) -> None:
             taken.extend(self._taken())
@@ -164,7 +164,7 @@ class SharedRows:
                 given.error, given.written, given.settled = error, written, True
                 given.woken.release()
 
-    def _taken(self) -> list[_Given]:
+    def _taken(self) -> list[_CallRows]:
         with self._mutex:
             taken = [self._waiting.popleft()]
             count = len(taken[0].rows)

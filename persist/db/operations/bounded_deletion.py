@@ -58,7 +58,7 @@ Ids = Sequence[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Below:
+class DependentRows:
     """A table with rows that depend on the deleted rows: `of` makes the condition that selects them, from the deleted keys.
 
     `key`: the columns that identify a row, by default the primary key. Of a part of the rows those go first that come first by
@@ -84,14 +84,14 @@ class Units:
     key: ColumnElement[Any]
     of: Callable[[Ids], Condition]
     order: Sequence[ColumnElement[Any]]
-    below: Sequence[Below]
+    below: Sequence[DependentRows]
 
     def first(self, id: Any, most: int) -> Select[Any]:
         """SELECT of the keys of the first units of an item."""
         return select(self.key).where(self.of([id])).order_by(*self.order).limit(literal(most))
 
 
-def fitting(work: UnitOfWork, below: Sequence[Below], ids: Ids, most: int) -> int:
+def fitting(work: UnitOfWork, below: Sequence[DependentRows], ids: Ids, most: int) -> int:
     """How many of the first `ids` go together without deleting more than `most` dependent rows; 0: not even the first does."""
     count = len(ids)
     while count and _exceeds(work, below, ids[:count], most):
@@ -99,7 +99,7 @@ def fitting(work: UnitOfWork, below: Sequence[Below], ids: Ids, most: int) -> in
     return count
 
 
-def count_below(work: UnitOfWork, below: Sequence[Below], ids: Ids) -> Counter[str]:
+def count_below(work: UnitOfWork, below: Sequence[DependentRows], ids: Ids) -> Counter[str]:
     """How many rows of each table depend on the ids."""
     rows: Counter[str] = Counter()
     for one in below:
@@ -108,7 +108,7 @@ def count_below(work: UnitOfWork, below: Sequence[Below], ids: Ids) -> Counter[s
     return rows
 
 
-def delete_below(work: UnitOfWork, below: Sequence[Below], ids: Ids) -> Counter[str]:
+def delete_below(work: UnitOfWork, below: Sequence[DependentRows], ids: Ids) -> Counter[str]:
     """Delete all rows that depend on the ids; how many of each table."""
     rows: Counter[str] = Counter()
     for one in below:
@@ -116,7 +116,7 @@ def delete_below(work: UnitOfWork, below: Sequence[Below], ids: Ids) -> Counter[
     return rows
 
 
-def delete_some(work: UnitOfWork, below: Sequence[Below], units: Units | None, id: Any, most: int) -> Counter[str]:
+def delete_some(work: UnitOfWork, below: Sequence[DependentRows], units: Units | None, id: Any, most: int) -> Counter[str]:
     """Delete at most `most` of the rows that depend on the id, first whole units; how many of each table."""
     if units is not None:
         half = max(most // 2, 1)  # as many units, and as many rows below them
@@ -136,7 +136,7 @@ def row_value(columns: Sequence[Any]) -> Any:
     return columns[0] if len(columns) == 1 else tuple_(*columns)
 
 
-def _delete_first(work: UnitOfWork, below: Sequence[Below], id: Any, most: int) -> Counter[str]:
+def _delete_first(work: UnitOfWork, below: Sequence[DependentRows], id: Any, most: int) -> Counter[str]:
     rows: Counter[str] = Counter()
     for one in below:
         left = most - rows.total()
@@ -150,7 +150,7 @@ def _delete_first(work: UnitOfWork, below: Sequence[Below], id: Any, most: int) 
     return rows
 
 
-def _exceeds(work: UnitOfWork, below: Sequence[Below], ids: Ids, most: int) -> bool:
+def _exceeds(work: UnitOfWork, below: Sequence[DependentRows], ids: Ids, most: int) -> bool:
     """Whether more than `most` rows depend on the ids, in one statement. Many direct dependents end the counting."""
     counted: Any = literal(0)
     for one in below:

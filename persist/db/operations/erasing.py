@@ -1,4 +1,4 @@
-"""Erasing what belongs to a person: the domains declare what is found by a name, and what goes with it.
+"""Erasing a person's data: the domains declare the items that a name finds, and the rows that go with them.
 
 `persist.maintenance.erasing` plans and runs it. Nothing here writes events: an erasure takes them out of the log afterwards.
 """
@@ -20,10 +20,10 @@ from persist.db.operations.bounded_deletion import Condition, delete_rows, row_v
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
 
-# How erased items are found: by rows of their own, by rows of other tables, and by what other items lead to.
+# How erased items are found: by rows of their own, by rows of other tables, and by leads from other items.
 #
-# Each way is used twice: as a query of the tables, and as a check of each row that only the event log or the quarantine has. So a
-# way finds the same in all three.
+# Each selector path is used twice: as a query of the tables, and as a check of rows that only the log or the quarantine has.
+# So it finds the same items in all three.
 
 Key = tuple[str, ...]
 Values = Sequence[str]
@@ -63,7 +63,7 @@ By = Mapping[str, Equal]
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class SelectorPath:
     """How a selector finds items: by rows with their `key`, in the tables, the event log and the quarantine alike."""
 
     selector: str
@@ -136,11 +136,10 @@ def _joined(names: Key) -> str:
 
 OWNER, SESSION, USER, NAMESPACE = "owner", "session_id", "user_id", "namespace"
 SELECTORS = (OWNER, SESSION, USER, NAMESPACE)
-"""What a person can be named by."""
+"""The selectors that name a person."""
 LINK, NAMED, LOGS, HISTORY = "link", "named", "logs", "history"
-"""Not given by a caller: the id of an erased session, in columns that name sessions of other domains; an id that such a column of
-an erased row names, as that of a session; an id in an erased row that names what a session wrote line by line; the id of an
-erased history, for its runs."""
+"""Selectors that no caller gives, but erased rows: the id of an erased session, for other domains; an id that another domain's
+erased row gives as a session's; an id that names a session's log; the id of an erased history, for its runs."""
 IDS = frozenset((SESSION, LINK, NAMED, LOGS, HISTORY))
 """The selectors of session ids, which may have logs on the disk."""
 _UNIQUE = re.compile(r"[a-z]{3}_[0-9a-f]{14}[0-9A-Za-z]{12}|[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
@@ -153,7 +152,7 @@ Elsewhere = Mapping[str, tuple[tuple[str, ...], Sequence[tuple[Any, ...]]]]
 
 @dataclass(slots=True)
 class Erased:
-    """What one step erased.
+    """The result of one step of an erasure.
 
     rows       the number of rows, by table
     elsewhere  by table, the key columns and keys of erased rows whose events may be in shared streams
@@ -194,11 +193,11 @@ class Erasable(ABC):
     key: tuple[str, ...]
     """The columns by which an item is known. Several rows may be one item."""
     by: By = MappingProxyType({})
-    """What finds an item by its own rows. A kind without selectors is erased last, unless other rows still name the item."""
-    further: Sequence[Way] = ()
-    """What finds an item by rows of other tables, such as rows below it, even if the item's own row is gone."""
+    """The selectors of items by their own rows. A kind without them is erased last, unless other rows still name the item."""
+    further: Sequence[SelectorPath] = ()
+    """The paths to items through other tables, such as rows below; they also find an item without a row of its own."""
     leading: Sequence[Lead] = ()
-    """What leads from an item to items of other kinds."""
+    """The leads from an item to items of other kinds."""
     own_streams = True
     """Whether an item has its own stream of events."""
     derived_from: ColumnElement[Any] | None = None
@@ -212,10 +211,10 @@ class Erasable(ABC):
     batch = 100
     """How many items one transaction erases."""
 
-    def ways(self) -> Sequence[Way]:
-        """Every way in which items are found: by their own rows, and by rows below that are left without."""
+    def ways(self) -> Sequence[SelectorPath]:
+        """Every path to items: by their own rows, and by rows below them that are left alone."""
         own = tuple(self.table.c[name] for name in self.key)
-        return [*(Way(selector, by, own) for selector, by in self.by.items()), *self.further]
+        return [*(SelectorPath(selector, by, own) for selector, by in self.by.items()), *self.further]
 
     def find(self, work: UnitOfWork, selector: str, values: Values) -> list[Key]:
         """The keys of the items that the values select."""
@@ -254,7 +253,7 @@ class Erasable(ABC):
         return self.find(work, SESSION, [id for (id,) in keys]) if len(self.key) == 1 else []
 
     def check(self, work: UnitOfWork, keys: Sequence[Key]) -> None:
-        """Raise a PersistError if these items cannot be erased as items are, before anything is."""
+        """Raise a PersistError, before anything is erased, if these items cannot be erased."""
         return
 
     def streams(self, keys: Sequence[Key]) -> list[str]:
@@ -288,14 +287,14 @@ class ErasableRows(Erasable):
         by: By,
         below: Sequence[Dependent] = (),
         *,
-        further: Sequence[Way] = (),
+        further: Sequence[SelectorPath] = (),
         leading: Sequence[Lead] = (),
         own_streams: bool = True,
         rooted: bool = True,
     ) -> None:
         self.table, self.key, self.by, self.own_streams, self.rooted = table, key, by, own_streams, rooted
         holding = [one.named_in for one in below if one.named_in is not None] if len(key) == 1 and SESSION in by else []
-        self.further, self.leading = [*(Way(SESSION, equal(column), (column,)) for column in holding), *further], leading
+        self.further, self.leading = [*(SelectorPath(SESSION, equal(column), (column,)) for column in holding), *further], leading
         self._below = below
 
     def written_again(self, work: UnitOfWork, keys: Sequence[Key], elsewhere: Elsewhere) -> Sequence[Key]:
@@ -355,17 +354,17 @@ class Owners:
 
     @property
     def are_sought(self) -> bool:
-        """Whether the owner of the named session is not known from a row that is there."""
+        """Whether no row tells the owner of the named session."""
         return self._session is not None and not self._known
 
     def learn(self, table: str, cells: Mapping[str, Any]) -> None:
-        """Take the owner from a row that is there no more, if it was the row of the named session."""
+        """Take the owner from a lost row, if it was the row of the named session."""
         for name, column, owner in self._ids:
             if name == table and cells.get(str(column.key)) == self._session and (of := cells.get(str(owner.key))):
                 self._known.add(str(of))
 
     def others_have(self, ids: Values) -> set[str]:
-        """Return the ids that sessions of other owners have as their own."""
+        """The ids that belong to sessions of other owners."""
         return {id for id, owner in self._have(ids) if owner not in self._known} if self._known else set()
 
     def _have(self, ids: Values) -> Iterator[tuple[str, str]]:

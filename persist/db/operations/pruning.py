@@ -15,8 +15,8 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from persist.db.expressions.keyset import behind
 from persist.db.operations.bounded_deletion import (
-    Below,
     Condition,
+    DependentRows,
     Ids,
     Units,
     count_below,
@@ -92,10 +92,10 @@ class Pruning(ABC):
 
     @abstractmethod
     def remove(self, work: UnitOfWork, cut: Cut, found: Sequence[Row]) -> Removed:
-        """Delete those candidates that still may be deleted, with their dependent rows, or as many as one transaction should.
+        """Delete the candidates that may still be deleted, with their dependent rows, as many as fit into one transaction.
 
-        The others are the `rest` of what is returned. Of a candidate with too many dependent rows a part of these is deleted,
-        which leaves a smaller one that can be read and pruned as before.
+        `rest` of the result has the remaining candidates. A candidate with too many dependent rows loses some of them, and stays
+        readable and prunable.
         """
 
     def condition_of(self, candidate: Row) -> Condition:
@@ -160,7 +160,7 @@ class AgedRows(Pruning):
         per: ColumnElement[Any] | None = None,
         order: Sequence[ColumnElement[Any]] = (),
         min_kept: int = 0,
-        below: Sequence[Below] = (),
+        below: Sequence[DependentRows] = (),
         units: Units | None = None,
         mark: Update | None = None,
         orphaned: Orphaned | None = None,

@@ -17,7 +17,7 @@ from sqlalchemy.sql.elements import BindParameter
 from persist.db.changes.journal import rows_below
 from persist.db.dialects.interface import Dialect, Problem
 from persist.db.dialects.sqlite.foreign_files import ForeignFile
-from persist.db.operations.bounded_deletion import Below, Condition, Ids
+from persist.db.operations.bounded_deletion import Condition, DependentRows, Ids
 from persist.db.operations.erasing import By, Erasable, ErasableRows, holding
 from persist.db.operations.pruning import AgedRows, Pruning
 from persist.db.schema.base import Shapes
@@ -33,7 +33,7 @@ _NONE: Mapping[Table, Any] = MappingProxyType({})
 
 
 class Aggregate:
-    """Rows of a root table, each with its rows in other tables.
+    """Rows of a root table, with the rows of other tables below.
 
     also   tables that name their row of the root in this column without a foreign key to it; they go first
     first  tables below that go before the others, in this order
@@ -280,11 +280,11 @@ def aged(
 ) -> AgedRows:
     """The pruning by the age `at`. `only`: of these tables only such rows go. `options`: as of AgedRows."""
 
-    def belonging(table: Table, column: Column[Any]) -> Below:
+    def belonging(table: Table, column: Column[Any]) -> DependentRows:
         def of(ids: Ids) -> Condition:
             return column.in_(ids) & only[table] if table in only else column.in_(ids)
 
-        return Below(table, of, order=order.get(table, ()))
+        return DependentRows(table, of, order=order.get(table, ()))
 
     return AgedRows(aggregate.root, at, aggregate.key, below=[belonging(*one) for one in aggregate.below.items()], **options)
 

@@ -10,7 +10,7 @@ from sqlalchemy import Table, bindparam, delete, or_, select, update
 from persist.db.changes.batch import Batch
 from persist.db.dialects.interface import Problem, Severity
 from persist.db.operations.bounded_deletion import Condition
-from persist.db.operations.erasing import NAMESPACE, SESSION, Equal, ErasableRows, Values, Way, equal, holding
+from persist.db.operations.erasing import NAMESPACE, SESSION, Equal, ErasableRows, SelectorPath, Values, equal, holding
 from persist.db.operations.pruning import AgedRows
 from persist.db.operations.upkeep import Hangs, Upkeep, aged, erasable, exported
 from persist.db.schema.base import floats32, json_object, optional, texts, texts_by_name
@@ -345,7 +345,7 @@ UPKEEP = Upkeep(
             ("namespace",),
             {NAMESPACE: _Within((_M.namespace,))},
             (holding(vectors, "namespace"),),
-            further=(Way(NAMESPACE, _Within((vectors.c.namespace,)), (vectors.c.namespace,)),),
+            further=(SelectorPath(NAMESPACE, _Within((vectors.c.namespace,)), (vectors.c.namespace,)),),
             rooted=False,
         ),
     ),

@@ -244,7 +244,7 @@ class KeptLists:
 
 
 @dataclass(slots=True)
-class Asked:
+class RequestedValues:
     """The values of channels at their versions that are being read, until `Reading.values` returns them."""
 
     key: ThreadKey
@@ -272,9 +272,9 @@ class Reading:
         self._lists = lists or KeptLists()
         self._seen: dict[tuple[str, ...], dict[int, Blob]] = {}
 
-    def ask(self, batch: Batch, key: ThreadKey, versions: Mapping[str, str], *, with_pieces: bool = False) -> Asked:
+    def ask(self, batch: Batch, key: ThreadKey, versions: Mapping[str, str], *, with_pieces: bool = False) -> RequestedValues:
         """Read the values of channels at their versions with a batch, with or without the pieces of their lists."""
-        asked = Asked(key, stored_versions(key["thread_id"], versions))
+        asked = RequestedValues(key, stored_versions(key["thread_id"], versions))
         for chunk in _chunks(asked.versions):
             asked.rows.append(batch.rows(_reading(len(chunk)), **key, **_named(chunk)))
         if with_pieces:
@@ -284,11 +284,11 @@ class Reading:
                 asked.pieces.append(batch.rows(_reading_pieces(len(chunk)), **key, **_named(chunk)))
         return asked
 
-    def ask_whole(self, batch: Batch, key: ThreadKey, versions: Mapping[str, str]) -> Asked:
+    def ask_whole(self, batch: Batch, key: ThreadKey, versions: Mapping[str, str]) -> RequestedValues:
         """Read the values of channels with a batch, and the pieces of their lists too if that saves a round trip."""
         return self.ask(batch, key, versions, with_pieces=self._work.runtime.dialect.pipelines)
 
-    def values(self, asked: Asked) -> dict[str, Stored]:
+    def values(self, asked: RequestedValues) -> dict[str, Stored]:
         """The values in the order of `versions`, after the batch. Channels without one are left out."""
         found = {
             channel: self._list(asked, channel, spans, digest) if kind is None else stored_blob(kind, data)
@@ -296,7 +296,7 @@ class Reading:
         }
         return {channel: found[channel] for channel in asked.versions if channel in found}
 
-    def read_pieces(self, several: Sequence[Asked]) -> None:
+    def read_pieces(self, several: Sequence[RequestedValues]) -> None:
         """Read the pieces of all lists that were neither kept nor read with their values."""
         ranges: dict[tuple[str, ...], list[int]] = {}
         for asked in several:
@@ -321,12 +321,12 @@ class Reading:
         for of, pending in found.items():
             self._seen.setdefault(of, {}).update((position, stored_blob(kind, data)) for position, kind, data in pending.result)
 
-    def _note(self, asked: Asked) -> None:
+    def _note(self, asked: RequestedValues) -> None:
         for pending in asked.pieces:
             for channel, position, kind, data in pending.result:
                 self._pieces_of(asked.key, channel)[position] = stored_blob(kind, data)
 
-    def _list(self, asked: Asked, channel: str, spans: Sequence[Sequence[int]], digest: object) -> Stored:
+    def _list(self, asked: RequestedValues, channel: str, spans: Sequence[Sequence[int]], digest: object) -> Stored:
         if (kept := asked.kept.get(channel)) is not None:
             return kept
         try:

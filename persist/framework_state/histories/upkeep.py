@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, CompoundSelect, Select, Table, and_, exists, false, or_, select
 
 from persist.db.dialects.interface import Problem, Severity
-from persist.db.operations.bounded_deletion import Below, Ids, count_below, delete_rows
+from persist.db.operations.bounded_deletion import DependentRows, Ids, count_below, delete_rows
 from persist.db.operations.erasing import (
     HISTORY,
     NAMESPACE,
@@ -21,7 +21,7 @@ from persist.db.operations.erasing import (
     Erased,
     Key,
     Lead,
-    Way,
+    SelectorPath,
     equal,
     followed,
     found_by,
@@ -64,7 +64,7 @@ class _AgedWhole(AgedRows):
         ends: Callable[[Ids], Select[Any] | CompoundSelect[Any]],
         ends_at: Callable[[Condition], Condition],
         ends_but: Callable[[Condition], Condition],
-        below: Sequence[Below],
+        below: Sequence[DependentRows],
         may_go: Condition | None = None,
     ) -> None:
         super().__init__(table, at, key, may_go=may_go, below=below)
@@ -130,7 +130,7 @@ HISTORIES = _AgedWhole(
     ends=lambda ids: select(_H.head_id).where(_H.id.in_(ids)).union(select(_B.entry_id).where(_B.history_id.in_(ids))),
     ends_at=history_ends,
     ends_but=history_ends_but,
-    below=[Below(branches, lambda ids: _B.history_id.in_(ids))],
+    below=[DependentRows(branches, lambda ids: _B.history_id.in_(ids))],
     may_go=_H.deferred_json.is_(None),  # a conversation that waits for the results of tool calls stays
 )
 RUNS = _AgedWhole(
@@ -141,7 +141,7 @@ RUNS = _AgedWhole(
     ends=lambda ids: select(_S.head_id).where(_S.run_id.in_(ids)),
     ends_at=run_ends,
     ends_but=run_ends_but,
-    below=[Below(table, lambda ids, table=table: table.c.run_id.in_(ids)) for table in BELOW_RUN],  # type: ignore[misc]  # a bound default
+    below=[DependentRows(table, lambda ids, table=table: table.c.run_id.in_(ids)) for table in BELOW_RUN],  # type: ignore[misc]  # a bound default
 )
 _ALL = (HISTORIES, RUNS)
 
@@ -168,7 +168,7 @@ class _ErasableWhole(Erasable):
         leading: Sequence[Lead],
     ) -> None:
         self.table, self.by, self.derived_from, self._erase = table, by, derived_from, erase
-        self.further = [Way(SESSION, equal(column), (column,)) for column in left]
+        self.further = [SelectorPath(SESSION, equal(column), (column,)) for column in left]
         self.leading = [Lead((table.c.id,), followed), *leading]
 
     def erase(self, work: UnitOfWork, keys: Sequence[Key]) -> Erased:
@@ -225,7 +225,7 @@ _HISTORY = exported(
         ),
     ),
 )
-"""An export of a conversation, with the messages of its history and of its former branches."""
+"""An export of a conversation, with all messages of its history and its former branches."""
 
 _RUN = exported(Aggregate(runs), "history run", after=(_entries(select(_S.head_id).where(_S.run_id == the_id())),))
 """An export of a run, with its events, its snapshots and their messages, and its tool effects."""

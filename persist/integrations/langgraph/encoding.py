@@ -29,7 +29,7 @@ from persist.integrations.langgraph.kept_lists import PACKED as _PACKED
 from persist.integrations.langgraph.kept_lists import (
     CheckpointPut,
     KeptList,
-    Known,
+    KnownValues,
     ListMemory,
     ThreadKey,
     Versions,
@@ -72,7 +72,7 @@ class Encoding:
         checkpoint: Checkpoint,
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
-        known: Known,
+        known: KnownValues,
     ) -> CheckpointPut:
         """A checkpoint to store, serialized. A value that is not new is left out if `known` has its version."""
         head: dict[str, Any] = dict(mapping("checkpoint", checkpoint))

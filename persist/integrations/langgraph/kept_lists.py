@@ -83,7 +83,7 @@ Value = Stored | Addition | None
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownValues:
     """What a saver stored or read last of a thread and namespace, by channel.
 
     versions      at which the channels' values are stored
@@ -101,20 +101,20 @@ class Known:
         return 700 + 400 * len(self.versions) + sum(known.size for known in self.lists.values())
 
 
-NOTHING = Known({}, {}, {})
+NOTHING = KnownValues({}, {}, {})
 
 
 class KnownThreads:
     """What a saver stored or read last, by thread and namespace: it need not query for that before a put."""
 
     def __init__(self) -> None:
-        self._known: Latest[ThreadKey, Known] = Latest(_MOST_BYTES)
+        self._known: Latest[ThreadKey, KnownValues] = Latest(_MOST_BYTES)
 
-    def note(self, thread_key: ThreadKey, known: Known) -> None:
+    def note(self, thread_key: ThreadKey, known: KnownValues) -> None:
         """Remember what is stored, of the latest threads."""
         self._known.put(thread_key, known, known.size)
 
-    def of(self, thread_key: ThreadKey) -> Known:
+    def of(self, thread_key: ThreadKey) -> KnownValues:
         """What was noted last."""
         return self._known.get(thread_key) or NOTHING
 
@@ -152,7 +152,7 @@ class CheckpointPut:
         values: Mapping[str, tuple[str, Value]],
         carried: Mapping[str, Stored],
         versions: Versions,
-        known: Known,
+        known: KnownValues,
         fingerprints: Mapping[str, Fingerprint | None],
     ) -> None:
         self.thread_key, self.id, self.known = thread_key, id, known
@@ -174,7 +174,7 @@ class CheckpointPut:
         self.lists = states.stored
         all_of = {**self.known.fingerprints, **{channel: self._fingerprints.get(channel) for channel in states.stored}}
         fingerprints = {channel: found for channel, found in all_of.items() if found is not None}
-        self.stored = Known(at, {**self.known.lists, **states.stored}, fingerprints)
+        self.stored = KnownValues(at, {**self.known.lists, **states.stored}, fingerprints)
 
     def additions(self) -> Mapping[str, Addition]:
         """The lists among the new values that are known ones with something added."""

@@ -105,7 +105,7 @@ OF_FRAME = Statement(
 _LOCK = Statement(select(*BINDING.columns).where(_THIS).with_for_update())
 _ADD = Statement(insert_missing(bindings).returning(*BINDING.columns))
 _NAMED = Statement(select(_B.name).where(_B.attachment_path.contains(param("token"))).limit(1))
-"""Finds a row that names the file of a token, in any spelling of its path."""
+"""Finds a row that names a token's file, in any spelling of the path."""
 _CHANGED = ("kind", "value", "source_statement", "attachment_path", "updated_at")
 _SET = Statement(update(bindings).where(_THIS).values(**{name: param(f"new_{name}") for name in _CHANGED}))
 

@@ -334,12 +334,12 @@ class Subagents(Repository[F]):
             whole = TakenIn(taken=[*whole.taken, *found.taken], refused=[*whole.refused, *found.refused])
         return whole
 
-    def _ask_frame(self, batch: Batch, run_id: str, execution_id: int | None) -> "_Asked":
+    def _ask_frame(self, batch: Batch, run_id: str, execution_id: int | None) -> "_FrameQuery":
         work, stored = self._work, stored_scope(self._work, "run_id", run_id)
         frame = None if execution_id is None else check_count("execution_id", execution_id)
         if frame is None:
-            return _Asked(run_id, stored, frame, batch.row(RUN_EXISTS, row_id=work.label("run_id", run_id)))
-        return _Asked(run_id, stored, frame, batch.row(GET_EXECUTION, row_run=stored, row_id=frame))
+            return _FrameQuery(run_id, stored, frame, batch.row(RUN_EXISTS, row_id=work.label("run_id", run_id)))
+        return _FrameQuery(run_id, stored, frame, batch.row(GET_EXECUTION, row_run=stored, row_id=frame))
 
     def _found(self, run_id: str, id: str, statement: Statement) -> Subagent:
         row = self._work.row(statement, run=stored_scope(self._work, "run_id", run_id), row_id=self._work.label("id", id))
@@ -348,7 +348,7 @@ class Subagents(Repository[F]):
         return _SUBAGENT.public(self._work, row)
 
 
-class _Asked(NamedTuple):
+class _FrameQuery(NamedTuple):
     """A run and a frame that a batch looks for."""
 
     run_id: str

@@ -32,7 +32,7 @@ def _entries(*texts: Any, uuids: bool = True) -> list[Any]:
     return [{"type": "user", **({"uuid": new_id()} if uuids else {}), "message": {"content": text}} for text in texts]
 
 
-class _Apart:
+class _SeparateStore:
     """A store with project names that are not used elsewhere, so that it is empty at first."""
 
     def __init__(self, store: Any) -> None:
@@ -65,7 +65,7 @@ async def the_published_kit_passes(make: Make) -> None:
     missing = frozenset(name for name in _OPTIONAL if not _has(make(), name))
 
     def apart() -> Any:
-        return _Apart(make())
+        return _SeparateStore(make())
 
     await run_session_store_conformance(apart, skip_optional=missing)
 

@@ -91,7 +91,7 @@ def try_at_once(work: UnitOfWork, count: int, taken: dict[str, Any], values: dic
     names, now_ms = len(values), epoch_ms(taken["at"])
     given = {"at": taken["at"], "now_ms": now_ms, **values}
     ours = {"worker": taken["worker"], "until": taken["until"], "many": count, "now_ms": now_ms}
-    way, rows = _Way(far=False, with_due=False), rounded(count)
+    way, rows = _SearchRange(far=False, with_due=False), rounded(count)
     for _ in range(_ATTEMPTS):
         mark = None if work.journal is None else work.journal.mark()
         with work.batch() as batch:
@@ -118,7 +118,7 @@ def try_at_once(work: UnitOfWork, count: int, taken: dict[str, Any], values: dic
         elif ready is None and due is None:
             if way.far or (any_ready is None and any_due is None):
                 return []
-            way = _Way(far=True, with_due=True)
+            way = _SearchRange(far=True, with_due=True)
         elif due is not None:
             way = way._replace(with_due=True)
         else:
@@ -145,7 +145,7 @@ def settled_by_limits(work: UnitOfWork, run: WorkflowRun, now: datetime, *, plac
 
 
 @cache
-def _claim_limited_at_once(names: int, rows: int, way: "_Way") -> Statement:
+def _claim_limited_at_once(names: int, rows: int, way: "_SearchRange") -> Statement:
     """Claim the first runs of the queue for which there is room, as `claiming` does it without limits."""
 
     def waiting(line: Any) -> Any:
@@ -162,7 +162,7 @@ def _claim_limited_at_once(names: int, rows: int, way: "_Way") -> Statement:
     return claim_chosen(select(both.c.id, both.c.updated_at).order_by(*order).limit(many).cte("chosen"))
 
 
-class _Way(NamedTuple):
+class _SearchRange(NamedTuple):
     """Which runs a claim considers: those far behind the front of the queue, and delayed ones whose time has come."""
 
     far: bool
@@ -190,7 +190,7 @@ _CLAIM_READY = Statement(update(runs).where(_R.id == _id).values(CLAIMED).return
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ClaimRequest:
     """What a worker wants to claim: the checked arguments of Runs.claim."""
 
     worker: str
@@ -208,7 +208,7 @@ class Wanted:
         workflow_name: str | None,
         workflow_names: Sequence[str] | None,
         limit: int | None,
-    ) -> "Wanted":
+    ) -> "ClaimRequest":
         """Check the arguments. Raises InvalidValue."""
         owner = work.label("worker", worker)
         until = instant_after("lease", work.now(), check_timedelta("lease", lease, zero=False))
@@ -230,7 +230,7 @@ class Wanted:
         return {f"name_{number}": name for number, name in enumerate(padded)}
 
 
-def nothing_to_claim(work: UnitOfWork, wanted: Wanted) -> NothingToDo | None:
+def nothing_to_claim(work: UnitOfWork, wanted: ClaimRequest) -> NothingToDo | None:
     """Whether there is nothing to claim, by a look that locks nothing."""
     values, now = wanted.values(), work.now()
     found = work.row(queue.first_of_each_line(len(values)), at=now, **values)
@@ -251,7 +251,7 @@ def _is_anything(found: Row | None) -> bool:
     return found is not None and any(id is not None for id in found[:-1])
 
 
-def claim(work: UnitOfWork, wanted: Wanted) -> list[Lease]:
+def claim(work: UnitOfWork, wanted: ClaimRequest) -> list[Lease]:
     """See Runs.claim.
 
     On Postgres one round trip settles most calls: it claims the first runs of the queue, or finds an empty queue. If a value of a

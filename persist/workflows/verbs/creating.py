@@ -51,7 +51,7 @@ class IfExists(StrEnum):
     CONFLICT = "conflict"
 
 
-class Once(NamedTuple):
+class Uniqueness(NamedTuple):
     """The rules by which a run is created only once."""
 
     key: str | None
@@ -59,7 +59,7 @@ class Once(NamedTuple):
     if_exists: IfExists
 
     @classmethod
-    def of(cls, key: str | None, *, unique_trigger: bool, if_exists: str) -> "Once":
+    def of(cls, key: str | None, *, unique_trigger: bool, if_exists: str) -> "Uniqueness":
         """The checked arguments. Raises InvalidValue."""
         return cls(
             optional_label("idempotency_key", key),
@@ -130,7 +130,7 @@ def queue_once(work: UnitOfWork, workflow_name: str, trigger_id: str, key: str, 
     return run
 
 
-def create(work: UnitOfWork, fields: Mapping[str, Any], once: Once) -> WorkflowRun:
+def create(work: UnitOfWork, fields: Mapping[str, Any], once: Uniqueness) -> WorkflowRun:
     """Insert the run, or return the one that the key or the trigger has already. Raises Conflict, and NotFound for its parent."""
     if fields["parent_run_id"] is not None and (refusal := _refusal_of_parent(work, fields["parent_run_id"])) is not None:
         replayed = _existing(work, fields, once)
@@ -163,7 +163,7 @@ def _refusal_of_parent(work: UnitOfWork, id: str) -> Conflict | NotFound | None:
     return None
 
 
-def _existing(work: UnitOfWork, fields: Mapping[str, Any], once: Once) -> WorkflowRun | None:
+def _existing(work: UnitOfWork, fields: Mapping[str, Any], once: Uniqueness) -> WorkflowRun | None:
     name = fields["workflow_name"]
     found, why = None, ""
     if once.key is not None:

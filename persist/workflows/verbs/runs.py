@@ -163,7 +163,7 @@ def _children(rows: list[Row]) -> Children:
 List = list
 
 
-class _Wanted(TypedDict, total=False):
+class _ClaimOptions(TypedDict, total=False):
     """What a worker takes, and for how long."""
 
     lease: Required[timedelta]
@@ -209,7 +209,7 @@ class Runs(RunReads[F]):
         """
         work = self._work
         turn = creating.Turn.of(priority, not_before, max_attempts)
-        once = creating.Once.of(idempotency_key, unique_trigger=unique_trigger, if_exists=if_exists)
+        once = creating.Uniqueness.of(idempotency_key, unique_trigger=unique_trigger, if_exists=if_exists)
         now = work.now()
         known = check_choice("status", status, RunStatus)
         fields: dict[str, Any] = {
@@ -364,18 +364,18 @@ class Runs(RunReads[F]):
         limit: int | None = None,
     ) -> NothingToDo | None:
         return claiming.nothing_to_claim(
-            self._work, claiming.Wanted.of(self._work, worker, lease, workflow_name, workflow_names, limit)
+            self._work, claiming.ClaimRequest.of(self._work, worker, lease, workflow_name, workflow_names, limit)
         )
 
     @overload
-    def claim(self: Repository[Sync], /, worker: str, **wanted: Unpack[_Wanted]) -> Lease | None: ...
+    def claim(self: Repository[Sync], /, worker: str, **wanted: Unpack[_ClaimOptions]) -> Lease | None: ...
     @overload
-    def claim(self: Repository[Sync], /, worker: str, *, limit: int, **wanted: Unpack[_Wanted]) -> List[Lease]: ...
+    def claim(self: Repository[Sync], /, worker: str, *, limit: int, **wanted: Unpack[_ClaimOptions]) -> List[Lease]: ...
     @overload
-    def claim(self: Repository[Async], /, worker: str, **wanted: Unpack[_Wanted]) -> Coroutine[Any, Any, Lease | None]: ...
+    def claim(self: Repository[Async], /, worker: str, **wanted: Unpack[_ClaimOptions]) -> Coroutine[Any, Any, Lease | None]: ...
     @overload
     def claim(
-        self: Repository[Async], /, worker: str, *, limit: int, **wanted: Unpack[_Wanted]
+        self: Repository[Async], /, worker: str, *, limit: int, **wanted: Unpack[_ClaimOptions]
     ) -> Coroutine[Any, Any, List[Lease]]: ...
     @writes_if_needed(_nothing_to_claim)
     def claim(
@@ -394,7 +394,9 @@ class Runs(RunReads[F]):
         which its `limits` have no room. Many workers may claim at once; each run has one. A dead worker's run has its executions
         failed as stale and counts as restarted; at its cap it fails, and the next one is claimed.
         """
-        leases = claiming.claim(self._work, claiming.Wanted.of(self._work, worker, lease, workflow_name, workflow_names, limit))
+        leases = claiming.claim(
+            self._work, claiming.ClaimRequest.of(self._work, worker, lease, workflow_name, workflow_names, limit)
+        )
         return leases if limit is not None else leases[0] if leases else None
 
     @writes
