@@ -4,7 +4,7 @@ import builtins
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cache
-from typing import Any
+from typing import Any, Unpack
 
 from sqlalchemy import ColumnElement, literal, select
 
@@ -23,7 +23,7 @@ from persist.db.values.pages import Page, check_limit, decode_cursor
 from persist.errors import InvalidValue
 from persist.usage.budgets import UsageBudgets
 from persist.usage.models import calls, rollups
-from persist.usage.schemas import Bucket, Group, Source, UsageCall, UsageSum
+from persist.usage.schemas import Bucket, CallFields, Group, Source, UsageCall, UsageFilters, UsageSum
 from persist.usage.spending import FIRST, bucket_start
 from persist.usage.writing import SUMS, Call, refuse_unless_counted, window_of, write
 
@@ -69,7 +69,7 @@ def by_bucket(
     since: datetime | None,
     until: datetime | None,
     group: str | None,
-    given: Mapping[str, str | None],
+    given: UsageFilters,
     limit: int,
     after: str | None,
 ) -> Page[UsageSum]:
@@ -97,7 +97,7 @@ def by_group(
     group: str,
     since: datetime | None,
     until: datetime | None,
-    given: Mapping[str, str | None],
+    given: UsageFilters,
     limit: int,
     after: str | None,
 ) -> Page[UsageSum]:
@@ -115,9 +115,11 @@ def by_group(
     )
 
 
-def _filters(given: Mapping[str, str | None]) -> dict[str, str]:
-    """The filters that are given. The empty text stands for what is unknown."""
-    checked = {name: optional_label(name, value, empty=True) for name, value in given.items()}
+def _filters(given: UsageFilters) -> dict[str, str]:
+    """The filters that are given, in one order. Raises InvalidValue, also for a name that is none of them."""
+    if unknown := given.keys() - UsageFilters.__annotations__.keys():
+        raise InvalidValue(min(unknown), f"sums have no such filter; they have {', '.join(UsageFilters.__annotations__)}.")
+    checked = {name: optional_label(name, given.get(name), empty=True) for name in UsageFilters.__annotations__}
     return {name: value for name, value in checked.items() if value is not None}
 
 
@@ -157,62 +159,21 @@ class UsageCalls(Repository[F]):
         instance_id: str | None = None,
         session_id: str | None = None,
         run_id: str | None = None,
-        provider: str | None = None,
-        operation: str | None = None,
-        agent: str | None = None,
-        owner: str | None = None,
-        workspace: str | None = None,
-        workflow: str | None = None,
-        task_id: str | None = None,
-        trace_id: str | None = None,
-        span_id: str | None = None,
-        token_input: int | None = None,
-        token_output: int | None = None,
-        token_cache_read: int | None = None,
-        token_cache_write: int | None = None,
-        token_reasoning: int | None = None,
-        cost_usd_micros: int | None = None,
-        duration_ms: int | None = None,
-        error: str | None = None,
-        key: str | None = None,
         within_budget: bool = False,
+        **about: Unpack[CallFields],
     ) -> bool:
         """Record a call in its window, in the sums, and on budgets. `at`: when it happened; None: now.
 
-        A call is of the instance or session that is named, else of the run; `run_id` may be given beside them. `key`: the call is
-        recorded once by it, as long as the window keeps it; the result is False where it was there. Tokens by kind: input without
-        cached ones, and reasoning as a part of output. Cost is in millionths of a US dollar. `within_budget`: record nothing and
+        A call is of the instance or session that is named, else of the run; `run_id` may be given beside them. `about`: see
+        CallFields; with a `key` the result is False where the call was recorded before. `within_budget`: record nothing and
         raise BudgetExceeded where a budget of the call was used up before it, unless the window has a call of the `key`. Raises
         InvalidValue.
         """
         work = self._work
         kind, id = scope_of(work, instance_id, session_id, run_id)
-        call = Call.of(
-            work,
-            kind,
-            id,
-            work.now() if at is None else at,
-            model,
-            provider=provider,
-            operation=operation,
-            agent=agent,
-            owner=owner,
-            workspace=workspace,
-            workflow=workflow,
-            task_id=task_id,
-            run_id=run_id,
-            trace_id=trace_id,
-            span_id=span_id,
-            token_input=token_input,
-            token_output=token_output,
-            token_cache_read=token_cache_read,
-            token_cache_write=token_cache_write,
-            token_reasoning=token_reasoning,
-            cost_usd_micros=cost_usd_micros,
-            duration_ms=duration_ms,
-            error=error,
-            key=key,
-        )
+        if unknown := about.keys() - CallFields.__annotations__.keys():
+            raise InvalidValue(min(unknown), f"no call has that; it has {', '.join(CallFields.__annotations__)}.")
+        call = Call.of(work, kind, id, work.now() if at is None else at, model, run_id=run_id, **about)
         if check_flag("within_budget", within_budget):
             refuse_unless_counted(work, call)
         return write(work, window_of(work.runtime.settings), call)
@@ -260,22 +221,16 @@ class Usage(Repository[F]):
         until: datetime | None = None,
         *,
         group: str | None = None,
-        model: str | None = None,
-        agent: str | None = None,
-        owner: str | None = None,
-        workspace: str | None = None,
-        workflow: str | None = None,
-        scope: str | None = None,
         limit: int = 100,
         after: str | None = None,
+        **filters: Unpack[UsageFilters],
     ) -> Page[UsageSum]:
         """Sums of UTC days, newest first; days without calls are left out.
 
         `since`, `until`: days that begin from `since`'s day on and before `until`; None: all there are. `group`: a sum for each
         `model`, `agent`, `owner`, `workspace`, `workflow` or `scope` of a day. The others filter. Raises InvalidValue.
         """
-        given = {"model": model, "agent": agent, "owner": owner, "workspace": workspace, "workflow": workflow, "scope": scope}
-        return by_bucket(self._work, "day", since, until, group, given, limit, after)
+        return by_bucket(self._work, "day", since, until, group, filters, limit, after)
 
     @reads
     def by_hour(
@@ -284,18 +239,12 @@ class Usage(Repository[F]):
         until: datetime | None = None,
         *,
         group: str | None = None,
-        model: str | None = None,
-        agent: str | None = None,
-        owner: str | None = None,
-        workspace: str | None = None,
-        workflow: str | None = None,
-        scope: str | None = None,
         limit: int = 100,
         after: str | None = None,
+        **filters: Unpack[UsageFilters],
     ) -> Page[UsageSum]:
         """Sums of UTC hours; see `by_day`."""
-        given = {"model": model, "agent": agent, "owner": owner, "workspace": workspace, "workflow": workflow, "scope": scope}
-        return by_bucket(self._work, "hour", since, until, group, given, limit, after)
+        return by_bucket(self._work, "hour", since, until, group, filters, limit, after)
 
     @reads
     def by_group(
@@ -304,21 +253,15 @@ class Usage(Repository[F]):
         since: datetime | None = None,
         until: datetime | None = None,
         *,
-        model: str | None = None,
-        agent: str | None = None,
-        owner: str | None = None,
-        workspace: str | None = None,
-        workflow: str | None = None,
-        scope: str | None = None,
         limit: int = 100,
         after: str | None = None,
+        **filters: Unpack[UsageFilters],
     ) -> Page[UsageSum]:
         """One sum for each `model`, `agent`, `owner`, `workspace`, `workflow` or `scope`, the one with the highest cost first.
 
         `since` and `until` are rounded down and up to UTC hours; None: all there are. Raises InvalidValue.
         """
-        given = {"model": model, "agent": agent, "owner": owner, "workspace": workspace, "workflow": workflow, "scope": scope}
-        return by_group(self._work, group, since, until, given, limit, after)
+        return by_group(self._work, group, since, until, filters, limit, after)
 
     @reads
     def by_model(
@@ -326,14 +269,9 @@ class Usage(Repository[F]):
         since: datetime | None = None,
         until: datetime | None = None,
         *,
-        agent: str | None = None,
-        owner: str | None = None,
-        workspace: str | None = None,
-        workflow: str | None = None,
-        scope: str | None = None,
         limit: int = 100,
         after: str | None = None,
+        **filters: Unpack[UsageFilters],
     ) -> Page[UsageSum]:
         """`by_group("model")`."""
-        given = {"agent": agent, "owner": owner, "workspace": workspace, "workflow": workflow, "scope": scope}
-        return by_group(self._work, "model", since, until, given, limit, after)
+        return by_group(self._work, "model", since, until, filters, limit, after)

@@ -2,6 +2,7 @@
 
 from datetime import datetime
 from enum import StrEnum
+from typing import TypedDict
 
 from persist.db.values.frozen import Value
 
@@ -133,3 +134,41 @@ class BudgetStanding(Value):
     cost_usd_micros: int
     tokens: int
     passed: int
+
+
+class UsageFilters(TypedDict, total=False):
+    """Of which calls sums are: of the given model, agent and so on, where "" stands for what is unknown. None filters nothing."""
+
+    model: str | None
+    agent: str | None
+    owner: str | None
+    workspace: str | None
+    workflow: str | None
+    scope: str | None
+
+
+class CallFields(TypedDict, total=False):
+    """What is known of a call of a model, beside what it belongs to.
+
+    Input tokens are without cached ones, and reasoning is a part of output. The cost is in millionths of a US dollar, the
+    duration in milliseconds. By its `key` a call is recorded once, as long as the window keeps it.
+    """
+
+    provider: str | None
+    operation: str | None
+    agent: str | None
+    owner: str | None
+    workspace: str | None
+    workflow: str | None
+    task_id: str | None
+    trace_id: str | None
+    span_id: str | None
+    token_input: int | None
+    token_output: int | None
+    token_cache_read: int | None
+    token_cache_write: int | None
+    token_reasoning: int | None
+    cost_usd_micros: int | None
+    duration_ms: int | None
+    error: str | None
+    key: str | None

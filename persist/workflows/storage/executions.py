@@ -121,6 +121,7 @@ def inserted_row(id: str, fields: dict[str, Any]) -> dict[str, Any]:
 # Ending an execution: which columns a call replaces, and which keep their values.
 
 _id = param("row_id")
+_OF_MODEL = ("model", "provider")
 _OVERWRITTEN = ("success", "error", "turns", "duration_ms")
 _KEPT = (
     "session_id",
@@ -159,19 +160,24 @@ _ENDING = Statement(
 )
 
 
-def end_values(work: UnitOfWork, *, success: bool, error: str | None, **totals: Any) -> dict[str, Any]:
-    """The values for FINISH. `totals`: those of `executions.finish` that were given. Raises InvalidValue."""
+def end_values(work: UnitOfWork, *, success: bool, error: str | None, totals: "Totals | None" = None) -> dict[str, Any]:
+    """The values for FINISH, and for `count_usage` if `totals` name a model. Raises InvalidValue."""
     given: dict[str, Any] = {
         **dict.fromkeys((*_OVERWRITTEN, *_KEPT)),
         "success": check_flag("success", success),
         "error": None if error is None else work.body("error", error),
     }
-    given |= {name: check_total(work.runtime, name, value) for name, value in totals.items() if value is not None}
+    checked = {name: check_total(work.runtime, name, value) for name, value in (totals or {}).items()}
+    given |= {name: value for name, value in checked.items() if value is not None and name not in _OF_MODEL}
     return {"at": work.now(), **{f"set_{name}": value for name, value in given.items()}}
 
 
 class Totals(TypedDict, total=False):
-    """What an execution used and how it went: `executions.finish` and `phases.finish` say more."""
+    """What an execution used and how it went.
+
+    With a `model` it is also a call of that model of the `provider`, with its sums and budgets (`usage`), counted once, when the
+    execution ends first: for hosts that report it by no recorder and by no sample.
+    """
 
     turns: int | None
     duration_ms: int | None
@@ -192,15 +198,21 @@ def check_total(runtime: Runtime, name: str, value: Any) -> Any:
     """The value as it is stored. Raises InvalidValue for a name that is none of Totals, and for a value of another kind."""
     if name not in Totals.__annotations__:
         raise InvalidValue(name, f"no execution has that; it has {', '.join(Totals.__annotations__)}.")
+    if value is None:
+        return None
     if name == "extension_status":
         return encode(value, name, runtime.limits)
     return _CHECKS.get(name, optional_count)(name, value)
 
 
-def count_usage(work: UnitOfWork, execution_id: str, model: str, values: dict[str, Any], *, provider: str | None) -> None:
-    """Count what an execution used as a call of a model, unless it had ended before. `values`: those of `end_values`."""
-    row = work.row(_ENDING, row_id=execution_id)
-    if row is None or row[0] is not None:
+def count_usage(work: UnitOfWork, execution_id: str, values: dict[str, Any], totals: "Totals") -> None:
+    """Count what an execution used as a call of its model, if it names one, unless it had ended before.
+
+    `values`: those of `end_values`.
+    """
+    model = totals.get("model")
+    row = None if model is None else work.row(_ENDING, row_id=execution_id)
+    if model is None or row is None or row[0] is not None:
         return
     _, skill, run_id, workflow, concurrency_key = row
     used = {ours: values[f"set_{theirs}"] for ours, theirs in _FIGURES.items()}
@@ -213,7 +225,7 @@ def count_usage(work: UnitOfWork, execution_id: str, model: str, values: dict[st
         **{name: None if value is None else min(value, MOST) for name, value in used.items()},
         cost_usd_micros=micros(values["set_cost_usd"]),
         source=f"execution:{execution_id}",
-        provider=provider,
+        provider=totals.get("provider"),
         operation=skill,
         run_id=run_id,
         workflow=workflow,

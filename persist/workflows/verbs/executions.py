@@ -1,6 +1,6 @@
 """Executions: one row per phase of a run or turn of a chat, with its usage and outcome."""
 
-from typing import Literal
+from typing import Literal, Unpack
 
 from sqlalchemy import Column, ColumnElement, MetaData, Table, and_, bindparam, cast, func, or_, select, update
 
@@ -15,7 +15,6 @@ from persist.db.statements.row_values import Values
 from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_flag, optional_count, optional_label
-from persist.db.values.json import Json
 from persist.db.values.pages import Page, PagedList, check_limit
 from persist.errors import InvalidValue, NotFound
 from persist.workflows.models import IS_UNFINISHED, USED_TOKENS, executions, runs
@@ -24,6 +23,7 @@ from persist.workflows.storage.executions import (
     EXECUTION,
     FINISH,
     SET_OUTPUT,
+    Totals,
     count_usage,
     end_values,
     get_execution,
@@ -252,50 +252,19 @@ class Executions(Repository[F]):
         *,
         success: bool,
         error: str | None = None,
-        turns: int | None = None,
-        duration_ms: int | None = None,
-        cost_usd: float | None = None,
-        input_tokens: int | None = None,
-        output_tokens: int | None = None,
-        cache_creation_input_tokens: int | None = None,
-        cache_read_input_tokens: int | None = None,
-        api_duration_ms: int | None = None,
-        session_id: str | None = None,
-        stop_reason: str | None = None,
-        extension_status: Json = None,
         lease: Lease | None = None,
-        model: str | None = None,
-        provider: str | None = None,
+        **totals: Unpack[Totals],
     ) -> bool:
         """End the execution, now; after several calls the last one counts.
 
         `success`, `error`, `turns` and `duration_ms` are set as given, None included; every other column keeps its
-        value where it is omitted.
-
-        With a `model` what it used is also a call of that model, with its sums and budgets (`usage`), counted once, when the
-        execution ends first: for hosts that report it by no recorder and by no sample.
+        value where it is omitted. `totals`: see Totals.
         """
         work = self._work
-        values = end_values(
-            work,
-            success=success,
-            error=error,
-            turns=turns,
-            duration_ms=duration_ms,
-            cost_usd=cost_usd,
-            input_tokens=input_tokens,
-            output_tokens=output_tokens,
-            cache_creation_input_tokens=cache_creation_input_tokens,
-            cache_read_input_tokens=cache_read_input_tokens,
-            api_duration_ms=api_duration_ms,
-            session_id=session_id,
-            stop_reason=stop_reason,
-            extension_status=extension_status,
-        )
+        values = end_values(work, success=success, error=error, totals=totals)
         if not holds(work, id, lease):
             return False
-        if model is not None:
-            count_usage(work, id, model, values, provider=provider)
+        count_usage(work, id, values, totals)
         with work.batch(last=True) as batch:
             batch.run(FINISH, row_id=id, **values)
         return True

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 from sqlalchemy import BigInteger, ColumnElement, Select, and_, bindparam, literal, or_, select, update
 
@@ -17,7 +17,15 @@ from persist.db.values.json import Json, encode, plain_object
 from persist.errors import Conflict, InvalidValue, NotFound, PayloadTooLarge
 from persist.workflows.models import IS_UNFINISHED, executions, runs
 from persist.workflows.schemas import Lease, Phase, StopReason, WorkflowRun
-from persist.workflows.storage.executions import FINISH, SET_OUTPUT, count_usage, end_values, hold_run_of, insert_execution
+from persist.workflows.storage.executions import (
+    FINISH,
+    SET_OUTPUT,
+    Totals,
+    count_usage,
+    end_values,
+    hold_run_of,
+    insert_execution,
+)
 from persist.workflows.storage.queue import HAS_INSTANTS, WRITABLE, guard_values
 from persist.workflows.storage.run_rows import (
     GET_RUN,
@@ -274,49 +282,20 @@ class Phases(Repository[F]):
         *,
         output: str | None = None,
         entry: Mapping[str, Json] | None = None,
-        turns: int | None = None,
-        duration_ms: int | None = None,
-        cost_usd: float | None = None,
-        input_tokens: int | None = None,
-        output_tokens: int | None = None,
-        cache_creation_input_tokens: int | None = None,
-        cache_read_input_tokens: int | None = None,
-        api_duration_ms: int | None = None,
-        session_id: str | None = None,
-        stop_reason: str | None = None,
-        extension_status: Json = None,
         lease: Lease | None = None,
-        model: str | None = None,
-        provider: str | None = None,
+        **totals: Unpack[Totals],
     ) -> WorkflowRun:
         """Store that the phase is done: its text, what it used, and an entry in the run's history. It becomes the current phase.
 
-        `model`, `provider`: as for `executions.finish`. Raises NotFound if its execution or its run is gone, InvalidValue for a
-        phase that was done before.
+        `totals`: see Totals. Raises NotFound if its execution or its run is gone, InvalidValue for a phase that was done before.
         """
         work = self._work
         execution_id = _begun(phase)
         text = None if output is None else work.body("output", output)
-        values = end_values(
-            work,
-            success=True,
-            error=None,
-            turns=turns,
-            duration_ms=duration_ms,
-            cost_usd=cost_usd,
-            input_tokens=input_tokens,
-            output_tokens=output_tokens,
-            cache_creation_input_tokens=cache_creation_input_tokens,
-            cache_read_input_tokens=cache_read_input_tokens,
-            api_duration_ms=api_duration_ms,
-            session_id=session_id,
-            stop_reason=stop_reason,
-            extension_status=extension_status,
-        )
+        values = end_values(work, success=True, error=None, totals=totals)
         item: Json = {**plain_object(entry, "entry"), "execution": execution_id}
         run = append_phase(work, phase.run_id, phase.name, item, lease)
-        if model is not None:
-            count_usage(work, execution_id, model, values, provider=provider)
+        count_usage(work, execution_id, values, totals)
         _end(work, execution_id, values, text)
         return run
 
