@@ -27,7 +27,7 @@ _MAX = 200
 _STREAMS_A_SECOND, _ROWS_A_SECOND = 2_000, 5_000
 """What two cores do beside four writers."""
 _MEANWHILE = "Others go on writing: a write waits while the snapshot of its stream is written, and none is refused."
-_BUT_ONCE = "A block of begin() that has read before its first write is: it raises StoreBusy, once."
+_BUT_ONCE = "A block of begin() that has read before its first write may be: it raises StoreBusy, once."
 
 events = Noun(
     "events",
