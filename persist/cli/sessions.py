@@ -252,8 +252,8 @@ def _last(path: str) -> str:
 def show(ctx: click.Context, id: str, database: Database, domain: str | None, hidden: bool, as_json: bool, quiet: bool) -> None:
     """Print what has this id: a session of any domain, a run, a thread, a history or a transcript.
 
-    Long values are cut; with --json everything is there: of a chat an object with `session` and `messages`, these as the AI
-    SDK hydrates them, of the others what the `show` of their own commands prints.
+    Long values are cut; with --json everything is there: a chat is an object with `session` and `messages`, hydrated for the AI
+    SDK; other domains print the JSON of their own `show`.
     """
     with database.open(read_only=True) as store, store.read() as tx:
         kind = _kind_of(tx, id) if domain is None else domain

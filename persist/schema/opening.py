@@ -256,7 +256,7 @@ def _seeds() -> Sequence[tuple[Statement, list[dict[str, Any]]]]:
 
 
 def table_ddl(dialect: Dialect, table: Table) -> list[str]:
-    """The DDL statements that create one table, its indexes and its row guards, in this order."""
+    """The DDL statements that create a table, then its indexes, then its row guards."""
     return _table(dialect.connections.writer.dialect, dialect.schema, table)
 
 

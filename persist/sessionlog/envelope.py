@@ -104,7 +104,7 @@ class Translator:
         self._new_ids.clear()
 
     def line(self, event: Mapping[str, Any], timestamp: str, session_id: str) -> Line | None:
-        """The line of an event. None for events of other types, and for events that lack fields of their line."""
+        """The line of an event. None for events of other types, and for events without the fields that the line needs."""
         match event.get("type"):
             case "message_end":
                 return self._message(event.get("message"), timestamp, session_id)

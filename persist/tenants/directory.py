@@ -226,7 +226,7 @@ class Directory:
 
     @staticmethod
     def _names(place: TenantServer, after: str, limit: int) -> list[str]:
-        """The names of tenants among those that are found, whose other names no tenant may have."""
+        """Tenants' names at a place, at most `limit`. Schemas and files of other names are left out."""
         names: list[str] = []
         while len(names) < limit and (found := place.names(after, limit)):
             after = found[-1]

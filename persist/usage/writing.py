@@ -1,4 +1,4 @@
-"""Writing a call: into the window of its scope, into the sums of its hour and day, and to the budgets that it is under.
+"""Writing a call: into its scope's window, the sums of its hour and day, and its budgets.
 
 All happens in the reporting transaction, always in this order: lock of the scope, call, sums, budgets by key. Writers of the same
 scope wait for each other; writers of other scopes wait only if they share a budget.

@@ -333,7 +333,7 @@ class DriverStatements:
         return PipelinedBatch(driver, flush, self._prepared, self.journal, _by, _ignore)
 
     def one_by_one(self) -> Batch:
-        """A batch that executes each statement at once, so that other statements may run in between."""
+        """A batch that executes each statement at once, with room for other statements in between."""
         return ImmediateBatch(self, one_writer=not self._pipelines)
 
     def _flush_and_commit(self) -> None:

@@ -118,13 +118,13 @@ def tenant_removed(role: str, schema: str, *, children_first: Sequence[str], bla
 def tenants_apart(
     schema: str, apart: Sequence[str], *, read: Sequence[str], streams: Sequence[str], by_triggers: Sequence[str]
 ) -> list[str]:
-    """The statements after which each role sees and writes the rows alone that it has written, in the tables `apart`.
+    """The statements after which each role sees and writes only its own rows in the tables `apart`.
 
-    A row notes the role that inserts it. Rows of before are seen by no such role. The owner of the tables and superusers see all.
+    A row notes the role that inserts it. No tenant's role sees older rows. The owner of the tables and superusers see all rows.
 
     read         the tables whose rows only the owner changes
-    streams      the streams of events of rows that belong to no other stream, which tenants share
-    by_triggers  those of the tables `apart` in which a function of their owner inserts rows for a role
+    streams      the shared streams of events, for rows without a stream
+    by_triggers  the tables among `apart` in which a function of the owner inserts rows for a role
     """
     where, shared = quoted(schema), _shared(streams)
     statements = []

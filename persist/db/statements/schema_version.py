@@ -115,7 +115,7 @@ def _meta_value(key: str) -> ScalarSelect[str]:
 
 
 DATABASE_ID = "database_id"
-"""The key of `_meta` for the id of the database, under which it registers where it keeps bodies of blobs."""
+"""The key of `_meta` for the database's id, by which a place of blobs knows the database."""
 PLACE = "place"
 """The key among the facts of `scopes_at` for what tells tables on a server from others, such as a copy of them."""
 DISTRIBUTED = "distributed"

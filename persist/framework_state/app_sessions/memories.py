@@ -44,7 +44,7 @@ _ENTRY = Statement(select(_M.entry).where(*_of_session, _M.id == param("memory_i
 
 @cache
 def _matching(ascii_words: int, other_words: int) -> Statement:
-    """The SELECT of memories that contain any of the words, with the number of contained words.
+    """The SELECT of memories that contain a word, with the number of contained words.
 
     ASCII words are found as whole words, others anywhere in the text: many languages are written without blanks.
     """

@@ -120,7 +120,7 @@ class AppArtifactVersionRow(Base):
 
 
 class AppArtifactBlobRow(Base):
-    """The blob that holds the bytes of a version of an artifact, instead of its row."""
+    """The blob with the bytes of an artifact's version, instead of its row."""
 
     __tablename__ = "app_artifact_blobs"
     artifact_id: Mapped[str] = mapped_column(

@@ -30,7 +30,7 @@ ENTRY = Values(Entry, entries)
 def lines_to(ends: ColumnElement[bool], name: str = "walked") -> CTE:
     """The lines that lead to the entries chosen by a condition: tree, line, and the depth up to which they lead there.
 
-    UNION drops rows that it has seen, so that this ends even where another program has made parents that form a circle.
+    UNION drops repeated rows, so that the query ends even if another program made a circle of parents.
     """
     walked = select(_E.root_id, _E.line_id, _E.depth).where(ends).cte(name, recursive=True)
     first, parent = entries.alias(f"{name}_first"), entries.alias(f"{name}_parent")
@@ -178,7 +178,7 @@ def message_columns(work: UnitOfWork, path: str, message: Message) -> dict[str, 
 
 
 class NewEntries:
-    """Checked entries to append, each behind a stored one, behind one that comes before it, or as the first of a history."""
+    """Checked entries to append: each follows a stored entry or an earlier new one, or begins a history."""
 
     def __init__(self, work: UnitOfWork, given: object) -> None:
         self._work = work

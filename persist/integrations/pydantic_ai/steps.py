@@ -141,7 +141,7 @@ class PersistStepStore:
         return None if found is None else _effect(found)
 
     async def list_unresolved_tool_effects(self, *, run_id: str) -> list[ToolEffectRecord]:
-        """The calls of a run that have started and of whose end nothing is known, in the order in which they started."""
+        """The started calls of a run without a known end, in the order of their starts."""
         return [_effect(found) for found in await self._calls.read(lambda work: ToolEffects(work).unresolved(run_id))]
 
 

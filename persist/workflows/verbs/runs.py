@@ -433,9 +433,9 @@ class Runs(RunReads[F]):
     def join(self, lease: Lease, until: Literal["all", "first_failure"] = "all") -> Children | None:
         """How many children the run has, by status, if all of them have ended; otherwise None, and the run waits for them.
 
-        For a handler, which returns when it gets None and is called again: the run is paused, and released. The end of its last
-        child lets it go on, or with "first_failure" that of a child that failed or was cancelled; children that are created
-        in the meantime count too. A pending gate of the run is not walked past. Unfinished executions are failed as stale. Raises
-        LeaseLost, and TransitionError unless the run runs.
+        For a handler, which returns when it gets None and is called again: the run is paused, and released. The run goes on when
+        its last child ends, or with "first_failure" when a child fails or is cancelled; children that are created in the meantime
+        count too. A pending gate of the run is not walked past. Unfinished executions are failed as stale. Raises LeaseLost, and
+        TransitionError unless the run runs.
         """
         return join(self._work, lease, until)

@@ -69,7 +69,7 @@ async def users_have_memories_of_their_own(make: Make) -> None:
 
 
 async def a_session_that_is_added_again_is_replaced(make: Make) -> None:
-    """A session that is added again has its present events, each once, and no former ones."""
+    """Adding a session again replaces its events: each present event once, and no former ones."""
     session = _session("a word", "a second word")
     await make().add_session_to_memory(session)
     session.events = [session.events[1], _event("a third word", 3)]
