@@ -1,7 +1,9 @@
 """Opening a store: for reading only, in memory, over the caller's own engine."""
 
+import asyncio
 import gc
 import logging
+import threading
 import warnings
 import weakref
 from collections.abc import Iterator
@@ -12,11 +14,11 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, create_engine, event, text
 
-from persist import Store
+from persist import AsyncStore, Store
 from persist.chat.following.turn_watch import turn_watch
 from persist.errors import InvalidValue, NotFound, ReadOnlyTransaction, SchemaOutdated, TransactionOpen, UnsupportedEngine
 from persist.testing import FrozenClock
-from tests.contract.chat.scenes import MODEL, create, record, say, shown, turn, words
+from tests.contract.chat.scenes import MODEL, create, eventually, record, say, shown, turn, words
 from tests.contract.chat.scenes import text as spoken
 from tests.contract.faces import every_way
 
@@ -239,6 +241,28 @@ def test_a_store_that_is_dropped_is_freed_with_its_connections(database_url: str
     ours = [str(one.message) for one in said if one.category is ResourceWarning and "was not closed" in str(one.message)]
     assert len(ours) == 3
     assert all(message.startswith("Store(") for message in ours)
+
+
+async def _dropped_in_a_loop(url: str) -> "weakref.ref[Any]":
+    store = await AsyncStore.open(url)
+    session = await store.chat.sessions.create(agent="build", model={})
+    async with store.record(session.id) as recorder:
+        await recorder.feed({"type": "start", "messageId": f"of {session.id}"})
+        await recorder.feed({"type": "finish"})
+    return weakref.ref(store._runtime)
+
+
+def test_an_asynchronous_store_that_is_dropped_is_freed_and_its_threads_end(database_url: str) -> None:
+    before = set(threading.enumerate())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        dropped = asyncio.run(_dropped_in_a_loop(database_url))
+
+        def is_freed() -> bool:
+            gc.collect()
+            return dropped() is None and set(threading.enumerate()) <= before
+
+        assert eventually(is_freed)
 
 
 def test_a_transaction_outlives_the_store_that_was_dropped(database_url: str) -> None:

@@ -204,6 +204,11 @@ class Workers:
             for _ in range(count):
                 self._queue.put(None)
 
+    def leave(self) -> None:
+        """End the threads without waiting for them, from a finalizer, which may interrupt any code."""
+        for _ in range(self._width):
+            self._queue.put(None)
+
     def _submit(self, call: _Call[Any]) -> None:
         with self._mutex:
             if self._closed:

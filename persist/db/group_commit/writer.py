@@ -386,6 +386,10 @@ class GroupCommitter:
             await asyncio.get_running_loop().run_in_executor(None, thread.join)
         self._instant.close()
 
+    def leave(self) -> None:
+        """End the writer thread without waiting for it, from a finalizer, which may interrupt any code."""
+        self._queue.put(None)
+
     def _new_lane(self, loop: asyncio.AbstractEventLoop) -> _LoopQueue:
         with self._mutex:
             self._start()
