@@ -128,10 +128,7 @@ class Counters:
             self._recorders.discard(tally)
 
     def recorder_ended(self, tally: RecorderTally) -> None:
-        """Keep the numbers of a recorder that has ended. A second call does nothing, nor one for a recorder that never began.
-
-        No lock is taken: the garbage collector may call this in a thread that holds it.
-        """
+        """Keep the numbers of a recorder that began and ended, once. Takes no lock: garbage collection may run this under it."""
         self._over.append(tally)
 
     def _settle(self) -> None:

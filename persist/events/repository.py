@@ -277,7 +277,7 @@ class Events(Repository[F]):
 
 
 def read_all(work: UnitOfWork, after: int, limit: int, *, settled: int | None = None) -> tuple[List[Event], List[Event]]:
-    """The settled events of all streams after a position, and the rest. `settled`: known before the transaction began."""
+    """The settled events of all streams after a position, and the events behind. `settled`: as known before the transaction."""
     if settled is None and work.writable and not work.runtime.dialect.one_writer and sees_commits(work):
         settled = settled_now(work)  # before the statement that reads, which sees what has ended by then
     with work.batch() as batch:

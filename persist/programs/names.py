@@ -60,10 +60,7 @@ def attachment_path(name: str, execution_id: int | None, token: str) -> str:
 
 
 def lent_path(name: str, execution_id: int | None, token: str) -> str:
-    """The path that a subagent with a shell is told to write to: `attachments/name__shell_TOKEN.md`.
-
-    The subagent may rewrite that file at any time, so the library never removes files of such names.
-    """
+    """A path for a subagent with a shell: `attachments/name__shell_TOKEN.md`. Files of such names may change, so they stay."""
     return f"{ATTACHMENTS}/{_stem(name, execution_id)}__shell_{token}.md"
 
 

@@ -47,10 +47,7 @@ def chunks_of(message: UIMessage, *, ai_sdk: AiSdk = AiSdk.V7, finished: bool = 
 
 
 def chunks_of_part(part: Part, id: str, ai_sdk: AiSdk) -> Iterator[Chunk]:
-    """The chunks that make one part, which is no step's start. `id`: that of the text in the stream, unless the part names one.
-
-    None for a part that a stream of this major has no words for.
-    """
+    """The chunks of a part, except a step's start; none if this AI SDK lacks words for it. `id`: for a text without an id."""
     kind = part["type"]
     if kind in _GROWING:
         yield from _growing(part, id)

@@ -69,10 +69,7 @@ AFTER_CREATED_AT = select(case((_before.id < _new, _before.created_at), else_=_l
 
 
 def place_after(row: Row | None, message_id: str, now: datetime) -> datetime:
-    """The created_at that sorts a new message last, from the row of NEWEST_MESSAGE.
-
-    `now`, or the newest message's instant if that is later; 1 ms more if the tie would be lost by the smaller id.
-    """
+    """A created_at that sorts a new message last: `now`, or NEWEST_MESSAGE's instant if later, plus 1 ms against a smaller id."""
     if row is None or row[0] < to_ms(now):
         return now
     newest: datetime = row[0]

@@ -242,10 +242,7 @@ class Mark:
 
     @property
     def may_be_on_its_way(self) -> bool:
-        """Whether the transaction may have been handed to another thread that has not used it yet.
-
-        In a thread that runs all its jobs in one context, the context alone does not tell.
-        """
+        """Whether another thread may have got the transaction and not used it yet. Where jobs share a context, it cannot tell."""
         return self.thread == threading.get_ident() and running_loop() is None and not self.on_stack
 
 

@@ -28,10 +28,7 @@ class Timed(Protocol):
 
 
 class Timer:
-    """Calls `on_timer` of each watched object once its `due` has passed.
-
-    It uses monotonic time, not the store's injected clock: a stalled stream is flushed even when that clock stands still.
-    """
+    """Calls `on_timer` of watched objects once `due`, by monotonic time: a stalled stream is flushed though the clock stands."""
 
     def __init__(self) -> None:
         self._wake = threading.Condition()

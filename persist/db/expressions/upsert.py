@@ -77,10 +77,7 @@ def taken(statement: Statement, kind: str, id: str) -> Conflict:
 
 
 def seen(row: Row | None, statement: Statement, kind: str, name: str) -> Row:
-    """The row with the key, read after an INSERT that left an existing row.
-
-    Raises Conflict if there is none: row security of Postgres hides a row of another role, whose key is taken all the same.
-    """
+    """The row with the key, after an INSERT that left one. Raises Conflict if row security hides it, as another role's row."""
     if row is None:
         table = statement.statement.table.name  # type: ignore[attr-defined]  # an Insert has one
         raise Conflict(f"The name {named(name)} is taken by a {kind} that this role does not see.", constraint=f"pk_{table}")

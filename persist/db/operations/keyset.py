@@ -146,7 +146,7 @@ class Keyset(Generic[V]):
         *,
         make: Callable[[Row], V] | None = None,
     ) -> Page[V]:
-        """A page behind the cursor `after`, which None filters bind too. `make`: makes an item of a row. Raises InvalidValue."""
+        """A page after the cursor. A None filter only binds the cursor. `make`: makes an item of a row. Raises InvalidValue."""
         limit = check_limit(limit)
         last = _NONE if after is None else self._last(after, filters)
         given = {name: value for name, value in filters.items() if value is not None}

@@ -329,10 +329,7 @@ def containment_index(name: str, column: ColumnElement[Any]) -> Index:
 
 
 def complete_indexes(metadata: MetaData) -> None:
-    """Give every index its options for Postgres. Call this once all tables are declared.
-
-    Declaring the index with them would make SQLAlchemy import its Postgres dialect into programs that use none.
-    """
+    """Give every index its Postgres options, after all tables are declared: SQLAlchemy would else import its Postgres dialect."""
     for table in metadata.tables.values():
         for index in table.indexes:
             if index.info.get("using") == "gin":

@@ -259,10 +259,7 @@ class JoinedUnitOfWork:
 
 
 class AsyncTransactionPerVerb:
-    """Takes the place of a unit of work in the repositories of an AsyncStore: each verb runs in a transaction of its own.
-
-    `run` runs a function in a new transaction, which writes or only reads.
-    """
+    """The unit of work of an AsyncStore's repositories: each verb runs in a new transaction of `run`, writing or reading."""
 
     def __init__(self, run: AsyncRun, *, one_writer: bool) -> None:
         self.work = TransactionPerVerb(_never, one_writer=one_writer)

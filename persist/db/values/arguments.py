@@ -12,10 +12,7 @@ from persist.errors import InvalidValue, PayloadTooLarge, shown
 # Counts that say whether they are exact, and the number that stands for none.
 
 UNBOUNDED = 2**62
-"""More than there are rows or bytes: the limit of a statement without one, the end of a range without one.
-
-No sequence gets there, and it has a successor, which the highest number of the databases has not.
-"""
+"""More than all rows or bytes: a limit or an end of a range without one. Its successor still fits the databases' numbers."""
 
 Basis = Literal["exact", "estimate", "at_least"]
 

@@ -99,10 +99,7 @@ def of_one_transaction(names: str) -> bytes | None:
 
 
 def refuse_other_servers(driver: Any) -> None:
-    """Raise UnsupportedEngine if a psycopg connection reaches CockroachDB or YugabyteDB. It takes no round trip.
-
-    Both tell their name among the parameters that a server reports when a connection begins.
-    """
+    """Raise UnsupportedEngine for CockroachDB or YugabyteDB, by the parameters of the connection, without a round trip."""
     reported = driver.info.parameter_status
     if reported("crdb_version") is not None:
         raise UnsupportedEngine("CockroachDB", _LACKS)

@@ -384,10 +384,7 @@ def _same(table: Table, rule: LoggedWrites, key: Sequence[str]) -> str:
 
 
 def new_value(table: Table, name: str) -> str:
-    """What a key column of the new row is going to say, in a BEFORE trigger.
-
-    There a NULL is still a NULL for which REPLACE later puts the column's default, if the column takes no NULL.
-    """
+    """The future value of a new row's key column, in a BEFORE trigger: REPLACE puts the column's default for a NULL later."""
     column = table.c[name]
     default = column.server_default.arg if isinstance(column.server_default, DefaultClause) else None
     if column.nullable or not isinstance(default, TextClause):
