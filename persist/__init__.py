@@ -135,7 +135,9 @@ if TYPE_CHECKING:
     from persist.usage import schemas as _usage
     from persist.usage.schemas import Budget as Budget
     from persist.usage.schemas import BudgetStanding as BudgetStanding
+    from persist.usage.schemas import CallFields as CallFields
     from persist.usage.schemas import UsageCall as UsageCall
+    from persist.usage.schemas import UsageFilters as UsageFilters
     from persist.usage.schemas import UsageSum as UsageSum
     from persist.workflows import schemas as _workflows
     from persist.workflows.schemas import Approval as Approval
@@ -165,6 +167,7 @@ if TYPE_CHECKING:
     from persist.workflows.steps import AsyncStep as AsyncStep
     from persist.workflows.steps import PhaseBlock as PhaseBlock
     from persist.workflows.steps import Step as Step
+    from persist.workflows.storage.executions import ExecutionTotals as ExecutionTotals
 
     LoadedAgentTask = _agent_tasks.LoadedTask
     AgentTaskPiece = _agent_tasks.Piece

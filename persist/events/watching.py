@@ -107,6 +107,7 @@ class Watcher:
                 raise
             return []
         self._outage.is_over()
+        self._outage.permitted = True
         return events
 
     def _read_stream(self, work: UnitOfWork) -> list[Event]:

@@ -126,7 +126,6 @@ class AsyncStore(AsyncDomains):
         super().__init__(AsyncTransactionPerVerb(self._run_verb, one_writer=store.runtime.dialect.one_writer))
         self._store = store
         self._runtime = store.runtime
-        self._shares_workers = worker_pool is not None
         self._worker_pool = worker_pool or WorkerPool(store.runtime, store.timer)
         self._writer = GroupCommitter(store.pinned)
         self._recorders: WeakGroup[AsyncRecorder] = WeakGroup()
@@ -134,8 +133,6 @@ class AsyncStore(AsyncDomains):
     def __del__(self) -> None:
         if "_recorders" in vars(self) and not self._runtime.closed and not self._runtime.forked and not self._recorders.members():
             self._writer.leave()  # its thread would keep the store's connections
-            if not self._shares_workers:
-                self._worker_pool.workers.leave()
 
     @property
     def path(self) -> Path | None:

@@ -137,7 +137,7 @@ class BudgetStanding(Value):
 
 
 class UsageFilters(TypedDict, total=False):
-    """Of which calls sums are: of the given model, agent and so on, where "" stands for what is unknown. None filters nothing."""
+    """Sums are of the calls of the given model, agent and so on. "" stands for what is unknown, and None filters nothing."""
 
     model: str | None
     agent: str | None

@@ -28,7 +28,7 @@ class Outcomes:
         self._runs, self._retry, self._rest = store.workflows.runs, retry, rest
         self._gave_up = False
         """Whether the worker ended in an outage: what is left to store is not even tried."""
-        self._outage = Outage(store.runtime.errors, "how handlers ended cannot be stored")
+        self._outage = Outage(store.runtime.errors, "how handlers ended cannot be stored", permitted=True)
 
     def succeeded(self, job: Job) -> None:
         """The handler returned: a running run succeeds, a paused one waits for its gates."""
@@ -136,7 +136,9 @@ class ClaimLoop:
         self._wakeups: Wakeups = runtime.dialect.event_log.wakeups(runtime.listen_url, RUNS)
         errors = runtime.errors
         self._outage = Outage(errors, f"the worker {options.name} cannot use the database")
-        self._renewing = Outage(errors, f"the leases of the worker {options.name} cannot be renewed")
+        self._renewing = Outage(errors, f"the leases of the worker {options.name} cannot be renewed", permitted=True)
+        self._permitted: set[str] = set()
+        """The calls that have succeeded before: a role that is refused one of them now waits for its grants."""
         self._failing: set[str] = set()
         """The calls that met the outage and have not succeeded since."""
         self._due_at = 0.0
@@ -306,13 +308,14 @@ class ClaimLoop:
         try:
             result = call()
         except PersistError as error:
-            if not self._outage.met(error):
+            if not self._outage.met(error, permitted=what in self._permitted):
                 raise
             self._failing.add(what)
             self._due_at = 0.0
             with self._changed:
                 self._changed.wait_for(lambda: self._stopping, self._outage.pause())
             return None
+        self._permitted.add(what)
         self._failing -= {what, _LEFTOVERS}
         if not self._failing and self._outage.is_over():
             self._try(_LEFTOVERS, self._release_leftovers)

@@ -16,7 +16,7 @@ from persist.db.values.arguments import check_body
 from persist.db.values.json import encode
 from persist.errors import EffectUnknown, InvalidValue, PayloadTooLarge, PersistError, Unavailable
 from persist.workflows.schemas import Effect, EffectState, Lease, Phase, WorkflowRun
-from persist.workflows.storage.executions import Totals, check_total
+from persist.workflows.storage.executions import ExecutionTotals, check_total
 
 if TYPE_CHECKING:
     from persist.db.transactions.repository import Async
@@ -41,7 +41,7 @@ class _Writes:
     def __init__(self, runtime: Runtime) -> None:
         self._is_held: Callable[[], bool] | None = None
         """Whether the worker holds the run, and waits; None without a worker."""
-        self._outage = Outage(runtime.errors, "what a handler did cannot be stored")
+        self._outage = Outage(runtime.errors, "what a handler did cannot be stored", permitted=True)
         self._is_unknown = False
         """Whether a commit was not answered, so that it may have been done."""
 
@@ -202,7 +202,7 @@ class _Block(_Writes):
         self._output: str | None = None
         self.entry: dict[str, Json] = {}
         """The entry of the run's history for the phase, beside name, instant and execution."""
-        self._totals: Totals = {}
+        self._totals: ExecutionTotals = {}
         self._phase: Phase | None = None
 
     @property
@@ -219,7 +219,7 @@ class _Block(_Writes):
         """The execution of the phase, if it is due."""
         return None if self._phase is None else self._phase.execution_id
 
-    def use(self, **totals: Unpack[Totals]) -> None:
+    def use(self, **totals: Unpack[ExecutionTotals]) -> None:
         """Say what the phase used: `input_tokens`, `output_tokens`, `cost_usd` and what else `phases.finish` takes.
 
         Raises InvalidValue for another name, and for a value of another kind; what was said before stays.

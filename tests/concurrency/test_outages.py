@@ -43,6 +43,7 @@ POSTGRES: dict[str, Callable[[str], Exception]] = {
     "restored: no database": psycopg.errors.InvalidCatalogName,
     "restored: no schema": psycopg.errors.InvalidSchemaName,
     "restored: no table": psycopg.errors.UndefinedTable,
+    "restored: no grants": psycopg.errors.InsufficientPrivilege,
 }
 
 

@@ -86,6 +86,22 @@ def test_every_connection_is_cut_and_the_watch_goes_on(store: Store, raw: psycop
     assert data(reader.take(1)) == [2]
 
 
+def test_tables_that_are_away_and_come_back_end_no_watch(
+    store: Store, raw: psycopg.Connection[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    reader = Follower(store)
+    append(store, "a", "before")
+    assert data(reader.take(1)) == ["before"]
+    raw.execute("ALTER SCHEMA persist RENAME TO elsewhere")  # as where a backup is restored
+    deadline = time.monotonic() + PATIENCE
+    while "the log of events cannot be read now" not in caplog.text:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    raw.execute("ALTER SCHEMA elsewhere RENAME TO persist")
+    append(store, "a", "after")
+    assert data(reader.take(1)) == ["after"]
+
+
 def test_where_nobody_can_listen_it_looks_again_and_again(
     open_store: Callable[..., Store], raw: psycopg.Connection[Any], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -206,6 +206,7 @@ class _Follower:
                 raise Closed("store")
             found = in_snapshot(self._runtime, self._following.snapshot)
         self._outage.is_over()
+        self._outage.permitted = True
         if (lag := self._noticed.handled()) is not None:
             self._runtime.counters.followed(lag)
         return found

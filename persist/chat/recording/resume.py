@@ -27,7 +27,7 @@ from persist.db.group_commit.tasks import FunctionTask
 from persist.db.statements.prepared import Row, Statement, among, param
 from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.snapshots import in_snapshot
-from persist.errors import Conflict, PersistError, UnreadableRow
+from persist.errors import Conflict, NotPermitted, PersistError, UnreadableRow
 
 # Whether somebody asked a recorder's turn to stop, from whatever process: seen within a fraction of a second.
 
@@ -50,7 +50,7 @@ class StopRequests:
             try:
                 turn = in_snapshot(self._runtime, lambda work: read_turn(work, self._session_id))
             except PersistError as error:
-                if not self._runtime.errors.is_outage(error):
+                if not (self._runtime.errors.is_outage(error) or isinstance(error, NotPermitted)):  # a recorder was permitted
                     raise
                 return self.requested  # the watch sees it later
             if turn is not None and turn.owner == self._owner and turn.stop_requested_at is not None:

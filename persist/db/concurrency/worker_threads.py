@@ -6,6 +6,7 @@ import queue
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Generic, Protocol, TypeVar
@@ -170,9 +171,14 @@ class Workers:
         self._width = width
         self._queue: queue.SimpleQueue[_Call[Any] | None] = queue.SimpleQueue()
         self._mutex = threading.Lock()
-        self._free = 0
+        self._free: deque[None] = deque()
+        """One item for each thread that waits for a call."""
         self._threads = 0
         self._closed = False
+
+    def __del__(self) -> None:
+        for _ in range(self._threads):  # they know the queue alone
+            self._queue.put(None)
 
     async def call(self, function: Callable[[], R], interrupt: Callable[[], None] | None = None) -> R:
         """Run the function on a worker thread; its result. A cancellation calls `interrupt`, awaits the end, and is raised."""
@@ -201,28 +207,21 @@ class Workers:
             for _ in range(count):
                 self._queue.put(None)
 
-    def leave(self) -> None:
-        """End the threads without waiting for them, from a finalizer, which may interrupt any code."""
-        for _ in range(self._width):
-            self._queue.put(None)
-
     def _submit(self, call: _Call[Any]) -> None:
         with self._mutex:
             if self._closed:
                 raise Closed("store")
             if self._free:
-                self._free -= 1
+                self._free.pop()
             elif self._threads < self._width:
                 self._threads += 1
-                threading.Thread(target=self._work, name=f"persist-worker-{self._threads}", daemon=True).start()
+                name, state = f"persist-worker-{self._threads}", (self._queue, self._free)
+                threading.Thread(target=_work, args=state, name=name, daemon=True).start()
             self._queue.put(call)  # under the mutex, so that it precedes the end markers of `close`
 
-    def _work(self) -> None:
-        while True:
-            call = self._queue.get()
-            if call is None:
-                return
-            call.run()
-            del call
-            with self._mutex:
-                self._free += 1
+
+def _work(calls: "queue.SimpleQueue[_Call[Any] | None]", free: deque[None]) -> None:
+    while (call := calls.get()) is not None:
+        call.run()
+        del call
+        free.append(None)

@@ -387,7 +387,8 @@ class GroupCommitter:
         self._instant.close()
 
     def leave(self) -> None:
-        """End the writer thread without waiting for it, from a finalizer, which may interrupt any code."""
+        """End the writer thread without waiting for it, from a finalizer of what alone uses it."""
+        self._thread = None
         self._queue.put(None)
 
     def _new_lane(self, loop: asyncio.AbstractEventLoop) -> _LoopQueue:

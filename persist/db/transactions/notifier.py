@@ -32,18 +32,23 @@ _FIRST, _LONGEST = 0.05, 0.5
 class Outage:
     """The outage that one worker, follower or watcher is in, if it is in one.
 
-    Thread-safe as far as it has to be. `what` says in the log what cannot be done until it is over.
+    Thread-safe as far as it has to be. `what` says in the log what cannot be done until it is over. `permitted`: whether the role
+    was allowed to do it before; then a refusal is an outage, too: a backup is restored table by table, and its grants come last.
     """
 
-    def __init__(self, errors: Errors, what: str) -> None:
-        self._errors, self._what = errors, what
+    def __init__(self, errors: Errors, what: str, *, permitted: bool = False) -> None:
+        self._errors, self._what, self.permitted = errors, what, permitted
         self._pause = _FIRST
         self.is_on = False
         """Whether the last attempt failed."""
 
-    def met(self, error: BaseException) -> bool:
-        """Whether the error means an outage, which then is on. A server that starts may refuse a role for a moment."""
-        found = self._errors.is_outage(error) or (self.is_on and isinstance(error, NotPermitted))
+    def met(self, error: BaseException, *, permitted: bool = False) -> bool:
+        """Whether the error means an outage, which then is on. A server that starts may refuse a role for a moment, too.
+
+        `permitted`: whether this very call was allowed before.
+        """
+        refusal = self.is_on or self.permitted or permitted
+        found = self._errors.is_outage(error) or (refusal and isinstance(error, NotPermitted))
         if found:
             self.failed(error)
         return found

@@ -430,7 +430,7 @@ def is_not_storable(error: BaseException) -> bool:
 
 
 def next_number(column: str, value: int) -> int:
-    """The number after one that was read from the column. InvalidValue after the greatest one that can be stored."""
+    """The number after one that was read from the column. Raises InvalidValue after the greatest one that can be stored."""
     if value >= GREATEST:
         raise not_storable(InvalidValue(column, "no number follows the one that is stored."))
     return value + 1

@@ -160,7 +160,7 @@ _ENDING = Statement(
 )
 
 
-def end_values(work: UnitOfWork, *, success: bool, error: str | None, totals: "Totals | None" = None) -> dict[str, Any]:
+def end_values(work: UnitOfWork, *, success: bool, error: str | None, totals: "ExecutionTotals | None" = None) -> dict[str, Any]:
     """The values for FINISH, and for `count_usage` if `totals` name a model. Raises InvalidValue."""
     given: dict[str, Any] = {
         **dict.fromkeys((*_OVERWRITTEN, *_KEPT)),
@@ -172,7 +172,7 @@ def end_values(work: UnitOfWork, *, success: bool, error: str | None, totals: "T
     return {"at": work.now(), **{f"set_{name}": value for name, value in given.items()}}
 
 
-class Totals(TypedDict, total=False):
+class ExecutionTotals(TypedDict, total=False):
     """What an execution used and how it went.
 
     With a `model` it is also a call of that model of the `provider`, with its sums and budgets (`usage`), counted once, when the
@@ -195,9 +195,9 @@ class Totals(TypedDict, total=False):
 
 
 def check_total(runtime: Runtime, name: str, value: Any) -> Any:
-    """The value as it is stored. Raises InvalidValue for a name that is none of Totals, and for a value of another kind."""
-    if name not in Totals.__annotations__:
-        raise InvalidValue(name, f"no execution has that; it has {', '.join(Totals.__annotations__)}.")
+    """The value as it is stored. Raises InvalidValue for another name, and for a value of another kind."""
+    if name not in ExecutionTotals.__annotations__:
+        raise InvalidValue(name, f"no execution has that; it has {', '.join(ExecutionTotals.__annotations__)}.")
     if value is None:
         return None
     if name == "extension_status":
@@ -205,7 +205,7 @@ def check_total(runtime: Runtime, name: str, value: Any) -> Any:
     return _CHECKS.get(name, optional_count)(name, value)
 
 
-def count_usage(work: UnitOfWork, execution_id: str, values: dict[str, Any], totals: "Totals") -> None:
+def count_usage(work: UnitOfWork, execution_id: str, values: dict[str, Any], totals: "ExecutionTotals") -> None:
     """Count what an execution used as a call of its model, if it names one, unless it had ended before.
 
     `values`: those of `end_values`.

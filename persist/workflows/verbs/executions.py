@@ -23,7 +23,7 @@ from persist.workflows.storage.executions import (
     EXECUTION,
     FINISH,
     SET_OUTPUT,
-    Totals,
+    ExecutionTotals,
     count_usage,
     end_values,
     get_execution,
@@ -253,12 +253,12 @@ class Executions(Repository[F]):
         success: bool,
         error: str | None = None,
         lease: Lease | None = None,
-        **totals: Unpack[Totals],
+        **totals: Unpack[ExecutionTotals],
     ) -> bool:
         """End the execution, now; after several calls the last one counts.
 
         `success`, `error`, `turns` and `duration_ms` are set as given, None included; every other column keeps its
-        value where it is omitted. `totals`: see Totals.
+        value where it is omitted. `totals`: see ExecutionTotals.
         """
         work = self._work
         values = end_values(work, success=success, error=error, totals=totals)

@@ -20,7 +20,7 @@ from persist.workflows.schemas import Lease, Phase, StopReason, WorkflowRun
 from persist.workflows.storage.executions import (
     FINISH,
     SET_OUTPUT,
-    Totals,
+    ExecutionTotals,
     count_usage,
     end_values,
     hold_run_of,
@@ -283,11 +283,12 @@ class Phases(Repository[F]):
         output: str | None = None,
         entry: Mapping[str, Json] | None = None,
         lease: Lease | None = None,
-        **totals: Unpack[Totals],
+        **totals: Unpack[ExecutionTotals],
     ) -> WorkflowRun:
         """Store that the phase is done: its text, what it used, and an entry in the run's history. It becomes the current phase.
 
-        `totals`: see Totals. Raises NotFound if its execution or its run is gone, InvalidValue for a phase that was done before.
+        `totals`: see ExecutionTotals. Raises NotFound if its execution or its run is gone, and InvalidValue for a phase that was
+        done before.
         """
         work = self._work
         execution_id = _begun(phase)
