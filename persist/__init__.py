@@ -168,6 +168,8 @@ if TYPE_CHECKING:
     from persist.workflows.steps import PhaseBlock as PhaseBlock
     from persist.workflows.steps import Step as Step
     from persist.workflows.storage.executions import ExecutionTotals as ExecutionTotals
+    from persist.workflows.verbs.run_reads import CountFilters as CountFilters
+    from persist.workflows.verbs.run_reads import RunFilters as RunFilters
 
     LoadedAgentTask = _agent_tasks.LoadedTask
     AgentTaskPiece = _agent_tasks.Piece

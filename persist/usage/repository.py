@@ -16,7 +16,7 @@ from persist.db.statements.row_values import Values
 from persist.db.transactions.own_scope import public_scope, resolve_scope
 from persist.db.transactions.repository import F, Repository, on_demand, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.db.values.arguments import check_choice, check_flag, optional_label, required_label
+from persist.db.values.arguments import check_choice, check_flag, check_keywords, optional_label, required_label
 from persist.db.values.clock import as_utc, epoch_ms, from_epoch_ms
 from persist.db.values.frozen import construct
 from persist.db.values.pages import Page, check_limit, decode_cursor
@@ -117,9 +117,7 @@ def by_group(
 
 def _filters(given: UsageFilters) -> dict[str, str]:
     """The filters that are given, in one order. Raises InvalidValue, also for a name that is none of them."""
-    if unknown := given.keys() - UsageFilters.__annotations__.keys():
-        raise InvalidValue(min(unknown), f"sums have no such filter; they have {', '.join(UsageFilters.__annotations__)}.")
-    checked = {name: optional_label(name, given.get(name), empty=True) for name in UsageFilters.__annotations__}
+    checked = {name: optional_label(name, value, empty=True) for name, value in check_keywords(given, UsageFilters).items()}
     return {name: value for name, value in checked.items() if value is not None}
 
 
@@ -171,9 +169,8 @@ class UsageCalls(Repository[F]):
         """
         work = self._work
         kind, id = scope_of(work, instance_id, session_id, run_id)
-        if unknown := about.keys() - CallFields.__annotations__.keys():
-            raise InvalidValue(min(unknown), f"no call has that; it has {', '.join(CallFields.__annotations__)}.")
-        call = Call.of(work, kind, id, work.now() if at is None else at, model, run_id=run_id, **about)
+        known = check_keywords(about, CallFields)
+        call = Call.of(work, kind, id, work.now() if at is None else at, model, run_id=run_id, **known)
         if check_flag("within_budget", within_budget):
             refuse_unless_counted(work, call)
         return write(work, window_of(work.runtime.settings), call)

@@ -169,3 +169,11 @@ def check_body(path: str, value: object, limit: int) -> str:
     if size > limit:
         raise PayloadTooLarge(path, size, limit, advice="Keep large text in a file and store its reference.")
     return value
+
+
+def check_keywords(given: Mapping[str, Any], kind: type) -> dict[str, Any]:
+    """The keyword arguments that are not None, in the order of a TypedDict. Raises InvalidValue for one that it lacks."""
+    names = kind.__annotations__
+    if unknown := given.keys() - names:
+        raise InvalidValue(min(unknown), f"there is no such argument; there are {', '.join(names)}.")
+    return {name: value for name in names if (value := given.get(name)) is not None}

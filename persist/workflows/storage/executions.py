@@ -14,7 +14,7 @@ from persist.db.statements.row_values import Values
 from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.conditions import reader_of
-from persist.db.values.arguments import check_flag, optional_cost, optional_count, optional_label
+from persist.db.values.arguments import check_flag, check_keywords, optional_cost, optional_count, optional_label
 from persist.db.values.json import Json, encode
 from persist.errors import Conflict, InvalidValue, NotFound
 from persist.usage.models import rollups
@@ -196,9 +196,7 @@ class ExecutionTotals(TypedDict, total=False):
 
 def check_total(runtime: Runtime, name: str, value: Any) -> Any:
     """The value as it is stored. Raises InvalidValue for another name, and for a value of another kind."""
-    if name not in ExecutionTotals.__annotations__:
-        raise InvalidValue(name, f"no execution has that; it has {', '.join(ExecutionTotals.__annotations__)}.")
-    if value is None:
+    if not check_keywords({name: value}, ExecutionTotals):
         return None
     if name == "extension_status":
         return encode(value, name, runtime.limits)

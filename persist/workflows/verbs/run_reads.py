@@ -19,7 +19,7 @@ from persist.db.transactions.repository import Async, F, Repository, Sync, reads
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
 from persist.db.unreadable.excerpts import excerpt
-from persist.db.values.arguments import Count, check_choice, check_flag
+from persist.db.values.arguments import Count, check_choice, check_flag, check_keywords
 from persist.db.values.clock import as_utc, epoch_ms
 from persist.db.values.frozen import construct
 from persist.db.values.pages import Page, PagedList, check_limit, optional_limit, values_after
@@ -104,6 +104,22 @@ SUMMARY = Values(
 """A run as lists show it, with the usage of its executions."""
 
 
+class CountFilters(TypedDict, total=False):
+    """Which runs are counted. `since` is inclusive; no status means every status. None filters nothing."""
+
+    status: str | Sequence[str] | None
+    workflow_name: str | None
+    since: datetime | None
+    failure_kind: str | None
+
+
+class RunFilters(CountFilters, total=False):
+    """Which runs are listed."""
+
+    trigger_id: str | None
+    parent_run_id: str | None
+
+
 @dataclass(frozen=True, slots=True)
 class Filters:
     """Which runs a list shows: the statement it takes, and the statement's values."""
@@ -115,15 +131,10 @@ class Filters:
     def of(
         cls,
         work: UnitOfWork,
-        *,
-        status: str | Sequence[str] | None,
-        workflow_name: str | None = None,
-        trigger_id: str | None = None,
-        since: datetime | None = None,
-        failure_kind: str | None = None,
-        parent_run_id: str | None = None,
+        status: str | Sequence[str] | None = None,
+        **others: Any,
     ) -> "Filters":
-        """Check the filters. No status, or every status, is no filter."""
+        """Check RunFilters. No status, or every status, is no filter."""
         given = () if status is None else (status,) if isinstance(status, str) else status
         if not isinstance(given, Iterable):
             raise InvalidValue("status", "expected a status, or a sequence of them.")
@@ -131,16 +142,13 @@ class Filters:
         if len(statuses) == len(RunStatus):
             statuses = []
         values: dict[str, Any] = {f"status_{number}": one for number, one in enumerate(statuses)}
-        if workflow_name is not None:
-            values["workflow_name"] = work.label("workflow_name", workflow_name)
-        if trigger_id is not None:
-            values["trigger_id"] = work.label("trigger_id", trigger_id)
-        if since is not None:
-            values["since"] = as_utc("since", since)
-        if failure_kind is not None:
-            values["failure_kind"] = check_choice("failure_kind", failure_kind, FailureKind)
-        if parent_run_id is not None:
-            values["parent_run_id"] = work.label("parent_run_id", parent_run_id)
+        for name, value in check_keywords(others, RunFilters).items():
+            if name == "since":
+                values[name] = as_utc(name, value)
+            elif name == "failure_kind":
+                values[name] = check_choice(name, value, FailureKind)
+            else:
+                values[name] = work.label(name, value)
         return cls(len(statuses), values)
 
     def given(self, name: str) -> bool:
@@ -306,15 +314,6 @@ _BY_TRIGGER = Statement(
 _HAS_TRIGGER = Statement(select(_R.id).where(_R.trigger_id == param("trigger_id")).limit(1))
 
 
-class _Counted(TypedDict, total=False):
-    """The filters of a count."""
-
-    status: str | Sequence[str] | None
-    workflow_name: str | None
-    since: datetime | None
-    failure_kind: str | None
-
-
 class RunReads(Repository[F]):
     """The reading verbs of `tx.workflows.runs`."""
 
@@ -327,82 +326,46 @@ class RunReads(Repository[F]):
     def list(
         self,
         *,
-        status: str | Sequence[str] | None = None,
-        workflow_name: str | None = None,
-        trigger_id: str | None = None,
-        since: datetime | None = None,
-        failure_kind: str | None = None,
-        parent_run_id: str | None = None,
         limit: int = 20,
         after: str | None = None,
+        **filters: Unpack[RunFilters],
     ) -> Page[WorkflowRunSummary]:
         """Runs, newest started first, without their blobs; `since` is inclusive, no status means every status.
 
         Pass `cursor` as `after` for the next page. Totals: `count`.
         """
-        filters = Filters.of(
-            self._work,
-            status=status,
-            workflow_name=workflow_name,
-            trigger_id=trigger_id,
-            since=since,
-            failure_kind=failure_kind,
-            parent_run_id=parent_run_id,
-        )
-        return page_of_runs(self._work, filters, limit, after, SUMMARY)
+        return page_of_runs(self._work, Filters.of(self._work, **filters), limit, after, SUMMARY)
 
     @reads
     def list_rows(
         self,
         *,
-        status: str | Sequence[str] | None = None,
-        workflow_name: str | None = None,
-        trigger_id: str | None = None,
-        since: datetime | None = None,
-        failure_kind: str | None = None,
-        parent_run_id: str | None = None,
         limit: int = 20,
         after: str | None = None,
+        **filters: Unpack[RunFilters],
     ) -> Page[RunRow]:
         """The page of `list` as named tuples, which cost less to make; cursors of both verbs are interchangeable."""
-        filters = Filters.of(
-            self._work,
-            status=status,
-            workflow_name=workflow_name,
-            trigger_id=trigger_id,
-            since=since,
-            failure_kind=failure_kind,
-            parent_run_id=parent_run_id,
-        )
-        return page_of_runs(self._work, filters, limit, after, RunRow._make)
+        return page_of_runs(self._work, Filters.of(self._work, **filters), limit, after, RunRow._make)
 
     @overload
-    def count(self: Repository[Sync], /, *, exact: Literal[False], **filters: Unpack[_Counted]) -> Count: ...
+    def count(self: Repository[Sync], /, *, exact: Literal[False], **filters: Unpack[CountFilters]) -> Count: ...
     @overload
-    def count(self: Repository[Sync], /, *, exact: bool = True, **filters: Unpack[_Counted]) -> int: ...
+    def count(self: Repository[Sync], /, *, exact: bool = True, **filters: Unpack[CountFilters]) -> int: ...
     @overload
     def count(
-        self: Repository[Async], /, *, exact: Literal[False], **filters: Unpack[_Counted]
+        self: Repository[Async], /, *, exact: Literal[False], **filters: Unpack[CountFilters]
     ) -> Coroutine[Any, Any, Count]: ...
     @overload
-    def count(self: Repository[Async], /, *, exact: bool = True, **filters: Unpack[_Counted]) -> Coroutine[Any, Any, int]: ...
+    def count(self: Repository[Async], /, *, exact: bool = True, **filters: Unpack[CountFilters]) -> Coroutine[Any, Any, int]: ...
     @reads
-    def count(
-        self,
-        *,
-        status: str | Sequence[str] | None = None,
-        workflow_name: str | None = None,
-        since: datetime | None = None,
-        failure_kind: str | None = None,
-        exact: bool = True,
-    ) -> Any:
+    def count(self, *, exact: bool = True, **filters: Unpack[CountFilters]) -> Any:
         """How many runs meet the filters of `list`.
 
         An exact count reads all of them, and is an int. With `exact=False` at most 10,000 are read, and the result is a Count, an
         int with `exact` and `basis`. If there are more, it is an estimate of Postgres's planner, or on SQLite "at least" 10,000.
         """
-        filters = Filters.of(self._work, status=status, workflow_name=workflow_name, since=since, failure_kind=failure_kind)
-        return count_runs(self._work, filters, exact=check_flag("exact", exact))
+        wanted = Filters.of(self._work, **check_keywords(filters, CountFilters))
+        return count_runs(self._work, wanted, exact=check_flag("exact", exact))
 
     @reads
     def children(
