@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from persist.conversations.schemas import InvocationKind as InvocationKind
     from persist.conversations.schemas import Progression as Progression
     from persist.conversations.schemas import SourceKind as SourceKind
+    from persist.conversations.schemas import StatusChange as StatusChange
     from persist.conversations.schemas import StatusTransition as StatusTransition
     from persist.db.dialects.backends import prepare_engine as prepare_engine
     from persist.db.values.pages import Page as Page

@@ -1,9 +1,9 @@
 """Values and vocabularies of conversations, with the fields of lionagi's ADR-0009 (docs/designs.md) and aware datetimes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypedDict
 from uuid import UUID
 
 from persist.conversations.embeddings import pack
@@ -293,3 +293,21 @@ class ImportReport(Value):
     imported: int
     skipped: int
     errors: int
+
+
+class StatusChange(TypedDict, total=False):
+    """Whence and why a status changes.
+
+    expected       the statuses to change from; the verb returns False for another one
+    reason         a text; reason_code is a word for it, and evidence_refs is JSON that refers to evidence
+    source         executor, agent, admin or system; an admin may fail, abort or cancel
+    override       why a status changes that has ended, which needs an `actor`
+    """
+
+    expected: Iterable[str | None] | None
+    reason: str | None
+    reason_code: str | None
+    evidence_refs: Json
+    source: str
+    actor: str | None
+    override: str | None

@@ -5,7 +5,7 @@ agents belong here; `executions.session_id` names the file.
 """
 
 from persist.sessionlog.encoding import truncate_tool_result
-from persist.sessionlog.envelope import Fsync, LogMessage, Scope, SessionLogInfo
+from persist.sessionlog.envelope import Fsync, LogMessage, RunResult, Scope, SessionLogInfo
 from persist.sessionlog.listing import (
     find_session_log,
     is_safe_project_slug,
@@ -20,6 +20,7 @@ from persist.sessionlog.writer import SessionLogWriter
 __all__ = [
     "Fsync",
     "LogMessage",
+    "RunResult",
     "Scope",
     "SessionLogInfo",
     "SessionLogWriter",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from persist.sessionlog.encoding import OnInvalid, to_json, truncate_tool_result
 
@@ -75,6 +75,21 @@ def error_line(text: str, timestamp: str, session_id: str) -> Line:
 def result_line(totals: Mapping[str, Any], timestamp: str) -> Line:
     """The last line of a run: its totals that are not None, in the order given."""
     return {"type": "result", **{name: value for name, value in totals.items() if value is not None}, "timestamp": timestamp}
+
+
+class RunResult(TypedDict, total=False):
+    """How a run ended, and its totals: the fields of a log's `result` line. None is not written."""
+
+    subtype: str | None
+    result: str | None
+    num_turns: int | None
+    total_cost_usd: float | None
+    total_input_tokens: int | None
+    total_output_tokens: int | None
+    total_cache_read_input_tokens: int | None
+    total_cache_creation_input_tokens: int | None
+    duration_ms: int | None
+    stop_reason: str | None
 
 
 def ended_in(subtype: str | None, stop_reason: str | None, *, failed: bool) -> str:

@@ -11,13 +11,14 @@ from io import FileIO
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from persist.db.files import make_private, private_opener, sync_file, typed
+from persist.db.values.arguments import check_keywords
 from persist.db.values.clock import Clock, as_utc, system_clock
 from persist.errors import Closed, InvalidValue, PersistError, shown
 from persist.sessionlog.encoding import instant_of, iso, to_line
-from persist.sessionlog.envelope import Fsync, Line, Translator, ended_in, error_line, result_line, user_line
+from persist.sessionlog.envelope import Fsync, Line, RunResult, Translator, ended_in, error_line, result_line, user_line
 from persist.sessionlog.listing import check_home, check_project_slug, session_log_path
 
 # Appending whole batches to a log, safely with other processes that append too or were killed while appending.
@@ -203,21 +204,7 @@ class SessionLogWriter:
                 if isinstance(event, Mapping):
                     self._add_event(event, batch)
 
-    def finalize(
-        self,
-        *,
-        subtype: str | None = None,
-        result: str | None = None,
-        num_turns: int | None = None,
-        total_cost_usd: float | None = None,
-        total_input_tokens: int | None = None,
-        total_output_tokens: int | None = None,
-        total_cache_read_input_tokens: int | None = None,
-        total_cache_creation_input_tokens: int | None = None,
-        duration_ms: int | None = None,
-        stop_reason: str | None = None,
-        api_error: str | None = None,
-    ) -> None:
+    def finalize(self, *, api_error: str | None = None, **totals: Unpack[RunResult]) -> None:
         """Write the `result` line of a run, after a line with `api_error` if given. Totals that are None are not written.
 
         Without `subtype` it is "success", or for a run with `api_error` its `stop_reason`, else "error_fatal". Writes nothing
@@ -226,36 +213,15 @@ class SessionLogWriter:
         with self._batch() as batch:
             if self._session_id is None:
                 return
-            totals = {
-                "subtype": ended_in(subtype, stop_reason, failed=api_error is not None),
-                "result": result,
-                "num_turns": num_turns,
-                "total_cost_usd": total_cost_usd,
-                "total_input_tokens": total_input_tokens,
-                "total_output_tokens": total_output_tokens,
-                "total_cache_read_input_tokens": total_cache_read_input_tokens,
-                "total_cache_creation_input_tokens": total_cache_creation_input_tokens,
-                "duration_ms": duration_ms,
-                "stop_reason": stop_reason,
-            }
-            self._add_result(totals, api_error, batch)
+            self._add_result(totals, api_error, batch, failed=api_error is not None)
 
     def finalize_with_fallback(
         self,
         session_id: str,
         *,
         error: str | None = None,
-        subtype: str | None = None,
-        result: str | None = None,
-        num_turns: int | None = None,
-        total_cost_usd: float | None = None,
-        total_input_tokens: int | None = None,
-        total_output_tokens: int | None = None,
-        total_cache_read_input_tokens: int | None = None,
-        total_cache_creation_input_tokens: int | None = None,
-        duration_ms: int | None = None,
-        stop_reason: str | None = None,
         api_error: str | None = None,
+        **totals: Unpack[RunResult],
     ) -> str | None:
         """Finalize a run, even if it ended before its session was known: then under `session_id`, with the prompt and `error`.
 
@@ -271,19 +237,7 @@ class SessionLogWriter:
                 self._add_prompt_once(now, session_id, batch)
                 if error:
                     self._add_line(error_line(error, now, session_id), batch)
-            totals = {
-                "subtype": ended_in(subtype, stop_reason, failed=error is not None or api_error is not None),
-                "result": result,
-                "num_turns": num_turns,
-                "total_cost_usd": total_cost_usd,
-                "total_input_tokens": total_input_tokens,
-                "total_output_tokens": total_output_tokens,
-                "total_cache_read_input_tokens": total_cache_read_input_tokens,
-                "total_cache_creation_input_tokens": total_cache_creation_input_tokens,
-                "duration_ms": duration_ms,
-                "stop_reason": stop_reason,
-            }
-            self._add_result(totals, api_error, batch)
+            self._add_result(totals, api_error, batch, failed=error is not None or api_error is not None)
             return self._session_id
 
     def close(self) -> None:
@@ -352,8 +306,9 @@ class SessionLogWriter:
             if self._prompt is not None:
                 self._add_line(user_line(self._prompt, timestamp, session_id), batch)
 
-    def _add_result(self, totals: Mapping[str, Any], api_error: str | None, batch: Batch) -> None:
-        now = self._now()
+    def _add_result(self, given: RunResult, api_error: str | None, batch: Batch, *, failed: bool) -> None:
+        now, known = self._now(), check_keywords(given, RunResult)
+        totals = {"subtype": ended_in(known.get("subtype"), known.get("stop_reason"), failed=failed), **known}
         if api_error and self._session_id is not None:
             self._add_line(error_line(api_error, now, self._session_id), batch)
         self._add_line(result_line(totals, now), batch)

@@ -153,6 +153,7 @@ NAMES = [
     "SourceKind",
     "StartedSubagent",
     "StatsBucket",
+    "StatusChange",
     "StatusEntry",
     "StatusTransition",
     "Step",

@@ -1,14 +1,14 @@
 """Branches: ordered views of messages; a fork costs one insert."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from functools import cache
-from typing import Any
+from typing import Any, Unpack
 
 from sqlalchemy import select, update
 
 from persist.conversations.models import branches, messages
-from persist.conversations.schemas import CLONE_FROM, Branch, ConvMessage, Status, StatusTransition
+from persist.conversations.schemas import CLONE_FROM, Branch, ConvMessage, Status, StatusChange, StatusTransition
 from persist.conversations.schemas import node_metadata as checked_metadata
 from persist.conversations.storage import deletion as removal
 from persist.conversations.storage import lineage
@@ -278,37 +278,13 @@ class Branches(Repository[F]):
         return found_branch(stored, id)
 
     @writes
-    def set_status(
-        self,
-        id: str,
-        status: str,
-        *,
-        expected: Iterable[str | None] | None = None,
-        reason: str | None = None,
-        reason_code: str | None = None,
-        evidence_refs: Json = None,
-        source: str = "executor",
-        actor: str | None = None,
-        override: str | None = None,
-    ) -> bool:
+    def set_status(self, id: str, status: str, **change: Unpack[StatusChange]) -> bool:
         """Change the status, as `sessions.set_status` does for a session; reasons are stored only in the history."""
         branch_id = self._work.label("id", id)
         with self._work.batch() as batch:
             locked = ask_branch(batch, branch_id, lock=True)
             known = lifecycle.StatusFacts(self._work, batch, "branch", branch_id)
-        return lifecycle.set_status(
-            self._work,
-            found_branch(locked, id),
-            status,
-            known=known,
-            expected=expected,
-            reason=reason,
-            reason_code=reason_code,
-            evidence_refs=evidence_refs,
-            source=source,
-            actor=actor,
-            override=override,
-        )
+        return lifecycle.set_status(self._work, found_branch(locked, id), status, known=known, **change)
 
     @reads
     def transitions(self, id: str) -> List[StatusTransition]:

@@ -6,21 +6,21 @@ None and running may become anything; a final status changes only with an overri
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Unpack
 
 from sqlalchemy import delete, insert, select, update
 
 from persist.conversations.models import branches, sessions, transitions
-from persist.conversations.schemas import Branch, ConvSession, Status, StatusTransition, TransitionSource, plain
+from persist.conversations.schemas import Branch, ConvSession, Status, StatusChange, StatusTransition, TransitionSource, plain
 from persist.conversations.storage.progressions import OF_BRANCH, OF_SESSION, ask_lag, fold_with, lagging_array
 from persist.db.changes.batch import Batch, Pending
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.statements.row_values import Values
 from persist.db.transactions.unit_of_work import UnitOfWork, acting
 from persist.db.unreadable.cells import is_unreadable
-from persist.db.values.arguments import check_choice, optional_label
+from persist.db.values.arguments import check_choice, check_keywords, optional_label
 from persist.db.values.clock import as_utc
-from persist.db.values.json import Json, JsonText
+from persist.db.values.json import JsonText
 from persist.errors import InvalidValue, TransitionError
 
 _S, _B, _T = sessions.c, branches.c, transitions.c
@@ -76,15 +76,9 @@ def set_status(
     entity: ConvSession | Branch,
     status: object,
     *,
-    expected: Iterable[object] | None = None,
-    reason: str | None = None,
-    reason_code: str | None = None,
-    evidence_refs: Json = None,
-    source: str = "executor",
-    actor: str | None = None,
-    override: str | None = None,
-    last: bool = True,
     known: StatusFacts,
+    last: bool = True,
+    **change: Unpack[StatusChange],
 ) -> bool:
     """See ConvSessions.set_status; the session, or the branch, is locked.
 
@@ -92,14 +86,16 @@ def set_status(
     last   nothing is written after this
     """
     to = check_choice("status", status, Status)
-    by = check_choice("source", source, TransitionSource)
-    guard = None if expected is None else frozenset(_expected(expected))
+    given = check_keywords(change, StatusChange)
+    by = check_choice("source", given.get("source", TransitionSource.EXECUTOR), TransitionSource)
+    guard = frozenset(_expected(given["expected"])) if "expected" in given else None
     because = Because(
-        code=optional_label("reason_code", reason_code),
-        summary=None if reason is None else work.body("reason", reason),
-        evidence=None if evidence_refs is None else work.json("evidence_refs", plain(evidence_refs)),
+        code=optional_label("reason_code", given.get("reason_code")),
+        summary=work.body("reason", given["reason"]) if "reason" in given else None,
+        evidence=work.json("evidence_refs", plain(given["evidence_refs"])) if "evidence_refs" in given else None,
     )
-    who, excuse = acting(work, "actor", actor), None if override is None else work.body("override", override)
+    who = acting(work, "actor", given.get("actor"))
+    excuse = work.body("override", given["override"]) if "override" in given else None
     if by is TransitionSource.ADMIN and to not in BY_ADMIN:
         raise InvalidValue("status", f"an admin sets {', '.join(sorted(BY_ADMIN))}, and nothing else.")
     if excuse is not None and (who is None or not excuse.strip()):
@@ -111,11 +107,11 @@ def set_status(
         raise TransitionError(f"{kind} {entity.id!r}", str(current), to)
     before = None if is_unreadable(entity.ended_at) else entity.ended_at
     latest = known.latest.result
-    change = log_row(work, latest, kind, entity.id, current, to, because=because, source=by, actor=who, override=excuse)
+    changed = log_row(work, latest, kind, entity.id, current, to, because=because, source=by, actor=who, override=excuse)
     array = lagging_array(work, entity.progression_id, known.lag)
     with work.batch(last=last) as batch:
         _write(work, batch, entity, to, (before or work.now()) if to in TERMINAL else None, because)
-        batch.run(_LOG, **change)
+        batch.run(_LOG, **changed)
         if array is not None:
             fold_with(batch, array)
     return True
@@ -158,11 +154,11 @@ def finalize_branch(work: UnitOfWork, branch: Branch, status: Status, ended_at: 
     """See Branches.finalize; the branch is locked. `known`: as of `set_status`."""
     if status not in TERMINAL or branch.status not in (None, Status.RUNNING):
         return False
-    change = log_row(work, known.latest.result, "branch", branch.id, branch.status, status, source=TransitionSource.EXECUTOR)
+    changed = log_row(work, known.latest.result, "branch", branch.id, branch.status, status, source=TransitionSource.EXECUTOR)
     array = lagging_array(work, branch.progression_id, known.lag)
     with work.batch(last=True) as batch:
         _write(work, batch, branch, status, ended_at or work.now(), NO_REASON)
-        batch.run(_LOG, **change)
+        batch.run(_LOG, **changed)
         if array is not None:
             fold_with(batch, array)
     return True

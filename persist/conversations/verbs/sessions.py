@@ -1,16 +1,24 @@
 """Sessions of conversations: each has branches and a pool of messages."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import cache
-from typing import Any
+from typing import Any, Unpack
 
 from sqlalchemy import func, select, type_coerce, update
 
 from persist.conversations import pruning
 from persist.conversations.models import sessions
-from persist.conversations.schemas import ConvSession, InvocationKind, PruneReport, SourceKind, Status, StatusTransition
+from persist.conversations.schemas import (
+    ConvSession,
+    InvocationKind,
+    PruneReport,
+    SourceKind,
+    Status,
+    StatusChange,
+    StatusTransition,
+)
 from persist.conversations.schemas import node_metadata as checked_metadata
 from persist.conversations.storage import deletion as removal
 from persist.conversations.storage.rows import (
@@ -351,42 +359,17 @@ class ConvSessions(Repository[F]):
         return found_session(stored, id)
 
     @writes
-    def set_status(
-        self,
-        id: str,
-        status: str,
-        *,
-        expected: Iterable[str | None] | None = None,
-        reason: str | None = None,
-        reason_code: str | None = None,
-        evidence_refs: Json = None,
-        source: str = "executor",
-        actor: str | None = None,
-        override: str | None = None,
-    ) -> bool:
+    def set_status(self, id: str, status: str, **change: Unpack[StatusChange]) -> bool:
         """Change the status and write a row of history. False if the current status is none of `expected`.
 
-        A final status does not change (TransitionError), unless `override` gives a justification and `actor` who gave it.
-        `source` is executor, agent, admin or system; an admin may fail, abort or cancel. The reasons, a text, a code and
-        references to evidence, stay on the session until its next change, and in the history.
+        A final status does not change (TransitionError), unless `override` gives a justification and `actor` who gave it. The
+        reasons stay on the session until its next change, and in the history.
         """
         row_id = self._work.label("id", id)
         with self._work.batch() as batch:
             locked = lock_with_pool(batch, row_id)
             known = lifecycle.StatusFacts(self._work, batch, "session", row_id)
-        return lifecycle.set_status(
-            self._work,
-            found_session(locked, id),
-            status,
-            known=known,
-            expected=expected,
-            reason=reason,
-            reason_code=reason_code,
-            evidence_refs=evidence_refs,
-            source=source,
-            actor=actor,
-            override=override,
-        )
+        return lifecycle.set_status(self._work, found_session(locked, id), status, known=known, **change)
 
     @reads
     def transitions(self, id: str) -> List[StatusTransition]:

@@ -149,7 +149,7 @@ def test_a_thread_that_is_interrupted_while_it_waits_holds_nobody_up(path: Path)
         saver = PersistSaver(store)
         put(saver)
         shared = saver._shared_writes
-        given = writer._Given([])
+        given = writer._CallRows([])
 
         class Woken:
             """A lock that was released to lead just before the interruption."""

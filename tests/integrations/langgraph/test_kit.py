@@ -262,7 +262,7 @@ def test_each_check_of_stores_finds_its_fault(do: Do) -> None:
         "namespaces_are_listed": AllNamespaces,
         "a_batch_answers_in_its_order": ReadsFirst,
         "a_namespace_that_is_none_is_refused": AnyNamespace,
-        "what_comes_at_once_is_kept": Racing,
-        "a_cancelled_put_is_whole_or_absent": HalfPut,
+        "items_put_at_once_are_kept": Racing,
+        "a_cancelled_put_of_an_item_is_whole_or_absent": HalfPut,
     }
     require_faults_found(do, STORE_CHECKS, faults, "an_item_keeps_when_it_was_made", "what_is_returned_is_a_copy")
