@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from sqlalchemy import delete, func, select, update
 
 from persist.blobs.body_stores import BlobStore
-from persist.blobs.content import INLINE, PIECE
+from persist.blobs.content import ADVICE, INLINE, PIECE
 from persist.blobs.models import blobs, pieces
 from persist.blobs.schemas import Blob
 from persist.blobs.sharing import SharedBlobStore
@@ -73,9 +73,6 @@ def row_of(digest: str, media_type: str, size: int, now: datetime, body: bytes |
     flags = {"complete": True, "named": False, "outside": False, **more}
     return {"sha256": digest, "media_type": media_type, "size": size, "created_at": now, "put_at": now, **flags, "body": body}
 
-
-ADVICE = "put the same bytes again with repair=True, or restore a backup"
-"""What to do about a damaged body."""
 
 Added = list[tuple[NewBlob, Pending[Row | None]]]
 """Blobs that a batch stores, with where their bodies belong."""
@@ -171,7 +168,7 @@ def read_bodies(db: StatementRunner, runtime: Runtime, digests: Iterable[str]) -
 def stored_bytes(digest: str, stored: Any) -> bytes:
     """The bytes of a stored body or piece. Raises BlobUnreadable for what another program put there."""
     if not isinstance(stored, bytes | bytearray | memoryview):
-        raise BlobUnreadable(digest, "its stored body is not made of bytes")
+        raise BlobUnreadable(digest, f"its stored body is not made of bytes; {ADVICE}")
     return bytes(stored)
 
 
@@ -245,7 +242,7 @@ class BlobReader:
             row = self._read(lambda work, at=position: work.row(PIECE_AT, digest=key, position=at))  # type: ignore[misc]  # a bound default
             piece = b"" if row is None else stored_bytes(key, row[0])
             if len(piece) < end:
-                raise BlobUnreadable(key, f"piece {position} of its body is missing")
+                raise BlobUnreadable(key, f"piece {position} of its body is missing; {ADVICE}")
             yield piece[begin:end]
 
     def _read(self, read: Callable[[UnitOfWork], T]) -> T:

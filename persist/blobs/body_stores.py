@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 from urllib.parse import unquote, urlsplit
 
-from persist.blobs.content import PIECE, checked_digest
+from persist.blobs.content import ADVICE, PIECE, checked_digest
 from persist.db.files import check_path, files, make_private, private_opener, replace, sync_file, sync_folder, typed
 from persist.errors import BlobUnreadable, InvalidValue, PersistError, Unavailable, shown
 
@@ -48,7 +48,7 @@ Bodies = str | os.PathLike[str] | BlobStore
 
 
 def _missing(sha256: str, place: object) -> BlobUnreadable:
-    return BlobUnreadable(sha256, f"its body is missing in {place}")
+    return BlobUnreadable(sha256, f"its body is missing in {place}; {ADVICE}")
 
 
 class FolderBlobStore:

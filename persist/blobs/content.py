@@ -68,6 +68,8 @@ def _other_bytes(digest: str | None) -> str:
     return f"the bytes of the blob {digest} are missing or have another digest."
 
 
+ADVICE = "put the same bytes again with repair=True, or restore a backup"
+"""What to do about a damaged body."""
 INLINE = 2**14
 """The largest body, in bytes, that stands in the row of its blob."""
 PIECE = 2**20

@@ -11,9 +11,9 @@ from typing import Any
 
 from sqlalchemy import Select, Table, false, func, or_, select, true, update
 
-from persist.blobs.bodies import ADVICE, WHERE, BlobReader, outside_of, remove_body
+from persist.blobs.bodies import WHERE, BlobReader, outside_of, remove_body
 from persist.blobs.body_stores import BlobStore
-from persist.blobs.content import INLINE, PIECE
+from persist.blobs.content import ADVICE, INLINE, PIECE
 from persist.blobs.models import blobs, pieces
 from persist.blobs.repository import BLOB, is_named, naming
 from persist.blobs.sharing import SharedBlobStore

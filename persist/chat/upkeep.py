@@ -17,7 +17,7 @@ from sqlalchemy.sql.selectable import ScalarSelect
 from persist.blobs.models import blobs, pieces
 from persist.chat.models import IS_UNFINISHED, VISIBLE, deltas, messages, part_blobs, parts, prompts, sessions, step_usage, turns
 from persist.chat.recording.resume import old_before
-from persist.chat.reducer.parts import TEXT_TYPES
+from persist.chat.reducer.parts import misfit_of_part
 from persist.chat.schemas import ToolState, TurnState
 from persist.chat.storage.files import FILE_TYPES, STORED, referred
 from persist.chat.storage.folding import (
@@ -384,19 +384,6 @@ def _drop(work: UnitOfWork, *, session: str) -> None:
         end_turn(work, session, turn.owner)
 
 
-def _part(value: Any) -> str | None:
-    """Why a stored value is not a part that readers and folds can use; None if it is one."""
-    if not isinstance(value, dict):
-        return "no object"
-    kind = value.get("type")
-    if not isinstance(kind, str):
-        return "an object without a type"
-    grows = "text" if kind in TEXT_TYPES else "rawInput"
-    found = value.get(grows)
-    fits = isinstance(found, str) or (found is None and (grows == "rawInput" or "text" not in value))
-    return None if fits else f"a part whose {grows} is no text"
-
-
 _digests = select(_F.sha256).join(parts, _P.id == _F.part_id).where(_P.session_id == the_id())
 
 UPKEEP = Upkeep(
@@ -446,6 +433,6 @@ UPKEEP = Upkeep(
         ),
     ),
     checkup=checkup,
-    shapes={parts.c.data_json: _part},
+    shapes={parts.c.data_json: misfit_of_part},
     adoption=RULES,
 )

@@ -31,7 +31,7 @@ _TOKENS = re.compile(r'\\.|["{}\[\]]', re.DOTALL)
 _GAP = re.compile(f"[{_BETWEEN}]*")
 _MOST, _DEEPEST = 10_000, 100
 """How many places of a torn line are looked at, and how deep in the torn record: a hostile line has a million."""
-_OF_A_RECORD = ("timestamp", "uuid", "sessionId")
+_OF_A_RECORD = ("timestamp", "uuid", "sessionId", "leafUuid", "messageId")
 _EXACT = json.JSONDecoder()
 _STRICT = json.JSONDecoder(parse_constant=lambda name: None)
 
@@ -101,7 +101,12 @@ class _Torn:
         return len(self._inside) <= _DEEPEST and self._is_a_record(end)
 
     def _is_a_record(self, start: int) -> bool:
-        """Whether the object where a value may be has what records have, and values have not."""
+        """Whether the object where a value may be has what records have, and values have not.
+
+        A line without its end is one record that was cut off, and no other writer went on behind its last value.
+        """
+        if not self._text.endswith("\n"):
+            return False
         try:
             value, _ = _EXACT.raw_decode(self._text, start)
         except (ValueError, RecursionError):
@@ -365,7 +370,7 @@ class _FollowedFile:
                 line = bytes(self._unfinished) + line
                 self._unfinished.clear()
             if self._index >= self._since:
-                found += [LogMessage(self._index, entry) for entry in read_line(line).records]
+                found += [LogMessage(self._index, entry) for entry in read_line(line + b"\n").records]
             self._index += 1
         self._unfinished += unfinished
         return found

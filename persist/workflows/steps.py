@@ -35,8 +35,10 @@ R = TypeVar("R")
 class _Writes:
     """The writes of one block: where a worker holds the run, an outage of the database is waited for.
 
-    Without a worker nobody renews the lease, and the first error is raised.
+    Without a worker nobody renews the lease, and the first error is raised. A misspelt attribute is an AttributeError.
     """
+
+    __slots__ = ("_is_held", "_is_unknown", "_outage")
 
     def __init__(self, runtime: Runtime) -> None:
         self._is_held: Callable[[], bool] | None = None
@@ -83,6 +85,8 @@ class _Step(_Writes):
     Conflict, LeaseLost and NotFound as `effects.begin` does.
     """
 
+    __slots__ = ("_attempt", "_input", "_lease", "_refused", "_result", "_retry", "_runtime", "due", "key", "run_id")
+
     def __init__(self, runtime: Runtime, run: "WorkflowRun | Lease | str", key: str, input: "Json", retry: bool) -> None:
         super().__init__(runtime)
         self._runtime = runtime
@@ -128,6 +132,8 @@ class Step(_Step):
     A process that dies inside of the block, an exception that is no Exception, and a refused result leave the effect unknown.
     """
 
+    __slots__ = ("_effects",)
+
     def __init__(
         self, runtime: Runtime, effects: "Effects", run: "WorkflowRun | Lease | str", key: str, input: "Json", retry: bool
     ) -> None:
@@ -150,6 +156,8 @@ class Step(_Step):
 
 class AsyncStep(_Step):
     """See Step."""
+
+    __slots__ = ("_effects",)
 
     def __init__(
         self, runtime: Runtime, effects: "Effects[Async]", run: "WorkflowRun | Lease | str", key: str, input: "Json", retry: bool
@@ -190,6 +198,8 @@ _REFUSALS = (InvalidValue, PayloadTooLarge)
 
 class _Block(_Writes):
     """What both faces share. Entering and leaving the block raise as `phases.begin` and `phases.finish` do."""
+
+    __slots__ = ("_lease", "_output", "_phase", "_runtime", "_totals", "_trigger_type", "due", "entry", "name", "run_id")
 
     def __init__(self, runtime: Runtime, run: "WorkflowRun | Lease | str", name: str, trigger_type: str) -> None:
         super().__init__(runtime)
@@ -247,6 +257,8 @@ class PhaseBlock(_Block):
     worker that claims the run fails it as stale, and the phase is due again.
     """
 
+    __slots__ = ("_executions", "_phases")
+
     def __init__(
         self, runtime: Runtime, workflows: "Workflows", run: "WorkflowRun | Lease | str", name: str, trigger_type: str
     ) -> None:
@@ -285,6 +297,8 @@ def _has_ended(execution: "Execution") -> bool:
 
 class AsyncPhaseBlock(_Block):
     """See PhaseBlock."""
+
+    __slots__ = ("_executions", "_phases")
 
     def __init__(
         self, runtime: Runtime, workflows: "Workflows[Async]", run: "WorkflowRun | Lease | str", name: str, trigger_type: str

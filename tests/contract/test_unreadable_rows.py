@@ -43,7 +43,7 @@ def test_a_get_names_table_key_and_column(runs: Any) -> None:
 def test_an_error_that_is_kept_keeps_no_lock(sqlite_store: Any) -> None:
     """A cursor that was left half read, in the traceback of the error, would keep the lock of its connection on the file."""
     with sqlite_store.begin() as tx:
-        session = tx.chat.sessions.create(agent="a", model="m").id
+        session = tx.chat.sessions.create(agent="a", model={}).id
         tx.chat.messages.append(session, role="assistant", parts=[{"type": "text", "text": "hello"}], id="m")
         run = tx.workflows.runs.create("triage", **ABOUT).id
     with closing(sqlite3.connect(sqlite_store.runtime.dialect.path, isolation_level=None, timeout=0)) as raw:

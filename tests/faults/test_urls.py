@@ -82,6 +82,33 @@ def test_an_option_of_others_is_refused_with_what_to_do(option: str, advice: str
         assert "secret" not in str(refused.value)
 
 
+@each(
+    "option",
+    [
+        "sslmode=nonsense",
+        "target_session_attrs=bogus",
+        "gssencmode=bogus",
+        "min_protocol_version=9",
+        "connect_timeout=abc",
+        "service=nope",
+        "hostaddr=bad",
+        "port=99999",
+    ],
+)
+def test_a_value_that_the_servers_library_refuses_is_no_outage(postgres_url: str, option: str) -> None:
+    url = f"{other_spellings(postgres_url)[0]}?{option}"
+    opened: list[Callable[[], Any]] = [
+        lambda: Store.open(url),
+        lambda: Tenants(url).list(),
+        lambda: upgrade(url),
+    ]
+    for open_it in opened:
+        with pytest.raises(InvalidValue) as refused:
+            open_it()
+        assert refused.value.path == "url"
+        assert option.partition("=")[2] in str(refused.value)
+
+
 def test_every_argument_of_the_driver_is_an_option_of_the_server_or_refused() -> None:
     for name, one in signature(psycopg.connect).parameters.items():
         if one.kind is not Parameter.VAR_KEYWORD:

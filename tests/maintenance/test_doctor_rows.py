@@ -41,6 +41,16 @@ def _session(store: Store) -> str:
         return tx.chat.sessions.create(agent="build", model={}).id
 
 
+def test_a_refused_input_that_is_no_text_is_no_damage(database_url: str) -> None:
+    refused = {"type": "tool-input-error", "toolCallId": "c", "toolName": "w", "input": {"city": 7}, "errorText": "bad"}
+    with Store.open(database_url) as store:
+        session = _session(store)
+        with store.record(session, ai_sdk=6) as recorder:
+            recorder.feed_many([{"type": "start"}, refused, {"type": "finish"}])
+        assert store.chat.messages.list(session)[0]["parts"][0]["rawInput"] == {"city": 7}
+        assert doctor(store) == []
+
+
 # ---------------------------------------------------------------- workflows
 
 

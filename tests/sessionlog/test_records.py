@@ -58,15 +58,34 @@ def test_a_record_behind_one_that_is_torn_anywhere_is_read_alone() -> None:
     for cut in range(1, len(whole)):
         assert read_line(whole[:cut]).records == [], cut
         for between in (b"", b"\0" * 7):
-            found = read_line(whole[:cut] + between + line(SECOND))
+            found = read_line(whole[:cut] + between + line(SECOND) + b"\n")
             assert found == ([SECOND], True), (cut, whole[:cut])
+
+
+@each(
+    "other",
+    [
+        {"type": "summary", "summary": "s", "leafUuid": "u-1"},
+        {"type": "file-history-snapshot", "messageId": "u-1", "snapshot": {"trackedFileBackups": {}}},
+    ],
+)
+def test_a_record_without_an_instant_is_read_behind_one_that_is_torn_at_a_values_place(other: dict[str, Any]) -> None:
+    for torn in (b'{"type":', b'{"type":"user","list":[', b'{"list":[{"a":1},', b'{"message":{"role":'):
+        assert read_line(torn + line(other) + b"\n") == ([other], True), torn
+
+
+def test_no_value_of_a_last_record_that_is_cut_off_is_a_record() -> None:
+    """A writer that goes on behind it ends the line."""
+    whole = line({"type": "progress", "data": {"message": SECOND}, "list": [FIRST, SECOND], "uuid": "u-3"})
+    for cut in range(1, len(whole)):
+        assert read_line(whole[:cut]).records == [], whole[:cut]
 
 
 def test_a_hostile_line_is_read_in_bounded_time() -> None:
     assert read_line(b'{"a":' * 200_000) == ([], True)
     assert read_line(b'{"a":1} ' * 200_000 + b"x") == ([], True)
     many = FIRST | {"list": [{"n": number} for number in range(3000)]}
-    assert read_line(line(many)[:-9] + line(SECOND)) == ([SECOND], True)
+    assert read_line(line(many)[:-9] + line(SECOND) + b"\n") == ([SECOND], True)
     assert read_line(b'{"type":"a","uuid":"b","c":[' * 50_000) == ([], True)
 
 

@@ -1,4 +1,4 @@
-"""What readers refuse in a column of JSON the doctor finds there: through Core and prepared statements, on both databases."""
+"""What readers refuse in a column of JSON the doctor finds there, and writers do not write: on both databases."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from sqlalchemy import Column, make_url
 
 from persist.db.schema.column_types import Json
 from persist.db.unreadable.conditions import reader_of
-from persist.db.values.json import decode
+from persist.db.values.json import decode, encode
 from persist.errors import InvalidValue
 from persist.maintenance.unreadable import SHAPES
 from persist.schema.metadata import metadata
@@ -34,9 +34,18 @@ def test_the_doctor_finds_what_readers_refuse(column: Column[Any], dialect: Any)
             assert kind.misfit(decode(value)) is None or _refuses(kind.result_processor(dialect, None), value), value
 
 
-def _refuses(read: Any, value: str) -> bool:
+@pytest.mark.parametrize("dialect", DIALECTS, ids=["sqlite", "postgres"])
+@pytest.mark.parametrize("column", COLUMNS, ids=str)
+def test_what_readers_refuse_is_not_written(column: Column[Any], dialect: Any) -> None:
+    kind: Any = column.type.dialect_impl(dialect)
+    for value in map(decode, VALUES[1:]):  # None writes NULL
+        assert _refuses(kind.bind_processor(dialect), value) == (kind.misfit(value) is not None), value
+        assert _refuses(kind.bind_processor(dialect), encode(value)) == (type(value) is not kind.shape), value
+
+
+def _refuses(process: Any, value: Any) -> bool:
     try:
-        read(value)
+        process(value)
     except InvalidValue:
         return True
     return False

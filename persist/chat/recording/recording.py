@@ -66,8 +66,9 @@ class RecordOptions:
     ) -> "RecordOptions":
         """Check the arguments. InvalidValue names the wrong one."""
         settings = runtime.settings
-        if metadata is not None and type(metadata) is not dict:
-            raise InvalidValue("metadata", "expected an object.")
+        for path, value in (("metadata", metadata), ("model", model)):
+            if value is not None and type(value) is not dict:
+                raise InvalidValue(path, "expected an object.")
         encode(metadata, "metadata", runtime.limits)
         if agent is not None and not check_label("agent", agent):
             raise InvalidValue("agent", "it is empty.")

@@ -92,6 +92,18 @@ def can_grow(data: Part) -> bool:
     return isinstance(data.get("text" if data["type"] in TEXT_TYPES else "rawInput") or "", str)
 
 
+def misfit_of_part(data: object) -> str | None:
+    """Why data is not a part that readers and folds can use; None if it is one. Text that can grow has to be text."""
+    if not isinstance(data, dict):
+        return "no object"
+    if not is_part(data):
+        return "an object without a type"
+    if data["type"] in TEXT_TYPES:
+        return None if isinstance(data.get("text", ""), str) else "a part whose text is no text"
+    grows = data.get("state") == ToolState.INPUT_STREAMING  # later it may be any input, such as one that was refused
+    return "a part whose rawInput is no text" if grows and not can_grow(data) else None
+
+
 def grow(data: Part, text: str) -> Part:
     """A stored part with more text added: to `text`, or to a tool's `rawInput`, from which its `input` is derived anew."""
     if data["type"] in TEXT_TYPES:

@@ -10,7 +10,7 @@ from sqlalchemy import Insert, Text, bindparam, case, cast, exists, func, litera
 
 from persist.blobs.bodies import Added, NewBlob, add_named, add_outside
 from persist.chat.models import messages, parts, sessions
-from persist.chat.reducer.parts import tool_columns
+from persist.chat.reducer.parts import misfit_of_part, tool_columns
 from persist.chat.schemas import ChatMessage, Role
 from persist.chat.storage import usage
 from persist.chat.storage.files import NAME_BLOB, refuse_reference, taken_out, with_own_files
@@ -164,6 +164,8 @@ def check_parts(work: UnitOfWork, session_id: str, parts: Sequence[Json], path: 
             refuse_reference(data, place)
         text = encode(data, place, limits)
         work.label(f"{place}.type", data.get("type"))
+        if (misfit := misfit_of_part(data)) is not None:
+            raise InvalidValue(place, f"{misfit}.")
         checked.append(NewPart(data, text, blob))
     return checked
 
@@ -301,10 +303,10 @@ def part_rows(work: UnitOfWork, posting: Posting, message_id: str, now: datetime
 
 
 def touch_session(work: UnitOfWork, batch: Batch, session_id: str, metadata: Mapping[str, Any], now: datetime) -> None:
-    """Set the `updated_at` of a session that is locked, and its model if the metadata has one."""
+    """Set the `updated_at` of a session that is locked, and its model if the metadata has one that is an object."""
     model = metadata.get("model")
     touched = {"row_id": session_id, "at": now, "before": touch_before(work, session_id, now)}
-    if model is None:
+    if type(model) is not dict:
         batch.run(TOUCH_SESSION, **touched)
     else:
         batch.run(SET_MODEL, **touched, model=work.json("metadata.model", model))

@@ -195,7 +195,7 @@ class ChatMessages(Repository[F]):
         work = self._work
         speaker = check_choice("role", role, Role)
         session_id = work.label("session_id", session_id)
-        posting = Posting(session_id, speaker, check_parts(work, session_id, parts), plain_object(metadata, "metadata"))
+        posting = Posting(session_id, speaker, check_parts(work, session_id, parts), _metadata(speaker, metadata))
         if id is None and created_at is None:
             return post(work, posting, id=None)
         then = None if created_at is None else to_ms(as_utc("created_at", created_at))
@@ -374,7 +374,7 @@ class ChatMessages(Repository[F]):
         """Append a user message that waits for the turn's end. `id` or `metadata.trigger.delivery_id` makes this idempotent."""
         work = self._work
         session_id = work.label("session_id", session_id)
-        given = work.json_object("metadata", metadata)
+        given = _metadata(Role.USER, work.json_object("metadata", metadata))
         posting = Posting(session_id, Role.USER, check_parts(work, session_id, parts), given)
         return queueing.enqueue(work, posting, id=None if id is None else work.label("id", id))
 
@@ -453,6 +453,14 @@ class ChatMessages(Repository[F]):
         if session_id is not None:
             work.label("session_id", session_id)
         return repair.repair(work, session_id, idle=idle, human_input_tools=_names("human_input_tools", human_input_tools))
+
+
+def _metadata(role: Role, metadata: Json) -> dict[str, Any]:
+    """A message's metadata as a dict. A user's `model` becomes the session's: InvalidValue if it is no object."""
+    given = plain_object(metadata, "metadata")
+    if role is Role.USER:
+        plain_object(given.get("model"), "metadata.model")
+    return given
 
 
 def _names(path: str, tools: Iterable[str]) -> frozenset[str]:

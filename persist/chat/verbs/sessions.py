@@ -227,7 +227,7 @@ class ChatSessions(Repository[F]):
                 "id": work.runtime.ids.mint("ses") if id is None else work.label("id", id),
                 "agent": work.label("agent", agent),
                 "workspace_root": None if workspace_root is None else work.label("workspace_root", workspace_root, empty=True),
-                "model": model,
+                "model": work.json_object("model", model),
                 "permissions": session_rules(permissions, now),
                 "metadata": work.json_object("metadata", metadata),
                 "prompt_tokens": 0,

@@ -217,7 +217,8 @@ class Json(TypeDecorator[Any]):
     of        the type of each item of a list
     required  a stored JSON null is not of the shape
 
-    Reading JSON of another shape raises InvalidValue, as reading text that is not JSON does. `persist doctor` asks `misfit`.
+    Reading and writing JSON of another shape raise InvalidValue, as reading text that is not JSON does. `persist doctor` asks
+    `misfit`. Text that `encode` made is written if its outermost value is of the shape.
     """
 
     impl = JSON
@@ -226,6 +227,19 @@ class Json(TypeDecorator[Any]):
     def __init__(self, shape: type | None = None, of: type | None = None, *, required: bool = False) -> None:
         self.shape, self.of, self.required = shape, of, required
         super().__init__()
+
+    def bind_processor(self, dialect: Dialect) -> Processor | None:
+        stored, shape = super().bind_processor(dialect), self.shape
+        if stored is None or shape is None:
+            return stored
+        opening = "{" if shape is dict else "["
+
+        def write(value: Any) -> Any:
+            if value is None or (value[0] == opening if type(value) is JsonText else self._fits(value)):
+                return stored(value)
+            raise InvalidValue("value", f"{_SHAPES[shape]} is expected.")
+
+        return write
 
     def result_processor(self, dialect: Dialect, coltype: object) -> Processor:
         value_of = value_of_jsonb if is_postgres(dialect) else decode

@@ -135,8 +135,10 @@ def test_bytes_that_are_gone_or_damaged(database_url: str, raw: Raw) -> None:
         save(store, FILE, LARGE, b"small")
         raw.rows("DELETE FROM blob_pieces")
         raw.rows("UPDATE blobs SET body = NULL")
-        with pytest.raises(BlobUnreadable):
+        with pytest.raises(BlobUnreadable, match="put the same bytes again"):
             store.app_sessions.artifacts.load(FILE, 0)
+        with pytest.raises(BlobUnreadable, match="missing; put the same bytes again"):
+            store.blobs.read(store.blobs.list().items[0].sha256)
         found = store.app_sessions.artifacts.load(FILE)
         assert found is not None
         assert found.data == b"small"

@@ -2,6 +2,7 @@
 
 import re
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -52,6 +53,7 @@ def test_a_given_id_is_kept_and_a_taken_one_is_refused(store: Any) -> None:
     ("fields", "path"),
     [
         ({"model": None}, "model"),
+        ({"model": "gpt"}, "model"),
         ({"model": {"weight": float("nan")}}, "model.weight"),
         ({"agent": ""}, "agent"),
         ({"agent": 7}, "agent"),
@@ -160,6 +162,23 @@ def test_the_model_follows_the_user_message_and_the_agent_never_changes(store: A
     record(store, session, text("x"), model=MODEL, agent="plan")
     found = session_of(store, session)
     assert (found.model, found.agent) == (MODEL, "build")
+
+
+def test_what_readers_or_the_doctor_refuse_is_refused_before_anything_is_written(store: Any, session: str) -> None:
+    before, verbs = session_of(store, session), store.chat.messages
+    for write in (partial(verbs.append, role="user"), verbs.enqueue):
+        with pytest.raises(InvalidValue) as caught:
+            write(session, parts=[{"type": "text", "text": "x"}], metadata={"model": "gpt"})
+        assert caught.value.path == "metadata.model"
+    for part in ({"type": "text", "text": 5}, {"type": "tool-x", "state": "input-streaming", "rawInput": 5}):
+        with pytest.raises(InvalidValue) as caught:
+            verbs.append(session, role="assistant", parts=[part])
+        assert caught.value.path == "parts[0]"
+    with pytest.raises(InvalidValue) as caught:
+        record(store, session, text("x"), model="gpt")
+    assert caught.value.path == "model"
+    assert session_of(store, session) == before
+    assert shown(store, session) == []
 
 
 def test_an_assistant_messages_model_is_not_the_sessions(store: Any, session: str) -> None:

@@ -247,7 +247,11 @@ def test_what_a_block_leaves_is_checked_where_it_is_said(store: Any, portal: Por
         ("extension_status", object()),
         ("output", "a keyword of finish that is no total"),
     ]
+    with Around(store.step(run, "k"), portal) as step, pytest.raises(AttributeError, match="reslut"):
+        step.reslut = "lost"
     with Around(store.phase(run, "plan"), portal) as phase:
+        with pytest.raises(AttributeError, match="outptu"):
+            phase.outptu = "lost"
         phase.use(input_tokens=7)
         for name, value in bad:
             with pytest.raises(InvalidValue) as refused:

@@ -33,6 +33,12 @@ _OF_A_NODE = re.compile(r'violates (?:unique|foreign key|check|not-null|exclusio
 """What a node of Citus says in the middle of a COPY. The coordinator passes it on, with the name of the node's own constraint,
 as an internal error, XX000. In another language than English it stays one."""
 
+_OPTION = re.compile(
+    r"connection is bad: (?:.* failed: )?(?:invalid (?:\w+ value|port number|integer value)|could not parse network address"
+    r"|definition of service)|bad value for connect_timeout"
+)
+"""What libpq and psycopg say, in English, of an option's value that they refuse before they ask a server."""
+
 
 def translation(
     psycopg: Any, database: str, distrust_sessions: Callable[[], None]
@@ -100,6 +106,8 @@ def driver_error_of(psycopg: Any, error: Any) -> DriverError | None:
 def translate_error(error: DriverError, database: str) -> PersistError:
     """The PersistError for a driver's error."""
     state, text = error.state, error.text.rstrip(".")
+    if not state and _OPTION.match(text):
+        return InvalidValue("url", text + ".")
     if state == SQLSTATE:
         return EventLogSwitched()
     if state == "XX000" and (refused := _OF_A_NODE.search(text)):
