@@ -33,6 +33,7 @@ from persist.db.statements.prepared import Row, Statement, among, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable, is_unreadable
 from persist.db.values.arguments import check_label
+from persist.db.values.frozen import construct
 from persist.errors import InvalidValue
 from persist.usage.spending import ANY_USED_UP, used_up
 from persist.workflows.models import (
@@ -116,6 +117,13 @@ WRITABLE: dict[bool, ColumnElement[bool]] = {
     ),
 }
 """Whether a write without a lease (False) or under one (True) is allowed. Parameters: `at`, and those of `guard_values`."""
+
+
+def lease_on(run: WorkflowRun, worker: str) -> Lease:
+    """The lease of a worker on the run as it has just been claimed or renewed."""
+    return construct(
+        Lease, {"run_id": run.id, "worker": worker, "token": run.lease_token, "expires_at": run.lease_expires_at, "run": run}
+    )
 
 
 def guard_values(work: UnitOfWork, run_id: object, lease: object) -> dict[str, Any] | None:

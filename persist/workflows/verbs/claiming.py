@@ -21,10 +21,9 @@ from persist.workflows.models import queued_since, runs
 from persist.workflows.schemas import Lease, RunStatus, WorkflowRun
 from persist.workflows.storage import limited_queue, queue
 from persist.workflows.storage.limited_queue import DUE, READY
-from persist.workflows.storage.queue import ANY_LIMIT, is_plain
-from persist.workflows.storage.run_rows import NO_LEASE, RUN, written_run
+from persist.workflows.storage.queue import ANY_LIMIT, is_plain, lease_on
+from persist.workflows.storage.run_rows import NO_LEASE, RUN
 from persist.workflows.verbs import limits, recovery
-from persist.workflows.verbs.recovery import lease_on
 
 # The statements with which claims of the first runs of the queue end.
 
@@ -288,7 +287,8 @@ def claim(work: UnitOfWork, wanted: ClaimRequest) -> list[Lease]:
             written = batch.returned(_CLAIM, row_id=run.id, **number, **taken)
             if settled is not None and settled.starts:
                 limits.count_starts(batch, settled.starts, epoch_ms(now))
-        leases.append(lease_on(written_run(written), wanted.worker))
+        assert written.result is not None, "it is locked"
+        leases.append(lease_on(RUN(written.result), wanted.worker))
     return leases
 
 

@@ -13,7 +13,6 @@ from persist.db.unreadable.cells import OnUnreadable, is_unreadable, next_number
 from persist.db.unreadable.conditions import reader_of
 from persist.db.values.arguments import check_timedelta
 from persist.db.values.clock import as_utc, instant_after
-from persist.db.values.frozen import construct
 from persist.errors import Conflict, InvalidValue, LeaseLost, PayloadTooLarge, shown
 from persist.workflows.models import IS_EXPIRING_GATE, IS_LEASED, IS_PENDING, IS_UNFINISHED, approvals, executions, runs
 from persist.workflows.schemas import (
@@ -28,7 +27,7 @@ from persist.workflows.schemas import (
     check_transition,
 )
 from persist.workflows.storage.approvals import APPROVAL, OPEN_GATE, close_gates
-from persist.workflows.storage.queue import HAS_INSTANTS, WRITABLE, guard_values
+from persist.workflows.storage.queue import HAS_INSTANTS, WRITABLE, guard_values, lease_on
 from persist.workflows.storage.run_rows import (
     END_WAIT,
     GET_RUN,
@@ -452,13 +451,6 @@ def given_lease(lease: object) -> Lease:
     if not isinstance(lease, Lease):
         raise InvalidValue("lease", f"expected a Lease, got {type(lease).__name__}.")
     return lease
-
-
-def lease_on(run: WorkflowRun, worker: str) -> Lease:
-    """The lease of a worker on the run as it has just been claimed or renewed."""
-    return construct(
-        Lease, {"run_id": run.id, "worker": worker, "token": run.lease_token, "expires_at": run.lease_expires_at, "run": run}
-    )
 
 
 # What the end of a worker's work on a run means: the run succeeds, or waits at its gates.
