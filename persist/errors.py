@@ -42,8 +42,6 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Literal
 
-# How messages show values and names.
-
 _SHOWN = 200
 _LONGEST_NAME = 32_767  # what Windows takes, which takes the longest
 

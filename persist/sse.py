@@ -57,8 +57,7 @@ async def encode_async(chunks: AsyncIterable[Mapping[str, Any]]) -> AsyncIterato
 def parse(blocks: Iterable[str | bytes], *, max_frame_bytes: int = _MAX_FRAME_BYTES) -> Iterator[Chunk]:
     """The chunks of a stream that comes as bytes or text, cut anywhere. `[DONE]`, comments and other fields are skipped.
 
-    The chunks before a refused frame are returned, then InvalidValue is raised: not a JSON object, cut off by the stream's end,
-    or too large (PayloadTooLarge).
+    Chunks before a refused frame come first. Raises InvalidValue (no JSON object, cut off by the stream's end), PayloadTooLarge.
     """
     stream = EventStream(max_frame_bytes)
     for block in blocks:

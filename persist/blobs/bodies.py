@@ -187,8 +187,6 @@ def ranges(start: int, end: int) -> Iterator[tuple[int, int, int]]:
         start += upto - offset
 
 
-# Reading a blob piece by piece, in a loop of either kind.
-
 T = TypeVar("T")
 
 

@@ -1,8 +1,7 @@
 """Upkeep of blobs: those that nothing names go with their bodies, some time after they were last put.
 
 Whether something names a blob, rows of every table say: pruning and erasing take the tables, and come last. The doctor names
-bodies that are missing, or that have another digest than their name. An export has bodies that are outside of the database as
-if they were inside.
+bodies that are missing or have another digest than their name. An export has bodies from outside of the database, too.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,8 +1,7 @@
 """Upkeep of conversations: pruning by age and erasing a person's data have modules of their own.
 
-An export holds a conversation's branches, their progressions and every message that these name; exchange items are left out:
-their `seq` orders the whole database. The doctor names stale running sessions, wrong fork pointers, and arrays that lag behind
-their members.
+An export holds a conversation's branches, their progressions and every message that these name; no exchange items: their `seq`
+orders the whole database. The doctor names stale running sessions, wrong fork pointers, and arrays behind their members.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -213,9 +213,6 @@ def refused(value: object, expected: str) -> InvalidValue:
     return InvalidValue("", f"expected {expected}, found {type(value).__name__}.")
 
 
-# ---------------------------------------------------------------- text
-
-
 def _label(value: Any) -> str:
     if type(value) is str and value.isascii() and "\x00" not in value:
         return value
@@ -230,9 +227,6 @@ def _body(value: Any) -> str:
 
 def _body_to_copy(value: str) -> str:
     return escape_text(unescape_text(value), nul=True) if "\x00" in value else value
-
-
-# ---------------------------------------------------------------- JSON
 
 
 def _json(value: Any) -> str:
@@ -289,9 +283,6 @@ def _decoded(text: str) -> Any:
         raise InvalidValue("", f"nested deeper than {_ANY_SIZE.max_depth} levels.") from None
 
 
-# ---------------------------------------------------------------- numbers and flags
-
-
 def _fitting_integer(value: Any) -> int:
     if type(value) is float and value.is_integer():
         value = int(value)
@@ -318,9 +309,6 @@ def _flag(value: Any) -> int:
     if type(value) not in (int, float):
         raise refused(value, "0 or 1")
     return 1 if value else 0
-
-
-# ---------------------------------------------------------------- instants
 
 
 def _iso(value: Any) -> str:
@@ -361,9 +349,6 @@ def _parsed(value: Any) -> datetime:
         return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)
     except (ValueError, OverflowError):
         raise InvalidValue("", f"{shown(value)} is no instant.") from None
-
-
-# ---------------------------------------------------------------- blobs
 
 
 def _blob(value: Any) -> bytes:

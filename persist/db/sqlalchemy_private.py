@@ -1,7 +1,6 @@
 """What persist needs of SQLAlchemy that SQLAlchemy does not document.
 
-Every private name of the library is used here and nowhere else, and tests/unit/test_sqlalchemy_private.py fails when a release
-of it changes one.
+Every private name of the library is used here alone; tests/unit/test_sqlalchemy_private.py fails when a release changes one.
 """
 
 from collections.abc import Callable, Mapping

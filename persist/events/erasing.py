@@ -67,8 +67,7 @@ def thin_some(
 ) -> tuple[int, int]:
     """Take changes out of the next events behind the position `after`; the last position looked at and how many were changed.
 
-    `kept`: the changes that stay. `others`: also blank events without changes, such as those of a host. The position is `upto`
-    at the end.
+    `kept`: the changes that stay. `others`: also blank events without changes, as a host's. The last position is `upto`.
     """
     query = select(_E.position, _E.data).where(where, _E.position > after, _E.position <= upto)
     found = work.found(query.order_by(_E.position).limit(_LOOK))

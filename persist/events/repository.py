@@ -28,8 +28,6 @@ from persist.events.switching import is_on
 from persist.events.upkeep import lock_log, streams, trim, trim_each
 from persist.events.writing import plain_rows
 
-# Replaying events: the rows of a database from its event log.
-
 
 class Replay:
     """Applies events to the tables of one transaction. `owners`: the value for each scope column whose logged value is empty."""
@@ -216,7 +214,7 @@ class Events(Repository[F]):
         """Append an event of your own. Raises InvalidValue while the log is off.
 
         The event is numbered at once: until this transaction ends, others that write to the stream wait, and readers of `*` get
-        no event with a greater position.
+        no later event.
         """
         work = self._work
         stream, kind = work.label("stream_id", stream_id), work.label("type", type)

@@ -150,7 +150,7 @@ def take_positions(work: UnitOfWork) -> None:
 
 
 def _guard_each(run: Run, tables: Sequence[Table]) -> None:
-    """Guard tables together if nobody writes to them, or else one by one."""
+    """Guard tables together, or one by one where somebody writes."""
     try:
         run(lambda work: _guard(work, tables, at_once=True))
     except StoreBusy:

@@ -72,8 +72,7 @@ def trim(work: UnitOfWork, stream: str, *, before: datetime | None, keep: int) -
     """Delete events of a stream older than `before` (None: of any age) except its newest `keep`; the number deleted.
 
     Events that a consumer has not acknowledged stay: it would never see them. The log must be locked, so that none is added
-    behind the back of the statement that looks for them. The lock of the stream's head does the same where positions come from
-    a sequence.
+    behind the back of the statement that looks for them. The lock of the stream's head does so for positions from a sequence.
     """
     head = work.row(_LOCK_HEAD, stream=stream)
     if head is None:

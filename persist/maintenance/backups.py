@@ -60,8 +60,7 @@ def backup(
     Writers of every process continue. The copy leaves out rows committed during the copy, and the WAL is reset only afterwards.
     The file appears only when it is complete and checked, and only its owner may read it. Raises Conflict if the file exists,
     unless `overwrite`. Raises StoreInUse if the existing file is open, NotFound if its folder is missing. Raises StoreFull,
-    StoreCorrupt. Raises UnsupportedEngine on a server; the message has the server's backup command. Files beside the database,
-    such as attachments, are not copied.
+    StoreCorrupt. UnsupportedEngine on a server names its backup command. Attachments and other files are not copied.
     """
     target = check_path("path", path)
     if not target.name:

@@ -230,9 +230,6 @@ def _remove(work: UnitOfWork, pruning: Pruning, cut: Cut, found: Sequence[Row]) 
     return Counter()
 
 
-# Reads from the settings how long the rows of each domain are kept. Without such a setting, rows are kept for ever.
-
-
 @dataclass(frozen=True, slots=True)
 class Policy:
     """Prune finished rows of a domain that are older than `older_than`, except the newest `keep`."""
@@ -243,7 +240,7 @@ class Policy:
 
 
 def policies(settings: Settings) -> list[Policy]:
-    """Return a policy for each domain whose `<domain>_keep_days` is set."""
+    """Return a policy for each domain whose `<domain>_keep_days` is set. Rows of other domains are kept for ever."""
     found = []
     for domain in PRUNINGS:
         days: float | None = getattr(settings, f"{domain}_keep_days")

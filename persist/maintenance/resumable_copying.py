@@ -166,10 +166,9 @@ def copy_resumably(
     the source, and what was added, changed or deleted since is copied too. The report is that of the snapshot.
 
     `scopes`, `progress`, `leave_unknown` and `blobs` as for `copy` and `Store.open`. Raises Conflict if the target has rows and
-    no copy is under way, if it refuses a row, or if another process has gone on with this copy. Raises InvalidValue if the
-    target is the source or in memory, if the copy under way is that of another source, for a value that cannot be stored, or
-    for what persist does not know and the target cannot have, and StoreCorrupt if rows read back differ. After an error what
-    was copied stays, and the copy can go on.
+    no copy is under way, if it refuses a row, or if another process has gone on with this copy. Raises InvalidValue if the target
+    is the source or in memory, if the copy under way is that of another source, for a value that cannot be stored, or for what
+    persist does not know and the target cannot have. StoreCorrupt: rows read back differ. After an error the copy can go on.
     """
     if rows < 1:
         raise InvalidValue("rows", "expected at least 1.")

@@ -16,8 +16,6 @@ from persist.schema.revision import verify
 from persist.store.store import Store
 from persist.store.transaction import work_of
 
-# Helpers of maintenance functions: read snapshots and the translation of driver errors.
-
 
 @contextmanager
 def looking(store: Store, verb: str) -> Iterator[UnitOfWork]:

@@ -99,8 +99,7 @@ def all_rows(reading: Session, found: Iterable[Unknown], scoped: Scoped) -> Iter
 class Carrying:
     """Carries what persist does not know into the target of a copy or an import.
 
-    `alone`: whether the target has no rows but those of the source. Else `there` has the keys of rows that were there before, by
-    table: what they have stays, and has to be the same.
+    `alone`: whether the target has no rows but those of the source. `there`: the keys of earlier rows, which stay as they are.
     """
 
     def __init__(self, found: Sequence[Unknown], target: Session, *, leave: bool, alone: bool = True) -> None:
@@ -177,7 +176,7 @@ class Carrying:
                     raise _given_back_differently(one)
 
     def _merged(self, one: Unknown, row: Row) -> Row:
-        """What a row that was there before has, and what it lacks. Raises Conflict if it has something else."""
+        """What an earlier row has, and what it lacks. Raises Conflict if it has something else."""
         key = unknown_key(one)
         for (found,) in self.target.bulk.read_plain(one.table, key, one.columns, at=row[: len(key)]):
             for column, ours, theirs in zip(one.columns, found[len(key) :], row[len(key) :], strict=True):

@@ -98,9 +98,6 @@ def _value(value: Any) -> dict[str, Any]:
     return {"stringValue": str(value).encode("utf-8", "replace").decode()}  # without lone halves, which no UTF-8 has
 
 
-# A chat session as a trace.
-
-
 def session_spans(work: UnitOfWork, session: ChatSession, *, content: bool) -> list[StoredSpan]:
     """The agent's invocation that a session is, its answers and their tools. `content`: with what tools were given and gave."""
     trace, root = trace_id("chat session", session.id), span_id("chat session", session.id)
@@ -197,8 +194,6 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-# The usage and the tool calls of one instance as a trace.
-
 _PAGE = 1000
 _SECOND = timedelta(seconds=1)
 _MICROS = 1_000_000
@@ -267,9 +262,6 @@ def _shifted(at: datetime, by: timedelta) -> datetime:
         return at + by
     except OverflowError:
         return _FIRST if by < timedelta(0) else _LAST
-
-
-# A workflow run as a trace, and executions that belong to none.
 
 
 def run_spans(run: WorkflowRunSummary, executions: Sequence[Execution]) -> list[StoredSpan]:

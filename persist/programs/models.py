@@ -159,8 +159,7 @@ class RawWriteRow(Base):
     """A write by another program, such as a shell: triggers note it, and persist only reads and deletes it.
 
     `operation` is a word of persist.db.schema.row_guards. `row_key_json` names the row, NULL for a whole table; `before_json` has
-    the columns that were changed, or all of a deleted row, with what they said. `writer_json` says who it was, where the database
-    knows: on Postgres.
+    the columns that were changed, or all of a deleted row, with what they said. `writer_json` says on Postgres who it was.
     """
 
     __tablename__ = "raw_writes"

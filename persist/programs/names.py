@@ -60,7 +60,7 @@ def attachment_path(name: str, execution_id: int | None, token: str) -> str:
 
 
 def lent_path(name: str, execution_id: int | None, token: str) -> str:
-    """A path for a subagent with a shell: `attachments/name__shell_TOKEN.md`. Files of such names may change, so they stay."""
+    """A path for a subagent with a shell: `attachments/name__shell_TOKEN.md`. Such a file may change, and stays."""
     return f"{ATTACHMENTS}/{_stem(name, execution_id)}__shell_{token}.md"
 
 

@@ -36,8 +36,7 @@ def include_name(name: str | None, type_: str, parents: Mapping[str, Any]) -> bo
     """A filter for a host's own autogenerate (`include_name=` of `context.configure`): leaves persist's tables alone.
 
     Give it to your env.py, so that `alembic revision --autogenerate` and `alembic check` do not propose to drop them. A table of
-    yours is not taken for persist's because it has the same name: those are in a schema with persist's version table, and have
-    the columns that persist's have.
+    yours with the same name is not taken for persist's: those stand with persist's version table, and have its columns.
     """
     if type_ == "schema":
         return name != SCHEMA_TOKEN

@@ -274,8 +274,6 @@ def ini_text() -> str:
 
 
 # What an upgrade would do to a database, which stays as it is: its steps as they are done, with locks and sizes.
-
-
 @dataclass(frozen=True, slots=True)
 class PlannedStep:
     """One step of an upgrade. `bytes`: the size of its table with the indexes, None of a table that the upgrade makes."""

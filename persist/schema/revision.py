@@ -35,8 +35,7 @@ def found_revision(connection: Connection, dialect: Dialect) -> str | None:
 def verify(connection: Connection, dialect: Dialect) -> None:
     """Raises SchemaOutdated, SchemaTooNew, SchemaUnknown, CopyUnfinished or UnmanagedDatabase, unless the database is at HEAD.
 
-    The version row says what the tables are. A `_meta.schema_version` that lags behind because another program wrote it raises no
-    error.
+    The version row says what the tables are. A `_meta.schema_version` that lags behind, as another program wrote it, is no error.
     """
     tables = dialect.tables.names(connection)  # read only once: another process may be creating them
     found = read_version(connection) if VERSION_TABLE in tables else None

@@ -52,8 +52,7 @@ TOOL_RESULT_LIMIT = 65_536
 def truncate_tool_result(text: str, limit: int = TOOL_RESULT_LIMIT) -> str:
     """The text, or its first `limit` UTF-16 units and a last line `…[truncated N chars]`, where N is the units left out.
 
-    A character of two units is never split: if the limit falls inside it, it is left out. Raises InvalidValue for a limit below
-    1.
+    A character of two units is left out where the limit falls inside it. Raises InvalidValue for a limit below 1.
     """
     if limit < 1:
         raise InvalidValue("limit", "at least 1.")

@@ -10,8 +10,6 @@ from typing import Any, TypedDict
 
 from persist.sessionlog.encoding import OnInvalid, to_json, truncate_tool_result
 
-# Values and vocabularies of session logs.
-
 
 class Fsync(StrEnum):
     """When a writer calls fsync."""

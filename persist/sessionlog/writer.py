@@ -225,9 +225,8 @@ class SessionLogWriter:
     ) -> str | None:
         """Finalize a run, even if it ended before its session was known: then under `session_id`, with the prompt and `error`.
 
-        Returns the id of the session written; None, and nothing is written, if `session_id` was needed and is unsafe. The line
-        of `error` is written only if no session was known, that of `api_error` always. With either the run counts as failed (see
-        `finalize`).
+        Returns the id of the session written; None, and nothing is written, if `session_id` was needed and is unsafe. The line of
+        `error` is written only if no session was known, that of `api_error` always. With either the run has failed.
         """
         with self._batch() as batch:
             if self._session_id is None:

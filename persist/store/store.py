@@ -63,11 +63,8 @@ else:
     finishing = lazy_module("persist.workflows.verbs.finishing")
 
 
-# Whose file a store's database is, where it is the own file of one run, instance or workspace.
-
-
 class FileOwner:
-    """The owner of a store's file."""
+    """The owner of a store's file, where that is the own file of one run, instance or workspace."""
 
     runtime: Runtime
 
@@ -345,8 +342,7 @@ class Store(FileOwner, Domains):
     def on_commit(self, callback: "Callable[[Sequence[Event]], object]") -> Callable[[], None]:
         """Call `callback` with the events of every transaction of this store, after its commit, but not in `join`.
 
-        Raises InvalidValue while the log is off. An exception of the callback is logged, never raised. Call the returned function
-        to remove the callback.
+        Raises InvalidValue while the log is off. Exceptions of the callback are logged. Call the result to remove the callback.
         """
         return self._event_log.on_commit(callback)
 

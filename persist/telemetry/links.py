@@ -48,8 +48,7 @@ class Link:
 def parse_link(path: str, url: str) -> Link:
     """The link of a URL. Raises InvalidValue unless it is the URL of an issue or pull request.
 
-    These make no difference: `issues` or `pulls`, `www.`, capitals in the host, the default port, and all that follows the
-    number. `http` becomes `https`.
+    No difference: `issues` or `pulls`, `www.`, host's capitals, default port, what follows the number. `http` becomes `https`.
     """
     try:
         parts = urlsplit(url.strip())
@@ -186,8 +185,7 @@ class GithubLinks(Repository[F]):
     def record_error(self, url: str, error: str, *, at: datetime | None = None, instance_id: str | None = None) -> GithubLink:
         """Store an error of fetching.
 
-        Known states are kept, and the link is due again after five minutes. A link that was never fetched has states None and a
-        `fetched_at` of 1970.
+        Known states are kept, and the link is due in five minutes. Never fetched, it has states None and a `fetched_at` of 1970.
         """
         work = self._work
         link, text = parse_link("url", work.label("url", url)), work.body("error", error)

@@ -1,8 +1,7 @@
 """`tx.telemetry.tasks`: a workspace's task queue. Tasks are discovered by polling, claimed one at a time, and end once.
 
 A claim without a lease lasts until its task ends. A leased task ends at its instant, too, unless the lease is renewed: then
-another instance may claim the task, and the number of its claim, which grows with every claim, fences out what the late one
-writes.
+another instance may claim the task, and the number of its claim, which grows with every claim, fences out late writes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -122,8 +121,7 @@ class Tasks(Repository[F]):
     def poll(self, discovered: Sequence[Mapping[str, Any]], *, workspace_id: str | None = None) -> int:
         """Queue discovered tasks with new `id`s; the number queued. Known tasks are unchanged, whatever their state.
 
-        Each is an object with `id`, `source_id`, `kind`, `title` and optionally `body`, `links` and `labels` (lists), and
-        `discovered_at`.
+        Each has `id`, `source_id`, `kind`, `title` and optionally `body`, the lists `links` and `labels`, and `discovered_at`.
         """
         work = self._work
         owner = resolve_scope(work, "workspace_id", workspace_id)

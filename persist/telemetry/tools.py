@@ -19,8 +19,6 @@ from persist.telemetry.models import agent_tags, tool_history
 from persist.telemetry.schemas import AgentTag, TagKind, ToolCall
 from persist.telemetry.windows import TOOL_HISTORY, second_or_now
 
-# `tx.telemetry.tags`: what agents say they work on, one row for each tag with when it was first and last named.
-
 MAX_BYTES = 4096
 """The most bytes of a tag's value, in UTF-8."""
 
@@ -35,7 +33,7 @@ _LISTS = {False: Statement(_ALL), True: Statement(_ALL.where(_T.kind == param("o
 
 
 class AgentTags(Repository[F]):
-    """`tx.telemetry.tags`. `instance_id` None: the instance that owns the file."""
+    """`tx.telemetry.tags`: what agents say they work on, a row per tag. `instance_id` None: the instance that owns the file."""
 
     @writes
     def record(self, kind: str, value: str, *, at: datetime | None = None, instance_id: str | None = None) -> AgentTag:
@@ -139,8 +137,7 @@ class ToolHistory(Repository[F]):
     ) -> list[ToolCall]:
         """The newest `n` calls, newest first.
 
-        `tool_key`: only calls of that tool. `failures_only`: only calls with an exit code other than 0. `before`: only calls with
-        a smaller id.
+        `tool_key`: only its calls. `failures_only`: only with an exit code other than 0. `before`: only with a smaller id.
         """
         work = self._work
         owner = resolve_scope(work, "instance_id", instance_id)

@@ -29,8 +29,6 @@ from persist.store.event_log import StoreEventLog
 from persist.store.store import Store
 from persist.store.transaction import transaction_per_verb
 
-# The stores that callers get: each is one use of a tenant's store, and closing it ends that use alone.
-
 
 class Use:
     """One use of a tenant's store: it lasts until it is ended, or until nothing that was reached by it is left."""

@@ -53,9 +53,6 @@ def check_tenant(name: object) -> str:
     return name
 
 
-# What the verbs of Tenants return.
-
-
 @dataclass(frozen=True, slots=True)
 class Tenant:
     """A tenant, and the key of the server that it is on: "" where there is one server."""

@@ -138,8 +138,6 @@ def _sum(at: datetime | None, group: str | None, figures: Any) -> UsageSum:
     return construct(UsageSum, {"starts_at": at, "group": group, **dict(zip(SUMS, figures, strict=True))})
 
 
-# `tx.usage.calls`: single calls of models, in a window of each instance, session and run.
-
 List = builtins.list
 _C = calls.c
 _NEWEST = Keyset("usage calls", Values(UsageCall, calls), (_C.seq,), {"scope": _C.scope == param("scope")})
@@ -200,9 +198,6 @@ def scope_of(work: UnitOfWork, instance_id: str | None, session_id: str | None, 
     if instance_id is None and run_id is not None:
         return Source.RUN, work.label("run_id", run_id)
     return Source.INSTANCE, public_scope(work, "instance_id", resolve_scope(work, "instance_id", instance_id))
-
-
-# `tx.usage`: the repositories of the domain, and the sums.
 
 
 class Usage(Repository[F]):

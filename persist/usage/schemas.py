@@ -148,7 +148,7 @@ class UsageFilters(TypedDict, total=False):
 
 
 class CallFields(TypedDict, total=False):
-    """What is known of a call of a model, beside what it belongs to.
+    """What is known of a model's call, beside its owner.
 
     Input tokens are without cached ones, and reasoning is a part of output. The cost is in millionths of a US dollar, the
     duration in milliseconds. By its `key` a call is recorded once, as long as the window keeps it.

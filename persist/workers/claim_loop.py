@@ -15,8 +15,6 @@ from persist.workers.jobs import LONGEST_WAIT, Job, RetryPolicy, WorkerOptions
 from persist.workflows.schemas import ANY_WORKFLOW, RunStatus, WorkflowRun
 from persist.workflows.steps import error_text
 
-# What the database is told when a handler ends.
-
 log = logging.getLogger("persist")
 
 

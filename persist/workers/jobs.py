@@ -15,8 +15,6 @@ from persist.db.values.arguments import check_count, check_label, check_timedelt
 from persist.errors import InvalidValue, LeaseLost
 from persist.workflows.schemas import Lease, WorkflowRun
 
-# What a worker was told, checked.
-
 LONGEST_WAIT = timedelta(days=1).total_seconds()
 """A worker looks and renews at least so often: no database driver waits for a timeout of years."""
 _MOST = 1000
@@ -88,8 +86,6 @@ def _at_least_one(path: str, value: object) -> int:
     return count
 
 
-# When a run whose handler failed is tried again.
-
 _FIRST, _LONGEST = timedelta(seconds=1), timedelta(minutes=5)
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -104,9 +100,6 @@ def backoff(attempt: int, *, first: timedelta = _FIRST, longest: timedelta = _LO
 def retry_by_attempts(run: WorkflowRun, error: BaseException) -> timedelta | None:
     """A run that was created with `max_attempts` is tried again after the time of `backoff`; any other one fails."""
     return None if run.max_attempts is None else backoff(run.attempt)
-
-
-# One run that a worker holds.
 
 
 class Job:

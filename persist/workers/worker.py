@@ -90,8 +90,6 @@ def _handled(first: Callable[[], Any]) -> Iterator[None]:
         restore()
 
 
-# What the workers of both faces share.
-
 LEASE, POLL, GRACE = timedelta(minutes=1), timedelta(seconds=1), timedelta(seconds=30)
 """What a worker does that is told nothing else."""
 
@@ -158,8 +156,6 @@ class BaseWorker:
     def _finish(self) -> None:
         self._loop, self._stop_asked = None, False
 
-
-# The worker of an AsyncStore: a coroutine function for each workflow, called in a task for every run that is claimed.
 
 log = logging.getLogger("persist")
 
@@ -258,16 +254,12 @@ def _cancel(event_loop: asyncio.AbstractEventLoop, task: "asyncio.Task[None]") -
         log.warning("a handler cannot be cancelled: its event loop is closed")
 
 
-# The worker of a Store: a handler for each workflow, called in a thread for every run that is claimed.
-
-
 class Worker(BaseWorker):
     """Claims runs of a Store and calls their handlers, each in a thread. Given an AsyncStore, `Worker` makes an AsyncWorker.
 
     A handler gets the run as it was claimed. When it returns, a running run succeeds, and a paused run is released. When it
     raises, `retry` says after which time the run is tried again, or None if it fails; by default one with `max_attempts` is tried
-    so often. The worker renews leases in time; a handler whose lease is lost is refused by the next `phase`, `step` or write
-    under `lease`.
+    so often. The worker renews leases in time; the next `phase`, `step` or write under a lost `lease` is refused.
     """
 
     def __new__(cls, store: Any = None, *args: Any, **options: Any) -> Any:

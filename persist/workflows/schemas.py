@@ -7,8 +7,6 @@ from typing import Any, NamedTuple
 from persist.db.values.frozen import Value
 from persist.errors import TransitionError
 
-# Values and vocabularies of families of runs, and of gates that expire.
-
 
 class JoinUntil(StrEnum):
     """What a run that joins its children waits for: all of them have ended, or one has failed or was cancelled."""
@@ -58,8 +56,6 @@ class FamilyTotals(Value):
     cost_usd: float
 
 
-# Values of limits.
-
 WORKFLOW_PREFIX = "workflow:"
 """What the key of a limit on all runs of a workflow begins with; the name of the workflow follows."""
 ANY_WORKFLOW = ""
@@ -76,9 +72,6 @@ class Limit(Value):
     """How many may start within `per`."""
     per: timedelta | None
     updated_at: datetime
-
-
-# Values of overrides: what an operator changed.
 
 
 class CronOverride(Value):
@@ -98,9 +91,6 @@ class WorkflowOverride(Value):
     enabled: bool
     updated_at: datetime
     updated_by: str | None
-
-
-# Values and vocabularies of schedules.
 
 
 class CatchUp(StrEnum):
@@ -127,9 +117,6 @@ class Schedule(Value):
     catch_up: CatchUp
     updated_at: datetime
     context: dict[str, Any] | None
-
-
-# Values and vocabularies of workflows, with the fields of Last Light's state (docs/designs.md).
 
 
 class RunStatus(StrEnum):

@@ -75,8 +75,6 @@ def _is_entry(entry: Any) -> bool:
 
 
 # The rules of following one session, for both faces: what each look yields, and when the stream is over.
-
-
 class Following:
     """The place of one follower. `snapshot` reads in a transaction; `chunks` turns the result into what the follower lacks."""
 
@@ -144,9 +142,6 @@ class Following:
             self._gone = turn.owner
         self.reads_again = self._gone is not None and self._gone != known
         return turn.state == TurnState.RUNNING and (self._gone is None or self.reads_again)
-
-
-# Followers of both faces: iterators of UI message chunks, with a cursor to go on from.
 
 
 class _NoticeClock:

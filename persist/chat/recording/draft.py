@@ -100,8 +100,6 @@ class Unfolded:
 
 
 # Planning a flush: pending changes become inserts, rewrites, folds and deltas, which are marked as stored afterwards.
-
-
 class FlushPlan:
     """A plan of one flush. Before `acknowledge` it changes nothing in the recorder's state but the ids of messages."""
 

@@ -195,8 +195,7 @@ class Flush:
     held_back: bool = False
     """Whether this flush also writes chunks that an earlier call accepted.
 
-    COMMIT is then sent separately: if the connection is lost before it, the outcome is known (rolled back), and the flush can be
-    retried.
+    COMMIT is then sent separately: if the connection is lost before it, the flush is known to be rolled back, and can be retried.
     """
 
     def delta_only(self) -> bool:
@@ -386,9 +385,6 @@ class Flush:
         )
         if part.blob is not None:
             batch.run(NAME_BLOB, named_by=part.id, sha256=part.blob.sha256)
-
-
-# The recorder's fast path, which nearly every chunk takes: text added to a part is inserted as one delta row.
 
 
 class DeltaInsert(DeltaRow):

@@ -31,8 +31,6 @@ from persist.settings import AiSdk, SaveOn
 from persist.usage.spending import budget_keys, refuse
 from persist.usage.writing import window_of
 
-# The arguments of `record(...)`, checked before anything runs.
-
 
 @dataclass(frozen=True, slots=True)
 class RecordOptions:
@@ -132,11 +130,8 @@ def digest_of(prompt: str) -> str:
     return hashlib.sha256(prompt.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-# When a recorder has to act even if no more chunks come; monotonic seconds.
-
-
 class Deadlines:
-    """When to flush the buffer, to fold deltas and to write a heartbeat; None if not scheduled."""
+    """When to flush the buffer, to fold deltas and to write a heartbeat, in monotonic seconds; None if not scheduled."""
 
     __slots__ = ("buffer", "fold", "heartbeat")
 

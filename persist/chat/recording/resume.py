@@ -29,8 +29,6 @@ from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.snapshots import in_snapshot
 from persist.errors import Conflict, NotPermitted, PersistError, UnreadableRow
 
-# Whether somebody asked a recorder's turn to stop, from whatever process: seen within a fraction of a second.
-
 
 class StopRequests:
     """The requests to stop that one recorder's turns get. Nothing is read before the host asks for the first time."""

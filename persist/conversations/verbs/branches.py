@@ -177,8 +177,7 @@ class Branches(Repository[F]):
         """Fork: a branch of the same session that begins with the first `at` items of this one's history (None: all of them).
 
         No message is copied, and later messages of this branch do not appear in the fork. Raises InvalidValue for an `at` beyond
-        its end. If `new_id` is a fork of this branch already, it is returned unchanged. If another branch has the id `new_id`,
-        fork raises Conflict.
+        its end. A fork `new_id` of this branch is returned unchanged. Raises Conflict if another branch has it.
         """
         work = self._work
         fork_id = work.runtime.ids.mint_uuid() if new_id is None else work.label("new_id", new_id)

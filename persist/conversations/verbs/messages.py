@@ -32,8 +32,6 @@ from persist.db.values.json import Json
 from persist.db.values.pages import check_limit
 from persist.errors import Conflict, InvalidValue, NotFound
 
-# Search by embedding.
-
 
 class Vectors(Repository[F]):
     """`tx.conversations.vectors`."""

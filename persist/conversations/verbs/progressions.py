@@ -84,8 +84,7 @@ class Progressions(Repository[F]):
     def insert(self, id: str, index: int, message_id: str) -> bool:
         """Insert an id at a place from 0 to the length; ids from there on move back. Forks keep what they inherit.
 
-        False: no such progression, or the id is a member already and keeps its place. Raises InvalidValue for an index past the
-        end.
+        False: no such progression, or the id is a member already and keeps its place. InvalidValue: an index past the end.
         """
         work = self._work
         progression_id, message = work.label("id", id), work.label("message_id", message_id)

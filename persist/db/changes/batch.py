@@ -1,9 +1,8 @@
 """Statements of a verb that are sent to a server together: the verb waits once.
 
 `with work.batch() as batch:` executes the statements of its block in order: on SQLite, and in a host's transaction, at once; on
-Postgres in one round trip at the end of the block. So no statement may need the result of another one in Python. SQL has to carry
-what depends: each statement sees the writes of earlier statements. A statement that depends on an earlier result repeats the
-condition in its WHERE.
+Postgres in one round trip at the end of the block. So no statement may need the result of another one in Python. Each statement
+sees the writes of earlier ones; one that depends on an earlier result repeats the condition in its WHERE.
 """
 
 from abc import ABC, abstractmethod
@@ -277,9 +276,6 @@ class _SentStatement:
     ) -> None:
         self.pending, self.statement, self.compiled, self.values = pending, statement, compiled, values
         self.answer, self.twin, self.shape, self.writes = answer, twin, shape, writes
-
-
-# Runs prepared statements on a driver connection, with a journal of the rows that they change.
 
 
 class StatementRunner(Protocol):

@@ -89,8 +89,7 @@ class Streams:
 def deltas_of(table: Table, part: str, column: str) -> None:
     """Declare that rows of the table extend `column` of the row to which the foreign key `part` refers.
 
-    A write of that column includes (folds) them. Deleting them is therefore no event, nor is the fold: replaying a write of the
-    column removes them.
+    A write of that column includes (folds) them, and replaying it removes the rows. So neither fold nor deletion is an event.
     """
     parent(table, part)
     table.info["deltas_of"] = (part, column)

@@ -10,13 +10,11 @@ from weakref import WeakValueDictionary
 
 from persist.errors import InvalidValue, PersistError
 
-# A set of weakly held objects that one thread may list while others add to it, which weakref.WeakSet does not allow.
-
 T = TypeVar("T")
 
 
 class WeakGroup(Generic[T]):
-    """Holds its members weakly and tells them apart by identity."""
+    """Holds its members weakly, by identity. Unlike a weakref.WeakSet, one thread may list it while others add to it."""
 
     def __init__(self) -> None:
         self._members: WeakValueDictionary[int, T] = WeakValueDictionary()

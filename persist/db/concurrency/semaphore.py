@@ -163,8 +163,7 @@ class _Alarm:
 class Semaphore:
     """Permits, given in the order of the coroutines' requests, whatever their event loops.
 
-    `release` never blocks: it may interrupt any code, even of this class, when the garbage collector closes an abandoned
-    coroutine.
+    `release` never blocks: when a coroutine is collected as garbage, it may interrupt any code, even of this class.
     """
 
     def __init__(self, permits: int, timer: Timer) -> None:

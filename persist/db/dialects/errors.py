@@ -119,8 +119,7 @@ class Errors:
     retryable: Callable[[PersistError], bool]
     """Whether a retry of the whole transaction may succeed.
 
-    It may after StoreBusy: lock contention, serialization failure, deadlock. On Postgres it may also after Unavailable, if the
-    transaction is known to be rolled back.
+    It may after StoreBusy: lock contention, serialization failure, deadlock. On Postgres also after Unavailable, if rolled back.
     """
     tells_rollback: Callable[[BaseException], bool] = _tells_nothing
     """Whether a driver's error that COMMIT met is the server's word that it has rolled back, also if the connection is gone."""

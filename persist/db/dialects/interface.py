@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from persist.db.unreadable.cells import Rereader
 
 
-# The interface of a dialect's tables: which there are, how their ids go on, and how a shell upgrades them.
-
-
 class StoredColumn(NamedTuple):
     """A column as the database knows it, with its declared type."""
 
@@ -35,7 +32,7 @@ class StoredColumn(NamedTuple):
 
 
 class Tables(ABC):
-    """The tables in a store's schema, as the database knows them."""
+    """The tables in a store's schema, as the database knows them: which there are, and how their ids go on."""
 
     @abstractmethod
     def names(self, connection: Connection) -> set[str]:
@@ -76,8 +73,6 @@ class Tables(ABC):
         return f"persist upgrade --url {self.arguments('--schema')}"
 
 
-# What a dialect does for the log of events: telling its guard triggers who keeps the log, and waking its readers.
-
 Notify = Callable[[ColumnElement[str]], ColumnElement[Any]]
 """Makes the SQL that sends a text to the readers."""
 
@@ -89,7 +84,7 @@ MAX_PAYLOAD = 2000
 
 
 class EventLogSupport(ABC):
-    """The database's part in the event log of one store."""
+    """The database's part in a store's event log: telling its guard triggers who keeps the log, and waking its readers."""
 
     kept: bool = False
     """Whether write transactions record events in the event log; the log's guard triggers refuse writers that do not."""
@@ -176,8 +171,6 @@ class Polling(Wakeups):
         return None
 
 
-# The interface of a dialect's transactions: how one begins, what executes its statements, and how it ends.
-
 AUTOCOMMIT = "it is in AUTOCOMMIT mode, where there is no transaction to join."
 """The reason given when a caller's connection is refused."""
 
@@ -242,9 +235,6 @@ class Transactions(ABC):
         """Cancel the running statement from another thread; end the connection if the cancellation fails."""
 
 
-# The names of SQL functions that compute the distance of two vectors, where a database has them.
-
-
 @dataclass(frozen=True, slots=True)
 class VectorFunctions:
     """The names of an extension and its distance functions, which compute in float32."""
@@ -255,8 +245,6 @@ class VectorFunctions:
 
 
 # Problems that `persist doctor` can report; each domain and dialect defines its own, persist.maintenance collects them.
-
-
 class Severity(StrEnum):
     """The severity of a problem: `error` loses or hides data, `warning` needs a decision, `info` is for information."""
 

@@ -123,8 +123,7 @@ _LEFT = "a superuser has to run this script, or what ANALYZE collected before st
 def unmeasured(schema: str, tables: Sequence[str]) -> str:
     """The statement that keeps ANALYZE from the texts and JSON of these tables and the expressions of their indexes.
 
-    It deletes what ANALYZE has collected: on Postgres 18 for the owner of the tables, before that for superusers alone. Others
-    are warned.
+    It deletes what ANALYZE has collected: on Postgres 18 for the tables' owner, before for superusers alone. Others are warned.
     """
     listed = ", ".join(literal(table) for table in tables)
     types = ", ".join(f"'{one}'::regtype" for one in _TYPES)

@@ -94,8 +94,7 @@ def _unclaimed(role: str, schema: str) -> str:
 def tenant_removed(role: str, schema: str, *, children_first: Sequence[str], blank: str) -> list[str]:
     """The statements that delete the rows of a tenant, which may be gone. Events stay, without what they said, and of no tenant.
 
-    Heads of streams wait for the next who writes there. The guards of raw writes let the statements through. `blank`: the data of
-    an event of which nothing is left.
+    Heads of streams wait for their next writer. The guards of raw writes let this through. `blank`: an emptied event's data.
     """
     where, its = quoted(schema), f"{TENANT_COLUMN} = {literal(role)}"
     nobodys = f"{TENANT_COLUMN} = NULL"

@@ -30,11 +30,9 @@ from persist.db.sqlalchemy_private import made_of
 from persist.db.values.arguments import UNBOUNDED
 from persist.db.values.json import from_jsonb, joined_from_jsonb
 
-# Appends items to a JSON array where it is stored. Only for Postgres: elsewhere nothing executes such a statement.
-
 
 class appended_items(ColumnElement[Any]):  # noqa: N801  # reads as the SQL function it stands for
-    """The array in a Json column, followed by the items of another array."""
+    """The array in a Json column, followed by the items of another array. Only for Postgres: nothing executes it elsewhere."""
 
     inherit_cache = False  # compiled once per store, as part of a prepared statement
 
@@ -62,9 +60,6 @@ def _render_appended(element: appended_items, compiler: SQLCompiler, **kw: Any) 
 def _render_room(element: has_room, compiler: SQLCompiler, **kw: Any) -> str:
     column, room = compiler.process(element.column, **kw), compiler.process(element.room, **kw)
     return f"(jsonb_typeof({column}) = 'array' AND octet_length(CAST({column} AS TEXT)) <= {room})"
-
-
-# Conditions on the members of a JSON object column.
 
 
 @made_of(column=InternalTraversal.dp_clauseelement, member=InternalTraversal.dp_clauseelement)
@@ -95,8 +90,6 @@ def _has_member_pg(element: json_has_member, compiler: SQLCompiler, **kw: Any) -
 
 
 # Ranges of whole numbers that a JSON column holds as [[low, high], …], as rows of a query on Postgres.
-
-
 def ranges_in(column: ColumnElement[Any]) -> tuple[FromClause, ColumnElement[int], ColumnElement[int]]:
     """(what to join with the column's table, its low end, its high end). No rows for other JSON, NULL for other ends."""
     is_list = func.jsonb_typeof(column, type_=Text()) == literal_column("'array'")
@@ -108,9 +101,6 @@ def _end(value: ColumnElement[Any], place: int) -> ColumnElement[int]:
     item, text = (value.op(operator)(literal_column(str(place))) for operator in ("->", "->>"))
     number = case((func.jsonb_typeof(item, type_=Text()) == literal_column("'number'"), cast(text, Numeric)))
     return cast(func.least(func.greatest(number, literal_column("0")), literal_column(str(UNBOUNDED))), BigInteger)
-
-
-# Selects columns as text: Json columns as JSON text without parsing it, and text columns so that the driver cannot fail.
 
 
 class _JsonText(TypeDecorator[str]):

@@ -17,8 +17,7 @@ def behind(
 ) -> ColumnElement[bool]:
     """Whether a row comes behind a place in the order of these columns, all of which ascend, or all descend.
 
-    `place`: for each column the name of a parameter or an expression; or a query of one row. `inclusive`: the row at the place
-    itself, too.
+    `place`: a parameter's name or an expression for each column, or a query of one row. `inclusive`: also the row at the place.
     """
     key = _row(columns)
     last = place if isinstance(place, ScalarSelect) else _row(_terms(columns, place))

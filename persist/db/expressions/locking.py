@@ -40,8 +40,7 @@ def _render_pg(element: advisory_lock, compiler: SQLCompiler, **kw: Any) -> str:
 class with_lock_timeout(ColumnElement[bool]):  # noqa: N801  # reads as the SQL function it stands for
     """True, with a side effect on Postgres: sets LOCK_TIMEOUT for the rest of the transaction.
 
-    For a statement that is a transaction by itself. A timeout set on the connection would not do: a pooler may pass that
-    connection on to another client.
+    For a statement that is a transaction by itself: a pooler may pass a connection, with its timeout, on to another client.
     """
 
     type = Boolean()

@@ -10,8 +10,6 @@ from sqlalchemy.sql.visitors import InternalTraversal
 from persist.db.sqlalchemy_private import made_of
 from persist.db.values.arguments import UNBOUNDED
 
-# The number of a new row: the highest one so far and one more, whatever another program has written as a number.
-
 
 def next_number(column: ColumnElement[Any]) -> ColumnElement[int]:
     """The number after the highest of the rows, 1 without any. A fraction, which SQLite may hold, is cut off."""
@@ -51,8 +49,6 @@ def _whole_total_pg(element: whole_total, compiler: SQLCompiler, **kw: Any) -> s
     sums = " + ".join(f"coalesce(sum({compiler.process(column, **kw)}), 0)" for column in element.columns)
     return f"CAST(least({sums}, {_MAX}) AS BIGINT)"
 
-
-# The UTC day or hour of an instant inside a query, to group by.
 
 Size = Literal["day", "hour"]
 

@@ -4,8 +4,7 @@ A transaction takes its positions from a sequence, and may commit long after ano
 first position, a transaction therefore takes a shared advisory lock, which ends with it. The lock's key is the sequence and the
 number that the sequence had then: every position of that transaction is greater. If there is no lock with a smaller number, the
 positions so far are those of transactions that have ended. A lock is given up after its transaction has become visible.
-Transactions without positions, in any database of the server, cause no delay. On SQLite, which has one writer, these elements are
-NULL.
+Transactions without positions, in any database of the server, cause no delay. On SQLite these elements are NULL.
 """
 
 from typing import Any

@@ -16,8 +16,6 @@ from persist.db.transactions.database_transaction import TransactionEvents
 from persist.db.transactions.runtime import Runtime
 from persist.errors import Closed, Conflict, EventLogSwitched, StoreBusy, StoreForked
 
-# The right to use a store's pinned connection, one caller at a time.
-
 
 class Held(Protocol):
     """A pinned connection of a store."""

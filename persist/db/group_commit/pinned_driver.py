@@ -15,8 +15,6 @@ from persist.db.group_commit.tasks import SingleRowInsert, WriteTask
 from persist.db.observation import StatementWatch, WatchedDriver, is_logged
 from persist.db.transactions.runtime import Runtime
 
-# Who is told of what the recorders of a store write: the logger of statements, and a tracer.
-
 
 def statement_watch(runtime: Runtime) -> StatementWatch | None:
     """What a pinned connection tells of each statement; None unless statements are logged, or traced one by one."""

@@ -61,8 +61,7 @@ Ids = Sequence[Any]
 class DependentRows:
     """A table with rows that depend on the deleted rows: `of` makes the condition that selects them, from the deleted keys.
 
-    `key`: the columns that identify a row, by default the primary key. Of a part of the rows those go first that come first by
-    `order`, by default the key.
+    `key`: the columns that identify a row, by default the primary key. Rows go in the order of `order`, by default of the key.
     """
 
     table: Table

@@ -34,11 +34,8 @@ def may_be_hidden(work: UnitOfWork, tables: Sequence[Table]) -> bool:
     return role_seeing_some(work, tables) is not None
 
 
-# The first readable row of a queue: an unreadable row must not block the rows behind it.
-
-
 class FirstReadable:
-    """An ordered SELECT of which only the first readable row is wanted."""
+    """An ordered SELECT of which only the first readable row is wanted: an unreadable row must not block those behind it."""
 
     __slots__ = ("_first", "_some")
 
@@ -52,9 +49,6 @@ class FirstReadable:
         if row is None or not any(map(is_unreadable, row)):
             return row
         return next(iter(work.rows(self._some, limit=1, **values)), None)
-
-
-# Counts that stop at a number of rows, so that their cost does not grow with the table.
 
 
 def counting(rows: Select[Any], most: int, *, of: FromClause | None = None) -> Select[Any]:
@@ -96,8 +90,6 @@ class BoundedCount:
             return Count(self.most, "at_least")
         return Count(max(expected, self.most + 1), "estimate")
 
-
-# `Keyset`: a list that is read page by page, declared once by its values, its order and its filters.
 
 V = TypeVar("V", bound=Value)
 _NONE: Mapping[str, Any] = {}

@@ -94,8 +94,7 @@ class Pruning(ABC):
     def remove(self, work: UnitOfWork, cut: Cut, found: Sequence[Row]) -> Removed:
         """Delete the candidates that may still be deleted, with their dependent rows, as many as fit into one transaction.
 
-        `rest` of the result has the remaining candidates. A candidate with too many dependent rows loses some of them, and stays
-        readable and prunable.
+        `rest`: the remaining candidates. One with too many dependent rows loses some of them, and stays readable and prunable.
         """
 
     def condition_of(self, candidate: Row) -> Condition:

@@ -129,9 +129,6 @@ class Exported:
         object.__setattr__(self, "named", named)
 
 
-# Adopting SQLite files that other programs made: the rules of each domain, and the record of what was changed.
-
-
 def file_to_adopt(dialect: Dialect) -> Path:
     """The path of the SQLite file to adopt. Raises UnsupportedEngine, InvalidValue for one in memory, or NotFound."""
     if not dialect.one_file:

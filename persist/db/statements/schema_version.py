@@ -24,8 +24,6 @@ from persist.db.schema.meta_table import Meta
 from persist.db.sqlalchemy_private import made_of
 from persist.db.statements.prepared import Row, Statement
 
-# Whether a database is spread over the nodes of a cluster, and where on a server its tables are, in SQL.
-
 
 @made_of()
 class is_distributed(ColumnElement[Any]):  # noqa: N801  # reads as the SQL it stands for
@@ -131,8 +129,7 @@ _CURRENT = Statement(
 def scopes_at(ask: Callable[[Statement], Row | None], revision: str | None) -> dict[str, str] | None:
     """The keys OWN_SCOPES, EVENTS, STRICT, UNFINISHED and DATABASE_ID of `_meta` that are set, PLACE and DISTRIBUTED.
 
-    `ask` runs the one statement. None if the version table is empty, or if it or `_meta.schema_version` differs from `revision`
-    (None: any revision).
+    `ask` runs the one statement. None without a version, or if it or `_meta.schema_version` differs from `revision` (None: any).
     """
     row = ask(_CURRENT)
     if row is None or (revision is not None and row[:2] != (revision, revision)):

@@ -1,8 +1,7 @@
 """The async API: the synchronous body of every verb runs on a worker thread, one thread switch per verb.
 
 A transaction stays on one connection; an asyncio lock queues its verbs, so that `gather` inside it is safe. On cancellation the
-running statement is interrupted, and its end is awaited before the transaction is rolled back. Nothing is committed, and no lock
-is leaked.
+running statement is interrupted, its end is awaited, and the transaction is rolled back: no lock is leaked.
 """
 
 import asyncio

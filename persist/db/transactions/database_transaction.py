@@ -24,8 +24,6 @@ from persist.db.statements.schema_version import STRICT
 from persist.db.transactions.runtime import EventLog, Runtime
 from persist.errors import Unavailable
 
-# The events of one transaction, where the event log is on.
-
 
 class TransactionEvents:
     """A transaction's changes, and the event log, or None without one. `actor`: by default the actor of the store."""

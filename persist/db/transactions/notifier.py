@@ -1,7 +1,6 @@
 """Telling readers after a commit what changed: by notifications on Postgres, in place for `:memory:`; a SQLite file tells itself.
 
-Notifications are sent at most every 20 ms, on a connection of the pool: a NOTIFY inside of a transaction holds a lock of the
-whole server while it commits.
+Notifications go at most every 20 ms, on a connection of the pool: the COMMIT of a NOTIFY holds a lock of the whole server.
 """
 
 import logging

@@ -37,8 +37,7 @@ OUTSIDE = "a verb outside of the transaction"
 class UnitOfWork:
     """A write transaction or a snapshot, the store's own or joined into the caller's. One thread at a time runs a verb.
 
-    Prepared statements run on the driver connection of the store, all others, and those of a joined transaction, through
-    SQLAlchemy Core.
+    Prepared statements run on the store's driver connection; others, and a joined transaction's, through SQLAlchemy Core.
     """
 
     events = NO_EVENTS
@@ -361,11 +360,8 @@ class UnitOfWork:
         return TableOperations(self.runtime.dialect, self.connection, self._batch_sent)
 
 
-# Who acts in a transaction or a store, as the event log names it.
-
-
 def check_actor(value: object) -> str | None:
-    """A label of at most 600 bytes, or None. Raises InvalidValue, or PayloadTooLarge, before anything is written."""
+    """An actor: a label of at most 600 bytes, or None. Raises InvalidValue, or PayloadTooLarge, before anything is written."""
     actor = optional_label("actor", value)
     if actor is not None and (size := utf8_size(actor)) > LABEL_BYTES:
         raise PayloadTooLarge("actor", size, LABEL_BYTES)
@@ -375,9 +371,6 @@ def check_actor(value: object) -> str | None:
 def acting(work: UnitOfWork, path: str, named: object) -> str | None:
     """The actor: the given label, or the actor of the transaction, or the store's."""
     return optional_label(path, named) or work.events.actor or work.runtime.actor
-
-
-# Large results, read a chunk at a time, so that memory does not grow with them.
 
 
 def chunks(work: UnitOfWork, prepared: Statement, rows: int, **values: Any) -> Iterator[Sequence[Row]]:

@@ -106,8 +106,8 @@ class Verb:
     def runs_again(self, error: Exception, given: Iterable[object]) -> bool:
         """Whether the verb is run again: it failed on what a cell holds, or since the log of events was switched on.
 
-        What it has written is rolled back where it is the first of its transaction, and else keeps it from running again. So does
-        a file or an iterator that it was given, and may have used up.
+        The writes of a transaction's first verb are rolled back; those of a later verb keep it from running again. So does a file
+        or an iterator that it was given, and may have used up.
         """
         work = self._work
         carried = work.carried

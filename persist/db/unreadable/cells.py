@@ -249,8 +249,7 @@ class Cells:
     ) -> list[_Row]:
         """The decoded rows. Unreadable ones are treated as `unreadable` says.
 
-        If that is None, they are returned with `Unreadable` cells, which are also appended to `carried`; if that is None too,
-        UnreadableRow is raised.
+        If that is None, they have `Unreadable` cells, also appended to `carried`; if that is None too, UnreadableRow is raised.
         """
         found: list[_Row] = []
         refused: list[UnreadableRow] = []
@@ -424,7 +423,7 @@ def not_storable(error: InvalidValue) -> InvalidValue:
 
 
 def is_not_storable(error: BaseException) -> bool:
-    """Whether a column type has refused a value of a statement: one that the verb was given, or one that it has read."""
+    """Whether a column type has refused a value of a statement, which the verb was given or has read."""
     refused = error.orig if isinstance(error, StatementError) else error  # Core wraps what a column type raises
     return isinstance(refused, InvalidValue) and (refused is not error or _NOT_STORABLE in error.__dict__)
 

@@ -22,8 +22,6 @@ from persist.db.values.frozen import Value, construct
 from persist.db.values.json import decode
 from persist.db.values.pages import PagedList
 
-# Checks a verb's result for cells that could not be read.
-
 
 def without_unreadable_cells(value: Any, *, writes: bool) -> Any:
     """The verb's result without unreadable cells, which raise UnreadableRow in a reading verb, and else become None."""

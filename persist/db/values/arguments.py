@@ -38,8 +38,6 @@ class Count(int):
         return self.basis == "exact"
 
 
-# How long work tells how far it is.
-
 Progress = Callable[[str, int, int], object]
 """Called with what is being done, such as a table's name, the steps done, and those of the whole work."""
 

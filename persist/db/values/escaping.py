@@ -4,19 +4,14 @@ import re
 import shlex
 import sys
 
-# Quoting for the shell commands that messages advise to run.
-
 
 def command_word(text: str) -> str:
     """The text quoted as one argument of a command line, for this system's shell."""
     return f'"{text}"' if sys.platform == "win32" else shlex.quote(text)
 
 
-# Names, texts and bodies of functions in SQL that is written out, where no parameter can be given.
-
-
 def quoted(name: str) -> str:
-    """The name as an identifier in SQL."""
+    """The name as an identifier in SQL that is written out, where no parameter can be given."""
     return '"' + name.replace('"', '""') + '"'
 
 

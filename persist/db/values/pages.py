@@ -58,8 +58,7 @@ class Page(Generic[T]):
 class PagedList(list[T]):
     """What a list returns that has a limit only if it is asked for: the items, with the `cursor` of a Page.
 
-    Without a limit it has every item, and `cursor` is None. With one, pass `cursor` as `after=` for the next page; None on the
-    last one.
+    Without a limit it has every item. With one, pass `cursor` as `after=` for the next page. `cursor` is None on the last page.
     """
 
     cursor: str | None

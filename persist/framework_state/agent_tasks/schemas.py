@@ -73,8 +73,6 @@ class Webhook(Value):
     data: bytes
 
 
-# Checks of the arguments of agents' tasks, made before anything is written.
-
 _MAX = 2**63 - 1
 
 

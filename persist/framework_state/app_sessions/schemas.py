@@ -146,8 +146,6 @@ class FoundMemory:
     matches: int
 
 
-# Checks of a runner's arguments, made before anything is written.
-
 Names = dict[str, str]
 
 

@@ -176,8 +176,6 @@ def _is_current(session: AppSession, newest: Row | None, expected: str | InHand 
     return expected.update_time >= session.update_time
 
 
-# `tx.app_sessions.sessions`: sessions of an application's users, their events, and state in three scopes.
-
 List = list
 _T = session_state.c
 _ARTIFACTS = artifacts.c
@@ -242,7 +240,7 @@ def _of_app(user: bool) -> tuple[Statement, Statement, Statement]:
 
 
 class AppSessions(Repository[F]):
-    """`tx.app_sessions.sessions`. Values of states and events are JSON text, which is kept exactly as it was given."""
+    """`tx.app_sessions.sessions`, with state in three scopes. States' and events' values are JSON text, kept exactly as given."""
 
     @writes
     def create(

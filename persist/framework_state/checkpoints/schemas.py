@@ -101,8 +101,6 @@ class Memory(Value):
     """Minutes until expiry, counted from each put or refresh; None: never."""
 
 
-# Checks of a runner's arguments, made before anything is written.
-
 T = TypeVar("T")
 _BYTES = (bytes, bytearray, memoryview)
 

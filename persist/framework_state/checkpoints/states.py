@@ -119,8 +119,6 @@ def _latest(steps: Iterable[Step]) -> Iterable[Step]:
     return [max(group, key=lambda step: step.id) for group in by_namespace.values()]
 
 
-# `tx.checkpoints.states`: the state of a thread after each step, and what tasks wrote since.
-
 _S, _W = states.c, pending.c
 _CHECKPOINT = Values(Checkpoint, states, without=("head",))
 _COLUMNS = (*_CHECKPOINT.columns, _S.head_kind, _S.head)
@@ -152,7 +150,7 @@ def _listing(*given: str) -> Statement:
 
 
 class CheckpointStates(Repository[F]):
-    """`tx.checkpoints.states`."""
+    """`tx.checkpoints.states`: the state of a thread after each step, and what tasks wrote since."""
 
     @writes
     def put(

@@ -148,8 +148,7 @@ class NewState:
 def store(work: UnitOfWork, new: NewState) -> dict[str, KnownList]:
     """Store a checkpoint; how its lists are stored now, by channel. Creates its thread if needed, and locks it.
 
-    Raises RequirementMissed if an Addition is to another list than the one that is stored, or if a value that the checkpoint
-    relies on is gone.
+    Raises RequirementMissed if an Addition is to another list than the stored one, or if a value it relies on is gone.
     """
     lists = _planned(work, new)
     with work.batch(last=True) as batch:

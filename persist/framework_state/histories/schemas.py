@@ -9,8 +9,6 @@ from typing import Any
 from persist.db.values.frozen import Value
 from persist.errors import InvalidValue
 
-# Checks of a framework's arguments, made before anything is written.
-
 _MAX = 2**63 - 1
 
 

@@ -109,8 +109,7 @@ class ReplayMessages(Repository[F]):
     ) -> str:
         """Store a message for the client of a session, or with None a marker; its id, greater than those of earlier calls.
 
-        `keep`: the stream's newest so many stay, the others are deleted. `keep_for`: messages of the session that are older
-        are deleted, some with each call.
+        `keep`: the stream's newest so many stay. `keep_for`: older messages of the session are deleted, some with each call.
         """
         work = self._work
         where = _place(self, session_id, stream)

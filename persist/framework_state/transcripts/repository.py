@@ -132,7 +132,7 @@ def new_entries(
     """The given entries that are not stored yet, each with its text and its label.
 
     `stored`: the labels and texts of stored ones. The first entry with a uuid is stored under it, one that shares it and differs
-    under a digest of both. `alike`: stored entries without a uuid; each stands for one given entry that equals it.
+    under a digest of both. `alike`: stored entries without a uuid; each stands for one equal given entry.
     """
     counts = Counter(map(_canonical, alike or ()))
     seen = {label: None if is_unreadable(text) else _further(label, value_of(text)) for label, text in stored}
@@ -150,7 +150,7 @@ def new_entries(
 
 
 def _further(uuid: str, entry: Entry) -> str:
-    """The label of an entry whose uuid another one has: rows are unique by it, so that it is stored once, too."""
+    """The label of an entry whose uuid another one has: labels are unique, so that the entry is stored once, too."""
     return _digest(f"{uuid}\n{_canonical(entry)}")
 
 
@@ -297,10 +297,9 @@ class TranscriptEntries(Repository[F]):
     ) -> int:
         """Append entries in their order; the number of new ones. The first ones create the transcript.
 
-        An entry with a `uuid` that is there already is left out; one that shares it and differs is appended. Those without a
-        uuid are appended every time, unless `once`: then
-        each that is there already is left out, as when a file is imported again. Two writers of one session wait for each
-        other, so that every reader has the entries in the order of the commits.
+        An entry with a `uuid` that is there already is left out; one that shares it and differs is appended. Those without a uuid
+        are appended every time, unless `once`: then each that is there already is left out, as when a file is imported again. Two
+        writers of one session wait for each other, so that every reader has the entries in the order of the commits.
 
         `fold` makes the new `summary`, in this transaction, of the previous one and the new entries of the main part; of all
         entries where the previous ones had no fold. Without it, new entries of the main part clear the summary.

@@ -34,8 +34,6 @@ from persist.integrations.store_bridge import StoreBridge
 from persist.store.async_store import AsyncStore
 from persist.store.store import Store
 
-# PersistPushNotificationConfigStore: the A2A SDK's PushNotificationConfigStore over a Store or an AsyncStore.
-
 T = TypeVar("T")
 
 

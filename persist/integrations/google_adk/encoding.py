@@ -22,8 +22,6 @@ from persist.framework_state.app_sessions.schemas import NewEvent, StateChange
 from persist.integrations.framework_errors import InvalidForFramework, kind_of
 from persist.integrations.json_keys import check_keys
 
-# Errors that are those of persist and of Google ADK at once.
-
 
 class InvalidArgument(InvalidForFramework, InputValidationError):  # noqa: N818  # named like the errors it stands among
     """An argument that cannot be stored as it is: an InvalidValue, and also an InputValidationError of the framework."""

@@ -19,8 +19,6 @@ from persist.framework_state.checkpoints.values import Addition, Digest, KeptLis
 from persist.integrations.langgraph.fingerprints import Fingerprint
 from persist.integrations.langgraph.strict import MESSAGES, StrictSerializer
 
-# A memory of the latest entries, bounded by the bytes that they take.
-
 K = TypeVar("K")
 V = TypeVar("V")
 

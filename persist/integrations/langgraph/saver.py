@@ -179,8 +179,7 @@ class PersistSaver(BaseCheckpointSaver[str]):
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Delete checkpoints of threads, in one transaction per thread.
 
-        `keep_latest` keeps each namespace's latest checkpoint and ancestors that its DeltaChannels are rebuilt from; `delete`
-        deletes the threads.
+        `keep_latest` keeps a namespace's latest checkpoint and ancestors that its DeltaChannels need; `delete` deletes threads.
         """
         for pruning in _prunings(thread_ids, strategy):
             self._bridge.call_sync(pruning, writes=True)

@@ -267,9 +267,6 @@ class PersistEventStore(EventStore):
         return self.for_session(session_id)
 
 
-# PersistSessionManager: the MCP SDK's session manager, which gives each session an event store of its own.
-
-
 class _BoundTransports(dict[str, StreamableHTTPServerTransport]):
     """The transports by session. A transport gets its session's event store when the manager registers it, before any request."""
 

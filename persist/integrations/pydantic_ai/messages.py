@@ -21,8 +21,6 @@ from persist.integrations.store_bridge import StoreBridge
 from persist.store.async_store import AsyncStore
 from persist.store.store import Store
 
-# Errors that are those of persist and those of Pydantic AI.
-
 
 class InvalidInput(InvalidForFramework, UserError):  # noqa: N818  # named like the errors it stands among
     """A value that cannot be stored: an InvalidValue, and also a UserError of the framework."""
@@ -56,8 +54,6 @@ class Calls:
         with InvalidInput.raised():
             return await self._bridge.call_async(verb, writes=writes)
 
-
-# Messages as JSON.
 
 _BYTES, _FLOAT = "bytes", "float"
 

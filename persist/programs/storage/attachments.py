@@ -313,8 +313,7 @@ def check_source(path: object) -> Path:
 def pieces(path: Path) -> Generator[bytes, None, None]:
     """Yield the content of a regular file, a megabyte at a time. Raises NotFound without it, or if it vanishes while it is read.
 
-    Raises InvalidValue for anything else, a link included, for a database that this process has open, and at the end for a file
-    that changed while it was read.
+    Raises InvalidValue for anything else, such as a link or a database open in this process, and at the end for a changed file.
     """
     with _refusals(path), opened(path.parent, []) as folder:
         with folder.open(path.name, identities_in_use, shared=True) as file:

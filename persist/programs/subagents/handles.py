@@ -25,8 +25,6 @@ from persist.programs.subagents.stores import (
     transactions,
 )
 
-# Computes the wait before a retry. Pure.
-
 
 class Backoff(StrEnum):
     """How the waits between attempts grow."""

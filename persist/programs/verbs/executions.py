@@ -78,8 +78,7 @@ class ProgramExecutions(Repository[F]):
     ) -> ProgramExecution:
         """Begin a statement, executing or `pending`, in the frame of its parent.
 
-        Raises NotFound for the run or the parent, RecursionLimitExceeded if it would be nested deeper than `Settings.max_depth`,
-        the outermost statement being 1 deep.
+        Raises NotFound for the run or the parent, RecursionLimitExceeded past `Settings.max_depth` (the outermost is 1 deep).
         """
         work = self._work
         word = check_choice("status", status, ExecutionStatus)
@@ -232,9 +231,6 @@ class ProgramExecutions(Repository[F]):
             for status, facts in rows
             if isinstance(facts, dict) and facts.get("parallel_id") == wanted and facts.get("branch") is not None
         ]
-
-
-# The state from which an interrupted run continues: executing statements, bindings, agents, open blocks and loops.
 
 
 def resume_point(work: UnitOfWork, run: ProgramRun) -> ResumePoint:

@@ -191,8 +191,7 @@ class ProgramRuns(Repository[F]):
     def seen(self, id: str) -> ProgramRun:
         """Say that this process still runs a run: a process that cannot see this one must not take the run over.
 
-        A running run of which no process is known is this process's from then on. Raises LeaseLost if another process runs it,
-        and if it has ended.
+        A running run without a known process is this process's from then on. Raises LeaseLost if another has it, or it has ended.
         """
         work = self._work
         run_id = work.label("id", id)

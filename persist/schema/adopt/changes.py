@@ -31,8 +31,6 @@ from persist.schema.adopt.plan import checks_on, missing_indexes, plan
 from persist.schema.metadata import HEAD, metadata
 from persist.schema.opening import ddl, table_ddl
 
-# The report on an adopted file.
-
 
 @dataclass(frozen=True, slots=True)
 class AdoptReport:

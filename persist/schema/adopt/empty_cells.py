@@ -12,8 +12,6 @@ from persist.db.operations.upkeep import Rules, Takeover
 from persist.domains import upkeeps
 from persist.schema.metadata import domain_of
 
-# The adoption rules of all domains.
-
 ALL = {name: rules for name, upkeep in sorted(upkeeps().items()) if (rules := upkeep.adoption) is not None}
 _NONE = Rules()
 

@@ -52,8 +52,6 @@ def check_gate(run: WorkflowRun, found: Row | None) -> None:
         )
 
 
-# The row of an approval: reading it, and inserting it.
-
 APPROVAL = Values(Approval, approvals)
 INSERT = Statement(insert_missing(approvals).returning(*APPROVAL.columns))
 GET = Statement(select(*APPROVAL.columns).where(_A.id == param("row_id")))

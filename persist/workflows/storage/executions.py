@@ -88,8 +88,6 @@ def _check_lease(lease: object) -> None:
         raise InvalidValue("lease", f"expected a Lease, got {type(lease).__name__}.")
 
 
-# Inserting an execution, once for each idempotency key.
-
 _INSERT = Statement(insert_missing(executions).returning(*EXECUTION.columns))
 _BY_KEY = Statement(select(*EXECUTION.columns).where(_E.idempotency_key == param("key"), _E.idempotency_key.is_not(None)))
 

@@ -84,8 +84,7 @@ _ATTEMPTS = 4
 def try_at_once(work: UnitOfWork, count: int, taken: dict[str, Any], values: dict[str, str]) -> list[WorkflowRun] | None:
     """Try to claim in one round trip, on Postgres: the claimed runs, or None if it is to be done step by step.
 
-    The statement that claims has counted before it got the locks of the limits. The next one therefore counts again, and excess
-    runs go back.
+    The claiming statement counted before it had the locks of the limits. So the next one counts again, and excess runs go back.
     """
     names, now_ms = len(values), epoch_ms(taken["at"])
     given = {"at": taken["at"], "now_ms": now_ms, **values}
@@ -167,8 +166,6 @@ class _SearchRange(NamedTuple):
     far: bool
     with_due: bool
 
-
-# Claiming runs for a worker: in one statement where the database can, else one run after the other.
 
 _MOST = 1000
 """How many runs one call claims, and how many names of workflows it takes."""

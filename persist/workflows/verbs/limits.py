@@ -209,9 +209,6 @@ def _span(per_ms: int) -> timedelta:
     return timedelta(milliseconds=max(-_LONGEST_MS + _DAY_MS, min(per_ms, _LONGEST_MS)))
 
 
-# Overrides: an operator's changes to schedules and workflows. Deleting an override restores the defaults.
-
-
 class Omitted(Enum):
     """The default of an argument for which None has a meaning."""
 
@@ -245,7 +242,7 @@ def _set_cron(*given: str) -> Statement:
 
 
 class CronOverrides(Repository[F]):
-    """`tx.workflows.cron_overrides`."""
+    """`tx.workflows.cron_overrides`: an operator's changes to schedules."""
 
     @writes
     def set(
@@ -295,7 +292,7 @@ class CronOverrides(Repository[F]):
 
 
 class WorkflowOverrides(Repository[F]):
-    """`tx.workflows.workflow_overrides`."""
+    """`tx.workflows.workflow_overrides`: an operator's changes to workflows."""
 
     @writes
     def set(self, name: str, *, enabled: bool, by: str | None = None) -> WorkflowOverride:

@@ -242,9 +242,6 @@ def set_node_status(work: UnitOfWork, id: str, node: str, status: Json, lease: L
     return _set(work, _SET_NODES, id, value=value)
 
 
-# Phases: what a worker writes when it begins one, and when it is done or has failed, each in one transaction.
-
-
 class Phases(Repository[F]):
     """`tx.workflows.phases`. A phase of a run is an execution with the skill `workflow:phase`; it succeeds once in a run."""
 
@@ -252,8 +249,7 @@ class Phases(Repository[F]):
     def begin(self, run_id: str, name: str, *, trigger_type: str = "worker", lease: Lease | None = None) -> Phase:
         """Begin a phase, unless it is done: then what it left.
 
-        Raises Conflict while an execution of it runs. Raises NotFound for an unknown run, and LeaseLost as every write to a run
-        does.
+        Raises Conflict while an execution of it runs, NotFound for an unknown run, and LeaseLost as every write to a run does.
         """
         work = self._work
         phase, kind = small_label(work, "name", name), work.label("trigger_type", trigger_type)
@@ -287,8 +283,7 @@ class Phases(Repository[F]):
     ) -> WorkflowRun:
         """Store that the phase is done: its text, what it used, and an entry in the run's history. It becomes the current phase.
 
-        `totals`: see ExecutionTotals. Raises NotFound if its execution or its run is gone, and InvalidValue for a phase that was
-        done before.
+        `totals`: see ExecutionTotals. Raises NotFound if its execution or run is gone, InvalidValue if the phase was done before.
         """
         work = self._work
         execution_id = _begun(phase)

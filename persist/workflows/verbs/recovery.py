@@ -453,9 +453,6 @@ def given_lease(lease: object) -> Lease:
     return lease
 
 
-# What the end of a worker's work on a run means: the run succeeds, or waits at its gates.
-
-
 def complete(work: UnitOfWork, lease: Lease) -> WorkflowRun:
     """See Runs.complete."""
     ended = finishing.complete(work, given_lease(lease))

@@ -158,8 +158,6 @@ def _children(rows: list[Row]) -> Children:
     return construct(Children, {"total": sum(by_status.values()), "by_status": by_status})
 
 
-# Workflow runs: creating, listing, and every change from dispatch to end.
-
 List = list
 
 
@@ -294,8 +292,7 @@ class Runs(RunReads[F]):
     def resume(self, id: str, *, force: bool = False) -> bool:
         """paused -> running. A run that workers claim waits for a worker, unless its worker still holds it.
 
-        Raises Conflict while a gate of the run is pending; with `force` the run continues, and its gates are rejected without a
-        name.
+        Raises Conflict while a gate of the run is pending; with `force` its gates are rejected without a name instead.
         """
         walk_past = check_flag("force", force)
         run, gate = recovery.find_with_gate(self._work, id)

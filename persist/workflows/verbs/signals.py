@@ -69,8 +69,7 @@ class Signals(Repository[F]):
     def send(self, run_id: str, name: str, payload: Json = None, *, idempotency_key: str | None = None) -> Signal:
         """Tell a run something. A run that waits for a signal of this name goes on, unless a gate of it is pending.
 
-        Of all calls for a run with one `idempotency_key` the first sends the signal, and the others return it. Raises NotFound,
-        or Conflict if the run has ended.
+        Of calls with one `idempotency_key` the first sends, the others return it. Raises NotFound, or Conflict for an ended run.
         """
         work = self._work
         told = {"name": work.label("name", name), "payload": None if payload is None else work.json("payload", payload)}

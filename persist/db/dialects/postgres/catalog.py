@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from persist.db.dialects.interface import Dialect
 
 
-# The tables of a schema on Postgres.
-
 _REFERENCES = """
     SELECT c.relname, k.conname, pg_get_constraintdef(k.oid) FROM pg_catalog.pg_constraint k
     JOIN pg_catalog.pg_class c ON c.oid = k.conrelid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace

@@ -200,8 +200,7 @@ class PipelinedConnection:
     def flush(self, *, commit: bool = False) -> None:
         """Execute the statements that wait, in one round trip. An error is that of the first statement that failed.
 
-        `commit`: commit in the same round trip. If the transaction has not begun, one server commits the statements together
-        without BEGIN and COMMIT.
+        `commit`: commit in the same round trip. If the transaction has not begun, BEGIN and COMMIT are not needed on one server.
         """
         queued, self._queue = self._queue, []
         begin, settings, self._begin, self._settings = self._begin, self._settings, None, None

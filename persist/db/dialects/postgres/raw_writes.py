@@ -149,11 +149,8 @@ def _unescaped(row: tuple[Any, ...], texts: Sequence[int]) -> tuple[Any, ...]:
     return tuple(values)
 
 
-# Reading instants that Postgres can store and Python's datetime cannot represent, such as infinity.
-
-
 class PostgresRereader:
-    """See `persist.db.unreadable.cells.Rereader`."""
+    """See `persist.db.unreadable.cells.Rereader`. Reads instants that Python's datetime cannot represent, such as infinity."""
 
     typed = True
 

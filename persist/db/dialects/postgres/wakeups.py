@@ -125,9 +125,6 @@ class Notices(Polling):
                     one.close()
 
 
-# Postgres's part in the event log: notifications that wake its readers. Each transaction tells the guards who keeps the log.
-
-
 class PostgresEventLog(EventLogSupport):
     """The event log in one schema of the engine's database. `pooled`: the engine connects through a transaction-mode pooler."""
 

@@ -18,8 +18,6 @@ from persist.db.dialects.sqlite.parsed_ddl import closing_bracket, plain
 from persist.db.schema.base import SCHEMA_TOKEN
 from persist.db.values.escaping import command_word, quoted
 
-# The tables of a SQLite file.
-
 
 class SqliteTables(Tables):
     """The tables of the file `path`, or of `:memory:` if it is None."""

@@ -46,8 +46,6 @@ if TYPE_CHECKING:
 
 
 # Transactions on SQLite: BEGIN IMMEDIATE for every write, and the write lock inside of a host's own transaction.
-
-
 class SqliteTransactions(Transactions):
     """The transactions of one store on a SQLite file, or on the single connection to `:memory:`."""
 

@@ -38,11 +38,9 @@ from persist.db.unreadable.cells import NotText
 from persist.db.unreadable.conditions import BadText, text_or_bad
 from persist.db.values.escaping import quoted
 
-# Reading invalid text on SQLite, where the driver fails a whole result for one text that is not UTF-8.
-
 
 class SqliteRereader:
-    """See `persist.db.unreadable.cells.Rereader`."""
+    """See `persist.db.unreadable.cells.Rereader`. The driver fails a whole result for one text that is not UTF-8."""
 
     typed = False
 
@@ -70,9 +68,6 @@ def _text(stored: bytes) -> object:
 
 
 REREADER = SqliteRereader()
-
-
-# Raw rows of a SQLite file: storage classes, text that is not UTF-8, and values that violate a CHECK.
 
 
 class SqliteRawRows(RawRows):
@@ -332,8 +327,7 @@ def _of(row: str | None, column: str) -> str:
 def _finishing() -> list[str]:
     """The triggers of the table of notes: they date a note, delete a note beyond the limit, and refuse other writers.
 
-    A note of an INSERT that met a row has the instant 0 until the row is inserted. If the statement did nothing or an UPDATE
-    instead, the next note deletes this one.
+    A note of an INSERT that met a row has the instant 0 until the row is inserted. If it is not, the next note deletes it.
     """
     notes = f"SELECT count(*) FROM {LOGGED} WHERE id > 0 AND run_id"
     no_run = "NOT IN (SELECT '' UNION ALL SELECT id FROM run)"  # anybody invents such a run: all of them share one room

@@ -12,8 +12,6 @@ from persist.db.dialects.sqlite.connections import FileConnection, connect
 from persist.db.dialects.sqlite.event_guards import FUNCTION
 from persist.db.files import file_uri
 
-# SQLite's part in the event log: an SQL function that guard triggers call, and polling the file for new events.
-
 
 class SqliteEventLog(EventLogSupport):
     """The event log in the file `path`, or in `:memory:` if it is None."""
