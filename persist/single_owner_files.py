@@ -21,8 +21,6 @@ from persist.settings import Settings, current_settings
 from persist.store.store import Store
 from persist.store.transaction import Transaction, work_of
 
-# Small files that belong to one run, agent or instance: created on first use and marked with their owner.
-
 
 def open_file(path: Path, *, read_only: bool = False, settings: Settings | None = None, clock: Clock | None = None) -> Store:
     """Open the store of an existing file. Raises NotFound if it is missing."""
@@ -96,8 +94,7 @@ def open_instance(
     """Open an instance's file, and make it, and its folder, if it is not there; `instance_id` of the store is the name.
 
     Raises NotPermitted if it cannot be made, Conflict if it is the file of another instance, and NotFound instead of making one
-    with `read_only`. MigrationFailed (with file, versions, revision and cause), SchemaTooNew and SchemaUnknown leave it as it
-    was.
+    with `read_only`. MigrationFailed (with file, versions, revision, cause), SchemaTooNew and SchemaUnknown leave it as it was.
     """
     path = _path(data_dir, name)
     if not read_only:
@@ -164,8 +161,8 @@ def _open_instance(
 
 # Run files: a separate folder for each run of a program, and the files of agents that outlive their runs.
 #
-# .prose/runs/20260116-143052-a7b3c9/state.db, program.prose, attachments/ .prose/agents.db below the project, and below the home
-# directory for agents of the user
+# .prose/runs/20260116-143052-a7b3c9/    state.db, program.prose, attachments/
+# .prose/agents.db                       below the project, and below the home directory for agents of the user
 
 FOLDER = ".prose"
 STATE, PROGRAM, AGENTS = "state.db", "program.prose", "agents.db"

@@ -113,8 +113,8 @@ def first_text(holder: Mapping[str, Any], *names: str) -> str | None:
 
 # Reads folders of runs as a runtime leaves them, and prepares them for storing; without a database.
 #
-# DIR/<run>/run.json the manifest, an object; a folder without one is no run DIR/<run>/branches/<branch>.json a branch: its pile
-# of messages, and the order in which it shows them
+# DIR/<run>/run.json                  the manifest, an object; a folder without one is no run
+# DIR/<run>/branches/<branch>.json    a branch: its pile of messages, and the order in which it shows them
 #
 # Which spellings are read is in docs/conversations.md. What a file does not say, or says in a form that cannot be stored, is left
 # out. Symbolic links below DIR are not followed, so that nothing from outside of it is read.

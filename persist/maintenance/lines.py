@@ -194,8 +194,8 @@ def value_of(written: Any) -> Any:
 
 # What persist does not know, in the lines of an export: its declaration in the header, and lines of their own after all rows.
 #
-# "unknown": [{"table": "…", "rows": 0, "columns": [{"name": "…", "kind": "text", "values": 2, "declared": null}]}] {"table": "…",
-# "unknown": {"id": "…", "…": "…"}}
+# "unknown": [{"table": "…", "rows": 0, "columns": [{"name": "…", "kind": "text", "values": 2, "declared": null}]}]
+# {"table": "…", "unknown": {"id": "…", "…": "…"}}
 #
 # A line of a table of persist begins with the key of its row. `persist.db.dialects.bulk.PlainColumn` says what a kind is.
 

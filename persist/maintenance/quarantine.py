@@ -253,10 +253,13 @@ class _Aside:
 
 # Lists the rows that doctor moved to the quarantine, shows their contents and restores them.
 #
-# The contents of a row are a JSON object: `database`: the dialect that the cells come from. `row`: by column, null or an object
-# of one form and its value. Forms in a file: text, text_base64 (bytes that are not UTF-8), integer, real or blob. Form on a
-# server: the literal that its column type reads. `let_go`: rows that stayed, whose reference to this row was set to NULL.
-# `replaced`: the columns that got a substitute value, if the row stayed in its table.
+# The contents of a row are a JSON object:
+#
+# database    the dialect that the cells come from
+# row         by column, null or an object of one form and its value. Forms in a file: text, text_base64 (bytes that are not
+#             UTF-8), integer, real or blob. Form on a server: the literal that its column type reads
+# let_go      rows that stayed, whose reference to this row was set to NULL
+# replaced    the columns that got a substitute value, if the row stayed in its table
 
 _Q = quarantine.c
 _LISTED = (_Q.id, _Q.group_id, _Q.table_name, _Q.row_key, _Q.cause, _Q.moved_at)
