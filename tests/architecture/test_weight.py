@@ -13,7 +13,7 @@ from tests.architecture.sources import Source, sources
 
 CEILINGS = {
     "persist: files": 480,
-    "persist: lines": 91_830,
+    "persist: lines": 91_638,
     "persist: lines of code": 64_950,
     "persist: names imported from persist": 7_890,
     "persist: definitions that share their name": 1_045,
