@@ -7,8 +7,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Text, bindparam, delete, insert, or_, select, update
 
-from persist.chat.models import ARCHIVED, OWNED, TITLE, messages, prompts, sessions
-from persist.chat.models import turns as turn_rows
+from persist.chat.models import ARCHIVED, OWNED, TITLE, prompts, sessions
 from persist.chat.permissions import BOUND, Source, validate_rule
 from persist.chat.recording.flush import ADD_PROMPT
 from persist.chat.recording.recording import digest_of
@@ -177,7 +176,7 @@ def _literal(text: str) -> str:
 
 List = list
 _id = param("row_id")
-_INSERT = Statement(insert_new(sessions, messages, turn_rows))
+_INSERT = Statement(insert_new(sessions, "id"))
 _INSERT_CHILD = Statement(insert(sessions))
 _GET = Statement(select(*SESSION.columns).where(_S.id == _id))
 _LOCK = Statement(select(*SESSION.columns).where(_S.id == _id).with_for_update())

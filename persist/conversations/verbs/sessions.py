@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import func, select, type_coerce, update
 
 from persist.conversations import pruning
-from persist.conversations.models import branches, sessions
+from persist.conversations.models import sessions
 from persist.conversations.schemas import ConvSession, InvocationKind, PruneReport, SourceKind, Status, StatusTransition
 from persist.conversations.schemas import node_metadata as checked_metadata
 from persist.conversations.storage import deletion as removal
@@ -199,7 +199,7 @@ def _change(names: tuple[str, ...]) -> Statement:
 
 List = list
 _id = param("row_id")
-_INSERT = Statement(insert_new(sessions, branches))
+_INSERT = Statement(insert_new(sessions, "id"))
 _COUNTS = Statement(select(_S.status, func.count()).group_by(_S.status))
 _SET_METADATA = Statement(update(sessions).where(_S.id == _id).values(node_metadata=param("value"), updated_at=param("at")))
 _TOUCH = Statement(update(sessions).where(_S.id == _id).values(last_message_at=param("last"), updated_at=param("at")))

@@ -65,12 +65,13 @@ def insert_missing(table: Table, *keys: str) -> Insert:
     return merge(table, *keys)
 
 
-def insert_new(table: Table, *below: Table, keys: Sequence[str] = ("id",)) -> Insert:
-    """`insert_missing` that does nothing either where rows of tables `below` refer to the id already.
+def insert_new(table: Table, *keys: str) -> Insert:
+    """`insert_missing` that does nothing either where rows of the domain's other tables refer to the id already.
 
     A program that deletes without foreign keys leaves such rows in a file, and the new row's owner would see them.
     """
-    links = [key.parent for one in below for key in one.foreign_keys if key.column is table.c.id]
+    keyed = (key for other in table.metadata.tables.values() if other is not table for key in other.foreign_keys)
+    links = [key.parent for key in keyed if key.target_fullname == f"{table.fullname}.id"]
     left = (exists().where(link == bindparam("id", type_=table.c.id.type)) for link in links)
     return merging(insert_where(table, ~or_(*left)), *keys)
 

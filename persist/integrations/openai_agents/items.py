@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import Text, bindparam, cast, delete, select
 
-from persist.chat.models import IS_UNFINISHED, VISIBLE, messages, parts, sessions, turns
+from persist.chat.models import IS_UNFINISHED, VISIBLE, messages, parts, sessions
 from persist.chat.reducer.parts import tool_columns
 from persist.chat.schemas import UNFINISHED, ToolState
 from persist.chat.storage.message_insert import NEWEST_MESSAGE, place_after, touch_session
@@ -41,7 +41,7 @@ _UNSET = [column.name for column in sessions.columns if column.nullable]
 _COUNTERS = ("prompt_tokens", "completion_tokens", "reasoning_tokens", "cache_read", "cache_write", "total_tokens", "cost_usd")
 _session, _call = param("session_id"), param("call_id")
 _LOCK = Statement(select(_S.id).where(_S.id == _session).with_for_update())
-_CREATE = Statement(insert_new(sessions, messages, turns))
+_CREATE = Statement(insert_new(sessions, "id"))
 _HEAD = select(_M.id, cast(_M.metadata_json, Text)).where(_M.session_id == _session)
 _ALL = Statement(_HEAD.order_by(_M.created_at, _M.id))
 _LATEST = Statement(_HEAD.order_by(_M.created_at.desc(), _M.id.desc()).limit(LIMIT))

@@ -13,12 +13,12 @@ from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_choice, check_count, check_flag, optional_label
 from persist.db.values.clock import as_utc
 from persist.errors import Conflict, InvalidValue, NotFound, named
-from persist.workflows.models import IS_ONLY_RUN, effects, runs, signals, waits
+from persist.workflows.models import IS_ONLY_RUN, runs
 from persist.workflows.schemas import TERMINAL, WORKFLOW_PREFIX, FailureKind, RunStatus, WorkflowRun
 from persist.workflows.storage.run_rows import RUN, announce_claimable
 
 _R = runs.c
-_INSERT = Statement(insert_new(runs, effects, signals, waits, keys=()).returning(*RUN.columns))
+_INSERT = Statement(insert_new(runs).returning(*RUN.columns))
 _of_workflow = select(*RUN.columns).where(_R.workflow_name == param("workflow_name"))
 _BY_KEY = Statement(_of_workflow.where(_R.idempotency_key == param("idempotency_key"), _R.idempotency_key.is_not(None)))
 _ONLY_RUN = Statement(_of_workflow.where(_R.unique_trigger_id == param("unique_trigger_id"), IS_ONLY_RUN))
