@@ -1,11 +1,14 @@
 """An id that is taken is refused before anything is written, so that the transaction goes on (decision: ON CONFLICT)."""
 
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 import pytest
 
 from persist.errors import Conflict
+from persist.maintenance import doctor
 
 
 def _run(tx: Any, id: str) -> object:
@@ -38,3 +41,44 @@ def test_a_taken_id_is_refused_and_the_transaction_goes_on(store: Any, create: C
         after = tx.workflows.runs.create("after", trigger_id="t", current_phase="p")
     with store.read() as tx:
         assert [tx.workflows.runs.get(run.id).workflow_name for run in (before, after)] == ["before", "after"]
+
+
+def _conversation(tx: Any, id: str) -> object:
+    return tx.conversations.sessions.create(id=id)
+
+
+def _say(tx: Any, id: str) -> object:
+    return tx.chat.messages.append(id, role="user", parts=[{"type": "text", "text": "a secret"}])
+
+
+LEFT: dict[str, tuple[Callable[[Any, str], object], Callable[[Any, str], object], Callable[[Any, str], object]]] = {
+    "chat_sessions": (_session, _say, lambda tx, id: tx.chat.messages.list(id)),
+    "sessions": (
+        _conversation,
+        lambda tx, id: tx.conversations.branches.create(id, id="b"),
+        lambda tx, id: tx.conversations.branches.list(id),
+    ),
+    "workflow_runs": (
+        _run,
+        lambda tx, id: tx.workflows.effects.begin(id, "send"),
+        lambda tx, id: tx.workflows.effects.list(id),
+    ),
+}
+"""By table: what makes a row of a chosen id, what makes a row below it, and what shows those below."""
+
+
+@pytest.mark.parametrize("table", LEFT)
+def test_an_id_under_which_rows_of_a_former_row_are_left_is_refused(sqlite_store: Any, table: str) -> None:
+    """As a shell leaves them that deletes without foreign keys: they are not shown to the next owner of the id."""
+    make, add, shown = LEFT[table]
+    with sqlite_store.begin() as tx:
+        make(tx, "mine")
+        add(tx, "mine")
+    with closing(sqlite3.connect(sqlite_store.runtime.dialect.path)) as raw, raw:
+        raw.execute(f"DELETE FROM {table} WHERE id = 'mine'")
+    with pytest.raises(Conflict, match="persist doctor --fix"), sqlite_store.begin() as tx:
+        make(tx, "mine")
+    doctor(sqlite_store, fix=True)
+    with sqlite_store.begin() as tx:
+        make(tx, "mine")
+        assert not shown(tx, "mine")

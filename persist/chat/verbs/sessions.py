@@ -18,7 +18,7 @@ from persist.chat.verbs import branching
 from persist.db.changes.batch import StatementRunner
 from persist.db.expressions.json_text import json_has_member
 from persist.db.expressions.keyset import behind
-from persist.db.expressions.upsert import insert_missing, taken
+from persist.db.expressions.upsert import insert_new, taken
 from persist.db.operations.keyset import Keyset
 from persist.db.schema.base import LABEL_CHARACTERS
 from persist.db.statements.prepared import LIMIT, Row, Statement, param
@@ -176,7 +176,7 @@ def _literal(text: str) -> str:
 
 List = list
 _id = param("row_id")
-_INSERT = Statement(insert_missing(sessions, "id"))
+_INSERT = Statement(insert_new(sessions, "id"))
 _INSERT_CHILD = Statement(insert(sessions))
 _GET = Statement(select(*SESSION.columns).where(_S.id == _id))
 _LOCK = Statement(select(*SESSION.columns).where(_S.id == _id).with_for_update())
@@ -409,7 +409,7 @@ class ChatSessions(Repository[F]):
             inserted = batch.run(_INSERT, **values)
             row = batch.row(_GET, row_id=session.id)
         if not inserted.result:
-            raise taken(_INSERT, "chat session", session.id)
+            raise taken(_INSERT, "chat session", session.id, there=row.result is not None)
         return _found(session.id, row.result)
 
     def _values(self, session: ChatSession) -> dict[str, Any]:

@@ -36,7 +36,7 @@ from persist.conversations.verbs import lifecycle
 from persist.conversations.verbs.lifecycle import TERMINAL
 from persist.db.changes.batch import Batch
 from persist.db.expressions.keyset import behind
-from persist.db.expressions.upsert import insert_missing
+from persist.db.expressions.upsert import insert_new, taken
 from persist.db.schema.column_types import Float64
 from persist.db.statements.prepared import LIMIT, Statement, param
 from persist.db.transactions.repository import F, Repository, reads, writes
@@ -207,7 +207,7 @@ def _change(names: tuple[str, ...]) -> Statement:
 
 List = list
 _id = param("row_id")
-_INSERT = Statement(insert_missing(sessions, "id"))
+_INSERT = Statement(insert_new(sessions, "id"))
 _COUNTS = Statement(select(_S.status, func.count()).group_by(_S.status))
 _SET_METADATA = Statement(update(sessions).where(_S.id == _id).values(node_metadata=param("value"), updated_at=param("at")))
 _TOUCH = Statement(update(sessions).where(_S.id == _id).values(last_message_at=param("last"), updated_at=param("at")))
@@ -277,6 +277,8 @@ class ConvSessions(Repository[F]):
         if not inserted.result:  # another writer was faster
             creation.undo(work)
             removal.remove_unowned(work, [] if wanted is not None else [fields["progression_id"]])
+            if stored.result is None:
+                raise taken(_INSERT, "session", row_id, there=False)
         return found_session(stored, row_id)
 
     @reads

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from sqlalchemy import ClauseElement, ColumnElement, Insert, Table, bindparam, insert, select
+from sqlalchemy import ClauseElement, ColumnElement, Insert, Table, bindparam, exists, insert, or_, select
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 
@@ -65,15 +65,27 @@ def insert_missing(table: Table, *keys: str) -> Insert:
     return merge(table, *keys)
 
 
+def insert_new(table: Table, *keys: str) -> Insert:
+    """`insert_missing` that does nothing either where rows of the domain's other tables refer to the id already.
+
+    A program that deletes without foreign keys leaves such rows in a file, and the new row's owner would see them.
+    """
+    keyed = (key for other in table.metadata.tables.values() if other is not table for key in other.foreign_keys)
+    links = [key.parent for key in keyed if key.target_fullname == f"{table.fullname}.id"]
+    left = (exists().where(link == bindparam("id", type_=table.c.id.type)) for link in links)
+    return merging(insert_where(table, ~or_(*left)), *keys)
+
+
 def unless_there(statement: Insert, *keys: str) -> Insert:
     """Let an INSERT do nothing for a row whose key exists, as `insert_missing` does. Changes the INSERT."""
     return merging(statement, *keys)
 
 
-def taken(statement: Statement, kind: str, id: str) -> Conflict:
-    """The error for an INSERT that did nothing because its `id` is taken. The transaction stays usable after it."""
+def taken(statement: Statement, kind: str, id: str, *, there: bool = True) -> Conflict:
+    """The error for an INSERT that did nothing: its `id` is taken, `there` by a row. The transaction stays usable after it."""
     table = statement.statement.table.name  # type: ignore[attr-defined]  # an Insert has one
-    return Conflict(f"The id {named(id)} is taken by another {kind}.", constraint=f"pk_{table}")
+    left = f"Rows of a former {kind} {named(id)} are left in the file: `persist doctor --fix` sets them aside."
+    return Conflict(f"The id {named(id)} is taken by another {kind}." if there else left, constraint=f"pk_{table}")
 
 
 def seen(row: Row | None, statement: Statement, kind: str, name: str) -> Row:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import select
 
-from persist.db.expressions.upsert import insert_missing, taken
+from persist.db.expressions.upsert import insert_new, taken
 from persist.db.statements.prepared import Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_choice, check_count, check_flag, optional_label
@@ -18,7 +18,7 @@ from persist.workflows.schemas import TERMINAL, WORKFLOW_PREFIX, FailureKind, Ru
 from persist.workflows.storage.run_rows import RUN, announce_claimable
 
 _R = runs.c
-_INSERT = Statement(insert_missing(runs).returning(*RUN.columns))
+_INSERT = Statement(insert_new(runs).returning(*RUN.columns))
 _of_workflow = select(*RUN.columns).where(_R.workflow_name == param("workflow_name"))
 _BY_KEY = Statement(_of_workflow.where(_R.idempotency_key == param("idempotency_key"), _R.idempotency_key.is_not(None)))
 _ONLY_RUN = Statement(_of_workflow.where(_R.unique_trigger_id == param("unique_trigger_id"), IS_ONLY_RUN))
@@ -150,7 +150,7 @@ def create(work: UnitOfWork, fields: Mapping[str, Any], once: Uniqueness) -> Wor
             return existing
         if not once.unique_trigger:
             break
-    raise taken(_INSERT, "workflow run", fields["id"])
+    raise taken(_INSERT, "workflow run", fields["id"], there=work.row(_HOLD_PARENT, row_id=fields["id"]) is not None)
 
 
 def _refusal_of_parent(work: UnitOfWork, id: str) -> Conflict | NotFound | None:

@@ -3,8 +3,11 @@
 import asyncio
 import inspect
 import math
+import sqlite3
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +16,7 @@ from agents.memory import Session as Protocol
 from agents.memory import SessionSettings, SQLiteSession
 
 from persist import AsyncStore, Store
-from persist.errors import Closed, InvalidValue, PersistError, TransactionOpen
+from persist.errors import Closed, Conflict, InvalidValue, PersistError, TransactionOpen
 from persist.integrations.openai_agents import InvalidItem, PersistSession
 from tests.integrations.openai_agents.conftest import Session
 
@@ -148,6 +151,16 @@ def test_the_first_items_say_whose_session_it_is(session: Session, do: Do, look:
         ("travel", {"provider_id": "openai", "model_id": "gpt-5"}),
         ("openai-agents", {"provider_id": "azure", "model_id": "x"}),
     ]
+
+
+def test_what_a_shell_left_of_a_session_is_not_the_next_ones(tmp_path: Path) -> None:
+    path = tmp_path / "agents.db"
+    with Store.open(path) as store:
+        asyncio.run(PersistSession("s", store).add_items(said("a secret")))
+        with closing(sqlite3.connect(path)) as raw, raw:
+            raw.execute("DELETE FROM chat_sessions")
+        with pytest.raises(Conflict, match="persist doctor --fix"):
+            asyncio.run(PersistSession("s", store).add_items(said("b")))
 
 
 class Odd:
