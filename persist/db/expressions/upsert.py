@@ -65,8 +65,8 @@ def insert_missing(table: Table, *keys: str) -> Insert:
     return merge(table, *keys)
 
 
-def insert_new(table: Table, *keys: str) -> Insert:
-    """`insert_missing` that does nothing either where rows of the domain's other tables refer to the id already.
+def insert_chosen(table: Table, *keys: str) -> Insert:
+    """`insert_missing` for a file and a chosen id: it does nothing either where rows of other tables refer to the id already.
 
     A program that deletes without foreign keys leaves such rows in a file, and the new row's owner would see them.
     """

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import select
 
-from persist.db.expressions.upsert import insert_new, taken
+from persist.db.expressions.upsert import insert_chosen, insert_missing, taken
 from persist.db.statements.prepared import Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_choice, check_count, check_flag, optional_label
@@ -18,7 +18,7 @@ from persist.workflows.schemas import TERMINAL, WORKFLOW_PREFIX, FailureKind, Ru
 from persist.workflows.storage.run_rows import RUN, announce_claimable
 
 _R = runs.c
-_INSERT = Statement(insert_new(runs).returning(*RUN.columns))
+_INSERT, _INSERT_CHOSEN = (Statement(made(runs).returning(*RUN.columns)) for made in (insert_missing, insert_chosen))
 _of_workflow = select(*RUN.columns).where(_R.workflow_name == param("workflow_name"))
 _BY_KEY = Statement(_of_workflow.where(_R.idempotency_key == param("idempotency_key"), _R.idempotency_key.is_not(None)))
 _ONLY_RUN = Statement(_of_workflow.where(_R.unique_trigger_id == param("unique_trigger_id"), IS_ONLY_RUN))
@@ -130,16 +130,17 @@ def queue_once(work: UnitOfWork, workflow_name: str, trigger_id: str, key: str, 
     return run
 
 
-def create(work: UnitOfWork, fields: Mapping[str, Any], once: Uniqueness) -> WorkflowRun:
+def create(work: UnitOfWork, fields: Mapping[str, Any], once: Uniqueness, *, chosen: bool) -> WorkflowRun:
     """Insert the run, or return the one that the key or the trigger has already. Raises Conflict, and NotFound for its parent."""
     if fields["parent_run_id"] is not None and (refusal := _refusal_of_parent(work, fields["parent_run_id"])) is not None:
         replayed = _existing(work, fields, once)
         if replayed is None:
             raise refusal
         return replayed
+    statement = _INSERT_CHOSEN if chosen and work.runtime.dialect.one_writer else _INSERT
     for _ in range(_ATTEMPTS):
         with work.batch(last=True) as batch:
-            inserted = batch.returned(_INSERT, **fields)
+            inserted = batch.returned(statement, **fields)
         if inserted.result is not None:
             run = RUN(inserted.result)
             if run.queued_at == fields["updated_at"]:  # else nobody may claim it yet

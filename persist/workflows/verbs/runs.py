@@ -227,7 +227,7 @@ class Runs(RunReads[F]):
             "concurrency_key": creating.checked_key(concurrency_key),
             "context": context_of(work, context),
         }
-        return creating.create(work, fields, once)
+        return creating.create(work, fields, once, chosen=id is not None)
 
     @writes
     def append_phase(self, id: str, phase: str, entry: Json = None, *, lease: Lease | None = None) -> WorkflowRun:
