@@ -3,11 +3,10 @@
 import json
 from typing import Any
 
-import pytest
-
 from persist import Store
 from persist.maintenance import doctor
 from persist.testing import FrozenClock
+from tests.cases import each
 from tests.maintenance.filled import by_code
 from tests.schema.places import Place
 
@@ -49,7 +48,7 @@ def test_fork_pointers_that_others_wrote_are_adopted(database_url: str, clock: F
         assert _shown(store, "fork") == ["m1", "m2", "own"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("parent", "inherited", "why"),
     [
         ("gone", 1, "names no branch"),

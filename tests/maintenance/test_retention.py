@@ -9,6 +9,7 @@ from persist.errors import InvalidValue
 from persist.maintenance import maintain, prune
 from persist.maintenance.pruning import Policy, policies
 from persist.settings import Settings
+from tests.cases import each
 from tests.maintenance.pruning_scenes import DAY, DOMAINS, every_row, forty_days_later, gone
 
 
@@ -26,7 +27,7 @@ def test_every_domain_has_its_setting() -> None:
             assert policies(Settings()) == [Policy(domain=domain, older_than=timedelta(hours=36), keep=7)]
 
 
-@pytest.mark.parametrize("wrong", ["-1", "0", "nan", "inf", "1e9", "", "a month"])
+@each("wrong", ["-1", "0", "nan", "inf", "1e9", "", "a month"])
 def test_days_that_mean_nothing_are_refused(wrong: str) -> None:
     """0 would mean to delete everything that is over: leaving it out turns retention off."""
     for domain in DOMAINS:
@@ -44,7 +45,7 @@ def test_a_number_to_keep_is_not_negative() -> None:
         assert caught.value.path == f"{domain}_keep_last"
 
 
-@pytest.mark.parametrize("domain", DOMAINS)
+@each("domain", DOMAINS)
 def test_maintain_prunes_what_a_setting_says_and_nothing_else(filled: str, domain: str) -> None:
     with forty_days_later(filled) as store:
         clock = store.runtime.clock
