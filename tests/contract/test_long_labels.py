@@ -13,6 +13,7 @@ from persist.errors import InvalidValue, PayloadTooLarge
 from persist.framework_state.app_sessions.schemas import ArtifactKey, NewMemory, StateChange
 from persist.framework_state.checkpoints.schemas import Blob, Write
 from persist.schema.metadata import metadata
+from tests.cases import each
 from tests.contract.faces import on_one_face
 
 ROOM = 2704
@@ -72,7 +73,7 @@ VERBS: dict[str, Callable[[Any, str], Any]] = {
 
 
 @on_one_face
-@pytest.mark.parametrize("verb", VERBS)
+@each("verb", VERBS)
 def test_a_label_has_so_many_bytes_at_most(store: Any, verb: str) -> None:
     write = VERBS[verb]
     with store.begin() as tx:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from persist.errors import Conflict
+from tests.cases import each
 
 
 def _run(tx: Any, id: str) -> object:
@@ -25,7 +26,7 @@ def _session(tx: Any, id: str) -> object:
     return tx.chat.sessions.create(agent="agent", model={"providerID": "p", "modelID": "m"}, id=id)
 
 
-@pytest.mark.parametrize("create", [_run, _execution, _approval, _session], ids=lambda verb: verb.__name__)
+@each("create", [_run, _execution, _approval, _session], ids=lambda verb: verb.__name__)
 def test_a_taken_id_is_refused_and_the_transaction_goes_on(store: Any, create: Callable[[Any, str], object]) -> None:
     with store.begin() as tx:
         create(tx, "mine")

@@ -11,6 +11,7 @@ from persist.cli import main
 from persist.db.dialects.subagent_roles import RoleKind
 from persist.errors import InvalidValue
 from persist.schema.grants import grant_script, tenant_removal_script, tenant_script
+from tests.cases import each
 from tests.distributed_server import takes_triggers
 
 NAMES = [
@@ -29,7 +30,7 @@ NAMES = [
 """Names of roles that would end a quote of a script, some of them those of its bodies; all of them are legal."""
 
 
-@pytest.mark.parametrize("ending", NAMES)
+@each("ending", NAMES)
 def test_no_name_ends_a_quote(postgres_url: str, ending: str) -> None:
     """Each script leaves the schema and its tables, and names the role as it is; also where a backslash escapes in literals."""
     name = f"{secrets.token_hex(4)}{ending}"
@@ -56,7 +57,7 @@ def _tables(raw: psycopg.Connection[Any]) -> list[Any]:
     return raw.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'persist' ORDER BY tablename").fetchall()
 
 
-@pytest.mark.parametrize("name", ["", "a\nb", "a\x00", "ä" * 40, 5])
+@each("name", ["", "a\nb", "a\x00", "ä" * 40, 5])
 def test_names_that_no_role_has(name: Any) -> None:
     with pytest.raises(InvalidValue):
         tenant_script(name)

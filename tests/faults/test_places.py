@@ -12,6 +12,7 @@ from persist.errors import InvalidValue, NotFound, PersistError, StoreCorrupt, U
 from persist.maintenance import backup, export, import_
 from persist.sessionlog import SessionLogWriter, read_session_log
 from persist.single_owner_files import create_run_file, open_instance, open_run_file, open_workspace
+from tests.cases import each
 
 
 @pytest.mark.parametrize(
@@ -26,7 +27,7 @@ def test_any_name_that_a_file_can_have(tmp_path: Path, name: str) -> None:
     assert {path.name for path in tmp_path.iterdir()} - {f"{name}-wal", f"{name}-shm"} == {name}
 
 
-@pytest.mark.parametrize("name", ["x" * 300, "x" * 300 + "/state.db", "a\x00b", "a%00b", "x.db?mode=ro", "x.db?timeout=5"])
+@each("name", ["x" * 300, "x" * 300 + "/state.db", "a\x00b", "a%00b", "x.db?mode=ro", "x.db?timeout=5"])
 def test_what_no_file_can_be_called(tmp_path: Path, name: str) -> None:
     with pytest.raises(InvalidValue):
         Store.open(f"sqlite:///{tmp_path}/{name}")
@@ -95,7 +96,7 @@ def test_every_path_is_checked(tmp_path: Path, sqlite_url: str, bad: str) -> Non
                 give()
 
 
-@pytest.mark.parametrize("url", ["", "nonsense", "sqlite:///x.db", "postgresql://h:port/d", "postgresql://u:p@ss@h/d"])
+@each("url", ["", "nonsense", "sqlite:///x.db", "postgresql://h:port/d", "postgresql://u:p@ss@h/d"])
 def test_a_url_to_listen_to_is_checked_when_the_store_is_opened(sqlite_url: str, url: str) -> None:
     with pytest.raises(InvalidValue) as caught:
         Store.open(sqlite_url, listen_url=url)

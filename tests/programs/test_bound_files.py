@@ -15,6 +15,7 @@ from persist import Store
 from persist.errors import Conflict, InvalidValue, NotFound, PayloadTooLarge, StoreFull
 from persist.maintenance import export
 from persist.programs import audit, subagent
+from tests.cases import each
 from tests.programs.bound import MB, attached, bind_file, open_stream, read
 from tests.programs.raw_rows import codes, put
 from tests.programs.test_attachments import bind, resolve
@@ -37,7 +38,7 @@ def test_a_file_is_bound_as_it_is(run_file: Store, run: str, file: Path, source:
     assert audit(run_file, run) == []
 
 
-@pytest.mark.parametrize("content", [b"", b"x", "it's\r\n報告 \x00".encode()])
+@each("content", [b"", b"x", "it's\r\n報告 \x00".encode()])
 def test_a_small_file_is_an_attachment_too(run_file: Store, run: str, tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "small"
     path.write_bytes(content)

@@ -13,6 +13,7 @@ from persist.errors import SchemaUnknown
 from persist.maintenance import adopt, doctor
 from persist.programs import create_run_file
 from persist.schema.metadata import HEAD
+from tests.cases import each
 from tests.schema.places import VERSION_TABLE, Place
 
 OLDER = ["0", "1", "6", "0001", str(int(HEAD)), f"0000{int(HEAD)}"]
@@ -38,7 +39,7 @@ def noted(place: Place) -> list[Any]:
     return [value for (value,) in place.ask(f"SELECT value FROM {place.named('_meta')} WHERE key = 'schema_version'")]
 
 
-@pytest.mark.parametrize(
+@each(
     ("mark", "number"), [("0007", 7), ("0", 0), ("12", 12), ("", None), ("v1", None), (b"7", None), (7, None), ("\u0663", None)]
 )
 def test_marks_are_numbers(mark: object, number: int | None) -> None:
@@ -62,7 +63,7 @@ def test_an_older_note_is_set_right(migrated: Place, value: str) -> None:
     assert noted(migrated) == [HEAD]
 
 
-@pytest.mark.parametrize("mark", [note, row])
+@each("mark", [note, row])
 @first_on_both(NEWER)
 def test_a_newer_mark_is_refused_as_newer(migrated: Place, mark: Any, value: str) -> None:
     mark(migrated, value)
@@ -89,7 +90,7 @@ def test_what_is_no_version_is_said_to_be_none(migrated: Place, mark: Any, value
     assert migrated.rows() == before
 
 
-@pytest.mark.parametrize("value", ["0", "1", "6"])
+@each("value", ["0", "1", "6"])
 def test_a_version_row_that_no_revision_has_is_not_upgraded_from(migrated: Place, value: str) -> None:
     """Whether the tables are those of 0001 nobody knows; nothing is run on a guess."""
     row(migrated, value)

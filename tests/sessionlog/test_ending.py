@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from persist.errors import InvalidValue
+from tests.cases import each
 from tests.sessionlog.scenes import NOW_TEXT, lines, log_path, text, writer
 
 RESULT = {"type": "result", "subtype": "success", "timestamp": NOW_TEXT}
@@ -115,7 +116,7 @@ def test_a_fallback_after_an_unsafe_session_uses_the_given_id(home: Path) -> Non
     assert len(lines(home, "s9")) == 2
 
 
-@pytest.mark.parametrize("unsafe", ["../s9", "", "a b", "s9.jsonl", "s9\n", None, 9, "x" * 300])
+@each("unsafe", ["../s9", "", "a b", "s9.jsonl", "s9\n", None, 9, "x" * 300])
 def test_an_unsafe_fallback_writes_nothing(home: Path, unsafe: Any) -> None:
     log = writer(home, initial_prompt="Do it")
     assert log.finalize_with_fallback(unsafe, error="died") is None

@@ -10,6 +10,7 @@ import pytest
 
 from persist.errors import InvalidValue, NotPermitted, PersistError, StoreFull, Unavailable
 from persist.sessionlog import SessionLogWriter
+from tests.cases import each
 from tests.sessionlog.scenes import SLUG, Watched, call, contents, event, log_path, said, text, writer
 
 FAILURES = [
@@ -114,7 +115,7 @@ def test_an_unsafe_session_keeps_the_one_before(home: Path) -> None:
 # ---------------------------------------------------------------- arguments
 
 
-@pytest.mark.parametrize("slug", ["", ".", "..", "a/b", "../x", "/", "/app", "a\x00b", "\ud83d", None, 5, "x" * 256, "é" * 128])
+@each("slug", ["", ".", "..", "a/b", "../x", "/", "/app", "a\x00b", "\ud83d", None, 5, "x" * 256, "é" * 128])
 def test_unsafe_slugs_are_refused_at_once(home: Path, slug: Any) -> None:
     for strict in (False, True):
         with pytest.raises(InvalidValue, match="project_slug"):
@@ -122,7 +123,7 @@ def test_unsafe_slugs_are_refused_at_once(home: Path, slug: Any) -> None:
     assert not home.exists()
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "value"),
     [
         ("fsync", "always"),
@@ -140,7 +141,7 @@ def test_wrong_arguments_are_refused_at_once(home: Path, name: str, value: Any) 
         SessionLogWriter(**given)
 
 
-@pytest.mark.parametrize("events", [{"type": "session"}, "session", b"session"])
+@each("events", [{"type": "session"}, "session", b"session"])
 def test_one_event_is_no_batch(home: Path, events: Any) -> None:
     with pytest.raises(InvalidValue, match="events"):
         writer(home).feed_many(events)

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import each
 from tests.sessionlog.scenes import AT_TEXT, call, contents, event, lines, log_path, message, text, writer
 
 # ---------------------------------------------------------------- the session and its prompt
@@ -104,7 +105,7 @@ def test_thinking_is_kept_on_request_unless_it_is_empty(home: Path) -> None:
     assert contents(home) == [[{"type": "thinking", "thinking": "hm"}]]
 
 
-@pytest.mark.parametrize(
+@each(
     "block",
     [
         {"type": "thinking", "thinking": "hm"},
@@ -187,7 +188,7 @@ def test_the_content_of_a_tool_result(home: Path, given: dict[str, Any], content
     assert contents(home)[1] == [block | {"is_error": True} if given.get("isError") else block]
 
 
-@pytest.mark.parametrize("flag", [False, None, 1, "true", {}])
+@each("flag", [False, None, 1, "true", {}])
 def test_a_result_is_an_error_only_when_it_says_true(home: Path, flag: Any) -> None:
     writer(home).feed_many([call(), event("tool_execution_end", toolCallId="t1", result="a", isError=flag)])
     assert "is_error" not in contents(home)[1][0]
@@ -251,7 +252,7 @@ def test_an_extension_status_is_a_system_line_with_what_it_says(home: Path) -> N
     ]
 
 
-@pytest.mark.parametrize("type", ["usage_snapshot", "turn_end", "session_end", "", None, 5, ["message_end"], {"a": 1}])
+@each("type", ["usage_snapshot", "turn_end", "session_end", "", None, 5, ["message_end"], {"a": 1}])
 def test_other_events_write_nothing(home: Path, type: Any) -> None:
     log = writer(home)
     log.feed(event(type, cost=1, message={"role": "assistant", "content": [{"type": "text", "text": "a"}]}))

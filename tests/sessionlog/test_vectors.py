@@ -100,7 +100,7 @@ def test_normalize_session_id(session_id: str, normal: str | None) -> None:
     assert normalize_session_id(session_id) == normal
 
 
-@pytest.mark.parametrize(("slug", "safe"), WRITER["project_slug_is_safe"])
+@each(("slug", "safe"), WRITER["project_slug_is_safe"])
 def test_project_slug_is_safe(slug: str, safe: bool, tmp_path: Path) -> None:
     assert is_safe_project_slug(slug) == safe
     if not safe:
@@ -113,7 +113,7 @@ def test_truncate(text: str, limit: int, cut: str) -> None:
     assert truncate_tool_result(text, limit) == cut
 
 
-@pytest.mark.parametrize("case", READER["reader"], ids=lambda case: case["name"])
+@each("case", READER["reader"], ids=lambda case: case["name"])
 def test_reader(case: dict[str, Any], tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
     path.write_bytes(case["text"].encode())

@@ -11,6 +11,7 @@ import pytest
 from persist.db.concurrency.fork_count import PROCESS
 from persist.db.values.ids import IdMinter, decode_ms
 from persist.testing import FrozenClock
+from tests.cases import each
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LAYOUT = re.compile(r"(ses|msg|prt)_[0-9a-f]{14}[0-9A-Za-z]{12}")
@@ -139,7 +140,7 @@ def test_entropy_is_drawn_again_after_a_fork(monkeypatch: pytest.MonkeyPatch) ->
     assert len(drawn) == 2
 
 
-@pytest.mark.parametrize("source", [b"\xff", b"\x00", bytes(range(256))], ids=["unusable", "zeros", "all bytes"])
+@each("source", [b"\xff", b"\x00", bytes(range(256))], ids=["unusable", "zeros", "all bytes"])
 def test_any_source_of_entropy_gives_whole_ids(source: bytes) -> None:
     ids = IdMinter(FrozenClock(), entropy=lambda count: (source * count)[:count]).mint_many("msg", 1000)
     assert all(LAYOUT.fullmatch(id) for id in ids)

@@ -3,11 +3,11 @@
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from sqlalchemy import select
 
+from tests.cases import each
 from tests.unit.laboratory import INSTANTS, Laboratory, specimens
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -19,7 +19,7 @@ def cut(value: datetime, unit: timedelta) -> datetime:
     return EPOCH + (value - EPOCH) // unit * unit
 
 
-@pytest.mark.parametrize("name", INSTANTS)
+@each("name", INSTANTS)
 def test_instants_are_cut_to_their_column(laboratory: Laboratory, name: str) -> None:
     @given(instants)
     @example(datetime(2026, 1, 2, 3, 4, 5, 999_999, tzinfo=UTC))
@@ -35,7 +35,7 @@ def test_instants_are_cut_to_their_column(laboratory: Laboratory, name: str) -> 
     check()
 
 
-@pytest.mark.parametrize("year", [1, 999, 1969, 9998])
+@each("year", [1, 999, 1969, 9998])
 def test_far_years(laboratory: Laboratory, year: int) -> None:
     value = datetime(year, 6, 7, 8, 9, 10, 123_000, tzinfo=UTC)
     assert laboratory.round_trips("iso", value) == [value] * 6
@@ -66,8 +66,8 @@ def test_instants_compare_in_the_database(laboratory: Laboratory) -> None:
 STRANGERS: list[Any] = [datetime(2026, 1, 1), "2026-01-01T00:00:00Z", 1_767_323_045]
 
 
-@pytest.mark.parametrize("value", STRANGERS, ids=["naive", "text", "number"])
-@pytest.mark.parametrize("prepared", [False, True], ids=["core", "prepared"])
+@each("value", STRANGERS, ids=["naive", "text", "number"])
+@each("prepared", [False, True], ids=["core", "prepared"])
 def test_what_is_no_instant_is_refused(laboratory: Laboratory, value: Any, prepared: bool) -> None:
     for name in INSTANTS:
         assert laboratory.refusal(name, value, prepared=prepared).path == "instant"

@@ -201,9 +201,9 @@ def nested(levels: int, leaf: Any, *, lists: bool) -> Any:
     return value
 
 
-@pytest.mark.parametrize("lists", [True, False], ids=["lists", "objects"])
-@pytest.mark.parametrize("leaf", ["plain", "\ud83d", 1e20, -0.0], ids=["plain", "half", "big float", "minus zero"])
-@pytest.mark.parametrize("depth", [1, 200, 250])
+@each("lists", [True, False], ids=["lists", "objects"])
+@each("leaf", ["plain", "\ud83d", 1e20, -0.0], ids=["plain", "half", "big float", "minus zero"])
+@each("depth", [1, 200, 250])
 def test_depth_is_capped_exactly(lists: bool, leaf: Any, depth: int) -> None:
     limits = JsonLimits(max_depth=depth)
     value = nested(depth, leaf, lists=lists)

@@ -3,10 +3,9 @@
 import sqlite3
 from typing import Any
 
-import pytest
-
 from persist.db.dialects.errors import Errors
 from persist.errors import EventLogSwitched, StoreBusy, Unavailable
+from tests.cases import each
 
 
 class RefusedError(Exception):
@@ -26,7 +25,7 @@ ITSELF = Unavailable("gone")
 ITSELF.__cause__ = ITSELF
 
 
-@pytest.mark.parametrize(
+@each(
     ("error", "cause", "code"),
     [
         (caused(StoreBusy(0.0), RefusedError("40001")), "serialization", "40001"),

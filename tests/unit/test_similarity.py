@@ -106,8 +106,8 @@ def test_no_rounding_leaves_the_range_of_a_cosine(seed: int) -> None:
         assert isclose(distance, 0.0 if scale > 0 else 2.0, abs_tol=1e-12)
 
 
-@pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize("odd", [[nan, 1.0], [inf, 1.0], [-inf, inf], [inf, nan]])
+@each("metric", METRICS)
+@each("odd", [[nan, 1.0], [inf, 1.0], [-inf, inf], [inf, nan]])
 def test_what_is_no_finite_number_has_no_distance(metric: Metric, odd: list[float]) -> None:
     assert isnan(Query(packed([1.0, 0.0]), metric).distance(packed(odd)))
 
@@ -181,7 +181,7 @@ def test_the_range_holds_where_squares_vanish_or_overflow(
     assert holds(query, Margin.of_floats(query), query.estimate(unpack(vector)), vector)
 
 
-@pytest.mark.parametrize("length", [1e-25, 1.0, 1e25])
+@each("length", [1e-25, 1.0, 1e25])
 def test_the_length_of_a_query_does_not_blur_a_cosine(database: Any, length: float) -> None:
     query = Query(packed([length, 2 * length]), Metric.COSINE)
     margin, estimate = Margin.of_float32(query), measured(database, query, packed([2.0, 1.0]))

@@ -10,6 +10,7 @@ from sqlalchemy import Integer, bindparam, literal, select
 from persist.db.schema.column_types import Bool
 from persist.db.statements.prepared import Statement
 from persist.db.values.escaping import join_halves
+from tests.cases import each
 from tests.unit.json_values import LEAD, normal, same, texts, values
 from tests.unit.laboratory import GET, NAMES, Laboratory, Word, specimens
 
@@ -80,8 +81,8 @@ def test_ordinary_text_is_stored_verbatim(laboratory: Laboratory) -> None:
     assert (laboratory.stored("body"), laboratory.stored("label")) == (text, text)
 
 
-@pytest.mark.parametrize("value", ["a\x00b", "\ud83d", "\ude00\ud83d"])
-@pytest.mark.parametrize("prepared", [False, True], ids=["core", "prepared"])
+@each("value", ["a\x00b", "\ud83d", "\ude00\ud83d"])
+@each("prepared", [False, True], ids=["core", "prepared"])
 def test_labels_refuse_what_databases_do_not_compare_alike(laboratory: Laboratory, value: str, prepared: bool) -> None:
     assert "identifier or filter" in laboratory.refusal("label", value, prepared=prepared).reason
 
@@ -105,27 +106,27 @@ def test_a_vocabulary_gives_members_and_keeps_words_it_does_not_know(laboratory:
 # ---------------------------------------------------------------- numbers
 
 
-@pytest.mark.parametrize("number", [0, 1, -1, 2**31, 2**53 + 1, 2**63 - 1, -(2**63)])
+@each("number", [0, 1, -1, 2**31, 2**53 + 1, 2**63 - 1, -(2**63)])
 def test_whole_numbers(laboratory: Laboratory, number: int) -> None:
     backs = laboratory.round_trips("whole", number)
     assert backs == [number] * 6
     assert {type(back) for back in backs} == {int}
 
 
-@pytest.mark.parametrize("number", [2**63, -(2**63) - 1, 10**30])
-@pytest.mark.parametrize("prepared", [False, True], ids=["core", "prepared"])
+@each("number", [2**63, -(2**63) - 1, 10**30])
+@each("prepared", [False, True], ids=["core", "prepared"])
 def test_whole_numbers_over_64_bits_are_refused(laboratory: Laboratory, number: int, prepared: bool) -> None:
     laboratory.refusal("whole", number, prepared=prepared)
 
 
-@pytest.mark.parametrize("number", [0.0, 0.1, 1 / 3, -2.5, 1e16, 1e308, 5e-324, 3.0])
+@each("number", [0.0, 0.1, 1 / 3, -2.5, 1e16, 1e308, 5e-324, 3.0])
 def test_amounts(laboratory: Laboratory, number: float) -> None:
     backs = laboratory.round_trips("amount", number)
     assert backs == [number] * 6
     assert {type(back) for back in backs} == {float}
 
 
-@pytest.mark.parametrize("flag", [True, False, None])
+@each("flag", [True, False, None])
 def test_flags(laboratory: Laboratory, flag: bool | None) -> None:
     assert all(back is flag for back in laboratory.round_trips("flag", flag))
 

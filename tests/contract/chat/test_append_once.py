@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from persist.errors import Conflict, InvalidValue, NotFound
+from tests.cases import each
 from tests.contract.chat.scenes import MODEL, create, rollup, say, session_of, shown, words
 from tests.contract.conftest import Raw
 
@@ -23,7 +24,7 @@ def rows(raw: Raw) -> list[Any]:
     return [raw.rows(f"SELECT * FROM {table} ORDER BY 1") for table in TABLES]
 
 
-@pytest.mark.parametrize(
+@each(
     "fields",
     [
         {},
@@ -36,7 +37,8 @@ def rows(raw: Raw) -> list[Any]:
         {"parts": [{"type": "file", "mediaType": "image/png", "url": LARGE}]},
     ],
 )
-def test_the_same_message_again_changes_nothing(store: Any, raw: Raw, clock: Any, session: str, fields: dict[str, Any]) -> None:
+def test_the_same_message_again_changes_nothing(store: Any, raw: Raw, clock: Any, fields: dict[str, Any]) -> None:
+    session = create(store)
     first = append(store, session, **fields)
     before = rows(raw)
     clock.advance(seconds=1)
@@ -45,6 +47,7 @@ def test_the_same_message_again_changes_nothing(store: Any, raw: Raw, clock: Any
     assert again == [first, first]
     assert store.chat.messages.append(session, **{"role": "user", "parts": HI, "id": "m", **fields}) == first
     assert rows(raw) == before
+    store.chat.sessions.delete(session)
 
 
 def test_what_became_of_a_message_does_not_make_it_another(store: Any, clock: Any, session: str) -> None:
@@ -57,7 +60,7 @@ def test_what_became_of_a_message_does_not_make_it_another(store: Any, clock: An
     assert append(store, session, role="assistant").metadata["a"] == 1  # without metadata none is compared
 
 
-@pytest.mark.parametrize(
+@each(
     "fields",
     [
         {"parts": []},
@@ -69,7 +72,8 @@ def test_what_became_of_a_message_does_not_make_it_another(store: Any, clock: An
         {"metadata": {"a": 1, "b": 2}},
     ],
 )
-def test_another_message_under_the_id_is_a_conflict(store: Any, raw: Raw, session: str, fields: dict[str, Any]) -> None:
+def test_another_message_under_the_id_is_a_conflict(store: Any, raw: Raw, fields: dict[str, Any]) -> None:
+    session = create(store)
     append(store, session, metadata={"a": 1})
     before = rows(raw)
     with pytest.raises(Conflict, match="The id 'm' is taken by another message"):
@@ -78,6 +82,7 @@ def test_another_message_under_the_id_is_a_conflict(store: Any, raw: Raw, sessio
     with pytest.raises(Conflict):
         store.chat.messages.append(session, **{"role": "user", "parts": HI, "id": "m", "metadata": {"a": 1}, **fields})
     assert rows(raw) == before
+    store.chat.sessions.delete(session)
 
 
 def test_an_id_of_another_session_is_a_conflict(store: Any, session: str) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from persist.errors import Conflict, InvalidValue, NotFound
+from tests.cases import each
 from tests.contract.chat.scenes import create, record, say, session_of, shown, text, turn, words
 from tests.contract.conftest import Raw
-from tests.contract.faces import in_one_way
 
 HI = [{"type": "text", "text": "hi"}]
 
@@ -49,10 +49,9 @@ def test_all_three_roles_and_no_other(store: Any, session: str) -> None:
             assert refused.value.path == "role"
 
 
-@in_one_way(
-    "parts", ["hi", {"type": "text"}, None, ["hi"], [{}], [{"type": 1}], [{"type": ""}], [{"type": "text", "text": {1, 2}}]]
-)
-def test_parts_are_a_list_of_objects_with_a_type(store: Any, session: str, parts: Any) -> None:
+@each("parts", ["hi", {"type": "text"}, None, ["hi"], [{}], [{"type": 1}], [{"type": ""}], [{"type": "text", "text": {1, 2}}]])
+def test_parts_are_a_list_of_objects_with_a_type(store: Any, parts: Any) -> None:
+    session = create(store)
     with store.begin() as tx, pytest.raises(InvalidValue) as refused:
         tx.chat.messages.append(session, role="user", parts=parts)
     assert refused.value.path.startswith("parts")
@@ -168,11 +167,10 @@ def test_message_metadata_patches_merge_and_unknown_keys_survive(store: Any, clo
         tx.chat.messages.update_metadata("msg_nowhere", {})
 
 
-@pytest.mark.parametrize("model", [None, {"provider_id": "p", "n": [1, 1.0]}])
-@pytest.mark.parametrize("named", [False, True])
-def test_a_transaction_writes_its_session_for_few_of_many_messages(
-    store: Any, clock: Any, session: str, named: bool, model: Any
-) -> None:
+@each("model", [None, {"provider_id": "p", "n": [1, 1.0]}])
+@each("named", [False, True])
+def test_a_transaction_writes_its_session_for_few_of_many_messages(store: Any, clock: Any, named: bool, model: Any) -> None:
+    session = create(store)
     instants = set()
     with store.begin() as tx:
         for number in range(30):
@@ -190,3 +188,4 @@ def test_a_transaction_writes_its_session_for_few_of_many_messages(
     found = session_of(store, session)
     assert found.updated_at == at
     assert model is None or json.dumps(found.model["n"]) == "[1, 1]"
+    store.chat.sessions.delete(session)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from persist.errors import InvalidValue
+from tests.cases import each
 from tests.contract.chat.scenes import create, record, say, shown, text
 from tests.contract.conftest import Raw
 
@@ -86,8 +87,9 @@ def test_keys_that_others_wrote_meanwhile_survive(store: Any, session: str) -> N
     assert metadata_of(store, session) == {"rating": 5, "a": 1}
 
 
-@pytest.mark.parametrize("payload", [1, "text", [1], True])
-def test_metadata_is_an_object(store: Any, session: str, payload: Any) -> None:
+@each("payload", [1, "text", [1], True])
+def test_metadata_is_an_object(store: Any, payload: Any) -> None:
+    session = create(store)
     with store.record(session) as recorder:
         for kind in ("start", "message-metadata", "finish"):
             with pytest.raises(InvalidValue):
@@ -95,8 +97,9 @@ def test_metadata_is_an_object(store: Any, session: str, payload: Any) -> None:
     assert shown(store, session) == []
 
 
-@pytest.mark.parametrize("key", ["queued_at", "queue_enqueued_at", "queue_canceled_at", "hidden_at"])
-def test_the_keys_of_queue_and_rewind_are_not_for_patches(store: Any, session: str, key: str) -> None:
+@each("key", ["queued_at", "queue_enqueued_at", "queue_canceled_at", "hidden_at"])
+def test_the_keys_of_queue_and_rewind_are_not_for_patches(store: Any, key: str) -> None:
+    session = create(store)
     message = say(store, session, "hi")
     with store.begin() as tx, pytest.raises(InvalidValue):
         tx.chat.messages.update_metadata(message, {key: 1})

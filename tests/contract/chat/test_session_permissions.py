@@ -6,9 +6,9 @@ import pytest
 
 from persist.chat.permissions import decide, intersect
 from persist.errors import InvalidValue, NotFound
+from tests.cases import each
 from tests.contract.chat.scenes import create, session_of
 from tests.contract.conftest import Raw
-from tests.contract.faces import in_one_way
 
 GIT = {"permission": "bash", "pattern": "git *", "action": "allow"}
 
@@ -26,8 +26,9 @@ def test_rules_are_kept_in_order_with_their_source(store: Any, raw: Raw, session
     assert raw.json("SELECT permissions_json FROM chat_sessions") == changed.permissions
 
 
-@pytest.mark.parametrize("source", ["manifest", "project", "somewhere"])
-def test_rules_of_another_source_live_elsewhere(store: Any, session: str, source: str) -> None:
+@each("source", ["manifest", "project", "somewhere"])
+def test_rules_of_another_source_live_elsewhere(store: Any, source: str) -> None:
+    session = create(store)
     with store.begin() as tx:
         with pytest.raises(InvalidValue):
             tx.chat.sessions.add_permission(session, {**GIT, "source": source})
@@ -35,11 +36,12 @@ def test_rules_of_another_source_live_elsewhere(store: Any, session: str, source
             tx.chat.sessions.create(agent="build", model={}, permissions=[{**GIT, "source": source}])
 
 
-@in_one_way(
+@each(
     "bad",
     [{}, {**GIT, "action": "maybe"}, {**GIT, "pattern": 1}, {**GIT, "permission": ""}, "git", None, {**GIT, "added_at": "now"}],
 )
-def test_a_bad_rule_is_refused(store: Any, session: str, bad: Any) -> None:
+def test_a_bad_rule_is_refused(store: Any, bad: Any) -> None:
+    session = create(store)
     with store.begin() as tx, pytest.raises(InvalidValue):
         tx.chat.sessions.add_permission(session, bad)
     assert session_of(store, session).permissions == []

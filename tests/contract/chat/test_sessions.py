@@ -8,6 +8,7 @@ import pytest
 
 from persist.errors import Conflict, InvalidValue, NotFound
 from persist.settings import Settings
+from tests.cases import each
 from tests.contract.chat.scenes import MODEL, create, record, say, session_of, shown, text
 from tests.contract.conftest import Raw
 from tests.contract.faces import in_one_way
@@ -70,7 +71,7 @@ def test_a_bad_field_is_named_and_nothing_is_written(store: Any, raw: Raw, field
     assert raw.rows("SELECT id FROM chat_sessions") == [(kept.id,)]
 
 
-@pytest.mark.parametrize("verb", ["get", "archive", "unarchive", "delete"])
+@each("verb", ["get", "archive", "unarchive", "delete"])
 def test_an_unknown_session_is_not_found(store: Any, verb: str) -> None:
     with store.begin() as tx, pytest.raises(NotFound) as missing:
         getattr(tx.chat.sessions, verb)("ses_nowhere")

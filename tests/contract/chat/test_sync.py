@@ -2,8 +2,7 @@
 
 from typing import Any
 
-import pytest
-
+from tests.cases import each
 from tests.contract.chat.posts import (
     changed,
     posted,
@@ -12,7 +11,7 @@ from tests.contract.chat.posts import (
     unchanged,
     user,
 )
-from tests.contract.chat.scenes import record, rollup, say, session_of, shown, text, turn, words
+from tests.contract.chat.scenes import create, record, rollup, say, session_of, shown, text, turn, words
 from tests.contract.conftest import Raw
 
 # ---------------------------------------------------------------- questions
@@ -139,14 +138,14 @@ def test_numbers_that_a_browser_writes_otherwise_are_no_edit(store: Any, session
 # ---------------------------------------------------------------- to answer again
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"trigger": "regenerate-message"}, {"trigger": "regenerate-message", "message_id": "a2"}]
-)
-def test_an_answer_is_taken_back_to_be_given_again(store: Any, session: str, options: dict[str, str]) -> None:
+@each("options", [{}, {"trigger": "regenerate-message"}, {"trigger": "regenerate-message", "message_id": "a2"}])
+def test_an_answer_is_taken_back_to_be_given_again(store: Any, options: dict[str, str]) -> None:
+    session = create(store)
     history = talk(store, session)
     assert dict(sync(store, session, posted(*history[:3]), **options)) == changed(hidden=["a2"])
     assert shown(store, session) == history[:3]
     assert dict(sync(store, session, posted(*history[:3]), **options)) == unchanged()
+    store.chat.sessions.delete(session)
 
 
 def test_an_earlier_answer_is_taken_back_with_all_that_followed(store: Any, session: str) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from persist.errors import NotFound
+from tests.cases import each
 from tests.contract.chat.posts import (
     approved,
     asked,
@@ -50,8 +51,9 @@ def test_an_answered_approval_is_continued_by_the_recorder(store: Any, session: 
     assert states == [None, "output-available", "output-available"]
 
 
-@pytest.mark.parametrize("result", [{"output": {"lat": 1}}, {"output": None}, {"errorText": "no"}])
-def test_the_result_of_a_clients_tool_is_stored(store: Any, raw: Raw, session: str, result: dict[str, Any]) -> None:
+@each("result", [{"output": {"lat": 1}}, {"output": None}, {"errorText": "no"}])
+def test_the_result_of_a_clients_tool_is_stored(store: Any, raw: Raw, result: dict[str, Any]) -> None:
+    session = create(store)
     u1, a1 = asked(store, session)
     messages = posted(u1, with_result(a1, **result))
     assert dict(sync(store, session, messages, client_tools=["locate"])) == changed(tool_outputs=["c2"], continues="a1")
@@ -60,6 +62,7 @@ def test_the_result_of_a_clients_tool_is_stored(store: Any, raw: Raw, session: s
     assert shown(store, session)[1]["parts"][2] == {**before, "state": state, **result}
     assert raw.value("SELECT tool_state FROM chat_parts WHERE tool_call_id = 'c2'") == state
     assert dict(sync(store, session, messages, client_tools=["locate"])) == unchanged(continues="a1")
+    store.chat.sessions.delete(session)
 
 
 def test_a_result_without_a_value_is_null(store: Any, session: str) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from persist.errors import InvalidValue, NotFound
+from tests.cases import each
 from tests.contract.chat.scenes import MODEL, create, record, rollup, say, session_of, shown, text
 from tests.contract.conftest import Raw
 from tests.contract.faces import on_one_face
@@ -66,8 +67,9 @@ def test_usage_in_a_chunk_is_not_counted(store: Any, session: str) -> None:
     assert "metadata" not in shown(store, session)[0]
 
 
-@pytest.mark.parametrize("policy", ["chunk", "step", "turn"])
-def test_the_recorder_counts_steps_of_its_message(store: Any, session: str, policy: str) -> None:
+@each("policy", ["chunk", "step", "turn"])
+def test_the_recorder_counts_steps_of_its_message(store: Any, policy: str) -> None:
+    session = create(store)
     with store.record(session, save_on=policy, model=MODEL) as recorder:
         recorder.step_usage(0, **SDK)  # before there is a message
         recorder.feed_many([{"type": "start-step"}, *text("x"), {"type": "finish-step"}])
@@ -116,7 +118,7 @@ def test_usage_of_a_hidden_message_does_not_count_until_it_is_shown(store: Any, 
 
 
 @on_one_face
-@pytest.mark.parametrize(
+@each(
     "bad",
     [
         {"input_tokens": -1},
@@ -128,7 +130,8 @@ def test_usage_of_a_hidden_message_does_not_count_until_it_is_shown(store: Any, 
         {"cache_read_tokens": 2**63},
     ],
 )
-def test_counts_are_whole_and_not_negative(store: Any, session: str, bad: dict[str, Any]) -> None:
+def test_counts_are_whole_and_not_negative(store: Any, bad: dict[str, Any]) -> None:
+    session = create(store)
     message = say(store, session, "hi", role="assistant")
     with pytest.raises(InvalidValue):
         use(store, message, **bad)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy
 import pytest
 
+from tests.cases import each
 from tests.contract.conftest import Raw
 from tests.contract.conversations.scenes import message, present, put, put_many, refused, stored
 from tests.contract.faces import on_one_face
@@ -62,7 +63,7 @@ ARRAYS: list[Any] = [
 
 
 @on_one_face
-@pytest.mark.parametrize("given", ARRAYS, ids=range(len(ARRAYS)))
+@each("given", ARRAYS, ids=range(len(ARRAYS)))
 def test_arrays_of_floats_are_read_by_their_format(store: Any, raw: Raw, given: Any) -> None:
     assert put(store, "a", embedding=given).embedding == NUMBERS
     assert blob(raw) == struct.pack("<3f", *NUMBERS)

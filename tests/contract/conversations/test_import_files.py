@@ -10,6 +10,7 @@ import pytest
 
 from persist.conversations import import_runs
 from persist.errors import NotFound
+from tests.cases import each
 from tests.contract.conversations.making import branch_of, branches, members, session_of, shown, stored
 from tests.contract.conversations.run_files import AT, SPOKEN, branch, make_run, message, report, write
 from tests.contract.faces import in_one_way
@@ -76,7 +77,7 @@ def test_a_manifest_that_says_nothing(store: Any, tmp_path: Path, clock: Any) ->
     assert members(store, session.progression_id) == []
 
 
-@in_one_way(
+@each(
     ("said", "status"),
     [
         *[({"status": word}, word) for word in ("running", "completed", "completed_empty", "failed", "timed_out", "aborted")],
@@ -100,9 +101,10 @@ def test_a_manifest_that_says_nothing(store: Any, tmp_path: Path, clock: Any) ->
 )
 def test_the_status_of_a_run(store: Any, tmp_path: Path, said: dict[str, Any], status: str) -> None:
     """(c) 33"""
-    make_run(tmp_path, "r", {"run_id": "r", "ended_at": AT, **said})
+    run = f"r{len(list(tmp_path.iterdir()))}"
+    make_run(tmp_path, run, {"run_id": run, "ended_at": AT, **said})
     import_runs(store, tmp_path)
-    session = session_of(store, "r")
+    session = session_of(store, run)
     assert session.status == status
     assert session.ended_at == (None if status == "running" else SPOKEN)
 
@@ -268,7 +270,7 @@ def test_what_is_no_file_is_not_waited_for(store: Any, tmp_path: Path) -> None:
     assert branches(store, "r1") == ["b1"]
 
 
-@pytest.mark.parametrize("what", ["missing", "file", "nul"])
+@each("what", ["missing", "file", "nul"])
 def test_a_folder_that_is_none(store: Any, tmp_path: Path, what: str) -> None:
     write(tmp_path / "file", "")
     with pytest.raises(NotFound):

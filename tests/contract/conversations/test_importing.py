@@ -10,6 +10,7 @@ import pytest
 from persist import Store
 from persist.conversations import import_runs
 from persist.errors import Closed
+from tests.cases import each
 from tests.contract.conversations.making import branch_of, branches, make_branch, make_session, members, session_of, shown, stored
 from tests.contract.conversations.run_files import AT, branch, make_run, message, report
 from tests.markdown import ROOT
@@ -36,7 +37,7 @@ def test_the_order_list_is_followed_and_not_the_pile(store: Any, tmp_path: Path)
     assert shown(store, "b") == ["m1", "m2", "m3"]
 
 
-@pytest.mark.parametrize("order", [[], ["gone"], None])
+@each("order", [[], ["gone"], None])
 def test_without_an_order_the_pile_is_the_order(store: Any, tmp_path: Path, order: list[str] | None) -> None:
     content = branch("m2", "m1", order=order)
     if order is None:

@@ -12,10 +12,11 @@ from persist import Store
 from persist.conversations import vector_search as vector_scope
 from persist.conversations.schemas import ConvMessage
 from persist.errors import InvalidValue
+from tests.cases import each
 from tests.contract.conftest import Raw
 from tests.contract.conversations.scenes import message, refused
 from tests.contract.conversations.vector_scenes import METRICS, NEAR, WAYS, backend_of, found, keep, search
-from tests.contract.faces import in_one_way, on_one_face
+from tests.contract.faces import on_one_face
 
 # ---------------------------------------------------------------- distances and order
 
@@ -148,7 +149,7 @@ def test_many_are_read_a_few_at_a_time(way: str, store: Any, monkeypatch: pytest
 # ---------------------------------------------------------------- refusals
 
 
-@in_one_way(
+@each(
     ("query", "path"),
     [
         (None, "query"),
@@ -169,7 +170,7 @@ def test_a_query_is_checked_as_an_embedding_is(store: Any, query: Any, path: str
     assert refused(lambda: search(store, query)) == path
 
 
-@in_one_way(
+@each(
     ("options", "path"),
     [
         *(({"k": k}, "k") for k in (0, -1, 1001, 2.0, True, "3", None)),

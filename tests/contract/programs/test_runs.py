@@ -7,6 +7,7 @@ import pytest
 
 from persist.errors import Conflict, InvalidValue, NotFound, ReadOnlyTransaction, TransitionError
 from persist.testing import FrozenClock
+from tests.cases import each
 from tests.contract.programs.scenes import OTHER, RUN, ask, do, make
 
 SECOND = "2026-01-02T03:04:05+00:00"
@@ -87,7 +88,7 @@ def test_lists_are_newest_first_and_paged(store: Any, clock: FrozenClock) -> Non
         ask(store, "runs", "list", limit=1, status="failed", after=first.cursor)
 
 
-@pytest.mark.parametrize("run", ["", None, 3, "a\x00b"])
+@each("run", ["", None, 3, "a\x00b"])
 def test_a_scope_is_always_said(store: Any, run: Any) -> None:
     """Without a run there is no scope: nothing is guessed."""
     for aggregate, verb, args in (

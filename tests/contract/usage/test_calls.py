@@ -11,8 +11,9 @@ from persist import Store, otel
 from persist.errors import InvalidValue
 from persist.maintenance import doctor
 from persist.settings import Settings
+from tests.cases import each
 from tests.contract.conftest import Raw
-from tests.contract.faces import every_way, in_one_way
+from tests.contract.faces import every_way
 from tests.contract.otel.scenes import real
 from tests.contract.usage.scenes import BOX, NOON, record, sums
 from tests.statement_log import seen_statements
@@ -85,7 +86,7 @@ def test_a_sample_with_a_model_is_a_call_too(store: Any) -> None:
     assert [one.calls for one in sums(store, "by_model")] == [1]
 
 
-@in_one_way(
+@each(
     ("path", "given"),
     [
         ("model", {"owner": "maria"}),

@@ -12,7 +12,7 @@ from persist import Store
 from persist.errors import InvalidValue
 from persist.settings import Settings
 from persist.usage.writing import SUMS
-from tests.contract.faces import in_one_way
+from tests.cases import each
 from tests.contract.usage.scenes import BOX, NOON, record, sums
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -112,7 +112,7 @@ def test_a_sum_stops_at_what_64_bits_hold(store: Any) -> None:
     assert [one.token_input for one in sums(store, "by_day")] == [2**63 - 1]
 
 
-@in_one_way(
+@each(
     ("path", "given"),
     [
         ("group", {"group": "town"}),

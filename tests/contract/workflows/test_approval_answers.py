@@ -9,6 +9,7 @@ from sqlalchemy import create_engine
 
 from persist import Store
 from persist.errors import Conflict, NotFound, TransitionError
+from tests.cases import each
 from tests.contract.workflows.making import (
     HARD_TEXT,
     fail,
@@ -35,8 +36,8 @@ def answers() -> list[Any]:
 # ---------------------------------------------------------------- answering
 
 
-@pytest.mark.parametrize("approved", [True, False])
-@pytest.mark.parametrize("kind", ["approve", "reply"])
+@each("approved", [True, False])
+@each("kind", ["approve", "reply"])
 def test_a_response_answers_a_gate_and_leaves_the_run(store: Any, other: Any, clock: Any, kind: str, approved: bool) -> None:
     """(a): a reply gate can also be rejected"""
     run_id, id = paused(store, kind=kind)
@@ -100,8 +101,8 @@ def test_an_approval_lets_the_run_go_on_in_one_step(store: Any, other: Any, cloc
     assert (gate.status, gate.responded_by, gate.response, gate.responded_at) == ("approved", "maria", HARD_TEXT, at)
 
 
-@pytest.mark.parametrize("kind", ["approve", "reply"])
-@pytest.mark.parametrize("scratch", [None, {}])
+@each("kind", ["approve", "reply"])
+@each("scratch", [None, {}])
 def test_an_approval_without_scratch_leaves_it(store: Any, kind: str, scratch: Any) -> None:
     run_id, id = paused(store, kind=kind, scratch={"a": 1})
     run = resume(store, id, scratch=scratch)
@@ -150,7 +151,7 @@ def test_observers_are_told_of_a_rejected_run_and_of_no_other(store: Any) -> Non
 # ---------------------------------------------------------------- once
 
 
-@pytest.mark.parametrize("first", answers(), ids=lambda answer: answer.__name__)
+@each("first", answers(), ids=lambda answer: answer.__name__)
 def test_an_answered_gate_is_not_answered_again(store: Any, first: Callable[..., Any]) -> None:
     """(a): resolve once"""
     run_id, id = paused(store, kind="reply", scratch={"a": 1})
@@ -182,8 +183,8 @@ def test_a_reply_to_the_gate_before_does_not_answer_the_next(store: Any) -> None
     assert resume(store, second, response="two").status == "running"
 
 
-@pytest.mark.parametrize("ended", ["cancelled", "failed", "succeeded"])
-@pytest.mark.parametrize("answer", [resume, fail], ids=lambda answer: answer.__name__)
+@each("ended", ["cancelled", "failed", "succeeded"])
+@each("answer", [resume, fail], ids=lambda answer: answer.__name__)
 def test_no_answer_brings_a_run_back_that_ended(store: Any, answer: Callable[..., Any], ended: str) -> None:
     """Settled: paused -> running; a failed or cancelled run comes back by restart alone"""
     run_id, id = paused(store)

@@ -7,6 +7,7 @@ import pytest
 
 from persist.errors import Conflict, NotFound, PersistError, TransitionError
 from persist.workflows.schemas import Approval
+from tests.cases import each
 from tests.contract.conftest import Raw
 from tests.contract.workflows.making import (
     HARD_TEXT,
@@ -105,7 +106,7 @@ def test_a_pause_without_scratch_leaves_it(store: Any) -> None:
     assert run_of(store, run.id).scratch is None
 
 
-@pytest.mark.parametrize("entry", [None, [1, 2], "text", {"timestamp": "mine"}])
+@each("entry", [None, [1, 2], "text", {"timestamp": "mine"}])
 def test_a_marker_is_a_phase_of_the_history(store: Any, entry: Any) -> None:
     """Settled: a non-object entry under "value", an object's keys beside phase and timestamp"""
     run = make_run(store)
@@ -114,7 +115,7 @@ def test_a_marker_is_a_phase_of_the_history(store: Any, entry: Any) -> None:
     assert run_of(store, run.id).phase_history == [{"phase": "waiting", "timestamp": "2026-01-02T03:04:05.678Z", **extra}]
 
 
-@pytest.mark.parametrize("status", ["queued", "succeeded", "failed", "cancelled"])
+@each("status", ["queued", "succeeded", "failed", "cancelled"])
 def test_only_a_running_run_pauses(store: Any, raw: Raw, status: str) -> None:
     run = make_run(store, status=status)
     with store.begin() as tx:

@@ -6,6 +6,7 @@ import pytest
 
 from persist.errors import InvalidValue, LeaseLost, NotFound
 from persist.workflows.schemas import ApprovalStatus, RunStatus
+from tests.cases import each
 from tests.contract.workflows.scenes import ENDED, HOUR, claim, do, held, make, stored
 
 
@@ -70,7 +71,7 @@ def test_a_paused_run_is_released_and_waits(store: Any, other: Any) -> None:
     assert again.run_id == lease.run_id
 
 
-@pytest.mark.parametrize("status", ENDED)
+@each("status", ENDED)
 def test_a_run_that_the_worker_ended_itself_stays_as_it_is(store: Any, status: RunStatus) -> None:
     lease = held(store)
     if status is RunStatus.CANCELLED:
@@ -97,7 +98,7 @@ def test_nobody_completes_a_run_of_another_worker(store: Any, clock: Any) -> Non
     assert do(store, "complete", newer).status == RunStatus.SUCCEEDED
 
 
-@pytest.mark.parametrize("bad", [None, "run", {"run_id": "run"}])
+@each("bad", [None, "run", {"run_id": "run"}])
 def test_anything_but_a_lease_is_refused(store: Any, bad: Any) -> None:
     make(store)
     with pytest.raises(InvalidValue, match="lease"):

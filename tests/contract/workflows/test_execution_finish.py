@@ -2,11 +2,10 @@
 
 from typing import Any
 
-import pytest
-
 from persist.workflows.schemas import Outcome
+from tests.cases import each
 from tests.contract.conftest import Raw
-from tests.contract.faces import in_one_way, on_one_face
+from tests.contract.faces import on_one_face
 from tests.contract.workflows.making import HARD_TEXT, done, execution, finish, start
 
 MEASURED: dict[str, Any] = {
@@ -38,7 +37,7 @@ def test_finish_keeps_everything_it_is_given(store: Any, other: Any, clock: Any)
     assert type(after.cost_usd) is float
 
 
-@in_one_way(
+@each(
     ("success", "stop_reason", "outcome"),
     [
         (True, None, Outcome.SUCCEEDED),
@@ -58,7 +57,7 @@ def test_the_outcome_comes_from_success_and_stop_reason(
 
 
 @on_one_face
-@pytest.mark.parametrize("name", KEPT)
+@each("name", KEPT)
 def test_a_second_finish_keeps_what_it_omits(store: Any, name: str) -> None:
     """(d) 21"""
     id = done(store, result=MEASURED)
@@ -66,7 +65,7 @@ def test_a_second_finish_keeps_what_it_omits(store: Any, name: str) -> None:
     assert getattr(execution(store, id), name) == MEASURED[name]
 
 
-@pytest.mark.parametrize("name", OVERWRITTEN)
+@each("name", OVERWRITTEN)
 def test_a_second_finish_empties_what_it_omits(store: Any, name: str) -> None:
     """(d) 21"""
     id = done(store, result=MEASURED)
@@ -107,7 +106,7 @@ def test_finish_touches_that_execution_alone(store: Any) -> None:
 
 
 @on_one_face
-@pytest.mark.parametrize("value", [{"a": {"b": [1, None, -0.5]}}, [], {}, "text", 0, False, 2**64 - 1, HARD_TEXT])
+@each("value", [{"a": {"b": [1, None, -0.5]}}, [], {}, "text", 0, False, 2**64 - 1, HARD_TEXT])
 def test_an_extension_status_is_any_json(store: Any, value: Any) -> None:
     """Settled"""
     id = done(store, result={"extension_status": value})

@@ -7,6 +7,7 @@ import pytest
 
 from persist.errors import Conflict, NotFound
 from persist.workflows.schemas import Execution, Outcome
+from tests.cases import each
 from tests.contract.conftest import Raw
 from tests.contract.workflows.making import (
     HARD_TEXT,
@@ -126,7 +127,7 @@ def test_the_session_log_is_named_while_it_runs(store: Any) -> None:
     assert (found.session_id, found.success, found.finished_at) == ("log_1", None, None)
 
 
-@pytest.mark.parametrize("text", ["", "plain", HARD_TEXT, "é" * 100_000])
+@each("text", ["", "plain", HARD_TEXT, "é" * 100_000])
 def test_any_output_text_comes_back_as_it_was(store: Any, other: Any, text: str) -> None:
     id = start(store)
     with store.begin() as tx:

@@ -7,6 +7,7 @@ import pytest
 
 from persist.errors import Conflict, InvalidValue
 from persist.workflows.schemas import Approval, FailureKind
+from tests.cases import each
 from tests.contract.conftest import Raw
 from tests.contract.workflows.making import gate_of, make_run, pause, paused, pending, request, resume, run_of
 from tests.contract.workflows.scenes import HOUR, claim, do, held, stored
@@ -121,7 +122,7 @@ def test_the_time_counts_from_when_the_gate_was_opened(store: Any, clock: Any) -
     assert (gate_of(store, gate).expires_at, gate_of(store, gate).on_expiry) == (first, "approved")
 
 
-@pytest.mark.parametrize("outcome", ["rejected", "approved", "resumed"])
+@each("outcome", ["rejected", "approved", "resumed"])
 def test_a_run_that_is_not_paused_is_left_alone(store: Any, clock: Any, outcome: str) -> None:
     run = make_run(store)
     gate = request(store, run.id, expires_at=clock(), on_expiry=outcome)

@@ -8,8 +8,8 @@ import pytest
 
 from persist.errors import InvalidValue
 from persist.workflows.schemas import RunStatus
+from tests.cases import each
 from tests.contract.conftest import Raw
-from tests.contract.faces import in_one_way
 from tests.contract.workflows.scenes import BAD_LABELS, HOUR, ask, claim, do, end, held, make, queue, start, stored
 
 
@@ -72,7 +72,7 @@ def test_a_paused_run_is_found_until_its_worker_lets_go(store: Any) -> None:
     assert ask(store, "held_by", "w1") == []
 
 
-@in_one_way("worker", BAD_LABELS)
+@each("worker", BAD_LABELS)
 def test_a_worker_needs_a_name(store: Any, worker: Any) -> None:
     with pytest.raises(InvalidValue, match="worker"):
         ask(store, "held_by", worker)

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import each
 from tests.contract.conftest import Raw
 from tests.contract.workflows.making import (
     HARD_TEXT,
@@ -115,7 +116,7 @@ def test_nothing_to_veto_is_said(store: Any) -> None:
 # ---------------------------------------------------------------- consecutive_failures
 
 
-@pytest.mark.parametrize(
+@each(
     ("results", "streak"),
     [([], 0), ([True], 0), ([True, False, False], 2), ([False, False, True], 0), ([False, True, False], 1), ([False] * 13, 10)],
 )

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from persist.workflows.schemas import Outcome
+from tests.cases import each
 from tests.contract.conftest import Raw
-from tests.contract.faces import in_one_way
 from tests.contract.workflows.making import (
     HARD_TEXT,
     NOT_BODIES,
@@ -131,7 +131,7 @@ def test_a_skipped_phase_still_has_to_run_and_is_not_broken(store: Any, other: A
         assert tx.workflows.executions.output_text(row.id) is None
 
 
-@in_one_way(
+@each(
     ("trigger", "number"),
     [
         ("acme/site#42", 42),

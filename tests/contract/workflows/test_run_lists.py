@@ -9,7 +9,7 @@ import pytest
 
 from persist.errors import InvalidValue
 from persist.workflows.schemas import RunRow, WorkflowRun, WorkflowRunSummary
-from tests.contract.faces import in_one_way
+from tests.cases import each
 from tests.contract.workflows.scenes import STATUSES, ask, do, end, make, queue, start
 
 BLOBS = ("context", "scratch", "node_statuses")
@@ -140,7 +140,7 @@ def test_one_status_may_stand_alone_or_in_a_sequence(store: Any, dozen: list[Wor
         assert len(want) == 2
 
 
-@in_one_way("bad", ["done", "", "QUEUED", ["queued", "done"], [1], 7, b"queued", [None], [["queued"]]])
+@each("bad", ["done", "", "QUEUED", ["queued", "done"], [1], 7, b"queued", [None], [["queued"]]])
 def test_an_unknown_status_is_refused(store: Any, bad: Any) -> None:
     for verb in ("list", "count"):
         with pytest.raises(InvalidValue) as refused:

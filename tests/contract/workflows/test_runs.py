@@ -7,8 +7,8 @@ import pytest
 
 from persist.errors import Conflict, InvalidValue, LeaseLost, NotFound, ReadOnlyTransaction, TransitionError
 from persist.workflows.schemas import RunStatus, WorkflowRun
+from tests.cases import each
 from tests.contract.conftest import Raw
-from tests.contract.faces import in_one_way
 from tests.contract.workflows.making import plant
 from tests.contract.workflows.scenes import (
     BAD_LABELS,
@@ -100,7 +100,7 @@ BAD_FIELDS: dict[str, list[Any]] = {
 }
 
 
-@in_one_way("name", BAD_FIELDS)
+@each("name", BAD_FIELDS)
 def test_a_bad_field_is_named_and_nothing_is_written(store: Any, name: str) -> None:
     with store.begin() as tx:
         for bad in BAD_FIELDS[name]:

@@ -10,6 +10,7 @@ import pytest
 
 from persist.errors import Conflict, InvalidValue, TransitionError
 from persist.workflows.schemas import RunStatus, WorkflowRun
+from tests.cases import each
 from tests.contract.conftest import Raw
 from tests.contract.faces import on_one_face
 from tests.contract.workflows.scenes import ENDED, NOWHERE, STATUSES, ask, do, make, queue, stored
@@ -78,7 +79,7 @@ SWITCHES: dict[str, tuple[tuple[Any, ...], dict[RunStatus, Callable[[Any], Kept]
 
 
 @on_one_face
-@pytest.mark.parametrize("verb", SWITCHES)
+@each("verb", SWITCHES)
 def test_a_switch_works_from_its_statuses_alone(store: Any, other: Any, clock: Any, verb: str) -> None:
     more, allowed = SWITCHES[verb]
     for status in STATUSES:
@@ -121,7 +122,7 @@ def test_nothing_but_restart_leaves_the_end(store: Any, clock: Any) -> None:
 
 
 @on_one_face
-@pytest.mark.parametrize("bad", [*(status.value for status in (QUEUED, RUNNING, PAUSED, CANCELLED)), "done", "", None, 1])
+@each("bad", [*(status.value for status in (QUEUED, RUNNING, PAUSED, CANCELLED)), "done", "", None, 1])
 def test_a_run_finishes_as_succeeded_or_failed(store: Any, bad: Any) -> None:
     made = make(store)
     with pytest.raises(InvalidValue) as refused:

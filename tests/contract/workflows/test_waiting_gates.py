@@ -6,6 +6,7 @@ import pytest
 
 from persist.errors import LeaseLost, NotFound, TransitionError
 from persist.workflows.schemas import Approval
+from tests.cases import each
 from tests.contract.conftest import Raw
 from tests.contract.workflows.making import gate_of, make_run, pending, request, respond, run_of
 from tests.contract.workflows.scenes import claim, do, held
@@ -92,7 +93,7 @@ def test_of_several_gates_of_a_name_the_newest_counts(store: Any, clock: Any) ->
     assert wait(store, run.id, "deploy") is None  # another gate
 
 
-@pytest.mark.parametrize("status", ["queued", "paused", "succeeded", "failed", "cancelled"])
+@each("status", ["queued", "paused", "succeeded", "failed", "cancelled"])
 def test_only_a_running_run_waits(store: Any, raw: Raw, status: str) -> None:
     run = make_run(store, status=status)
     with pytest.raises(TransitionError):
