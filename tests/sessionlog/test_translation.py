@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.cases import each
-from tests.sessionlog.scenes import AT_TEXT, call, contents, event, lines, log_path, message, text, writer
+from tests.sessionlog.scenes import AT_TEXT, call, contents, event, fresh, lines, log_path, message, text, writer
 
 # ---------------------------------------------------------------- the session and its prompt
 
@@ -165,7 +165,7 @@ def test_usage_is_written_when_one_of_its_numbers_is_not_zero(home: Path) -> Non
 # ---------------------------------------------------------------- tool results
 
 
-@pytest.mark.parametrize(
+@each(
     ("given", "content"),
     [
         ({"result": "r", "output": "o", "error": "e"}, "r"),
@@ -182,6 +182,7 @@ def test_usage_is_written_when_one_of_its_numbers_is_not_zero(home: Path) -> Non
     ],
 )
 def test_the_content_of_a_tool_result(home: Path, given: dict[str, Any], content: str) -> None:
+    home = fresh(home)
     writer(home).feed_many([call(), event("tool_execution_end", toolCallId="t1", **given)])
     assert lines(home)[1]["message"]["role"] == "user"
     block = {"type": "tool_result", "tool_use_id": "t1", "content": content}
@@ -199,8 +200,9 @@ def test_the_id_of_a_result_may_be_its_own(home: Path) -> None:
     assert contents(home)[1][0]["tool_use_id"] == "t1"
 
 
-@pytest.mark.parametrize("ids", [{}, {"toolCallId": "t2"}, {"toolCallId": ""}, {"toolCallId": 1}, {"toolCallId": ["t1"]}])
+@each("ids", [{}, {"toolCallId": "t2"}, {"toolCallId": ""}, {"toolCallId": 1}, {"toolCallId": ["t1"]}])
 def test_a_result_without_its_call_is_left_out(home: Path, ids: dict[str, Any]) -> None:
+    home = fresh(home)
     writer(home).feed_many([call(), call(id=None), event("tool_execution_end", result="a", **ids)])
     assert len(lines(home)) == 1
 
@@ -214,7 +216,7 @@ def test_a_call_of_another_writer_does_not_count(home: Path) -> None:
 # ---------------------------------------------------------------- the other events
 
 
-@pytest.mark.parametrize(
+@each(
     ("error", "said"),
     [
         ({"message": "boom", "name": "Err"}, "boom"),
@@ -227,6 +229,7 @@ def test_a_call_of_another_writer_does_not_count(home: Path) -> None:
     ],
 )
 def test_fatal_errors(home: Path, error: Any, said: str) -> None:
+    home = fresh(home)
     writer(home).feed(event("fatal_error", error=error))
     assert lines(home) == [
         {"type": "assistant", "isApiErrorMessage": True, "error": said, "timestamp": AT_TEXT, "sessionId": "s1"}

@@ -20,6 +20,7 @@ from persist.sessionlog import (
     truncate_tool_result,
 )
 from tests.cases import each
+from tests.sessionlog.scenes import fresh
 
 HERE = Path(__file__).parent
 WRITER: dict[str, Any] = json.loads((HERE / "session-log-writer.json").read_text(encoding="utf-8"))
@@ -72,8 +73,9 @@ def run(home: Path, case: dict[str, Any], ops: list[Any], keep_thinking: bool) -
     return returned
 
 
-@pytest.mark.parametrize(("case", "expected", "keep_thinking"), list(writer_cases()))
+@each(("case", "expected", "keep_thinking"), list(writer_cases()))
 def test_writer(case: dict[str, Any], expected: dict[str, Any], keep_thinking: bool, tmp_path: Path) -> None:
+    tmp_path = fresh(tmp_path)
     returned = run(tmp_path, case, case["ops"], keep_thinking)
     if "resumeOps" in case:
         run(tmp_path, case, case["resumeOps"], keep_thinking)
@@ -120,8 +122,10 @@ def test_reader(case: dict[str, Any], tmp_path: Path) -> None:
     assert read_session_log(path) == [LogMessage(**message) for message in case["messages"]]
 
 
-@pytest.mark.parametrize("name", READER["tails"])
+@each("name", READER["tails"])
 def test_tail(name: str, tmp_path: Path) -> None:
+    tmp_path = fresh(tmp_path)
+    tmp_path.mkdir()
     case = READER["tails"][name]
     path = tmp_path / "log.jsonl"
     if case["start"] is not None:
