@@ -1,4 +1,8 @@
-"""Hundreds of cases of a pure function in one test: as tests of their own, pytest takes longer for each of them than it runs."""
+"""Hundreds of cases of a pure function in one test: as tests of their own, pytest takes longer for each of them than it runs.
+
+Cases of a store are put together in the same way, where none of them sees what another one left: what is refused, or what has
+a thing of its own in each case.
+"""
 
 import inspect
 from collections.abc import Callable, Iterable, Sequence
@@ -7,23 +11,30 @@ from typing import Any
 
 import pytest
 
+_PARAM = type(pytest.param())
+
 
 def each(
-    names: str | Sequence[str], cases: Iterable[Any], *, ids: Callable[[Any], object] = repr
+    names: str | Sequence[str], cases: Iterable[Any], *, ids: Callable[[Any], object] | Iterable[object] = repr
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Run the test with every case, and name all those that fail. What it takes is what `pytest.mark.parametrize` takes."""
-    named = [names] if isinstance(names, str) else [*names]
-    known = [(case, dict(zip(named, [case] if len(named) == 1 else case, strict=True))) for case in cases]
-    assert known, "no case"
+    named = names.replace(",", " ").split() if isinstance(names, str) else [*names]
+    given = list(cases)
+    assert given, "no case"
+    labels = [ids] * len(given) if callable(ids) else [*ids]
+    known = []
+    for case, label in zip(given, labels, strict=True):
+        values = case.values if isinstance(case, _PARAM) else [case] if len(named) == 1 else case
+        known.append((case, label, dict(zip(named, values, strict=True))))
 
     def decorate(test: Callable[..., None]) -> Callable[..., None]:
         def every_case(**fixtures: Any) -> None:
             failures: list[BaseException] = []
-            for case, values in known:
+            for case, label, values in known:
                 try:
                     test(**fixtures, **values)
                 except (Exception, pytest.fail.Exception) as error:
-                    error.add_note(f"{', '.join(named)}: {ids(case)}")
+                    error.add_note(f"{', '.join(named)}: {label(case) if callable(label) else label}")
                     failures.append(error)
             if failures:
                 raise BaseExceptionGroup(f"{len(failures)} of {len(known)} cases of {test.__name__} failed", failures)

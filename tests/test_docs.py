@@ -8,6 +8,7 @@ import click
 import pytest
 
 from persist.cli.root import main
+from tests.cases import each
 from tests.markdown import CHAT_SERVER, CONTAINERS, DOCS, FRAMEWORKS, PAGES, ROOT, WALKED, WITHOUT_CODE, run_blocks
 from website.elsewhere import links_of
 from website.questions import QUESTIONS, anchors_of, within
@@ -50,7 +51,7 @@ def test_links_between_pages_lead_somewhere() -> None:
     assert lost == []
 
 
-@pytest.mark.parametrize(("question", "answer"), QUESTIONS.items())
+@each(("question", "answer"), QUESTIONS.items())
 def test_an_answer_is_found_within_two_clicks(question: str, answer: str) -> None:
     """By the links in the text of pages, from the first page of docs/; the menu of the site is shorter still."""
     place, _, anchor = answer.partition("#")

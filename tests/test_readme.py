@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 import hatch_build
+from tests.cases import each
 from tests.markdown import ROOT
 from tests.walking import Step, script, steps, told
 from tests.walks.newcomer import newcomer_folder, run, told_in
@@ -123,7 +124,7 @@ def test_an_example_says_what_is_missing(example: Path, monkeypatch: pytest.Monk
     assert said.endswith(hint)
 
 
-@pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
+@each("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
 def test_an_example_names_the_extras_that_it_needs(example: Path) -> None:
     text = example.read_text(encoding="utf-8")
     needed = {module.replace("_", "-") for module in re.findall(r"from persist\.integrations\.(\w+)", text)}

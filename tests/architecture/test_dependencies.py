@@ -6,12 +6,13 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 from packaging.requirements import Requirement
 from packaging.specifiers import Specifier, SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
+
+from tests.cases import each
 
 HERE = Path(__file__).parent
 KEPT: dict[str, Any] = tomllib.loads((HERE / "advisories.toml").read_text(encoding="utf-8"))
@@ -72,14 +73,12 @@ def test_a_release_is_audited_with_every_extra() -> None:
     assert workflow["jobs"]["build"]["needs"] == ["audit", "test"]
 
 
-@pytest.mark.parametrize(
-    ("bound", "count"), [("orjson>=3.10", 1), ("orjson>=3.11.6", 0), ("orjson[x]>=3.9.1; sys_platform == 'y'", 2)]
-)
+@each(("bound", "count"), [("orjson>=3.10", 1), ("orjson>=3.11.6", 0), ("orjson[x]>=3.9.1; sys_platform == 'y'", 2)])
 def test_a_bound_that_is_too_low_is_found(bound: str, count: int) -> None:
     assert len(weak([Requirement(bound)], KEPT["advisory"])) == count
 
 
-@pytest.mark.parametrize(
+@each(
     ("bound", "affected", "is_found"),
     [
         (">=3.11.6", ">=3.11.7,<3.12", True),

@@ -2,9 +2,8 @@
 
 import ast
 
-import pytest
-
 from tests.architecture.sources import sources
+from tests.cases import each
 
 CONDITION = "persist/db/expressions/keyset.py"
 FIELDS = {"persist/db/statements/row_values.py", "persist/db/values/frozen.py"}
@@ -46,7 +45,7 @@ def spells_a_place(text: str, tree: ast.AST) -> bool:
     return ("tuple_(" in text and compares_rows(tree)) or ("or_(" in text and compares_by_column(tree))
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "query.where(tuple_(c.at, c.id) < tuple_(*last))",
@@ -60,7 +59,7 @@ def test_what_spells_a_place(text: str) -> None:
     assert spells_a_place(text, ast.parse(text))
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     ["query.where(tuple_(c.a, c.b).in_(keys))", "query.where(c.at < last)", "query.where(or_(c.at < last, c.at.is_(None)))"],
 )

@@ -11,6 +11,7 @@ import pytest
 from persist.domains import packages
 from persist.lazy_imports import lazy_module
 from tests.architecture.sources import ROOT, Source, sources
+from tests.cases import each
 from tests.seeded_databases import new_file
 
 PACKAGE = sources("persist")
@@ -211,7 +212,7 @@ def test_there_is_something_to_look_at() -> None:
     assert (len(LAZY), len(OFFERING)) > (8, 4)
 
 
-@pytest.mark.parametrize(("source", "block"), LAZY, ids=lambda given: getattr(given, "name", ""))
+@each(("source", "block"), LAZY)
 def test_what_comes_later_are_modules(source: Source, block: ast.If) -> None:
     """The type checker sees the module that the stand-in imports."""
     here, declared = vars(importlib.import_module(_module(source))), _declared(block)
@@ -221,7 +222,7 @@ def test_what_comes_later_are_modules(source: Source, block: ast.If) -> None:
         importlib.import_module(module)
 
 
-@pytest.mark.parametrize(("source", "block"), OFFERING, ids=lambda given: getattr(given, "name", ""))
+@each(("source", "block"), OFFERING)
 def test_a_package_offers_what_its_block_imports(source: Source, block: ast.If) -> None:
     package = importlib.import_module(_module(source))
     declared = _declared(block)

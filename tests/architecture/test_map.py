@@ -3,9 +3,8 @@
 import re
 from pathlib import Path
 
-import pytest
-
 from tests.architecture.sources import ROOT
+from tests.cases import each
 
 PAGES = ("docs/architecture.md", "tests/README.md", "CONTRIBUTING.md")
 MAX_WORDS = 12
@@ -27,14 +26,14 @@ def defines(path: Path, name: str) -> bool:
     return all(re.search(rf"^\s*(?:class |def |async def )?{word}\b\s*[=:(\[]", text, re.MULTILINE) for word in name.split("."))
 
 
-@pytest.mark.parametrize("page", PAGES)
+@each("page", PAGES)
 def test_every_path_exists(page: str) -> None:
     paths = {path for path, _ in named(page)}
     assert len(paths) > 5
     assert sorted(path for path in paths if not list(ROOT.glob(_PLACEHOLDER.sub("*", path)))) == []
 
 
-@pytest.mark.parametrize("page", PAGES)
+@each("page", PAGES)
 def test_every_name_is_defined_where_the_page_says(page: str) -> None:
     assert [(path, name) for path, name in named(page) if name and not defines(ROOT / path, name)] == []
 

@@ -8,10 +8,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from persist.schema.metadata import metadata
 from tests.architecture.sources import Source, sources, texts
+from tests.cases import each
 
 PACKAGE = sources("persist")
 EVERYTHING = sources("persist", "tests", "alembic", "examples")
@@ -306,7 +305,7 @@ FORBIDDEN = {
 }
 
 
-@pytest.mark.parametrize("what", FORBIDDEN)
+@each("what", FORBIDDEN)
 def test_no_file_names(what: str) -> None:
     found = [(name, word) for name, text in texts() for word in FORBIDDEN[what] if word in text.lower()]
     assert found == []

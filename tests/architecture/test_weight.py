@@ -17,7 +17,7 @@ CEILINGS = {
     "persist: lines of code": 64_950,
     "persist: names imported from persist": 7_890,
     "persist: definitions that share their name": 1_045,
-    "tests: files": 910,
+    "tests: files": 842,
     "tests: lines": 118_700,
 }
 NEAR = 0.02

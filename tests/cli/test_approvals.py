@@ -10,6 +10,7 @@ from click.testing import Result
 from persist import Store
 from persist.testing import FrozenClock
 from persist.workflows.schemas import Approval, WorkflowRun
+from tests.cases import each
 
 pytestmark = pytest.mark.one_database
 
@@ -101,7 +102,7 @@ def test_replying_resumes_the_run(command: Command, gates: dict[str, Approval], 
     assert run.status == "running"
 
 
-@pytest.mark.parametrize(
+@each(
     ("status", "answer", "then"),
     [
         ("queued", "--approve", "queued"),
@@ -148,7 +149,7 @@ def test_an_answer_of_the_other_kind_is_refused(
     assert (approval.status, run.status) == ("pending", "paused")
 
 
-@pytest.mark.parametrize(
+@each(
     "answer",
     [(), ("--approve", "--reject"), ("--approve", "--reply", "x"), ("--reply", "x", "--reason", "y"), ("--reply",)],
     ids=" ".join,

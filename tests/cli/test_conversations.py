@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 from persist import Store
 from persist.cli import main
 from persist.testing import FrozenClock
+from tests.cases import each
 
 pytestmark = pytest.mark.one_database
 
@@ -73,7 +74,7 @@ def test_ls_shows_the_latest_update_first_with_counts(command: Command, stored: 
     assert rows[1].split() == ["ses_old", "completed", "-", "2026-01-02", "03:04:05", "0", "0"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("filters", "ids"),
     [
         (("--status", "running"), ["ses_new"]),
@@ -85,7 +86,6 @@ def test_ls_shows_the_latest_update_first_with_counts(command: Command, stored: 
         (("--source", "live", "--status", "completed"), []),
         (("--limit", "1"), ["ses_new"]),
     ],
-    ids=str,
 )
 def test_ls_filters(command: Command, stored: dict[str, str], filters: tuple[str, ...], ids: list[str]) -> None:
     assert listed(command("conversations", "ls", "-q", *filters)) == ids

@@ -9,6 +9,7 @@ from click.testing import Result
 
 from persist import Store
 from persist.testing import FrozenClock
+from tests.cases import each
 from tests.cli.golden import assert_golden
 from tests.schema.places import Place
 
@@ -86,8 +87,8 @@ DAMAGED = {
 }
 
 
-@pytest.mark.parametrize("kind", DAMAGED)
-@pytest.mark.parametrize("options", [(), ("--fix",), ("--json",), ("--full",)], ids=["plain", "fix", "json", "full"])
+@each("kind", DAMAGED)
+@each("options", [(), ("--fix",), ("--json",), ("--full",)], ids=["plain", "fix", "json", "full"])
 def test_a_broken_file_is_one_finding_and_stays_as_it_is(
     kind: str, options: tuple[str, ...], command: Command, tmp_path: Path
 ) -> None:

@@ -8,6 +8,7 @@ import pytest
 from click.testing import Result
 
 from persist import Store
+from tests.cases import each
 from tests.cli.golden import assert_golden
 from tests.contract.chat.scenes import create, say
 from tests.distributed_server import takes_triggers
@@ -105,7 +106,7 @@ def test_trim_wants_to_know_what(command: Command, session: str) -> None:
     assert "--older-than" in result.stderr
 
 
-@pytest.mark.parametrize("what", [["on"], ["off"], ["status"], ["trim", "--keep", "1"]], ids=" ".join)
+@each("what", [["on"], ["off"], ["status"], ["trim", "--keep", "1"]], ids=" ".join)
 def test_a_mistyped_file_is_not_made(command: Command, what: list[str], tmp_path: Path) -> None:
     file = tmp_path / "missing.db"
     result = command("events", *what, "--url", f"sqlite:///{file.as_posix()}")

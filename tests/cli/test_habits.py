@@ -16,6 +16,7 @@ from persist import Store
 from persist.cli import main
 from persist.cli.database import place_of, to_age
 from persist.cli.root import COMMANDS
+from tests.cases import each
 from tests.cli.conftest import Command
 from tests.markdown import ROOT
 
@@ -204,7 +205,7 @@ def test_an_option_before_its_command() -> None:
     assert "Did you mean `" not in run("--jsn", "nothing").stderr
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@each("shell", ["bash", "zsh", "fish"])
 def test_completion(shell: str) -> None:
     script = run("completion", shell)
     assert (script.exit_code, f"_PERSIST_COMPLETE={shell}_complete" in script.stdout) == (0, True)

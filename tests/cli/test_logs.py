@@ -17,6 +17,7 @@ from click.testing import CliRunner, Result
 from persist.cli import main
 from persist.cli.logs import logs
 from persist.sessionlog import SessionLogWriter
+from tests.cases import each
 from tests.markdown import ROOT
 
 Run = Callable[..., Result]
@@ -207,9 +208,7 @@ def test_a_session_in_two_projects(run: Run, home: Path, command: str) -> None:
     assert run(command, "s1", "--project", "-app", *extra).exit_code == 0
 
 
-@pytest.mark.parametrize(
-    "args", [("show", "../s1"), ("tail", "a/b"), ("show", "s1", "--project", "../x"), ("tail", "s", "--project", "..")]
-)
+@each("args", [("show", "../s1"), ("tail", "a/b"), ("show", "s1", "--project", "../x"), ("tail", "s", "--project", "..")])
 def test_unsafe_names_are_one_line(run: Run, args: tuple[str, ...]) -> None:
     result = run(*args)
     assert (result.exit_code, result.stdout) == (1, "")

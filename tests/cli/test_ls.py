@@ -8,6 +8,7 @@ from click.testing import Result
 
 from persist import Store
 from persist.testing import FrozenClock
+from tests.cases import each
 from tests.cli.golden import assert_golden
 from tests.maintenance.pruning_scenes import DOMAINS as PRUNABLE
 from tests.statement_log import seen_statements
@@ -41,7 +42,7 @@ def test_every_domain_can_be_listed(command: Command, filled: str) -> None:
     assert_golden("ls", "\n".join(said), IDS)
 
 
-@pytest.mark.parametrize("options", [(), ("-q",), ("--json",), ("--limit", "1")], ids=["plain", "quiet", "json", "limit"])
+@each("options", [(), ("-q",), ("--json",), ("--limit", "1")], ids=["plain", "quiet", "json", "limit"])
 def test_it_lists_what_the_domains_own_command_lists(command: Command, filled: str, options: tuple[str, ...]) -> None:
     for domain, group in GROUPS.items():
         assert command("ls", domain, *options).stdout == command(group, "ls", *options).stdout != "", domain
@@ -84,7 +85,7 @@ def test_an_empty_store_has_nothing_to_list(command: Command, database_url: str)
         assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (0, "", 1)
 
 
-@pytest.mark.parametrize("options", [(), ("-q",), ("--json",)], ids=["plain", "quiet", "json"])
+@each("options", [(), ("-q",), ("--json",)], ids=["plain", "quiet", "json"])
 def test_an_id_is_enough_to_show_it(command: Command, filled: str, options: tuple[str, ...]) -> None:
     for domain in SHOWN:
         id = command("ls", domain, "-q").stdout.splitlines()[0]

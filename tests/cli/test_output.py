@@ -7,9 +7,10 @@ import pytest
 from persist.cli.output import Paint, columns, inline, model_name, printable, say, say_json, shortened
 from persist.cli.root import Failed, redacted
 from persist.cli.sessions import message_lines
+from tests.cases import each
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "shown"),
     [
         ("plain é 😀\n\ttext", "plain é 😀\n\ttext"),
@@ -35,7 +36,7 @@ def test_long_values_are_cut_and_say_how_long_they_were() -> None:
     assert shortened("x" * 300) == "x" * 300
 
 
-@pytest.mark.parametrize(
+@each(
     ("model", "shown"),
     [
         ({"provider_id": "a", "model_id": "b/c"}, "a/b/c"),
@@ -49,7 +50,7 @@ def test_model_names(model: object, shown: str) -> None:
     assert model_name(model) == shown
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "postgresql://user:s3cret@host/db",

@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 from persist import Store
 from persist.cli import main
 from persist.maintenance import prunable, prune
+from tests.cases import each
 from tests.cli.golden import assert_golden
 from tests.maintenance.pruning_scenes import DOMAINS, every_row
 
@@ -58,7 +59,7 @@ def test_there_is_no_age_but_the_one_that_is_given(command: Command, filled: str
     assert every_row(filled) == before
 
 
-@pytest.mark.parametrize(("age", "span"), [("90m", 5400), ("12h", 43_200), ("30d", 2_592_000), ("2w", 1_209_600), ("1.5s", 1.5)])
+@each(("age", "span"), [("90m", 5400), ("12h", 43_200), ("30d", 2_592_000), ("2w", 1_209_600), ("1.5s", 1.5)])
 def test_ages(command: Command, filled: str, age: str, span: float) -> None:
     told = json.loads(command("prune", "chat", "--older-than", age, "--dry-run", "--json").stdout)["before"]
     assert abs((datetime.now(UTC) - datetime.fromisoformat(told)).total_seconds() - span) < 60

@@ -15,6 +15,7 @@ from persist.cli import main
 from persist.cli.root import COMMANDS
 from persist.schema.metadata import HEAD
 from persist.testing import FrozenClock
+from tests.cases import each
 
 pytestmark = pytest.mark.one_database
 
@@ -231,7 +232,7 @@ def test_without_a_database_the_call_is_wrong(args: tuple[str, ...], monkeypatch
     assert "PERSIST_DATABASE_URL" in result.stderr
 
 
-@pytest.mark.parametrize(
+@each(
     "args",
     [("ls",), ("show", "x"), ("current",), ("check",), ("record", "--session", "ses_x")],
     ids=lambda args: args[0],
@@ -243,7 +244,7 @@ def test_a_missing_file_stays_missing(args: tuple[str, ...], tmp_path: Path) -> 
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("args", [("ls",), ("check",), ("upgrade",), ("record", "--session", "new", "--agent", "a")])
+@each("args", [("ls",), ("check",), ("upgrade",), ("record", "--session", "new", "--agent", "a")])
 def test_a_broken_file_is_one_line(args: tuple[str, ...], tmp_path: Path) -> None:
     (tmp_path / "broken.db").write_bytes(b"this is no database " * 500)
     result = CliRunner().invoke(main, [*args, "--url", f"sqlite:///{tmp_path / 'broken.db'}"], input="")
@@ -268,7 +269,7 @@ def test_a_file_that_nobody_can_open(tmp_path: Path) -> None:
         assert isinstance(result.exception, SystemExit)
 
 
-@pytest.mark.parametrize(
+@each(
     "args",
     [
         ("ls", "--url", "postgresql://me:s3cret@127.0.0.1:1/db"),

@@ -13,6 +13,7 @@ from persist import Conflict, Store
 from persist.chat.reducer import reduce
 from persist.cli import main
 from persist.cli.record import RecordProgress
+from tests.cases import each
 from tests.markdown import ROOT
 
 pytestmark = pytest.mark.one_database
@@ -214,7 +215,7 @@ def test_an_empty_stream_is_an_empty_session(record: Record) -> None:
     assert (result.exit_code, report["chunks"], report["message_id"], report["parts"]) == (0, 0, None, 0)
 
 
-@pytest.mark.parametrize(
+@each(
     "args",
     [
         ("--session", "new"),

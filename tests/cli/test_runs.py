@@ -12,6 +12,7 @@ from persist import Store
 from persist.cli import main
 from persist.testing import FrozenClock
 from persist.workflows.schemas import RunStatus
+from tests.cases import each
 
 pytestmark = pytest.mark.one_database
 
@@ -277,7 +278,7 @@ def test_retry_puts_a_run_last_in_line(command: Command, stored: list[str], data
         assert [run.id for run in tx.workflows.runs.list_queued()] == [queued, running]
 
 
-@pytest.mark.parametrize("verb", ["show", "cancel", "pause", "resume", "restart", "retry"])
+@each("verb", ["show", "cancel", "pause", "resume", "restart", "retry"])
 def test_nobody(command: Command, stored: list[str], verb: str) -> None:
     result = command("runs", verb, "run_nobody")
     assert (result.exit_code, result.stdout) == (1, "")

@@ -13,6 +13,7 @@ from persist import Store
 from persist.cli.output import size
 from persist.maintenance import stats
 from persist.testing import FrozenClock
+from tests.cases import each
 from tests.cli.golden import assert_golden
 from tests.distributed_server import takes_triggers
 
@@ -99,7 +100,7 @@ def test_stats_of_a_file_that_is_not_there(command: Command, tmp_path: Path) -> 
     assert not (tmp_path / "none.db").exists()
 
 
-@pytest.mark.parametrize(
+@each(
     ("count", "shown"),
     [(None, "-"), (0, "0 B"), (999, "999 B"), (1000, "1.0 KB"), (1_234_567, "1.2 MB"), (5 * 10**15, "5,000.0 TB")],
 )

@@ -12,6 +12,7 @@ import pytest
 from click.testing import Result
 
 from persist import Store
+from tests.cases import each
 from tests.cli.test_processes import PERSIST
 from tests.contract.chat.scenes import create, record, say, step, text
 from tests.markdown import ROOT
@@ -103,7 +104,7 @@ def test_a_log_that_is_off_is_said_to_be(command: Command, database_url: str) ->
     assert result.stderr.startswith("The log of events is off: ")
 
 
-@pytest.mark.parametrize("wrong", [["--after", "-1"], ["--timeout", "-1"], ["--after", "x"]], ids=" ".join)
+@each("wrong", [["--after", "-1"], ["--timeout", "-1"], ["--after", "x"]], ids=" ".join)
 def test_wrong_calls(command: Command, wrong: list[str]) -> None:
     assert command("watch", *wrong).exit_code == 2
 

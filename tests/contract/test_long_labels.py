@@ -9,10 +9,11 @@ from sqlalchemy import Column, Index, Table, UniqueConstraint
 from sqlalchemy.sql.visitors import iterate
 
 from persist.db.schema.column_types import LABEL_BYTES, LONG_LABEL_BYTES, Label
-from persist.errors import InvalidValue, PayloadTooLarge
+from persist.errors import Conflict, InvalidValue, PayloadTooLarge
 from persist.framework_state.app_sessions.schemas import ArtifactKey, NewMemory, StateChange
 from persist.framework_state.checkpoints.schemas import Blob, Write
 from persist.schema.metadata import metadata
+from tests.cases import each
 from tests.contract.faces import on_one_face
 
 ROOM = 2704
@@ -72,7 +73,7 @@ VERBS: dict[str, Callable[[Any, str], Any]] = {
 
 
 @on_one_face
-@pytest.mark.parametrize("verb", VERBS)
+@each("verb", VERBS)
 def test_a_label_has_so_many_bytes_at_most(store: Any, verb: str) -> None:
     write = VERBS[verb]
     with store.begin() as tx:
@@ -97,3 +98,39 @@ def test_paths_and_addresses_may_be_longer(store: Any) -> None:
     with store.begin() as tx:
         session = tx.chat.sessions.create(agent="a", model={}, workspace_root=root)
         assert [one.id for one in tx.chat.sessions.list(workspace_root=root).items] == [session.id]
+
+
+# ----------------------------------------------------------------
+# An id that is taken is refused before anything is written, so that the transaction goes on (decision: ON CONFLICT).
+
+
+def _run(tx: Any, id: str) -> object:
+    return tx.workflows.runs.create("build", trigger_id="t", current_phase="p", id=id)
+
+
+def _execution(tx: Any, id: str) -> object:
+    return tx.workflows.executions.start(trigger_type="cli", trigger_id="t", skill="build:plan", id=id)
+
+
+def _approval(tx: Any, id: str) -> object:
+    run = tx.workflows.runs.create("build", trigger_id="t", current_phase="p")
+    return tx.workflows.approvals.request(run.id, gate="g", summary="s", id=id)
+
+
+def _session(tx: Any, id: str) -> object:
+    return tx.chat.sessions.create(agent="agent", model={"providerID": "p", "modelID": "m"}, id=id)
+
+
+@each("create", [_run, _execution, _approval, _session], ids=lambda verb: verb.__name__)
+def test_a_taken_id_is_refused_and_the_transaction_goes_on(store: Any, create: Callable[[Any, str], object]) -> None:
+    with store.begin() as tx:
+        create(tx, "mine")
+    with store.begin() as tx:
+        before = tx.workflows.runs.create("before", trigger_id="t", current_phase="p")
+        with pytest.raises(Conflict) as caught:
+            create(tx, "mine")
+        assert "'mine' is taken" in str(caught.value)
+        assert (caught.value.constraint or "").startswith("pk_")
+        after = tx.workflows.runs.create("after", trigger_id="t", current_phase="p")
+    with store.read() as tx:
+        assert [tx.workflows.runs.get(run.id).workflow_name for run in (before, after)] == ["before", "after"]

@@ -18,6 +18,7 @@ from persist import AsyncStore, Store
 from persist.chat.following.turn_watch import turn_watch
 from persist.errors import InvalidValue, NotFound, ReadOnlyTransaction, SchemaOutdated, TransactionOpen, UnsupportedEngine
 from persist.testing import FrozenClock
+from tests.cases import each
 from tests.contract.chat.scenes import MODEL, create, eventually, record, say, shown, turn, words
 from tests.contract.chat.scenes import text as spoken
 from tests.contract.faces import every_way
@@ -76,7 +77,7 @@ def test_other_databases_and_drivers_are_refused(url: str) -> None:
         Store.open(url)
 
 
-@pytest.mark.parametrize("url", ["", "state.db", "user:secret@host"])
+@each("url", ["", "state.db", "user:secret@host"])
 def test_what_is_no_url_is_refused_without_repeating_it(url: str) -> None:
     with pytest.raises(InvalidValue) as refused:
         Store.open(url)

@@ -14,6 +14,7 @@ from persist.db.values.escaping import escape_json, escape_text, unescape_json, 
 from persist.errors import PersistError
 from persist.maintenance import export, import_
 from persist.sessionlog import read_session_log
+from tests.cases import each
 
 DEEP = "[" * 200_000
 NESTED: Any = 0
@@ -24,14 +25,14 @@ NO_HANG = 20.0
 """Seconds: far more than any of these takes, far less than what grows with the square of its length."""
 
 
-@pytest.mark.parametrize("text", [DEEP, '{"a":' * 200_000, '"' + "\\u" * LONG, "1" * LONG, "\\" * LONG, '{"a":"' + "\\\\" * LONG])
+@each("text", [DEEP, '{"a":' * 200_000, '"' + "\\u" * LONG, "1" * LONG, "\\" * LONG, '{"a":"' + "\\\\" * LONG])
 def test_a_stream_of_half_a_tools_input(text: str) -> None:
     started = time.monotonic()
     parse_partial(text)
     assert time.monotonic() - started < NO_HANG
 
 
-@pytest.mark.parametrize("text", ["\ufdd0" * LONG, "\\ud800" * LONG, "\\" * LONG, "\\u0000" * LONG, "\x00" * LONG])
+@each("text", ["\ufdd0" * LONG, "\\ud800" * LONG, "\\" * LONG, "\\u0000" * LONG, "\x00" * LONG])
 def test_escapes_take_as_long_as_the_text(text: str) -> None:
     started = time.monotonic()
     assert unescape_text(escape_text(text, nul=True)) == text
@@ -51,7 +52,7 @@ def test_values_that_are_nested_too_deep(sqlite_url: str) -> None:
         tx.chat.sessions.create(agent="a", model={})
 
 
-@pytest.mark.parametrize("line", [DEEP, '{"table": "chat_sessions", "row": ' + "[" * 100_000, '{"a":' * 100_000, "1" * LONG])
+@each("line", [DEEP, '{"table": "chat_sessions", "row": ' + "[" * 100_000, '{"a":' * 100_000, "1" * LONG])
 def test_files_that_are_bombs(sqlite_url: str, tmp_path: Any, line: str) -> None:
     with Store.open(sqlite_url) as store:
         written = io.BytesIO()
@@ -66,7 +67,7 @@ def test_files_that_are_bombs(sqlite_url: str, tmp_path: Any, line: str) -> None
     assert len(read_session_log(log)) == 1
 
 
-@pytest.mark.parametrize("pattern", ["*a" * 40 + "b", "*" * 500 + "b", "?*" * 50 + "b", "[a-z]*" * 40 + "b", "[" * 2000])
+@each("pattern", ["*a" * 40 + "b", "*" * 500 + "b", "?*" * 50 + "b", "[a-z]*" * 40 + "b", "[" * 2000])
 def test_a_pattern_of_a_permission(pattern: str) -> None:
     started = time.monotonic()
     decide([{"permission": "bash", "pattern": pattern, "action": "allow"}], "bash", "a" * 20_000)

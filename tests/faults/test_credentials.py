@@ -18,6 +18,7 @@ from persist.errors import PersistError
 from persist.maintenance import backup, doctor, stats
 from persist.schema import migrate
 from persist.settings import Settings
+from tests.cases import each
 
 SECRET = "s3cret-w0rd"
 
@@ -83,8 +84,8 @@ DOORS: dict[str, Callable[[str], Any]] = {
 }
 
 
-@pytest.mark.parametrize("door", DOORS)
-@pytest.mark.parametrize("number", range(len(WRONG)))
+@each("door", DOORS)
+@each("number", range(len(WRONG)))
 def test_a_url_that_fails(logged: io.StringIO, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, door: str, number: int) -> None:
     monkeypatch.chdir(tmp_path)
     error: BaseException | None = None
@@ -96,7 +97,7 @@ def test_a_url_that_fails(logged: io.StringIO, tmp_path: Path, monkeypatch: pyte
     assert SECRET not in " ".join(everything_said(error)) + logged.getvalue()
 
 
-@pytest.mark.parametrize("number", range(len(WRONG)))
+@each("number", range(len(WRONG)))
 def test_a_command_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     monkeypatch.chdir(tmp_path)
     for arguments in (["ls", "--url", WRONG[number]], ["copy", WRONG[number], "sqlite:///new.db"]):

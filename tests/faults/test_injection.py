@@ -26,6 +26,7 @@ from persist.schema.metadata import metadata
 from persist.settings import Settings
 from persist.store.transaction import Transaction
 from persist.testing import FrozenClock
+from tests.cases import each
 from tests.schema.filling import fill
 from tests.schema.places import Place
 
@@ -158,7 +159,7 @@ def _forge(verb: Callable[..., Any], cursor: str) -> None:
             assert isinstance(verb(limit=1, after=text), Page | PagedList)
 
 
-@pytest.mark.parametrize("text", [*PAYLOADS, "", "a b", "é", "x" * 64, "a\0b", "1a", "a.b", "a-b"])
+@each("text", [*PAYLOADS, "", "a b", "é", "x" * 64, "a\0b", "1a", "a.b", "a-b"])
 def test_a_schema_is_a_plain_name(database_url: str, text: str) -> None:
     if database_url.startswith("postgresql") and text:
         for door in (Store.open, migrate.upgrade, migrate.check, migrate.current):

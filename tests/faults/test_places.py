@@ -1,17 +1,30 @@
 """URLs and paths that name no file of ours: refused with an error of ours, and nothing is made."""
 
+import errno
 import os
 import socket
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from persist import Store
-from persist.errors import InvalidValue, NotFound, PersistError, StoreCorrupt, UnmanagedDatabase
+from persist.db.dialects.sqlite import connections
+from persist.db.dialects.sqlite.errors import translate_error
+from persist.errors import (
+    InvalidValue,
+    NotFound,
+    NotPermitted,
+    PersistError,
+    ReadOnlyTransaction,
+    StoreCorrupt,
+    UnmanagedDatabase,
+)
 from persist.maintenance import backup, export, import_
 from persist.sessionlog import SessionLogWriter, read_session_log
 from persist.single_owner_files import create_run_file, open_instance, open_run_file, open_workspace
+from tests.cases import each
 
 
 @pytest.mark.parametrize(
@@ -26,7 +39,7 @@ def test_any_name_that_a_file_can_have(tmp_path: Path, name: str) -> None:
     assert {path.name for path in tmp_path.iterdir()} - {f"{name}-wal", f"{name}-shm"} == {name}
 
 
-@pytest.mark.parametrize("name", ["x" * 300, "x" * 300 + "/state.db", "a\x00b", "a%00b", "x.db?mode=ro", "x.db?timeout=5"])
+@each("name", ["x" * 300, "x" * 300 + "/state.db", "a\x00b", "a%00b", "x.db?mode=ro", "x.db?timeout=5"])
 def test_what_no_file_can_be_called(tmp_path: Path, name: str) -> None:
     with pytest.raises(InvalidValue):
         Store.open(f"sqlite:///{tmp_path}/{name}")
@@ -95,8 +108,54 @@ def test_every_path_is_checked(tmp_path: Path, sqlite_url: str, bad: str) -> Non
                 give()
 
 
-@pytest.mark.parametrize("url", ["", "nonsense", "sqlite:///x.db", "postgresql://h:port/d", "postgresql://u:p@ss@h/d"])
+@each("url", ["", "nonsense", "sqlite:///x.db", "postgresql://h:port/d", "postgresql://u:p@ss@h/d"])
 def test_a_url_to_listen_to_is_checked_when_the_store_is_opened(sqlite_url: str, url: str) -> None:
     with pytest.raises(InvalidValue) as caught:
         Store.open(sqlite_url, listen_url=url)
     assert caught.value.path == "listen_url"
+
+
+# ----------------------------------------------------------------
+# What SQLite and the system say of places that cannot be read or written, in our words. The places are in tests/torture.
+
+
+def said(name: str, text: str = "attempt to write a readonly database") -> sqlite3.OperationalError:
+    error = sqlite3.OperationalError(text)
+    error.sqlite_errorname = name
+    return error
+
+
+def test_a_folder_where_no_log_can_be_made() -> None:
+    """The file is only looked at, and nobody's statement wrote anything."""
+    assert isinstance(translate_error(said("SQLITE_READONLY_DIRECTORY"), "x.db", 0.0, read_only=True), NotPermitted)
+    assert isinstance(translate_error(said("SQLITE_READONLY"), "x.db", 0.0, read_only=True), ReadOnlyTransaction)
+    assert isinstance(translate_error(said("SQLITE_READONLY"), "x.db", 0.0, read_only=False), NotPermitted)
+
+
+def test_a_place_that_nobody_may_look_at(sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Any, **_: Any) -> os.stat_result:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    with Store.open(sqlite_url) as store:
+        monkeypatch.setattr(os, "lstat", refuse)
+        with pytest.raises(NotPermitted):
+            export(store, tmp_path / "out.jsonl")
+        with pytest.raises(NotPermitted):
+            Store.open(f"sqlite:///{tmp_path / 'other.db'}")
+        SessionLogWriter(tmp_path, "-app").close()  # it says so when it writes, and fails nobody
+
+
+def test_a_file_that_stays_busy_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each look may wait for the busy timeout: two hundred of them were a quarter of an hour."""
+    asked = []
+
+    class Busy:
+        def execute(self, statement: str) -> None:
+            asked.append(statement)
+            raise said("SQLITE_BUSY", "database is locked")
+
+    monkeypatch.setattr(connections, "_PATIENCE_FOR_WAL", -1.0)
+    connection: Any = Busy()
+    with pytest.raises(sqlite3.OperationalError):
+        connections.use_wal(connection, tmp_path / "state.db")
+    assert len(asked) == 1

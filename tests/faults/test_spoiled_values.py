@@ -15,9 +15,11 @@ from persist.errors import InvalidValue, PersistError, StoreCorrupt
 from persist.framework_state.checkpoints.schemas import Blob
 from persist.maintenance import doctor
 from persist.settings import Settings
+from tests.cases import each
 
 
 def _made(path: Path) -> str:
+    path.unlink(missing_ok=True)
     url = f"sqlite:///{path}"
     with Store.open(url) as store, store.begin() as tx:
         tx.chat.sessions.create(id="ses_1", agent="build", model={})
@@ -60,7 +62,7 @@ READS: dict[str, tuple[str, Callable[[Any], Any]]] = {
 }
 
 
-@pytest.mark.parametrize("read", READS)
+@each("read", READS)
 def test_a_value_that_cannot_be_read(tmp_path: Path, read: str) -> None:
     url = _made(tmp_path / "state.db")
     spoil, look = READS[read]
@@ -91,7 +93,7 @@ SPOILED_THREADS: dict[str, list[object]] = {
 }
 
 
-@pytest.mark.parametrize(("spoil", "value"), [(spoil, value) for spoil, some in SPOILED_THREADS.items() for value in some])
+@each(("spoil", "value"), [(spoil, value) for spoil, some in SPOILED_THREADS.items() for value in some])
 def test_a_thread_that_cannot_be_read(tmp_path: Path, spoil: str, value: object) -> None:
     """Whoever rebuilds a channel, prunes the thread or writes the list that grows is told, and deletes nothing."""
     url = _made(tmp_path / "state.db")
@@ -136,9 +138,7 @@ def test_names_that_are_not_utf8(tmp_path: Path) -> None:
         Store.open(url, settings=Settings())
 
 
-@pytest.mark.parametrize(
-    "owner", ["{host}/²/x", "{here}/²/1/x", "{here}/99999999999999999999/1/x", "{here}///", "{host}//", "/", ""]
-)
+@each("owner", ["{host}/²/x", "{here}/²/1/x", "{here}/99999999999999999999/1/x", "{here}///", "{host}//", "/", ""])
 def test_a_turn_of_no_process(tmp_path: Path, owner: str) -> None:
     url = _made(tmp_path / "state.db")
     with closing(sqlite3.connect(tmp_path / "state.db", isolation_level=None)) as raw:

@@ -20,7 +20,7 @@ from persist.programs import audit, subagent
 from persist.programs.subagents.isolation import SubagentRole
 from persist.schema.grants import grant_script
 
-pytestmark = pytest.mark.one_server  # a cluster takes no such policies: see tests/faults/test_grant_scripts.py
+pytestmark = pytest.mark.one_server  # a cluster takes no such policies: see tests/faults/test_grants.py
 RUN, OTHER = "20260116-143052-a7b3c9", "20260116-143053-b8c4d0"
 
 

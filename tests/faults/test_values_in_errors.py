@@ -20,6 +20,7 @@ from persist.db.statements.prepared import Statement
 from persist.db.transactions.verb_frame import Verb
 from persist.errors import Conflict, InvalidValue, PersistError, StoreCorrupt
 from persist.schema.metadata import metadata
+from tests.cases import each
 from tests.statemachines.scene import make
 from tests.statemachines.single_call import work_of
 
@@ -132,7 +133,7 @@ def test_an_error_that_another_one_hides_is_emptied_too() -> None:
     assert str(hidden) == "refused"
 
 
-@pytest.mark.parametrize(
+@each(
     ("state", "message", "shown"),
     [
         (

@@ -78,3 +78,9 @@ def _drop(url: str, role: sql.Identifier) -> None:
     with psycopg.connect(url) as connection:
         connection.execute(sql.SQL("DROP OWNED BY {}").format(role))
         connection.execute(sql.SQL("DROP ROLE {}").format(role))
+
+
+@pytest.fixture
+def keeps_connections() -> bool:
+    """No: what is in a file here, or in a copy of one, is not what a store found that an earlier test opened."""
+    return False

@@ -19,6 +19,7 @@ from persist.schema.metadata import metadata
 from persist.testing import START, FrozenClock
 from tests.contract.conftest import Raw
 from tests.maintenance.pruning_scenes import every_row
+from tests.seeded_databases import fill_once
 
 TABLES: list[Table] = [table for table in metadata.sorted_tables if table.name != "_meta"]
 TEXT = [{"type": "text", "text": "x"}]
@@ -192,9 +193,9 @@ def stored(url: str) -> Iterator[tuple[str, str, str]]:
                     yield table.name, name, text
 
 
-def places_of(url: str, words: str) -> set[tuple[str, str]]:
-    """The tables and columns in which these words are."""
-    return {(table, column) for table, column, text in stored(url) if words in text}
+def places_of(url: str, *words: str) -> set[tuple[str, str]]:
+    """The tables and columns in which one of these words is."""
+    return {(table, column) for table, column, text in stored(url) if any(word in text for word in words)}
 
 
 def rows(url: str) -> dict[str, Counter[str]]:
@@ -238,7 +239,12 @@ def folded(url: str) -> dict[str, Any]:
 @contextmanager
 def two_people(url: str, clock: FrozenClock) -> Iterator[Store]:
     """A store that logs, with what Maria and Peter have stored."""
+
+    def make(url: str) -> None:
+        with Store.open(url, clock=clock, events=True) as store:
+            person(store, "maria")
+            person(store, "peter")
+
+    fill_once(url, clock, "two people", make)
     with Store.open(url, clock=clock, events=True) as store:
-        person(store, "maria")
-        person(store, "peter")
         yield store

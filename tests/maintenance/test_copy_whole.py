@@ -14,6 +14,7 @@ from persist.errors import Conflict, InvalidValue
 from persist.maintenance import copy
 from persist.single_owner_files import create_run_file, open_instance, open_workspace
 from persist.testing import FrozenClock
+from tests.cases import each
 from tests.maintenance.filled import filled
 from tests.maintenance.moving import CROSSING, Pair, many, new_url, opened
 from tests.schema.filling import transcript
@@ -147,7 +148,7 @@ def test_between_files_nobody_has_to_say(sqlite_url: str, tmp_path: Path) -> Non
     assert Place(last).rows("status_log") == Place(sqlite_url).rows("status_log")
 
 
-@pytest.mark.parametrize("scopes", [{"instance_id": "another"}, {"session_id": "x"}, {"run_id": ""}, {"run_id": "a\x00"}])
+@each("scopes", [{"instance_id": "another"}, {"session_id": "x"}, {"run_id": ""}, {"run_id": "a\x00"}])
 def test_scopes_that_cannot_be(tmp_path: Path, sqlite_url: str, scopes: dict[str, str]) -> None:
     with open_instance(tmp_path, "box-1") as box, Store.open(sqlite_url) as target, pytest.raises(InvalidValue):
         copy(box, target, scopes=scopes)

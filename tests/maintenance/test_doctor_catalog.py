@@ -1,9 +1,13 @@
 """`maintenance.doctor` on catalogs: whatever differs from what the models ask for is found, and only that."""
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
 
 import pytest
+import sqlalchemy
 from sqlalchemy import Column, Integer, MetaData, Table
 
 from persist import Store
@@ -12,6 +16,8 @@ from persist.db.dialects.sqlite.catalog import expected_catalog
 from persist.maintenance import doctor
 from persist.schema.metadata import HEAD
 from persist.testing import FrozenClock
+from persist.workflows.models import runs as runs_table
+from tests.cases import each
 from tests.maintenance.filled import by_code, codes, filled, opened
 from tests.schema.places import Place
 
@@ -305,3 +311,155 @@ def test_a_table_without_an_identity_is_named(own_postgres_url: str, clock: Froz
     place.run(*(finding.message.partition("run: ")[2].removesuffix(".") for finding in found))
     with opened(place, clock) as store:
         assert "identity_missing" not in codes(doctor(store))
+
+
+# ----------------------------------------------------------------
+# What doctor says of runs that wait for their children, and of gates that expire.
+
+
+DAY = timedelta(days=1)
+
+
+def joining(store: Store, until: Any = "all") -> tuple[str, list[str]]:
+    """A run that waits for its two children, and they."""
+    with store.begin() as tx:
+        runs = tx.workflows.runs
+        runs.create("release", trigger_id="tag/1", current_phase="wait", status="queued")
+        lease = runs.claim("worker-1", lease=timedelta(hours=1))
+        assert lease is not None
+        about: dict[str, Any] = {
+            "trigger_id": "tag/1",
+            "current_phase": "wait",
+            "parent_run_id": lease.run_id,
+            "status": "queued",
+        }
+        children = [runs.create("build", **about).id for _ in range(2)]
+        assert runs.join(lease, until) is None
+    return lease.run_id, children
+
+
+def test_a_run_waits_for_its_children_as_long_as_it_takes(database_url: str, clock: FrozenClock) -> None:
+    with Store.open(database_url, clock=clock) as store:
+        joining(store)
+        clock.advance(delta=30 * DAY)
+        assert doctor(store) == []
+
+
+@pytest.mark.parametrize("until", ["all", "first_failure"])
+def test_a_run_that_waits_for_children_that_have_ended(database_url: str, clock: FrozenClock, until: str) -> None:
+    with Store.open(database_url, clock=clock) as store:
+        id, children = joining(store, until)
+        with store.begin() as tx:  # as another program leaves it
+            of_children = runs_table.c.id.in_(children[: 1 if until == "first_failure" else 2])
+            tx._work._core(sqlalchemy.update(runs_table).where(of_children).values(status="failed", finished_at=clock()), None)
+        (found,) = doctor(store)
+        assert (found.code, found.severity, found.subject) == ("run_joined", "warning", f"run {id}")
+        assert store.workflows.runs.resume(id)
+        assert doctor(store) == []
+
+
+def test_a_gate_that_nobody_closes(database_url: str, clock: FrozenClock) -> None:
+    with Store.open(database_url, clock=clock) as store:
+        with store.begin() as tx:
+            run = tx.workflows.runs.create("triage", trigger_id="issue/1", current_phase="plan")
+            gate = tx.workflows.approvals.pause_for_approval(
+                run.id, gate="merge", summary="?", marker=("merge", {}), expires_at=clock() + timedelta(hours=1)
+            )
+        clock.advance(delta=DAY)
+        assert doctor(store) == []
+        clock.advance(delta=DAY)
+        (found,) = doctor(store)
+        assert (found.code, found.severity, found.subject) == ("approval_overdue", "warning", f"approval {gate.id}")
+        store.workflows.approvals.expire_due()
+        assert doctor(store) == []
+
+
+# ----------------------------------------------------------------
+# `maintenance.doctor` on fork pointers that other programs wrote where they do not count.
+
+
+def _branches(store: Store) -> None:
+    """A branch with three messages, and one without."""
+    with store.begin() as tx:
+        conversations = tx.conversations
+        conversations.sessions.create(id="s")
+        for id in ("main", "fork"):
+            conversations.branches.create("s", id=id, node_metadata={"model": "m"})
+        for id in ("m1", "m2", "m3"):
+            conversations.messages.record("main", {"id": id, "created_at": 1.0, "role": "user", "content": id})
+        conversations.messages.record("fork", {"id": "own", "created_at": 1.0, "role": "user", "content": "own"})
+
+
+def _point(url: str, id: str, parent: Any, inherited: Any) -> None:
+    """As others write it."""
+    place = Place(url)
+    said = json.dumps({"parent_branch_id": parent, "forked_at_ord": inherited})
+    place.run(f"UPDATE {place.named('branches')} SET node_metadata = '{said}' WHERE id = '{id}'")
+
+
+def _shown(store: Store, id: str) -> list[str]:
+    with store.read() as tx:
+        return [one.id for one in tx.conversations.branches.history(id)]
+
+
+def test_fork_pointers_that_others_wrote_are_adopted(database_url: str, clock: FrozenClock) -> None:
+    with Store.open(database_url, clock=clock) as store:
+        _branches(store)
+        assert doctor(store) == []
+        _point(database_url, "fork", "main", 2)
+        (found,) = doctor(store)
+        assert (found.code, found.severity, found.subject, found.fixed) == ("branch_pointers", "warning", "branch fork", False)
+        assert _shown(store, "fork") == ["own"]
+        assert by_code(doctor(store, fix=True), "branch_pointers").fixed
+        assert doctor(store) == []
+        assert _shown(store, "fork") == ["m1", "m2", "own"]
+
+
+@each(
+    ("parent", "inherited", "why"),
+    [
+        ("gone", 1, "names no branch"),
+        ("fork", 1, "descends from it"),
+        ("main", 4, "no more than 3 items"),
+        ("main", -1, "no place"),
+        ("main", None, "no place"),
+        (7, 1, "no place"),
+        (None, 1, "no place"),
+    ],
+)
+def test_pointers_that_cannot_be_shown_are_told_and_left(
+    database_url: str, clock: FrozenClock, parent: Any, inherited: Any, why: str
+) -> None:
+    with Store.open(database_url, clock=clock) as store:
+        _branches(store)
+        _point(database_url, "fork", parent, inherited)
+        (found,) = doctor(store, fix=True)
+        assert (found.code, found.subject, found.fixed) == ("branch_pointers", "branch fork", False)
+        assert why in found.message
+        assert _shown(store, "fork") == ["own"]
+
+
+def test_a_branch_that_repeats_what_it_inherits_is_left(database_url: str, clock: FrozenClock) -> None:
+    with Store.open(database_url, clock=clock) as store:
+        _branches(store)
+        with store.begin() as tx:
+            tx.conversations.progressions.replace(tx.conversations.branches.get("fork").progression_id, ["m1", "m2", "own"])
+        _point(database_url, "fork", "main", 2)
+        (found,) = doctor(store, fix=True)
+        assert ("begin with them already" in found.message, found.fixed) == (True, False)
+        assert _shown(store, "fork") == ["m1", "m2", "own"]
+
+
+def test_columns_count_where_the_metadata_differs(database_url: str, clock: FrozenClock) -> None:
+    with Store.open(database_url, clock=clock) as store:
+        _branches(store)
+        with store.begin() as tx:
+            tx.conversations.branches.fork("main", at=1, new_id="f")
+        _point(database_url, "f", "main", 2)
+        place = Place(database_url)
+        place.run(f"UPDATE {place.named('branches')} SET parent_branch_id = 'gone', forked_at_ord = 1 WHERE id = 'fork'")
+        found = {one.subject: one for one in doctor(store, fix=True)}
+        assert set(found) == {"branch f", "branch fork"}
+        assert "the columns, which count" in found["branch f"].message
+        assert "'gone', which is gone" in found["branch fork"].message
+        assert _shown(store, "f") == ["m1"]

@@ -1,5 +1,6 @@
 """`maintenance.doctor` on rows: what waits for nobody, what nobody folded, what refers to nothing."""
 
+import json
 from collections.abc import Callable
 from contextlib import closing
 from datetime import timedelta
@@ -346,3 +347,61 @@ def test_every_dead_turn_is_dropped_however_many_there_are(database_url: str, cl
         assert len(doctor(store)) == MAX_PER_CODE + 1
         assert all(finding.fixed for finding in doctor(store, fix=True))
         assert doctor(store) == []
+
+
+# ----------------------------------------------------------------
+# `maintenance.doctor` on links of instances: those that several rows tell of.
+
+
+def test_a_link_that_several_rows_tell_of(database_url: str, clock: FrozenClock) -> None:
+    place = Place(database_url)
+    table, number = place.named("github_link_statuses"), "resource_number"
+    with Store.open(database_url, clock=clock) as store:
+        with store.begin() as tx:
+            for issue in (1, 2):
+                tx.telemetry.links.record_error(f"https://github.com/o/r/issues/{issue}", "502", instance_id="box")
+        assert doctor(store) == []
+        place.run(
+            f"INSERT INTO {table} (instance_id, url, kind, host, owner, repo, {number}, fetched_at, refresh_after)"
+            f" SELECT instance_id, 'https://github.com/o/r/issues/1', kind, host, owner, repo, {number}, 5, 5"
+            f" FROM {table} WHERE {number} = 1"
+        )
+        (found,) = doctor(store)
+        subject = "link https://github.com/o/r/issue/1 of instance box"
+        assert (found.code, found.severity, found.subject) == ("link_repeated", "info", subject)
+        with store.begin() as tx:
+            tx.telemetry.links.upsert("https://github.com/o/r/issues/1", fetched_at=clock(), instance_id="box")
+        assert doctor(store) == []
+
+
+# ----------------------------------------------------------------
+# `maintenance.doctor` on messages of replay streams that other programs wrote.
+
+
+@pytest.mark.parametrize("text", ['{"cut', '{"a": 1]', '{"a": 1} and more', '{"a":' * 100_000], ids=lambda text: text[:8])
+def test_messages_whose_json_is_damaged_are_named(database_url: str, clock: FrozenClock, text: str) -> None:
+    with Store.open(database_url, clock=clock) as store:
+        append: Any = store.replay_streams.messages.append
+        for number in range(3):
+            append("s", "1", json.dumps({"jsonrpc": "2.0", "id": number, "result": {}}))
+        append("s", "1", None)
+        append("s", "1", "Any text may be a message.")
+        assert doctor(store) == []
+        spoilt = append("s", "1", json.dumps({"jsonrpc": "2.0"}))
+        place = Place(database_url)
+        place.run(f"UPDATE {place.named('replay_messages')} SET message = '{text}' WHERE id = '{spoilt}'")
+        (found,) = doctor(store)
+        assert (found.code, found.severity, found.subject) == ("replay_message", "warning", f"replay message {spoilt}")
+        assert "JSON is damaged" in found.message
+        assert doctor(store, fix=True) == [found]
+
+
+def test_every_page_of_messages_is_read(database_url: str, clock: FrozenClock) -> None:
+    with Store.open(database_url, clock=clock) as store:
+        with store.begin() as tx:
+            append = tx.replay_streams.messages.append
+            for number in range(1_100):
+                append(f"s{number % 3}", "1", "{no" if number % 10 == 0 else "{}")
+        found = doctor(store)
+        assert [one.code for one in found] == ["replay_message"] * len(found)
+        assert found[-1].message == "and 10 more of this kind."

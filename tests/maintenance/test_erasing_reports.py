@@ -11,6 +11,7 @@ from persist import Store
 from persist.errors import InvalidValue, ReadOnlyTransaction, TransactionOpen
 from persist.maintenance import EraseReport, erase, verify_report
 from persist.testing import FrozenClock
+from tests.cases import each
 from tests.maintenance.erasing_scenes import (
     MARIA,
     rows,
@@ -87,14 +88,14 @@ def test_the_key_of_the_environment(database_url: str, monkeypatch: pytest.Monke
     assert verify_report(report, "from the environment")
 
 
-@pytest.mark.parametrize("wrong", ["", b"", 1])
+@each("wrong", ["", b"", 1])
 def test_keys_that_are_none(store: Store, wrong: Any) -> None:
     with pytest.raises(InvalidValue) as caught:
         erase(store, owner="maria", sign_key=wrong)
     assert caught.value.path == "sign_key"
 
 
-@pytest.mark.parametrize("wrong", ["", "{}", "[]", "no JSON", {"id": 1}, None, 1])
+@each("wrong", ["", "{}", "[]", "no JSON", {"id": 1}, None, 1])
 def test_reports_that_are_none(wrong: Any) -> None:
     with pytest.raises(InvalidValue):
         verify_report(wrong)
@@ -103,7 +104,7 @@ def test_reports_that_are_none(wrong: Any) -> None:
 # ---------------------------------------------------------------- refusals
 
 
-@pytest.mark.parametrize(
+@each(
     ("given", "path"),
     [
         ({}, "owner"),

@@ -8,6 +8,7 @@ from sqlalchemy import Column, ForeignKey, Integer, MetaData, Table
 from persist.errors import InvalidValue
 from persist.maintenance import erd
 from persist.schema.metadata import domain_of, metadata
+from tests.cases import each
 
 _ENTITY = r'(?:[A-Za-z][A-Za-z0-9_]*|"[^"\n]+")'
 _OPEN = re.compile(rf"    ({_ENTITY}) \{{")
@@ -82,7 +83,7 @@ def test_a_key_that_the_databases_spell_differently_is_one_relation() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@each(
     "domain",
     ["app_sessions", "chat", "conversations", "db", "messaging", "programs", "telemetry", "transcripts", "workflows"],
 )

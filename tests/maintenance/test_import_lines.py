@@ -16,6 +16,7 @@ from persist.errors import InvalidValue, PersistError
 from persist.maintenance import export, import_
 from persist.maintenance.transactions import TABLES
 from persist.testing import FrozenClock
+from tests.cases import each
 from tests.maintenance.filled import filled
 from tests.maintenance.moving import many, opened
 from tests.schema.filling import transcript
@@ -92,16 +93,20 @@ CHANGES: dict[str, tuple[Callable[[Lines], str], str]] = {
 }
 
 
-@pytest.mark.parametrize("change", CHANGES)
-def test_a_wrong_line_is_named_and_nothing_is_written(database_url: str, exported: bytes, change: str) -> None:
-    lines = [json.loads(text) for text in exported.splitlines()]
-    where = CHANGES[change][0](lines)
+def test_a_wrong_line_is_named_and_nothing_is_written(database_url: str, exported: bytes) -> None:
     with Store.open(database_url) as store:
         before = transcript(store)
-        with pytest.raises(InvalidValue, match=CHANGES[change][1]) as error:
-            import_(store, io.BytesIO(written(lines)))
-        assert str(error.value).startswith(where)
-        assert transcript(store) == before
+
+        @each("change", CHANGES)
+        def refuse(change: str) -> None:
+            lines = [json.loads(text) for text in exported.splitlines()]
+            where = CHANGES[change][0](lines)
+            with pytest.raises(InvalidValue, match=CHANGES[change][1]) as error:
+                import_(store, io.BytesIO(written(lines)))
+            assert str(error.value).startswith(where)
+            assert transcript(store) == before
+
+        refuse()
         import_(store, io.BytesIO(exported))  # and the file as it was is taken
 
 
@@ -120,7 +125,7 @@ DAMAGE: dict[str, tuple[Callable[[bytes], bytes], str]] = {
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGE)
+@each("damage", DAMAGE)
 def test_a_file_that_is_not_whole_is_refused(database_url: str, exported: bytes, damage: str) -> None:
     with Store.open(database_url) as store:
         before = transcript(store)

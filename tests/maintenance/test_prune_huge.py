@@ -16,9 +16,10 @@ from persist.db.dialects.interface import Severity
 from persist.db.operations.pruning import ROWS, Pruning
 from persist.maintenance import doctor, prune
 from persist.testing import FrozenClock
+from tests.cases import each
 from tests.contract.chat.scenes import create
 from tests.contract.conftest import Raw
-from tests.maintenance.pruning_scenes import DAY, DOMAINS, age, all_locked, everything, forty_days_later
+from tests.maintenance.pruning_scenes import DAY, DOMAINS, age, all_locked, forty_days_later
 from tests.subprocesses import Worker
 
 TABLES = ("chat_sessions", "chat_messages", "chat_parts")
@@ -30,13 +31,16 @@ def store(database_url: str, clock: FrozenClock) -> Iterator[Store]:
         yield store
 
 
-@pytest.fixture
-def rows(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> int:
-    """The most dependent rows that a transaction may delete in this test, of every kind of item."""
-    most: int = getattr(request, "param", 10)
+def limit(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    """The most dependent rows that a transaction may delete from now on, of every kind of item."""
     for kind in (Pruning, UnnamedBlobs, *map(type, conversations.PRUNINGS)):
         monkeypatch.setattr(kind, "rows", most)
-    return most
+
+
+@pytest.fixture
+def rows(monkeypatch: pytest.MonkeyPatch) -> int:
+    limit(monkeypatch, 10)
+    return 10
 
 
 def long_chat(store: Store, messages: int, parts: int = 2) -> str:
@@ -57,21 +61,22 @@ def errors(store: Store) -> list[str]:
     return [f"{one.code}: {one.message}" for one in doctor(store) if one.severity == Severity.ERROR]
 
 
-IN_PARTS = [(what, 10 if what == "conversations" else 1) for what in DOMAINS]
-"""Domains, and rows of a transaction: one at a time a conversation of 143 places would be looked at in 300 transactions."""
+def test_parts_delete_what_a_whole_deletes(filled: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row at a time; one at a time a conversation of 143 places would be looked at in 300 transactions."""
+    with forty_days_later(filled) as store:
 
-
-@pytest.mark.parametrize(("what", "rows"), IN_PARTS, indirect=["rows"])
-def test_parts_delete_what_a_whole_deletes(database_url: str, monkeypatch: pytest.MonkeyPatch, rows: int, what: str) -> None:
-    everything(database_url)
-    with forty_days_later(database_url) as store:
-        with monkeypatch.context() as undone:
-            undone.setattr(Pruning, "rows", ROWS)
+        @each("what", DOMAINS)
+        def delete(what: str) -> None:
+            limit(monkeypatch, ROWS)
             expected = prune(store, what, older_than=30 * DAY, dry_run=True)
-        before = errors(store)
-        report = prune(store, what, older_than=30 * DAY, progress=lambda gone: sound(store, before))
-        assert (report.tables, sorted(report.files)) == (expected.tables, sorted(expected.files))
-        assert prune(store, what, older_than=30 * DAY).tables == {}
+            before = errors(store)
+            limit(monkeypatch, 10 if what == "conversations" else 1)
+            report = prune(store, what, older_than=30 * DAY, progress=lambda gone: sound(store, before))
+            assert (report.tables, sorted(report.files)) == (expected.tables, sorted(expected.files))
+            assert report.total > 0
+            assert prune(store, what, older_than=30 * DAY).tables == {}
+
+        delete()
 
 
 def sound(store: Store, before: list[str]) -> None:
@@ -238,15 +243,21 @@ def test_a_dry_run_on_a_server_counts_and_locks_nothing(store: Store, database_u
 
 
 @pytest.mark.parametrize("backend", ["postgres"])
-@pytest.mark.parametrize("keep", [0, 1])
-@pytest.mark.parametrize("what", DOMAINS)
-def test_what_is_counted_is_what_goes(database_url: str, what: str, keep: int) -> None:
-    everything(database_url)
-    with forty_days_later(database_url) as store, closing(Raw(database_url)) as writer:
-        with all_locked(writer):
-            expected = prune(store, what, older_than=30 * DAY, keep=keep, dry_run=True)
-        report = prune(store, what, older_than=30 * DAY, keep=keep)
-        assert (expected.tables, sorted(expected.files)) == (report.tables, sorted(report.files))
+def test_what_is_counted_is_what_goes(filled: str) -> None:
+    with forty_days_later(filled) as store, closing(Raw(filled)) as writer:
+
+        @each("what", DOMAINS)
+        def count(what: str) -> None:
+            total = 0
+            for keep in (1, 0):
+                with all_locked(writer):
+                    expected = prune(store, what, older_than=30 * DAY, keep=keep, dry_run=True)
+                report = prune(store, what, older_than=30 * DAY, keep=keep)
+                assert (expected.tables, sorted(expected.files)) == (report.tables, sorted(report.files)), keep
+                total += report.total
+            assert total > 0
+
+        count()
 
 
 def test_a_prune_that_is_killed_in_a_long_chat_is_continued(store: Store, database_url: str, clock: FrozenClock) -> None:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from persist import Conflict, InvalidValue, Store, StoreCorrupt
 from persist.maintenance import export, import_
 from persist.testing import FrozenClock
+from tests.cases import each
 from tests.contract.faces import every_way
 from tests.maintenance.filled import filled
 from tests.maintenance.moving import Pair, new_url, opened
@@ -310,13 +311,13 @@ def exported(tmp_path: Path) -> Lines:
     return lines
 
 
-@pytest.mark.parametrize("change", HEADERS)
+@each("change", HEADERS)
 def test_a_wrong_header_is_named(database_url: str, exported: Lines, change: str) -> None:
     exported[0]["unknown"], said = HEADERS[change]
     _refused(database_url, exported, said)
 
 
-@pytest.mark.parametrize("change", LINES)
+@each("change", LINES)
 def test_a_wrong_line_is_named(database_url: str, exported: Lines, change: str) -> None:
     exported[-2], said = LINES[change]
     _refused(database_url, exported, said)

@@ -97,7 +97,7 @@ FAULTS = (
         "programs",
         'or_(_R.held_by.is_(None), _R.held_by == param("holder"))',
         'or_(_R.held_by.is_not(None), _R.held_by.is_(None), _R.held_by == param("holder"))',
-        ("tests/contract/programs/test_run_holders.py", *PROGRAMS),
+        ("tests/contract/programs/test_runs.py", *PROGRAMS),
     ),
     Fault(
         "checkpoints: the oldest checkpoint is the latest one",

@@ -155,7 +155,7 @@ FAULTS = (
         "usage",
         "return min(MOST, round(cost_usd * 1_000_000)) if cost_usd else None",
         "return min(MOST, int(cost_usd * 1_000_000)) if cost_usd else None",
-        ("tests/contract/usage", "tests/contract/chat/test_usage.py", "tests/contract/chat/test_rollups.py", "tests/unit"),
+        ("tests/contract/usage", "tests/contract/chat/test_usage.py", "tests/contract/chat/test_usage.py", "tests/unit"),
     ),
     Fault(
         "usage: a week begins on Sunday",

@@ -1,6 +1,8 @@
 """Files of agents that outlive runs: handles and audits work there as they do in a run's own file."""
 
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -91,3 +93,24 @@ def test_an_audit_finds_what_a_shell_did(crew: Store, scope: str) -> None:
         ("unexpected_table", "table notes"),
     ]
     assert {one.code for one in doctor(crew)} >= {f"program_{code}" for code, _ in found}
+
+
+# ----------------------------------------------------------------
+# The audit of a run's file in a program that uses nothing else of persist.
+
+
+_PROGRAM = """
+import sys
+from pathlib import Path
+from persist.programs import audit, open_run_file
+
+with open_run_file(Path(sys.argv[1])) as store:
+    print(audit(store, store.run_id))
+"""
+
+
+def test_the_tables_of_the_other_domains_are_known(tmp_path: Path) -> None:
+    with create_run_file(tmp_path) as store:
+        path = store.path
+    line = [sys.executable, "-c", _PROGRAM, str(path)]
+    assert subprocess.run(line, check=True, capture_output=True, text=True, timeout=60).stdout == "[]\n"

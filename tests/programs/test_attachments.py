@@ -11,6 +11,7 @@ from persist import Store
 from persist.errors import Conflict, InvalidValue, NotFound, Unavailable
 from persist.programs import audit, open_run_file
 from persist.programs.schemas import Binding
+from tests.cases import each
 from tests.programs.raw_rows import put
 
 
@@ -24,7 +25,7 @@ def resolve(store: Store, run: str, name: str, frame: int | None = None) -> str 
         return tx.programs.bindings.resolve(run, name, execution_id=frame).value
 
 
-@pytest.mark.parametrize("character", ["x", "é", "🦊"])
+@each("character", ["x", "é", "🦊"])
 def test_the_limit_is_in_bytes(run_file: Store, run: str, file: Path, character: str) -> None:
     """19"""
     size = len(character.encode())
@@ -98,7 +99,7 @@ def test_a_refused_value_leaves_no_file(run_file: Store, run: str, file: Path) -
     assert not (file.parent / "attachments").exists()
 
 
-@pytest.mark.parametrize(
+@each(
     "name", ["../../escape", "/etc/passwd", "..", ".hidden", "a/b", "a\\b", "con:", "é 🦊", "a" * 300, "research.findings", "%2F"]
 )
 def test_no_name_leads_out_of_the_folder(run_file: Store, run: str, file: Path, tmp_path: Path, name: str) -> None:

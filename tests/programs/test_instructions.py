@@ -17,6 +17,7 @@ from persist import AsyncStore, Store
 from persist.errors import InvalidValue, NotFound
 from persist.programs import agents_file, create_run_file, instructions_for_subagent
 from persist.programs.subagents.instructions import MEMORY, PROMPT, SUMMARY, VALUE, bind_sql, command
+from tests.cases import each
 from tests.command_line import Sqlite3
 
 NASTY = (
@@ -130,7 +131,7 @@ def test_two_texts_name_two_files(run_file: Store, run: str) -> None:
     assert len({found[0] for found in files}) == 20
 
 
-@pytest.mark.parametrize("name", ["it's a $(folder) `x`?", "two\nlines\nEND_OF_SQL\ntouch owned", "-cmd"])
+@each("name", ["it's a $(folder) `x`?", "two\nlines\nEND_OF_SQL\ntouch owned", "-cmd"])
 def test_folders_and_names_are_only_text(sqlite3_shell: Sqlite3, tmp_path: Path, name: str) -> None:
     folder = tmp_path / name
     folder.mkdir()

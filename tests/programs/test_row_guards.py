@@ -12,6 +12,7 @@ from persist.errors import Conflict
 from persist.maintenance import backup, copy, doctor, quarantined, rebuild, restore_row
 from persist.programs import audit, open_run_file
 from persist.store.transaction import work_of
+from tests.cases import each
 from tests.command_line import Sqlite3
 from tests.programs.raw_rows import before_guards, put
 
@@ -60,8 +61,8 @@ def bound(run_file: Store, run: str) -> None:
             tx.programs.bindings.bind(run, name, "as it was", kind=kind)
 
 
-@pytest.mark.parametrize("name", ["topic", "goal"])
-@pytest.mark.parametrize(
+@each("name", ["topic", "goal"])
+@each(
     "sql",
     [
         "INSERT OR REPLACE INTO bindings (name, execution_id, kind, value) VALUES ('{name}', NULL, 'let', 'other')",
@@ -95,7 +96,7 @@ def test_a_shell_binds_a_const_and_an_input_once(
         assert tx.programs.bindings.resolve(run, name).value == "as it was"
 
 
-@pytest.mark.parametrize(
+@each(
     "sql",
     [
         "INSERT OR REPLACE INTO bindings (name, kind, value, updated_at) VALUES ('topic', 'const', 'as it was', datetime('now'))",
@@ -111,7 +112,7 @@ def test_a_shell_may_do_what_changes_no_const(sqlite3_shell: Sqlite3, bound: Non
     assert (told.returncode, told.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("path", [*map(quoted, ELSEWHERE), "x'ff00'", "'attachments/x' || char(0) || '/../y'", "7"])
+@each("path", [*map(quoted, ELSEWHERE), "x'ff00'", "'attachments/x' || char(0) || '/../y'", "7"])
 def test_a_shell_names_files_of_the_folder_only(sqlite3_shell: Sqlite3, bound: None, file: Path, path: str) -> None:
     before = values(file)
     for sql in (
@@ -168,7 +169,7 @@ def test_older_rows_stay_and_are_read(
         assert [one.status for one in tx.programs.executions.list(run)] == ["failed"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("sql", "constraint"),
     [
         ("UPDATE bindings SET value = 'other' WHERE name = 'topic'", "bindings.kind"),

@@ -13,6 +13,7 @@ import persist
 from persist import Store
 from persist.schema.metadata import HEAD
 from persist.settings import Settings
+from tests.cases import each
 from tests.schema.places import TABLES, Place, repository_config
 
 HOST_ENV = """
@@ -200,7 +201,7 @@ def test_the_public_schema_can_be_ours(empty_postgres_url: str) -> None:
         tx.chat.sessions.create(agent="build", model={})
 
 
-@pytest.mark.parametrize("name", ['a"b', "a b", "1a", "a" * 64, "é"])
+@each("name", ['a"b', "a b", "1a", "a" * 64, "é"])
 def test_a_bad_schema_name_is_refused(postgres_url: str, name: str) -> None:
     for use in (persist.upgrade, persist.check, persist.current, Store.open):
         with pytest.raises(persist.InvalidValue):

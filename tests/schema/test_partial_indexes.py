@@ -5,13 +5,13 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import pytest
 from sqlalchemy import Index, Select, literal_column, select
 from sqlalchemy.dialects import sqlite
 
 from persist import Store
 from persist.db.schema.base import SCHEMA_TOKEN
 from persist.schema.metadata import metadata
+from tests.cases import each
 
 INDEXES = sorted((index for table in metadata.sorted_tables for index in table.indexes), key=lambda index: str(index.name))
 PARTIAL = [
@@ -21,7 +21,7 @@ PARTIAL = [
 ]
 
 
-@pytest.mark.parametrize("index", PARTIAL, ids=lambda index: str(index.name))
+@each("index", PARTIAL, ids=lambda index: str(index.name))
 def test_the_condition_of_a_partial_index_is_recognised_in_queries(index: Index, tmp_path: Path) -> None:
     path = tmp_path / "state.db"
     Store.open(f"sqlite:///{path.as_posix()}").close()

@@ -78,3 +78,9 @@ class Watched(io.FileIO):
         part = bytes(data)[:maximum]
         Watched.writes.append(part)
         return super().write(part)
+
+
+def fresh(folder: Path) -> Path:
+    """A folder in it that has nothing yet, for a case of its own."""
+    taken = len(list(folder.iterdir())) if folder.exists() else 0
+    return folder / str(taken)

@@ -5,11 +5,13 @@ import os
 import stat
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from persist.errors import Closed, Unavailable
-from tests.sessionlog.scenes import lines, log_path, text, writer
+from persist.errors import Closed, InvalidValue, Unavailable
+from tests.cases import each
+from tests.sessionlog.scenes import NOW_TEXT, fresh, lines, log_path, text, writer
 
 
 @pytest.fixture
@@ -106,3 +108,133 @@ def test_an_exception_closes_too(home: Path) -> None:
         raise KeyError
     with pytest.raises(Closed):
         log.feed(text("a"))
+
+
+# ---------------------------------------------------------------- the end of a run: results, with and without a session
+
+
+RESULT = {"type": "result", "subtype": "success", "timestamp": NOW_TEXT}
+FAILED = RESULT | {"subtype": "error_fatal"}
+PROMPT = {"type": "user", "message": {"role": "user", "content": "Do it"}, "timestamp": NOW_TEXT}
+
+
+def error(said: str, session: str = "s1") -> dict[str, Any]:
+    return {"type": "assistant", "isApiErrorMessage": True, "error": said, "timestamp": NOW_TEXT, "sessionId": session}
+
+
+def test_a_result_has_what_is_known_and_no_session_id(home: Path) -> None:
+    log = writer(home)
+    log.feed(text("a"))
+    log.finalize(subtype="error_max_turns", num_turns=0, total_cost_usd=0.0, result="", stop_reason="max_turns")
+    assert list(lines(home)[1].items()) == [
+        ("type", "result"),
+        ("subtype", "error_max_turns"),
+        ("result", ""),
+        ("num_turns", 0),
+        ("total_cost_usd", 0.0),
+        ("stop_reason", "max_turns"),
+        ("timestamp", NOW_TEXT),
+    ]
+
+
+def test_an_error_of_the_provider_comes_just_before_the_result(home: Path) -> None:
+    log = writer(home)
+    log.feed(text("a"))
+    log.finalize(api_error="insufficient quota")
+    assert lines(home)[1:] == [error("insufficient quota"), FAILED]
+
+
+@each(
+    ("given", "subtype"),
+    [
+        ({}, "success"),
+        ({"stop_reason": "end_turn"}, "success"),
+        ({"api_error": ""}, "error_fatal"),
+        ({"api_error": "quota"}, "error_fatal"),
+        ({"api_error": "quota", "stop_reason": ""}, "error_fatal"),
+        ({"api_error": "quota", "stop_reason": "error_api"}, "error_api"),
+        ({"api_error": "quota", "subtype": "error_max_turns", "stop_reason": "error_api"}, "error_max_turns"),
+    ],
+)
+def test_a_run_with_an_error_did_not_end_in_success(home: Path, given: dict[str, Any], subtype: str) -> None:
+    home = fresh(home)
+    log = writer(home)
+    log.feed(text("a"))
+    log.finalize(**given)
+    log.finalize_with_fallback("s9", **given)
+    assert [line["subtype"] for line in lines(home) if line["type"] == "result"] == [subtype] * 2
+
+
+def test_a_result_straight_after_the_session_has_no_prompt(home: Path) -> None:
+    log = writer(home, initial_prompt="Do it")
+    log.feed({"type": "session", "id": "s1"})
+    log.finalize()
+    assert lines(home) == [RESULT]
+
+
+def test_a_result_without_a_session_goes_nowhere(home: Path) -> None:
+    log = writer(home, initial_prompt="Do it")
+    log.finalize(api_error="boom")
+    assert not home.exists()
+
+
+def test_a_run_may_end_more_than_once(home: Path) -> None:
+    log = writer(home)
+    log.feed(text("a"))
+    log.finalize()
+    log.finalize()
+    assert lines(home)[1:] == [RESULT, RESULT]
+
+
+@each(
+    ("options", "given", "wanted"),
+    [
+        ({"initial_prompt": "Do it"}, {}, [PROMPT | {"sessionId": "s9"}, RESULT]),
+        ({"initial_prompt": "Do it"}, {"error": "died"}, [PROMPT | {"sessionId": "s9"}, error("died", "s9"), FAILED]),
+        ({}, {"error": "", "api_error": ""}, [FAILED]),
+        ({}, {"error": "died", "api_error": "quota"}, [error("died", "s9"), error("quota", "s9"), FAILED]),
+        ({}, {"error": "died", "stop_reason": "oom"}, [error("died", "s9"), RESULT | {"subtype": "oom", "stop_reason": "oom"}]),
+    ],
+)
+def test_a_fallback_writes_under_the_given_id(
+    home: Path, options: dict[str, Any], given: dict[str, Any], wanted: list[Any]
+) -> None:
+    home = fresh(home)
+    log = writer(home, **options)
+    assert log.finalize_with_fallback("s9", **given) == "s9"
+    assert lines(home, "s9") == wanted
+    assert log.session_id == "s9"
+
+
+def test_a_fallback_after_a_session_is_a_plain_end(home: Path) -> None:
+    log = writer(home, initial_prompt="Do it")
+    log.feed({"type": "session", "id": "s1"})
+    assert log.finalize_with_fallback("s9") == "s1"
+    assert log.finalize_with_fallback("s9", error="died") == "s1"
+    assert lines(home) == [RESULT, FAILED]
+    assert not log_path(home, "s9").exists()
+
+
+def test_a_fallback_after_an_unsafe_session_uses_the_given_id(home: Path) -> None:
+    log = writer(home, initial_prompt="Do it")
+    log.feed(text("a", session="../s1"))
+    assert log.finalize_with_fallback("s9") == "s9"
+    assert len(lines(home, "s9")) == 2
+
+
+@each("unsafe", ["../s9", "", "a b", "s9.jsonl", "s9\n", None, 9, "x" * 300])
+def test_an_unsafe_fallback_writes_nothing(home: Path, unsafe: Any) -> None:
+    log = writer(home, initial_prompt="Do it")
+    assert log.finalize_with_fallback(unsafe, error="died") is None
+    assert log.failed
+    assert not home.exists()
+    with pytest.raises(InvalidValue, match="session_id"):
+        writer(home, strict=True).finalize_with_fallback(unsafe)
+    assert not home.exists()
+
+
+def test_events_after_a_fallback_go_on_in_its_file(home: Path) -> None:
+    log = writer(home, initial_prompt="Do it")
+    log.finalize_with_fallback("s9")
+    log.feed(text("late"))
+    assert lines(home, "s9")[2]["message"]["content"] == [{"type": "text", "text": "late"}]

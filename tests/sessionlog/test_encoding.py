@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from persist.db.values.escaping import join_halves
 from persist.errors import InvalidValue
 from persist.sessionlog import iter_session_log, truncate_tool_result
-from tests.sessionlog.scenes import call, contents, event, lines, log_path, text, writer
+from tests.cases import each
+from tests.sessionlog.scenes import call, contents, event, fresh, lines, log_path, text, writer
 
 AWKWARD = ["\n", "\r", "\r\n", "\x00", "\x85", "\u2028", "\u2029", "\ufeff", "\ud83d", "\ude00", "😀", "\\ud83d", '"', "\\", "é"]
 texts = st.text(st.characters()) | st.lists(st.sampled_from([*AWKWARD, "a"]), max_size=8).map("".join)
@@ -79,7 +80,7 @@ class Text(str):
     pass
 
 
-@pytest.mark.parametrize(
+@each(
     ("value", "written"),
     [
         ((1, (2,)), [1, [2]]),
@@ -95,9 +96,9 @@ class Text(str):
         (UUID(int=1), "00000000-0000-0000-0000-000000000001"),
         ([datetime(2026, 1, 2, tzinfo=UTC), "\ud83d"], ["2026-01-02T00:00:00+00:00", "\ud83d"]),
     ],
-    ids=repr,
 )
 def test_what_has_a_form_in_json_is_written_in_it(home: Path, value: Any, written: Any) -> None:
+    home = fresh(home)
     log = writer(home, strict=True)
     log.feed(call(arguments={"value": value}))
     assert contents(home)[0][0]["input"] == {"value": written}
@@ -168,8 +169,9 @@ def test_results_of_tools_may_be_anything(home: Path) -> None:
     assert log.error.path == "result.path"
 
 
-@pytest.mark.parametrize("levels", [100, 240, 260, 900, 5000])
+@each("levels", [100, 240, 260, 900, 5000])
 def test_deep_values_are_cut_where_no_reader_could_follow(home: Path, levels: int) -> None:
+    home = fresh(home)
     log = writer(home)
     log.feed(call(arguments=deep(levels)))
     assert log.failed == (levels > 250)

@@ -9,6 +9,7 @@ import pytest
 
 from persist.errors import Conflict, InvalidValue, NotFound, PayloadTooLarge, PersistError
 from persist.sessionlog import find_session_log, list_session_logs, normalize_session_id, session_log_path, slug_for_cwd
+from tests.cases import each
 from tests.sessionlog.scenes import AT_MS
 
 AT = datetime(2026, 6, 15, 11, tzinfo=UTC)
@@ -32,7 +33,7 @@ def test_slugs_are_not_injective() -> None:
     assert slug_for_cwd("/a/b") == slug_for_cwd("/a-b") == "-a-b"
 
 
-@pytest.mark.parametrize("id", ["", "a/b", "../a", "a.b", "a b", "é", "a\n", "a\x00", "\uff11", None, 5, b"a", ["a"]])
+@each("id", ["", "a/b", "../a", "a.b", "a b", "é", "a\n", "a\x00", "\uff11", None, 5, b"a", ["a"]])
 def test_unsafe_ids(home: Path, id: Any) -> None:
     assert normalize_session_id(id) is None
     with pytest.raises(InvalidValue, match="session_id"):
@@ -71,7 +72,7 @@ def test_side_chains_and_other_files_are_left_out(home: Path) -> None:
     assert find_session_log(home, "agent-1").session_id == "agent-1"
 
 
-@pytest.mark.parametrize(
+@each(
     ("content", "started"),
     [
         (f'{{"type":"user","timestamp":{AT_MS}}}\n{{"timestamp":"2027-01-01T00:00:00Z"}}\n', AT),

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from persist.errors import InvalidValue, PersistError
 from persist.sessionlog import LogMessage, reader, tail_session_log
+from tests.cases import each
 from tests.sessionlog.scenes import text, writer
 
 
@@ -200,7 +201,7 @@ def test_a_writer_at_work_is_followed_line_by_line(home: Path) -> None:
     assert [entry.msg["message"]["content"][0]["text"] for entry in found] == [f"é{number}" for number in range(200)]
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "value"),
     [("since_index", value) for value in (-1, 1.0, True, None)]
     + [("poll", value) for value in (0, -1, float("nan"), 1e99, True, "1")],

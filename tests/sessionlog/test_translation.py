@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.sessionlog.scenes import AT_TEXT, call, contents, event, lines, log_path, message, text, writer
+from tests.cases import each
+from tests.sessionlog.scenes import AT_TEXT, call, contents, event, fresh, lines, log_path, message, text, writer
 
 # ---------------------------------------------------------------- the session and its prompt
 
@@ -104,7 +105,7 @@ def test_thinking_is_kept_on_request_unless_it_is_empty(home: Path) -> None:
     assert contents(home) == [[{"type": "thinking", "thinking": "hm"}]]
 
 
-@pytest.mark.parametrize(
+@each(
     "block",
     [
         {"type": "thinking", "thinking": "hm"},
@@ -164,7 +165,7 @@ def test_usage_is_written_when_one_of_its_numbers_is_not_zero(home: Path) -> Non
 # ---------------------------------------------------------------- tool results
 
 
-@pytest.mark.parametrize(
+@each(
     ("given", "content"),
     [
         ({"result": "r", "output": "o", "error": "e"}, "r"),
@@ -181,13 +182,14 @@ def test_usage_is_written_when_one_of_its_numbers_is_not_zero(home: Path) -> Non
     ],
 )
 def test_the_content_of_a_tool_result(home: Path, given: dict[str, Any], content: str) -> None:
+    home = fresh(home)
     writer(home).feed_many([call(), event("tool_execution_end", toolCallId="t1", **given)])
     assert lines(home)[1]["message"]["role"] == "user"
     block = {"type": "tool_result", "tool_use_id": "t1", "content": content}
     assert contents(home)[1] == [block | {"is_error": True} if given.get("isError") else block]
 
 
-@pytest.mark.parametrize("flag", [False, None, 1, "true", {}])
+@each("flag", [False, None, 1, "true", {}])
 def test_a_result_is_an_error_only_when_it_says_true(home: Path, flag: Any) -> None:
     writer(home).feed_many([call(), event("tool_execution_end", toolCallId="t1", result="a", isError=flag)])
     assert "is_error" not in contents(home)[1][0]
@@ -198,8 +200,9 @@ def test_the_id_of_a_result_may_be_its_own(home: Path) -> None:
     assert contents(home)[1][0]["tool_use_id"] == "t1"
 
 
-@pytest.mark.parametrize("ids", [{}, {"toolCallId": "t2"}, {"toolCallId": ""}, {"toolCallId": 1}, {"toolCallId": ["t1"]}])
+@each("ids", [{}, {"toolCallId": "t2"}, {"toolCallId": ""}, {"toolCallId": 1}, {"toolCallId": ["t1"]}])
 def test_a_result_without_its_call_is_left_out(home: Path, ids: dict[str, Any]) -> None:
+    home = fresh(home)
     writer(home).feed_many([call(), call(id=None), event("tool_execution_end", result="a", **ids)])
     assert len(lines(home)) == 1
 
@@ -213,7 +216,7 @@ def test_a_call_of_another_writer_does_not_count(home: Path) -> None:
 # ---------------------------------------------------------------- the other events
 
 
-@pytest.mark.parametrize(
+@each(
     ("error", "said"),
     [
         ({"message": "boom", "name": "Err"}, "boom"),
@@ -226,6 +229,7 @@ def test_a_call_of_another_writer_does_not_count(home: Path) -> None:
     ],
 )
 def test_fatal_errors(home: Path, error: Any, said: str) -> None:
+    home = fresh(home)
     writer(home).feed(event("fatal_error", error=error))
     assert lines(home) == [
         {"type": "assistant", "isApiErrorMessage": True, "error": said, "timestamp": AT_TEXT, "sessionId": "s1"}
@@ -251,7 +255,7 @@ def test_an_extension_status_is_a_system_line_with_what_it_says(home: Path) -> N
     ]
 
 
-@pytest.mark.parametrize("type", ["usage_snapshot", "turn_end", "session_end", "", None, 5, ["message_end"], {"a": 1}])
+@each("type", ["usage_snapshot", "turn_end", "session_end", "", None, 5, ["message_end"], {"a": 1}])
 def test_other_events_write_nothing(home: Path, type: Any) -> None:
     log = writer(home)
     log.feed(event(type, cost=1, message={"role": "assistant", "content": [{"type": "text", "text": "a"}]}))

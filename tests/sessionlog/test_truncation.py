@@ -18,7 +18,7 @@ def marker(dropped: int) -> str:
     return f"\n…[truncated {dropped} chars]"
 
 
-@pytest.mark.parametrize(
+@each(
     "whole",
     ["", "a" * LIMIT, "é" * 40_000, "é" * LIMIT, "😀" * (LIMIT // 2), "a" * (LIMIT - 2) + "😀", "\ud83d" * LIMIT],
     ids=["empty", "ascii", "40000 accents", "accents", "emoji", "emoji at the end", "halves"],
@@ -27,7 +27,7 @@ def test_up_to_the_limit_nothing_changes(whole: str) -> None:
     assert truncate_tool_result(whole) == whole
 
 
-@pytest.mark.parametrize(
+@each(
     ("whole", "kept", "dropped"),
     [
         ("a" * (LIMIT + 1), "a" * LIMIT, 1),

@@ -20,6 +20,7 @@ from persist.sessionlog import (
     truncate_tool_result,
 )
 from tests.cases import each
+from tests.sessionlog.scenes import fresh
 
 HERE = Path(__file__).parent
 WRITER: dict[str, Any] = json.loads((HERE / "session-log-writer.json").read_text(encoding="utf-8"))
@@ -72,8 +73,9 @@ def run(home: Path, case: dict[str, Any], ops: list[Any], keep_thinking: bool) -
     return returned
 
 
-@pytest.mark.parametrize(("case", "expected", "keep_thinking"), list(writer_cases()))
+@each(("case", "expected", "keep_thinking"), list(writer_cases()))
 def test_writer(case: dict[str, Any], expected: dict[str, Any], keep_thinking: bool, tmp_path: Path) -> None:
+    tmp_path = fresh(tmp_path)
     returned = run(tmp_path, case, case["ops"], keep_thinking)
     if "resumeOps" in case:
         run(tmp_path, case, case["resumeOps"], keep_thinking)
@@ -100,7 +102,7 @@ def test_normalize_session_id(session_id: str, normal: str | None) -> None:
     assert normalize_session_id(session_id) == normal
 
 
-@pytest.mark.parametrize(("slug", "safe"), WRITER["project_slug_is_safe"])
+@each(("slug", "safe"), WRITER["project_slug_is_safe"])
 def test_project_slug_is_safe(slug: str, safe: bool, tmp_path: Path) -> None:
     assert is_safe_project_slug(slug) == safe
     if not safe:
@@ -113,15 +115,17 @@ def test_truncate(text: str, limit: int, cut: str) -> None:
     assert truncate_tool_result(text, limit) == cut
 
 
-@pytest.mark.parametrize("case", READER["reader"], ids=lambda case: case["name"])
+@each("case", READER["reader"], ids=lambda case: case["name"])
 def test_reader(case: dict[str, Any], tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
     path.write_bytes(case["text"].encode())
     assert read_session_log(path) == [LogMessage(**message) for message in case["messages"]]
 
 
-@pytest.mark.parametrize("name", READER["tails"])
+@each("name", READER["tails"])
 def test_tail(name: str, tmp_path: Path) -> None:
+    tmp_path = fresh(tmp_path)
+    tmp_path.mkdir()
     case = READER["tails"][name]
     path = tmp_path / "log.jsonl"
     if case["start"] is not None:

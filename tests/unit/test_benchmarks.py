@@ -7,8 +7,6 @@ import sys
 from collections import Counter
 from dataclasses import asdict
 
-import pytest
-
 from benchmarks import before, plain_verbs
 from benchmarks.goals import GOALS, reached
 from benchmarks.measure import MIB, Row, amount, in_turn, interleaved, interleaved_async, most_memory
@@ -96,7 +94,7 @@ def test_memory_is_the_most_that_lives_at_once() -> None:
 # ---------------------------------------------------------------- rows
 
 
-@pytest.mark.parametrize(
+@each(
     ("row", "line"),
     [
         (Row("save", 0.256, 0.35, "3 µs vs 12 µs"), "| save | 0.26x | 0.35x | met | 3 µs vs 12 µs |"),

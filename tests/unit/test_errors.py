@@ -1,14 +1,22 @@
 """Errors: one sentence, their fields, the built-in a caller would catch, and a trip through a process pool."""
 
+import json
 import pickle
+import sqlite3
+from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
+from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
 
 from persist import errors
+from persist.db.dialects.errors import Errors
 from persist.db.dialects.postgres.errors import DriverError, translate_error
 from persist.db.files import check_path
-from persist.errors import PersistError, shown
+from persist.errors import EventLogSwitched, InvalidValue, PersistError, StoreBusy, Unavailable, shown
+from persist.integrations.framework_errors import kind_of
 from tests.cases import each
 
 EXAMPLES = [
@@ -112,3 +120,96 @@ def test_what_a_node_of_a_cluster_refuses_in_a_copy_is_a_conflict(text: str, con
     assert (refused.constraint, text in str(refused)) == (constraint, True)
     other = translate_error(DriverError("XX000", "cache lookup failed", None, False, False), "app")
     assert type(other) is errors.StoreError
+
+
+# ----------------------------------------------------------------
+# What integrations say of an error about content: where it is and of which kind, and nothing of the content.
+
+
+SECRET = "swordfish-4711"
+
+
+class Inner(BaseModel):
+    number: int
+
+
+class Outer(BaseModel):
+    listed: list[Inner] = []
+    named: dict[str, int] = {}
+
+
+def own() -> None:
+    raise InvalidValue("state", "the keys 1 and '1' are one key in JSON.")
+
+
+def foreign() -> None:
+    raise ValueError(SECRET)
+
+
+def deep() -> None:
+    raise RecursionError(SECRET)
+
+
+SAID: dict[str, tuple[Callable[[], Any], str]] = {
+    "a value": (lambda: Outer.model_validate({"listed": [{"number": 1}, {"number": SECRET}]}), "int_parsing at [1]"),
+    "a field": (lambda: Outer.model_validate({"listed": [{SECRET: 1}]}), "missing at [0].number"),
+    "a key": (lambda: Outer.model_validate({"named": {SECRET: SECRET}}), "int_parsing"),
+    "many": (
+        lambda: Outer.model_validate({"named": dict.fromkeys("abcde", SECRET)}),
+        "int_parsing, int_parsing, int_parsing, and 2 more",
+    ),
+    "a text": (lambda: json.loads(f'["{SECRET}",'), "JSONDecodeError at character 18"),
+    "bytes": (lambda: json.loads(f'["{SECRET}'.encode() + b'\xff"]'), "UnicodeDecodeError"),
+    "a type": (lambda: json.dumps({SECRET: {1}}), "Object of type set is not JSON serializable"),
+    "another type": (lambda: to_jsonable_python(object()), "Unable to serialize unknown type: <class 'object'>"),
+    "whatever a validator says": (foreign, "ValueError"),
+    "depth": (deep, "it is nested too deeply"),
+    "an error of persist": (own, "state: the keys 1 and '1' are one key in JSON"),
+}
+
+
+@each("name", SAID)
+def test_what_is_said(name: str) -> None:
+    fail, said = SAID[name]
+    with pytest.raises(Exception) as caught:  # noqa: PT011  # of every kind
+        fail()
+    assert kind_of(caught.value) == said
+
+
+# ----------------------------------------------------------------
+# One word for why an attempt was repeated, and the database's code, from whatever was raised.
+
+
+class RefusedError(Exception):
+    """A driver's error with an SQLSTATE."""
+
+    def __init__(self, sqlstate: str) -> None:
+        self.sqlstate = sqlstate
+
+
+def caused(error: Exception, by: Any) -> Exception:
+    error.__cause__ = by
+    return error
+
+
+ERRORS = Errors("here", lambda error: None, lambda error: True)
+ITSELF = Unavailable("gone")
+ITSELF.__cause__ = ITSELF
+
+
+@each(
+    ("error", "cause", "code"),
+    [
+        (caused(StoreBusy(0.0), RefusedError("40001")), "serialization", "40001"),
+        (caused(StoreBusy(0.0), caused(ValueError(), RefusedError("40P01"))), "deadlock", "40P01"),
+        (caused(StoreBusy(5.0), RefusedError("55P03")), "lock", "55P03"),
+        (StoreBusy(1.0), "lock", None),
+        (ITSELF, "connection", None),
+        (EventLogSwitched(), "event_log_switched", None),
+        (sqlite3.OperationalError("x"), "lock", None),
+    ],
+    ids=["serialization", "deadlock", "lock timeout", "busy", "its own cause", "switched", "driver"],
+)
+def test_causes_and_codes(error: Exception, cause: str, code: str | None) -> None:
+    assert ERRORS.retry_cause(error) == cause
+    assert ERRORS.code_of(error) == code

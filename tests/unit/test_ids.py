@@ -3,14 +3,17 @@
 import os
 import re
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from uuid import RFC_4122, UUID
 
 import pytest
 
 from persist.db.concurrency.fork_count import PROCESS
+from persist.db.observation import Counters, RecorderTally
 from persist.db.values.ids import IdMinter, decode_ms
 from persist.testing import FrozenClock
+from tests.cases import each
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LAYOUT = re.compile(r"(ses|msg|prt)_[0-9a-f]{14}[0-9A-Za-z]{12}")
@@ -139,7 +142,7 @@ def test_entropy_is_drawn_again_after_a_fork(monkeypatch: pytest.MonkeyPatch) ->
     assert len(drawn) == 2
 
 
-@pytest.mark.parametrize("source", [b"\xff", b"\x00", bytes(range(256))], ids=["unusable", "zeros", "all bytes"])
+@each("source", [b"\xff", b"\x00", bytes(range(256))], ids=["unusable", "zeros", "all bytes"])
 def test_any_source_of_entropy_gives_whole_ids(source: bytes) -> None:
     ids = IdMinter(FrozenClock(), entropy=lambda count: (source * count)[:count]).mint_many("msg", 1000)
     assert all(LAYOUT.fullmatch(id) for id in ids)
@@ -154,3 +157,43 @@ def test_every_letter_is_as_likely_as_the_others() -> None:
     counts = {tails.count(letter) for letter in set(tails)}
     assert len(set(tails)) == 62
     assert max(counts) - min(counts) <= 8
+
+
+# ----------------------------------------------------------------
+# Numbers that several threads change at once, and recorders that come and go.
+
+
+def test_nothing_is_lost_between_threads() -> None:
+    counters = Counters()
+
+    def count(number: int) -> None:
+        for _ in range(500):
+            counters.committed(1.0, 2.0)
+            counters.transaction_ended("rolled_back", 0.0, 0.0)
+            counters.retried("lock")
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(count, range(4)))
+    assert (counters.commits, counters.waited, counters.committing) == (2000, 2000.0, 4000.0)
+    assert (counters.outcomes["rolled_back"], counters.retries["lock"]) == (2000, 2000)
+
+
+def test_ended_recorders_are_kept_as_sums_alone() -> None:
+    counters = Counters()
+    for number in range(100):
+        tally = RecorderTally()
+        tally.chunks, tally.bytes = 2, 10
+        counters.recorder_began(tally)
+        counters.recorder_ended(tally)
+        if number % 2:
+            counters.recorder_ended(tally)  # closed, then collected
+    refused, withdrawn, running = RecorderTally(), RecorderTally(), RecorderTally()
+    counters.recorder_ended(refused)  # it never began
+    counters.recorder_began(withdrawn)
+    counters.recorder_withdrawn(withdrawn)
+    counters.recorder_began(running)
+    running.chunks = 1
+    recorders, ended, total = counters.recorders()
+    assert (recorders, ended, total.chunks, total.bytes) == (1, 100, 201, 1000)
+    assert len(vars(counters)["_recorders"]) == 1
+    assert not vars(counters)["_over"]

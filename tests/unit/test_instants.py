@@ -6,9 +6,14 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from sqlalchemy import select
+from sqlalchemy import Integer, bindparam, literal, select
 
-from tests.unit.laboratory import INSTANTS, Laboratory, specimens
+from persist.db.schema.column_types import Bool
+from persist.db.statements.prepared import Statement
+from persist.db.values.escaping import join_halves
+from tests.cases import each
+from tests.unit.json_values import LEAD, normal, same, texts, values
+from tests.unit.laboratory import GET, INSTANTS, NAMES, Laboratory, Word, specimens
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 ZONES = st.sampled_from([UTC, timezone(timedelta(hours=5, minutes=45)), timezone(-timedelta(hours=11))])
@@ -19,7 +24,7 @@ def cut(value: datetime, unit: timedelta) -> datetime:
     return EPOCH + (value - EPOCH) // unit * unit
 
 
-@pytest.mark.parametrize("name", INSTANTS)
+@each("name", INSTANTS)
 def test_instants_are_cut_to_their_column(laboratory: Laboratory, name: str) -> None:
     @given(instants)
     @example(datetime(2026, 1, 2, 3, 4, 5, 999_999, tzinfo=UTC))
@@ -35,7 +40,7 @@ def test_instants_are_cut_to_their_column(laboratory: Laboratory, name: str) -> 
     check()
 
 
-@pytest.mark.parametrize("year", [1, 999, 1969, 9998])
+@each("year", [1, 999, 1969, 9998])
 def test_far_years(laboratory: Laboratory, year: int) -> None:
     value = datetime(year, 6, 7, 8, 9, 10, 123_000, tzinfo=UTC)
     assert laboratory.round_trips("iso", value) == [value] * 6
@@ -66,8 +71,160 @@ def test_instants_compare_in_the_database(laboratory: Laboratory) -> None:
 STRANGERS: list[Any] = [datetime(2026, 1, 1), "2026-01-01T00:00:00Z", 1_767_323_045]
 
 
-@pytest.mark.parametrize("value", STRANGERS, ids=["naive", "text", "number"])
-@pytest.mark.parametrize("prepared", [False, True], ids=["core", "prepared"])
+@each("value", STRANGERS, ids=["naive", "text", "number"])
+@each("prepared", [False, True], ids=["core", "prepared"])
 def test_what_is_no_instant_is_refused(laboratory: Laboratory, value: Any, prepared: bool) -> None:
     for name in INSTANTS:
         assert laboratory.refusal(name, value, prepared=prepared).path == "instant"
+
+
+# ----------------------------------------------------------------
+# Column types on both databases: what goes in comes out, through Core and through prepared statements alike.
+
+
+# ---------------------------------------------------------------- JSON
+
+
+def test_any_json_comes_back(laboratory: Laboratory) -> None:
+    @given(values)
+    @example(0.0)
+    @example("text")
+    @example(True)
+    @example("\ud800" + LEAD + "0000")
+    @example({"a": [1, 1.0, 1e16, 1e23, 1e308, -0.0, 2**64 - 1, -(2**63)], "\x00": "\x00\ud83d", LEAD: LEAD + "0000"})
+    def check(value: Any) -> None:
+        assert [back for back in laboratory.round_trips("json", value) if not same(back, normal(value))] == []
+
+    check()
+
+
+def test_json_is_text_or_jsonb(laboratory: Laboratory, backend: str) -> None:
+    laboratory.put(1, prepared=False, json={"a": [1, None]})
+    kind = "jsonb_typeof(json)" if backend == "postgres" else "typeof(json)"
+    assert laboratory.stored(kind) == ("object" if backend == "postgres" else "text")
+    assert laboratory.stored("CAST(json AS TEXT)").replace(" ", "") == '{"a":[1,null]}'
+
+
+def test_json_paths(laboratory: Laboratory) -> None:
+    laboratory.put(1, prepared=False, json={"name": "Ann", "tags": ["x", "y"], "n": 7, "deep": {"er": [1, {"z": 2.5}]}})
+    column = specimens.c.json
+    found = laboratory.connection.execute(
+        select(column["name"].as_string(), column["n"].as_integer(), column["tags"], column["deep", "er", 1, "z"].as_float())
+    ).one()
+    assert tuple(found) == ("Ann", 7, ["x", "y"], 2.5)
+    query = select(specimens.c.id).where(column["name"].as_string() == "Ann")
+    assert laboratory.connection.execute(query).scalars().all() == [1]
+
+
+def test_no_json_is_null(laboratory: Laboratory) -> None:
+    assert laboratory.round_trips("json", None) == [None] * 6
+    assert laboratory.stored("json IS NULL")
+
+
+@pytest.mark.parametrize("value", [float("nan"), 2**64, (1,), {1: 2}, b"x", datetime(2026, 1, 1, tzinfo=UTC), Word.ONE])
+@pytest.mark.parametrize("prepared", [False, True], ids=["core", "prepared"])
+def test_json_outside_the_domain_is_refused(laboratory: Laboratory, value: Any, prepared: bool) -> None:
+    assert laboratory.refusal("json", {"a": [0, value]}, prepared=prepared).path == "value.a[1]"
+    laboratory.put(4, prepared=prepared, json={"still": "usable"})
+
+
+# ---------------------------------------------------------------- text
+
+
+def test_any_body_comes_back(laboratory: Laboratory) -> None:
+    @given(texts)
+    @example("")
+    @example("\x00")
+    @example("\ud83d\ude00 \ud83d")
+    @example(LEAD + "0000" + LEAD)
+    def check(text: str) -> None:
+        assert laboratory.round_trips("body", text) == [join_halves(text)] * 6
+
+    check()
+
+
+def test_ordinary_text_is_stored_verbatim(laboratory: Laboratory) -> None:
+    text = "Grüße, 😀 and \\u0000"
+    laboratory.put(1, prepared=True, body=text, label=text)
+    assert (laboratory.stored("body"), laboratory.stored("label")) == (text, text)
+
+
+@each("value", ["a\x00b", "\ud83d", "\ude00\ud83d"])
+@each("prepared", [False, True], ids=["core", "prepared"])
+def test_labels_refuse_what_databases_do_not_compare_alike(laboratory: Laboratory, value: str, prepared: bool) -> None:
+    assert "identifier or filter" in laboratory.refusal("label", value, prepared=prepared).reason
+
+
+def test_labels_sort_by_code_point(laboratory: Laboratory) -> None:
+    words = ["Z", "a", "é", "z", "_", "😀", "\uffff", "ab", "aB", ""]
+    for number, word in enumerate(words):
+        laboratory.put(number, prepared=False, label=word)
+    found = laboratory.connection.execute(select(specimens.c.label).order_by(specimens.c.label)).scalars().all()
+    assert found == sorted(words)
+
+
+def test_a_vocabulary_gives_members_and_keeps_words_it_does_not_know(laboratory: Laboratory) -> None:
+    assert [type(back) for back in laboratory.round_trips("word", Word.TWO)] == [Word] * 6
+    assert laboratory.round_trips("word", "one") == [Word.ONE] * 6
+    later = laboratory.round_trips("word", "three")
+    assert later == ["three"] * 6
+    assert {type(back) for back in later} == {str}
+
+
+# ---------------------------------------------------------------- numbers
+
+
+@each("number", [0, 1, -1, 2**31, 2**53 + 1, 2**63 - 1, -(2**63)])
+def test_whole_numbers(laboratory: Laboratory, number: int) -> None:
+    backs = laboratory.round_trips("whole", number)
+    assert backs == [number] * 6
+    assert {type(back) for back in backs} == {int}
+
+
+@each("number", [2**63, -(2**63) - 1, 10**30])
+@each("prepared", [False, True], ids=["core", "prepared"])
+def test_whole_numbers_over_64_bits_are_refused(laboratory: Laboratory, number: int, prepared: bool) -> None:
+    laboratory.refusal("whole", number, prepared=prepared)
+
+
+@each("number", [0.0, 0.1, 1 / 3, -2.5, 1e16, 1e308, 5e-324, 3.0])
+def test_amounts(laboratory: Laboratory, number: float) -> None:
+    backs = laboratory.round_trips("amount", number)
+    assert backs == [number] * 6
+    assert {type(back) for back in backs} == {float}
+
+
+@each("flag", [True, False, None])
+def test_flags(laboratory: Laboratory, flag: bool | None) -> None:
+    assert all(back is flag for back in laboratory.round_trips("flag", flag))
+
+
+# ---------------------------------------------------------------- all of them
+
+
+def test_null_is_null_everywhere(laboratory: Laboratory) -> None:
+    laboratory.put(1, prepared=True)
+    laboratory.put(2, prepared=False)
+    for id in (1, 2):
+        assert [laboratory.back(name, id) for name in NAMES] == [[None] * 3] * len(NAMES)
+
+
+def test_no_row_is_none(laboratory: Laboratory) -> None:
+    assert laboratory.prepared[GET].one(laboratory.driver, {"row_id": 404}) is None
+    assert laboratory.prepared[GET].all(laboratory.driver, {"row_id": 404}) == []
+
+
+def test_constants_of_a_hot_statement_are_encoded_too(laboratory: Laboratory) -> None:
+    laboratory.put(1, prepared=True, word=Word.TWO, flag=True, body="\x00")
+    query = Statement(select(specimens.c.id).where(specimens.c.word == Word.TWO, specimens.c.flag == literal(True, Bool())))
+    assert laboratory.prepared[query].all(laboratory.driver, {}) == [(1,)]
+    query = Statement(select(specimens.c.id).where(specimens.c.body == "\x00", specimens.c.id == bindparam("row_id")))
+    assert laboratory.prepared[query].one(laboratory.driver, {"row_id": 1}) == (1,)
+
+
+def test_types_can_be_cached() -> None:
+    """SQLAlchemy reads cache_ok from each class itself; one that lacks it makes every statement compile anew."""
+    for column in specimens.columns:
+        for kind in (type(column.type), type(column.type.with_variant(Integer(), "none"))):
+            assert getattr(kind, "cache_ok", True) is not None
+    assert select(specimens)._generate_cache_key() is not None

@@ -1,14 +1,23 @@
 """The writer lock: first come, first served; never twice by one owner; and nobody waits for ever."""
 
+import sqlite3
 import threading
 import time
 from collections.abc import Callable
+from itertools import count
+from typing import Any
 
 import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from sqlalchemy import AssertionPool, NullPool, Pool, QueuePool, SingletonThreadPool, StaticPool
 
 from persist.db.concurrency import writer_lock as locks
+from persist.db.concurrency.semaphore import Permits
 from persist.db.concurrency.writer_lock import Cancelled, WriterLock
+from persist.db.connections import MAX, shares, width
 from persist.errors import StoreBusy, TransactionOpen
+from tests.cases import each
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
@@ -150,3 +159,122 @@ def test_a_lock_handed_over_while_it_is_called_off_is_not_lost() -> None:
     assert lock.owner == "waiter"
     lock.release()
     assert lock.owner is None
+
+
+# ----------------------------------------------------------------
+# How many transactions a pool has connections for, and how writers and readers share them.
+
+
+def connect() -> Any:
+    return sqlite3.connect(":memory:")
+
+
+@each(
+    ("pool", "connections"),
+    [
+        (QueuePool(connect), 15),
+        (QueuePool(connect, pool_size=2, max_overflow=1), 3),
+        (QueuePool(connect, pool_size=1, max_overflow=0), 1),
+        (QueuePool(connect, pool_size=500), 2 * MAX + 1),
+        (QueuePool(connect, max_overflow=-1), 2 * MAX + 1),
+        (NullPool(connect), 2 * MAX + 1),
+        (SingletonThreadPool(connect), 2 * MAX + 1),
+        (StaticPool(connect), 1),
+        (AssertionPool(connect), 1),
+    ],
+)
+def test_a_pool_is_as_wide_as_it_says(pool: Pool, connections: int) -> None:
+    assert width(pool) == connections
+
+
+@each("one_writer", [True, False])
+def test_every_writer_can_read_meanwhile(one_writer: bool) -> None:
+    for connections in range(2, 2 * MAX + 2):
+        writers, readers = shares(connections, one_writer=one_writer)
+        assert 1 <= writers <= MAX
+        assert 1 <= readers <= MAX
+        assert writers + readers <= connections
+    assert shares(2 * MAX + 1, one_writer=False) == (MAX, MAX)
+    assert shares(1, one_writer=one_writer)[0] == 1
+
+
+# ----------------------------------------------------------------
+# The rules of a fair semaphore: no permit is lost or made, nobody is passed over, and whoever lives gets in.
+
+
+class Rules(RuleBasedStateMachine):
+    """Leases are numbers, in the order in which they came. Whoever is never heard of again is only taken out by `expire`."""
+
+    WIDTH = 2
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.permits: Permits[int] = Permits(self.WIDTH)
+        self.numbers = count()
+        self.living: set[int] = set()
+        self.were_late: set[int] = set()
+        self.now = 0.0
+
+    @rule()
+    def ask(self) -> None:
+        lease = next(self.numbers)
+        self.living.add(lease)
+        if not self.permits.enter(lease):
+            assert lease in self.permits.waiting
+
+    @rule()
+    def offer(self) -> None:
+        self.now += 1
+        waiting = set(self.permits.waiting)
+        lease = self.permits.offer(self.now)
+        if lease is None:
+            assert not waiting or not self.permits.free
+        else:
+            ahead = {other for other in waiting if other < lease} - self.were_late
+            assert not ahead or lease in self.were_late
+
+    @precondition(lambda self: self.living)
+    @rule(data=st.data())
+    def accept(self, data: st.DataObject) -> None:
+        lease = data.draw(st.sampled_from(sorted(self.living)))
+        if self.permits.accept(lease):
+            assert lease in self.permits.held
+
+    @precondition(lambda self: self.living)
+    @rule(data=st.data(), twice=st.booleans())
+    def leave(self, data: st.DataObject, twice: bool) -> None:
+        lease = data.draw(st.sampled_from(sorted(self.living)))
+        self.living.remove(lease)
+        for _ in range(1 + twice):
+            self.permits.leave(lease)
+
+    @rule(age=st.integers(0, 3))
+    def expire(self, age: int) -> None:
+        self.permits.expire(self.now - age)
+        self.were_late |= self.permits.late
+
+    @invariant()
+    def no_permit_is_lost_or_made(self) -> None:
+        permits = self.permits
+        assert permits.free + len(permits.held) + len(permits.offered) == self.WIDTH
+        assert permits.free >= 0
+
+    @invariant()
+    def everybody_is_in_one_place(self) -> None:
+        permits = self.permits
+        places = [*permits.held, *permits.waiting, *permits.offered, *permits.late]
+        assert sorted(places) == sorted(self.living)
+
+    def teardown(self) -> None:
+        """Whoever lives gets in, once those before them have left."""
+        admitted = set(self.permits.held)
+        for _ in range(2 * len(self.living) + 2):
+            while self.permits.offer(self.now) is not None:
+                pass
+            admitted |= {lease for lease in sorted(self.living) if self.permits.accept(lease)}
+            for lease in list(self.permits.held):
+                self.permits.leave(lease)
+        assert admitted == self.living
+
+
+TestRules = Rules.TestCase

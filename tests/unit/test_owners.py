@@ -12,6 +12,7 @@ import pytest
 from persist.chat.storage.statements import is_stale
 from persist.db.concurrency import ownership as owners
 from persist.db.concurrency.ownership import ProcessIdentity, new_owner, retire_owner, this_process
+from tests.cases import each
 from tests.concurrency.forked import in_child
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -93,7 +94,7 @@ def test_a_process_that_is_hidden_is_waited_for(here: Path) -> None:
     assert judged(owner(os.getpid(), start="99")) == "waited for"
 
 
-@pytest.mark.parametrize("pid", ["0", "-1", "²", "", "9" * 19, "9" * 5000, "1.5"])
+@each("pid", ["0", "-1", "²", "", "9" * 19, "9" * 5000, "1.5"])
 def test_no_number_is_waited_for(here: Path, pid: str) -> None:
     assert judged(owner(1).replace("/1/", f"/{pid}/")) == "waited for"
 

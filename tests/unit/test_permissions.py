@@ -50,7 +50,7 @@ def test_a_manifest_deny_is_final_against_anything_more_specific() -> None:
     assert decide(rules, "bash", "rm -rf /tmp/x") == "deny"
 
 
-@pytest.mark.parametrize(
+@each(
     ("winner", "loser"),
     [
         pytest.param(rule("allow", "bash", "*"), rule("deny", "*", "git push"), id="named permission before *"),

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import pytest
 from sqlalchemy import Column, make_url
 
 from persist.db.schema.column_types import Json
@@ -11,6 +10,7 @@ from persist.db.values.json import decode, encode
 from persist.errors import InvalidValue
 from persist.maintenance.unreadable import SHAPES
 from persist.schema.metadata import metadata
+from tests.cases import each
 
 DIALECTS: list[Any] = [make_url(url).get_dialect()() for url in ("sqlite://", "postgresql+psycopg://")]
 VALUES = ["null", "7", '"x"', "[]", "[1]", '["x"]', "[{}]", "{}", '{"a": 1}']
@@ -22,8 +22,8 @@ COLUMNS = [
 ]
 
 
-@pytest.mark.parametrize("dialect", DIALECTS, ids=["sqlite", "postgres"])
-@pytest.mark.parametrize("column", COLUMNS, ids=str)
+@each("dialect", DIALECTS, ids=["sqlite", "postgres"])
+@each("column", COLUMNS, ids=str)
 def test_the_doctor_finds_what_readers_refuse(column: Column[Any], dialect: Any) -> None:
     stored: Any = column.type.dialect_impl(dialect)
     kinds: list[Any] = [column.type, stored.column_expression(column).type] if dialect.name == "postgresql" else [column.type]

@@ -3,15 +3,14 @@
 import re
 from xml.etree import ElementTree
 
-import pytest
-
 from persist.schema.metadata import domain_of, metadata
+from tests.cases import each
 from website.erd import drawing
 
 DOMAINS = sorted({domain_of(table) for table in metadata.tables.values()})
 
 
-@pytest.mark.parametrize("domain", DOMAINS)
+@each("domain", DOMAINS)
 def test_everything_is_drawn(domain: str) -> None:
     tables = [table for table in metadata.tables.values() if domain_of(table) == domain]
     picture = drawing(tables)

@@ -7,6 +7,7 @@ import pytest
 from persist.errors import InvalidValue
 from persist.framework_state.app_sessions.schemas import ArtifactKey, NewMemory
 from persist.testing import FrozenClock
+from tests.cases import each
 
 FILE = ArtifactKey("app", "u", "s", "f")
 HARD = '{"b":NaN,"a":"\\u0000 \\ud83d"}'
@@ -68,7 +69,7 @@ def test_a_deleted_artifact_begins_anew(store: Any, raw: Any) -> None:
     assert save(store) == 0
 
 
-@pytest.mark.parametrize(
+@each(
     "given",
     [{"part": "{"}, {"data": "text"}, {"metadata": "["}, {"mime_type": 5}, {"key": "f"}, {"key": ArtifactKey("a", "u", "", "f")}],
 )
@@ -125,7 +126,7 @@ def test_what_was_deleted_is_not_remembered_again(store: Any) -> None:
     assert search(store, "a") == [("2", 1)]
 
 
-@pytest.mark.parametrize("words", ["hello", ["two words"], [""], [5], ["a\x00"]])
+@each("words", ["hello", ["two words"], [""], [5], ["a\x00"]])
 def test_words_that_are_none_are_refused(store: Any, words: Any) -> None:
     with store.read() as tx, pytest.raises(InvalidValue):
         tx.app_sessions.memories.search("app", "u", words)

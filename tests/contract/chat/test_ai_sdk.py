@@ -8,7 +8,8 @@ import pytest
 from persist.chat.reducer import reduce
 from persist.errors import InvalidValue, StreamProtocolError
 from persist.settings import Settings
-from tests.contract.chat.scenes import approval, call, output, record, shown, step, text, turn
+from tests.cases import each
+from tests.contract.chat.scenes import approval, call, create, output, record, shown, step, text, turn
 
 START = {"type": "start", "messageId": "m"}
 REFUSED = {"type": "tool-input-error", "toolCallId": "c", "toolName": "w", "input": "raw", "errorText": "bad"}
@@ -25,12 +26,14 @@ def parts(store: Any, session: str) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize(("ai_sdk", "key"), [(6, "rawInput"), (7, "input"), (None, "input")])
-def test_a_refused_input(store: Any, session: str, ai_sdk: int | None, key: str) -> None:
+@each(("ai_sdk", "key"), [(6, "rawInput"), (7, "input"), (None, "input")])
+def test_a_refused_input(store: Any, ai_sdk: int | None, key: str) -> None:
+    session = create(store)
     record(store, session, [START, REFUSED], ai_sdk=ai_sdk)
     assert parts(store, session) == [
         {"type": "tool-w", "toolCallId": "c", "state": "output-error", key: "raw", "errorText": "bad"}
     ]
+    store.chat.sessions.delete(session)
 
 
 def test_text_goes_on_after_the_step_in_7_alone(store: Any, session: str) -> None:
@@ -79,16 +82,18 @@ def test_stored_parts_of_a_type_that_neither_knows_stay_when_the_message_goes_on
     assert parts(store, session)[0] == hologram
 
 
-@pytest.mark.parametrize("ai_sdk", [6, 7])
-@pytest.mark.parametrize("pieces", [["[", "-", "1]"], ['{"a": [', " ", "-", "2", ",-", "3]}"], ["[-"], ["[+", "+", "1"]], ids=str)
-def test_an_array_whose_first_item_is_no_value_yet(store: Any, other: Any, session: str, ai_sdk: Any, pieces: list[str]) -> None:
+@each("ai_sdk", [6, 7])
+@each("pieces", [["[", "-", "1]"], ['{"a": [', " ", "-", "2", ",-", "3]}"], ["[-"], ["[+", "+", "1"]], ids=str)
+def test_an_array_whose_first_item_is_no_value_yet(store: Any, other: Any, ai_sdk: Any, pieces: list[str]) -> None:
     """Readers join deltas without knowing the major that was recorded; they see its reading all the same."""
+    session = create(store)
     chunks = [START, BEGUN[0], *({**BEGUN[1], "inputTextDelta": piece} for piece in pieces)]
     with store.record(session, ai_sdk=ai_sdk) as recorder:
         for count, chunk in enumerate(chunks, start=1):
             recorder.feed(chunk)
             assert not (count > 1) or shown(other, session) == [reduce(chunks[:count], ai_sdk=ai_sdk)]
     assert shown(store, session) == [reduce(chunks, ai_sdk=ai_sdk)]
+    store.chat.sessions.delete(session)
 
 
 def test_an_answer_in_the_stream_closes_the_approval(store: Any, session: str) -> None:
@@ -135,8 +140,9 @@ def test_an_answer_to_nothing_is_refused(store: Any, session: str) -> None:
     assert parts(store, session)[-1]["state"] == "approval-requested"
 
 
-@pytest.mark.parametrize("ai_sdk", [5, 8, "7", True, 7.5, "v7"])
-def test_other_majors_are_refused(store: Any, session: str, ai_sdk: Any) -> None:
+@each("ai_sdk", [5, 8, "7", True, 7.5, "v7"])
+def test_other_majors_are_refused(store: Any, ai_sdk: Any) -> None:
+    session = create(store)
     with pytest.raises(InvalidValue) as refused:
         store.record(session, ai_sdk=ai_sdk)
     assert refused.value.path == "ai_sdk"

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from persist.errors import InvalidValue, NotFound, StreamProtocolError
+from tests.cases import each
 from tests.contract.chat.scenes import approval, call, create, output, record, say, shown, step, text, turn
 from tests.contract.conftest import Raw
 
@@ -125,7 +126,7 @@ def test_a_late_result_goes_to_the_latest_unfinished_call(store: Any, raw: Raw, 
     assert len(shown(store, session)) == 3  # a result alone makes no message
 
 
-@pytest.mark.parametrize(
+@each(
     ("late", "state"),
     [
         (output("c", 1), "output-available"),
@@ -133,15 +134,16 @@ def test_a_late_result_goes_to_the_latest_unfinished_call(store: Any, raw: Raw, 
         ({"type": "tool-output-denied", "toolCallId": "c"}, "output-denied"),
         (approval("later", "c"), "approval-requested"),
     ],
-    ids=lambda value: value["type"] if isinstance(value, dict) else value,
 )
-def test_every_kind_of_result_finds_its_call_in_an_earlier_turn(store: Any, session: str, late: Any, state: str) -> None:
+def test_every_kind_of_result_finds_its_call_in_an_earlier_turn(store: Any, late: Any, state: str) -> None:
+    session = create(store)
     record(store, session, turn(call("bash", "c", {}), id="m"))
     say(store, session, "meanwhile")
     record(store, session, [{"type": "start", "messageId": "n"}, *step(*text("ok")), late, {"type": "finish"}])
     found = shown(store, session)
     assert [message["id"] for message in found if message["role"] == "assistant"] == ["m", "n"]
     assert found[0]["parts"][1]["state"] == state
+    store.chat.sessions.delete(session)
 
 
 def test_a_result_finds_the_call_of_the_message_just_closed(store: Any, session: str) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from persist.settings import Settings
+from tests.cases import each
 from tests.contract.chat.scenes import call, create, eventually, shown, text, words
 from tests.contract.conftest import Raw
 
@@ -43,7 +44,7 @@ def test_the_byte_limit_flushes(store: Any, other: Any, session: str) -> None:
         assert durable(other, session) == "1234567890üüüüüü"
 
 
-@pytest.mark.parametrize(
+@each(
     "structural",
     [
         {"type": "text-end", "id": "t"},
@@ -59,7 +60,8 @@ def test_the_byte_limit_flushes(store: Any, other: Any, session: str) -> None:
     ],
     ids=lambda chunk: chunk["type"],
 )
-def test_a_structural_chunk_flushes_at_once(store: Any, other: Any, session: str, structural: dict[str, Any]) -> None:
+def test_a_structural_chunk_flushes_at_once(store: Any, other: Any, structural: dict[str, Any]) -> None:
+    session = create(store)
     with store.record(session, buffer_bytes=1_000_000, buffer_ms=DAY) as recorder:
         recorder.feed({"type": "text-start", "id": "t"})
         recorder.feed(delta("waits"))

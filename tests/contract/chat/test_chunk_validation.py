@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from persist.errors import Closed, InvalidValue, StreamProtocolError
+from tests.cases import each
 from tests.contract.chat.scenes import create, shown, text, words
 from tests.contract.conftest import Raw
-from tests.contract.faces import in_one_way
 from tests.streams.vectors import cases
 
 
@@ -137,8 +137,9 @@ def test_server_sent_events_are_parsed_line_by_line(store: Any, session: str) ->
     assert shown(store, session)[0]["parts"] == [{"type": "text", "text": "ü", "state": "done"}]
 
 
-@in_one_way("line", ["data: nonsense", "data: [1]", 'data: "text"', b"data: \xff", "not a field"])
-def test_a_frame_that_is_no_json_object_is_reported(store: Any, session: str, line: str | bytes) -> None:
+@each("line", ["data: nonsense", "data: [1]", 'data: "text"', b"data: \xff", "not a field"])
+def test_a_frame_that_is_no_json_object_is_reported(store: Any, line: str | bytes) -> None:
+    session = create(store)
     with store.record(session) as recorder:
         with pytest.raises(InvalidValue):
             recorder.feed_sse(line)

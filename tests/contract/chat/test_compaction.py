@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from persist.errors import InvalidValue, NotFound
+from tests.cases import each
 from tests.contract.chat.scenes import create, rollup, say, shown, words
-from tests.contract.faces import in_one_way
 
 STREAMS = Path(__file__).parents[2] / "streams"
 
@@ -79,9 +79,10 @@ def conversation(store: Any, session: str, view: list[Any]) -> None:
             tx.chat.messages.append(session, **message)
 
 
-@pytest.mark.parametrize("name", ["text", "text alone", "data"])
-def test_what_the_sdk_is_given(store: Any, session: str, name: str) -> None:
+@each("name", ["text", "text alone", "data"])
+def test_what_the_sdk_is_given(store: Any, name: str) -> None:
     """The views are those that the SDK itself converted, with its defaults: in each major, text reaches the model first."""
+    session = create(store)
     expected = VIEWS[name]
     conversation(store, session, expected["view"])
     found = view(store, session, summary_as=name.split()[0])
@@ -94,6 +95,7 @@ def test_what_the_sdk_is_given(store: Any, session: str, name: str) -> None:
     if name != "data":
         assert view(store, session) == found  # without a word
     assert shown(store, session)[-1 - len(expected["view"][3:])]["parts"][0]["type"] == "data-compaction"  # the list's own form
+    store.chat.sessions.delete(session)
 
 
 def test_a_marker_that_says_more_stays_the_assistants(store: Any, session: str) -> None:
@@ -186,11 +188,12 @@ def test_the_tail_starts_at_a_visible_message_of_the_session(store: Any, session
         compact(store, "ses_nowhere", None)
 
 
-@in_one_way(
+@each(
     "bad",
     [{"summary": None}, {"summary": 5}, {"auto": 1}, {"summary_tokens": -1}, {"summary_tokens": 1.5}, {"summary_tokens": True}],
 )
-def test_a_bad_compaction_is_refused(store: Any, session: str, bad: dict[str, Any]) -> None:
+def test_a_bad_compaction_is_refused(store: Any, bad: dict[str, Any]) -> None:
+    session = create(store)
     with pytest.raises(InvalidValue) as refused:
         compact(store, session, None, **bad)
     assert refused.value.path == next(iter(bad))

@@ -9,6 +9,7 @@ import pytest
 from persist import Settings, Store
 from persist.chat.reducer import reduce
 from persist.errors import Closed, InvalidValue, PayloadTooLarge, StoreBusy, StreamProtocolError, TransactionOpen
+from tests.cases import each
 from tests.contract.chat.scenes import Chunk, create, shown, text, turn, words
 from tests.contract.conftest import Raw
 from tests.markdown import ROOT
@@ -24,13 +25,15 @@ def blocks(stream: bytes, size: int) -> Iterator[bytes]:
     return (stream[at : at + size] for at in range(0, len(stream), size))
 
 
-@pytest.mark.parametrize("size", [97, 1500, 100_000])
-def test_blocks_of_any_size_make_the_message(store: Any, session: str, size: int) -> None:
+@each("size", [97, 1500, 100_000])
+def test_blocks_of_any_size_make_the_message(store: Any, size: int) -> None:
+    session = create(store)
     with store.record(session) as recorder:
         for block in blocks(ANSWER, size):
             recorder.feed_sse(block)
     chunks = [json.loads(frame[6:]) for frame in ANSWER.decode().split("\n\n") if frame.startswith("data: {")]
     assert shown(store, session) == [reduce(chunks)]
+    store.chat.sessions.delete(session)
 
 
 def test_separators_that_json_leaves_raw_come_through(store: Any, session: str) -> None:
@@ -130,8 +133,9 @@ def test_a_frame_over_the_limit_is_refused_and_not_held(open_store: Any) -> None
 # ---------------------------------------------------------------- the end
 
 
-@pytest.mark.parametrize("rest", ['data: {"type":"text-del', "data: {\n", b'data: {"type":"\xc3'])
-def test_a_stream_that_breaks_off_is_told_once_and_nothing_is_lost(store: Any, session: str, rest: str | bytes) -> None:
+@each("rest", ['data: {"type":"text-del', "data: {\n", b'data: {"type":"\xc3'])
+def test_a_stream_that_breaks_off_is_told_once_and_nothing_is_lost(store: Any, rest: str | bytes) -> None:
+    session = create(store)
     recorder = store.record(session)
     recorder.feed_sse(sse(*text("kept")))
     recorder.feed_sse(rest)

@@ -11,6 +11,7 @@ import pytest
 from persist import Settings
 from persist.blobs.content import PIECE
 from persist.errors import BlobUnreadable, Conflict, InvalidValue, NotFound
+from tests.cases import each
 from tests.contract.chat.scenes import create
 from tests.contract.conftest import Raw
 
@@ -60,7 +61,7 @@ def test_a_large_file_is_a_blob_and_reads_as_it_was_given(store: Any, raw: Raw) 
     assert store.blobs.get(digests[0]).media_type == "image/png"
 
 
-@pytest.mark.parametrize("head", HEADS)
+@each("head", HEADS)
 def test_the_head_of_the_url_is_kept(store: Any, raw: Raw, head: str) -> None:
     session = create(store)
     append(store, session, file(head=head))
@@ -68,7 +69,7 @@ def test_the_head_of_the_url_is_kept(store: Any, raw: Raw, head: str) -> None:
     assert raw.count("blobs") == 1
 
 
-@pytest.mark.parametrize(
+@each(
     "part",
     [
         file(head="data:image/png"),

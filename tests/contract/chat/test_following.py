@@ -8,6 +8,7 @@ import pytest
 
 from persist.chat.reducer import reduce
 from persist.errors import InvalidValue, NotFound
+from tests.cases import each
 from tests.contract.chat.scenes import approval, call, create, output, record, say, shown, step, text, turn
 from tests.contract.conftest import Raw
 from tests.contract.faces import every_way
@@ -172,8 +173,9 @@ def test_an_answer_that_ends_before_its_follower_looks_is_given_whole(store: Any
         assert [reduce(came)] == shown(other, session)
 
 
-@pytest.mark.parametrize("last", ["error", "abort"])
-def test_an_answer_that_ends_without_a_part_is_told_to_its_follower(store: Any, other: Any, session: str, last: str) -> None:
+@each("last", ["error", "abort"])
+def test_an_answer_that_ends_without_a_part_is_told_to_its_follower(store: Any, other: Any, last: str) -> None:
+    session = create(store)
     with store.record(session) as recorder:
         recorder.feed(START)
         cursor = other.chat.messages.cursor(session, "m")
@@ -206,8 +208,9 @@ def test_the_rest_of_a_message_is_given_after_its_turn_ended(store: Any, session
     assert rest[-1] == {"type": "finish"}
 
 
-@pytest.mark.parametrize(("end", "last"), [("error", "error"), ("abort", "abort"), ("close", "finish"), ("rewind", "abort")])
-def test_a_follower_ends_with_its_turn(store: Any, other: Any, session: str, end: str, last: str) -> None:
+@each(("end", "last"), [("error", "error"), ("abort", "abort"), ("close", "finish"), ("rewind", "abort")])
+def test_a_follower_ends_with_its_turn(store: Any, other: Any, end: str, last: str) -> None:
+    session = create(store)
     question = say(store, session, "?")
     recorder = store.record(session)
     recorder.__enter__()
@@ -224,6 +227,7 @@ def test_a_follower_ends_with_its_turn(store: Any, other: Any, session: str, end
         store.chat.sessions.rewind(session, question)
     assert list(chunks)[-1]["type"] == last
     recorder.close()
+    store.chat.sessions.delete(session)
 
 
 def test_a_follower_sees_a_message_of_its_own_session_only(store: Any, session: str) -> None:

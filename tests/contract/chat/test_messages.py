@@ -1,16 +1,17 @@
 """Messages: appended whole, listed in order, read back verbatim."""
 
+import hashlib
 import json
 import re
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
 
 from persist.errors import Conflict, InvalidValue, NotFound
-from tests.contract.chat.scenes import create, record, say, session_of, shown, text, turn, words
+from tests.cases import each
+from tests.contract.chat.scenes import MODEL, create, record, rollup, say, session_of, shown, text, turn, words
 from tests.contract.conftest import Raw
-from tests.contract.faces import in_one_way
 
 HI = [{"type": "text", "text": "hi"}]
 
@@ -49,10 +50,9 @@ def test_all_three_roles_and_no_other(store: Any, session: str) -> None:
             assert refused.value.path == "role"
 
 
-@in_one_way(
-    "parts", ["hi", {"type": "text"}, None, ["hi"], [{}], [{"type": 1}], [{"type": ""}], [{"type": "text", "text": {1, 2}}]]
-)
-def test_parts_are_a_list_of_objects_with_a_type(store: Any, session: str, parts: Any) -> None:
+@each("parts", ["hi", {"type": "text"}, None, ["hi"], [{}], [{"type": 1}], [{"type": ""}], [{"type": "text", "text": {1, 2}}]])
+def test_parts_are_a_list_of_objects_with_a_type(store: Any, parts: Any) -> None:
+    session = create(store)
     with store.begin() as tx, pytest.raises(InvalidValue) as refused:
         tx.chat.messages.append(session, role="user", parts=parts)
     assert refused.value.path.startswith("parts")
@@ -168,11 +168,10 @@ def test_message_metadata_patches_merge_and_unknown_keys_survive(store: Any, clo
         tx.chat.messages.update_metadata("msg_nowhere", {})
 
 
-@pytest.mark.parametrize("model", [None, {"provider_id": "p", "n": [1, 1.0]}])
-@pytest.mark.parametrize("named", [False, True])
-def test_a_transaction_writes_its_session_for_few_of_many_messages(
-    store: Any, clock: Any, session: str, named: bool, model: Any
-) -> None:
+@each("model", [None, {"provider_id": "p", "n": [1, 1.0]}])
+@each("named", [False, True])
+def test_a_transaction_writes_its_session_for_few_of_many_messages(store: Any, clock: Any, named: bool, model: Any) -> None:
+    session = create(store)
     instants = set()
     with store.begin() as tx:
         for number in range(30):
@@ -190,3 +189,231 @@ def test_a_transaction_writes_its_session_for_few_of_many_messages(
     found = session_of(store, session)
     assert found.updated_at == at
     assert model is None or json.dumps(found.model["n"]) == "[1, 1]"
+    store.chat.sessions.delete(session)
+
+
+# ---------------------------------------------------------------- appending under a given id once, and at an instant of the past
+
+
+LARGE = f"data:image/png;base64,{'A' * 100_000}"
+TABLES = ("chat_sessions", "chat_messages", "chat_parts", "chat_part_blobs")
+
+
+def append(store: Any, session: str, **fields: Any) -> Any:
+    with store.begin() as tx:
+        return tx.chat.messages.append(session, **{"role": "user", "parts": HI, "id": "m", **fields})
+
+
+def rows(raw: Raw) -> list[Any]:
+    return [raw.rows(f"SELECT * FROM {table} ORDER BY 1") for table in TABLES]
+
+
+@each(
+    "fields",
+    [
+        {},
+        {"parts": []},
+        {"parts": [*HI, {"type": "data-x", "data": {"half": "\ud83d", "joined": "\ud83d\ude00", "zero": -0.0}}]},
+        {"metadata": {"a": {"b": [1, None]}, "model": {"model_id": "other"}}},
+        {"role": "assistant", "metadata": {"usage": {"input": 5, "output": 7}}},
+        {"role": "assistant", "parts": [{"type": "data-compaction", "data": {"summary": "s", "tail_start_id": None}}]},
+        {"created_at": datetime(2020, 1, 2, tzinfo=UTC)},
+        {"parts": [{"type": "file", "mediaType": "image/png", "url": LARGE}]},
+    ],
+)
+def test_the_same_message_again_changes_nothing(store: Any, raw: Raw, clock: Any, fields: dict[str, Any]) -> None:
+    session = create(store)
+    first = append(store, session, **fields)
+    before = rows(raw)
+    clock.advance(seconds=1)
+    with store.begin() as tx:
+        again = [tx.chat.messages.append(session, **{"role": "user", "parts": HI, "id": "m", **fields}) for _ in range(2)]
+    assert again == [first, first]
+    assert store.chat.messages.append(session, **{"role": "user", "parts": HI, "id": "m", **fields}) == first
+    assert rows(raw) == before
+    store.chat.sessions.delete(session)
+
+
+def test_what_became_of_a_message_does_not_make_it_another(store: Any, clock: Any, session: str) -> None:
+    question = say(store, session, "asked")
+    append(store, session, role="assistant", metadata={"a": 1})
+    with store.begin() as tx:
+        tx.chat.messages.record_step_usage("m", 0, input_tokens=5, output_tokens=5)
+        tx.chat.sessions.rewind(session, question)
+    assert append(store, session, role="assistant", metadata={"a": 1}).metadata.keys() == {"a", "usage", "hidden_at"}
+    assert append(store, session, role="assistant").metadata["a"] == 1  # without metadata none is compared
+
+
+@each(
+    "fields",
+    [
+        {"parts": []},
+        {"parts": [{"type": "text", "text": "other"}]},
+        {"parts": [*HI, *HI]},
+        {"parts": [{"type": "text", "text": "hi", "state": "done"}]},
+        {"role": "assistant"},
+        {"metadata": {"a": 2}},
+        {"metadata": {"a": 1, "b": 2}},
+    ],
+)
+def test_another_message_under_the_id_is_a_conflict(store: Any, raw: Raw, fields: dict[str, Any]) -> None:
+    session = create(store)
+    append(store, session, metadata={"a": 1})
+    before = rows(raw)
+    with pytest.raises(Conflict, match="The id 'm' is taken by another message"):
+        append(store, session, **fields)
+    assert rows(raw) == before
+    with pytest.raises(Conflict):
+        store.chat.messages.append(session, **{"role": "user", "parts": HI, "id": "m", "metadata": {"a": 1}, **fields})
+    assert rows(raw) == before
+    store.chat.sessions.delete(session)
+
+
+def test_an_id_of_another_session_is_a_conflict(store: Any, session: str) -> None:
+    append(store, session)
+    with pytest.raises(Conflict, match="is taken"):
+        append(store, create(store))
+    with pytest.raises(NotFound):
+        append(store, "nowhere")
+
+
+def test_a_message_of_the_past_stands_where_it_was_said(store: Any, clock: Any, session: str) -> None:
+    say(store, session, "now", id="n")
+    clock.advance(seconds=10)
+    then = clock() - timedelta(days=2)
+    stored = append(store, session, id="b", parts=[{"type": "text", "text": "then b"}], created_at=then)
+    assert (stored.created_at, stored.updated_at) == (then, clock())
+    append(store, session, id="a", parts=[{"type": "text", "text": "then a"}], created_at=then)
+    append(store, session, id=None, parts=[{"type": "text", "text": "between"}], created_at=then + timedelta(days=1))
+    say(store, session, "later")
+    assert words(shown(store, session)) == ["then a", "then b", "between", "now", "later"]
+    assert session_of(store, session).updated_at == clock()
+    assert session_of(store, session).model == MODEL
+
+
+def test_an_instant_of_the_past_is_aware_and_not_to_come(store: Any, clock: Any, session: str) -> None:
+    zone = timezone(timedelta(hours=2))
+    assert append(store, session, created_at=clock().astimezone(zone)).created_at == clock()
+    for wrong in (clock() + timedelta(milliseconds=1), clock().replace(tzinfo=None), "2020-01-01", 5):
+        with pytest.raises(InvalidValue) as caught:
+            append(store, session, id="other", created_at=wrong)
+        assert caught.value.path == "created_at"
+    assert len(shown(store, session)) == 1
+
+
+def test_usage_before_a_compaction_is_not_counted(store: Any, clock: Any, session: str) -> None:
+    usage = {"usage": {"input": 5, "output": 1}}
+    append(store, session, role="assistant", metadata=usage)
+    with store.begin() as tx:
+        tx.chat.messages.compact(session, summary="s", tail_start_id=None, auto=False, summary_tokens=2)
+    clock.advance(seconds=1)
+    append(store, session, id="old", role="assistant", metadata=usage, created_at=clock() - timedelta(days=1))
+    assert rollup(store, session)[0] == 2
+    append(store, session, id="new", role="assistant", metadata=usage, created_at=clock())
+    assert rollup(store, session)[0] == 7
+
+
+# ----------------------------------------------------------------
+# Message metadata: what the stream says, merged, below what the recorder itself knows.
+
+
+M1, M2 = {"provider_id": "a", "model_id": "one"}, {"provider_id": "b", "model_id": "two"}
+
+
+def merge(payload: Any) -> dict[str, Any]:
+    return {"type": "message-metadata", "messageMetadata": payload}
+
+
+def metadata_of(store: Any, session: str) -> Any:
+    return shown(store, session)[-1].get("metadata")
+
+
+def test_the_recorder_owns_model_agent_and_prompt_digest(store: Any, session: str) -> None:
+    chunks = [
+        {"type": "start", "messageMetadata": {"model": M2, "agent": "other", "system_prompt_digest": "x", "mine": 1}},
+        *text("x"),
+        merge({"model": {"model_id": "later"}, "agent": None, "usage": {"input": 7}}),
+        {"type": "finish", "messageMetadata": {"system_prompt_digest": None}},
+    ]
+    record(store, session, chunks, model=M1, agent="plan", system_prompt="Be brief.")
+    assert metadata_of(store, session) == {
+        "model": M1,
+        "agent": "plan",
+        "system_prompt_digest": hashlib.sha256(b"Be brief.").hexdigest(),
+        "mine": 1,
+        "usage": {"input": 7},
+    }
+
+
+def test_what_the_recorder_does_not_own_is_the_streams(store: Any, session: str) -> None:
+    record(store, session, [*text("x"), merge({"model": M2, "agent": "plan"})])
+    assert metadata_of(store, session) == {"model": M2, "agent": "plan"}
+
+
+def test_the_agent_is_said_only_when_it_is_not_the_sessions(store: Any, session: str) -> None:
+    record(store, session, text("x"), agent="build")
+    assert metadata_of(store, session) is None
+    record(store, session, text("x"), agent="plan")
+    assert metadata_of(store, session) == {"agent": "plan"}
+
+
+def test_given_metadata_lies_below_the_streams(store: Any, session: str) -> None:
+    record(store, session, [*text("x"), merge({"a": 2})], metadata={"a": 1, "b": {"c": 1}, "snapshot_id": "s"})
+    assert metadata_of(store, session) == {"a": 2, "b": {"c": 1}, "snapshot_id": "s"}
+
+
+def test_objects_merge_and_everything_else_replaces(store: Any, session: str) -> None:
+    payloads = [{"a": {"b": 1, "c": [1, 2]}, "n": 1}, {"a": {"c": [3]}, "n": None}, None, {"a": {"d": {"e": 1}}}, {"n": {"o": 1}}]
+    record(store, session, [*text("x"), *map(merge, payloads)])
+    assert metadata_of(store, session) == {"a": {"b": 1, "c": [3], "d": {"e": 1}}, "n": {"o": 1}}
+
+
+def test_keys_that_would_reach_a_prototype_are_not_merged(store: Any, session: str) -> None:
+    first, second = {"a": {"b": 1}}, {"__proto__": {"x": 1}, "constructor": 1, "a": {"prototype": 1, "c": 2}}
+    record(store, session, [*text("x"), merge(first), merge(second)])
+    assert metadata_of(store, session) == {"a": {"b": 1, "c": 2}}
+
+
+def test_metadata_alone_makes_no_message_before_the_finish(store: Any, raw: Raw, session: str) -> None:
+    with store.record(session) as recorder:
+        recorder.feed({"type": "start", "messageId": "m", "messageMetadata": {"a": 1}})
+        recorder.feed(merge({"b": 2}))
+        assert raw.count("chat_messages") == 0
+        recorder.feed({"type": "finish", "messageMetadata": {"c": 3}})
+        assert raw.count("chat_messages") == 1
+    assert shown(store, session) == [{"id": "m", "role": "assistant", "parts": [], "metadata": {"a": 1, "b": 2, "c": 3}}]
+
+
+def test_keys_that_others_wrote_meanwhile_survive(store: Any, session: str) -> None:
+    with store.record(session) as recorder:
+        recorder.feed_many([{"type": "start", "messageId": "m"}, {"type": "start-step"}])
+        with store.begin() as tx:
+            tx.chat.messages.update_metadata("m", {"rating": 5})
+        recorder.feed(merge({"a": 1}))
+        recorder.feed({"type": "finish"})
+    assert metadata_of(store, session) == {"rating": 5, "a": 1}
+
+
+@each("payload", [1, "text", [1], True])
+def test_metadata_is_an_object(store: Any, payload: Any) -> None:
+    session = create(store)
+    with store.record(session) as recorder:
+        for kind in ("start", "message-metadata", "finish"):
+            with pytest.raises(InvalidValue):
+                recorder.feed({"type": kind, "messageMetadata": payload})
+    assert shown(store, session) == []
+
+
+@each("key", ["queued_at", "queue_enqueued_at", "queue_canceled_at", "hidden_at"])
+def test_the_keys_of_queue_and_rewind_are_not_for_patches(store: Any, key: str) -> None:
+    session = create(store)
+    message = say(store, session, "hi")
+    with store.begin() as tx, pytest.raises(InvalidValue):
+        tx.chat.messages.update_metadata(message, {key: 1})
+    assert len(shown(store, session)) == 1
+
+
+def test_a_model_given_to_the_recorder_becomes_the_sessions(store: Any, raw: Raw) -> None:
+    session = create(store)
+    record(store, session, text("x"), model=M1)
+    assert raw.json("SELECT model_json FROM chat_sessions") == M1

@@ -8,9 +8,9 @@ import pytest
 
 from persist.errors import InvalidValue, StreamProtocolError
 from persist.settings import Settings
+from tests.cases import each
 from tests.contract.chat.scenes import VECTORS, approval, call, create, output, record, shown, step, text, turn, words
 from tests.contract.conftest import Raw
-from tests.contract.faces import in_one_way
 from tests.contract.marks import unmarked
 
 POLICIES = ("chunk", "step", "turn")
@@ -38,7 +38,7 @@ def _normal(value: Any) -> Any:
     return "minted" if isinstance(value, str) and re.fullmatch(r"(msg|prt)_[0-9a-f]{12}[0-9A-Za-z]{14}", value) else value
 
 
-@pytest.mark.parametrize("chosen", ["tool", "text", "start", "random", "streamText", "reset", "steering", "spoilt"])
+@each("chosen", ["tool", "text", "start", "random", "streamText", "reset", "steering", "spoilt"])
 def test_the_same_rows_under_every_policy(store: Any, raw: Raw, chosen: str) -> None:
     """(c) 3"""
     vectors = [vector for vector in VECTORS if vector["name"].startswith(chosen) and not vector.get("initial")]
@@ -94,9 +94,10 @@ def test_turn_by_turn_a_cut_leaves_nothing(store: Any, other: Any, session: str)
         assert durable(other, session) == ["onetwo!"]
 
 
-@pytest.mark.parametrize("policy", ["step", "turn"])
-@pytest.mark.parametrize("ending", [{"type": "abort"}, {"type": "error", "errorText": "over"}])
-def test_abort_and_error_flush_whatever_the_policy(store: Any, other: Any, session: str, policy: str, ending: Any) -> None:
+@each("policy", ["step", "turn"])
+@each("ending", [{"type": "abort"}, {"type": "error", "errorText": "over"}])
+def test_abort_and_error_flush_whatever_the_policy(store: Any, other: Any, policy: str, ending: Any) -> None:
+    session = create(store)
     with store.record(session, save_on=policy) as recorder:
         recorder.feed_many([{"type": "start-step"}, *text("a", "b")[:-1]])
         assert durable(other, session) == []
@@ -139,8 +140,9 @@ def test_the_policy_comes_from_the_settings_unless_given(open_store: Any) -> Non
         assert durable(other, session) == ["a", "b"]
 
 
-@in_one_way("options", [{"save_on": "never"}, {"buffer_ms": -1}, {"buffer_bytes": 1.5}, {"metadata": [1]}, {"agent": ""}])
-def test_a_bad_option_is_refused(store: Any, session: str, options: dict[str, Any]) -> None:
+@each("options", [{"save_on": "never"}, {"buffer_ms": -1}, {"buffer_bytes": 1.5}, {"metadata": [1]}, {"agent": ""}])
+def test_a_bad_option_is_refused(store: Any, options: dict[str, Any]) -> None:
+    session = create(store)
     with pytest.raises(InvalidValue) as refused:
         store.record(session, **options)
     assert refused.value.path == next(iter(options))

@@ -3,17 +3,17 @@
 import json
 from typing import Any
 
-import pytest
-
+from tests.cases import each
 from tests.contract.chat.posts import sync
-from tests.contract.chat.scenes import record, shown
+from tests.contract.chat.scenes import create, record, shown
 from tests.subprocesses import ROOT
 
 SCENES: list[dict[str, Any]] = json.loads((ROOT / "tests/streams/ai-sdk-posts.json").read_text("utf-8"))["scenes"]
 
 
-@pytest.mark.parametrize("scene", SCENES, ids=lambda scene: f"{scene['name']}, {scene['ai_sdk']}")
-def test_a_scene_of_the_sdk_is_taken_in(store: Any, session: str, scene: dict[str, Any]) -> None:
+@each("scene", SCENES, ids=lambda scene: f"{scene['name']}, {scene['ai_sdk']}")
+def test_a_scene_of_the_sdk_is_taken_in(store: Any, scene: dict[str, Any]) -> None:
+    session = create(store)
     for step in scene["steps"]:
         if step["chunks"] is None:
             continue  # the post did not arrive
@@ -29,6 +29,7 @@ def test_a_scene_of_the_sdk_is_taken_in(store: Any, session: str, scene: dict[st
     assert [message["role"] for message in stored] == [message["role"] for message in seen]
     assert [kinds(message) for message in stored] == [kinds(message) for message in seen] or "lost" in scene["name"]
     assert dict(sync(store, session, seen, trigger="submit-message"))["changed"] is False
+    store.chat.sessions.delete(session)
 
 
 def kinds(message: dict[str, Any]) -> list[tuple[str, Any]]:

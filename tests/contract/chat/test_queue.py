@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from persist.errors import Conflict, InvalidValue, NotFound
+from tests.cases import each
 from tests.contract.chat.scenes import approval, call, create, record, say, session_of, shown, text, turn, words
 from tests.contract.conftest import Raw
 from tests.contract.faces import on_one_face
@@ -226,10 +227,9 @@ LONG_DELIVERY = "d" * 300
 
 
 @on_one_face
-@pytest.mark.parametrize(
-    "delivery", ["d-1", LONG_DELIVERY, LONG_DELIVERY + "e", "d\x00", "d\ud83d", "\ufdd0", "5", "a'b\"\\", "Grüße 😀"]
-)
-def test_a_delivery_is_known_by_all_of_its_id(store: Any, session: str, delivery: str) -> None:
+@each("delivery", ["d-1", LONG_DELIVERY, LONG_DELIVERY + "e", "d\x00", "d\ud83d", "\ufdd0", "5", "a'b\"\\", "Grüße 😀"])
+def test_a_delivery_is_known_by_all_of_its_id(store: Any, delivery: str) -> None:
+    session = create(store)
     say(store, session, "no trigger")
     say(store, session, "another", metadata={"trigger": "word"})
     say(store, session, "a number", metadata={"trigger": {"delivery_id": 5}})

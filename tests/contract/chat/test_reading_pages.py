@@ -7,6 +7,7 @@ import orjson
 import pytest
 
 from persist.errors import InvalidValue, NotFound
+from tests.cases import each
 from tests.contract.chat.posts import waits
 from tests.contract.chat.scenes import create, record, say, shown, text, turn
 
@@ -36,7 +37,7 @@ def talk(store: Any, clock: Any, session: str) -> str:
     return session
 
 
-@pytest.mark.parametrize("page", PAGES, ids=str)
+@each("page", PAGES, ids=str)
 def test_a_page_is_the_same_in_every_form(store: Any, talk: str, page: dict[str, Any]) -> None:
     expected = shown(store, talk, **page)
     with store.read() as tx:

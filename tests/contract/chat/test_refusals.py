@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from persist.errors import Conflict, InvalidValue, NotFound, PersistError
+from tests.cases import each
 from tests.contract.chat.scenes import MODEL, create, record, say, shown, text
 from tests.contract.conftest import Raw
 from tests.contract.faces import on_one_face
@@ -55,7 +56,7 @@ def tables(raw: Raw) -> list[Any]:
 
 
 @on_one_face
-@pytest.mark.parametrize("name", REFUSED)
+@each("name", REFUSED)
 def test_a_refused_verb_has_written_nothing_and_the_transaction_goes_on(store: Any, raw: Raw, name: str) -> None:
     error, call = REFUSED[name]
     session = create(store)
@@ -70,6 +71,7 @@ def test_a_refused_verb_has_written_nothing_and_the_transaction_goes_on(store: A
             call(tx, session)
         kept = tx.chat.messages.append(session, role="user", parts=[])
     assert [message["id"] for message in shown(store, session)] == ["said", "answered", kept.id]
+    store.chat.sessions.delete(session)
 
 
 def test_a_fork_copies_text_that_no_recorder_folded(store: Any, raw: Raw, session: str) -> None:

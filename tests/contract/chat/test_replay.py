@@ -7,6 +7,7 @@ import pytest
 
 from persist.chat.reducer import reduce
 from persist.errors import InvalidValue, NotFound
+from tests.cases import each
 from tests.contract.chat.scenes import VECTORS, approval, call, create, output, record, say, shown, step, text, turn
 
 
@@ -47,7 +48,7 @@ def test_a_discarded_attempt_is_not_replayed(store: Any, session: str) -> None:
     assert [chunk["delta"] for chunk in replayed(store, "m") if chunk["type"] == "text-delta"] == ["good"]
 
 
-@pytest.mark.parametrize("chosen", [[6, "streamText"], [7, "streamText"], [7, "approval"]], ids=str)
+@each("chosen", [[6, "streamText"], [7, "streamText"], [7, "approval"]], ids=str)
 def test_vectors_are_rebuilt_from_the_store(store: Any, chosen: list[Any]) -> None:
     major, name = chosen
     odd = ("approved", "refused")  # 6 has no chunk for their answers

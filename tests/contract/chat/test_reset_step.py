@@ -10,6 +10,7 @@ from persist.chat.reducer import reduce
 from persist.chat.reducer.parts import LONG
 from persist.errors import Conflict, StoreBusy, StreamProtocolError
 from persist.settings import Settings
+from tests.cases import each
 from tests.contract.chat.scenes import call, create, output, record, rollup, say, shown, step, text, turn, words
 from tests.contract.conftest import Raw
 from tests.streams.vectors import VECTORS
@@ -67,9 +68,10 @@ def test_buffered_text_of_the_attempt_is_dropped(store: Any, raw: Raw, session: 
     assert raw.count("chat_part_deltas") == 0
 
 
-@pytest.mark.parametrize("died_after", range(3, len(STREAM)))
-def test_another_recorder_resets_what_a_dead_one_left(store: Any, other: Any, raw: Raw, session: str, died_after: int) -> None:
+@each("died_after", range(3, len(STREAM)))
+def test_another_recorder_resets_what_a_dead_one_left(store: Any, other: Any, raw: Raw, died_after: int) -> None:
     """The attempt may be stored whole, half, with unfolded text, or not at all."""
+    session = create(store)
     dead = other.record(session)
     for chunk in STREAM[:died_after]:
         dead.feed(chunk)
@@ -81,6 +83,7 @@ def test_another_recorder_resets_what_a_dead_one_left(store: Any, other: Any, ra
     with pytest.raises(Conflict):
         dead.feed(RESET)
     assert words(shown(store, session))[0].endswith("good")
+    store.chat.sessions.delete(session)
 
 
 def test_a_recorder_that_lost_its_turn_removes_nothing(store: Any, other: Any, session: str) -> None:

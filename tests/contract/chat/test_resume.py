@@ -6,6 +6,7 @@ import pytest
 
 from persist import Settings
 from persist.errors import Conflict, InvalidValue, PayloadTooLarge
+from tests.cases import each
 from tests.contract.chat.scenes import create, output, record, say, shown, step, text, turn, words
 from tests.contract.conftest import Raw
 
@@ -122,11 +123,13 @@ def test_a_resumed_message_keeps_its_place(store: Any, clock: Any, session: str)
     assert words(shown(store, session)) == ["first!", "second"]
 
 
-@pytest.mark.parametrize("policy", ["chunk", "step", "turn"])
-def test_a_stream_may_come_back_to_a_message_of_its_own(store: Any, session: str, policy: str) -> None:
+@each("policy", ["chunk", "step", "turn"])
+def test_a_stream_may_come_back_to_a_message_of_its_own(store: Any, policy: str) -> None:
+    session = create(store)
     chunks = [start("one"), *text("a"), start("two"), *text("b"), start("one"), *text("c"), {"type": "finish"}]
     record(store, session, chunks, save_on=policy)
     assert [(message["id"], words([message])[0]) for message in shown(store, session)] == [("one", "ac"), ("two", "b")]
+    store.chat.sessions.delete(session)
 
 
 def test_a_backlog_may_come_back_to_a_message_of_its_own(store: Any, session: str) -> None:

@@ -8,9 +8,9 @@ import pytest
 
 from persist import Store
 from persist.errors import InvalidValue
+from tests.cases import each
 from tests.contract.chat.scenes import create, say
 from tests.contract.conftest import Raw
-from tests.contract.faces import in_one_way
 from tests.query_plans import Asked, plan, rows_read
 
 
@@ -103,7 +103,7 @@ def test_filters_combine_and_pages_go_on_within_them(store: Any, clock: Any) -> 
             store.chat.sessions.list(**{**options, **other}, after=first.cursor)
 
 
-@in_one_way(
+@each(
     "filters",
     [
         {"metadata": {"tags": ["a"]}},
@@ -255,7 +255,7 @@ def test_a_cursor_serves_only_the_list_it_came_from(store: Any, ten: list[str]) 
             tx.chat.sessions.list(limit=2, agent="build", include_archived=True, after=cursor)
 
 
-@in_one_way("limit", [0, -1, 1.5, True, "3", 10**9])
+@each("limit", [0, -1, 1.5, True, "3", 10**9])
 def test_a_limit_is_a_positive_number_within_reason(store: Any, limit: Any) -> None:
     with store.read() as tx, pytest.raises(InvalidValue) as refused:
         tx.chat.sessions.list(limit=limit)

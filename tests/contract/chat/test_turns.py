@@ -8,6 +8,7 @@ import pytest
 
 from persist.db.concurrency.ownership import new_owner
 from persist.errors import Closed, Conflict
+from tests.cases import each
 from tests.contract.chat.scenes import create, record, say, shown, text, turn, words
 from tests.contract.conftest import Raw
 from tests.contract.faces import every_way
@@ -21,8 +22,9 @@ def state(raw: Raw) -> list[tuple[Any, ...]]:
     return raw.rows("SELECT session_id, message_id, state FROM chat_turns")
 
 
-@pytest.mark.parametrize("policy", ["chunk", "step", "turn"])
-def test_a_turn_runs_from_the_first_chunk_to_the_finish(store: Any, raw: Raw, clock: Any, session: str, policy: str) -> None:
+@each("policy", ["chunk", "step", "turn"])
+def test_a_turn_runs_from_the_first_chunk_to_the_finish(store: Any, raw: Raw, clock: Any, policy: str) -> None:
+    session = create(store)
     at = int(clock().timestamp() * 1000)
     with store.record(session, save_on=policy) as recorder:
         assert state(raw) == []
@@ -32,10 +34,13 @@ def test_a_turn_runs_from_the_first_chunk_to_the_finish(store: Any, raw: Raw, cl
         recorder.feed_many(text("x"))
         recorder.feed({"type": "finish"})
         assert state(raw) == []
+    store.chat.sessions.delete(session)
 
 
-@pytest.mark.parametrize("end", ["abort", "close", "exception"])
-def test_a_turn_ends_with_abort_close_or_an_exception(store: Any, raw: Raw, session: str, end: str) -> None:
+@each("end", ["abort", "close", "exception"])
+def test_a_turn_ends_with_abort_close_or_an_exception(store: Any, raw: Raw, end: str) -> None:
+    session = create(store)
+
     def ended() -> None:
         with store.record(session) as recorder:
             recorder.feed({"type": "start-step"})
@@ -76,8 +81,9 @@ def test_of_two_that_entered_the_first_to_feed_has_the_turn(store: Any, other: A
     assert words(shown(store, session)) == ["late"]
 
 
-@pytest.mark.parametrize("late", [DELTA, {"type": "text-end", "id": "t"}, {"type": "finish"}], ids=lambda chunk: chunk["type"])
-def test_a_takeover_fences_the_first_recorder(store: Any, other: Any, session: str, late: dict[str, Any]) -> None:
+@each("late", [DELTA, {"type": "text-end", "id": "t"}, {"type": "finish"}], ids=lambda chunk: chunk["type"])
+def test_a_takeover_fences_the_first_recorder(store: Any, other: Any, late: dict[str, Any]) -> None:
+    session = create(store)
     with store.record(session) as first:
         first.feed({"type": "start", "messageId": "m"})
         first.feed_many(text("kept")[:-1])
@@ -91,6 +97,7 @@ def test_a_takeover_fences_the_first_recorder(store: Any, other: Any, session: s
                 first.feed(late)
             second.feed_many([*text(", and more"), {"type": "finish"}])
     assert words(shown(store, session)) == ["kept, and more"]
+    store.chat.sessions.delete(session)
 
 
 def test_a_takeover_of_nothing_is_an_ordinary_turn(store: Any, raw: Raw, session: str) -> None:
@@ -99,15 +106,14 @@ def test_a_takeover_of_nothing_is_an_ordinary_turn(store: Any, raw: Raw, session
     assert words(shown(store, session)) == ["x"]
 
 
-@pytest.mark.parametrize(
+@each(
     "owner",
     ["another.host/1/nonce", "{host}/{hidden}/nonce", "{host}/{own}/nonce", "{host}/{boot}/1/1/{hidden}/1/nonce"],
     ids=["another host", "a number nobody has here", "our own number", "another container"],
 )
-def test_an_owner_elsewhere_is_alive_until_unseen_for_a_minute(
-    store: Any, raw: Raw, clock: Any, session: str, owner: str
-) -> None:
+def test_an_owner_elsewhere_is_alive_until_unseen_for_a_minute(store: Any, raw: Raw, clock: Any, owner: str) -> None:
     """As if the process of another host or container were gone: its recorder was never closed."""
+    session = create(store)
     at = int(clock().timestamp() * 1000)
     insert = (
         "INSERT INTO chat_turns (session_id, message_id, state, owner, started_at, seen_at) VALUES (?, 'm', 'running', ?, ?, ?)"
@@ -148,8 +154,9 @@ def test_a_live_recorder_is_not_stale_however_long_a_tool_runs(store: Any, other
     assert words(shown(store, session)) == ["still here"]
 
 
-@pytest.mark.parametrize("ending", [{"type": "finish"}, {"type": "abort"}, None], ids=["finish", "abort", "close"])
-def test_an_error_outlives_its_turn_and_does_not_run(store: Any, raw: Raw, session: str, ending: Any) -> None:
+@each("ending", [{"type": "finish"}, {"type": "abort"}, None], ids=["finish", "abort", "close"])
+def test_an_error_outlives_its_turn_and_does_not_run(store: Any, raw: Raw, ending: Any) -> None:
+    session = create(store)
     with store.record(session) as recorder:
         recorder.feed_many([*text("x"), {"type": "error", "errorText": "overloaded"}])
         assert [row[2] for row in state(raw)] == ["error"]

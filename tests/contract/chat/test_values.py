@@ -10,8 +10,9 @@ import pytest
 
 from persist.errors import InvalidValue, PayloadTooLarge
 from persist.settings import Settings
+from tests.cases import each
 from tests.contract.chat.scenes import MODEL, create, record, say, session_of, shown, text, words
-from tests.contract.faces import in_one_way, on_one_face
+from tests.contract.faces import on_one_face
 
 HARD_TEXTS = [
     "NUL \x00 inside",
@@ -28,9 +29,10 @@ HARD_TEXTS = [
 
 
 @on_one_face
-@pytest.mark.parametrize("hard", HARD_TEXTS)
-def test_any_text_comes_back_as_it_was(store: Any, session: str, hard: str) -> None:
+@each("hard", HARD_TEXTS)
+def test_any_text_comes_back_as_it_was(store: Any, hard: str) -> None:
     """(c) 28"""
+    session = create(store)
     say(store, session, hard, metadata={"note": hard, hard: 1})
     record(store, session, text(hard, hard))
     said, recorded = shown(store, session)
@@ -41,9 +43,10 @@ def test_any_text_comes_back_as_it_was(store: Any, session: str, hard: str) -> N
         assert json.loads(tx.chat.messages.list_json(session)) == [said, recorded]
 
 
-@pytest.mark.parametrize("hard", HARD_TEXTS[:6])
-def test_any_text_can_grow_by_any_piece(store: Any, other: Any, session: str, hard: str) -> None:
+@each("hard", HARD_TEXTS[:6])
+def test_any_text_can_grow_by_any_piece(store: Any, other: Any, hard: str) -> None:
     """(c) 28: also while it is an unfolded tail."""
+    session = create(store)
     with store.record(session) as recorder:
         recorder.feed({"type": "text-start", "id": "t"})
         for character in hard:
@@ -66,7 +69,7 @@ def test_a_split_character_becomes_whole(store: Any, other: Any, session: str, b
 
 
 @on_one_face
-@pytest.mark.parametrize(
+@each(
     "value",
     [
         None,
@@ -88,7 +91,8 @@ def test_a_split_character_becomes_whole(store: Any, other: Any, session: str, b
         {"b": 1, "a": 2},
     ],
 )
-def test_json_values_keep_type_and_value(store: Any, session: str, value: Any) -> None:
+def test_json_values_keep_type_and_value(store: Any, value: Any) -> None:
+    session = create(store)
     with store.begin() as tx:
         tx.chat.messages.append(session, role="user", parts=[{"type": "data-v", "data": value}], metadata={"v": value})
         tx.chat.sessions.update_metadata(session, {"in": [value]})
@@ -118,8 +122,9 @@ BAD = {
 }
 
 
-@in_one_way("bad", BAD.values(), ids=BAD.keys())
-def test_a_value_outside_the_domain_is_refused_everywhere_with_its_path(store: Any, session: str, bad: Any) -> None:
+@each("bad", BAD.values(), ids=BAD.keys())
+def test_a_value_outside_the_domain_is_refused_everywhere_with_its_path(store: Any, bad: Any) -> None:
+    session = create(store)
     part = {"type": "data-x", "data": {"list": [0, bad]}}
     with store.begin() as tx:
         with pytest.raises(InvalidValue) as refused:
@@ -175,8 +180,9 @@ def test_size_is_limited_and_the_recorder_goes_on(open_store: Any) -> None:
     assert words(shown(store, session)) == ["a" * 800 + "c"]
 
 
-@pytest.mark.parametrize("bad", ["a\x00b", "a\ud83d", 5, None, b"x"])
-def test_identifiers_are_plain_text(store: Any, session: str, bad: Any) -> None:
+@each("bad", ["a\x00b", "a\ud83d", 5, None, b"x"])
+def test_identifiers_are_plain_text(store: Any, bad: Any) -> None:
+    session = create(store)
     with store.begin() as tx:
         attempts: list[Callable[[], Any]] = [
             lambda: tx.chat.sessions.get(bad),

@@ -8,6 +8,7 @@ from persist import Store
 from persist.errors import StoreCorrupt
 from persist.framework_state.checkpoints.schemas import Blob, Write
 from persist.maintenance import doctor
+from tests.cases import each
 
 HEAD = Blob("msgpack", b"\x80")
 
@@ -20,7 +21,7 @@ CIRCLES = {"itself": {"1": "1"}, "two": {"1": "2", "2": "1"}, "beyond": {"3": "2
 """The parent of each checkpoint."""
 
 
-@pytest.mark.parametrize("circle", CIRCLES)
+@each("circle", CIRCLES)
 def test_the_history_of_a_circle_is_refused(store: Store, circle: str) -> None:
     with store.begin() as tx:
         for id, parent in CIRCLES[circle].items():

@@ -7,7 +7,7 @@ import pytest
 
 from persist.errors import InvalidValue
 from persist.testing import FrozenClock
-from tests.contract.faces import in_one_way
+from tests.cases import each
 
 HARD = "Naïve\x00 text \ud83d stays what it was."
 
@@ -98,7 +98,7 @@ def test_a_memory_that_is_put_again_has_the_vectors_of_now(store: Any) -> None:
         assert tx.checkpoints.memories.embeddings() == [(("a",), "k", b"3")]
 
 
-@in_one_way(
+@each(
     ("namespace", "key", "value", "more"),
     [
         (("a.b",), "k", {}, {}),

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from persist.errors import Conflict, NotFound
+from tests.cases import each
 from tests.contract.conftest import Raw
 from tests.contract.faces import on_one_face
 
@@ -53,14 +54,14 @@ def scene(store: Any) -> None:
 
 
 @on_one_face
-@pytest.mark.parametrize("name", REFUSED)
+@each("name", REFUSED)
 def test_a_refused_verb_writes_nothing_and_the_transaction_goes_on(store: Any, raw: Raw, name: str) -> None:
     error, verb = REFUSED[name]
     before = {table: raw.count(table) for table in TABLES}
     with store.begin() as tx:
         with pytest.raises(error):
             verb(tx.conversations)
-        tx.conversations.messages.put({**MESSAGE, "id": "after"})
+        tx.conversations.messages.put({**MESSAGE, "id": f"after {name}"})
     after = {table: raw.count(table) for table in TABLES}
     assert after == {**before, "messages": before["messages"] + 1}
     with pytest.raises(error):

@@ -1,11 +1,13 @@
 """Sessions: created with defaults or with what is given, changed column by column, and never half."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, timedelta, timezone
+from itertools import combinations
 from typing import Any
 
 import pytest
 
+from persist import Store
 from persist.errors import Conflict, InvalidValue, NotFound
 from tests.contract.conftest import Raw
 from tests.contract.conversations.making import (
@@ -14,6 +16,7 @@ from tests.contract.conversations.making import (
     DAY,
     PROVENANCE,
     TABLES,
+    change,
     delete_session,
     dump,
     make_branch,
@@ -21,6 +24,7 @@ from tests.contract.conversations.making import (
     members,
     put,
     session_of,
+    sessions,
     set_status,
     transitions,
     without_history,
@@ -187,3 +191,179 @@ def test_a_branch_without_a_session_is_a_typed_error(store: Any, raw: Raw) -> No
     with pytest.raises(Conflict):
         make_branch(store, make_session(store).id, progression_id="nowhere")
     assert (raw.count("branches"), raw.count("progressions")) == (0, 1)
+
+
+# ----------------------------------------------------------------
+# The list of sessions: latest update first, filtered, in pages that neither repeat nor skip a session.
+
+
+FILTERS = {
+    "status": "failed",
+    "agent_name": "reviewer",
+    "playbook_name": "release",
+    "invocation_kind": "flow",
+    "source_kind": "imported_fs",
+    "show_topic": "quality",
+}
+
+
+def pages(store: Any, **options: Any) -> Iterator[list[str]]:
+    cursor = None
+    for _ in range(100):
+        with store.read() as tx:
+            page = tx.conversations.sessions.list(after=cursor, **options)
+        yield [session.id for session in page.items]
+        cursor = page.cursor
+        if cursor is None:
+            return
+    pytest.fail("the pages do not come to an end")
+
+
+@pytest.fixture
+def ten(store: Any) -> list[str]:
+    """Ten sessions, the earliest update first; pairs of them share their instant."""
+    return [make_session(store, f"s{number}", updated_at=AT + DAY * (number // 2)).id for number in range(10)]
+
+
+def test_the_latest_update_comes_first_and_ids_break_ties(store: Any, ten: list[str]) -> None:
+    """(c) 18"""
+    assert sessions(store) == ten[::-1]
+    change(store, "s3", name="touched")
+    assert sessions(store)[0] == "s3"
+
+
+def test_pages_are_full_but_the_last_and_an_exact_end_has_no_cursor(store: Any, ten: list[str]) -> None:
+    for limit in (1, 3, 4, 5, 10, 11):
+        got = list(pages(store, limit=limit))
+        assert [id for page in got for id in page] == ten[::-1]
+        assert all(len(page) == limit for page in got[:-1])
+        assert len(got) == -(-10 // limit)
+
+
+def test_no_sessions_are_one_empty_page(store: Any) -> None:
+    assert list(pages(store)) == [[]]
+
+
+def test_a_session_that_is_touched_while_paging_hides_no_other(store: Any, ten: list[str]) -> None:
+    seen = []
+    for number, page in enumerate(pages(store, limit=3)):
+        seen += page
+        if number == 0:
+            change(store, "s0", name="the earliest becomes the latest")
+    assert [id for id in seen if id != "s0"] == [id for id in ten[::-1] if id != "s0"]
+
+
+def test_instants_finer_than_a_microsecond_neither_repeat_nor_skip(store: Any, ten: list[str], raw: Raw) -> None:
+    """Other programs write the float of their clock, of which a datetime is a rounding; several become the same datetime."""
+    base = 1_763_000_000.123456
+    step = 2**-22  # the distance of floats of this size: four to a microsecond
+    instants = {f"s{number}": base + step * (number * 7 % 10) for number in range(10)}
+    for id, at in instants.items():
+        raw.rows("UPDATE sessions SET updated_at = ? WHERE id = ?", at, id)
+    stored = dict(raw.rows("SELECT id, updated_at FROM sessions"))
+    assert stored == instants
+    assert len(set(stored.values())) == 10
+    assert len({session.updated_at for session in _items(store)}) < 10
+    expected = sorted(instants, key=lambda id: instants[id], reverse=True)
+    for limit in (1, 2, 3, 7):
+        assert [id for page in pages(store, limit=limit) for id in page] == expected
+
+
+def _items(store: Any) -> Any:
+    with store.read() as tx:
+        return tx.conversations.sessions.list().items
+
+
+def test_a_filter_gives_its_sessions_alone(store: Any) -> None:
+    """(c) 18"""
+    for number in range(9):
+        make_session(store, f"s{number}", updated_at=AT + DAY * number, **(FILTERS if number % 3 == 0 else {}))
+    for name in FILTERS:
+        assert [id for page in pages(store, limit=2, **{name: FILTERS[name]}) for id in page] == ["s6", "s3", "s0"]
+
+
+def test_filters_are_all_heeded(store: Any) -> None:
+    for number, name in enumerate(FILTERS):
+        make_session(store, f"all but {number}", **{key: value for key, value in FILTERS.items() if key != name})
+    make_session(store, "all", **FILTERS)
+    assert sessions(store, **FILTERS) == ["all"]
+    for number, name in enumerate(FILTERS):
+        rest = {key: value for key, value in FILTERS.items() if key != name}
+        assert set(sessions(store, **rest)) == {"all", f"all but {number}"}
+
+
+def test_since_is_inclusive(store: Any, ten: list[str]) -> None:
+    assert sessions(store, since=AT + 3 * DAY) == ten[:5:-1]
+    assert sessions(store, since=AT + 3 * DAY + timedelta(microseconds=1)) == ten[:7:-1]
+    assert list(pages(store, since=AT + 3 * DAY, limit=3)) == [["s9", "s8", "s7"], ["s6"]]
+    assert sessions(store, since=AT + 9 * DAY) == []
+
+
+def test_a_hundred_are_a_page_unless_told_otherwise(store: Any) -> None:
+    with store.begin() as tx:
+        for number in range(101):
+            tx.conversations.sessions.create(id=f"s{number:03}")
+    assert [len(page) for page in pages(store)] == [100, 1]
+
+
+def test_a_cursor_serves_only_the_list_it_came_from(store: Any, ten: list[str]) -> None:
+    with store.read() as tx:
+        verb = tx.conversations.sessions.list
+        cursor = verb(limit=2, source_kind="live").cursor
+        assert len(verb(limit=2, source_kind="live", after=cursor).items) == 2
+        for bad in (cursor[:-2], cursor + "A", "", "nonsense", ten[0], 1):
+            with pytest.raises(InvalidValue) as refused:
+                verb(limit=2, source_kind="live", after=bad)
+            assert refused.value.path == "after"
+        for others in ({}, {"source_kind": "imported_fs"}, {"source_kind": "live", "since": AT}, {"agent_name": "live"}):
+            with pytest.raises(InvalidValue):
+                verb(limit=2, after=cursor, **others)
+
+
+def test_a_bad_filter_is_named(store: Any) -> None:
+    bad: list[tuple[str, Any]] = [
+        ("status", "ok"),
+        ("status", ""),
+        ("invocation_kind", "cron"),
+        ("source_kind", "imported"),
+        ("agent_name", ""),
+        ("agent_name", 1),
+        ("playbook_name", "a\x00b"),
+        ("show_topic", "\ud83d"),
+        ("since", 1.5),
+        ("since", "2026-01-01"),
+        *(("limit", limit) for limit in (0, -1, 1.5, True, "3", 10**9, None)),
+    ]
+    with store.read() as tx:
+        for name, value in bad:
+            with pytest.raises(InvalidValue) as refused:
+                tx.conversations.sessions.list(**{name: value})
+            assert refused.value.path == name, (name, value)
+
+
+@pytest.mark.parametrize("since", [False, True])
+@pytest.mark.parametrize("further", [False, True])
+def test_a_page_reads_an_index_in_its_order_on_sqlite(
+    sqlite_url: str, statements: list[str], open_raw: Callable[[str], Raw], since: bool, further: bool
+) -> None:
+    """No page scans the table or sorts what it reads there; a filter alone is answered by the index of its own."""
+    asked: dict[tuple[str, ...], str] = {}
+    with Store.open(sqlite_url) as store:
+        for number in range(3):
+            make_session(store, updated_at=AT + DAY * number, **FILTERS)
+        for names in [(), *((name,) for name in FILTERS), *combinations(FILTERS, 2), tuple(FILTERS)]:
+            options: dict[str, Any] = {name: FILTERS[name] for name in names} | ({"since": AT} if since else {})
+            with store.read() as tx:
+                after = tx.conversations.sessions.list(limit=1, **options).cursor
+                statements.clear()
+                tx.conversations.sessions.list(**options, after=after if further else None)
+            (asked[names],) = [one for one in statements if one.startswith("SELECT")]
+    raw = open_raw(sqlite_url)
+    for names, statement in asked.items():
+        plan = [str(step) for *_, step in raw.rows(f"EXPLAIN QUERY PLAN {statement}")]
+        assert len(plan) == 1, plan
+        assert "USING INDEX" in plan[0]
+        if len(names) == 1:
+            assert f"ix_sessions_{names[0]}_updated_at_id" in plan[0]
+        if names or since or further:
+            assert plan[0].startswith("SEARCH"), plan

@@ -7,6 +7,7 @@ import pytest
 
 from persist.conversations import end_stale, stale_sessions
 from persist.errors import InvalidValue
+from tests.cases import each
 from tests.contract.conversations.making import (
     delete_session,
     make_branch,
@@ -135,7 +136,7 @@ def test_they_may_fail_instead(store: Any, clock: Any, running: None) -> None:
     assert session_of(store, "old").status == "failed"
 
 
-@pytest.mark.parametrize("status", ["completed", "running", "cancelled", "over", None])
+@each("status", ["completed", "running", "cancelled", "over", None])
 def test_and_nothing_else(store: Any, clock: Any, running: None, status: Any) -> None:
     with store.begin() as tx, pytest.raises(InvalidValue) as refused:
         end_stale(tx.conversations, [], status=status)
@@ -148,7 +149,7 @@ def test_how_old_is_old(store: Any, clock: Any, running: None) -> None:
     assert find(store, clock, older_than=49 * HOUR) == ["unknown"]
 
 
-@pytest.mark.parametrize(("name", "value"), [("older_than", -HOUR), ("older_than", 24), ("older_than", timedelta.max)])
+@each(("name", "value"), [("older_than", -HOUR), ("older_than", 24), ("older_than", timedelta.max)])
 def test_an_age_is_a_length_of_time(store: Any, clock: Any, running: None, name: str, value: Any) -> None:
     with store.read() as tx, pytest.raises(InvalidValue) as refused:
         stale_sessions(tx.conversations, now=clock(), **{name: value})

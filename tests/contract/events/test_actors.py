@@ -10,6 +10,7 @@ from sqlalchemy import create_engine
 from persist import Settings, Store
 from persist.errors import InvalidValue, PayloadTooLarge
 from persist.maintenance import copy, erase
+from tests.cases import each
 
 MARIA = "maria@example.org"
 
@@ -41,7 +42,7 @@ def test_the_actor_of_a_transaction_is_in_all_its_events(logging: Any) -> None:
     assert [event.actor for event in batch.events if event.stream_id == session.id][:2] == [MARIA, None]
 
 
-@pytest.mark.parametrize("actor", ["", 7, "é" * 301, "a\x00b", b"maria"])
+@each("actor", ["", 7, "é" * 301, "a\x00b", b"maria"])
 @pytest.mark.every_way
 def test_an_actor_is_a_label(logging: Any, actor: Any) -> None:
     before = logging.events.read("*")

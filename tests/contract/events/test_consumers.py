@@ -9,8 +9,8 @@ import pytest
 
 from persist.errors import Conflict, InvalidValue, LeaseLost, NotFound, ReadOnlyTransaction
 from persist.events.schemas import EventBatch
+from tests.cases import each
 from tests.contract.events.scenes import events
-from tests.contract.faces import in_one_way
 
 MINUTE = timedelta(minutes=1)
 
@@ -292,7 +292,7 @@ def test_a_consumer_passes_over_what_was_trimmed_before_it_began(logging_store: 
 # ---------------------------------------------------------------- refusals
 
 
-@in_one_way(
+@each(
     "verb, arguments",
     [
         ("next", {"name": ""}),

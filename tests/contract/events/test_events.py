@@ -10,6 +10,7 @@ import pytest
 from persist.errors import Conflict, NotFound, TransactionAborted
 from persist.events.schemas import Event
 from persist.settings import Settings
+from tests.cases import each
 from tests.contract.chat.scenes import MODEL, create, record, say, text, turn
 from tests.contract.conftest import Raw
 from tests.contract.events.scenes import assert_gapless, events, kinds, rows_of
@@ -145,7 +146,7 @@ def test_the_data_of_an_event_is_plain_json(logging_store: Any) -> None:
         assert json.loads(json.dumps(event.data)) == event.data
 
 
-@pytest.mark.parametrize("pieces", [("one ", "two ", "three"), (HARD, "\ud83d", "\x00"), ('"', "\\", "\n\x1f\u2028")])
+@each("pieces", [("one ", "two ", "three"), (HARD, "\ud83d", "\x00"), ('"', "\\", "\n\x1f\u2028")])
 def test_a_recorded_turn_tells_of_every_chunk_in_order(logging_store: Any, pieces: tuple[str, ...]) -> None:
     session = create(logging_store)
     before = len(events(logging_store))

@@ -6,9 +6,10 @@ import pytest
 
 from persist.errors import Conflict, InvalidValue, PayloadTooLarge, ReadOnlyTransaction
 from persist.settings import Settings
+from tests.cases import each
 from tests.contract.chat.scenes import MODEL, create, say
 from tests.contract.events.scenes import assert_gapless, events, kinds
-from tests.contract.faces import in_one_way, on_one_face
+from tests.contract.faces import on_one_face
 
 ANYTHING = [None, True, 0, -(2**63), 2**64 - 1, 0.5, "", "\x00 \ud83d \ufdd0", [], {}, {"changes": 1}, [{"a": [None]}]]
 
@@ -53,7 +54,7 @@ def test_a_snapshot_of_the_database_does_not_see_later_events(logging_store: Any
     assert len(events(other)) == 2
 
 
-@in_one_way(
+@each(
     "arguments",
     [{"after": -1}, {"after": "1"}, {"after": True}, {"after": 2**63}, {"limit": 0}, {"limit": -1}, {"stream_id": ""}],
     ids=str,
@@ -63,7 +64,7 @@ def test_reading_refuses(logging_store: Any, arguments: dict[str, Any]) -> None:
         tx.events.read(**{"stream_id": "*", **arguments})
 
 
-@in_one_way("stream", [None, 1, "a\x00", "\ud83d"], ids=ascii)
+@each("stream", [None, 1, "a\x00", "\ud83d"], ids=ascii)
 def test_a_stream_is_named_by_text(logging_store: Any, stream: Any) -> None:
     with logging_store.begin() as tx:
         with pytest.raises(InvalidValue):
@@ -76,12 +77,12 @@ def test_a_stream_is_named_by_text(logging_store: Any, stream: Any) -> None:
 
 
 @on_one_face
-@pytest.mark.parametrize("data", ANYTHING, ids=ascii)
+@each("data", ANYTHING, ids=ascii)
 def test_any_json_is_kept(logging_store: Any, data: Any) -> None:
     given = note(logging_store, "mine", data)
     assert given.data == data
     assert type(given.data) is type(data)
-    assert events(logging_store, "mine") == [given]
+    assert events(logging_store, "mine")[-1:] == [given]
 
 
 def test_it_is_numbered_at_once_among_the_verbs_around_it(logging_store: Any) -> None:
@@ -112,7 +113,7 @@ def test_all_streams_together_are_no_stream_to_append_to(logging_store: Any) -> 
     assert events(logging_store) == []
 
 
-@in_one_way("data", [object(), (1,), {1: 2}, float("nan"), 2**64, b"x"], ids=["object", "tuple", "key", "nan", "int", "bytes"])
+@each("data", [object(), (1,), {1: 2}, float("nan"), 2**64, b"x"], ids=["object", "tuple", "key", "nan", "int", "bytes"])
 def test_what_is_no_json_is_refused(logging_store: Any, data: Any) -> None:
     with pytest.raises(InvalidValue):
         note(logging_store, "mine", data)

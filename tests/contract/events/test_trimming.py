@@ -10,9 +10,10 @@ from persist.errors import Conflict, InvalidValue, ReadOnlyTransaction, StoreBus
 from persist.events import repository
 from persist.events.upkeep import trim_each
 from persist.settings import Settings
+from tests.cases import each
 from tests.contract.chat.scenes import create, say
 from tests.contract.events.scenes import events, kinds, rows_of
-from tests.contract.faces import every_way, in_one_way
+from tests.contract.faces import every_way
 
 HOUR = timedelta(hours=1)
 
@@ -201,7 +202,7 @@ def test_nothing_to_let_go_of(logging_store: Any, session: str) -> None:
     assert events(logging_store) == before
 
 
-@in_one_way(
+@each(
     "options",
     [
         {},

@@ -9,6 +9,7 @@ from persist import Store
 from persist.errors import StoreCorrupt, UnreadableRow
 from persist.framework_state.histories.models import entries
 from persist.maintenance import doctor
+from tests.cases import each
 from tests.contract.faces import on_one_face
 from tests.contract.histories.scenes import chain, entry, put, said
 
@@ -24,7 +25,7 @@ SPOILT = {
 
 
 @on_one_face
-@pytest.mark.parametrize("spoilt", SPOILT)
+@each("spoilt", SPOILT)
 def test_a_history_that_is_no_chain_is_refused(store: Store, spoilt: str) -> None:
     id, parent = SPOILT[spoilt]
     with store.begin() as tx:

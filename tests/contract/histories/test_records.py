@@ -8,6 +8,7 @@ import pytest
 from persist.errors import Conflict, InvalidValue, NotFound
 from persist.framework_state.histories.schemas import Message, NewEntry
 from persist.testing import START
+from tests.cases import each
 from tests.contract.histories.scenes import chain, entry, put, said
 
 
@@ -114,9 +115,7 @@ def test_entries_of_one_call_may_form_a_tree(store: Any) -> None:
         assert [said(tx, head) for head in "edf"] == ["ace", "abd", "f"]
 
 
-@pytest.mark.parametrize(
-    "entries", [[entry("a", "b"), entry("b", None)], [entry("a", "a")], [entry("a", None), entry("a", None)]]
-)
+@each("entries", [[entry("a", "b"), entry("b", None)], [entry("a", "a")], [entry("a", None), entry("a", None)]])
 def test_entries_that_lead_in_a_circle_are_refused(store: Any, entries: list[NewEntry]) -> None:
     with pytest.raises(InvalidValue), store.begin() as tx:
         put(tx, "c", "1", None, "a", entries)

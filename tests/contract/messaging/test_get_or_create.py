@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from persist.errors import InvalidValue
+from tests.cases import each
 from tests.contract.conftest import Raw
-from tests.contract.faces import in_one_way
 from tests.contract.messaging.scenes import KEY, THREADS, end, plant, stored, talk, touch
 
 HALF_HOUR = timedelta(minutes=30)
@@ -171,7 +171,7 @@ def test_what_is_rolled_back_was_never_there(store: Any, clock: Any, raw: Raw) -
     assert raw.count("messaging_sessions") == 1
 
 
-@in_one_way(("name", "bad"), product(["platform", "channel_id", "user_id", "thread_id"], ["", 7, "a\x00b", "\ud83d"]))
+@each(("name", "bad"), product(["platform", "channel_id", "user_id", "thread_id"], ["", 7, "a\x00b", "\ud83d"]))
 def test_a_bad_part_of_the_key_is_named(store: Any, raw: Raw, name: str, bad: Any) -> None:
     with store.begin() as tx:
         with pytest.raises(InvalidValue) as refused:
@@ -181,7 +181,7 @@ def test_a_bad_part_of_the_key_is_named(store: Any, raw: Raw, name: str, bad: An
     assert raw.rows("SELECT id FROM messaging_sessions") == [(kept.id,)]
 
 
-@in_one_way("idle", [-MILLISECOND, 1800, 30.0, None, "30m"])
+@each("idle", [-MILLISECOND, 1800, 30.0, None, "30m"])
 def test_idle_is_a_duration_that_is_not_negative(store: Any, raw: Raw, idle: Any) -> None:
     with store.begin() as tx, pytest.raises(InvalidValue) as refused:
         tx.messaging.sessions.get_or_create(**KEY, idle=idle)

@@ -7,8 +7,8 @@ import pytest
 
 from persist import Store
 from persist.errors import InvalidValue
+from tests.cases import each
 from tests.contract.conftest import Raw
-from tests.contract.faces import in_one_way
 from tests.contract.messaging.scenes import add, end, plant, stored, talk, touch
 
 
@@ -54,7 +54,7 @@ def test_there_are_twenty_on_a_page_unless_asked(store: Any) -> None:
     assert [len(page) for page in pages(store)] == [20, 1]
 
 
-@pytest.mark.parametrize(("limit", "sizes"), [(5, [5, 5]), (4, [4, 4, 2]), (1, [1] * 10), (10, [10]), (1000, [10])])
+@each(("limit", "sizes"), [(5, [5, 5]), (4, [4, 4, 2]), (1, [1] * 10), (10, [10]), (1000, [10])])
 def test_pages_are_the_list_in_pieces(store: Any, ten: list[str], limit: int, sizes: list[int]) -> None:
     found = list(pages(store, limit=limit))
     assert [len(page) for page in found] == sizes
@@ -65,7 +65,7 @@ def test_no_sessions_are_one_empty_page(store: Any) -> None:
     assert list(pages(store)) == [[]]
 
 
-@pytest.mark.parametrize("limit", [1, 100])
+@each("limit", [1, 100])
 def test_platform_and_active_filter(store: Any, ten: list[str], limit: int) -> None:
     def listed(**filters: Any) -> list[str]:
         return [id for page in pages(store, limit=limit, **filters) for id in page]
@@ -112,7 +112,7 @@ def test_a_cursor_serves_only_the_list_it_came_from(store: Any, ten: list[str]) 
                 sessions.list(limit=2, after=cursor, **filters)
 
 
-@in_one_way(
+@each(
     ("options", "path"),
     [
         *(({"limit": limit}, "limit") for limit in (0, -1, 1.5, True, "3", 1001)),

@@ -8,8 +8,8 @@ import pytest
 
 from persist import Store
 from persist.errors import InvalidValue, NotFound, ReadOnlyTransaction
+from tests.cases import each
 from tests.contract.conftest import Raw
-from tests.contract.faces import in_one_way
 from tests.contract.messaging.scenes import KEY, NOWHERE, THREADS, end, found, plant, stored, talk, touch
 
 HALF_HOUR = timedelta(minutes=30)
@@ -83,7 +83,7 @@ def test_a_row_that_is_neither_active_nor_inactive_is_never_found(store: Any, cl
     assert found(store, include_stale=True) is None
 
 
-@in_one_way(("name", "bad"), [("platform", ""), ("channel_id", None), ("thread_id", ""), ("thread_id", 7)])
+@each(("name", "bad"), [("platform", ""), ("channel_id", None), ("thread_id", ""), ("thread_id", 7)])
 def test_a_bad_part_of_the_place_is_named(store: Any, name: str, bad: Any) -> None:
     with pytest.raises(InvalidValue) as refused:
         found(store, **{name: bad})
@@ -139,7 +139,7 @@ def test_the_agent_session_is_named_and_forgotten(store: Any, clock: Any) -> Non
         assert stored(store, made.id) == made.model_copy(update={"agent_session_id": agent})
 
 
-@pytest.mark.parametrize(("verb", "more"), [("touch", ()), ("deactivate", ()), ("set_agent_session", ("ses_1",))])
+@each(("verb", "more"), [("touch", ()), ("deactivate", ()), ("set_agent_session", ("ses_1",))])
 def test_an_unknown_session_is_false_and_others_stay(store: Any, verb: str, more: tuple[str, ...]) -> None:
     made = talk(store)
     with store.begin() as tx:
@@ -150,7 +150,7 @@ def test_an_unknown_session_is_false_and_others_stay(store: Any, verb: str, more
     assert stored(store, made.id) == made
 
 
-@pytest.mark.parametrize("bad", ["", 7, "\x00"])
+@each("bad", ["", 7, "\x00"])
 def test_an_agent_session_has_an_id(store: Any, bad: Any) -> None:
     made = talk(store)
     with store.begin() as tx, pytest.raises(InvalidValue) as refused:

@@ -19,6 +19,7 @@ from persist.errors import InvalidValue
 from persist.otel import conventions
 from persist.otel.conventions import Tokens, attributes_of, tokens_of
 from persist.schema.metadata import metadata
+from tests.cases import each
 from tests.contract.chat.scenes import MODEL, call, create, output, text, turn
 from tests.contract.otel.scenes import real
 from tests.unreadable.cells import lite_values
@@ -169,7 +170,7 @@ def test_the_names_are_those_of_the_conventions() -> None:
         assert operations <= {member.value for member in semconv.GenAiOperationNameValues}
 
 
-@pytest.mark.parametrize(
+@each(
     ("stored", "told"),
     [
         (Tokens(300, 50, 600, 100), {"input": 1000, "output": 50}),

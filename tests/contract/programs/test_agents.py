@@ -8,6 +8,7 @@ import pytest
 
 from persist.errors import InvalidValue, NotFound, UnreadableRow
 from persist.testing import FrozenClock
+from tests.cases import each
 from tests.contract.programs.scenes import OTHER, RUN, ask, do, make
 
 
@@ -81,7 +82,7 @@ def test_words_are_checked(store: Any) -> None:
         do(store, "agents", "remember", RUN, "captain", None)
 
 
-@pytest.mark.parametrize(
+@each(
     ("verb", "args", "options"),
     [
         ("remember", ["captain", "m"], {}),

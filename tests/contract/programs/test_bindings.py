@@ -9,7 +9,7 @@ import pytest
 from persist.errors import Conflict, InvalidValue, NotFound, PayloadTooLarge
 from persist.settings import Settings
 from persist.testing import FrozenClock
-from tests.contract.faces import in_one_way
+from tests.cases import each
 from tests.contract.programs.scenes import OTHER, RUN, ask, begin, bind, chain, do, make, resolve
 
 
@@ -98,7 +98,7 @@ def test_other_names_may_be_bound_again(store: Any, kind: str) -> None:
     assert bind(store, "x", None, kind="const").value is None
 
 
-@in_one_way("given", [{"kind": "var"}, {"name": ""}, {"value": 3}, {"execution_id": -1}])
+@each("given", [{"kind": "var"}, {"name": ""}, {"value": 3}, {"execution_id": -1}])
 def test_arguments_are_checked(store: Any, given: dict[str, Any]) -> None:
     options = {"name": "x", "value": "1", **given}
     with pytest.raises(InvalidValue):
@@ -219,7 +219,7 @@ def test_a_file_is_bound_by_the_rules_of_names(store: Any, tmp_path: Path) -> No
     assert resolve(store, "x") == "one"
 
 
-@pytest.mark.parametrize("path", ["nowhere", "nowhere/x", "there/x"])
+@each("path", ["nowhere", "nowhere/x", "there/x"])
 def test_there_must_be_a_file(store: Any, tmp_path: Path, path: str) -> None:
     (tmp_path / "there").touch()
     with pytest.raises(NotFound) as caught:
@@ -227,7 +227,7 @@ def test_there_must_be_a_file(store: Any, tmp_path: Path, path: str) -> None:
     assert (caught.value.kind, caught.value.id) == ("file", str(tmp_path / path))
 
 
-@in_one_way("path", ["", ".", "..", "/", "a\x00b", "x" * 5000, 3, None, b"x"])
+@each("path", ["", ".", "..", "/", "a\x00b", "x" * 5000, 3, None, b"x"])
 def test_paths_are_checked(store: Any, path: Any) -> None:
     with pytest.raises(InvalidValue) as caught:
         do(store, "bindings", "bind_file", RUN, "x", path)

@@ -8,6 +8,7 @@ import pytest
 from persist.errors import InvalidValue, NotFound, RecursionLimitExceeded, TransitionError
 from persist.settings import Settings
 from persist.testing import FrozenClock
+from tests.cases import each
 from tests.contract.programs.scenes import OTHER, RUN, ask, begin, chain, do, make
 
 
@@ -71,7 +72,7 @@ def test_the_depth_limit_is_a_setting(open_store: Callable[..., Any]) -> None:
     begin(shallow)
 
 
-@pytest.mark.parametrize("verb", ["complete", "fail", "skip"])
+@each("verb", ["complete", "fail", "skip"])
 def test_what_executes_ends_once(store: Any, clock: FrozenClock, verb: str) -> None:
     id = begin(store)
     clock.advance(seconds=7)
@@ -100,7 +101,7 @@ def test_pending_statements_start_later(store: Any, clock: FrozenClock) -> None:
     assert do(store, "executions", "skip", RUN, waiting).status == "skipped"
 
 
-@pytest.mark.parametrize("status", ["completed", "started", ""])
+@each("status", ["completed", "started", ""])
 def test_a_statement_begins_pending_or_executing(store: Any, status: str) -> None:
     with pytest.raises(InvalidValue):
         begin(store, status=status)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from persist.errors import Conflict, InvalidValue, NotFound, TransitionError
+from tests.cases import each
 from tests.contract.conftest import Raw
 from tests.contract.faces import on_one_face
 from tests.contract.programs.scenes import RUN, begin, do, make
@@ -32,18 +33,22 @@ REFUSED: dict[str, tuple[type[Exception], Callable[[Any, int], Any]]] = {
 
 
 @on_one_face
-@pytest.mark.parametrize("name", REFUSED)
-def test_a_refused_verb_writes_nothing_and_the_transaction_goes_on(store: Any, raw: Raw, name: str) -> None:
+def test_a_refused_verb_writes_nothing_and_the_transaction_goes_on(store: Any, raw: Raw) -> None:
     make(store)
     execution = begin(store)
     do(store, "bindings", "bind", RUN, "fixed", "value", kind="const")
-    error, verb = REFUSED[name]
-    before = {table: raw.count(table) for table in TABLES}
-    with store.begin() as tx:
+
+    @each("name", REFUSED)
+    def refuse(name: str) -> None:
+        error, verb = REFUSED[name]
+        before = {table: raw.count(table) for table in TABLES}
+        with store.begin() as tx:
+            with pytest.raises(error):
+                verb(tx.programs, execution)
+            tx.programs.runs.create(id=f"after {name}")
+        assert {table: raw.count(table) for table in TABLES} == {**before, "run": before["run"] + 1}
         with pytest.raises(error):
-            verb(tx.programs, execution)
-        tx.programs.runs.create(id="after")
-    assert {table: raw.count(table) for table in TABLES} == {**before, "run": before["run"] + 1}
-    with pytest.raises(error):
-        verb(store.programs, execution)
-    assert {table: raw.count(table) for table in TABLES} == {**before, "run": before["run"] + 1}
+            verb(store.programs, execution)
+        assert {table: raw.count(table) for table in TABLES} == {**before, "run": before["run"] + 1}
+
+    refuse()

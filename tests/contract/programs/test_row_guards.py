@@ -7,6 +7,7 @@ import psycopg
 import pytest
 
 from persist.programs import audit
+from tests.cases import each
 from tests.contract.programs.scenes import RUN, bind, given, make, resolve
 
 pytestmark = pytest.mark.one_server
@@ -40,7 +41,7 @@ def test_a_raw_writer_changes_no_const(store: Any, raw: Any, kind: str, change: 
     raw.rows("UPDATE bindings SET source_statement = 'again', value = 'as it was' WHERE name = 'topic'")
 
 
-@pytest.mark.parametrize("path", PATHS)
+@each("path", PATHS)
 def test_a_raw_writer_names_files_of_the_folder_only(store: Any, raw: Any, path: str) -> None:
     bind(store, "draft", "small")
     scope = raw.value("SELECT run_id FROM bindings")

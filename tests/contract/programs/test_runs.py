@@ -1,12 +1,22 @@
 """Runs of programs: what a new one is, lists, how they end and go on."""
 
+import os
 import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from persist.errors import Conflict, InvalidValue, NotFound, ReadOnlyTransaction, TransitionError
+from persist.db.concurrency.ownership import this_process_as_owner
+from persist.db.dialects.postgres import connections
+from persist.errors import Conflict, InvalidValue, LeaseLost, NotFound, ReadOnlyTransaction, RunHeld, TransitionError
 from persist.testing import FrozenClock
+from tests.cases import each
+from tests.contract.conftest import Raw
 from tests.contract.programs.scenes import OTHER, RUN, ask, do, make
 
 SECOND = "2026-01-02T03:04:05+00:00"
@@ -87,7 +97,7 @@ def test_lists_are_newest_first_and_paged(store: Any, clock: FrozenClock) -> Non
         ask(store, "runs", "list", limit=1, status="failed", after=first.cursor)
 
 
-@pytest.mark.parametrize("run", ["", None, 3, "a\x00b"])
+@each("run", ["", None, 3, "a\x00b"])
 def test_a_scope_is_always_said(store: Any, run: Any) -> None:
     """Without a run there is no scope: nothing is guessed."""
     for aggregate, verb, args in (
@@ -132,3 +142,171 @@ def test_imports_are_registered_under_aliases(store: Any) -> None:
     for alias in ("", "a.b"):
         with pytest.raises(InvalidValue):
             do(store, "imports", "add", RUN, alias, "https://example.org/d")
+
+
+# ----------------------------------------------------------------
+# Which process runs a program: it is noted, it is taken over only when it is gone, and published programs need not know.
+
+
+ELSEWHERE = "elsewhere.example/5ce2e602/7/8/4711/100/nonce"
+MINUTE = timedelta(minutes=1)
+
+
+@pytest.fixture
+def gone() -> str:
+    """A process of this machine that has ended."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait(60)
+    return as_pid(process.pid)
+
+
+def as_pid(pid: int, start: str | None = None) -> str:
+    """This process's owner with another pid, and another start."""
+    scope, _, started, nonce = this_process_as_owner().rsplit("/", 3)
+    return f"{scope}/{pid}/{start or started}/{nonce}"
+
+
+def held(raw: Raw, owner: str | None, *, status: str = "running", since: str | None = "2026-01-02 03:04:05") -> None:
+    """A run that another process holds."""
+    zone = "" if raw.is_sqlite or since is None else "+00"
+    at = None if since is None else since + zone
+    raw.rows("UPDATE run SET held_by = ?, held_since = ?, seen_at = ?, status = ?", owner, at, at, status)
+
+
+def holder(store: Any) -> tuple[Any, ...]:
+    run = ask(store, "runs", "get", RUN)
+    return run.status, run.held_by, run.held_since, run.seen_at
+
+
+def test_a_run_is_this_processs_until_it_ends(store: Any, clock: FrozenClock) -> None:
+    make(store)
+    begun, mine = clock().replace(microsecond=0), this_process_as_owner()
+    assert holder(store) == ("running", mine, begun, begun)
+    clock.advance(seconds=60)
+    assert do(store, "runs", "seen", RUN).seen_at == clock().replace(microsecond=0)
+    assert holder(store)[1:3] == (mine, begun)
+    do(store, "runs", "finish", RUN, "interrupted")
+    assert holder(store) == ("interrupted", None, None, None)
+    clock.advance(seconds=60)
+    later = clock().replace(microsecond=0)
+    do(store, "runs", "resume", RUN)
+    assert holder(store) == ("running", mine, later, later)
+
+
+@pytest.mark.parametrize("status", ["running", "interrupted", "failed"])
+def test_a_process_that_ended_is_followed_at_once(store: Any, raw: Raw, gone: str, status: str) -> None:
+    make(store)
+    held(raw, gone, status=status)
+    assert do(store, "runs", "resume", RUN, stale_after=timedelta.max).status == "running"
+    assert holder(store)[1] == this_process_as_owner()
+
+
+def test_a_process_that_got_the_same_number_is_another_one(store: Any, raw: Raw) -> None:
+    make(store)
+    held(raw, as_pid(os.getppid(), start="1"))
+    do(store, "runs", "resume", RUN, stale_after=timedelta(0))
+    assert holder(store)[1] == this_process_as_owner()
+
+
+@pytest.mark.parametrize("status", ["running", "interrupted", "failed"])
+def test_a_process_elsewhere_is_followed_when_it_is_silent(store: Any, raw: Raw, clock: FrozenClock, status: str) -> None:
+    make(store)
+    held(raw, ELSEWHERE, status=status)
+    clock.advance(delta=MINUTE - timedelta(seconds=1))
+    before = holder(store)
+    with pytest.raises(RunHeld) as caught:
+        do(store, "runs", "resume", RUN, stale_after=MINUTE)
+    error = caught.value
+    assert (error.run_id, error.host, error.pid, error.current) == (RUN, "elsewhere.example", 4711, status)
+    assert (error.since, error.seen_at) == before[2:]
+    assert "4711 on 'elsewhere.example'" in str(error)
+    assert holder(store) == before
+    clock.advance(seconds=2)
+    with pytest.raises(RunHeld):
+        do(store, "runs", "resume", RUN)
+    assert do(store, "runs", "resume", RUN, stale_after=MINUTE).held_by == this_process_as_owner()
+
+
+def test_this_process_is_not_gone(store: Any, clock: FrozenClock) -> None:
+    make(store)
+    clock.advance(delta=timedelta(days=365))
+    with pytest.raises(RunHeld) as caught:
+        do(store, "runs", "resume", RUN, stale_after=timedelta(0))
+    assert caught.value.pid == os.getpid()
+
+
+def test_this_process_goes_on_with_its_run_that_another_program_stopped(store: Any, raw: Raw) -> None:
+    make(store)
+    held(raw, this_process_as_owner(), status="interrupted")
+    assert do(store, "runs", "resume", RUN).status == "running"
+
+
+def test_a_completed_run_is_nobodys_to_resume(store: Any, raw: Raw, gone: str) -> None:
+    make(store)
+    held(raw, gone, status="completed")
+    with pytest.raises(TransitionError) as caught:
+        do(store, "runs", "resume", RUN)
+    assert not isinstance(caught.value, RunHeld)
+
+
+def test_seen_is_said_by_who_runs_it(store: Any, raw: Raw, clock: FrozenClock) -> None:
+    make(store)
+    held(raw, ELSEWHERE)
+    before = holder(store)
+    clock.advance(delta=timedelta(days=1))
+    with pytest.raises(LeaseLost, match="4711") as caught:
+        do(store, "runs", "seen", RUN)
+    assert (caught.value.kind, caught.value.run_id) == ("program run", RUN)
+    assert holder(store) == before
+    do(store, "runs", "finish", RUN, "failed")
+    with pytest.raises(LeaseLost, match="failed"):
+        do(store, "runs", "seen", RUN)
+    with pytest.raises(NotFound):
+        do(store, "runs", "seen", "gone")
+
+
+def test_a_run_of_a_published_program_is_resumed_as_before(store: Any, raw: Raw, clock: FrozenClock) -> None:
+    """It knows none of the columns, so no process is known."""
+    raw.rows("INSERT INTO run (id, program_path) VALUES (?, 'a.prose')", RUN)
+    assert holder(store) == ("running", None, None, None)
+    with pytest.raises(TransitionError) as caught:
+        do(store, "runs", "resume", RUN)
+    assert not isinstance(caught.value, RunHeld)
+    raw.rows("UPDATE run SET status = 'interrupted'")
+    assert do(store, "runs", "resume", RUN).held_by == this_process_as_owner()
+    raw.rows("UPDATE run SET held_by = NULL, held_since = NULL, seen_at = NULL, status = 'running'")
+    now = clock().replace(microsecond=0)
+    do(store, "runs", "seen", RUN)
+    assert holder(store) == ("running", this_process_as_owner(), now, now)
+
+
+@pytest.mark.parametrize("owner", ["", "nobody", "a/b/c/d/e/f/g", f"h/{'/' * 5}", "ü/-/-/-/12/-/x"])
+def test_whatever_is_stored_as_a_process_is_waited_for(store: Any, raw: Raw, clock: FrozenClock, owner: str) -> None:
+    make(store)
+    held(raw, owner)
+    with pytest.raises(RunHeld):
+        do(store, "runs", "resume", RUN)
+    clock.advance(delta=timedelta(hours=1))
+    assert do(store, "runs", "resume", RUN).held_by == this_process_as_owner()
+    held(raw, owner, since=None)
+    assert do(store, "runs", "resume", RUN).held_by == this_process_as_owner()
+
+
+@pytest.mark.parametrize("wrong", [5, None, timedelta(seconds=-1)])
+def test_a_wrong_time_is_refused(store: Any, wrong: Any) -> None:
+    make(store)
+    with pytest.raises(InvalidValue):
+        do(store, "runs", "resume", RUN, stale_after=wrong)
+
+
+@pytest.mark.parametrize("backend", ["postgres"])
+def test_on_a_server_its_clock_decides(open_store: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine whose clock is ten minutes ahead follows no process that was seen a moment ago."""
+    store = open_store(clock=None)
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr("persist.programs.storage.run_rows.this_process_as_owner", lambda: ELSEWHERE)
+        make(store)
+    monkeypatch.setattr(connections, "wall_ns", lambda: time.time_ns() + 600_000_000_000)
+    ahead = open_store(clock=None)
+    with pytest.raises(RunHeld):
+        do(ahead, "runs", "resume", RUN, stale_after=MINUTE * 9)

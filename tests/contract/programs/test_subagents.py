@@ -17,6 +17,7 @@ from persist.programs.subagents.handles import (
     SubagentBindings,
     SubagentHandle,
 )
+from tests.cases import each
 from tests.contract.faces import every_way
 from tests.contract.programs.scenes import OTHER, RUN, ask, begin, bind, do, given, make, resolve
 
@@ -112,8 +113,8 @@ def test_a_handle_binds_files_and_reads_them(store: Any, tmp_path: Path) -> None
         assert stream.read() == b"Three approaches."
 
 
-@pytest.mark.parametrize("what", [None, "state.db", 3, object()])
-@pytest.mark.parametrize("use", [subagent, audit, instructions_for_subagent])
+@each("what", [None, "state.db", 3, object()])
+@each("use", [subagent, audit, instructions_for_subagent])
 def test_what_is_no_store_is_said(use: Any, what: Any) -> None:
     with pytest.raises(InvalidValue) as caught:
         use(what, RUN)

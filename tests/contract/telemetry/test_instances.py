@@ -28,6 +28,7 @@ from persist.schema.metadata import HEAD
 from persist.settings import Settings
 from persist.single_owner_files import FILE
 from persist.telemetry import open_instance, open_workspace, purge_instance
+from tests.cases import each
 from tests.contract.telemetry.scenes import read, write
 
 KEPT = Path(__file__).parents[2] / "schema" / "databases" / "0001.db"
@@ -195,7 +196,7 @@ def test_readers_make_nothing_and_write_nothing(tmp_path: Path, path: Path) -> N
             write(reader, "status", "record", "idle")
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "../up", "a\\b", "\x00"])
+@each("name", ["", ".", "..", "a/b", "../up", "a\\b", "\x00"])
 def test_a_name_is_that_of_one_folder(tmp_path: Path, name: str) -> None:
     for call in (open_instance, purge_instance):
         with pytest.raises(InvalidValue):

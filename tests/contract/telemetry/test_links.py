@@ -7,8 +7,8 @@ import pytest
 
 from persist.errors import InvalidValue
 from persist.testing import FrozenClock
+from tests.cases import each
 from tests.contract.conftest import Raw
-from tests.contract.faces import in_one_way
 from tests.contract.telemetry.scenes import EPOCH, read, t, write
 
 URL = "https://github.com/owner/repo/pull/{}"
@@ -173,7 +173,7 @@ def test_words_of_others_are_kept(store: Any, me: dict[str, str]) -> None:
     assert (link.build_state, link.review_state, link.refresh_after) == ("queued", "dismissed", t(T + 300))
 
 
-@in_one_way(
+@each(
     "wrong",
     [
         {"url": "https://github.com/owner/repo"},

@@ -6,6 +6,7 @@ import pytest
 
 from persist.errors import InvalidValue
 from persist.telemetry import open_instance, open_workspace
+from tests.cases import each
 from tests.contract.telemetry.scenes import read, t, task, write
 
 CALLS: list[tuple[str, str, tuple[Any, ...], dict[str, Any]]] = [
@@ -41,7 +42,7 @@ def test_a_server_refuses_a_raw_row_without_an_owner(store: Any, raw: Any) -> No
     assert read(store, "status", "current", instance_id="box").new_status == "busy"
 
 
-@pytest.mark.parametrize("wrong", ["", 5, "\x00"])
+@each("wrong", ["", 5, "\x00"])
 def test_an_owner_has_a_name(store: Any, wrong: Any) -> None:
     with store.begin() as tx, pytest.raises(InvalidValue):
         tx.telemetry.status.record("busy", instance_id=wrong)

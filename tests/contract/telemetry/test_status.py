@@ -13,6 +13,7 @@ from persist.errors import InvalidValue, NotFound
 from persist.settings import Settings
 from persist.telemetry.schemas import AgentStatus, StatusEntry
 from persist.testing import FrozenClock
+from tests.cases import each
 from tests.contract.faces import on_one_face
 from tests.contract.telemetry.scenes import log, read, t, write
 from tests.examples import examples
@@ -80,7 +81,7 @@ def test_entries_are_numbered_by_one_sequence(store: Any) -> None:
 
 
 @on_one_face
-@pytest.mark.parametrize("status", [*AgentStatus, "a word of tomorrow"])
+@each("status", [*AgentStatus, "a word of tomorrow"])
 def test_every_word_is_a_status(store: Any, me: dict[str, str], status: str) -> None:
     assert write(store, "status", "record", status, **me).new_status == status
     assert read(store, "status", "last", status, **me).new_status == status

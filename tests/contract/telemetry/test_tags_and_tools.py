@@ -7,7 +7,7 @@ import pytest
 
 from persist.errors import InvalidValue, PayloadTooLarge
 from persist.testing import FrozenClock
-from tests.contract.faces import in_one_way
+from tests.cases import each
 from tests.contract.telemetry.scenes import read, t, write
 
 # ---------------------------------------------------------------- tags
@@ -75,7 +75,7 @@ def test_a_call_of_which_little_is_known(store: Any, me: dict[str, str], clock: 
     assert (call.exit_code, call.duration_ms, call.occurred_at) == (None, None, clock().replace(microsecond=0))
 
 
-@in_one_way(
+@each(
     "wrong",
     [{"tool_key": ""}, {"exit_code": True}, {"exit_code": 2**63}, {"duration_ms": -1}, {"at": datetime(2026, 1, 1)}],
 )

@@ -10,8 +10,8 @@ import pytest
 from persist.db.dialects.postgres import connections
 from persist.errors import InvalidValue, LeaseLost
 from persist.testing import FrozenClock
+from tests.cases import each
 from tests.contract.conftest import Raw
-from tests.contract.faces import in_one_way
 from tests.contract.telemetry.scenes import read, t, task, write
 
 FIVE = timedelta(minutes=5)
@@ -157,7 +157,7 @@ def test_what_an_older_release_writes_works_unchanged(store: Any, here: dict[str
     assert not write(store, "tasks", "complete", "a", token=1, **here)
 
 
-@in_one_way(
+@each(
     ("verb", "values", "options"),
     [
         ("claim", ["x"], {"lease": timedelta(0)}),

@@ -9,7 +9,7 @@ from persist import Store
 from persist.errors import InvalidValue
 from persist.maintenance import doctor
 from persist.testing import FrozenClock
-from tests.contract.faces import in_one_way
+from tests.cases import each
 from tests.contract.telemetry.scenes import read, t, task, write
 
 WHOLE = task(
@@ -138,7 +138,7 @@ def test_workspaces_have_queues_of_their_own(store: Any) -> None:
     assert [task.state for task in read(store, "tasks", "list", workspace_id="two")] == ["in_progress"]
 
 
-@in_one_way(
+@each(
     "wrong",
     [
         {"id": ""},
@@ -157,8 +157,8 @@ def test_a_wrong_task_is_refused_with_all_of_its_poll(store: Any, here: dict[str
         assert tx.telemetry.tasks.list(**here) == []
 
 
-@pytest.mark.parametrize("column", ["links", "labels"])
-@pytest.mark.parametrize("value", ['{"a": 1}', "7", '"x"', "null"])
+@each("column", ["links", "labels"])
+@each("value", ['{"a": 1}', "7", '"x"', "null"])
 def test_a_task_that_lists_leave_out_is_found_by_the_doctor(
     store: Any, raw: Any, database_url: str, here: dict[str, str], column: str, value: str
 ) -> None:

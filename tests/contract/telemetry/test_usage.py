@@ -8,7 +8,7 @@ import pytest
 from persist.errors import InvalidValue
 from persist.telemetry.usage import FIGURES
 from persist.testing import FrozenClock
-from tests.contract.faces import in_one_way
+from tests.cases import each
 from tests.contract.telemetry.scenes import read, t, write
 
 NOTHING = dict.fromkeys(FIGURES)
@@ -47,7 +47,7 @@ def test_a_sum_beyond_64_bits_is_refused_and_nothing_is_lost(store: Any, me: dic
         assert tx.telemetry.usage.sample(at=t(1), token_output=1, **me).token_input == 2**63 - 1
 
 
-@in_one_way("wrong", [{"at": None}, {"at": datetime(2026, 1, 1)}, {"token_input": -1}, {"token_input": 1.5}])
+@each("wrong", [{"at": None}, {"at": datetime(2026, 1, 1)}, {"token_input": -1}, {"token_input": 1.5}])
 def test_a_sample_needs_an_instant_and_whole_figures(store: Any, me: dict[str, str], wrong: dict[str, Any]) -> None:
     """8"""
     with store.begin() as tx:

@@ -12,6 +12,7 @@ from persist import Store
 from persist.errors import InvalidValue, NotFound, PayloadTooLarge
 from persist.framework_state.transcripts import repository
 from persist.testing import FrozenClock
+from tests.cases import each
 from tests.contract.conftest import Raw
 from tests.query_plans import Asked, plan, rows_read, scans
 
@@ -306,7 +307,7 @@ def test_a_session_goes_with_its_parts_and_a_part_alone(store: Any, raw: Raw) ->
 # ---------------------------------------------------------------- what is refused
 
 
-@pytest.mark.parametrize(
+@each(
     ("entry", "reason"),
     [
         ("text", r"entries\[1\]: expected a dict"),
@@ -340,9 +341,7 @@ def test_depth_and_size_have_their_limits(store: Any, open_store: Any) -> None:
         append(store, {"a": "x" * (64 * 2**20)})
 
 
-@pytest.mark.parametrize(
-    "bad", [{"project": ""}, {"session": ""}, {"project": "\x00"}, {"subpath": "\ud83d"}, {"fold": 1}, {"once": 1}]
-)
+@each("bad", [{"project": ""}, {"session": ""}, {"project": "\x00"}, {"subpath": "\ud83d"}, {"fold": 1}, {"once": 1}])
 def test_names_and_options(store: Any, bad: dict[str, Any]) -> None:
     with pytest.raises(InvalidValue):
         append(store, {}, **bad)

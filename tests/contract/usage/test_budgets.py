@@ -10,7 +10,8 @@ from persist.errors import BudgetExceeded, InvalidValue
 from persist.settings import Settings
 from persist.usage.schemas import Period
 from persist.usage.spending import span_of
-from tests.contract.faces import every_way, in_one_way
+from tests.cases import each
+from tests.contract.faces import every_way
 from tests.contract.usage.scenes import BOX, NOON, budget, record, sums, used
 from tests.contract.workflows.scenes import claim, queue
 
@@ -36,7 +37,7 @@ def test_a_budget_is_set_read_replaced_and_deleted(store: Any, clock: Any) -> No
         assert (budgets.list(), budgets.get("owner:maria")) == ([replaced], None)
 
 
-@in_one_way(
+@each(
     ("path", "given"),
     [
         ("key", {"key": "", "max_tokens": 1}),
@@ -58,7 +59,7 @@ def test_a_budget_of_bad_values_is_refused(store: Any, path: str, given: dict[st
         assert tx.usage.budgets.list() == []
 
 
-@pytest.mark.parametrize(
+@each(
     ("period", "timezone", "at", "starts_at", "ends_at"),
     [
         ("hour", "Asia/Kolkata", "2026-03-10T12:34+00:00", "2026-03-10T12:00+00:00", "2026-03-10T13:00+00:00"),

@@ -8,6 +8,7 @@ import pytest
 
 from persist.errors import InvalidValue, NotFound
 from persist.framework_state.checkpoints.schemas import Blob, Write
+from tests.cases import each
 from tests.contract.faces import in_one_way
 
 DEEP: Any = []
@@ -62,7 +63,7 @@ def test_what_is_no_list_is_refused(store: Any, wrong: Any) -> None:
         assert len(tx.chat.sessions.list().items) == 1
 
 
-@in_one_way(
+@each(
     "given",
     [
         {"head": ("msgpack", b"")},

@@ -12,6 +12,7 @@ from persist.errors import InvalidValue
 from persist.workflows import Worker
 from persist.workflows.schemas import RunStatus, WorkflowRun
 from tests.async_portal import Portal
+from tests.cases import each
 from tests.contract.faces import every_way
 from tests.contract.workers.working import Working, statuses
 from tests.contract.workflows.scenes import queue, stored
@@ -46,7 +47,7 @@ def test_a_retry_policy_that_fails_fails_the_run(store: Any, portal: Portal) -> 
     assert statuses(store, id) == ["failed"]
 
 
-@pytest.mark.parametrize("answer", [5, 0.5, "soon", timedelta.max, SystemExit(1)], ids=repr)
+@each("answer", [5, 0.5, "soon", timedelta.max, SystemExit(1)], ids=repr)
 def test_a_retry_policy_whose_answer_cannot_be_used_fails_the_run(store: Any, portal: Portal, answer: Any) -> None:
     id = queue(store, max_attempts=3)
 
@@ -84,7 +85,7 @@ class UntoldError(Exception):
         raise SystemExit(1)
 
 
-@pytest.mark.parametrize(
+@each(
     ("error", "begin"),
     [
         (ValueError("x" * 3000), "ValueError: xxx"),
@@ -94,7 +95,7 @@ class UntoldError(Exception):
     ],
     ids=["long", "escaped", "name", "untold"],
 )
-@pytest.mark.parametrize("attempts", [None, 2])
+@each("attempts", [None, 2])
 def test_an_error_of_any_length_is_stored(
     open_store: Any, portal: Portal, error: Exception, begin: str, attempts: int | None
 ) -> None:

@@ -16,6 +16,7 @@ from persist.workflows.verbs.approvals import Approvals
 from persist.workflows.verbs.schedules import Schedules
 from persist.workflows.verbs.signals import Signals
 from tests.async_portal import Portal
+from tests.cases import each
 from tests.contract.faces import every_way
 from tests.contract.workers.working import PATIENCE, Handler, Working, seen, statuses
 from tests.contract.workflows.scenes import do, queue, stored
@@ -257,7 +258,7 @@ def test_what_is_due_and_cannot_be_done_ends_no_worker(
 # ---------------------------------------------------------------- arguments
 
 
-@pytest.mark.parametrize(
+@each(
     ("path", "options"),
     [
         ("handlers", {"handlers": {}}),
@@ -281,7 +282,7 @@ def test_bad_arguments_are_refused(store: Any, path: str, options: dict[str, Any
     assert refused.value.path == path
 
 
-@pytest.mark.parametrize(
+@each(
     "options",
     [
         {"concurrency": 2000},

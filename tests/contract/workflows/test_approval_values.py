@@ -8,6 +8,7 @@ import pytest
 
 from persist.errors import InvalidValue, PayloadTooLarge, ReadOnlyTransaction
 from persist.settings import Settings
+from tests.cases import each
 from tests.contract.conftest import Raw
 from tests.contract.faces import on_one_face
 from tests.contract.workflows.making import (
@@ -33,7 +34,7 @@ NOT_SCRATCH: list[Any] = [1, "x", [], {1: 2}, {"a": float("nan")}, {"a": object(
 
 
 @on_one_face
-@pytest.mark.parametrize("patch", NOT_SCRATCH, ids=lambda patch: repr(patch).partition(" object at ")[0])
+@each("patch", NOT_SCRATCH, ids=lambda patch: repr(patch).partition(" object at ")[0])
 def test_a_reply_with_a_patch_that_is_no_json_changes_nothing(store: Any, patch: Any) -> None:
     """(d) 6"""
     run_id, id = paused(store, kind="reply")

@@ -8,7 +8,7 @@ import pytest
 
 from persist.errors import InvalidValue, PayloadTooLarge
 from persist.workflows.schemas import FailureKind, Lease, RunStatus, WorkflowRun
-from tests.contract.faces import in_one_way
+from tests.cases import each
 from tests.contract.workflows.scenes import HOUR, ask, claim, do, held, make, queue, result, start, stored
 
 
@@ -83,7 +83,7 @@ def test_a_paused_run_waits_for_its_gate_whatever_its_worker_says(store: Any) ->
     assert (run.status, run.attempt, run.lease_owner) == (RunStatus.PAUSED, 1, None)
 
 
-@in_one_way(
+@each(
     ("path", "options"),
     [
         ("retry_in", {"retry_in": 5}),

@@ -7,8 +7,9 @@ import pytest
 
 from persist.errors import Conflict, EffectUnknown, InvalidValue, LeaseLost, NotFound, PayloadTooLarge
 from tests.async_portal import Portal
+from tests.cases import each
 from tests.contract.conftest import Raw
-from tests.contract.faces import every_way, in_one_way
+from tests.contract.faces import every_way
 from tests.contract.workflows.scenes import NESTED, Around, do, held, make
 
 HARD = {"url": "x\x00\ud83d", "numbers": [0.5, 2**63], "none": None, "z": 1, "a": 2}
@@ -102,7 +103,7 @@ def test_a_worker_that_lost_its_run_begins_nothing_but_tells_what_it_did(store: 
     assert effects.complete(lease.run_id, "k", {"url": "x"}).state == "done"
 
 
-@in_one_way(
+@each(
     "arguments",
     [{"key": ""}, {"key": 7}, {"input": {1, 2}}, {"input": float("nan")}, {"retry": True}, {"retry": "always"}, {"run_id": ""}],
 )

@@ -8,6 +8,7 @@ import pytest
 
 from persist.errors import InvalidValue, LeaseLost, NotFound
 from persist.workflows.schemas import Lease
+from tests.cases import each
 from tests.contract.conftest import Raw
 from tests.contract.workflows.making import SKILL, TRIGGER, claim, execution, gate_of, make_run, pause, run_of, start
 
@@ -77,7 +78,7 @@ def lost(store: Any, lease: Lease, begun: str, name: str, given: Lease | None) -
     return caught.value
 
 
-@pytest.mark.parametrize("name", WRITES)
+@each("name", WRITES)
 def test_the_worker_writes_under_its_lease(store: Any, lease: Lease, begun: str, name: str) -> None:
     before = state(store, lease, begun)
     with store.begin() as tx:
@@ -85,25 +86,25 @@ def test_the_worker_writes_under_its_lease(store: Any, lease: Lease, begun: str,
     assert state(store, lease, begun) != before
 
 
-@pytest.mark.parametrize("name", WRITES)
+@each("name", WRITES)
 def test_nobody_else_writes_while_it_is_held(store: Any, lease: Lease, begun: str, name: str) -> None:
     assert lost(store, lease, begun, name, None).token is None
 
 
-@pytest.mark.parametrize("name", WRITES)
+@each("name", WRITES)
 def test_a_lease_is_over_at_its_instant(store: Any, clock: Any, lease: Lease, begun: str, name: str) -> None:
     clock.set(lease.expires_at)
     assert lost(store, lease, begun, name, lease).token == lease.token
 
 
-@pytest.mark.parametrize("name", WRITES)
+@each("name", WRITES)
 def test_a_lease_holds_until_just_before_its_instant(store: Any, clock: Any, lease: Lease, begun: str, name: str) -> None:
     clock.set(lease.expires_at - timedelta(milliseconds=1))
     with store.begin() as tx:
         assert writes(tx, lease.run_id, begun)[name](lease)
 
 
-@pytest.mark.parametrize("name", WRITES)
+@each("name", WRITES)
 def test_a_run_whose_lease_is_over_takes_writes_without_one(store: Any, clock: Any, lease: Lease, begun: str, name: str) -> None:
     """A write without lease= is refused on a run under a live lease alone."""
     clock.set(lease.expires_at)
@@ -135,12 +136,12 @@ def test_a_cancelled_runs_lease_is_lost(store: Any, lease: Lease, begun: str, na
     lost(store, lease, begun, name, lease)
 
 
-@pytest.mark.parametrize("name", WRITES)
+@each("name", WRITES)
 def test_another_worker_cannot_use_a_token(store: Any, lease: Lease, begun: str, name: str) -> None:
     lost(store, lease, begun, name, lease.model_copy(update={"worker": "w2"}))
 
 
-@pytest.mark.parametrize("name", WRITES)
+@each("name", WRITES)
 def test_a_renewed_lease_is_the_same_lease(store: Any, clock: Any, lease: Lease, begun: str, name: str) -> None:
     with store.begin() as tx:
         tx.workflows.runs.renew(lease, lease_for=timedelta(hours=1))
@@ -149,7 +150,7 @@ def test_a_renewed_lease_is_the_same_lease(store: Any, clock: Any, lease: Lease,
         assert writes(tx, lease.run_id, begun)[name](lease)
 
 
-@pytest.mark.parametrize("name", WRITES)
+@each("name", WRITES)
 def test_a_lease_of_another_run_is_refused(store: Any, lease: Lease, begun: str, name: str) -> None:
     other = held(store)
     before = state(store, lease, begun)

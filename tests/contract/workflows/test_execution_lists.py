@@ -8,6 +8,7 @@ import pytest
 
 from persist.errors import InvalidValue
 from persist.workflows.schemas import Execution
+from tests.cases import each
 from tests.contract.conftest import Raw
 from tests.contract.workflows.making import (
     HARD_TEXT,
@@ -57,7 +58,7 @@ def test_no_executions_are_one_empty_page(store: Any) -> None:
         assert tx.workflows.executions.recent(SKILL) == []
 
 
-@pytest.mark.parametrize(("limit", "sizes"), [(1, [1] * 10), (3, [3, 3, 3, 1]), (5, [5, 5]), (10, [10]), (11, [10])])
+@each(("limit", "sizes"), [(1, [1] * 10), (3, [3, 3, 3, 1]), (5, [5, 5]), (10, [10]), (11, [10])])
 def test_pages_hold_every_execution_once(store: Any, ten: list[str], limit: int, sizes: list[int]) -> None:
     found = list(pages(store, limit=limit))
     assert [len(page) for page in found] == sizes

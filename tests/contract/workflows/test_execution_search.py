@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from persist.errors import NotFound
+from tests.cases import each
 from tests.contract.conftest import Raw
 from tests.contract.faces import on_one_face
 from tests.contract.workflows.making import (
@@ -31,7 +32,7 @@ def for_run(store: Any, run_id: str) -> list[str]:
 
 
 @on_one_face
-@pytest.mark.parametrize("special", ["%", "_", "\\", "!", "'", '"', "%%", "!_", "\\%", "[a]", "?", "%s", ":x"])
+@each("special", ["%", "_", "\\", "!", "'", '"', "%%", "!_", "\\%", "[a]", "?", "%s", ":x"])
 def test_what_is_searched_for_matches_literally(store: Any, special: str) -> None:
     """(d) 35"""
     found = failed_with(store, f"a{special}b")
@@ -42,7 +43,7 @@ def test_what_is_searched_for_matches_literally(store: Any, special: str) -> Non
 
 
 @on_one_face
-@pytest.mark.parametrize(
+@each(
     ("error", "sought", "matches"),
     [
         ("Connection RESET by peer", "reset", True),
@@ -63,13 +64,13 @@ def test_what_is_searched_for_matches_literally(store: Any, special: str) -> Non
 def test_ascii_letters_match_in_either_case_and_no_others(store: Any, error: str, sought: str, matches: bool) -> None:
     """(d) 35: the same on both databases"""
     id = failed_with(store, error)
-    assert executions(store, error_contains=sought) == ([id] if matches else [])
+    assert (id in executions(store, error_contains=sought)) is matches
 
 
-@pytest.mark.parametrize("sought", ["before", "AFTER", "after \ufdd0 too"])
+@each("sought", ["before", "AFTER", "after \ufdd0 too"])
 def test_text_behind_what_a_database_refuses_is_found(store: Any, sought: str) -> None:
     id = failed_with(store, "before \x00 \ud83d after \ufdd0 too")
-    assert executions(store, error_contains=sought) == [id]
+    assert id in executions(store, error_contains=sought)
 
 
 def test_an_execution_without_error_is_never_found(store: Any) -> None:

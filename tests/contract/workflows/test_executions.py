@@ -1,15 +1,26 @@
 """One execution: starting and reading it, what arrives while it runs, and what none of its verbs takes."""
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from persist.errors import Conflict, NotFound
+from persist.errors import Conflict, NotFound, PayloadTooLarge, ReadOnlyTransaction
+from persist.settings import Settings
 from persist.workflows.schemas import Execution, Outcome
+from tests.cases import each
 from tests.contract.conftest import Raw
+from tests.contract.faces import on_one_face
 from tests.contract.workflows.making import (
+    COUNTS,
     HARD_TEXT,
+    NOT_AMOUNTS,
+    NOT_BODIES,
+    NOT_COUNTS,
+    NOT_FLAGS,
+    NOT_LABELS,
+    NOT_OPTIONAL_LABELS,
     SKILL,
     STARTED,
     TRIGGER,
@@ -18,6 +29,8 @@ from tests.contract.workflows.making import (
     finish,
     make_run,
     plant_execution,
+    refused,
+    refused_at,
     start,
 )
 
@@ -126,7 +139,7 @@ def test_the_session_log_is_named_while_it_runs(store: Any) -> None:
     assert (found.session_id, found.success, found.finished_at) == ("log_1", None, None)
 
 
-@pytest.mark.parametrize("text", ["", "plain", HARD_TEXT, "é" * 100_000])
+@each("text", ["", "plain", HARD_TEXT, "é" * 100_000])
 def test_any_output_text_comes_back_as_it_was(store: Any, other: Any, text: str) -> None:
     id = start(store)
     with store.begin() as tx:
@@ -161,3 +174,248 @@ def test_a_row_of_an_older_program_reads_whole(store: Any, raw: Raw) -> None:
     plant_execution(raw, "old", at, finished_at=at, success=None, output_text="kept")
     found = execution(store, "old")
     assert (found.success, found.started_at, found.finished_at, found.outcome) == (None, at, at, Outcome.FAILED)
+
+
+# ----------------------------------------------------------------
+# Finishing an execution: what becomes what is given, and what is kept where nothing is.
+
+
+MEASURED: dict[str, Any] = {
+    "error": "no error, a note",
+    "turns": 7,
+    "duration_ms": 1234,
+    "cost_usd": 0.25,
+    "input_tokens": 100,
+    "output_tokens": 20,
+    "cache_creation_input_tokens": 3,
+    "cache_read_input_tokens": 5,
+    "api_duration_ms": 900,
+    "session_id": "log_1",
+    "stop_reason": "end_turn",
+    "extension_status": {"git": {"clean": True}, "note": "é😀"},
+}
+OVERWRITTEN = ("error", "turns", "duration_ms")
+KEPT = tuple(name for name in MEASURED if name not in OVERWRITTEN)
+
+
+def test_finish_keeps_everything_it_is_given(store: Any, other: Any, clock: Any) -> None:
+    """(d) 19"""
+    id = start(store, repo="acme/site", issue_number=42)
+    before = execution(store, id)
+    ended = clock.advance(seconds=61)
+    assert finish(store, id, success=True, **MEASURED)
+    after = execution(other, id)
+    assert after == before.model_copy(update={**MEASURED, "success": True, "finished_at": ended})
+    assert type(after.cost_usd) is float
+
+
+@each(
+    ("success", "stop_reason", "outcome"),
+    [
+        (True, None, Outcome.SUCCEEDED),
+        (True, "skipped", Outcome.SUCCEEDED),
+        (False, "skipped", Outcome.SKIPPED),
+        (False, "error_quota", Outcome.DEFERRED),
+        (False, "max_turns", Outcome.FAILED),
+        (False, None, Outcome.FAILED),
+    ],
+)
+def test_the_outcome_comes_from_success_and_stop_reason(
+    store: Any, success: bool, stop_reason: str | None, outcome: Outcome
+) -> None:
+    """(c): success=False is not the same as broken"""
+    id = done(store, success=success, result={"stop_reason": stop_reason})
+    assert execution(store, id).outcome is outcome
+
+
+@on_one_face
+@each("name", KEPT)
+def test_a_second_finish_keeps_what_it_omits(store: Any, name: str) -> None:
+    """(d) 21"""
+    id = done(store, result=MEASURED)
+    assert finish(store, id, success=False, **{key: value for key, value in MEASURED.items() if key != name})
+    assert getattr(execution(store, id), name) == MEASURED[name]
+
+
+@each("name", OVERWRITTEN)
+def test_a_second_finish_empties_what_it_omits(store: Any, name: str) -> None:
+    """(d) 21"""
+    id = done(store, result=MEASURED)
+    assert finish(store, id, success=True, **{key: value for key, value in MEASURED.items() if key != name})
+    assert getattr(execution(store, id), name) is None
+
+
+def test_the_last_finish_counts(store: Any, clock: Any) -> None:
+    """(a): no guard"""
+    id = done(store, success=False, result=MEASURED)
+    ended = clock.advance(seconds=5)
+    other_values = {
+        "error": "later",
+        "turns": 0,
+        "duration_ms": 0,
+        "cost_usd": 0.0,
+        "input_tokens": 0,
+        "output_tokens": 0,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": 0,
+        "api_duration_ms": 0,
+        "session_id": "log_2",
+        "stop_reason": "stop",
+        "extension_status": [],
+    }
+    assert other_values.keys() == MEASURED.keys()
+    assert finish(store, id, success=True, **other_values)
+    found = execution(store, id)
+    assert {name: getattr(found, name) for name in other_values} == other_values
+    assert (found.success, found.finished_at) == (True, ended)
+
+
+def test_finish_touches_that_execution_alone(store: Any) -> None:
+    first, second = start(store), start(store)
+    before = execution(store, second)
+    finish(store, first, **MEASURED)
+    assert execution(store, second) == before
+
+
+@on_one_face
+@each("value", [{"a": {"b": [1, None, -0.5]}}, [], {}, "text", 0, False, 2**64 - 1, HARD_TEXT])
+def test_an_extension_status_is_any_json(store: Any, value: Any) -> None:
+    """Settled"""
+    id = done(store, result={"extension_status": value})
+    found = execution(store, id).extension_status
+    assert (type(found), found) == (type(value), value)
+
+
+def test_an_extension_status_is_stored_as_json_once(store: Any, raw: Raw) -> None:
+    """(a): never double-encoded"""
+    id = done(store, result={"extension_status": {"é": [1]}})
+    assert raw.json("SELECT extension_status FROM executions WHERE id = ?", id) == {"é": [1]}
+
+
+# ----------------------------------------------------------------
+# What the verbs of executions refuse: unknown ids, writes in a reading transaction, values that cannot be kept.
+
+
+def test_an_unknown_execution_is_not_found_and_not_written(store: Any, raw: Raw) -> None:
+    with store.begin() as tx:
+        verbs = tx.workflows.executions
+        assert not verbs.set_session("gone", "log")
+        assert not verbs.finish("gone", success=True)
+        assert not verbs.set_output("gone", "text")
+        for read in (verbs.get, verbs.output_text):
+            with pytest.raises(NotFound) as caught:
+                read("gone")
+            assert (caught.value.kind, caught.value.id) == ("execution", "gone")
+        verbs.start(trigger_type="api", trigger_id="t", skill="s")
+    assert raw.count("executions") == 1
+
+
+def test_no_writing_verb_runs_in_a_read(store: Any) -> None:
+    id = start(store)
+    with store.read() as tx:
+        verbs = tx.workflows.executions
+        writes: list[Callable[[], Any]] = [
+            lambda: verbs.start(trigger_type="api", trigger_id="t", skill="s"),
+            lambda: verbs.finish(id, success=True),
+            lambda: verbs.set_session(id, "log"),
+            lambda: verbs.set_output(id, "text"),
+            lambda: tx.workflows.executions.skip("s", "t", reason="r"),
+            lambda: verbs.mark_stale("t"),
+            lambda: verbs.veto_latest("s", "t", "r"),
+        ]
+        for write in writes:
+            with pytest.raises(ReadOnlyTransaction):
+                write()
+
+
+def test_start_refuses_what_it_cannot_keep(store: Any, raw: Raw) -> None:
+    good = {"trigger_type": "webhook", "trigger_id": TRIGGER, "skill": SKILL}
+    with store.begin() as tx:
+        verb = tx.workflows.executions.start
+        for name in good:
+            refused(verb, name, [*NOT_LABELS, None], **good)
+        for name in ("repo", "workflow_run_id", "session_id", "id"):
+            refused(verb, name, NOT_OPTIONAL_LABELS, **good)
+        refused(verb, "issue_number", NOT_COUNTS, **good)
+        refused(verb, "lease", [1, "lease", {}, True], **good)
+        refused(verb, "lease", ["lease"], **good, workflow_run_id="run_gone")
+        verb(**good)
+    assert raw.count("executions") == 1
+
+
+def test_finish_refuses_what_it_cannot_keep(store: Any) -> None:
+    id = start(store)
+    before = execution(store, id)
+    with store.begin() as tx:
+        verb = tx.workflows.executions.finish
+        refused_at(verb, 0, "id", [*NOT_LABELS, None], id, success=True)
+        refused(verb, "success", NOT_FLAGS, id)
+        refused(verb, "error", NOT_BODIES, id, success=True)
+        for name in COUNTS:
+            refused(verb, name, NOT_COUNTS, id, success=True)
+        refused(verb, "cost_usd", NOT_AMOUNTS, id, success=True)
+        for name in ("session_id", "stop_reason"):
+            refused(verb, name, NOT_OPTIONAL_LABELS, id, success=True)
+        refused(verb, "extension_status", [{1: 2}, {"a": float("nan")}, {"a": object()}, 2**64, STARTED], id, success=True)
+        refused(verb, "lease", [1, "lease", {}, True], id, success=True)
+        assert tx.workflows.executions.get(id) == before
+        assert verb(id, success=True)
+
+
+def test_the_other_writes_refuse_what_they_cannot_keep(store: Any) -> None:
+    id = start(store)
+    before = execution(store, id)
+    with store.begin() as tx:
+        verbs = tx.workflows.executions
+        refused_at(verbs.set_session, 0, "id", [*NOT_LABELS, None], id, "log")
+        refused_at(verbs.set_session, 1, "session_id", [*NOT_LABELS, None], id, "log")
+        refused_at(verbs.set_output, 0, "id", [*NOT_LABELS, None], id, "text")
+        refused_at(verbs.set_output, 1, "text", [*NOT_BODIES, None], id, "text")
+        refused(verbs.set_output, "lease", [1, "lease", {}, True], id, "text")
+        refused_at(verbs.get, 0, "id", [*NOT_LABELS, None], id)
+        refused_at(verbs.output_text, 0, "id", [*NOT_LABELS, None], id)
+        assert verbs.get(id) == before
+        assert verbs.output_text(id) is None
+        assert verbs.set_output(id, "kept")
+    with store.read() as tx:
+        assert tx.workflows.executions.output_text(id) == "kept"
+
+
+def test_the_largest_numbers_come_back(store: Any) -> None:
+    maximum = 2**63 - 1
+    result = {"turns": maximum, "duration_ms": maximum, "input_tokens": maximum, "cost_usd": 1e300}
+    found = execution(store, done(store, issue_number=maximum, result=result))
+    assert found.issue_number == maximum
+    assert {name: getattr(found, name) for name in result} == result
+
+
+def test_oversized_text_is_refused_whole(open_store: Any) -> None:
+    store = open_store(settings=Settings(max_text_bytes=10))
+    id = start(store)
+    with store.begin() as tx:
+        verbs = tx.workflows.executions
+        writes: list[Callable[[str], Any]] = [
+            lambda text: verbs.set_output(id, text),
+            lambda text: verbs.finish(id, success=False, error=text),
+            lambda text: tx.workflows.executions.skip(SKILL, TRIGGER, reason=text),
+            lambda text: verbs.mark_stale(TRIGGER, reason=text),
+            lambda text: verbs.veto_latest(SKILL, TRIGGER, text),
+        ]
+        for write in writes:
+            with pytest.raises(PayloadTooLarge) as caught:
+                write("é" * 6)
+            assert (caught.value.size, caught.value.limit) == (12, 10)
+        assert verbs.output_text(id) is None
+        assert verbs.get(id).success is None
+        assert verbs.set_output(id, "é" * 5)
+        assert len(verbs.list().items) == 1
+
+
+def test_an_oversized_extension_status_is_refused_whole(open_store: Any) -> None:
+    store = open_store(settings=Settings(max_json_bytes=100))
+    id = start(store)
+    with store.begin() as tx:
+        with pytest.raises(PayloadTooLarge):
+            tx.workflows.executions.finish(id, success=True, extension_status="x" * 99)
+        assert tx.workflows.executions.get(id).success is None
+        assert tx.workflows.executions.finish(id, success=True, extension_status="x" * 98)

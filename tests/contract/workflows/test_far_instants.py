@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from persist import Store
+from persist.db.dialects.postgres import connections
 from persist.errors import InvalidValue
 from persist.maintenance import export
 from persist.testing import FrozenClock
+from tests.contract.workflows.scenes import claim, do, held
 
 LAST = datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)
 FIRST = datetime(1, 1, 1, tzinfo=UTC)
@@ -64,3 +66,26 @@ def test_the_zone_of_the_machine_does_not_matter(database_url: str, clock: Froze
     lines = map(json.loads, written.getvalue().splitlines())
     started = [line["row"]["started_at"] for line in lines if line.get("table") in ("workflow_runs", "run")]
     assert sorted(started) == ["2026-01-02 03:04:05", "2026-01-02T03:04:05.678Z"]
+
+
+# ----------------------------------------------------------------
+# On a server all leases go by its clock, whatever the clocks of the workers say.
+
+
+FIVE_MINUTES = timedelta(minutes=5)
+TEN_MINUTES_NS = 600_000_000_000
+
+
+@pytest.mark.parametrize("backend", ["postgres"])
+@pytest.mark.parametrize("off", [TEN_MINUTES_NS, -TEN_MINUTES_NS])
+def test_workers_whose_clocks_disagree(open_store: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, off: int) -> None:
+    store = open_store(clock=None)
+    monkeypatch.setattr(connections, "wall_ns", lambda: time.time_ns() + off)
+    other = open_store(clock=None)
+    lease = held(store, "w1", lease=FIVE_MINUTES)
+    assert claim(other, "w2") is None  # nobody takes what is held
+    theirs = held(other, "w2", lease=FIVE_MINUTES)
+    assert claim(store, "w1") is None
+    assert abs(theirs.expires_at - lease.expires_at) < FIVE_MINUTES
+    do(store, "complete", lease)
+    do(other, "complete", theirs)

@@ -8,6 +8,7 @@ import pytest
 
 from persist.errors import InvalidValue, LeaseLost, TransitionError
 from persist.workflows.schemas import Lease
+from tests.cases import each
 from tests.contract.conftest import Raw
 from tests.contract.workflows.scenes import HOUR, NOWHERE, claim, do, held, make, queue, result, start, stored
 
@@ -79,8 +80,8 @@ def test_who_goes_on_is_told_how_the_children_ended(store: Any) -> None:
     assert stored(store, lease.run_id).lease_owner == again.worker
 
 
-@pytest.mark.parametrize("status", [None, "succeeded", "failed", "cancelled"])
-@pytest.mark.parametrize("until", ["all", "first_failure"])
+@each("status", [None, "succeeded", "failed", "cancelled"])
+@each("until", ["all", "first_failure"])
 def test_without_unfinished_children_nothing_is_waited_for(store: Any, status: str | None, until: str) -> None:
     lease = held(store)
     if status is not None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from persist.errors import InvalidValue
+from tests.cases import each
 from tests.contract.faces import every_way
 from tests.contract.workflows.scenes import ask, make, queue, start
 
@@ -55,7 +56,7 @@ def paged(ask_for: Ask, store: Any, **options: Any) -> list[list[str]]:
             return found
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@each("verb", VERBS)
 def test_pages_hold_what_the_whole_list_holds_in_its_order(store: Any, seven: None, verb: str) -> None:
     ask_for = VERBS[verb]
     whole = ask_for(store)
@@ -67,7 +68,7 @@ def test_pages_hold_what_the_whole_list_holds_in_its_order(store: Any, seven: No
         assert {len(page) for page in pages[:-1]} <= {limit}
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@each("verb", VERBS)
 def test_a_page_ends_where_the_next_one_begins_whatever_was_added(store: Any, seven: None, verb: str) -> None:
     ask_for = VERBS[verb]
     ids = [item.id for item in ask_for(store)]
@@ -97,7 +98,7 @@ def test_active_pages_are_those_of_the_list_of_runs(store: Any, seven: None) -> 
     assert [run.id for run in (*first, *rest.items)] == [run.id for run in ask(store, "list_active")]
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@each("verb", VERBS)
 def test_a_cursor_needs_a_limit_and_its_own_list(store: Any, seven: None, verb: str) -> None:
     ask_for = VERBS[verb]
     cursor = ask_for(store, limit=1).cursor

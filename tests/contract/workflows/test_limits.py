@@ -7,7 +7,7 @@ import pytest
 
 from persist.errors import InvalidValue
 from persist.workflows.schemas import Lease
-from tests.contract.faces import in_one_way
+from tests.cases import each
 from tests.contract.workflows.limiting import claimed, ids, limit, queue
 from tests.contract.workflows.scenes import HOUR, claim, do, make, stored
 
@@ -33,7 +33,7 @@ def test_a_limit_is_set_read_replaced_and_deleted(store: Any, clock: Any) -> Non
         assert tx.workflows.limits.list() == [replaced]
 
 
-@in_one_way(
+@each(
     ("path", "given"),
     [
         ("key", {"key": "", "concurrency": 1}),
@@ -60,7 +60,7 @@ def test_a_limit_of_bad_values_is_refused(store: Any, path: str, given: dict[str
         assert tx.workflows.limits.list() == []
 
 
-@in_one_way("key", ["", 7, "workflow:build", "a\x00b"])
+@each("key", ["", 7, "workflow:build", "a\x00b"])
 def test_a_run_with_a_bad_key_is_refused(store: Any, key: Any) -> None:
     with pytest.raises(InvalidValue) as refused:
         queue(store, concurrency_key=key)

@@ -9,6 +9,7 @@ import pytest
 
 from persist import Store
 from persist.errors import Conflict, NotFound
+from tests.cases import each
 from tests.contract.workflows.making import (
     claim,
     fail,
@@ -79,7 +80,7 @@ def test_what_was_answered_stays_as_it_was_answered(store: Any) -> None:
     assert gate_of(store, id) == before
 
 
-@pytest.mark.parametrize("status", sorted(ENDS))
+@each("status", sorted(ENDS))
 def test_nobody_asks_for_an_answer_that_nothing_waits_for(store: Any, status: str) -> None:
     run = make_run(store)
     with store.begin() as tx:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from persist.errors import Conflict, InvalidValue
-from tests.contract.faces import in_one_way
+from tests.cases import each
 from tests.contract.workflows.scenes import ask, do, make, start, stored
 
 
@@ -61,7 +61,7 @@ def test_a_trigger_has_one_unfinished_run(store: Any, clock: Any) -> None:
     assert do(store, "restart", queued.id) is True
 
 
-@in_one_way(
+@each(
     "options",
     [
         {"idempotency_key": ""},

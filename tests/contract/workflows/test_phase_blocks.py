@@ -8,6 +8,7 @@ import pytest
 from persist.errors import Conflict, InvalidValue, LeaseLost, NotFound, PayloadTooLarge
 from persist.workflows.schemas import Outcome, Phase, RunStatus
 from tests.async_portal import Portal
+from tests.cases import each
 from tests.contract.faces import every_way
 from tests.contract.workflows.scenes import BAD_LABELS, HOUR, NOWHERE, Around, claim, do, end, held, make, start, stored
 
@@ -270,7 +271,7 @@ def test_what_a_block_leaves_is_checked_where_it_is_said(store: Any, portal: Por
 
 
 @every_way
-@pytest.mark.parametrize("entry", [{"files": object()}, 5, {"text": "x" * 20_000_000}], ids=["no JSON", "no object", "too large"])
+@each("entry", [{"files": object()}, 5, {"text": "x" * 20_000_000}], ids=["no JSON", "no object", "too large"])
 def test_a_refused_end_fails_the_execution_and_keeps_its_output(store: Any, portal: Portal, entry: Any) -> None:
     lease = held(store)
     with pytest.raises((InvalidValue, PayloadTooLarge)) as refused, Around(store.phase(lease, "plan"), portal) as phase:  # noqa: PT012  # leaving raises

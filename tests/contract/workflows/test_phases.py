@@ -1,12 +1,13 @@
 """Phases over their executions: which has to run, what it said, and how one is skipped."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from persist.workflows.schemas import Outcome
+from tests.cases import each
 from tests.contract.conftest import Raw
-from tests.contract.faces import in_one_way
 from tests.contract.workflows.making import (
     HARD_TEXT,
     NOT_BODIES,
@@ -18,6 +19,7 @@ from tests.contract.workflows.making import (
     execution,
     finish,
     make_run,
+    plant_execution,
     refused,
     refused_at,
     should_run,
@@ -131,7 +133,7 @@ def test_a_skipped_phase_still_has_to_run_and_is_not_broken(store: Any, other: A
         assert tx.workflows.executions.output_text(row.id) is None
 
 
-@in_one_way(
+@each(
     ("trigger", "number"),
     [
         ("acme/site#42", 42),
@@ -238,3 +240,157 @@ def test_phases_refuse_what_names_no_phase(store: Any, raw: Raw) -> None:
         assert verbs.get(id) == before
         tx.workflows.executions.skip(SKILL, TRIGGER, reason="r")
     assert raw.count("executions") == 2
+
+
+# ----------------------------------------------------------------
+# What is said of a phase afterwards: given up as stale, vetoed, failed so often in a row.
+
+
+def veto(store: Any, run: str | None = None, *, skill: str = SKILL, trigger_id: str = TRIGGER, reason: str = "vetoed") -> bool:
+    with store.begin() as tx:
+        return bool(tx.workflows.executions.veto_latest(skill, trigger_id, reason, workflow_run_id=run))
+
+
+def mark_stale(store: Any, trigger_id: str = TRIGGER, **options: Any) -> int:
+    with store.begin() as tx:
+        return int(tx.workflows.executions.mark_stale(trigger_id, **options))
+
+
+def failures(store: Any, skill: str = SKILL) -> int:
+    with store.read() as tx:
+        return int(tx.workflows.executions.consecutive_failures(skill))
+
+
+# ---------------------------------------------------------------- mark_stale
+
+
+def test_unfinished_executions_of_the_trigger_are_given_up(store: Any, clock: Any) -> None:
+    """(a)"""
+    failed = [start(store), start(store, skill="build:test", workflow_run_id=make_run(store).id)]
+    kept = [done(store), done(store, success=False), start(store, trigger_id="other")]
+    before = [execution(store, id) for id in kept]
+    at = clock.advance(seconds=60)
+    assert mark_stale(store) == 2
+    for id in failed:
+        found = execution(store, id)
+        assert (found.success, found.error, found.finished_at) == (False, "stale: container no longer running", at)
+    assert [execution(store, id) for id in kept] == before
+    assert mark_stale(store) == 0
+
+
+def test_only_one_skill_is_given_up_for_a_reason_of_its_own(store: Any) -> None:
+    one, two = start(store), start(store, skill="build:test")
+    assert mark_stale(store, skill=SKILL, reason=HARD_TEXT) == 1
+    assert execution(store, one).error == HARD_TEXT
+    assert execution(store, two).success is None
+
+
+# ---------------------------------------------------------------- veto_latest
+
+
+@pytest.mark.parametrize("scoped", [False, True], ids=["trigger", "run"])
+def test_a_veto_flips_the_newest_alone(store: Any, clock: Any, scoped: bool) -> None:
+    """(d) 22"""
+    run = make_run(store).id if scoped else None
+    first = done(store, workflow_run_id=run, result={"turns": 3})
+    clock.advance(seconds=1)
+    second = done(store, workflow_run_id=run, result={"turns": 4, "stop_reason": "end_turn"})
+    before = [execution(store, first), execution(store, second)]
+    clock.advance(seconds=1)
+    assert veto(store, run, reason=HARD_TEXT)
+    assert execution(store, first) == before[0]
+    assert execution(store, second) == before[1].model_copy(update={"success": False, "error": HARD_TEXT})
+    assert should_run(store, run) == "done"  # the first one still is
+    assert veto(store, run)
+    assert execution(store, first) == before[0]
+
+
+def test_a_vetoed_phase_runs_again(store: Any) -> None:
+    """(a)"""
+    run = make_run(store).id
+    done(store, workflow_run_id=run)
+    assert should_run(store, run) == "done"
+    assert veto(store, run)
+    assert should_run(store, run) == "run"
+
+
+def test_the_newest_of_one_instant_is_the_last_that_started(store: Any) -> None:
+    first, second = done(store), done(store)
+    assert veto(store)
+    assert [execution(store, id).success for id in (first, second)] == [True, False]
+
+
+def test_a_veto_stays_in_its_scope(store: Any, clock: Any) -> None:
+    one, two = make_run(store).id, make_run(store).id
+    of_one = done(store, workflow_run_id=one)
+    clock.advance(seconds=1)
+    newer = [done(store, workflow_run_id=two), done(store), done(store, skill="build:test", workflow_run_id=one)]
+    assert veto(store, one)
+    assert execution(store, of_one).success is False
+    assert [execution(store, id).success for id in newer] == [True, True, True]
+
+
+def test_nothing_to_veto_is_said(store: Any) -> None:
+    id = done(store)
+    assert not veto(store, skill="build:test")
+    assert not veto(store, trigger_id="other")
+    assert not veto(store, make_run(store).id)
+    assert execution(store, id).success is True
+
+
+# ---------------------------------------------------------------- consecutive_failures
+
+
+@each(
+    ("results", "streak"),
+    [([], 0), ([True], 0), ([True, False, False], 2), ([False, False, True], 0), ([False, True, False], 1), ([False] * 13, 10)],
+)
+def test_failures_are_counted_from_the_newest(store: Any, clock: Any, results: list[bool], streak: int) -> None:
+    """(d) 17; (a): at most ten are looked at"""
+    for success in results:
+        done(store, success=success)
+        clock.advance(seconds=1)
+    start(store)
+    done(store, skill="build:test")
+    assert failures(store) == streak
+
+
+def test_the_newest_failure_is_by_start_and_ids_break_ties(store: Any, clock: Any) -> None:
+    early = start(store)
+    clock.advance(seconds=1)
+    late = [start(store), start(store)]
+    for id, success in ((late[1], False), (late[0], True), (early, False)):
+        clock.advance(seconds=1)
+        finish(store, id, success=success)
+    assert failures(store) == 1
+
+
+@pytest.mark.parametrize("stop_reason", ["skipped", "error_quota"])
+def test_what_was_not_tried_is_no_failure(store: Any, clock: Any, stop_reason: str) -> None:
+    done(store, success=True)
+    for _ in range(12):
+        clock.advance(seconds=1)
+        done(store, success=False, result={"stop_reason": stop_reason})
+    assert failures(store) == 0
+    clock.advance(seconds=1)
+    done(store, success=False, result={"stop_reason": "error"})
+    clock.advance(seconds=1)
+    done(store, success=False, result={"stop_reason": stop_reason})
+    assert failures(store) == 1
+
+
+def test_a_row_that_ended_without_success_or_failure_ends_the_streak(store: Any, raw: Raw, clock: Any) -> None:
+    """(a): stop at the first that is not False"""
+    done(store, success=False)
+    at = clock.advance(seconds=1)
+    plant_execution(raw, "odd", at, finished_at=at, success=None)
+    clock.advance(seconds=1)
+    done(store, success=False)
+    assert failures(store) == 1
+
+
+def test_every_skill_has_a_streak_of_its_own_over_all_triggers(store: Any, clock: Any) -> None:
+    for number in range(4):
+        done(store, success=False, trigger_id=f"t{number}", skill=("a:x", "b:x")[number % 2])
+        clock.advance(delta=timedelta(days=1))
+    assert (failures(store, "a:x"), failures(store, "b:x"), failures(store, "a")) == (2, 2, 0)

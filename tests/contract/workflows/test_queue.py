@@ -12,7 +12,7 @@ from persist import Store
 from persist.errors import InvalidValue
 from persist.testing import FrozenClock
 from persist.workflows.schemas import Lease, RunStatus
-from tests.contract.faces import in_one_way
+from tests.cases import each
 from tests.contract.workflows.scenes import HOUR, ask, claim, do, make, queue, stored
 from tests.examples import examples
 
@@ -172,7 +172,7 @@ def test_a_worker_names_its_workflows(store: Any, names: Any) -> None:
     assert found.run_id == other
 
 
-@in_one_way(
+@each(
     ("path", "options"),
     [
         ("limit", {"limit": 0}),
@@ -194,7 +194,7 @@ def test_a_claim_of_bad_values_is_refused(store: Any, path: str, options: dict[s
     assert stored(store, id).status == RunStatus.QUEUED
 
 
-@in_one_way(
+@each(
     ("path", "options"),
     [
         ("priority", {"priority": "high"}),

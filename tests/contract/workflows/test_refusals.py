@@ -9,6 +9,7 @@ import pytest
 from persist.errors import Conflict, InvalidValue, LeaseLost, NotFound, PayloadTooLarge, TransitionError
 from persist.settings import Settings
 from persist.testing import FrozenClock
+from tests.cases import each
 from tests.contract.conftest import Raw
 from tests.contract.faces import on_one_face
 from tests.contract.workflows.scenes import HOUR, NESTED, NOWHERE, TRIGGER, ask, do, held, make, queue, start, stored
@@ -51,7 +52,7 @@ REFUSED: list[tuple[type[Exception], Callable[[Tx], object]]] = [
 
 
 @on_one_face
-@pytest.mark.parametrize(("error", "verb"), REFUSED)
+@each(("error", "verb"), REFUSED)
 def test_the_transaction_goes_on(store: Any, error: type[Exception], verb: Callable[[Tx], object]) -> None:
     with store.begin() as tx:
         with pytest.raises(error):

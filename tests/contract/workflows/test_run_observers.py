@@ -11,6 +11,7 @@ from sqlalchemy import create_engine
 from persist import Store
 from persist.errors import Conflict, InvalidValue, LeaseLost, StoreBusy, TransactionAborted
 from persist.workflows.schemas import WorkflowRun
+from tests.cases import each
 from tests.contract.faces import every_way
 from tests.contract.workflows.scenes import HOUR, claim, do, held, make, queue, stored
 
@@ -192,7 +193,7 @@ def test_an_observer_may_remove_itself(store: Any) -> None:
     assert (seen, after) == (ids[:1], ids)
 
 
-@pytest.mark.parametrize("bad", [None, 7, "print"])
+@each("bad", [None, 7, "print"])
 def test_an_observer_is_a_function(store: Any, bad: Any) -> None:
     with pytest.raises(InvalidValue) as refused:
         store.on_run_finished(bad)

@@ -9,8 +9,8 @@ import pytest
 from persist import Store
 from persist.errors import InvalidValue
 from persist.workflows.schemas import RunStatus, Schedule, WorkflowRun
+from tests.cases import each
 from tests.contract.conftest import Raw
-from tests.contract.faces import in_one_way
 from tests.contract.workflows.scenes import ask, claim
 
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
@@ -215,7 +215,7 @@ def test_a_schedule_that_is_switched_off_does_nothing(store: Any, clock: Any) ->
     assert hourly(store, catch_up="all").next_fire_at == begin + 3 * HOUR
 
 
-@in_one_way(
+@each(
     ("path", "options"),
     [
         ("name", {"name": ""}),

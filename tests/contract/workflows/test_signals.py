@@ -7,6 +7,7 @@ import pytest
 
 from persist.errors import Conflict, InvalidValue, LeaseLost, NotFound, TransitionError
 from persist.workflows.schemas import Lease, RunStatus
+from tests.cases import each
 from tests.contract.conftest import Raw
 from tests.contract.workflows.scenes import BAD_LABELS, ENDED, NESTED, NOWHERE, claim, do, held, make, queue, stored
 
@@ -47,7 +48,7 @@ def test_signals_of_a_name_are_taken_once_in_their_order(store: Any, other: Any,
     assert stored(store, run.id).status == RunStatus.RUNNING
 
 
-@pytest.mark.parametrize("payload", [None, 0, "x\x00\ud83d", 2**63, {"z": 1, "a": [None]}])
+@each("payload", [None, 0, "x\x00\ud83d", 2**63, {"z": 1, "a": [None]}])
 def test_a_payload_is_any_json_value(store: Any, payload: Any) -> None:
     run = make(store)
     store.workflows.signals.send(run.id, "paid", payload)
@@ -81,7 +82,7 @@ def test_what_is_taken_in_a_transaction_that_fails_is_there_again(store: Any) ->
     assert store.workflows.signals.take(run.id, "paid") is not None
 
 
-@pytest.mark.parametrize("status", ENDED)
+@each("status", ENDED)
 def test_nothing_is_told_to_a_run_that_has_ended(store: Any, raw: Raw, status: str) -> None:
     run = make(store, status=status)
     with pytest.raises(Conflict, match="has ended"):
@@ -260,7 +261,7 @@ def test_a_run_that_does_not_wait_any_more_is_told_nothing(store: Any, clock: An
     assert raw.count("workflow_waits") == 0
 
 
-@pytest.mark.parametrize("timeout", [5, timedelta(seconds=-1), timedelta.max])
+@each("timeout", [5, timedelta(seconds=-1), timedelta.max])
 def test_a_bad_timeout_is_refused(store: Any, timeout: Any) -> None:
     lease = held(store)
     with pytest.raises(InvalidValue):

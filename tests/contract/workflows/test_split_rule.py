@@ -10,6 +10,7 @@ import pytest
 
 from persist.errors import PayloadTooLarge
 from persist.settings import Settings
+from tests.cases import each
 from tests.contract.workflows.scenes import HOUR, ask, do, make, queue, stored
 
 CAP = 64 * 1024
@@ -77,7 +78,7 @@ def test_names_are_kept_too_and_have_the_same_cap(store: Any) -> None:
     assert ask(store, "count") == 1
 
 
-@pytest.mark.parametrize(("text", "size"), [("é", 2), ("😀", 4), ("\n", 2), ("\x00", 6)])
+@each(("text", "size"), [("é", 2), ("😀", 4), ("\n", 2), ("\x00", 6)])
 def test_the_cap_counts_bytes_of_json(store: Any, text: str, size: int) -> None:
     made = make(store)
     fits = text * ((CAP - 2) // size)

@@ -10,6 +10,7 @@ from sqlalchemy import create_engine
 
 from persist import Store
 from persist.workflows.schemas import StatsBucket
+from tests.cases import each
 from tests.contract.conftest import Raw
 from tests.contract.workflows.making import NOT_LIMITS, done, plant_execution, refused_at, skip, start
 
@@ -93,7 +94,7 @@ def test_rows_on_a_border_belong_to_what_begins_there(store: Any, raw: Raw) -> N
     }
 
 
-@pytest.mark.parametrize("now", [datetime(2026, 1, 2, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC) - MS])
+@each("now", [datetime(2026, 1, 2, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC) - MS])
 def test_now_may_lie_on_a_border(store: Any, clock: Any, now: datetime) -> None:
     clock.set(now)
     start(store)

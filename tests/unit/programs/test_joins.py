@@ -96,8 +96,8 @@ def test_a_count_over_the_branches_warns(caplog: pytest.LogCaptureFixture) -> No
 EVERY = [("all", None), ("first", None), ("any", 1), ("any", 2), ("any", 3)]
 
 
-@pytest.mark.parametrize(("strategy", "count"), EVERY)
-@pytest.mark.parametrize("on_fail", ["fail-fast", "continue", "ignore"])
+@each(("strategy", "count"), EVERY)
+@each("on_fail", ["fail-fast", "continue", "ignore"])
 def test_every_block_comes_to_one_end(strategy: str, count: int | None, on_fail: str) -> None:
     """Settled blocks never wait; a block that is over stays over, the same way, while cancelled branches become skipped."""
     for letters in map("".join, product("cfse", repeat=3)):
