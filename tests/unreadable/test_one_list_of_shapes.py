@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from sqlalchemy import Column, make_url
 
 from persist.db.schema.column_types import Json
