@@ -60,10 +60,7 @@ def rows(place: Place) -> Iterator[Row]:
 def _on_server(url: str) -> Iterator[Row]:
     persist.upgrade(url)
     peers = libraries.on_server(url)
-    with (
-        Store.open(url) as store,
-        psycopg.connect(url, autocommit=True, options="-c search_path=persist") as raw,
-    ):
+    with Store.open(url) as store, psycopg.connect(url, autocommit=True, options="-c search_path=persist") as raw:
 
         async def ours() -> Times:
             return jobs.ours(store)

@@ -61,11 +61,7 @@ class Bill:
         """Note a call."""
         cost = tokens_in * MICROS_PER_TOKEN_IN + tokens_out * MICROS_PER_TOKEN_OUT
         self.store.telemetry.usage.sample(
-            at=datetime.now(UTC),
-            instance_id=framework,
-            token_input=tokens_in,
-            token_output=tokens_out,
-            cost_usd_micros=cost,
+            at=datetime.now(UTC), instance_id=framework, token_input=tokens_in, token_output=tokens_out, cost_usd_micros=cost
         )
         if self.left is not None:
             self.left -= 1

@@ -53,9 +53,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--quick",
-        action="store_true",
-        help="what is not long and needs no server, on SQLite, through the synchronous face",
+        "--quick", action="store_true", help="what is not long and needs no server, on SQLite, through the synchronous face"
     )
     parser.addoption("--lane", action="store_true", help="what proves a change, as `make test` runs it: see tests/lanes.py")
     parser.addoption("--every-way", action="store_true", help="each face of a store on each database, in every test")

@@ -35,12 +35,7 @@ START_SECONDS = 60
 _LONGEST_FOLDER = 60
 
 # For servers that die with the session: nothing of theirs must survive, and a zone that no one assumes finds code that does.
-SETTINGS = {
-    "fsync": "off",
-    "full_page_writes": "off",
-    "synchronous_commit": "off",
-    "timezone": "Asia/Kolkata",
-}
+SETTINGS = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off", "timezone": "Asia/Kolkata"}
 
 
 class PostgresNotFoundError(Exception):

@@ -23,10 +23,7 @@ CLIENT_TOOLS = [CHOOSE.name]
 def assistant(model: Model | str) -> Agent[None, Any]:
     """An agent with that model: an object of Pydantic AI, or a name such as `anthropic:claude-sonnet-4-5`."""
     agent: Agent[None, Any] = Agent(
-        model,
-        instructions="Answer briefly.",
-        output_type=[str, DeferredToolRequests],
-        toolsets=[ExternalToolset([CHOOSE])],
+        model, instructions="Answer briefly.", output_type=[str, DeferredToolRequests], toolsets=[ExternalToolset([CHOOSE])]
     )
 
     @agent.tool_plain(requires_approval=True)

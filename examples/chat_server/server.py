@@ -107,11 +107,7 @@ async def send(request: Request, body: Posted, store: Store, owner: Owner) -> Re
         messages = tx.chat.messages
         await messages.repair_interrupted(session.id, human_input_tools=CLIENT_TOOLS)  # of a process that died
         synced = await messages.sync(
-            session.id,
-            ui_messages,
-            trigger=body.get("trigger"),
-            message_id=body.get("messageId"),
-            client_tools=CLIENT_TOOLS,
+            session.id, ui_messages, trigger=body.get("trigger"), message_id=body.get("messageId"), client_tools=CLIENT_TOOLS
         )
         history = await messages.model_view(session.id)
         if history and "title" not in session.metadata:

@@ -92,8 +92,7 @@ def add_named(batch: Batch, new: Iterable[NewBlob], now: datetime) -> Added:
         if body is None and not outside:
             places = enumerate(range(0, size, PIECE))
             batch.run_many(
-                ADD_PIECE,
-                [{"sha256": digest, "position": place, "body": blob.body[at : at + PIECE]} for place, at in places],
+                ADD_PIECE, [{"sha256": digest, "position": place, "body": blob.body[at : at + PIECE]} for place, at in places]
             )
     return added
 

@@ -197,11 +197,7 @@ ARCHIVED = sessions.c.archived_at.is_not(None)
 STOP_REQUESTED = turns.c.stop_requested_at.is_not(None)
 
 # On Postgres most sessions are in none of these: they have no such value.
-for _column, *_order in (
-    [sessions.c.workspace_root, sessions.c.updated_at],
-    [sessions.c.parent_id],
-    [sessions.c.archived_at],
-):
+for _column, *_order in ([sessions.c.workspace_root, sessions.c.updated_at], [sessions.c.parent_id], [sessions.c.archived_at]):
     _name = f"ix_chat_sessions_{'_'.join(column.name for column in (_column, *_order))}"
     file_index(_name, _column, *_order)
     server_index(f"{_name}_if_any", _column, *_order, where=_column.is_not(None))

@@ -128,8 +128,7 @@ def prune(database: Database, keep_days: int, keep_n: int, dry_run: bool) -> Ans
         report = prune_conversations(store, keep_days=keep_days, keep_n=keep_n, dry_run=dry_run)
     counts = ", ".join(f"{count:,} {name}" for name, count in report.model_dump().items())
     return told(
-        {**report.model_dump(mode="json"), "dry_run": dry_run},
-        f"Would delete {counts}." if dry_run else f"Deleted {counts}.",
+        {**report.model_dump(mode="json"), "dry_run": dry_run}, f"Would delete {counts}." if dry_run else f"Deleted {counts}."
     )
 
 
@@ -193,11 +192,7 @@ _SESSIONS = Table[_Counted](
         cut(one.session.name or "", _NAME),
     ),
     name=lambda one: one.session.id,
-    json=lambda one: {
-        **one.session.model_dump(mode="json"),
-        "branch_count": one.branches,
-        "message_count": one.messages,
-    },
+    json=lambda one: {**one.session.model_dump(mode="json"), "branch_count": one.branches, "message_count": one.messages},
 )
 
 

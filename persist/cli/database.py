@@ -77,9 +77,7 @@ def on_database(command: F) -> F:
         "--schema", envvar="PERSIST_SCHEMA_NAME", help="The schema on Postgres: PERSIST_SCHEMA_NAME, or persist without it."
     )
     url = click.option(
-        "--url",
-        envvar="PERSIST_DATABASE_URL",
-        help="FILE, sqlite:///FILE or postgresql://…; without it PERSIST_DATABASE_URL.",
+        "--url", envvar="PERSIST_DATABASE_URL", help="FILE, sqlite:///FILE or postgresql://…; without it PERSIST_DATABASE_URL."
     )
     return url(schema(run))  # type: ignore[return-value]  # click's options go on whatever they decorate
 

@@ -281,9 +281,7 @@ def _said(data: str) -> str:
 
 checkpoints = Noun("checkpoints", "List and show threads of graph runners.")
 THREADS = Table[CheckpointThread](
-    "No threads.",
-    ("THREAD", "CREATED (UTC)", "USED (UTC)"),
-    lambda thread: (thread.id, thread.created_at, thread.updated_at),
+    "No threads.", ("THREAD", "CREATED (UTC)", "USED (UTC)"), lambda thread: (thread.id, thread.created_at, thread.updated_at)
 )
 
 

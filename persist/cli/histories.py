@@ -66,9 +66,7 @@ def runs(tx: Transaction, **wanted: Any) -> Answer:
 
 
 @histories.reads(
-    "show",
-    "Print a conversation with its messages, or a run with its events.",
-    quiet="Leave out what is known of it as a whole.",
+    "show", "Print a conversation with its messages, or a run with its events.", quiet="Leave out what is known of it as a whole."
 )
 @click.argument("id")
 @click.option("--limit", type=click.IntRange(1), help="Only so many of the newest messages or events.")

@@ -218,9 +218,7 @@ def stats(tx: Transaction, days: int) -> Answer:
     executions, buckets = tx.workflows.executions.stats(), tx.workflows.executions.daily_stats(days)
     head = ("DAY (UTC)", "TOTAL", "SUCCEEDED", "FAILED", "SKIPPED", "DEFERRED", "RUNNING", "TOKENS", "COST")
     return shown(
-        {"runs": counts, "executions": executions, "days": buckets},
-        _counts(counts, executions),
-        table(head, map(_day, buckets)),
+        {"runs": counts, "executions": executions, "days": buckets}, _counts(counts, executions), table(head, map(_day, buckets))
     )
 
 

@@ -59,11 +59,7 @@ def usage(database: Database, by: str, since: timedelta | None, until: timedelta
             others = UncountedCost(0, 0) if filtered else uncounted_cost(work_of(tx), begins, ends)
     head, *rows = with_bars([_head(by), *(_row(one, by) for one in page.items)], page.items)
     sums = Table[tuple[UsageSum, tuple[str, ...]]](
-        "No calls.",
-        head,
-        lambda one: one[1],
-        name=lambda one: cost(one[0].cost_usd_micros),
-        json=lambda one: one[0],
+        "No calls.", head, lambda one: one[1], name=lambda one: cost(one[0].cost_usd_micros), json=lambda one: one[0]
     )
     answer = sums.page(Page([*zip(page.items, rows, strict=True)], page.cursor), without_model=asdict(others))
     if not others.runs:

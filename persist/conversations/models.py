@@ -63,10 +63,7 @@ class MessageRow(Base):
     embedding: Mapped[bytes | None] = mapped_column(LargeBinary())
     content: Mapped[Any] = mapped_column(Json())
 
-    __table_args__ = (
-        Index("ix_messages_sender", "sender"),
-        Index("ix_messages_recipient", "recipient"),
-    )
+    __table_args__ = (Index("ix_messages_sender", "sender"), Index("ix_messages_recipient", "recipient"))
 
 
 class ProgressionRow(Base):

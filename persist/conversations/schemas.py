@@ -19,7 +19,7 @@ from persist.errors import InvalidValue, shown
 # The fields are those of lionagi's `Message.model_dump()`, with or without mode="db" (docs/designs.md: ADR-0009).
 
 _KEYS = frozenset(
-    ["id", "created_at", "metadata", "node_metadata", "content", "embedding", "sender", "recipient", "channel", "role"],
+    ["id", "created_at", "metadata", "node_metadata", "content", "embedding", "sender", "recipient", "channel", "role"]
 )
 _DEEPEST = 256  # levels; deeper than any valid value, so the check refuses what is left below them
 _LATEST = 253_402_300_799.0  # the last second of the year 9999

@@ -247,11 +247,7 @@ UPKEEP = Upkeep(
         ),
     ),
     checkup=checkup,
-    shapes={
-        messages.c.created_at: _seconds,
-        messages.c.embedding: floats32,
-        progressions.c.collection: texts,
-    },
+    shapes={messages.c.created_at: _seconds, messages.c.embedding: floats32, progressions.c.collection: texts},
     stand_ins={
         progressions.c.collection: _empty_array,
         progressions.c.folded: _empty_array,

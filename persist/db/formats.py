@@ -361,10 +361,7 @@ _TEXT = Form(_label)
 _FORMS: tuple[tuple[tuple[type, ...], Form], ...] = (
     ((Label, EnumText), _TEXT),
     ((FreeText,), Form(_body, from_server=_body, to_copy=_body_to_copy, logical=_body, large=True)),
-    (
-        (Json,),
-        Form(_json, from_server=from_jsonb, to_copy=to_jsonb, to_file=_json_to_file, logical=_json_logical, large=True),
-    ),
+    ((Json,), Form(_json, from_server=from_jsonb, to_copy=to_jsonb, to_file=_json_to_file, logical=_json_logical, large=True)),
     ((Bool,), Form(_flag, from_server=int, to_copy=bool)),
     ((IsoMs,), Form(_iso, from_server=_iso_from_server)),
     ((SqlSeconds,), Form(_seconds, from_server=_seconds_from_server, to_copy=_in_utc)),

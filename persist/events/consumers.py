@@ -53,10 +53,7 @@ _EVENTS_AT_ONCE = Statement(_in_order.where(_E.position > _free_place))
 _place = update(event_consumers).where(_name)
 _HAND_OUT = Statement(
     _place.values(
-        position=param("new_position"),
-        lease_token=param("token"),
-        lease_position=param("upto"),
-        lease_expires_at=param("until"),
+        position=param("new_position"), lease_token=param("token"), lease_position=param("upto"), lease_expires_at=param("until")
     )
 )
 _PASS_OVER = Statement(_place.values(position=param("new_position"), lease_position=null(), lease_expires_at=null()))

@@ -49,11 +49,7 @@ class BackupReport:
 
 
 def backup(
-    store: Store,
-    path: str | Path,
-    *,
-    progress: Callable[[int, int], object] | None = None,
-    overwrite: bool = False,
+    store: Store, path: str | Path, *, progress: Callable[[int, int], object] | None = None, overwrite: bool = False
 ) -> BackupReport:
     """Copy the store's current state into a file that opens as a store; `progress(done, total)` counts pages.
 

@@ -242,18 +242,12 @@ _EXISTS = Statement(select(_S.id).where(_S.id == _id))
 _HOLD = Statement(select(_S.id).where(_S.id == _id).with_for_update(read=True, key_share=True))
 _ADD = Statement(
     merging(
-        insert(messages).from_select(
-            [_M.session_id, *_GIVEN],
-            select(_S.id, *_new_values.values()).where(_S.id == _id),
-        )
+        insert(messages).from_select([_M.session_id, *_GIVEN], select(_S.id, *_new_values.values()).where(_S.id == _id))
     ).returning(_M.id, _M.timestamp)
 )
 _DELIVERED = Statement(
     select(*_MESSAGE.columns).where(
-        _M.session_id == _id,
-        _M.role == param("said_by"),
-        _M.unique_message_id == param("message_id"),
-        DELIVERED_ONCE,
+        _M.session_id == _id, _M.role == param("said_by"), _M.unique_message_id == param("message_id"), DELIVERED_ONCE
     )
 )
 _NEWEST = Statement(

@@ -130,13 +130,7 @@ def session_spans(work: UnitOfWork, session: ChatSession, *, content: bool) -> l
 
 
 def _answer(
-    message: ChatMessage,
-    session: ChatSession,
-    trace: str,
-    root: str,
-    id: str,
-    shared: dict[str, Any],
-    calls: list[ToolCallPart],
+    message: ChatMessage, session: ChatSession, trace: str, root: str, id: str, shared: dict[str, Any], calls: list[ToolCallPart]
 ) -> StoredSpan:
     model = _model(message.metadata.get("model")) or _model(session.model)
     name = model.get(gen_ai.REQUEST_MODEL)

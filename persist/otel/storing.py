@@ -19,11 +19,7 @@ _PAGE = 100
 
 
 def spans(
-    store: Store | AsyncStore,
-    *,
-    domains: Iterable[Domain] = DOMAINS,
-    since: datetime | None = None,
-    content: bool = False,
+    store: Store | AsyncStore, *, domains: Iterable[Domain] = DOMAINS, since: datetime | None = None, content: bool = False
 ) -> Iterator[StoredSpan]:
     """What the store holds, as spans: a parent before its children, and the same ids in every export.
 

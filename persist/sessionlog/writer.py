@@ -216,12 +216,7 @@ class SessionLogWriter:
             self._add_result(totals, api_error, batch, failed=api_error is not None)
 
     def finalize_with_fallback(
-        self,
-        session_id: str,
-        *,
-        error: str | None = None,
-        api_error: str | None = None,
-        **totals: Unpack[RunResult],
+        self, session_id: str, *, error: str | None = None, api_error: str | None = None, **totals: Unpack[RunResult]
     ) -> str | None:
         """Finalize a run, even if it ended before its session was known: then under `session_id`, with the prompt and `error`.
 

@@ -1,6 +1,9 @@
 """The store: opening, transactions, recorders. Wiring only; the verbs are in the domain packages."""
 
+import logging
 import time
+import warnings
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -8,11 +11,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from sqlalchemy import Connection, Engine
 
-from persist.db.concurrency.fork_count import in_each_child
+from persist.db.concurrency.fork_count import PROCESS, in_each_child
 from persist.db.concurrency.observers import WeakGroup
 from persist.db.concurrency.worker_threads import Timer
 from persist.db.connections import check_connection
 from persist.db.dialects.backends import check_listen_url, dialect_for, dialect_of
+from persist.db.dialects.connections import Connections
 from persist.db.dialects.interface import RUNS, TURNS, Dialect
 from persist.db.group_commit.pinned_connection import PinnedConnection
 from persist.db.schema.row_guards import MARKED, UNMARKED
@@ -23,12 +27,11 @@ from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.clock import Clock, system_clock
 from persist.db.values.json import Json
 from persist.domains import Domains
-from persist.errors import ReadOnlyTransaction
+from persist.errors import PersistError, ReadOnlyTransaction
 from persist.lazy_imports import lazy_module
 from persist.schema.opening import prepare
-from persist.store.closing import close_when_dropped, fold_progressions, say_dropped
 from persist.store.event_log import StoreEventLog
-from persist.store.transaction import Transaction, TransactionBlock, explain, transact_with_retries, transaction_per_verb
+from persist.store.transaction import Transaction, TransactionBlock, explain, transact_with_retries, transaction_per_verb, work_of
 
 if TYPE_CHECKING:
     from persist.events.schemas import Event
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
     from persist.chat.recording import recorder as recorders
     from persist.chat.recording import recording as recording
     from persist.chat.recording import resume
+    from persist.conversations.storage import progressions as folding
     from persist.schema import adopt as adopting
     from persist.schema import metadata as catalog
     from persist.store import metrics as measuring
@@ -56,11 +60,51 @@ else:
     recording = lazy_module("persist.chat.recording.recording")
     recorders = lazy_module("persist.chat.recording.recorder")
     resume = lazy_module("persist.chat.recording.resume")
+    folding = lazy_module("persist.conversations.storage.progressions")
     adopting = lazy_module("persist.schema.adopt")
     catalog = lazy_module("persist.schema.metadata")
     measuring = lazy_module("persist.store.metrics")
     steps = lazy_module("persist.workflows.steps")
     finishing = lazy_module("persist.workflows.verbs.finishing")
+
+
+log = logging.getLogger("persist")
+
+# The last writes of a store that is closed, and the end of a store that is dropped unclosed.
+
+
+def fold_progressions(runtime: Runtime, begin: Callable[[], TransactionBlock]) -> None:
+    """Update the published arrays of progressions that the store appended to; their members are durable in any case."""
+    if not any(runtime.own_writes.values()) or not folding.has_lagging(runtime):
+        return
+    try:
+        with begin() as tx:
+            folding.fold_lagging(work_of(tx))
+    except PersistError as error:
+        log.warning("progressions are left unfolded: %s", error)
+
+
+def close_when_dropped(runtime: Runtime) -> "weakref.finalize[Any, Any]":
+    """Close a store's own connections once neither store nor transaction is referenced; `detach` it once they are closed.
+
+    Its pools would keep themselves: each connection that is lent to the store is in a registry together with its pool.
+    """
+    finalizer = weakref.finalize(runtime, _close, runtime.connections if runtime.owns_engine else None, runtime.forks)
+    finalizer.atexit = False
+    return finalizer
+
+
+def _close(connections: Connections | None, forks: int) -> None:
+    if connections is not None and forks == PROCESS.forks:
+        connections.dispose()
+
+
+def say_dropped(store: object, runtime: Runtime) -> bool:
+    """Warn of a store with connections of its own that is freed without having been closed; whether it is one."""
+    dropped = runtime.owns_engine and not runtime.closed and not runtime.forked
+    if dropped:
+        warnings.warn(f"{store!r} was not closed", ResourceWarning, stacklevel=3)
+    return dropped
 
 
 class FileOwner:

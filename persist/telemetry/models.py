@@ -96,10 +96,7 @@ class ToolHistoryRow(Base):
     exit_code: Mapped[int | None] = mapped_column(Int64())
     duration_ms: Mapped[int | None] = mapped_column(Int64())
 
-    __table_args__ = (
-        Index("ix_tool_history_instance_id_id", "instance_id", "id"),
-        key_per_scope("instance_id"),
-    )
+    __table_args__ = (Index("ix_tool_history_instance_id_id", "instance_id", "id"), key_per_scope("instance_id"))
 
 
 class WindowMarkRow(Base):

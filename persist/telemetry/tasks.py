@@ -134,12 +134,7 @@ class Tasks(Repository[F]):
 
     @writes
     def claim(
-        self,
-        instance_name: str,
-        *,
-        max_parallel: int = 1,
-        lease: timedelta | None = None,
-        workspace_id: str | None = None,
+        self, instance_name: str, *, max_parallel: int = 1, lease: timedelta | None = None, workspace_id: str | None = None
     ) -> Task | None:
         """Claim the oldest task whose claim has expired, else the oldest queued one; None if there is none.
 

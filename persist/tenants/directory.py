@@ -84,13 +84,7 @@ class Directory:
         if self._blobs is not None:
             settings = settings.model_copy(update={"blobs": f"{self._blobs}/{name}"})
         store = Store.on_dialect(
-            server.dialect(name),
-            settings,
-            self._clock,
-            self._sleep,
-            migrate=migrate,
-            timer=self.timer,
-            copied_into=unfinished,
+            server.dialect(name), settings, self._clock, self._sleep, migrate=migrate, timer=self.timer, copied_into=unfinished
         )
         runtime = store.runtime
         runtime.listen_url = self._listen_url

@@ -276,10 +276,7 @@ class OpenStores(Generic[S]):
     """Keeps at most `max_open` stores open, and besides them those in use, which are never closed."""
 
     def __init__(
-        self,
-        open: Callable[[str], tuple[Store, S]],
-        lend: Callable[[S, Use, Callable[[Use], list[S]]], S],
-        max_open: int,
+        self, open: Callable[[str], tuple[Store, S]], lend: Callable[[S, Use, Callable[[Use], list[S]]], S], max_open: int
     ) -> None:
         self._open, self._lend, self._max = open, lend, max_open
         self._mutex = threading.Lock()

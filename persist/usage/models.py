@@ -103,9 +103,7 @@ class UsageSpendingRow(Base):
 
     __table_args__ = (
         ForeignKeyConstraint(
-            ["key", "period"],
-            [f"{SCHEMA_TOKEN}.usage_budgets.key", f"{SCHEMA_TOKEN}.usage_budgets.period"],
-            ondelete="CASCADE",
+            ["key", "period"], [f"{SCHEMA_TOKEN}.usage_budgets.key", f"{SCHEMA_TOKEN}.usage_budgets.period"], ondelete="CASCADE"
         ),
         ONE_TREE,
     )

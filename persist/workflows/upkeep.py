@@ -33,10 +33,7 @@ RUNS = aged(
     only={executions: _E.finished_at.is_not(None)},
 )
 EXECUTIONS = AgedRows(
-    executions,
-    _E.finished_at,
-    _E.id,
-    only=_E.workflow_run_id.is_(None) | ~exists().where(_R.id == _E.workflow_run_id),
+    executions, _E.finished_at, _E.id, only=_E.workflow_run_id.is_(None) | ~exists().where(_R.id == _E.workflow_run_id)
 )
 APPROVALS = AgedRows(
     approvals,

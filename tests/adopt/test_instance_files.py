@@ -90,7 +90,6 @@ def test_links_are_written_in_their_canonical_form(foreign: Make) -> None:
     ]
 
 
-# ----------------------------------------------------------------
 # Files of a workflow engine: its first release, with the UNIQUE that had to go, and a later one.
 
 

@@ -114,7 +114,6 @@ def test_every_loop_follows_the_log(database_url: str) -> None:
     asyncio.run(store.close())
 
 
-# ----------------------------------------------------------------
 # Who comes while a store closes: refused, or it stays open. Nobody is let in whose transaction nobody could end.
 
 

@@ -34,10 +34,7 @@ LATE_IMPORTS = {
     ("persist/db/dialects/postgres/urls.py", "psycopg"): "an optional driver",
     ("persist/db/dialects/sqlite/operations.py", "sqlite_vec"): "an optional library",
     ("persist/integrations/langgraph/strict.py", "numpy"): "an optional library; only a value that holds an array needs it",
-    (
-        "persist/conversations/vector_search.py",
-        "numpy",
-    ): "an optional library, slow to import; only a search needs it",
+    ("persist/conversations/vector_search.py", "numpy"): "an optional library, slow to import; only a search needs it",
     ("persist/workflows/fire_times.py", "cronsim"): "an optional library",
     ("persist/command.py", "persist.cli.root"): "slow to import; by then the command can be interrupted",
 }

@@ -12,11 +12,11 @@ import pytest
 from tests.architecture.sources import Source, sources
 
 CEILINGS = {
-    "persist: files": 480,
-    "persist: lines": 91_638,
-    "persist: lines of code": 64_950,
+    "persist: files": 474,
+    "persist: lines": 91_350,
+    "persist: lines of code": 64_600,
     "persist: names imported from persist": 7_890,
-    "persist: definitions that share their name": 1_045,
+    "persist: definitions that share their name": 1_036,
     "tests: files": 842,
     "tests: lines": 118_700,
 }
@@ -66,7 +66,7 @@ def counts() -> dict[str, int]:
         "persist: lines": sum(source.text.count("\n") for source in package),
         "persist: lines of code": sum(map(_code_lines, package)),
         "persist: names imported from persist": sum(map(_names_imported, package)),
-        "persist: definitions that share their name": _sharing(package),
+        "persist: definitions that share their name": 1_036sharing(package),
         "tests: files": len(tests),
         "tests: lines": sum(source.text.count("\n") for source in tests),
     }

@@ -26,11 +26,7 @@ def environment(database_url: str) -> dict[str, str]:
 
 
 def environment_of(url: str) -> dict[str, str]:
-    return {
-        **os.environ,
-        "PERSIST_DATABASE_URL": url,
-        "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
-    }
+    return {**os.environ, "PERSIST_DATABASE_URL": url, "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
 
 
 def persist(environment: dict[str, str], *args: str, **options: Any) -> subprocess.CompletedProcess[str]:

@@ -156,12 +156,7 @@ INTERRUPTED: dict[str, tuple[str, Place, signal.Signals, str]] = {
         _TERM,
         "The file is adopted wholly or not at all; the same command can be run again.",
     ),
-    "upgrade": (
-        "upgrade state.db",
-        ("schema", "migrate", "current"),
-        _TERM,
-        "Run it again: it goes on from what is committed.",
-    ),
+    "upgrade": ("upgrade state.db", ("schema", "migrate", "current"), _TERM, "Run it again: it goes on from what is committed."),
     "maintain": ("maintain state.db", _AT_A_STEP, _TERM, "Steps that are done stay done; run it again for the rest."),
     "erase": (
         "erase --owner ada --yes --url state.db",

@@ -232,11 +232,7 @@ def test_without_a_database_the_call_is_wrong(args: tuple[str, ...], monkeypatch
     assert "PERSIST_DATABASE_URL" in result.stderr
 
 
-@each(
-    "args",
-    [("ls",), ("show", "x"), ("current",), ("check",), ("record", "--session", "ses_x")],
-    ids=lambda args: args[0],
-)
+@each("args", [("ls",), ("show", "x"), ("current",), ("check",), ("record", "--session", "ses_x")], ids=lambda args: args[0])
 def test_a_missing_file_stays_missing(args: tuple[str, ...], tmp_path: Path) -> None:
     result = CliRunner().invoke(main, [*args, "--url", f"sqlite:///{tmp_path / 'none.db'}"], input="")
     assert result.exit_code == 1

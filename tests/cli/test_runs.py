@@ -34,11 +34,7 @@ def stored(database_url: str, clock: FrozenClock) -> list[str]:
             context={f"title{EVIL}": f"Broken{EVIL}"},
         )
         phase = tx.workflows.executions.start(
-            trigger_type="github",
-            trigger_id=run.trigger_id,
-            skill=f"plan{EVIL}",
-            workflow_run_id=run.id,
-            session_id=f"log{EVIL}",
+            trigger_type="github", trigger_id=run.trigger_id, skill=f"plan{EVIL}", workflow_run_id=run.id, session_id=f"log{EVIL}"
         )
         tx.workflows.executions.finish(
             phase.id, success=False, error=f"two\nlines{EVIL}", input_tokens=1200, output_tokens=34, cost_usd=0.25

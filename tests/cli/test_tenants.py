@@ -46,10 +46,7 @@ def test_tenants_are_created_listed_and_dropped(run: Run) -> None:
 
 def test_dropping_needs_the_name_twice(run: Run) -> None:
     run("tenants", "create", "acme")
-    for args, code, said in (
-        ((), 2, "repeat its name: --yes acme"),
-        (("--yes", "yes"), 1, "repeat its name"),
-    ):
+    for args, code, said in (((), 2, "repeat its name: --yes acme"), (("--yes", "yes"), 1, "repeat its name")):
         refused = run("tenants", "drop", "acme", *args)
         assert refused.exit_code == code
         assert said in refused.stderr

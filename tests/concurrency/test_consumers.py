@@ -180,7 +180,6 @@ def test_a_consumer_of_some_types_passes_over_nothing_while_many_commit(log: Sto
     assert {event.type for event in seen} == {"wanted"}
 
 
-# ----------------------------------------------------------------
 # Positions of the log: readers of all streams get every event once and in order, however the writers' transactions end.
 
 

@@ -14,15 +14,7 @@ from persist.errors import NotFound, TransitionError
 from persist.testing import FrozenClock
 from tests.concurrency.test_threads import together
 from tests.contract.conftest import Raw
-from tests.contract.conversations.making import (
-    change,
-    make_branch,
-    make_session,
-    message,
-    session_of,
-    set_status,
-    transitions,
-)
+from tests.contract.conversations.making import change, make_branch, make_session, message, session_of, set_status, transitions
 from tests.subprocesses import Worker
 
 DAY = timedelta(days=1)
@@ -162,7 +154,6 @@ def test_a_reader_who_follows_the_exchange_sees_each_message_once_in_one_order(s
         assert tx.conversations.exchange.unread_count("reader") == 0
 
 
-# ----------------------------------------------------------------
 # A session is deleted while others record into it: whoever comes first, nobody waits for ever, and nothing is half there.
 
 

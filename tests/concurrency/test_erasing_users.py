@@ -62,7 +62,6 @@ def test_what_is_made_meanwhile_stays_whole(store: Store, database_url: str) -> 
     assert counts(database_url) == [1, 1, 0, 1, 1]
 
 
-# ----------------------------------------------------------------
 # A person is erased while others write: what was there goes, and what is written under it meanwhile goes or is refused.
 
 

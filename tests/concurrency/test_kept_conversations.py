@@ -80,11 +80,7 @@ def test_a_branch_that_goes_is_not_forked(both: tuple[Store, Store], deletion: s
 
 @pytest.mark.parametrize("deletion", DELETIONS)
 def test_a_branch_that_is_being_forked_goes_after_that(both: tuple[Store, Store], deletion: str) -> None:
-    meanwhile(
-        both,
-        lambda tx: tx.conversations.branches.create("t", id="copy", node_metadata=POINTERS),
-        DELETIONS[deletion],
-    )
+    meanwhile(both, lambda tx: tx.conversations.branches.create("t", id="copy", node_metadata=POINTERS), DELETIONS[deletion])
     assert shown(both[0], "copy") == IDS[:3]
     with pytest.raises(NotFound):
         branch_of(both[0], "main")

@@ -1,7 +1,9 @@
 """Identifiers and names that are searched by: as long on one database as on the other, and no longer."""
 
 import secrets
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from persist.db.schema.column_types import LABEL_BYTES, LONG_LABEL_BYTES, Label
 from persist.errors import Conflict, InvalidValue, PayloadTooLarge
 from persist.framework_state.app_sessions.schemas import ArtifactKey, NewMemory, StateChange
 from persist.framework_state.checkpoints.schemas import Blob, Write
+from persist.maintenance import doctor
 from persist.schema.metadata import metadata
 from tests.cases import each
 from tests.contract.faces import on_one_face
@@ -100,7 +103,6 @@ def test_paths_and_addresses_may_be_longer(store: Any) -> None:
         assert [one.id for one in tx.chat.sessions.list(workspace_root=root).items] == [session.id]
 
 
-# ----------------------------------------------------------------
 # An id that is taken is refused before anything is written, so that the transaction goes on (decision: ON CONFLICT).
 
 
@@ -134,3 +136,39 @@ def test_a_taken_id_is_refused_and_the_transaction_goes_on(store: Any, create: C
         after = tx.workflows.runs.create("after", trigger_id="t", current_phase="p")
     with store.read() as tx:
         assert [tx.workflows.runs.get(run.id).workflow_name for run in (before, after)] == ["before", "after"]
+
+
+def _conversation(tx: Any, id: str) -> object:
+    return tx.conversations.sessions.create(id=id)
+
+
+def _say(tx: Any, id: str) -> object:
+    return tx.chat.messages.append(id, role="user", parts=[{"type": "text", "text": "a secret"}])
+
+
+LEFT: dict[str, tuple[Callable[[Any, str], object], Callable[[Any, str], object], Callable[[Any, str], object]]] = {
+    "chat_sessions": (_session, _say, lambda tx, id: tx.chat.messages.list(id)),
+    "sessions": (
+        _conversation,
+        lambda tx, id: tx.conversations.branches.create(id, id="b"),
+        lambda tx, id: tx.conversations.branches.list(id),
+    ),
+    "workflow_runs": (_run, lambda tx, id: tx.workflows.effects.begin(id, "send"), lambda tx, id: tx.workflows.effects.list(id)),
+}
+"""By table: what makes a row of a chosen id, what makes a row below it, and what shows those below."""
+
+
+@each("table", LEFT)
+def test_an_id_under_which_rows_of_a_former_row_are_left_is_refused(sqlite_store: Any, table: str) -> None:
+    make, add, shown = LEFT[table]
+    with sqlite_store.begin() as tx:
+        make(tx, "mine")
+        add(tx, "mine")
+    with closing(sqlite3.connect(sqlite_store.runtime.dialect.path)) as raw, raw:
+        raw.execute(f"DELETE FROM {table} WHERE id = 'mine'")
+    with pytest.raises(Conflict, match="persist doctor --fix"), sqlite_store.begin() as tx:
+        make(tx, "mine")
+    doctor(sqlite_store, fix=True)
+    with sqlite_store.begin() as tx:
+        make(tx, "mine")
+        assert not shown(tx, "mine")

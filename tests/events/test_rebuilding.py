@@ -100,8 +100,7 @@ def test_a_session_alone_reads_as_it_did(database_url: str, new_database: Callab
 
 
 @pytest.mark.parametrize(
-    "stream",
-    ["telemetry:box-1", "workspace:project", "program:20260102-030405-abc123", "workflows", "chat"],
+    "stream", ["telemetry:box-1", "workspace:project", "program:20260102-030405-abc123", "workflows", "chat"]
 )
 def test_a_stream_alone_has_the_rows_that_say_they_are_its_own(
     database_url: str, new_database: Callable[[], str], clock: FrozenClock, stream: str

@@ -28,8 +28,7 @@ from tests.cases import each
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["a b.db", "ha#sh.db", "ünï 🦊.db", "semi;colon.db", "quote'\".db", "file:x.db", "a&mode=memory.db", "-x.db"],
+    "name", ["a b.db", "ha#sh.db", "ünï 🦊.db", "semi;colon.db", "quote'\".db", "file:x.db", "a&mode=memory.db", "-x.db"]
 )
 def test_any_name_that_a_file_can_have(tmp_path: Path, name: str) -> None:
     with Store.open(f"sqlite:///{tmp_path / name}") as store, store.begin() as tx:
@@ -115,7 +114,6 @@ def test_a_url_to_listen_to_is_checked_when_the_store_is_opened(sqlite_url: str,
     assert caught.value.path == "listen_url"
 
 
-# ----------------------------------------------------------------
 # What SQLite and the system say of places that cannot be read or written, in our words. The places are in tests/torture.
 
 

@@ -97,11 +97,7 @@ def test_an_option_of_others_is_refused_with_what_to_do(option: str, advice: str
 )
 def test_a_value_that_the_servers_library_refuses_is_no_outage(postgres_url: str, option: str) -> None:
     url = f"{other_spellings(postgres_url)[0]}?{option}"
-    opened: list[Callable[[], Any]] = [
-        lambda: Store.open(url),
-        lambda: Tenants(url).list(),
-        lambda: upgrade(url),
-    ]
+    opened: list[Callable[[], Any]] = [lambda: Store.open(url), lambda: Tenants(url).list(), lambda: upgrade(url)]
     for open_it in opened:
         with pytest.raises(InvalidValue) as refused:
             open_it()

@@ -160,10 +160,7 @@ SCENES: dict[tuple[str, str], Scene] = {
     ("history_records", NAMESPACE): _HISTORY,
     ("history_entries", "history entry"): _HISTORY,
     ("checkpoint_threads", SESSION): (BY_SESSION, thread),
-    ("memories", NAMESPACE): (
-        BY_SPACE,
-        both(memory, lambda tx: memory(tx, "below"), lambda tx: memory(tx, "below", "it")),
-    ),
+    ("memories", NAMESPACE): (BY_SPACE, both(memory, lambda tx: memory(tx, "below"), lambda tx: memory(tx, "below", "it"))),
     ("replay_sessions", SESSION): (BY_SESSION, lambda tx: tx.replay_streams.messages.append(OURS, "1", SECRET)),
     ("transcript_sessions", SESSION): (BY_SESSION, transcript),
     ("transcript_sessions", LOGS): (BY_SESSION, both(lambda tx: run(tx, OURS, "phase"), lambda tx: transcript(tx, "phase"))),

@@ -210,11 +210,7 @@ def test_rows_that_refer_to_nothing_are_refused(sqlite_url: str, target_url: str
 def test_a_database_of_a_newer_persist_is_refused(sqlite_url: str, target_url: str) -> None:
     Store.open(sqlite_url).close()
     Place(sqlite_url).run("UPDATE _meta SET value = '9999' WHERE key = 'schema_version'")
-    with (
-        Store.open(sqlite_url, read_only=True) as source,
-        Store.open(target_url) as target,
-        pytest.raises(SchemaTooNew),
-    ):
+    with Store.open(sqlite_url, read_only=True) as source, Store.open(target_url) as target, pytest.raises(SchemaTooNew):
         copy(source, target)
 
 

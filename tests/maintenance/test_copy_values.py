@@ -227,9 +227,7 @@ def test_text_that_is_not_unicode_is_named(sqlite_url: str, postgres_url: str) -
 
 
 def test_a_number_that_is_none_is_named(sqlite_url: str, postgres_url: str) -> None:
-    Place(postgres_url).run(
-        "INSERT INTO persist.messages (id, created_at, role, content) VALUES ('m', 'NaN', 'user', '{}')",
-    )
+    Place(postgres_url).run("INSERT INTO persist.messages (id, created_at, role, content) VALUES ('m', 'NaN', 'user', '{}')")
     with opened(postgres_url, sqlite_url) as (source, target), pytest.raises(InvalidValue, match=r"messages\.created_at.*NaN"):
         copy(source, target)
 

@@ -313,7 +313,6 @@ def test_a_table_without_an_identity_is_named(own_postgres_url: str, clock: Froz
         assert "identity_missing" not in codes(doctor(store))
 
 
-# ----------------------------------------------------------------
 # What doctor says of runs that wait for their children, and of gates that expire.
 
 
@@ -374,7 +373,6 @@ def test_a_gate_that_nobody_closes(database_url: str, clock: FrozenClock) -> Non
         assert doctor(store) == []
 
 
-# ----------------------------------------------------------------
 # `maintenance.doctor` on fork pointers that other programs wrote where they do not count.
 
 

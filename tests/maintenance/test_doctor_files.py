@@ -109,7 +109,6 @@ def test_a_flipped_byte_in_the_head_never_shows_an_error_of_the_driver(byte: int
     assert "\n" not in said
 
 
-# ----------------------------------------------------------------
 # `maintenance.doctor` on what is around the rows, and on files that other revisions and other programs made.
 
 

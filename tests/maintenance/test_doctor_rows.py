@@ -349,7 +349,6 @@ def test_every_dead_turn_is_dropped_however_many_there_are(database_url: str, cl
         assert doctor(store) == []
 
 
-# ----------------------------------------------------------------
 # `maintenance.doctor` on links of instances: those that several rows tell of.
 
 
@@ -374,7 +373,6 @@ def test_a_link_that_several_rows_tell_of(database_url: str, clock: FrozenClock)
         assert doctor(store) == []
 
 
-# ----------------------------------------------------------------
 # `maintenance.doctor` on messages of replay streams that other programs wrote.
 
 

@@ -303,7 +303,6 @@ def test_what_is_written_under_the_name_later_stays(store: Store, clock: FrozenC
         assert [one.id for one in tx.chat.sessions.list(owner="maria").items] == [made.id]
 
 
-# ----------------------------------------------------------------
 # Rows below a session whose own row a shell deleted, where foreign keys were off, are erased by its id.
 
 

@@ -146,7 +146,6 @@ def test_rows_of_other_types_stop_nothing(sqlite_url: str) -> None:
         assert [step.name for step in maintain(store).steps if step.error] == []
 
 
-# ----------------------------------------------------------------
 # What cannot be read of a person is erased, or the report says that it stays and what to do.
 
 

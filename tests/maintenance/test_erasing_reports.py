@@ -12,12 +12,7 @@ from persist.errors import InvalidValue, ReadOnlyTransaction, TransactionOpen
 from persist.maintenance import EraseReport, erase, verify_report
 from persist.testing import FrozenClock
 from tests.cases import each
-from tests.maintenance.erasing_scenes import (
-    MARIA,
-    rows,
-    secret_of,
-    two_people,
-)
+from tests.maintenance.erasing_scenes import MARIA, rows, secret_of, two_people
 
 
 @pytest.fixture

@@ -14,17 +14,7 @@ from persist.maintenance import doctor, erase, rebuild
 from persist.programs import subagent
 from persist.testing import START, FrozenClock
 from tests.contract.conftest import Raw
-from tests.maintenance.erasing_scenes import (
-    FORKED,
-    FRIENDS,
-    MARIA,
-    folded,
-    person,
-    places_of,
-    rows,
-    secret_of,
-    two_people,
-)
+from tests.maintenance.erasing_scenes import FORKED, FRIENDS, MARIA, folded, person, places_of, rows, secret_of, two_people
 from tests.maintenance.pruning_scenes import gone
 
 

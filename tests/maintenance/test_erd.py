@@ -83,10 +83,7 @@ def test_a_key_that_the_databases_spell_differently_is_one_relation() -> None:
     ]
 
 
-@each(
-    "domain",
-    ["app_sessions", "chat", "conversations", "db", "messaging", "programs", "telemetry", "transcripts", "workflows"],
-)
+@each("domain", ["app_sessions", "chat", "conversations", "db", "messaging", "programs", "telemetry", "transcripts", "workflows"])
 def test_one_domain(domain: str) -> None:
     entities, relations = parsed(erd(domain=domain))
     assert set(entities) == {table.name for table in metadata.sorted_tables if domain_of(table) == domain}

@@ -311,7 +311,6 @@ def test_streams(sqlite_url: str, tmp_path: Path, clock: FrozenClock) -> None:
         assert transcript(target) == transcript(source)
 
 
-# ----------------------------------------------------------------
 # An export of a whole store, imported into an empty database and exported again, is the same, with the log on or off.
 
 

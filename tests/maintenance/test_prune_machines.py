@@ -148,7 +148,6 @@ def test_a_run_stays_in_its_own_file(tmp_path: Path, clock: FrozenClock) -> None
             assert len(tx.programs.bindings.list(store.run_id or "")) == 1
 
 
-# ----------------------------------------------------------------
 # What nobody can read, or bind again, stops no prune: it stays, and the rest goes as a dry run says.
 
 

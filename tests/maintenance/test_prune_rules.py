@@ -280,7 +280,6 @@ def test_a_sum_of_usage_goes_when_its_last_instant_is_old(database_url: str, clo
         assert [one.calls for one in store.usage.by_day().items] == [4]
 
 
-# ----------------------------------------------------------------
 # What the exchange gives up, and what it keeps however old it is.
 
 

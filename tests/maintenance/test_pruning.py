@@ -190,7 +190,6 @@ def test_many_batches_go_as_one(database_url: str, monkeypatch: pytest.MonkeyPat
         assert prune(store, "usage_samples", older_than=timedelta(0)).tables == {"usage_samples": 6}
 
 
-# ----------------------------------------------------------------
 # Retention is off; a setting turns it on for one domain, and the windows go by settings of their own.
 
 
@@ -242,10 +241,7 @@ def test_maintain_prunes_what_a_setting_says_and_nothing_else(filled: str, domai
 
 def test_maintain_keeps_the_last_so_many(filled: str) -> None:
     kept = {f"{domain}_keep_days": 30 for domain in DOMAINS} | {f"{domain}_keep_last": 1000 for domain in DOMAINS}
-    with (
-        forty_days_later(filled) as store,
-        Store.open(filled, clock=store.runtime.clock, settings=Settings(**kept)) as strict,
-    ):
+    with forty_days_later(filled) as store, Store.open(filled, clock=store.runtime.clock, settings=Settings(**kept)) as strict:
         steps = [step for step in maintain(strict).steps if step.name.startswith("prune")]
         assert {step.name for step in steps} >= {f"prune {domain}" for domain in DOMAINS}
         for step in steps:

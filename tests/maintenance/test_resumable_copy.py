@@ -216,7 +216,6 @@ def test_a_comparison_changes_so_many_rows_in_a_transaction(sqlite_url: str, pos
     assert sorted(count for (count,) in place.ask(query)) == [2, *[6] * 8]
 
 
-# ----------------------------------------------------------------
 # What a resumable copy refuses: the target stays what it was, or the copy can go on once the reason is gone.
 
 

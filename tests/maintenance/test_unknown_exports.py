@@ -28,12 +28,7 @@ ODD = 'a "quoted" %s näme; DROP TABLE chat_sessions; --'
 TYPES = {"sqlite": ("INTEGER", "REAL", "TEXT", "BLOB"), "postgres": ("BIGINT", "DOUBLE PRECISION", "TEXT", "BYTEA")}
 BYTES = {"sqlite": "x'00ff'", "postgres": "'\\x00ff'::bytea"}
 NAMES = ("colour", ODD, "select", "Größe", " ", "'", "new\nline", "%(id)s", "x" * 63)
-VALUES: tuple[tuple[int, str], ...] = (
-    (0, "9223372036854775807"),
-    (0, "-9223372036854775808"),
-    (1, "0.1"),
-    (2, "''"),
-)
+VALUES: tuple[tuple[int, str], ...] = ((0, "9223372036854775807"), (0, "-9223372036854775808"), (1, "0.1"), (2, "''"))
 
 
 def _quoted(name: str) -> str:

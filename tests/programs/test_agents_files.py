@@ -95,7 +95,6 @@ def test_an_audit_finds_what_a_shell_did(crew: Store, scope: str) -> None:
     assert {one.code for one in doctor(crew)} >= {f"program_{code}" for code, _ in found}
 
 
-# ----------------------------------------------------------------
 # The audit of a run's file in a program that uses nothing else of persist.
 
 

@@ -207,7 +207,6 @@ def test_an_export_names_what_it_does_not_hold(run_file: Store, run: str, source
     assert source.read_bytes()[2:13] not in (tmp_path / "out.jsonl").read_bytes()
 
 
-# ----------------------------------------------------------------
 # Values as streams of bytes: what a row may lead to, and the async face.
 
 
@@ -288,7 +287,6 @@ def test_a_handle_that_nobody_awaited_works_too(run_file: Store, run: str, file:
     asyncio.run(use())
 
 
-# ----------------------------------------------------------------
 # Files that cannot be bound: what is no regular file, databases that are open, and what others write to meanwhile.
 
 

@@ -33,10 +33,7 @@ def noted(store: Store, run: str) -> list[AuditFinding]:
     [
         (published.BIND.format(name="draft", frame="NULL", value="other"), [("replaced", "as it was")]),
         ("INSERT OR IGNORE INTO bindings (name, kind, value) VALUES ('draft', 'let', 'other')", []),
-        (
-            "INSERT OR IGNORE INTO bindings (name) VALUES ('draft'); INSERT INTO bindings (name) VALUES ('x')",
-            ["x"],
-        ),
+        ("INSERT OR IGNORE INTO bindings (name) VALUES ('draft'); INSERT INTO bindings (name) VALUES ('x')", ["x"]),
         (
             "INSERT INTO bindings (name, kind, value) VALUES ('draft', 'let', 'other')"
             " ON CONFLICT (run_id, name, coalesce(execution_id, -1)) DO UPDATE SET value = excluded.value",

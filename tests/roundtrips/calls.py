@@ -106,11 +106,7 @@ def counted(url: str, *, log: bool = False) -> Iterator[Counted]:
         ids = make(store)
         if not log:
             store.switch_events(False)
-    with (
-        metered(url) as meter,
-        Store.open(meter.url, clock=clock, settings=_NO_FOLDING) as store,
-        asyncio.Runner() as loop,
-    ):
+    with metered(url) as meter, Store.open(meter.url, clock=clock, settings=_NO_FOLDING) as store, asyncio.Runner() as loop:
         other = loop.run(_opened(meter.url, clock))
         with closing(Counted(url, meter, store, ids, other, loop)) as calls:
             yield calls

@@ -49,11 +49,7 @@ def fill_programs(store: Store, clock: FrozenClock) -> None:
             _RUN, statement_index=1, statement_text="parallel:", metadata={"parallel_id": "p1", "branches": ["a"]}
         )
         branch = programs.executions.begin(
-            _RUN,
-            statement_index=2,
-            statement_text=HARD,
-            parent_id=block.id,
-            metadata={"parallel_id": "p1", "branch": "a"},
+            _RUN, statement_index=2, statement_text=HARD, parent_id=block.id, metadata={"parallel_id": "p1", "branch": "a"}
         )
         programs.executions.fail(_RUN, branch.id, HARD)
         clock.advance(seconds=1)

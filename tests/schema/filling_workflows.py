@@ -94,11 +94,7 @@ def fill_workflows(store: Store, clock: FrozenClock) -> None:
             trigger_type="push", trigger_id="push/3", skill="deploy:build", workflow_run_id=lease.run_id, lease=lease
         )
         runs.create("deploy", trigger_id="push/4", current_phase="build", status="queued")
-        about: dict[str, Any] = {
-            "trigger_id": "timer/1",
-            "current_phase": "read",
-            "status": "queued",
-        }
+        about: dict[str, Any] = {"trigger_id": "timer/1", "current_phase": "read", "status": "queued"}
         runs.create("import", **about, priority=3, max_attempts=2)
         attempt = runs.claim("worker-2", lease=timedelta(minutes=5), workflow_name="import")
         assert attempt is not None

@@ -189,7 +189,6 @@ def test_what_is_no_table_has_no_clauses() -> None:
         table_clauses("CREATE TABLE broken (x INTEGER")
 
 
-# ----------------------------------------------------------------
 # Every table has an identity: where all are published, as for logical replication, rows can still be changed and deleted.
 
 

@@ -144,7 +144,6 @@ def test_doctor_says_what_a_mark_is(migrated: Place) -> None:
     assert found["version_marks"] == f"_meta says 6 of the schema's version, which is {HEAD}."
 
 
-# ----------------------------------------------------------------
 # `persist upgrade --plan`: what an upgrade would do, step by step, with locks and sizes; and it does nothing.
 
 

@@ -171,7 +171,6 @@ def test_a_clock_without_a_zone_is_a_mistake(home: Path) -> None:
         writer(home, clock=lambda: naive).feed(text("a", timestamp=None))
 
 
-# ----------------------------------------------------------------
 # Events that are not as they should be: timestamps of every kind, fields of the wrong type, noise.
 
 

@@ -158,10 +158,7 @@ class Telemetry(Machine):
 
     @rule(id=TASKS, verb=st.sampled_from(["cancel", "retry"]))
     def requeue(self, id: str, verb: str) -> None:
-        before, after = {
-            "cancel": ("queued", "cancelled"),
-            "retry": ("failed", "queued"),
-        }[verb]
+        before, after = {"cancel": ("queued", "cancelled"), "retry": ("failed", "queued")}[verb]
 
         def expect(got: Any) -> Any:
             state, found, _ = self.tasks.get(id, ("", None, None))

@@ -108,11 +108,7 @@ def sudden(
 
 
 def doomed(
-    target: Callable[..., None],
-    chance: random.Random,
-    *arguments: Any,
-    first: int = 0,
-    events: float = _IN_A_TRANSACTION,
+    target: Callable[..., None], chance: random.Random, *arguments: Any, first: int = 0, events: float = _IN_A_TRANSACTION
 ) -> Victim:
     """One that has ended: killed between two calls of Python, so many after one of its first acknowledgements, if it got there.
 

@@ -21,11 +21,7 @@ def telemetry() -> Sequence[Step]:
     """Windows that are trimmed on nearly every insert: a trim and its insert are one."""
     steps: list[Step] = []
     for n in range(9):
-        steps += [
-            partial(_status, n=n),
-            partial(_usage, n=n),
-            partial(_tool, n=n),
-        ]
+        steps += [partial(_status, n=n), partial(_usage, n=n), partial(_tool, n=n)]
     url = "https://github.com/owner/repo/issues/7"
     found = [{"id": f"t{n}", "source_id": "github", "kind": "issue", "title": "It fails"} for n in range(3)]
     return [
@@ -48,10 +44,7 @@ def graph() -> Sequence[Step]:
     """A thread with a growing list: a checkpoint has all of its values, and an element is stored once."""
     steps: list[Step] = []
     for n in range(6):
-        steps += [
-            partial(_checkpoint, n=n),
-            partial(_writes, n=n),
-        ]
+        steps += [partial(_checkpoint, n=n), partial(_writes, n=n)]
     return [
         *steps,
         lambda tx: tx.checkpoints.threads.copy("thread", "copied"),

@@ -74,7 +74,6 @@ def test_nothing_is_nothing() -> None:
     assert unpack(b"") == []
 
 
-# ----------------------------------------------------------------
 # Loading the extension into a connection: nothing it cannot do is an error, and loading is over afterwards.
 
 

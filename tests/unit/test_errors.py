@@ -122,7 +122,6 @@ def test_what_a_node_of_a_cluster_refuses_in_a_copy_is_a_conflict(text: str, con
     assert type(other) is errors.StoreError
 
 
-# ----------------------------------------------------------------
 # What integrations say of an error about content: where it is and of which kind, and nothing of the content.
 
 
@@ -176,7 +175,6 @@ def test_what_is_said(name: str) -> None:
     assert kind_of(caught.value) == said
 
 
-# ----------------------------------------------------------------
 # One word for why an attempt was repeated, and the database's code, from whatever was raised.
 
 

@@ -159,7 +159,6 @@ def test_every_letter_is_as_likely_as_the_others() -> None:
     assert max(counts) - min(counts) <= 8
 
 
-# ----------------------------------------------------------------
 # Numbers that several threads change at once, and recorders that come and go.
 
 

@@ -78,7 +78,6 @@ def test_what_is_no_instant_is_refused(laboratory: Laboratory, value: Any, prepa
         assert laboratory.refusal(name, value, prepared=prepared).path == "instant"
 
 
-# ----------------------------------------------------------------
 # Column types on both databases: what goes in comes out, through Core and through prepared statements alike.
 
 

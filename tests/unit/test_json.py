@@ -282,7 +282,6 @@ def test_the_examples_of_rfc_7396(target: dict[str, Any], patch: dict[str, Any],
     assert json.dumps(target) == before
 
 
-# ----------------------------------------------------------------
 # Keys inside JSONB: the order of writing, in a form that a database which sorts keys keeps.
 
 
@@ -350,7 +349,6 @@ def test_large_floats_stay_floats_where_a_mark_is_added() -> None:
     assert "10000000000000000.0" in to_jsonb(encode(value))
 
 
-# ----------------------------------------------------------------
 # parse_partial against the real parsePartialJson, and what Python alone would do differently.
 
 

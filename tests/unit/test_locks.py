@@ -161,7 +161,6 @@ def test_a_lock_handed_over_while_it_is_called_off_is_not_lost() -> None:
     assert lock.owner is None
 
 
-# ----------------------------------------------------------------
 # How many transactions a pool has connections for, and how writers and readers share them.
 
 
@@ -198,7 +197,6 @@ def test_every_writer_can_read_meanwhile(one_writer: bool) -> None:
     assert shares(1, one_writer=one_writer)[0] == 1
 
 
-# ----------------------------------------------------------------
 # The rules of a fair semaphore: no permit is lost or made, nobody is passed over, and whoever lives gets in.
 
 

@@ -33,10 +33,7 @@ from tests.cases import each
 from tests.unit.float32 import with_functions
 
 
-@given(
-    st.lists(st.tuples(st.floats(0, 10), st.floats(0, 2), st.floats(0, 2), st.booleans()), max_size=60),
-    st.integers(1, 10),
-)
+@given(st.lists(st.tuples(st.floats(0, 10), st.floats(0, 2), st.floats(0, 2), st.booleans()), max_size=60), st.integers(1, 10))
 def test_nothing_that_may_be_among_the_nearest_is_lost(things: list[tuple[float, float, float, bool]], k: int) -> None:
     sieve = Sieve[int](k)
     for index, (distance, below, above, known) in enumerate(things):
@@ -73,7 +70,6 @@ def test_a_range_that_is_no_number_is_too_far() -> None:
     assert sieve.kept() == []
 
 
-# ----------------------------------------------------------------
 # Distances and the ways to find the nearest: the ranges hold, nothing near is lost, and every way gives the same.
 
 

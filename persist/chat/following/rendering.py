@@ -244,11 +244,7 @@ _MARK = 6
 
 _message, _first = param("message_id"), param("first_index")
 _HEAD = Statement(
-    select(
-        _M.session_id,
-        type_coerce(_M.role, Label()),
-        json_text(_M.metadata_json),
-    ).where(_M.id == _message),
+    select(_M.session_id, type_coerce(_M.role, Label()), json_text(_M.metadata_json)).where(_M.id == _message),
     unreadable=OnUnreadable.RAISE,
 )
 _PARTS = Statement(

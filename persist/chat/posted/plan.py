@@ -236,13 +236,7 @@ class Plan:
 class Planner:
     """Walks through a posted list beside the stored messages from the first posted one on, in their order."""
 
-    def __init__(
-        self,
-        stored: Sequence[Stored],
-        parts: StoredParts,
-        *,
-        client_tools: AbstractSet[str] | None = None,
-    ) -> None:
+    def __init__(self, stored: Sequence[Stored], parts: StoredParts, *, client_tools: AbstractSet[str] | None = None) -> None:
         self._stored, self._parts, self._client_tools = stored, parts, client_tools
         self._places = {message.id: place for place, message in enumerate(stored)}
         self._visible = [place for place, message in enumerate(stored) if not (message.queued or message.hidden)]

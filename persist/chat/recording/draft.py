@@ -138,12 +138,7 @@ class FlushPlan:
         )
 
     def plan_into(
-        self,
-        flush: Flush,
-        unfolded: Unfolded,
-        owned: Mapping[str, Any],
-        base: Mapping[str, Any],
-        runtime: Runtime,
+        self, flush: Flush, unfolded: Unfolded, owned: Mapping[str, Any], base: Mapping[str, Any], runtime: Runtime
     ) -> None:
         """Fill the flush with all pending writes. Raises InvalidValue if a value cannot be encoded."""
         to_fold = dict(unfolded.parts) if self.fold_all else {}

@@ -210,14 +210,7 @@ def new_message(id: str, posting: Posting, metadata: dict[str, Any], created: da
 
 
 def insert_last(
-    work: UnitOfWork,
-    batch: Batch,
-    posting: Posting,
-    id: str,
-    metadata: JsonText,
-    now: datetime,
-    *,
-    previous: str | None = None,
+    work: UnitOfWork, batch: Batch, posting: Posting, id: str, metadata: JsonText, now: datetime, *, previous: str | None = None
 ) -> tuple[Pending[Row | None], Added]:
     """Add the statements that insert a message, which sorts last in its session: (created_at,), or None without the session.
 
@@ -342,14 +335,7 @@ def message_value(db: StatementRunner, row: Row) -> ChatMessage:
 def _message(id: str, session_id: str, role: Role, metadata: dict[str, Any], created: datetime, updated: datetime) -> ChatMessage:
     return construct(
         ChatMessage,
-        {
-            "id": id,
-            "session_id": session_id,
-            "role": role,
-            "metadata": metadata,
-            "created_at": created,
-            "updated_at": updated,
-        },
+        {"id": id, "session_id": session_id, "role": role, "metadata": metadata, "created_at": created, "updated_at": updated},
     )
 
 

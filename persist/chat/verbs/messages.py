@@ -337,11 +337,7 @@ class ChatMessages(Repository[F]):
 
     @reads
     def model_view(
-        self,
-        session_id: str,
-        *,
-        summary_as: Literal["text", "data"] = "text",
-        files: Literal["data", "reference"] = "data",
+        self, session_id: str, *, summary_as: Literal["text", "data"] = "text", files: Literal["data", "reference"] = "data"
     ) -> List[UIMessage]:
         """The messages to send to the model: after a compaction the summary, the kept tail, and everything since.
 
@@ -438,11 +434,7 @@ class ChatMessages(Repository[F]):
 
     @writes
     def repair_interrupted(
-        self,
-        session_id: str | None = None,
-        *,
-        idle: timedelta = timedelta(minutes=5),
-        human_input_tools: Iterable[str] = (),
+        self, session_id: str | None = None, *, idle: timedelta = timedelta(minutes=5), human_input_tools: Iterable[str] = ()
     ) -> int:
         """After a restart: turn tool parts that a dead turn left unfinished into errors; the number of parts changed.
 

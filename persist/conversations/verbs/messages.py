@@ -124,11 +124,7 @@ class ConvMessages(Repository[F]):
 
     @writes
     def put_many(
-        self,
-        messages: Sequence[Mapping[str, Json]],
-        *,
-        progression_ids: Sequence[str] = (),
-        session_id: str | None = None,
+        self, messages: Sequence[Mapping[str, Json]], *, progression_ids: Sequence[str] = (), session_id: str | None = None
     ) -> int:
         """Put each message, and append to each progression those that are not members yet, in order; return how many were given.
 

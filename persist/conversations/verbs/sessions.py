@@ -398,12 +398,7 @@ class ConvSessions(Repository[F]):
 
     @writes
     def prune(
-        self,
-        *,
-        keep_days: int = 30,
-        keep_n: int = 100,
-        dry_run: bool = False,
-        orphan_grace: timedelta = pruning.ORPHAN_GRACE,
+        self, *, keep_days: int = 30, keep_n: int = 100, dry_run: bool = False, orphan_grace: timedelta = pruning.ORPHAN_GRACE
     ) -> PruneReport:
         """Delete sessions that were not updated for `keep_days`, beyond the `keep_n` latest; running ones are kept.
 

@@ -232,13 +232,7 @@ class CompiledStatement:
             yield decoded
 
     def _reread(
-        self,
-        driver: Any,
-        values: Mapping[str, Any],
-        rows: list[Row] | None,
-        error: Exception,
-        by: By,
-        cursor: Any = None,
+        self, driver: Any, values: Mapping[str, Any], rows: list[Row] | None, error: Exception, by: By, cursor: Any = None
     ) -> list[Row]:
         """Decode the rows cell by cell, after an error of the driver or of a decoder.
 

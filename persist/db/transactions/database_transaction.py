@@ -112,14 +112,7 @@ class DatabaseTransaction:
         "writable",
     )
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        *,
-        writable: bool,
-        is_snapshot: bool = False,
-        joined: Connection | None = None,
-    ) -> None:
+    def __init__(self, runtime: Runtime, *, writable: bool, is_snapshot: bool = False, joined: Connection | None = None) -> None:
         self.runtime, self.writable = runtime, writable
         self.owner = Owner(is_snapshot=is_snapshot)
         self.connection = joined

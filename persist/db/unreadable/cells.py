@@ -241,11 +241,7 @@ class Cells:
         return wanted
 
     def rows(
-        self,
-        rows: Iterable[Sequence[Any]],
-        values: Mapping[str, Any],
-        unreadable: OnUnreadable | None,
-        carried: Carried | None,
+        self, rows: Iterable[Sequence[Any]], values: Mapping[str, Any], unreadable: OnUnreadable | None, carried: Carried | None
     ) -> list[_Row]:
         """The decoded rows. Unreadable ones are treated as `unreadable` says.
 

@@ -315,10 +315,7 @@ class AgentTaskWebhooks(Repository[F]):
     def delete(self, task_id: str, *, owner: str, id: str | None = None) -> int:
         """Delete an owner's webhook of a task, or with None all of them; the number deleted."""
         work = self._work
-        key = {
-            "of_task": label_of(work, "task_id", task_id, empty=True),
-            "of_owner": label_of(work, "owner", owner, empty=True),
-        }
+        key = {"of_task": label_of(work, "task_id", task_id, empty=True), "of_owner": label_of(work, "owner", owner, empty=True)}
         one = None if id is None else label_of(work, "id", id, empty=True)
         with work.batch(last=True) as batch:
             deleted = batch.run(_DELETE_WEBHOOKS, **key) if one is None else batch.run(_DELETE_WEBHOOK, **key, row_id=one)

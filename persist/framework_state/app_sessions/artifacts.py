@@ -68,13 +68,7 @@ class AppArtifacts(Repository[F]):
 
     @writes
     def save(
-        self,
-        key: ArtifactKey,
-        part: str,
-        *,
-        data: bytes | None = None,
-        mime_type: str | None = None,
-        metadata: str = "{}",
+        self, key: ArtifactKey, part: str, *, data: bytes | None = None, mime_type: str | None = None, metadata: str = "{}"
     ) -> int:
         """Add a version and return its number: 0, 1, 2 and so on. Versions saved at the same time get different numbers.
 

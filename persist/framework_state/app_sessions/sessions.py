@@ -232,11 +232,7 @@ def _of_app(user: bool) -> tuple[Statement, Statement, Statement]:
     )
     states = select(_T.app_session_id, _T.key, _T.value).join(sessions, _SESSIONS.id == _T.app_session_id).where(*of_app)
     users = select(_U.user_id, _U.key, _U.value).where(*of_users)
-    return (
-        Statement(found),
-        Statement(states.order_by(_T.position, _T.key)),
-        Statement(users.order_by(_U.position, _U.key)),
-    )
+    return (Statement(found), Statement(states.order_by(_T.position, _T.key)), Statement(users.order_by(_U.position, _U.key)))
 
 
 class AppSessions(Repository[F]):

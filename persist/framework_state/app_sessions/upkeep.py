@@ -62,8 +62,7 @@ UPKEEP = Upkeep(
             _artifacts,
             _A.updated_at,
             orphaned=Orphaned(
-                SESSIONS,
-                lambda among: ~_USERS_SESSION.where(or_(_A.session_id == "", _A.session_id == _S.session_id), among),
+                SESSIONS, lambda among: ~_USERS_SESSION.where(or_(_A.session_id == "", _A.session_id == _S.session_id), among)
             ),
         ),
         AgedRows(memories, _M.updated_at, _M.app_name, _M.user_id, _M.session_id, _M.id),

@@ -163,10 +163,7 @@ _PIECES = Statement(
 
 def thread_key(thread_id: str, namespace: str) -> ThreadKey:
     """The checked thread id and namespace."""
-    return {
-        "thread_id": required_label("thread_id", thread_id),
-        "namespace": required_label("namespace", namespace, empty=True),
-    }
+    return {"thread_id": required_label("thread_id", thread_id), "namespace": required_label("namespace", namespace, empty=True)}
 
 
 def stored_blob(kind: str, data: object) -> Blob:

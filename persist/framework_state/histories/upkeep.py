@@ -219,11 +219,7 @@ _HISTORY = exported(
     Aggregate(histories),
     "history",
     order={branches: (_B.position,)},
-    after=(
-        _entries(
-            select(_H.head_id).where(_H.id == the_id()).union(select(_B.entry_id).where(_B.history_id == the_id())),
-        ),
-    ),
+    after=(_entries(select(_H.head_id).where(_H.id == the_id()).union(select(_B.entry_id).where(_B.history_id == the_id()))),),
 )
 """An export of a conversation, with all messages of its history and its former branches."""
 

@@ -70,11 +70,7 @@ _behind = and_(
 _other = messages.alias("other")
 _newest_position = (
     select(func.max(_other.c.position))
-    .where(
-        _other.c.session_id == _anchor.c.session_id,
-        _other.c.stream == _anchor.c.stream,
-        _other.c.message.is_not(None),
-    )
+    .where(_other.c.session_id == _anchor.c.session_id, _other.c.stream == _anchor.c.stream, _other.c.message.is_not(None))
     .scalar_subquery()
 )
 _AFTER_ID = Statement(
@@ -99,13 +95,7 @@ class ReplayMessages(Repository[F]):
 
     @writes
     def append(
-        self,
-        session_id: str,
-        stream: str,
-        message: str | None,
-        *,
-        keep: int | None = None,
-        keep_for: timedelta | None = None,
+        self, session_id: str, stream: str, message: str | None, *, keep: int | None = None, keep_for: timedelta | None = None
     ) -> str:
         """Store a message for the client of a session, or with None a marker; its id, greater than those of earlier calls.
 

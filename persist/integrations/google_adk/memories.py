@@ -63,12 +63,7 @@ class PersistMemoryService(BaseMemoryService):
             )
 
     async def add_memory(
-        self,
-        *,
-        app_name: str,
-        user_id: str,
-        memories: Sequence[MemoryEntry],
-        custom_metadata: Mapping[str, object] | None = None,
+        self, *, app_name: str, user_id: str, memories: Sequence[MemoryEntry], custom_metadata: Mapping[str, object] | None = None
     ) -> None:
         """Add memory entries under their ids, or under new ids. The metadata are added to each entry's own."""
         with InvalidArgument.raised():

@@ -113,11 +113,7 @@ class PersistSessionService(BaseSessionService):
         def read() -> Session | None:
             found = self._bridge.call(
                 lambda work: AppSessions(work).load(
-                    app_name,
-                    user_id,
-                    named,
-                    recent=window.num_recent_events,
-                    since=window.after_timestamp,
+                    app_name, user_id, named, recent=window.num_recent_events, since=window.after_timestamp
                 ),
                 writes=False,
             )

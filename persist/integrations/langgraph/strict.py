@@ -59,12 +59,7 @@ from persist.integrations.framework_errors import kind_of
 Name = tuple[str, str]
 """(module, class name)."""
 
-ONE, EACH, NAMED, METHOD = (
-    EXT_CONSTRUCTOR_SINGLE_ARG,
-    EXT_CONSTRUCTOR_POS_ARGS,
-    EXT_CONSTRUCTOR_KW_ARGS,
-    EXT_METHOD_SINGLE_ARG,
-)
+ONE, EACH, NAMED, METHOD = (EXT_CONSTRUCTOR_SINGLE_ARG, EXT_CONSTRUCTOR_POS_ARGS, EXT_CONSTRUCTOR_KW_ARGS, EXT_METHOD_SINGLE_ARG)
 OLD_MODEL, MODEL, ARRAY, SNAPSHOT = EXT_PYDANTIC_V1, EXT_PYDANTIC_V2, EXT_NUMPY_ARRAY, EXT_DELTA_SNAPSHOT
 FORMS = frozenset({ONE, EACH, NAMED, METHOD, OLD_MODEL, MODEL})
 """The forms in which the serializer writes an object: how its class is called to build it."""

@@ -132,12 +132,7 @@ class SubagentBindings:
         frame = {"execution_id": execution_id}
 
         def bind(
-            name: str,
-            value: str | None,
-            *,
-            kind: str = "let",
-            source_statement: str | None = None,
-            summary: str | None = None,
+            name: str, value: str | None, *, kind: str = "let", source_statement: str | None = None, summary: str | None = None
         ) -> Binding:
             """See Bindings.bind."""
             options: dict[str, Any] = {"kind": kind, "source_statement": source_statement, "summary": summary}
@@ -145,12 +140,7 @@ class SubagentBindings:
             return bound
 
         def bind_file(
-            name: str,
-            path: str | Path,
-            *,
-            kind: str = "let",
-            source_statement: str | None = None,
-            summary: str | None = None,
+            name: str, path: str | Path, *, kind: str = "let", source_statement: str | None = None, summary: str | None = None
         ) -> Binding:
             """See Bindings.bind_file."""
             options: dict[str, Any] = {"kind": kind, "source_statement": source_statement, "summary": summary}

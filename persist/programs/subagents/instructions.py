@@ -272,13 +272,7 @@ def _quoted(text: str) -> str:
 
 
 def server_instructions(
-    server: str,
-    options: str,
-    subagent: Subagent,
-    frame: Frame | None,
-    name: str,
-    kind: BindingKind,
-    source_statement: str | None,
+    server: str, options: str, subagent: Subagent, frame: Frame | None, name: str, kind: BindingKind, source_statement: str | None
 ) -> str:
     """The instructions for a subagent with these connection options, which hold its token."""
     return "\n\n".join(_server_paragraphs(_Psql(server, options), subagent, frame, name, kind, source_statement)) + "\n"

@@ -33,22 +33,10 @@ from persist.programs.verbs.bindings import ALL_BINDINGS
 
 List = list
 _E = executions.c
-_GIVEN = (
-    "run_id",
-    "statement_index",
-    "started_at",
-    "updated_at",
-    "parent_id",
-    "statement_text",
-)
+_GIVEN = ("run_id", "statement_index", "started_at", "updated_at", "parent_id", "statement_text")
 _ADD = Statement(
     insert(executions)
-    .values(
-        **{name: param(name) for name in _GIVEN},
-        status=param("to"),
-        written_status=param("to"),
-        metadata=param("facts"),
-    )
+    .values(**{name: param(name) for name in _GIVEN}, status=param("to"), written_status=param("to"), metadata=param("facts"))
     .returning(*EXECUTION.columns)
 )
 _OF_RUN = select(*EXECUTION.columns).where(_E.run_id == param("run")).order_by(_E.id)

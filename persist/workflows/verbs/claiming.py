@@ -32,12 +32,7 @@ _id = param("row_id")
 _undo = (
     update(runs)
     .where(_R.id == _id)
-    .values(
-        status=RunStatus.QUEUED,
-        **NO_LEASE,
-        lease_token=_R.lease_token - 1,
-        updated_at=param("at"),
-    )
+    .values(status=RunStatus.QUEUED, **NO_LEASE, lease_token=_R.lease_token - 1, updated_at=param("at"))
 )
 _UNDO_CLAIM = Statement(_undo, silent=True)
 GIVE_BACK = Statement(_undo)

@@ -30,13 +30,7 @@ _OF_RUN = Statement(select(*_EFFECT.columns).where(_F.run_id == param("row_run_i
 _BEGIN_AGAIN = Statement(
     update(effects)
     .where(*_named)
-    .values(
-        state=EffectState.BEGUN,
-        attempts=_F.attempts + 1,
-        begun_at=param("at"),
-        ended_at=null(),
-        error=null(),
-    )
+    .values(state=EffectState.BEGUN, attempts=_F.attempts + 1, begun_at=param("at"), ended_at=null(), error=null())
     .returning(*_EFFECT.columns)
 )
 _end = update(effects).where(*_named).values(ended_at=param("at"), state=param("to"), error=param("why"), result=param("value"))

@@ -52,12 +52,7 @@ _RUNNING = Statement(select(*EXECUTION.columns).where(IS_UNFINISHED))  # with OR
 _started = func.coalesce(_E.started_at, _E.started_at)
 """No index has this order: unfinished executions, which are few, are found by their partial index."""
 _RUNNING_PAGES = Keyset(
-    "workflows.executions.running",
-    EXECUTION,
-    (_started, _E.id),
-    where=[IS_UNFINISHED],
-    places=("started_at", "id"),
-    exact=True,
+    "workflows.executions.running", EXECUTION, (_started, _E.id), where=[IS_UNFINISHED], places=("started_at", "id"), exact=True
 )
 _OF_RUN = Statement(
     select(*EXECUTION.columns)
@@ -247,13 +242,7 @@ class Executions(Repository[F]):
 
     @writes
     def finish(
-        self,
-        id: str,
-        *,
-        success: bool,
-        error: str | None = None,
-        lease: Lease | None = None,
-        **totals: Unpack[ExecutionTotals],
+        self, id: str, *, success: bool, error: str | None = None, lease: Lease | None = None, **totals: Unpack[ExecutionTotals]
     ) -> bool:
         """End the execution, now; after several calls the last one counts.
 

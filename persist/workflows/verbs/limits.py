@@ -246,12 +246,7 @@ class CronOverrides(Repository[F]):
 
     @writes
     def set(
-        self,
-        name: str,
-        *,
-        enabled: bool | Omitted = OMITTED,
-        schedule: str | Omitted | None = OMITTED,
-        by: str | None = None,
+        self, name: str, *, enabled: bool | Omitted = OMITTED, schedule: str | Omitted | None = OMITTED, by: str | None = None
     ) -> CronOverride:
         """Change what is given and keep what is omitted; a schedule of None is the default one again.
 

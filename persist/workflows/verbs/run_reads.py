@@ -128,12 +128,7 @@ class Filters:
     values: dict[str, Any]
 
     @classmethod
-    def of(
-        cls,
-        work: UnitOfWork,
-        status: str | Sequence[str] | None = None,
-        **others: Any,
-    ) -> "Filters":
+    def of(cls, work: UnitOfWork, status: str | Sequence[str] | None = None, **others: Any) -> "Filters":
         """Check RunFilters. No status, or every status, is no filter."""
         given = () if status is None else (status,) if isinstance(status, str) else status
         if not isinstance(given, Iterable):
@@ -258,12 +253,7 @@ def _failed() -> tuple[ColumnElement[bool], ...]:
 
 ACTIVE_RUNS = _with_usage(select(_R.id, _R.started_at).where(among(_R.status, ACTIVE)))
 _QUEUED = Keyset(
-    "workflows.runs.queued",
-    SUMMARY,
-    (_R.started_at, _R.id),
-    where=[_R.status == RunStatus.QUEUED],
-    descending=False,
-    exact=True,
+    "workflows.runs.queued", SUMMARY, (_R.started_at, _R.id), where=[_R.status == RunStatus.QUEUED], descending=False, exact=True
 )
 
 
@@ -323,13 +313,7 @@ class RunReads(Repository[F]):
         return get_run(self._work, id)
 
     @reads
-    def list(
-        self,
-        *,
-        limit: int = 20,
-        after: str | None = None,
-        **filters: Unpack[RunFilters],
-    ) -> Page[WorkflowRunSummary]:
+    def list(self, *, limit: int = 20, after: str | None = None, **filters: Unpack[RunFilters]) -> Page[WorkflowRunSummary]:
         """Runs, newest started first, without their blobs; `since` is inclusive, no status means every status.
 
         Pass `cursor` as `after` for the next page. Totals: `count`.
@@ -337,13 +321,7 @@ class RunReads(Repository[F]):
         return page_of_runs(self._work, Filters.of(self._work, **filters), limit, after, SUMMARY)
 
     @reads
-    def list_rows(
-        self,
-        *,
-        limit: int = 20,
-        after: str | None = None,
-        **filters: Unpack[RunFilters],
-    ) -> Page[RunRow]:
+    def list_rows(self, *, limit: int = 20, after: str | None = None, **filters: Unpack[RunFilters]) -> Page[RunRow]:
         """The page of `list` as named tuples, which cost less to make; cursors of both verbs are interchangeable."""
         return page_of_runs(self._work, Filters.of(self._work, **filters), limit, after, RunRow._make)
 

@@ -72,13 +72,7 @@ _PAUSE, _PAUSE_AND_LET_GO = Statement(_pause), Statement(_pause.values(NO_LEASE)
 
 
 def pause_at_gate(
-    work: UnitOfWork,
-    run: WorkflowRun,
-    question: dict[str, Any],
-    item: dict[str, Any],
-    scratch: Json,
-    *,
-    let_go: bool = False,
+    work: UnitOfWork, run: WorkflowRun, question: dict[str, Any], item: dict[str, Any], scratch: Json, *, let_go: bool = False
 ) -> Approval:
     """Open the gate of a locked run, and pause it: `item` joins its history. `let_go`: its worker holds it no longer."""
     history = history_with(work, run.phase_history, item)
@@ -124,12 +118,7 @@ _COUNTS = Statement(select(_R.status, func.count()).where(IS_CHILD, _R.parent_ru
 _JOIN = Statement(
     update(runs)
     .where(_R.id == param("row_id"))
-    .values(
-        status=RunStatus.PAUSED,
-        join_until=param("goal"),
-        **NO_LEASE,
-        updated_at=param("at"),
-    )
+    .values(status=RunStatus.PAUSED, join_until=param("goal"), **NO_LEASE, updated_at=param("at"))
 )
 
 

@@ -155,7 +155,7 @@ def test_a_client_that_has_a_message_is_given_only_what_continues_it(store: Any,
         recorder.feed({"type": "finish"})
     came += list(follower)
     assert [chunk["type"] for chunk in came] == [
-        *("tool-output-available", "start-step", "text-start", "text-delta", "text-end", "finish-step", "finish"),
+        *("tool-output-available", "start-step", "text-start", "text-delta", "text-end", "finish-step", "finish")
     ]
     assert [reduce([*had, *came])] == shown(other, session)
 

@@ -209,7 +209,6 @@ def test_no_more_is_held_of_a_longer_text(store: Store, session: str) -> None:
     assert maximum(180) <= 1.25 * short
 
 
-# ----------------------------------------------------------------
 # What a long answer costs grows with its length, and not with its square.
 
 

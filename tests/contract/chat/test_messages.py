@@ -313,7 +313,6 @@ def test_usage_before_a_compaction_is_not_counted(store: Any, clock: Any, sessio
     assert rollup(store, session)[0] == 7
 
 
-# ----------------------------------------------------------------
 # Message metadata: what the stream says, merged, below what the recorder itself knows.
 
 

@@ -188,7 +188,6 @@ def test_an_assistant_messages_model_is_not_the_sessions(store: Any, session: st
     assert session_of(store, session).model == MODEL
 
 
-# ----------------------------------------------------------------
 # Permission rules of a session: only its own are stored, and what they say is decided with the others.
 
 

@@ -218,7 +218,6 @@ def test_a_compaction_that_is_taken_back_is_no_boundary(store: Any, session: str
     assert rollup(store, session) == (10, 1, 0, 0, 0, 11)
 
 
-# ----------------------------------------------------------------
 # What a browser answers: approvals, results of its tools; half an answer, a turn that runs, a queue.
 
 

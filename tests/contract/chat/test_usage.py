@@ -14,13 +14,7 @@ from tests.contract.conftest import Raw
 from tests.contract.faces import on_one_face
 from tests.examples import examples
 
-SDK = {
-    "input_tokens": 1000,
-    "cache_read_tokens": 600,
-    "cache_write_tokens": 100,
-    "output_tokens": 50,
-    "reasoning_tokens": 20,
-}
+SDK = {"input_tokens": 1000, "cache_read_tokens": 600, "cache_write_tokens": 100, "output_tokens": 50, "reasoning_tokens": 20}
 
 
 def use(store: Any, message: str, step: int = 0, **tokens: Any) -> None:
@@ -153,7 +147,6 @@ def test_a_new_session_starts_at_nothing(store: Any) -> None:
     assert rollup(store, create(store)) == (0, 0, 0, 0, 0, 0)
 
 
-# ----------------------------------------------------------------
 # A session's counters are the sums over its visible assistant messages since the latest compaction, whatever was done to it.
 
 

@@ -27,12 +27,7 @@ OWNED = ("model", "agent", "system_prompt_digest", "stopped_at")
 # Where the reducer, which knows one message, and the recorder, which knows the session, differ: a user message is none that an
 # assistant's stream may continue, the result of an earlier message's call finds its part, and a message that the stream comes
 # back to goes on. Each has a test of its own.
-APART = {
-    "resume-user-message",
-    "start-other-id-forgets-tool-call",
-    "start-three-messages",
-    "fatal-new-message-forgets-approval",
-}
+APART = {"resume-user-message", "start-other-id-forgets-tool-call", "start-three-messages", "fatal-new-message-forgets-approval"}
 RECORDABLE = [vector for vector in VECTORS if vector["name"] not in APART]
 
 

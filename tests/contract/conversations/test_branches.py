@@ -231,7 +231,6 @@ def test_forks_of_a_deleted_branch_keep_their_history(store: Any) -> None:
     assert history(store, grandchild.id) == ["a", "b", "d", "e", "f"]
 
 
-# ----------------------------------------------------------------
 # Branches: configured by merge patches, pointed at a system message, and ended.
 
 

@@ -198,7 +198,6 @@ def test_when_another_import_was_faster_the_slower_one_leaves_nothing(store: Any
     assert counts == {"sessions": 1, "branches": 1, "progressions": 2, "progression_members": 4}
 
 
-# ----------------------------------------------------------------
 # What is read of the files of a run, in which spellings, and what is left out with a warning.
 
 
@@ -339,10 +338,7 @@ def test_spellings_of_a_branch_file(store: Any, tmp_path: Path, spelling: str) -
         "list": {"id": "b", "messages": pile, "order": order},
         "mapping": {"id": "b", "pile": dict(zip(["m2", "m1"], plain, strict=True)), "progression": order},
         "nested branch": {"branch": {"id": "b", "name": "n"}, "messages": {"pile": pile}, "progression": {"order": order}},
-        "db mode": {
-            "branch": {"branch_id": "b"},
-            "pile": {"collections": renamed, "order": [{"id": "m1"}, "m2"]},
-        },
+        "db mode": {"branch": {"branch_id": "b"}, "pile": {"collections": renamed, "order": [{"id": "m1"}, "m2"]}},
     }[spelling]
     make_run(tmp_path, "r", file=content)
     assert import_runs(store, tmp_path) == report(imported=1)

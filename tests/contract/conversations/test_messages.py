@@ -317,7 +317,6 @@ def test_the_moment_it_first_came_is_kept(store: Any, clock: Any, raw: Raw) -> N
     assert raw.rows("SELECT created_at, stored_at FROM messages") == [(1.0, first)]
 
 
-# ----------------------------------------------------------------
 # Many messages: put in one batch into progressions and a pool, and read by their ids.
 
 

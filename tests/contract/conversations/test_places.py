@@ -261,7 +261,6 @@ def test_the_order_of_a_branch_that_went_may_still_change(
     assert {id: history(store, id) for id in forks} == forks
 
 
-# ----------------------------------------------------------------
 # Inserting and removing near the end of a long progression: few statements, few rows, and nothing of what stays.
 
 

@@ -216,7 +216,6 @@ def test_a_session_with_a_label_that_is_too_long_stays_and_the_others_go(store: 
     assert pruned(store, raw, keep_n=0) == NOTHING
 
 
-# ----------------------------------------------------------------
 # Pruning sweeps messages that nothing names once they are old enough, refuses bad options, and is all or nothing.
 
 

@@ -193,7 +193,6 @@ def test_a_branch_without_a_session_is_a_typed_error(store: Any, raw: Raw) -> No
     assert (raw.count("branches"), raw.count("progressions")) == (0, 1)
 
 
-# ----------------------------------------------------------------
 # The list of sessions: latest update first, filtered, in pages that neither repeat nor skip a session.
 
 

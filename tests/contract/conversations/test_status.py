@@ -197,7 +197,6 @@ def test_an_admin_with_an_override_may_do_no_more(store: Any) -> None:
     assert set_status(store, "s", "aborted", source="admin", actor="maria", override="because")
 
 
-# ----------------------------------------------------------------
 # Every change of a status leaves a row of history, beginning with the creation, or leaves nothing.
 
 

@@ -28,12 +28,7 @@ def test_the_first_that_is_there_is_used(store: Any, backend: str, every_way: Ca
 
 def test_the_nearest_come_first_with_their_distances(way: str, store: Any) -> None:
     keep(store, east=[2.0, 0.0], north=[0.0, 3.0], west=[-1.0, 0.0], both=[3.0, 3.0])
-    assert search(store, NEAR) == [
-        ("east", 0.0),
-        ("both", pytest.approx(1 - 0.5**0.5, abs=1e-15)),
-        ("north", 1.0),
-        ("west", 2.0),
-    ]
+    assert search(store, NEAR) == [("east", 0.0), ("both", pytest.approx(1 - 0.5**0.5, abs=1e-15)), ("north", 1.0), ("west", 2.0)]
     assert search(store, NEAR, metric="cosine") == search(store, NEAR)
     assert search(store, [0.0, 0.0], metric="l2") == [
         ("west", 1.0),
@@ -233,7 +228,6 @@ def test_a_refusal_leaves_the_transaction_usable(store: Any) -> None:
         assert [one.id for one, _ in tx.conversations.vectors.search(NEAR)] == ["a"]
 
 
-# ----------------------------------------------------------------
 # Search by embedding in a session, in a branch, and on connections of the caller's.
 
 

@@ -195,7 +195,6 @@ def test_a_session_may_be_called_as_the_shared_stream(store: Any) -> None:
     assert len(rows_of(found, "chat_messages")) == 2
 
 
-# ----------------------------------------------------------------
 # While the log is on, the database itself refuses whoever writes without keeping it.
 
 

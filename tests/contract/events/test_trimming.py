@@ -54,7 +54,7 @@ def test_nothing_of_what_happened_is_kept(logging_store: Any, session: str) -> N
     assert numbers(logging_store, other) == [1]
     assert trim(logging_store, keep=0) == 3
     assert [(event.stream_id, event.seq, event.type) for event in events(logging_store)] == [
-        *sorted([(other, 2, "snapshot"), (session, 8, "snapshot")]),
+        *sorted([(other, 2, "snapshot"), (session, 8, "snapshot")])
     ]
 
 
@@ -193,11 +193,7 @@ def test_nothing_to_let_go_of(logging_store: Any, session: str) -> None:
         trim(logging_store, "unknown", keep=1),
         trim(logging_store, session, keep=5),
         trim(logging_store, session, keep=99),
-    ] == [
-        0,
-        0,
-        0,
-    ]
+    ] == [0, 0, 0]
     assert trim(logging_store, session, older_than=10 * HOUR) == 0
     assert events(logging_store) == before
 

@@ -16,17 +16,7 @@ from persist.errors import NotFound, Unavailable
 from persist.events.repository import log_status
 from persist.store.transaction import Transaction, work_of
 from tests.contract.chat.scenes import MODEL, create, text, turn
-from tests.contract.otel.scenes import (
-    Collector,
-    below,
-    id_of,
-    instrumented,
-    named,
-    of,
-    only,
-    parent,
-    tree,
-)
+from tests.contract.otel.scenes import Collector, below, id_of, instrumented, named, of, only, parent, tree
 from tests.markdown import ROOT
 
 

@@ -16,18 +16,7 @@ from persist.errors import InvalidValue, NotFound, StoreBusy, Unavailable
 from persist.otel.tracing import verb_name
 from tests.contract.chat.scenes import MODEL, create, say, text, turn
 from tests.contract.faces import every_way
-from tests.contract.otel.scenes import (
-    Collector,
-    fail_after_writing,
-    id_of,
-    instrumented,
-    named,
-    of,
-    only,
-    parent,
-    real,
-    tree,
-)
+from tests.contract.otel.scenes import Collector, fail_after_writing, id_of, instrumented, named, of, only, parent, real, tree
 
 
 def test_a_verb_is_called_as_callers_write_it() -> None:

@@ -144,7 +144,6 @@ def test_imports_are_registered_under_aliases(store: Any) -> None:
             do(store, "imports", "add", RUN, alias, "https://example.org/d")
 
 
-# ----------------------------------------------------------------
 # Which process runs a program: it is noted, it is taken over only when it is gone, and published programs need not know.
 
 

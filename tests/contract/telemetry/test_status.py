@@ -134,11 +134,7 @@ def test_a_long_log_is_summed_up_whole(sqlite_store: Store) -> None:
         assert tx.telemetry.status.durations(t(1), t(4)) == {"busy": 2.0, "idle": 1.0}
 
 
-@given(
-    st.lists(st.tuples(st.integers(0, 20), st.sampled_from("abc")), max_size=12),
-    st.integers(-2, 22),
-    st.integers(0, 15),
-)
+@given(st.lists(st.tuples(st.integers(0, 20), st.sampled_from("abc")), max_size=12), st.integers(-2, 22), st.integers(0, 15))
 @rules(max_examples=examples(30), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_durations_are_what_every_second_says(
     sqlite_store: Store, entries: list[tuple[int, str]], since: int, length: int

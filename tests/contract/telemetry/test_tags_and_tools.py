@@ -75,10 +75,7 @@ def test_a_call_of_which_little_is_known(store: Any, me: dict[str, str], clock: 
     assert (call.exit_code, call.duration_ms, call.occurred_at) == (None, None, clock().replace(microsecond=0))
 
 
-@each(
-    "wrong",
-    [{"tool_key": ""}, {"exit_code": True}, {"exit_code": 2**63}, {"duration_ms": -1}, {"at": datetime(2026, 1, 1)}],
-)
+@each("wrong", [{"tool_key": ""}, {"exit_code": True}, {"exit_code": 2**63}, {"duration_ms": -1}, {"at": datetime(2026, 1, 1)}])
 def test_calls_that_are_none_are_refused(store: Any, me: dict[str, str], wrong: dict[str, Any]) -> None:
     with store.begin() as tx:
         with pytest.raises(InvalidValue):

@@ -204,9 +204,7 @@ def test_an_insert_that_is_rolled_back_is_not_counted(
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 40)), min_size=1, max_size=40),
-    st.integers(1, 6),
-    st.integers(1, 6),
+    st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 40)), min_size=1, max_size=40), st.integers(1, 6), st.integers(1, 6)
 )
 @rules(max_examples=examples(15), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_no_window_is_ever_too_full_and_what_was_written_last_is_always_there(

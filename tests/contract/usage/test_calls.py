@@ -204,7 +204,6 @@ def test_a_call_takes_few_statements(database_url: str, monkeypatch: pytest.Monk
         assert [(one.calls, one.token_input) for sums in found for one in sums] == [(3, 3), (3, 3)]
 
 
-# ----------------------------------------------------------------
 # Sums of calls: equal to what adding up all calls gives, however they come.
 
 

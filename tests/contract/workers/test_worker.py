@@ -284,12 +284,7 @@ def test_bad_arguments_are_refused(store: Any, path: str, options: dict[str, Any
 
 @each(
     "options",
-    [
-        {"concurrency": 2000},
-        {"lease": timedelta(days=365 * 3000)},
-        {"poll": timedelta.max},
-        {"grace": timedelta.max},
-    ],
+    [{"concurrency": 2000}, {"lease": timedelta(days=365 * 3000)}, {"poll": timedelta.max}, {"grace": timedelta.max}],
     ids=lambda options: next(iter(options)),
 )
 def test_large_arguments_are_taken(store: Any, portal: Portal, options: dict[str, Any]) -> None:

@@ -222,7 +222,6 @@ def test_a_gate_that_outlived_its_run_is_pending_and_can_be_answered(store: Any,
     assert pending(store) == []
 
 
-# ----------------------------------------------------------------
 # Answering a gate, which counts once, and what becomes of its run in the same step.
 
 

@@ -176,7 +176,6 @@ def test_a_row_of_an_older_program_reads_whole(store: Any, raw: Raw) -> None:
     assert (found.success, found.started_at, found.finished_at, found.outcome) == (None, at, at, Outcome.FAILED)
 
 
-# ----------------------------------------------------------------
 # Finishing an execution: what becomes what is given, and what is kept where nothing is.
 
 
@@ -292,7 +291,6 @@ def test_an_extension_status_is_stored_as_json_once(store: Any, raw: Raw) -> Non
     assert raw.json("SELECT extension_status FROM executions WHERE id = ?", id) == {"é": [1]}
 
 
-# ----------------------------------------------------------------
 # What the verbs of executions refuse: unknown ids, writes in a reading transaction, values that cannot be kept.
 
 

@@ -219,7 +219,6 @@ def test_a_parent_that_waits_goes_on_when_the_gate_of_its_last_child_expires(sto
     assert stored(store, lease.run_id).status == "running"
 
 
-# ----------------------------------------------------------------
 # `approvals.wait`: the gate of a handler that is called again after the answer.
 
 

@@ -68,7 +68,6 @@ def test_the_zone_of_the_machine_does_not_matter(database_url: str, clock: Froze
     assert sorted(started) == ["2026-01-02 03:04:05", "2026-01-02T03:04:05.678Z"]
 
 
-# ----------------------------------------------------------------
 # On a server all leases go by its clock, whatever the clocks of the workers say.
 
 

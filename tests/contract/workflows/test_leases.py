@@ -47,13 +47,7 @@ def test_a_claimed_run_runs_under_a_lease(store: Any, other: Any, clock: Any) ->
     lease = claim(store, "w1", lease=timedelta(minutes=1))
     until = now + timedelta(minutes=1)
     taken = made.model_copy(
-        update={
-            "status": RunStatus.RUNNING,
-            "lease_owner": "w1",
-            "lease_expires_at": until,
-            "lease_token": 1,
-            "updated_at": now,
-        }
+        update={"status": RunStatus.RUNNING, "lease_owner": "w1", "lease_expires_at": until, "lease_token": 1, "updated_at": now}
     )
     assert lease == Lease(run_id=made.id, worker="w1", token=1, expires_at=until, run=taken)
     assert stored(other, made.id) == taken
@@ -275,7 +269,6 @@ def test_a_worker_finishes_once_and_releasing_then_is_nothing(store: Any, clock:
     assert stored(store, lease.run_id) == finished
 
 
-# ----------------------------------------------------------------
 # A worker that lost sight of its claims, because it was cancelled or restarted, finds the leases that it still holds.
 
 

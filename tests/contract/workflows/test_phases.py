@@ -242,7 +242,6 @@ def test_phases_refuse_what_names_no_phase(store: Any, raw: Raw) -> None:
     assert raw.count("executions") == 2
 
 
-# ----------------------------------------------------------------
 # What is said of a phase afterwards: given up as stale, vetoed, failed so often in a row.
 
 

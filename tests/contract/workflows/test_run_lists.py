@@ -292,7 +292,6 @@ def test_a_cursor_of_values_goes_on_in_rows(store: Any, dozen: list[WorkflowRun]
     assert rest.cursor is None
 
 
-# ----------------------------------------------------------------
 # How the lists of runs are read: one statement that names no blob, and on SQLite an index in the order of the page.
 
 

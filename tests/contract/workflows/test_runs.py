@@ -290,7 +290,6 @@ def test_a_refused_write_leaves_the_transaction_usable(store: Any) -> None:
     assert stored(store, lease.run_id) == finished
 
 
-# ----------------------------------------------------------------
 # What a run gathers while it goes through its phases: history, scratch and the statuses of its nodes.
 
 

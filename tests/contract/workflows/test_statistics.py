@@ -86,12 +86,7 @@ def test_rows_on_a_border_belong_to_what_begins_there(store: Any, raw: Raw) -> N
     assert totals(daily(store, 3)) == {"2025-12-31": 1, "2026-01-01": 2, "2026-01-02": 4}
     assert totals(daily(store, 2)) == {"2026-01-01": 2, "2026-01-02": 4}
     assert totals(hourly(store, 2)) == {"2026-01-02T02": 1, "2026-01-02T03": 2}
-    assert totals(hourly(store, 5)) == {
-        "2026-01-01T23": 1,
-        "2026-01-02T00": 1,
-        "2026-01-02T02": 1,
-        "2026-01-02T03": 2,
-    }
+    assert totals(hourly(store, 5)) == {"2026-01-01T23": 1, "2026-01-02T00": 1, "2026-01-02T02": 1, "2026-01-02T03": 2}
 
 
 @each("now", [datetime(2026, 1, 2, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC) - MS])

@@ -37,10 +37,7 @@ SWITCHES: dict[str, tuple[tuple[Any, ...], dict[RunStatus, Callable[[Any], Kept]
     "resume": ((), {PAUSED: lambda now: {"status": RUNNING, "updated_at": now}}),
     "requeue": (
         (),
-        {
-            RUNNING: lambda now: {"status": QUEUED, "queued_at": now, "updated_at": now},
-            QUEUED: lambda now: {"updated_at": now},
-        },
+        {RUNNING: lambda now: {"status": QUEUED, "queued_at": now, "updated_at": now}, QUEUED: lambda now: {"updated_at": now}},
     ),
     "cancel": (
         (),
@@ -281,7 +278,6 @@ def test_a_run_of_an_older_file_has_a_cap_of_three(store: Any, raw: Raw) -> None
     assert ask(store, "count", status="running") == 1
 
 
-# ----------------------------------------------------------------
 # `runs.complete`: what a worker says when it has done with a run.
 
 

@@ -42,9 +42,7 @@ def test_a_whole_mebibyte_comes_back(sessions: Any, do: Do) -> None:
 
 
 @pytest.mark.parametrize(
-    "entries",
-    ["text", [1], [None], [{"a": (1, 2)}], [{1: "x"}], [{"a": b"x"}], [{"a": {1, 2}}], {"type": "x"}, None],
-    ids=repr,
+    "entries", ["text", [1], [None], [{"a": (1, 2)}], [{1: "x"}], [{"a": b"x"}], [{"a": {1, 2}}], {"type": "x"}, None], ids=repr
 )
 def test_what_would_come_back_as_something_else_is_refused(sessions: Any, do: Do, entries: Any) -> None:
     with pytest.raises(InvalidEntry) as caught:

@@ -29,12 +29,7 @@ def test_arguments_of_a_wrong_kind(
         "list_sessions": {"project_key": "p"},
         "list_session_summaries": {"project_key": "p"},
         "list_subkeys": {"key": KEY},
-        "import_session": {
-            "session_id": "s",
-            "home": str(tmp_path),
-            "directory_key": "p",
-            "project_key": "q",
-        },
+        "import_session": {"session_id": "s", "home": str(tmp_path), "directory_key": "p", "project_key": "q"},
         "write_session": {"key": KEY, "home": tmp_path, "overwrite": True},
         "delete": {"key": {**KEY, "subpath": "a"}},
     }

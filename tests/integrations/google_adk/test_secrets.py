@@ -64,10 +64,7 @@ def test_what_is_refused_is_not_told(sessions: PersistSessionService, artifacts:
     spoilt = event("hello")
     object.__setattr__(spoilt, "author", [SECRET])
     wrong: Any = {"text": [SECRET]}
-    calls: list[Any] = [
-        sessions.append_event(session, spoilt),
-        artifacts.save_artifact(**FILE, artifact=wrong),
-    ]
+    calls: list[Any] = [sessions.append_event(session, spoilt), artifacts.save_artifact(**FILE, artifact=wrong)]
     for call in calls:
         with pytest.raises(InvalidValue) as caught:
             do(call)

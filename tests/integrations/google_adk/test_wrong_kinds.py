@@ -9,12 +9,7 @@ from google.adk.sessions.base_session_service import GetSessionConfig
 from google.genai import types
 
 from persist import AsyncStore, Store
-from persist.integrations.google_adk import (
-    InvalidArgument,
-    PersistArtifactService,
-    PersistMemoryService,
-    PersistSessionService,
-)
+from persist.integrations.google_adk import InvalidArgument, PersistArtifactService, PersistMemoryService, PersistSessionService
 from tests.integrations.google_adk.conftest import Do
 from tests.integrations.google_adk.scenes import NAMES, create, event
 from tests.integrations.wrong_kinds import KINDS, WRONG, require_typed_errors

@@ -14,12 +14,7 @@ from tests.integrations.wrong_kinds import KINDS, WRONG, require_typed_errors
 Do = Callable[[Awaitable[Any]], Any]
 
 SAVER: dict[str, dict[str, Any]] = {
-    "put": {
-        "config": config(),
-        "checkpoint": checkpoint("2", {"a": 1}),
-        "metadata": metadata(),
-        "new_versions": {"a": 1},
-    },
+    "put": {"config": config(), "checkpoint": checkpoint("2", {"a": 1}), "metadata": metadata(), "new_versions": {"a": 1}},
     "put_writes": {"config": config(id="1"), "writes": [("a", 1)], "task_id": "t", "task_path": "p"},
     "get_tuple": {"config": config()},
     "list": {"config": config(), "filter": {"step": 1}, "before": config(id="9"), "limit": 1},

@@ -11,10 +11,7 @@ from persist.integrations.mcp import PersistEventStore
 from tests.roundtrips.bounds import Row
 from tests.roundtrips.meter import Meter, complaint, metered, require
 
-ROWS = (
-    Row("store_event", 1, goal=2),
-    Row("replay_events_after", 2, goal=2),
-)
+ROWS = (Row("store_event", 1, goal=2), Row("replay_events_after", 2, goal=2))
 
 
 @pytest.fixture

@@ -9,12 +9,7 @@ from persist.integrations.openai_agents import PersistSession
 from tests.roundtrips.bounds import Row
 from tests.roundtrips.meter import Meter, complaint, metered, require
 
-ROWS = (
-    Row("add_items", 2, goal=2),
-    Row("get_items", 1, goal=1),
-    Row("pop_item", 2, goal=2),
-    Row("clear_session", 2, goal=2),
-)
+ROWS = (Row("add_items", 2, goal=2), Row("get_items", 1, goal=1), Row("pop_item", 2, goal=2), Row("clear_session", 2, goal=2))
 
 
 @pytest.fixture

@@ -20,10 +20,7 @@ class Told:
 
 
 def test_items_that_cannot_be_read_or_stored_are_not_told(
-    session: Session,
-    do: Callable[[Awaitable[Any]], Any],
-    execute: Callable[[str], int],
-    caplog: pytest.LogCaptureFixture,
+    session: Session, do: Callable[[Awaitable[Any]], Any], execute: Callable[[str], int], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     do(session().add_items([{"role": "user", "content": "one"}]))

@@ -38,11 +38,7 @@ class Faulty(InMemoryConversationStore):
         return record, entries
 
     async def write_record(
-        self,
-        record: ConversationRecord,
-        *,
-        new_entries: Sequence[ConversationEntry] = (),
-        expected_revision: str | None,
+        self, record: ConversationRecord, *, new_entries: Sequence[ConversationEntry] = (), expected_revision: str | None
     ) -> None:
         given, entries = self.changed(record, list(new_entries))
         await super().write_record(given, new_entries=entries, expected_revision=expected_revision)

@@ -23,11 +23,7 @@ NO_MESSAGES: dict[str, Any] = {
 
 @pytest.mark.parametrize("bad", NO_MESSAGES)
 def test_a_message_that_cannot_be_read_is_not_told(
-    conversations: PersistConversationStore,
-    do: Do,
-    execute: Callable[[str], int],
-    bad: str,
-    caplog: pytest.LogCaptureFixture,
+    conversations: PersistConversationStore, do: Do, execute: Callable[[str], int], bad: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     do(conversations.save(conversation("c", "one", "two")))
     entries = do(conversations.load_entries("c"))

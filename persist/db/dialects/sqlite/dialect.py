@@ -47,13 +47,7 @@ def sqlite_dialect(
         mark_connection(driver)
 
     connections = SqliteConnections(
-        path,
-        settings,
-        introduce,
-        read_only=read_only,
-        page_size=page_size,
-        engine=engine,
-        must_exist=must_exist,
+        path, settings, introduce, read_only=read_only, page_size=page_size, engine=engine, must_exist=must_exist
     )
     return Dialect(
         name="sqlite",

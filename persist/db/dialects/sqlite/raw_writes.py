@@ -343,12 +343,7 @@ def _finishing() -> list[str]:
             f"DELETE FROM {LOGGED} WHERE id = NEW.id AND ({_IN_VERB} OR {full})",
             f"UPDATE {LOGGED} SET at = {_NOW} WHERE id = NEW.id AND at = 1",
         ),
-        _trigger(
-            LOGGED,
-            "made",
-            f"BEFORE INSERT ON {LOGGED} WHEN ({forged} OR {replaced}) AND {UNMARKED}",
-            refuse,
-        ),
+        _trigger(LOGGED, "made", f"BEFORE INSERT ON {LOGGED} WHEN ({forged} OR {replaced}) AND {UNMARKED}", refuse),
         _trigger(
             LOGGED,
             "kept_update",
