@@ -66,7 +66,7 @@ def counts() -> dict[str, int]:
         "persist: lines": sum(source.text.count("\n") for source in package),
         "persist: lines of code": sum(map(_code_lines, package)),
         "persist: names imported from persist": sum(map(_names_imported, package)),
-        "persist: definitions that share their name": 1_036sharing(package),
+        "persist: definitions that share their name": _sharing(package),
         "tests: files": len(tests),
         "tests: lines": sum(source.text.count("\n") for source in tests),
     }
