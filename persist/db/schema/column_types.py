@@ -232,10 +232,11 @@ class Json(TypeDecorator[Any]):
         stored, shape = super().bind_processor(dialect), self.shape
         if stored is None or shape is None:
             return stored
-        opening = "{" if shape is dict else "["
+        opening, plain, fits = "{" if shape is dict else "[", shape if self.of is None else None, self._fits
 
         def write(value: Any) -> Any:
-            if value is None or (value[0] == opening if type(value) is JsonText else self._fits(value)):
+            kind = type(value)
+            if kind is plain or value is None or (value[0] == opening if kind is JsonText else fits(value)):
                 return stored(value)
             raise InvalidValue("value", f"{_SHAPES[shape]} is expected.")
 
