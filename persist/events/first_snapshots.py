@@ -266,10 +266,9 @@ class KindToWrite:
 def still_to_write(work: UnitOfWork, tables: Sequence[Table]) -> list[KindToWrite]:
     """What switching the log on has to write, by kind: all streams, or those that are left. It counts every row."""
     rows, streams, shared = Counter[str](), Counter[str](), set[str]()
-    rules = sorted((rule for table in tables if (rule := place_of(table)) is not None), key=lambda rule: not rule.prefix)
-    for table in tables:
-        rule = place_of(table)
-        assert rule is not None
+    places = [(table, rule) for table in tables if (rule := place_of(table)) is not None]
+    rules = sorted((rule for _, rule in places), key=lambda rule: not rule.prefix)
+    for table, rule in places:
         named: ColumnElement[int] = literal(0) if rule.column is None else func.count(table.c[rule.column])
         counts: Any = work.select(select(func.count(), named).select_from(table)).one()
         count, of_streams = counts[0] - len(table.info.get("seed", ())), counts[1]

@@ -16,7 +16,7 @@ from persist.db.statements.row_values import Values
 from persist.db.transactions.own_scope import public_scope, resolve_scope
 from persist.db.transactions.repository import F, Repository, on_demand, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.db.values.arguments import check_choice, check_flag, check_keywords, optional_label, required_label
+from persist.db.values.arguments import check_choice, check_flag, check_keywords, required_label
 from persist.db.values.clock import as_utc, epoch_ms, from_epoch_ms
 from persist.db.values.frozen import construct
 from persist.db.values.pages import Page, check_limit, decode_cursor
@@ -117,8 +117,7 @@ def by_group(
 
 def _filters(given: UsageFilters) -> dict[str, str]:
     """The filters that are given, in one order. Raises InvalidValue, also for a name that is none of them."""
-    checked = {name: optional_label(name, value, empty=True) for name, value in check_keywords(given, UsageFilters).items()}
-    return {name: value for name, value in checked.items() if value is not None}
+    return {name: required_label(name, value, empty=True) for name, value in check_keywords(given, UsageFilters).items()}
 
 
 def _in(filters: Mapping[str, str]) -> dict[str, str]:

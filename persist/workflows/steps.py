@@ -16,7 +16,7 @@ from persist.db.values.arguments import check_body
 from persist.db.values.json import encode
 from persist.errors import EffectUnknown, InvalidValue, PayloadTooLarge, PersistError, Unavailable
 from persist.workflows.schemas import Effect, EffectState, Lease, Phase, WorkflowRun
-from persist.workflows.storage.executions import ExecutionTotals, check_total
+from persist.workflows.storage.executions import ExecutionTotals, check_totals
 
 if TYPE_CHECKING:
     from persist.db.transactions.repository import Async
@@ -234,9 +234,7 @@ class _Block(_Writes):
 
         Raises InvalidValue for another name, and for a value of another kind; what was said before stays.
         """
-        for name, value in totals.items():
-            if value is not None:
-                check_total(self._runtime, name, value)
+        check_totals(self._runtime, totals)
         self._totals.update(totals)
 
     def _begun(self, phase: Phase) -> None:

@@ -424,7 +424,7 @@ def is_not_storable(error: BaseException) -> bool:
     return isinstance(refused, InvalidValue) and (refused is not error or _NOT_STORABLE in error.__dict__)
 
 
-def next_number(column: str, value: int) -> int:
+def number_after(column: str, value: int) -> int:
     """The number after one that was read from the column. Raises InvalidValue after the greatest one that can be stored."""
     if value >= GREATEST:
         raise not_storable(InvalidValue(column, "no number follows the one that is stored."))

@@ -165,8 +165,8 @@ def end_values(work: UnitOfWork, *, success: bool, error: str | None, totals: "E
         "success": check_flag("success", success),
         "error": None if error is None else work.body("error", error),
     }
-    checked = {name: check_total(work.runtime, name, value) for name, value in (totals or {}).items()}
-    given |= {name: value for name, value in checked.items() if value is not None and name not in _OF_MODEL}
+    checked = check_totals(work.runtime, totals or {})
+    given |= {name: value for name, value in checked.items() if name not in _OF_MODEL}
     return {"at": work.now(), **{f"set_{name}": value for name, value in given.items()}}
 
 
@@ -192,13 +192,14 @@ class ExecutionTotals(TypedDict, total=False):
     provider: str | None
 
 
-def check_total(runtime: Runtime, name: str, value: Any) -> Any:
-    """The value as it is stored. Raises InvalidValue for another name, and for a value of another kind."""
-    if not check_keywords({name: value}, ExecutionTotals):
-        return None
-    if name == "extension_status":
-        return encode(value, name, runtime.limits)
-    return _CHECKS.get(name, optional_count)(name, value)
+def check_totals(runtime: Runtime, totals: "ExecutionTotals") -> dict[str, Any]:
+    """The totals that are given, as they are stored. Raises InvalidValue for another name, and for a value of another kind."""
+    return {
+        name: encode(value, name, runtime.limits)
+        if name == "extension_status"
+        else _CHECKS.get(name, optional_count)(name, value)
+        for name, value in check_keywords(totals, ExecutionTotals).items()
+    }
 
 
 def count_usage(work: UnitOfWork, execution_id: str, values: dict[str, Any], totals: "ExecutionTotals") -> None:

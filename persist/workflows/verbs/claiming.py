@@ -13,7 +13,7 @@ from persist.db.schema.column_types import Int64
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.repository import NothingToDo
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.db.unreadable.cells import is_unreadable, next_number
+from persist.db.unreadable.cells import is_unreadable, number_after
 from persist.db.values.arguments import check_list, check_timedelta
 from persist.db.values.clock import epoch_ms, instant_after
 from persist.errors import InvalidValue
@@ -275,7 +275,7 @@ def claim(work: UnitOfWork, wanted: ClaimRequest) -> list[Lease]:
         with work.batch(last=count == 1) as batch:
             if died:
                 recovery.fail_executions_of_run(work, batch, run, "stale: lease expired")
-            number = {"count": run.restart_count + died, "token": next_number("lease_token", run.lease_token)}
+            number = {"count": run.restart_count + died, "token": number_after("lease_token", run.lease_token)}
             written = batch.returned(_CLAIM, row_id=run.id, **number, **taken)
             if settled is not None and settled.starts:
                 limits.count_starts(batch, settled.starts, epoch_ms(now))

@@ -8,7 +8,7 @@ from sqlalchemy import null, update
 from persist.db.changes.batch import Batch, Pending
 from persist.db.statements.prepared import Row, Statement, among, param
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.db.unreadable.cells import is_unreadable, next_number
+from persist.db.unreadable.cells import is_unreadable, number_after
 from persist.db.values.arguments import check_choice
 from persist.db.values.json import Json
 from persist.errors import InvalidValue, shown
@@ -190,7 +190,7 @@ def _at_once(
 
 def _fenced(token: int) -> int:
     """The next token; 0 stays 0: workers never claimed the run, and must not claim it after a restart either."""
-    return token if is_unreadable(token) or not token else next_number("lease_token", token)
+    return token if is_unreadable(token) or not token else number_after("lease_token", token)
 
 
 def cancel_run(work: UnitOfWork, id: str, reason: str | None, statuses: frozenset[RunStatus], kind: FailureKind) -> bool:

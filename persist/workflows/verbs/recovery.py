@@ -9,7 +9,7 @@ from sqlalchemy import and_, null, or_, select, update
 from persist.db.changes.batch import Batch, Pending
 from persist.db.statements.prepared import Row, Statement, among, param
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.db.unreadable.cells import OnUnreadable, is_unreadable, next_number
+from persist.db.unreadable.cells import OnUnreadable, is_unreadable, number_after
 from persist.db.unreadable.conditions import reader_of
 from persist.db.values.arguments import check_timedelta
 from persist.db.values.clock import as_utc, instant_after
@@ -224,8 +224,8 @@ def _change(work: UnitOfWork, run: WorkflowRun, now: datetime) -> tuple[bool, di
         if at_cap(run):
             return True, _failure(work, run, FailureKind.RESTARTS, _too_often(run))
         # a worker whose lease ran out is fenced out by a newer token
-        token = run.lease_token if run.lease_owner is None else next_number("lease_token", run.lease_token)
-        return False, {"row_id": run.id, "count": next_number("restart_count", run.restart_count), "token": token, "at": now}
+        token = run.lease_token if run.lease_owner is None else number_after("lease_token", run.lease_token)
+        return False, {"row_id": run.id, "count": number_after("restart_count", run.restart_count), "token": token, "at": now}
     except (InvalidValue, PayloadTooLarge) as error:
         log.warning("%s is left as it is: %s", f"the workflow run {shown(run.id)}", error)
         return None
@@ -271,13 +271,13 @@ def increment(work: UnitOfWork, run: WorkflowRun) -> int:
             constraint="ck_workflow_runs_max_restarts",
         )
     with work.batch(last=True) as batch:
-        batch.run(_INCREMENT, row_id=run.id, count=next_number("restart_count", run.restart_count), at=work.now())
+        batch.run(_INCREMENT, row_id=run.id, count=number_after("restart_count", run.restart_count), at=work.now())
     return run.restart_count + 1
 
 
 def restart(work: UnitOfWork, run: WorkflowRun) -> None:
     """Restart a locked run that failed or was cancelled. A person asked for it, so the cap is raised if necessary."""
-    now, count = work.now(), next_number("restart_count", run.restart_count)
+    now, count = work.now(), number_after("restart_count", run.restart_count)
     maximum = None if run.max_restarts is None else max(run.max_restarts, count)
     new_context = _without_error(run.context)
     until = handed_over_at(run, now)
@@ -375,7 +375,7 @@ def release(work: UnitOfWork, lease: Lease, retry_in: timedelta | None, error: s
         why = f"Each of its {run.attempt} attempts failed." if error is None else error
         fail(work, run, FailureKind.RETRIES, why, "stale: the attempt failed")
     else:
-        _requeue_run(work, run, due, _RETRY, number=next_number("attempt", run.attempt), reason=error)
+        _requeue_run(work, run, due, _RETRY, number=number_after("attempt", run.attempt), reason=error)
 
 
 def sleep_until(work: UnitOfWork, lease: Lease, at: datetime) -> WorkflowRun:
