@@ -45,7 +45,10 @@ def counter(name: str) -> sa.Column:
 
 def upgrade() -> None:
     meta = op.create_table(
-        "_meta", sa.Column("key", label(), nullable=False), sa.Column("value", label(), nullable=False), primary("_meta", "key")
+        "_meta",
+        sa.Column("key", label(), nullable=False),
+        sa.Column("value", label(), nullable=False),
+        primary("_meta", "key"),
     )
     op.create_table(
         "chat_sessions",

@@ -100,7 +100,9 @@ def upgrade() -> None:
         primary("github_link_statuses", "instance_id", "url"),
     )
     op.create_index(
-        "ix_github_link_statuses_instance_id_refresh_after_url", "github_link_statuses", ["instance_id", "refresh_after", "url"]
+        "ix_github_link_statuses_instance_id_refresh_after_url",
+        "github_link_statuses",
+        ["instance_id", "refresh_after", "url"],
     )
     op.create_table(
         "usage_samples",
@@ -203,7 +205,12 @@ def upgrade() -> None:
         sa.Column("attachment_path", label()),
         sa.Column("value", label()),
     )
-    op.create_index("uq_bindings_frame_name", "bindings", ["run_id", "name", sa.text("coalesce(execution_id, -1)")], unique=True)
+    op.create_index(
+        "uq_bindings_frame_name",
+        "bindings",
+        ["run_id", "name", sa.text("coalesce(execution_id, -1)")],
+        unique=True,
+    )
     op.create_table(
         "agents",
         scope("run_id"),

@@ -40,9 +40,15 @@ def upgrade() -> None:
     op.add_column("progressions", sa.Column("node_metadata", json(), nullable=True))
     op.add_column("exchange_items", sa.Column("sent_at", real(), nullable=True))
     op.add_column("usage_samples", sa.Column("seq", whole(), server_default="0", nullable=False))
-    op.create_index("ix_usage_samples_instance_id_seq_occurred_at", "usage_samples", ["instance_id", "seq", "occurred_at"])
     op.create_index(
-        "ix_github_link_statuses_instance_id_resource_number", "github_link_statuses", ["instance_id", "resource_number"]
+        "ix_usage_samples_instance_id_seq_occurred_at",
+        "usage_samples",
+        ["instance_id", "seq", "occurred_at"],
+    )
+    op.create_index(
+        "ix_github_link_statuses_instance_id_resource_number",
+        "github_link_statuses",
+        ["instance_id", "resource_number"],
     )
     op.execute(sa.text("UPDATE _meta SET value = '0007' WHERE key = 'schema_version'"))
 

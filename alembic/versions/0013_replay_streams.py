@@ -48,7 +48,10 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("session_id", "id", name=op.f("pk_replay_messages")),
     )
     op.create_index(
-        "ix_replay_messages_session_id_stream_position", "replay_messages", ["session_id", "stream", "position"], unique=True
+        "ix_replay_messages_session_id_stream_position",
+        "replay_messages",
+        ["session_id", "stream", "position"],
+        unique=True,
     )
     op.create_table(
         "agent_task_records",
