@@ -50,7 +50,8 @@ class UnitOfWork:
     """How many verbs are running, one inside the other."""
     wrote = False
     """Whether the running verb has changed a row."""
-    used = False  # whether a verb has begun in the transaction
+    used = False
+    """Whether a verb has begun in the transaction that another transaction in its place would lack."""
     doomed = False
     """Whether a verb failed after it wrote, so that the transaction can only be rolled back."""
     touched: frozenset[str] = frozenset()

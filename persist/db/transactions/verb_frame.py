@@ -54,7 +54,9 @@ class Verb:
         if work.depth > 1:
             return
         self.name, self._writes, self._guarded, self._mark = name, writes, guarded, (0, 0)
-        self._first, work.used = not work.used, True
+        self._first = not work.used
+        if writes or work.runtime.dialect.one_writer:  # a read of a server leaves nothing: READ COMMITTED holds no lock
+            work.used = True
         try:
             if not work.transaction.is_open:  # another thread has just ended the transaction
                 raise Closed("transaction")
@@ -126,7 +128,7 @@ class Verb:
         return True
 
     def _begins_anew(self) -> bool:
-        """Put another transaction in the place of this one, which is rolled back. False if it did anything before this verb."""
+        """Put another transaction in the place of this one, which is rolled back. False if it did more before this verb than read."""
         work = self._work
         if work.joined or not self._first or not work.transaction.is_untouched or work.has_committed:
             return False

@@ -43,13 +43,25 @@ def test_a_block_of_its_own_is_not_refused_and_logged(old: Any, store: Any) -> N
     assert_gapless(events(store))
 
 
-def test_a_block_that_has_read_is_refused_on_a_server_and_the_next_is_logged(old: Any, store: Any, raw: Raw) -> None:
+def test_a_block_that_has_read_is_not_refused_and_logged(old: Any, store: Any) -> None:
+    (session,) = logged(store, "chat_sessions")
+    before = events(store)
+    with old.begin() as tx:
+        assert tx.chat.sessions.get(session).archived_at is None
+        tx.chat.sessions.archive(session)
+        tx.chat.messages.append(session, role="user", parts=[{"type": "text", "text": "x"}])
+    assert [event.type for event in events(store)[len(before) :]] == ["session.archived", "message.appended"]
+    assert_gapless(events(store))
+
+
+@pytest.mark.parametrize("face", ["sync"])
+def test_a_block_with_a_statement_of_sqlalchemy_is_refused_on_a_server(old: Any, store: Any, raw: Raw) -> None:
     (session,) = logged(store, "chat_sessions")
     before = events(store)
 
     def archive() -> None:
         with old.begin() as tx:
-            tx.chat.sessions.get(session)
+            tx._work.connection.exec_driver_sql("SELECT 1")
             tx.chat.sessions.archive(session)
 
     if not raw.is_sqlite:
