@@ -15,12 +15,12 @@ from persist.blobs.sharing import SharedBlobStore
 from persist.cli.database import Database, as_json, on_database, place_of, quiet
 from persist.cli.nouns import Answer, Noun, Table, answers, pages, table, told
 from persist.cli.output import Progress, columns, inline, instant, say, say_json, size
-from persist.db.files import private_opener
-from persist.errors import Conflict, InvalidValue, NotFound
+from persist.errors import InvalidValue, NotFound
 from persist.maintenance import CopyReport, ExportReport, ImportReport, copy_resumably
 from persist.maintenance import copy as copy_store
 from persist.maintenance import export as export_store
 from persist.maintenance import import_ as import_file
+from persist.maintenance.exporting import opened
 from persist.schema import migrate
 from persist.store.store import Store
 from persist.store.transaction import Transaction
@@ -70,14 +70,8 @@ def get(digest: str, file: Path, database: Database, force: bool) -> None:
     """Write the bytes of a blob to FILE, which only its owner can read, or to standard output."""
     with database.open(read_only=True) as store:
         pieces = store.blobs.open(digest)
-        if str(file) == "-":
-            _write(sys.stdout.buffer, pieces)
-            return
-        try:
-            with open(file, "wb" if force else "xb", opener=private_opener) as target:
-                _write(target, pieces)
-        except FileExistsError:
-            raise Conflict(f"{file} exists already; nothing was written. --force overwrites it.") from None
+        with opened(store, sys.stdout.buffer if str(file) == "-" else file, force) as target:
+            _write(target, pieces)
 
 
 @blobs.command(short_help="Store a file, and print its digest.")

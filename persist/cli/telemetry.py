@@ -54,7 +54,7 @@ def export(
     with database.open(read_only=True) as store:
         begin = None if since is None else instant_before(system_clock(), since)
         found = spans(store, domains=domains or DOMAINS, since=begin, content=content)  # type: ignore[arg-type]  # click has checked them
-        with opened(sys.stdout.buffer if file == _STREAM else file, force) as stream:
+        with opened(store, sys.stdout.buffer if file == _STREAM else file, force) as stream:
             written = 0
             for batch in _batches(found):
                 stream.write(json.dumps(request(batch), separators=(",", ":")).encode() + b"\n")

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from persist.errors import InvalidValue, NotFound, NotPermitted, PersistError, StoreFull, StoreInUse, Unavailable, named
+from persist.errors import Conflict, InvalidValue, NotFound, NotPermitted, PersistError, StoreFull, StoreInUse, Unavailable, named
 
 # Checks of paths that callers pass, and translation of OSError into PersistError.
 
@@ -19,6 +19,29 @@ _NO_NAME = {errno.ENAMETOOLONG, errno.ELOOP}
 # Windows error codes, more exact than errno: 32 and 33 for a file that is open, 123 and 206 for an impossible name.
 _IN_USE = {32, 33}
 _IMPOSSIBLE = {123, 206}
+
+
+BESIDE = ("-wal", "-shm", "-journal")
+"""What SQLite appends to a database's name for the files beside it."""
+
+
+def check_new_file(database: Path | None, target: Path, *, overwrite: bool) -> None:
+    """Refuse to write a file that is the database's own, a folder, in a missing folder, or there already (unless `overwrite`)."""
+    if target.is_dir():
+        raise InvalidValue("path", f"{target} is a folder.")
+    if not target.parent.is_dir():
+        raise NotFound("folder", str(target.parent))
+    own = [] if database is None else [database, *(database.with_name(database.name + end) for end in BESIDE)]
+    if any(target.exists() and path.exists() and os.path.samefile(path, target) for path in own):
+        raise InvalidValue("path", f"{target} is the database itself.")
+    if not overwrite:
+        refuse_existing(target)
+
+
+def refuse_existing(path: Path) -> None:
+    """Raise Conflict if the file is there."""
+    if path.exists():
+        raise Conflict(f"{path} is there already; it is overwritten with overwrite=True, --force on the command line.")
 
 
 def check_path(name: str, value: Any, *, reachable: bool = True) -> Path:

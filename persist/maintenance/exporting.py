@@ -17,7 +17,7 @@ from persist.blobs.upkeep import brought_in
 from persist.chat.models import parts
 from persist.chat.upkeep import FOLDED, holds_deltas, with_deltas
 from persist.db.dialects.bulk import Columns, Row
-from persist.db.files import check_path, files, sync_file
+from persist.db.files import check_new_file, check_path, files, sync_file
 from persist.db.files import replace as put_in_place
 from persist.db.operations.upkeep import Exported, Rows
 from persist.db.schema.base import table_of
@@ -25,7 +25,7 @@ from persist.db.schema.meta_table import Meta
 from persist.db.schema.scope_columns import OWN
 from persist.db.values.arguments import OpenProgress, check_label
 from persist.domains import upkeeps
-from persist.errors import Conflict, InvalidValue, NotFound, named
+from persist.errors import Conflict, NotFound, named
 from persist.maintenance.copying import FIXED
 from persist.maintenance.lines import LineWriter, declaration, write_unknown
 from persist.maintenance.table_keys import key_columns, key_in
@@ -127,7 +127,7 @@ def export(
         if leave_unknown:
             unknown = []
         refuse(counts_of(one for one in unknown if one.known in _NOT_TAKEN), "an export")
-        with opened(path, overwrite) as stream:
+        with opened(store, path, overwrite) as stream:
             writer = LineWriter(stream)
             runtime = store.runtime
             writer.header(
@@ -257,18 +257,13 @@ class _Export:
 
 
 @contextmanager
-def opened(path: Path | str | IO[bytes], overwrite: bool) -> Iterator[IO[bytes]]:
+def opened(store: Store, path: Path | str | IO[bytes], overwrite: bool) -> Iterator[IO[bytes]]:
     """Yield the given stream, or a temporary file that is renamed to `path` unless an error is raised."""
     if not isinstance(path, Path | str):
         yield path
         return
     target = check_path("path", path)
-    if target.is_dir():
-        raise InvalidValue("path", f"{target} is a folder.")
-    if not target.parent.is_dir():
-        raise NotFound("folder", str(target.parent))
-    if target.exists() and not overwrite:
-        raise Conflict(f"{target} exists already; nothing was written.")
+    check_new_file(store.runtime.dialect.path, target, overwrite=overwrite)
     with files(target):
         number, name = tempfile.mkstemp(prefix=".export-", suffix=".part", dir=target.parent)  # only its owner may read it
         try:

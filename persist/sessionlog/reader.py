@@ -54,19 +54,21 @@ def read_line(line: bytes, *, exact: bool = False) -> Line:
             return Line([value], torn=False) if isinstance(value, dict) else Line([], torn=True)
     text = line.decode("utf-8", "surrogateescape")  # a record may be torn inside a character
     decoder = _EXACT if exact else _STRICT
-    end = 0
-    for start in _starts(text):
+    begin = len(text) - len(text.lstrip(_BETWEEN))
+    whole, first = _objects_from(text, begin, decoder)
+    if first == len(text) and whole:
+        return Line(whole, torn=bool(text[:begin].strip(_BLANK)))
+    end = first
+    for start in _starts(text, first):
         if start >= end:  # what is whole before the place where another start failed ends there, too
             found, end = _objects_from(text, start, decoder)
             if end == len(text) and found:
-                return Line(found, torn=bool(text[:start].strip(_BLANK)))
+                return Line(whole + found, torn=True)
     return Line([], torn=bool(text.strip(_BLANK)))
 
 
-def _starts(text: str) -> Iterator[int]:
-    """Where records may begin: at the first sign, and behind a torn record, whose own values are none."""
-    start = len(text) - len(text.lstrip(_BETWEEN))
-    yield start
+def _starts(text: str, start: int) -> Iterator[int]:
+    """Where records may begin behind a torn one that begins at `start`, whose own values are none."""
     torn = _Torn(text, start)
     for found in islice(_BEGIN.finditer(text, start + 1), _MOST):
         if torn.may_end_before(found.start()):

@@ -45,7 +45,7 @@ class _Writes:
         """Whether the worker holds the run, and waits; None without a worker."""
         self._outage = Outage(runtime.errors, "what a handler did cannot be stored", permitted=True)
         self._is_unknown = False
-        """Whether a commit was not answered, so that it may have been done."""
+        """Whether a commit of this write was not answered, so that it may have been done."""
 
     def outlasting(self, is_held: Callable[[], bool]) -> Self:
         """Wait for the end of an outage as long as that is so. Returns the block."""
@@ -54,6 +54,7 @@ class _Writes:
 
     def _run(self, call: Callable[[], R]) -> R:
         """Call until the database answers."""
+        self._is_unknown = False
         while True:
             try:
                 return call()
@@ -63,6 +64,7 @@ class _Writes:
 
     async def _run_async(self, call: Callable[[], Awaitable[R]]) -> R:
         """See `_run`."""
+        self._is_unknown = False
         while True:
             try:
                 return await call()
@@ -118,6 +120,11 @@ class _Step(_Writes):
             raise
         self._result, self._refused = value, None
 
+    def _begin(self, effects: Any) -> Any:
+        """What begins the effect. One that is begun already where a commit was not answered is the block's own."""
+        retry = "unknown" if self._is_unknown else self._retry
+        return effects.begin(self.run_id, self.key, self._input, retry=retry, lease=self._lease)
+
     def _begun(self, effect: Effect) -> None:
         if effect.state not in (EffectState.BEGUN, EffectState.DONE):  # another program may have left any word
             raise EffectUnknown(effect.run_id, effect.key, effect.attempts)
@@ -141,8 +148,7 @@ class Step(_Step):
         self._effects = effects
 
     def __enter__(self) -> "Step":
-        begin = partial(self._effects.begin, self.run_id, self.key, self._input, retry=self._retry, lease=self._lease)
-        self._begun(self._run(begin))
+        self._begun(self._run(partial(self._begin, self._effects)))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -166,8 +172,7 @@ class AsyncStep(_Step):
         self._effects = effects
 
     async def __aenter__(self) -> "AsyncStep":
-        begin = partial(self._effects.begin, self.run_id, self.key, self._input, retry=self._retry, lease=self._lease)
-        self._begun(await self._run_async(begin))
+        self._begun(await self._run_async(partial(self._begin, self._effects)))
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -237,6 +242,12 @@ class _Block(_Writes):
         check_totals(self._runtime, totals)
         self._totals.update(totals)
 
+    def _own(self, found: "list[Execution]") -> Phase | None:
+        """The phase that a begin of this block began whose commit was not answered: who holds the lease alone may begin one."""
+        running = [one for one in found if one.finished_at is None and one.skill.endswith(f":{self.name}")]
+        newest = max(running, key=lambda one: (one.started_at, one.id), default=None)
+        return None if newest is None else Phase(run_id=self.run_id, name=self.name, execution_id=newest.id, output=None)
+
     def _begun(self, phase: Phase) -> None:
         self._phase, self.due, self._output = phase, phase.due, phase.output
 
@@ -264,9 +275,12 @@ class PhaseBlock(_Block):
         self._phases, self._executions = workflows.phases, workflows.executions
 
     def __enter__(self) -> "PhaseBlock":
-        begin = partial(self._phases.begin, self.run_id, self.name, trigger_type=self._trigger_type, lease=self._lease)
-        self._begun(self._run(begin))
+        self._begun(self._run(self._begin))
         return self
+
+    def _begin(self) -> Phase:
+        own = self._own(self._executions.for_run(self.run_id)) if self._is_unknown else None
+        return own or self._phases.begin(self.run_id, self.name, trigger_type=self._trigger_type, lease=self._lease)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         phase = self._phase
@@ -305,9 +319,12 @@ class AsyncPhaseBlock(_Block):
         self._phases, self._executions = workflows.phases, workflows.executions
 
     async def __aenter__(self) -> "AsyncPhaseBlock":
-        begin = partial(self._phases.begin, self.run_id, self.name, trigger_type=self._trigger_type, lease=self._lease)
-        self._begun(await self._run_async(begin))
+        self._begun(await self._run_async(self._begin))
         return self
+
+    async def _begin(self) -> Phase:
+        own = self._own(await self._executions.for_run(self.run_id)) if self._is_unknown else None
+        return own or await self._phases.begin(self.run_id, self.name, trigger_type=self._trigger_type, lease=self._lease)
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         phase = self._phase

@@ -49,6 +49,21 @@ def test_there_and_back(command: Command, database_url: str, target_url: str, tm
     assert ok(command("export", file, "--force", "-q")) == ""
 
 
+@pytest.mark.parametrize("beside", ["", "-wal"])
+def test_no_command_writes_over_the_database_that_it_reads(
+    command: Command, sqlite_url: str, clock: FrozenClock, tmp_path: Path, beside: str
+) -> None:
+    with Store.open(sqlite_url, clock=clock) as store:
+        digest, path = store.blobs.put(b"bytes").sha256, Path(str(store.runtime.dialect.path) + beside)
+        before = path.read_bytes()
+        (tmp_path / "link").symlink_to(path)
+        for file in (str(path), str(tmp_path / "link")):
+            for words in (("export", file), ("blobs", "get", digest, file), ("otel", "export", file)):
+                assert "the database itself" in failed(command(*words, "--force", "--url", sqlite_url))
+        assert path.read_bytes() == before
+        assert store.blobs.read(digest) == b"bytes"
+
+
 def test_one_session_through_a_pipe(command: Command, database_url: str, target_url: str, clock: FrozenClock) -> None:
     filled(database_url, clock)
     result = command("export", "-", "--session", "conv-1", "--json")

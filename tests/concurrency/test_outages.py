@@ -5,7 +5,7 @@ import logging
 import sqlite3
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, contextmanager, suppress
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -43,6 +43,8 @@ POSTGRES: dict[str, Callable[[str], Exception]] = {
     "restored: no database": psycopg.errors.InvalidCatalogName,
     "restored: no schema": psycopg.errors.InvalidSchemaName,
     "restored: no table": psycopg.errors.UndefinedTable,
+    "restored: no column": psycopg.errors.UndefinedColumn,
+    "restored: no key": psycopg.errors.InvalidColumnReference,
     "restored: no grants": psycopg.errors.InsufficientPrivilege,
 }
 
@@ -274,6 +276,31 @@ def test_a_follower(store: Store, other: Store, outages: Any, read: Any) -> None
                 assert eventually(lambda: told() == "abc")  # though the news of it came in the outage, and comes once
                 recorder.feed({"type": "finish"})
         assert seen[-1]["type"] == "finish"
+
+    outages(meet)
+
+
+def test_a_follower_whose_calls_are_cancelled(store: Store, other: Store, outages: Any) -> None:
+    """As of a host that says something while nothing comes."""
+
+    async def follow(failing: Failing, session: str, recorder: Any) -> None:
+        async with AsyncStore(store).follow(session) as follower:
+            while (await anext(follower)).get("delta") != "a":
+                pass
+            failing.is_on = True
+            recorder.feed_many(text("b", id="two"))
+            while failing.met < ENOUGH or not failing.asked_for:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(anext(follower), 0.03)
+            failing.is_on = False
+            while (await asyncio.wait_for(anext(follower), 20)).get("delta") != "b":
+                pass
+
+    def meet(failing: Failing) -> None:
+        session = create(other)
+        with other.record(session) as recorder:
+            recorder.feed_many([{"type": "start"}, *text("a", id="one")])
+            asyncio.run(follow(failing, session, recorder))
 
     outages(meet)
 

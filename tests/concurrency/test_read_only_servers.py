@@ -1,4 +1,7 @@
-"""A Postgres server that takes no writes for a while, as at a full disk or after a failover: nothing stays read-only after it."""
+"""Sessions of a Postgres server that outlive what they began with: nothing stays read-only, or of former columns.
+
+A server takes no writes for a while at a full disk, or after a failover.
+"""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -118,3 +121,18 @@ def test_what_was_begun_for_reading_stays_so(postgres_url: str, engine: Engine) 
             with pytest.raises(ReadOnlyTransaction):
                 store.join(connection).chat.sessions.delete(session)
             assert store.join(connection).chat.sessions.get(session).id == session
+
+
+def test_a_store_replaces_sessions_whose_statements_are_of_former_columns(postgres_url: str) -> None:
+    with Store.open(postgres_url) as store:
+        session = create(store)
+        for _ in range(20):
+            assert store.chat.sessions.get(session).agent == "build"
+        with psycopg.connect(postgres_url, autocommit=True) as connection:
+            connection.execute("ALTER TABLE persist.chat_sessions ALTER COLUMN agent TYPE varchar(255)")
+        with pytest.raises(Unavailable, match="cached plan") as told:
+            store.chat.sessions.get(session)
+        assert told.value.outcome == "rolled back"
+        for _ in range(20):
+            assert store.chat.sessions.get(session).agent == "build"
+        accepted(store, session)

@@ -1,6 +1,7 @@
 """One row that cannot be read: what lists, gets, claims and ends make of it, on both databases and both faces."""
 
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from datetime import timedelta
 from typing import Any
@@ -55,6 +56,26 @@ def test_an_error_that_is_kept_keeps_no_lock(sqlite_store: Any) -> None:
             with sqlite_store.begin() as tx:
                 assert tx.workflows.runs.append_phase(run, phase).current_phase == phase
     assert caught.value.key == ("m",)
+
+
+def test_a_number_that_json_lacks_is_named_where_a_verb_adds_to_it(sqlite_store: Any) -> None:
+    """No caller has given the number: an error about the argument would name nothing that can be mended."""
+    store = sqlite_store
+    run = store.workflows.runs.create("triage", **ABOUT).id
+    spoilt: dict[str, tuple[str, Callable[[], object]]] = {
+        "scratch": ('{"a":NaN}', lambda: store.workflows.runs.merge_scratch(run, {"b": 1})),
+        "phase_history": ('[{"phase":"a","x":1e999}]', lambda: store.workflows.runs.append_phase(run, "plan")),
+        "node_statuses": ('{"n":-Infinity}', lambda: store.workflows.runs.update_node_status(run, "m", {"ok": True})),
+    }
+    for column, (text, add) in spoilt.items():
+        with closing(sqlite3.connect(store.runtime.dialect.path, isolation_level=None)) as raw:
+            (before,) = raw.execute(f"SELECT {column} FROM workflow_runs").fetchone()
+            raw.execute(f"UPDATE workflow_runs SET {column} = ?", (text,))
+            with pytest.raises(UnreadableRow) as caught:
+                add()
+            assert (caught.value.table, caught.value.key, caught.value.column) == ("workflow_runs", (run,), column)
+            raw.execute(f"UPDATE workflow_runs SET {column} = ?", (before,))
+        add()
 
 
 def test_a_claim_passes_it_by(runs: Any) -> None:

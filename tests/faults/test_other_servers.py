@@ -8,11 +8,11 @@ from contextlib import ExitStack, closing, suppress
 
 import pytest
 from click.testing import CliRunner
-from sqlalchemy import create_engine
+from sqlalchemy import create_engine, make_url
 
 from persist import Store
 from persist.cli import main
-from persist.errors import UnsupportedEngine
+from persist.errors import InvalidValue, UnsupportedEngine
 
 GREETINGS = {
     "CockroachDB": {"server_version": "13.0.0", "crdb_version": "CockroachDB CCL v25.2.0"},
@@ -107,3 +107,17 @@ def test_text_is_kept_whatever_encoding_the_environment_names(postgres_url: str,
     with Store.open(postgres_url) as store:
         session = store.chat.sessions.create(agent=SAID, model={})
         assert store.chat.sessions.get(session.id).agent == SAID
+
+
+def test_the_encoding_of_a_hosts_connections_is_named(postgres_url: str) -> None:
+    """Half a surrogate pair is what UTF-8 lacks; another encoding lacks more."""
+    engine = create_engine(
+        make_url(postgres_url).set(drivername="postgresql+psycopg"), connect_args={"client_encoding": "latin1"}
+    )
+    with Store.from_engine(engine) as store:
+        with pytest.raises(InvalidValue, match="encoding, latin-1, lacks a character"):
+            store.chat.sessions.create(agent=SAID, model={})
+        with pytest.raises(InvalidValue, match="lone surrogate half"):
+            store.chat.sessions.create(agent="\ud800", model={})
+        assert store.chat.sessions.create(agent="ä", model={}).agent == "ä"
+    engine.dispose()

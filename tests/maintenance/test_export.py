@@ -270,7 +270,7 @@ def test_a_file_is_its_owners_alone_and_never_overwritten(sqlite_url: str, file:
         export(store, file)
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
         file.write_text("mine")
-        with pytest.raises(Conflict, match="exists already"):
+        with pytest.raises(Conflict, match="is there already"):
             export(store, file)
         assert file.read_text() == "mine"
         export(store, str(file), overwrite=True)

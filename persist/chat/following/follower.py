@@ -256,6 +256,7 @@ class Follower(_Follower):
                 continue
             except PersistError as error:
                 if not self._outage.met(error):
+                    self._changed.set()  # the next call looks again
                     raise
                 self._changed.wait(self._outage.pause())
                 self._changed.set()
@@ -316,12 +317,12 @@ class AsyncFollower(_Follower):
             except Closed:
                 continue
             except PersistError as error:
+                self._changed.set()  # it looks again, whether here or in the next call: the pause may be cancelled
                 if not self._outage.met(error):
                     raise
                 await asyncio.sleep(self._outage.pause())
-                self._changed.set()
             except asyncio.CancelledError:
-                self._changed.set()  # the next call looks again
+                self._changed.set()
                 raise
 
     async def close(self) -> None:

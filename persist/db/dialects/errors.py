@@ -95,8 +95,8 @@ _CAUSES = {"40001": "serialization", "40P01": "deadlock"}
 READ_ONLY = "25006"
 """The SQLSTATE of a write in a transaction that reads only: persist began it so, or the server takes no writes."""
 
-_BEING_RESTORED = frozenset(("3D000", "3F000", "42P01"))
-"""SQLSTATEs of a database, schema or table that is not there, as while a backup is restored under who had it open."""
+_BEING_RESTORED = frozenset(("3D000", "3F000", "42P01", "42703", "42P10"))
+"""SQLSTATEs of a database, schema, table, column or key that is missing, as while a backup is restored under who had it open."""
 
 _NO_FILE = ("SQLITE_CANTOPEN", "SQLITE_READONLY")
 """What SQLite says of the file of a store that was opened for writing, once the disk or the descriptors are gone."""
@@ -168,7 +168,9 @@ class Errors:
         if isinstance(original, OverflowError):
             return InvalidValue("value", "an integer must fit 64 bits.")
         if isinstance(original, UnicodeEncodeError):
-            return InvalidValue("value", "the text holds a lone surrogate half.")
+            if "\ud800" <= original.object[original.start] <= "\udfff":
+                return InvalidValue("value", "the text holds a lone surrogate half.")
+            return InvalidValue("value", f"the connection's encoding, {original.encoding}, lacks a character of the text.")
         if isinstance(original, UnicodeDecodeError):  # the driver could not decode text, in a row or in its error message
             return StoreCorrupt(self.where, f"stored text is not UTF-8 ({original.reason}).")
         if isinstance(original or error, exc.MissingGreenlet):

@@ -16,12 +16,12 @@ from persist.db.statements.prepared import Row, Statement, fetched, note_deletio
 from persist.db.transactions.database_transaction import NO_EVENTS, DatabaseTransaction, Prepare, TransactionEvents, mark, unmark
 from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.table_operations import TableOperations
-from persist.db.unreadable.cells import By, Carried, OnUnreadable, without_unreadable
+from persist.db.unreadable.cells import By, Carried, OnUnreadable, not_storable, without_unreadable
 from persist.db.unreadable.excerpts import filled_up
 from persist.db.values.arguments import check_body, optional_label, required_label
 from persist.db.values.escaping import utf8_size
 from persist.db.values.json import Json, JsonText, check_object, encode
-from persist.errors import PayloadTooLarge, StoreForked, TransactionAborted
+from persist.errors import InvalidValue, PayloadTooLarge, StoreForked, TransactionAborted
 from persist.lazy_imports import lazy_module
 
 if TYPE_CHECKING:
@@ -173,8 +173,11 @@ class UnitOfWork:
             self.events.journal.begin_verb(name, stream)
 
     def json(self, path: str, value: Json) -> JsonText:
-        """The checked JSON text of a value."""
-        return encode(value, path, self.runtime.limits)
+        """The checked JSON text of a value, part of which the verb may have read."""
+        try:
+            return encode(value, path, self.runtime.limits)
+        except InvalidValue as error:
+            raise not_storable(error) from None
 
     def json_object(self, path: str, value: Json) -> dict[str, Any]:
         """A checked JSON object; None becomes the empty object."""

@@ -128,7 +128,7 @@ class Verb:
         return True
 
     def _begins_anew(self) -> bool:
-        """Put another transaction in the place of this one, which is rolled back. False if it did more before this verb than read."""
+        """Put another transaction in the place of this one, which is rolled back. False if it did more before than read."""
         work = self._work
         if work.joined or not self._first or not work.transaction.is_untouched or work.has_committed:
             return False

@@ -4,6 +4,7 @@ import inspect
 import threading
 from collections.abc import Awaitable, Iterator
 from datetime import timedelta
+from itertools import product
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from persist.workflows.schemas import RunStatus, WorkflowRun
 from persist.workflows.verbs import effects, phases
 from persist.workflows.verbs.runs import Runs
 from tests.async_portal import Portal
+from tests.cases import each
 from tests.contract.faces import every_way
 from tests.contract.workers.working import Working, seen, statuses
 from tests.contract.workflows.scenes import claim, do, queue, stored
@@ -220,17 +222,20 @@ def test_what_a_block_of_a_handler_did_is_stored_after_the_outage(
 
 
 class LostAnswer:
-    """Phases of either face whose first `finish` is not answered, whether it was done or not."""
+    """Verbs of either face, the first call of one of which is not answered, whether it was done or not."""
 
-    def __init__(self, phases: Any, *, done: bool) -> None:
-        self._phases, self._done, self.begin, self.fail = phases, done, phases.begin, phases.fail
-        self._asked = 0
+    def __init__(self, verbs: Any, name: str, *, done: bool) -> None:
+        self._verbs, self._name, self._done, self._asked = verbs, name, done, 0
 
-    def finish(self, *args: Any, **options: Any) -> Any:
+    def __getattr__(self, name: str) -> Any:
+        return self._call if name == self._name else getattr(self._verbs, name)
+
+    def _call(self, *args: Any, **options: Any) -> Any:
         self._asked += 1
+        verb = getattr(self._verbs, self._name)
         if self._asked > 1:
-            return self._phases.finish(*args, **options)
-        done = self._phases.finish(*args, **options) if self._done else None
+            return verb(*args, **options)
+        done = verb(*args, **options) if self._done else None
         if inspect.isawaitable(done):
             return self._await(done)
         raise Unavailable("the connection is lost", outcome="unknown")
@@ -240,20 +245,41 @@ class LostAnswer:
         raise Unavailable("the connection is lost", outcome="unknown")
 
 
-@pytest.mark.parametrize("done", [True, False])
-def test_a_phase_whose_end_may_have_been_stored_ends_once(store: Any, portal: Portal, done: bool) -> None:
+@each("done, verb", product([True, False], ["begin", "finish"]))
+def test_a_phase_whose_write_may_have_been_stored_is_done_once(store: Any, portal: Portal, done: bool, verb: str) -> None:
     id = queue(store)
 
     def build(run: WorkflowRun) -> None:
         around = work.phase(run, "plan")
-        around.block._phases = LostAnswer(around.block._phases, done=done)
+        around.block._phases = LostAnswer(around.block._phases, verb, done=done)
         with around as block:
+            assert block.due
             block.output = "the plan"
 
     work = Working(store, portal, {"build": build})
     work.run_until_idle()
     run = stored(store, id)
     assert (run.status, [item["phase"] for item in run.phase_history]) == (RunStatus.SUCCEEDED, ["plan"])
+    with store.begin() as tx:
+        assert [one.success for one in tx.workflows.executions.for_run(id)] == [True]
+
+
+@each("done, verb", product([True, False], ["begin", "complete"]))
+def test_a_step_whose_write_may_have_been_stored_is_done_once(store: Any, portal: Portal, done: bool, verb: str) -> None:
+    id, made = queue(store), list[bool]()
+
+    def build(run: WorkflowRun) -> None:
+        around = work.step(run, "mail")
+        around.block._effects = LostAnswer(around.block._effects, verb, done=done)
+        with around as block:
+            made.append(block.due)
+            block.result = "sent"
+
+    work = Working(store, portal, {"build": build})
+    work.run_until_idle()
+    with store.begin() as tx:
+        assert (made, tx.workflows.effects.begin(id, "mail").result) == ([True], "sent")
+    assert statuses(store, id) == ["succeeded"]
 
 
 def test_a_worker_that_is_stopped_in_an_outage_ends_and_its_run_is_claimed_again(

@@ -45,14 +45,14 @@ def translation(
 ) -> Callable[[BaseException], PersistError | None]:
     """Make the function that translates a database's driver errors.
 
-    `distrust_sessions`: called when a session refuses a write.
+    `distrust_sessions`: called when a session refuses a write, or a statement that was prepared before its table was made anew.
     """
 
     def translate(error: BaseException) -> PersistError | None:
         found = driver_error_of(psycopg, error)
         if found is None:
             return None
-        if found.state == READ_ONLY:
+        if found.state == READ_ONLY or _is_of_old_columns(found):
             distrust_sessions()
         return translate_error(found, database)
 
@@ -103,6 +103,11 @@ def driver_error_of(psycopg: Any, error: Any) -> DriverError | None:
     return DriverError(state, text, getattr(cause, "constraint_name", None), bad_data, lost)
 
 
+def _is_of_old_columns(error: DriverError) -> bool:
+    """Whether a prepared statement has another result than before, since its table was altered, or made anew from a backup."""
+    return error.state == "0A000" and error.text.startswith("cached plan must not change")
+
+
 def translate_error(error: DriverError, database: str) -> PersistError:
     """The PersistError for a driver's error."""
     state, text = error.state, error.text.rstrip(".")
@@ -120,6 +125,8 @@ def translate_error(error: DriverError, database: str) -> PersistError:
         return StoreFull(database)
     if state == READ_ONLY:  # where persist itself began a snapshot, ReadOnlyTransaction replaces it
         return Unavailable(f"The server takes no writes now: {text}")
+    if _is_of_old_columns(error):
+        return Unavailable(text)
     if state in ("XX001", "XX002"):
         return StoreCorrupt(database, text)
     if state.startswith("42501") or state.startswith("28"):

@@ -1,7 +1,6 @@
 """Administrative operations on SQLite: checkpoints, VACUUM, online backups, and facts from pragmas and dbstat."""
 
 import logging
-import os
 import re
 import secrets
 import sqlite3
@@ -36,9 +35,19 @@ from persist.db.dialects.sqlite.connections import SqliteConnections
 from persist.db.dialects.sqlite.raw_writes import MARK_JOINED, UNMARK_JOINED, mark_lent, unmark_lent
 from persist.db.dialects.sqlite.wakeups import SqliteEventLog
 from persist.db.dialects.untrusted_files import network_of, refuse_if_open
-from persist.db.files import create_private, file_uri, files, replace, sync_file, sync_folder
+from persist.db.files import (
+    BESIDE,
+    check_new_file,
+    create_private,
+    file_uri,
+    files,
+    refuse_existing,
+    replace,
+    sync_file,
+    sync_folder,
+)
 from persist.db.schema.base import VERSION_TABLE
-from persist.errors import Conflict, InvalidValue, NotFound, StoreCorrupt, StoreFull
+from persist.errors import InvalidValue, StoreCorrupt, StoreFull
 
 if TYPE_CHECKING:
     from persist.db.dialects.interface import Dialect
@@ -199,21 +208,15 @@ def load_sqlite_vec(driver: sqlite3.Connection) -> bool:
 # connection commits, and never finish under constant load. With a snapshot, the write-ahead log cannot be reset, and grows.
 
 _PAGES_PER_STEP = 500
-_BESIDE = ("-wal", "-shm", "-journal")
 _FULL = ("SQLITE_FULL",)
 
 
 def check_target(source: Path | None, target: Path, *, overwrite: bool) -> None:
-    """Refuse a target that is the source, a folder, in a missing folder, an existing file (unless `overwrite`), or open."""
-    if target.is_dir():
-        raise InvalidValue("path", f"{target} is a folder.")
-    if not target.parent.is_dir():
-        raise NotFound("folder", str(target.parent))
-    if source is not None and target.exists() and source.exists() and os.path.samefile(source, target):
-        raise InvalidValue("path", f"{target} is the database itself.")
-    there = [path for path in (target, *(_beside(target))) if path.exists()]
-    if there and not overwrite:
-        raise Conflict(f"{there[0]} is there already; it is overwritten with overwrite=True, --force on the command line.")
+    """Refuse what `check_new_file` does, an existing file of the target's log (unless `overwrite`), and an open target."""
+    check_new_file(source, target, overwrite=overwrite)
+    if not overwrite:
+        for path in _beside(target):
+            refuse_existing(path)
     if target.exists():
         refuse_if_open(target)
 
@@ -278,7 +281,7 @@ def _check(temporary: Path, target: Path) -> None:
 
 
 def _beside(path: Path) -> list[Path]:
-    return [path.with_name(path.name + suffix) for suffix in _BESIDE]
+    return [path.with_name(path.name + suffix) for suffix in BESIDE]
 
 
 _REFUSING = """
