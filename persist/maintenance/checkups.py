@@ -31,7 +31,7 @@ from persist.errors import (
     UnmanagedDatabase,
 )
 from persist.maintenance.erasure_marks import checkup as of_erasures
-from persist.maintenance.quarantine import set_aside, set_orphans_aside
+from persist.maintenance.quarantine import goes_with_parent, set_aside, set_orphans_aside
 from persist.maintenance.transactions import looking
 from persist.maintenance.unreadable import bad_rows
 from persist.schema.metadata import HEAD, metadata
@@ -226,9 +226,7 @@ def check_references(work: UnitOfWork) -> Iterator[Problem]:
     """Report rows whose foreign key refers to a missing row. The repair sets those aside that would have gone with it."""
     for table, parent, count in operations_of(work.runtime.dialect).orphans(work.select, metadata.sorted_tables):
         message = f"rows that refer to a row of {parent} that is not there: {count:,}."
-        goes_with_it = any(
-            key.ondelete == "CASCADE" and key.referred_table.name == parent for key in table.foreign_key_constraints
-        )
+        goes_with_it = any(goes_with_parent(key) and key.referred_table.name == parent for key in table.foreign_key_constraints)
         repair = partial(set_orphans_aside, table=table) if goes_with_it else None
         yield Problem("foreign_key", Severity.ERROR, f"table {table.name}", message, repair)
 

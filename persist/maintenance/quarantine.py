@@ -7,7 +7,7 @@ from datetime import datetime
 from json import dumps, loads
 from typing import Any
 
-from sqlalchemy import Connection, Table, bindparam, delete, exists, insert, or_, select, type_coerce
+from sqlalchemy import Connection, ForeignKeyConstraint, Table, bindparam, delete, exists, insert, or_, select, type_coerce
 from sqlalchemy.types import NullType
 
 from persist.chat.models import messages as chat_messages
@@ -62,6 +62,11 @@ def set_aside(work: UnitOfWork, *, table: Table, key: Cells) -> str | None:
     return " ".join(said) or None
 
 
+def goes_with_parent(key: ForeignKeyConstraint) -> bool:
+    """Whether a row goes with the one it refers to: the database deletes it, or the verb does, as it is named by its parent."""
+    return key.ondelete == "CASCADE" or all(column.primary_key for column in key.columns)
+
+
 def set_orphans_aside(work: UnitOfWork, *, table: Table) -> str | None:
     """Move those rows of a table that would have gone with a missing row, had the database checked its foreign keys.
 
@@ -71,7 +76,7 @@ def set_orphans_aside(work: UnitOfWork, *, table: Table) -> str | None:
         aside = _Aside(work, raw)
         names = key_of(table)
         for key, parent in parents_of(raw, table):
-            if key.ondelete != "CASCADE":
+            if not goes_with_parent(key):
                 continue
             of, theirs = table.alias("of"), parent.alias("theirs")
             pairs = [(of.c[element.parent.name], theirs.c[element.column.name]) for element in key.elements]

@@ -3,7 +3,8 @@
 import secrets
 import sqlite3
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -146,6 +147,22 @@ def _say(tx: Any, id: str) -> object:
     return tx.chat.messages.append(id, role="user", parts=[{"type": "text", "text": "a secret"}])
 
 
+def _message(tx: Any, id: str) -> object:
+    with suppress(Conflict):
+        tx.chat.sessions.create(agent="agent", model={}, id="conversation")
+    return tx.chat.messages.append("conversation", role="user", parts=[{"type": "text", "text": "a secret"}], id=id)
+
+
+def _replay(tx: Any, id: str) -> object:
+    return tx.replay_streams.messages.append(id, "stream", "a secret")
+
+
+def _event(tx: Any, id: str) -> object:
+    return tx.histories.run_events.append(
+        id, "began", step_index=0, at=datetime(2026, 1, 2, tzinfo=UTC), metadata={"a": "secret"}
+    )
+
+
 LEFT: dict[str, tuple[Callable[[Any, str], object], Callable[[Any, str], object], Callable[[Any, str], object]]] = {
     "chat_sessions": (_session, _say, lambda tx, id: tx.chat.messages.list(id)),
     "sessions": (
@@ -153,6 +170,9 @@ LEFT: dict[str, tuple[Callable[[Any, str], object], Callable[[Any, str], object]
         lambda tx, id: tx.conversations.branches.create(id, id="b"),
         lambda tx, id: tx.conversations.branches.list(id),
     ),
+    "chat_messages": (_message, lambda tx, id: None, lambda tx, id: tx.chat.messages.list("conversation")[0]["parts"][1:]),
+    "replay_sessions": (_replay, lambda tx, id: None, lambda tx, id: tx.replay_streams.messages.list(id, "stream")[1:]),
+    "history_runs": (_event, lambda tx, id: None, lambda tx, id: tx.histories.run_events.list(id)[1:]),
     "workflow_runs": (_run, lambda tx, id: tx.workflows.effects.begin(id, "send"), lambda tx, id: tx.workflows.effects.list(id)),
 }
 """By table: what makes a row of a chosen id, what makes a row below it, and what shows those below."""
@@ -172,3 +192,27 @@ def test_an_id_under_which_rows_of_a_former_row_are_left_is_refused(sqlite_store
     with sqlite_store.begin() as tx:
         make(tx, "mine")
         assert not shown(tx, "mine")
+
+
+def test_every_way_to_a_message_refuses_the_id_of_a_former_one(sqlite_store: Any) -> None:
+    store, said = sqlite_store, [{"type": "text", "text": "mine"}]
+    other = store.chat.sessions.create(agent="a", model={}).id
+
+    def record(id: str) -> None:
+        with store.record(other) as recorder:
+            recorder.feed_many([{"type": "start", "messageId": id}, {"type": "text-start", "id": "t"}])
+
+    ways: list[Callable[[str], object]] = [
+        lambda id: store.chat.messages.append(other, role="user", parts=said, id=id),
+        lambda id: store.chat.messages.enqueue(other, parts=said, id=id),
+        lambda id: store.chat.messages.sync(other, [{"id": id, "role": "user", "parts": said}]),
+        record,
+    ]
+    for number, way in enumerate(ways):
+        with store.begin() as tx:
+            _message(tx, f"m{number}")
+        with closing(sqlite3.connect(store.runtime.dialect.path)) as raw, raw:
+            raw.execute("DELETE FROM chat_messages WHERE id = ?", (f"m{number}",))
+        with pytest.raises(Conflict, match="persist doctor --fix"):
+            way(f"m{number}")
+        assert store.chat.messages.list(other) == []

@@ -17,6 +17,7 @@ from persist.chat.reducer.parts import approval_id as approval_of
 from persist.chat.schemas import UNFINISHED, Role, ToolState, UIMessage
 from persist.chat.storage.files import StoredFile, put_back, referred
 from persist.chat.storage.folding import fold, fold_each, fold_message, log_left_unfolded, part_ids, stored_object, stored_part
+from persist.chat.storage.message_insert import FORMER
 from persist.chat.storage.statements import LEFT_AFTER
 from persist.chat.storage.turns import read_turn
 from persist.chat.storage.unfolded_probe import ANY_DELTA
@@ -213,10 +214,13 @@ class StoredCall:
 def load_message(db: StatementRunner, runtime: Runtime, session_id: str, id: str) -> StoredMessage | None:
     """The message to resume, its deltas folded first; None if there is no such message.
 
-    Conflict: the message is hidden_error, of another session, or not the assistant's. UnreadableRow: a part cannot be read.
+    Conflict: the message is hidden, of another session, or not the assistant's, or parts of a former one are left in the file.
+    UnreadableRow: a part cannot be read.
     """
     head = db.row(_HEAD, row_id=id)
     if head is None:
+        if runtime.dialect.one_writer and db.rows(_PARTS, row_id=id):
+            raise FORMER.error(id)
         return None
     owner, role, stored = head
     if owner != session_id:

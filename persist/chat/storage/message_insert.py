@@ -28,8 +28,8 @@ from persist.chat.storage.usage import (
     visible_values,
 )
 from persist.db.changes.batch import Batch, Pending, StatementRunner
-from persist.db.expressions.upsert import insert_where, taken, unless_there
-from persist.db.schema.column_types import Int64
+from persist.db.expressions.upsert import Former, insert_where, taken, unless_there
+from persist.db.schema.column_types import Int64, among_labels
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.clock import to_ms
@@ -240,6 +240,12 @@ def insert_parts(
     return files
 
 
+def refuse_left(work: UnitOfWork, ids: Sequence[str]) -> None:
+    """Raise Conflict for ids of new messages under which parts of a former one are left, as only a file may hold them."""
+    if ids and work.runtime.dialect.one_writer and (row := work.row(_LEFT, ids=ids)) is not None:
+        raise FORMER.error(row[0])
+
+
 class naming_taken:  # noqa: N801  # reads as the verb of a with statement
     """Inside the block the database's refusal of an id that is taken becomes a sentence. The transaction is doomed by it."""
 
@@ -355,6 +361,10 @@ _INSERT_THEN = Statement(
 )
 _INSERT_PART_ONCE = Statement(unless_there(insert_part(), "message_id", "index"))
 STORED_PARTS = Statement(select(_P.data_json).where(_P.message_id == _id).order_by(_P.index))
+FORMER = Former(messages, "message")
+_LEFT = Statement(
+    select(_P.message_id).where(among_labels(_P.message_id, "ids"), ~exists().where(_M.id == _P.message_id)).limit(1)
+)
 STORE_KEYS = frozenset({"queued_at", "queue_enqueued_at", "queue_canceled_at", "hidden_at"})
 """The keys of a message's metadata that belong to the verbs of queue and rewind."""
 
@@ -395,6 +405,8 @@ def append(work: UnitOfWork, posting: Posting, *, id: str | None, created_at: da
         message = message_value(work, known.result)
         if same_content(posting, message, [data for (data,) in known_parts.result]):
             return message
+    if known.result is None and known_parts.result:
+        raise FORMER.error(id)
     if known.result is not None or inserted.result is None:
         raise taken(INSERT_LAST, "message", id)
     add_outside(files)

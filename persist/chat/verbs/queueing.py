@@ -12,6 +12,7 @@ from persist.chat.reducer.parts import is_part, tool_name
 from persist.chat.schemas import ChatMessage, Role, ToolState, TurnState
 from persist.chat.storage import turns, usage
 from persist.chat.storage.message_insert import (
+    FORMER,
     GET_MESSAGE,
     LOCK_MESSAGE,
     MESSAGE_COLUMNS,
@@ -88,6 +89,8 @@ def enqueue(work: UnitOfWork, posting: Posting, *, id: str | None) -> ChatMessag
         if same_content(posting, message, [data for (data,) in same[1].result]):
             return message
         raise Conflict(f"Message {id} exists with another payload.", constraint="chat_messages.id")
+    if same is not None and same[1].result:
+        raise FORMER.error(str(id))
     for row in [] if delivered is None else delivered.result:
         message = message_value(work, row)
         if _delivery_id(message.metadata) == delivery:

@@ -16,7 +16,15 @@ from persist.chat.schemas import Files, Role, SyncedMessages
 from persist.chat.storage import turns, usage
 from persist.chat.storage.files import STORED, StoredFile, is_reference, put_back
 from persist.chat.storage.folding import grown_part, joined_deltas, read_object, stored_objects
-from persist.chat.storage.message_insert import Posting, check_parts, insert_last, insert_parts, naming_taken, touch_session
+from persist.chat.storage.message_insert import (
+    Posting,
+    check_parts,
+    insert_last,
+    insert_parts,
+    naming_taken,
+    refuse_left,
+    touch_session,
+)
 from persist.chat.storage.statements import LOCK_SESSION, SET_METADATA
 from persist.chat.storage.transcript import GROWING, SOME_PARTS, by_message
 from persist.db.changes.batch import Batch
@@ -224,6 +232,7 @@ class _Writer:
         postings = [posting for _, posting, _ in (*self._added, *([] if self._edit is None else [self._edit]))]
         last = not recounts and not any(posting.has_files_outside for posting in postings)
         files: Added = []
+        refuse_left(work, [id for id, *_ in self._added])
         with naming_taken(work, ", ".join(id for id, *_ in self._added)), work.batch(last=last) as batch:
             for answer, text in self._answers:
                 where = {"row_id": answer.message_id, "position": parts.index(answer.message_id, answer.place)}

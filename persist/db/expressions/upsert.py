@@ -1,9 +1,10 @@
 """Upserts: INSERT … ON CONFLICT, in the syntax that both databases share."""
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any, Literal
 
-from sqlalchemy import ClauseElement, ColumnElement, Insert, Table, bindparam, exists, insert, or_, select
+from sqlalchemy import ClauseElement, ColumnElement, Insert, Table, bindparam, exists, insert, literal, or_, select
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 
@@ -70,10 +71,30 @@ def insert_chosen(table: Table, *keys: str) -> Insert:
 
     A program that deletes without foreign keys leaves such rows in a file, and the new row's owner would see them.
     """
+    return merging(insert_where(table, ~_is_referred_to(table)), *keys)
+
+
+def _is_referred_to(table: Table) -> ColumnElement[bool]:
     keyed = (key for other in table.metadata.tables.values() if other is not table for key in other.foreign_keys)
     links = [key.parent for key in keyed if key.target_fullname == f"{table.fullname}.id"]
-    left = (exists().where(link == bindparam("id", type_=table.c.id.type)) for link in links)
-    return merging(insert_where(table, ~or_(*left)), *keys)
+    return or_(*(exists().where(link == bindparam("id", type_=table.c.id.type)) for link in links))
+
+
+class Former:
+    """What a former row of a chosen id left in a file, see `insert_chosen`; for INSERTs that also change a row that is there."""
+
+    def __init__(self, table: Table, kind: str) -> None:
+        self._table, self._kind = table, kind
+
+    @cached_property
+    def left(self) -> Statement:
+        """A row if rows of other tables refer to the `id`, and none has it."""
+        there = exists().where(self._table.c.id == bindparam("id", type_=self._table.c.id.type))
+        return Statement(select(literal(1)).where(~there, _is_referred_to(self._table)))
+
+    def error(self, id: str) -> Conflict:
+        """The refusal of the id."""
+        return _taken(str(self._table.name), self._kind, id, there=False)
 
 
 def unless_there(statement: Insert, *keys: str) -> Insert:
@@ -83,7 +104,10 @@ def unless_there(statement: Insert, *keys: str) -> Insert:
 
 def taken(statement: Statement, kind: str, id: str, *, there: bool = True) -> Conflict:
     """The error for an INSERT that did nothing: its `id` is taken, `there` by a row. The transaction stays usable after it."""
-    table = statement.statement.table.name  # type: ignore[attr-defined]  # an Insert has one
+    return _taken(statement.statement.table.name, kind, id, there=there)  # type: ignore[attr-defined]  # an Insert has one
+
+
+def _taken(table: str, kind: str, id: str, *, there: bool) -> Conflict:
     left = f"Rows of a former {kind} {named(id)} are left in the file: `persist doctor --fix` sets them aside."
     return Conflict(f"The id {named(id)} is taken by another {kind}." if there else left, constraint=f"pk_{table}")
 
