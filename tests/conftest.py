@@ -56,6 +56,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--quick", action="store_true", help="what is not long and needs no server, on SQLite, through the synchronous face"
     )
     parser.addoption("--lane", action="store_true", help="what proves a change, as `make test` runs it: see tests/lanes.py")
+    parser.addoption("--renew-night", action="store_true", help="measure every test, and write tests/night.txt")
     parser.addoption("--every-way", action="store_true", help="each face of a store on each database, in every test")
 
 

@@ -1,9 +1,15 @@
 """What proves a change: the tests that `--lane` leaves, which `make test` has. `make test-all` has all, every night.
 
+A test with a case of more than a second of the processor is of the night, unless KEPT names it. Which ones these are was
+measured, and stands in night.txt: `pytest --renew-night` measures again, and writes the file.
+
 On SQLite every case runs. On Postgres a test runs its first case, so that each statement is sent there; where SQL, locks, plans
 or types differ between the two, all its cases do. What is marked `every_way` runs all its cases in three ways: Store on Postgres
 is what AsyncStore on Postgres runs in a thread.
 """
+
+from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
@@ -55,8 +61,47 @@ NIGHT = {
 }
 """Tests, files and folders of the night, by how they begin, and why."""
 
+SLOW = 1.0
+"""Seconds of the processor, with those of a test's own processes and servers."""
+
+KEPT = (
+    "tests/architecture/",
+    "tests/contract/chat/test_vectors.py::test_the_final_messages_are_the_sdks",
+    "tests/contract/conversations/test_vectors.py",
+    "tests/contract/test_toy_domain.py",
+    "tests/contract/usage/",
+    "tests/contract/workflows/test_limits.py",
+    "tests/contract/workflows/test_queue.py",
+    "tests/faults/test_grants.py::test_what_a_tenant_may_not",
+    "tests/maintenance/",
+    "tests/roundtrips/test_bounds.py::test_every_verb_keeps_its_bound",
+    "tests/schema/test_catalogs.py",
+    "tests/schema/test_commands.py::test_alembic_sees_no_difference",
+    "tests/schema/test_upgrades.py::test_an_upgrade",
+    "tests/statemachines/test_machines.py",
+    "tests/test_docs.py",
+    "tests/unit/",
+)
+"""Slow tests that prove a change all the same: no quick one fails with them."""
+
+FILE = Path(__file__).with_name("night.txt")
+MEASURED = frozenset(FILE.read_text(encoding="utf-8").split())
+"""The tests of the night, by what they took."""
+
 NEAR = frozenset({REVISIONS[0], *REVISIONS[-2:]})
 """The revisions of a change: the oldest, the previous and the newest. Those between are for the night."""
+
+
+def write_measured(seconds: Mapping[str, float]) -> None:
+    """Write which tests of a run are slow; those that were not run stay as they are. `seconds`: what each case took, by its id."""
+    ran, slow = {function(case) for case in seconds}, {function(case) for case, taken in seconds.items() if taken > SLOW}
+    left = sorted(test for test in (MEASURED - ran) | slow if not test.startswith((*KEPT, *NIGHT)))
+    FILE.write_text("\n".join(left) + "\n", encoding="utf-8")
+
+
+def function(case: str) -> str:
+    """The id of a case's test function."""
+    return case.partition("[")[0]
 
 
 def chosen(items: list[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.Item]]:
@@ -71,7 +116,7 @@ def chosen(items: list[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.Ite
 
 def _proves(item: pytest.Item, seen: set[tuple[str, str]]) -> bool:
     path = item.nodeid.partition("::")[0]
-    if item.nodeid.startswith(tuple(NIGHT)):
+    if item.nodeid.startswith(tuple(NIGHT)) or function(item.nodeid) in MEASURED:
         return False
     params: dict[str, object] = item.callspec.params if hasattr(item, "callspec") else {}
     revision = params.get("revision")

@@ -5,6 +5,7 @@ Seconds on a clock tell of what else the machine did; these hardly do. A Postgre
 
 import os
 from collections import Counter
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -47,12 +48,17 @@ def folder_of(path: str) -> str:
 
 
 class ProcessorTime:
-    """A plugin that counts at every change of folder, and tells at the end how many cases each had and what they took."""
+    """A plugin that counts at every change of folder, and tells at the end how many cases each had and what they took.
+
+    With `--renew-night` it counts every case, and tests/night.txt is written from that.
+    """
 
     def __init__(self, config: pytest.Config) -> None:
         self._config, self._folder, self._last = config, "", 0.0
         self._seconds: dict[str, float] = {}
         self._cases = Counter[str]()
+        self._by_case = config.getoption("--renew-night")
+        self._of_cases: dict[str, float] = {}
 
     def pytest_sessionstart(self) -> None:
         self._last = seconds_of_family(os.getpid())
@@ -63,6 +69,14 @@ class ProcessorTime:
         if folder != self._folder:
             self._count(folder)
         self._cases[folder] += 1
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        before = seconds_of_family(os.getpid()) if self._by_case else 0.0
+        result = yield
+        if self._by_case:
+            self._of_cases[item.nodeid] = seconds_of_family(os.getpid()) - before
+        return result
 
     def _count(self, folder: str) -> None:
         now = seconds_of_family(os.getpid())
@@ -76,13 +90,14 @@ class ProcessorTime:
     def pytest_sessionfinish(self) -> None:
         if hasattr(self._config, "workeroutput"):
             self._count("")
-            self._config.workeroutput["processor_time"] = dict(self._seconds), dict(self._cases)
+            self._config.workeroutput["processor_time"] = dict(self._seconds), dict(self._cases), self._of_cases
         elif self._folder:  # a process that only tells others what to run has run none, and counts no time of theirs again
             self._count("")
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        seconds, cases = getattr(node, "workeroutput", {}).get("processor_time", ({}, {}))
+        seconds, cases, of_cases = getattr(node, "workeroutput", {}).get("processor_time", ({}, {}, {}))
+        self._of_cases |= of_cases
         for folder, used in seconds.items():
             self._add(folder, used)
         self._cases.update(cases)
@@ -93,3 +108,7 @@ class ProcessorTime:
         for folder, seconds in rows:
             terminalreporter.write_line(f"{seconds:8.1f} s  {self._cases[folder]:6} cases  {folder}")
         terminalreporter.write_line(f"{sum(self._seconds.values()):8.1f} s  {self._cases.total():6} cases  in all")
+        if self._by_case:
+            from tests import lanes  # it imports persist.schema
+
+            lanes.write_measured(self._of_cases)

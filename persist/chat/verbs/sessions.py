@@ -18,7 +18,7 @@ from persist.chat.verbs import branching
 from persist.db.changes.batch import StatementRunner
 from persist.db.expressions.json_text import json_has_member
 from persist.db.expressions.keyset import behind
-from persist.db.expressions.upsert import insert_chosen, insert_missing, taken
+from persist.db.expressions.upsert import Former, insert_missing, taken
 from persist.db.operations.keyset import Keyset
 from persist.db.schema.base import LABEL_CHARACTERS
 from persist.db.statements.prepared import LIMIT, Row, Statement, param
@@ -176,7 +176,7 @@ def _literal(text: str) -> str:
 
 List = list
 _id = param("row_id")
-_INSERT, _INSERT_CHOSEN = Statement(insert_missing(sessions, "id")), Statement(insert_chosen(sessions, "id"))
+_INSERT, _FORMER = Statement(insert_missing(sessions, "id")), Former(sessions, "chat session")
 _INSERT_CHILD = Statement(insert(sessions))
 _GET = Statement(select(*SESSION.columns).where(_S.id == _id))
 _LOCK = Statement(select(*SESSION.columns).where(_S.id == _id).with_for_update())
@@ -242,7 +242,9 @@ class ChatSessions(Repository[F]):
                 "owner": None if owner is None else work.label("owner", owner),
             },
         )
-        return self._insert(session, _INSERT_CHOSEN if id is not None and work.runtime.dialect.one_writer else _INSERT)
+        if id is not None:
+            work.refuse_former(_FORMER, session.id)
+        return self._insert(session)
 
     @reads
     def get(self, id: str) -> ChatSession:
@@ -403,13 +405,13 @@ class ChatSessions(Repository[F]):
         ]
         return self._replace(session, _SET_PERMISSIONS, "permissions", remaining)
 
-    def _insert(self, session: ChatSession, statement: Statement) -> ChatSession:
+    def _insert(self, session: ChatSession) -> ChatSession:
         work, values = self._work, self._values(session)
         with work.batch(last=True) as batch:
-            inserted = batch.run(statement, **values)
+            inserted = batch.run(_INSERT, **values)
             row = batch.row(_GET, row_id=session.id)
         if not inserted.result:
-            raise taken(_INSERT, "chat session", session.id, there=row.result is not None)
+            raise taken(_INSERT, "chat session", session.id)
         return _found(session.id, row.result)
 
     def _values(self, session: ChatSession) -> dict[str, Any]:

@@ -36,7 +36,7 @@ from persist.conversations.verbs import lifecycle
 from persist.conversations.verbs.lifecycle import TERMINAL
 from persist.db.changes.batch import Batch
 from persist.db.expressions.keyset import behind
-from persist.db.expressions.upsert import insert_chosen, insert_missing, taken
+from persist.db.expressions.upsert import Former, insert_missing
 from persist.db.schema.column_types import Float64
 from persist.db.statements.prepared import LIMIT, Statement, param
 from persist.db.transactions.repository import F, Repository, reads, writes
@@ -207,7 +207,7 @@ def _change(names: tuple[str, ...]) -> Statement:
 
 List = list
 _id = param("row_id")
-_INSERT, _INSERT_CHOSEN = Statement(insert_missing(sessions, "id")), Statement(insert_chosen(sessions, "id"))
+_INSERT, _FORMER = Statement(insert_missing(sessions, "id")), Former(sessions, "session")
 _COUNTS = Statement(select(_S.status, func.count()).group_by(_S.status))
 _SET_METADATA = Statement(update(sessions).where(_S.id == _id).values(node_metadata=param("value"), updated_at=param("at")))
 _TOUCH = Statement(update(sessions).where(_S.id == _id).values(last_message_at=param("last"), updated_at=param("at")))
@@ -269,17 +269,16 @@ class ConvSessions(Repository[F]):
             return found_session(existing, row_id)
         removal.check_pointers(pointers)
         check_progression(pool, wanted)
+        if id is not None:
+            work.refuse_former(_FORMER, row_id)
         with work.batch() as batch:
             fields["progression_id"] = owned_progression(work, batch, wanted)
-            chosen = id is not None and work.runtime.dialect.one_writer
-            inserted = batch.run(_INSERT_CHOSEN if chosen else _INSERT, **fields)
+            inserted = batch.run(_INSERT, **fields)
             creation.log(work, batch)
             stored = ask_session(batch, row_id)
         if not inserted.result:  # another writer was faster
             creation.undo(work)
             removal.remove_unowned(work, [] if wanted is not None else [fields["progression_id"]])
-            if stored.result is None:
-                raise taken(_INSERT, "session", row_id, there=False)
         return found_session(stored, row_id)
 
     @reads

@@ -66,35 +66,28 @@ def insert_missing(table: Table, *keys: str) -> Insert:
     return merge(table, *keys)
 
 
-def insert_chosen(table: Table, *keys: str) -> Insert:
-    """`insert_missing` for a file and a chosen id: it does nothing either where rows of other tables refer to the id already.
-
-    A program that deletes without foreign keys leaves such rows in a file, and the new row's owner would see them.
-    """
-    return merging(insert_where(table, ~_is_referred_to(table)), *keys)
-
-
-def _is_referred_to(table: Table) -> ColumnElement[bool]:
-    keyed = (key for other in table.metadata.tables.values() if other is not table for key in other.foreign_keys)
-    links = [key.parent for key in keyed if key.target_fullname == f"{table.fullname}.id"]
-    return or_(*(exists().where(link == bindparam("id", type_=table.c.id.type)) for link in links))
-
-
 class Former:
-    """What a former row of a chosen id left in a file, see `insert_chosen`; for INSERTs that also change a row that is there."""
+    """Rows of other tables that refer to an id which no row has: what a former row left in a file.
+
+    A program that deletes without foreign keys leaves them, and the owner of a new row with the id would see them.
+    """
 
     def __init__(self, table: Table, kind: str) -> None:
         self._table, self._kind = table, kind
 
     @cached_property
     def left(self) -> Statement:
-        """A row if rows of other tables refer to the `id`, and none has it."""
-        there = exists().where(self._table.c.id == bindparam("id", type_=self._table.c.id.type))
-        return Statement(select(literal(1)).where(~there, _is_referred_to(self._table)))
+        """Whether there are such rows for an `id`: a row, or none."""
+        table, id = self._table, bindparam("id", type_=self._table.c.id.type)
+        keyed = (key for other in table.metadata.tables.values() if other is not table for key in other.foreign_keys)
+        links = [key.parent for key in keyed if key.target_fullname == f"{table.fullname}.id"]
+        there, referred = exists().where(table.c.id == id), (exists().where(link == id) for link in links)
+        return Statement(select(literal(1)).where(~there, or_(*referred)))
 
     def error(self, id: str) -> Conflict:
         """The refusal of the id."""
-        return _taken(str(self._table.name), self._kind, id, there=False)
+        text = f"Rows of a former {self._kind} {named(id)} are left in the file: `persist doctor --fix` sets them aside."
+        return Conflict(text, constraint=f"pk_{self._table.name}")
 
 
 def unless_there(statement: Insert, *keys: str) -> Insert:
@@ -102,14 +95,10 @@ def unless_there(statement: Insert, *keys: str) -> Insert:
     return merging(statement, *keys)
 
 
-def taken(statement: Statement, kind: str, id: str, *, there: bool = True) -> Conflict:
-    """The error for an INSERT that did nothing: its `id` is taken, `there` by a row. The transaction stays usable after it."""
-    return _taken(statement.statement.table.name, kind, id, there=there)  # type: ignore[attr-defined]  # an Insert has one
-
-
-def _taken(table: str, kind: str, id: str, *, there: bool) -> Conflict:
-    left = f"Rows of a former {kind} {named(id)} are left in the file: `persist doctor --fix` sets them aside."
-    return Conflict(f"The id {named(id)} is taken by another {kind}." if there else left, constraint=f"pk_{table}")
+def taken(statement: Statement, kind: str, id: str) -> Conflict:
+    """The error for an INSERT that did nothing, since its `id` is taken by another row. The transaction stays usable after it."""
+    table = statement.statement.table.name  # type: ignore[attr-defined]  # an Insert has one
+    return Conflict(f"The id {named(id)} is taken by another {kind}.", constraint=f"pk_{table}")
 
 
 def seen(row: Row | None, statement: Statement, kind: str, name: str) -> Row:

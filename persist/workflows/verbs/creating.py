@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import select
 
-from persist.db.expressions.upsert import insert_chosen, insert_missing, taken
+from persist.db.expressions.upsert import Former, insert_missing, taken
 from persist.db.statements.prepared import Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_choice, check_count, check_flag, optional_label
@@ -18,7 +18,7 @@ from persist.workflows.schemas import TERMINAL, WORKFLOW_PREFIX, FailureKind, Ru
 from persist.workflows.storage.run_rows import RUN, announce_claimable
 
 _R = runs.c
-_INSERT, _INSERT_CHOSEN = (Statement(made(runs).returning(*RUN.columns)) for made in (insert_missing, insert_chosen))
+_INSERT, _FORMER = Statement(insert_missing(runs).returning(*RUN.columns)), Former(runs, "workflow run")
 _of_workflow = select(*RUN.columns).where(_R.workflow_name == param("workflow_name"))
 _BY_KEY = Statement(_of_workflow.where(_R.idempotency_key == param("idempotency_key"), _R.idempotency_key.is_not(None)))
 _ONLY_RUN = Statement(_of_workflow.where(_R.unique_trigger_id == param("unique_trigger_id"), IS_ONLY_RUN))
@@ -137,10 +137,11 @@ def create(work: UnitOfWork, fields: Mapping[str, Any], once: Uniqueness, *, cho
         if replayed is None:
             raise refusal
         return replayed
-    statement = _INSERT_CHOSEN if chosen and work.runtime.dialect.one_writer else _INSERT
+    if chosen:
+        work.refuse_former(_FORMER, fields["id"])
     for _ in range(_ATTEMPTS):
         with work.batch(last=True) as batch:
-            inserted = batch.returned(statement, **fields)
+            inserted = batch.returned(_INSERT, **fields)
         if inserted.result is not None:
             run = RUN(inserted.result)
             if run.queued_at == fields["updated_at"]:  # else nobody may claim it yet
@@ -151,7 +152,7 @@ def create(work: UnitOfWork, fields: Mapping[str, Any], once: Uniqueness, *, cho
             return existing
         if not once.unique_trigger:
             break
-    raise taken(_INSERT, "workflow run", fields["id"], there=work.row(_HOLD_PARENT, row_id=fields["id"]) is not None)
+    raise taken(_INSERT, "workflow run", fields["id"])
 
 
 def _refusal_of_parent(work: UnitOfWork, id: str) -> Conflict | NotFound | None:

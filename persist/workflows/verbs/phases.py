@@ -74,7 +74,8 @@ def _latest(scope: ColumnElement[bool]) -> Select[Any]:
 
 _skill_of_run = select(runs.c.workflow_name.concat(param("suffix"))).where(runs.c.id == param("scope_id")).scalar_subquery()
 _of_phase = and_(_E.workflow_run_id == param("scope_id"), _E.skill == _skill_of_run)
-_STANDING_OF_PHASE, _OUTPUT_OF_PHASE = _standing(_of_phase), _output(_of_phase)
+# what a failed attempt left is no output of a phase that is done, whichever clock began first
+_STANDING_OF_PHASE, _OUTPUT_OF_PHASE = _standing(_of_phase), _output(and_(_of_phase, flag_set(_E.success)))
 _STANDING = {name: _standing(scope) for name, scope in _SCOPES.items()}
 _OUTPUT = {name: _output(scope) for name, scope in _SCOPES.items()}
 _VETO = {

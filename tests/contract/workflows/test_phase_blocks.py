@@ -99,6 +99,17 @@ def test_a_failed_phase_is_due_again(store: Any) -> None:
     assert second.execution_id != first.execution_id
 
 
+def test_what_a_failed_attempt_left_is_no_output_of_the_phase(store: Any, clock: Any) -> None:
+    """Also where it was made on a host whose clock is ahead, and so seems to be the newest."""
+    run = make(store)
+    clock.advance(seconds=2)
+    with store.begin() as tx:
+        tx.workflows.phases.fail(tx.workflows.phases.begin(run.id, "plan"), "503", output="half a plan")
+    clock.advance(seconds=-2)
+    finish(store, begin(store, run.id), output="the plan")
+    assert begin(store, run.id).output == "the plan"
+
+
 def test_a_phase_that_runs_is_refused(store: Any) -> None:
     run = make(store)
     begin(store, run.id)
