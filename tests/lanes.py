@@ -93,7 +93,7 @@ NEAR = frozenset({REVISIONS[0], *REVISIONS[-2:]})
 
 
 def write_measured(seconds: Mapping[str, float]) -> None:
-    """Write which tests of a run are slow; those that were not run stay as they are. `seconds`: what each case took, by its id."""
+    """Write which tests of a run are slow; those not run stay as they are. `seconds`: what each case took, by its id."""
     ran, slow = {function(case) for case in seconds}, {function(case) for case, taken in seconds.items() if taken > SLOW}
     left = sorted(test for test in (MEASURED - ran) | slow if not test.startswith((*KEPT, *NIGHT)))
     FILE.write_text("\n".join(left) + "\n", encoding="utf-8")

@@ -5,10 +5,10 @@ The code looks at `due` first: a block whose effect was done before has its resu
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Generator
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 from persist.db.transactions.notifier import Outage
 from persist.db.transactions.runtime import Runtime
@@ -19,7 +19,6 @@ from persist.workflows.schemas import Effect, EffectState, Lease, Phase, Workflo
 from persist.workflows.storage.executions import ExecutionTotals, check_totals
 
 if TYPE_CHECKING:
-    from persist.db.transactions.repository import Async
     from persist.db.values.json import Json
     from persist.workflows.repository import Workflows
     from persist.workflows.schemas import Execution
@@ -29,7 +28,39 @@ if TYPE_CHECKING:
 _LONGEST = 4000
 """Characters of an exception's message that are stored."""
 
-R = TypeVar("R")
+Call = Callable[[], Any]
+Body = Generator[Call | float, Any, Any]
+"""What a block does, for both faces: it yields the calls of verbs, which are awaited on AsyncStore, and seconds to wait."""
+
+
+def _done(body: Body) -> Any:
+    """Do what the body of a block yields, and return what it returns."""
+    try:
+        asked = next(body)
+        while True:
+            try:
+                answer = (partial(time.sleep, asked) if isinstance(asked, float) else asked)()
+            except BaseException as error:
+                asked = body.throw(error)
+            else:
+                asked = body.send(answer)
+    except StopIteration as end:
+        return end.value
+
+
+async def _done_async(body: Body) -> Any:
+    """See `_done`."""
+    try:
+        asked = next(body)
+        while True:
+            try:
+                answer = await (partial(asyncio.sleep, asked) if isinstance(asked, float) else asked)()
+            except BaseException as error:
+                asked = body.throw(error)
+            else:
+                asked = body.send(answer)
+    except StopIteration as end:
+        return end.value
 
 
 class _Writes:
@@ -38,46 +69,34 @@ class _Writes:
     Without a worker nobody renews the lease, and the first error is raised. A misspelt attribute is an AttributeError.
     """
 
-    __slots__ = ("_is_held", "_is_unknown", "_outage")
+    __slots__ = ("_is_held", "_outage")
 
     def __init__(self, runtime: Runtime) -> None:
         self._is_held: Callable[[], bool] | None = None
         """Whether the worker holds the run, and waits; None without a worker."""
         self._outage = Outage(runtime.errors, "what a handler did cannot be stored", permitted=True)
-        self._is_unknown = False
-        """Whether a commit of this write was not answered, so that it may have been done."""
 
     def outlasting(self, is_held: Callable[[], bool]) -> Self:
         """Wait for the end of an outage as long as that is so. Returns the block."""
         self._is_held = is_held
         return self
 
-    def _run(self, call: Callable[[], R]) -> R:
-        """Call until the database answers."""
-        self._is_unknown = False
+    def _stored(self, call: Call, look: Call | None = None, own: Callable[[Any], Any] = lambda found: None) -> Body:
+        """What the call returns once the database answers, or the block's own row where a commit was not answered.
+
+        `look`: reads what `own` finds the row in, or nothing.
+        """
+        is_unknown = False
         while True:
             try:
-                return call()
+                if is_unknown and look is not None and (found := own((yield look))) is not None:
+                    return found
+                return (yield call)
             except PersistError as error:
-                pause = self._pause(error)
-            time.sleep(pause)
-
-    async def _run_async(self, call: Callable[[], Awaitable[R]]) -> R:
-        """See `_run`."""
-        self._is_unknown = False
-        while True:
-            try:
-                return await call()
-            except PersistError as error:
-                pause = self._pause(error)
-            await asyncio.sleep(pause)
-
-    def _pause(self, error: PersistError) -> float:
-        """Seconds until the next try. Raises the error where there is none."""
-        if self._is_held is None or not self._outage.met(error) or not self._is_held():
-            raise error
-        self._is_unknown = self._is_unknown or (isinstance(error, Unavailable) and error.outcome == "unknown")
-        return self._outage.pause()
+                if self._is_held is None or not self._outage.met(error) or not self._is_held():
+                    raise
+                is_unknown = is_unknown or (isinstance(error, Unavailable) and error.outcome == "unknown")
+            yield self._outage.pause()
 
 
 class _Step(_Writes):
@@ -87,11 +106,13 @@ class _Step(_Writes):
     Conflict, LeaseLost and NotFound as `effects.begin` does.
     """
 
-    __slots__ = ("_attempt", "_input", "_lease", "_refused", "_result", "_retry", "_runtime", "due", "key", "run_id")
+    __slots__ = ("_attempt", "_effects", "_input", "_lease", "_refused", "_result", "_retry", "_runtime", "due", "key", "run_id")
 
-    def __init__(self, runtime: Runtime, run: "WorkflowRun | Lease | str", key: str, input: "Json", retry: bool) -> None:
+    def __init__(
+        self, runtime: Runtime, effects: "Effects[Any]", run: "WorkflowRun | Lease | str", key: str, input: "Json", retry: bool
+    ) -> None:
         super().__init__(runtime)
-        self._runtime = runtime
+        self._runtime, self._effects = runtime, effects
         self._lease = run if isinstance(run, Lease) else None
         self.run_id: str = run.run_id if isinstance(run, Lease) else run.id if isinstance(run, WorkflowRun) else run
         self.key, self._input = key, input
@@ -120,17 +141,25 @@ class _Step(_Writes):
             raise
         self._result, self._refused = value, None
 
-    def _begin(self, effects: Any) -> Any:
-        """What begins the effect. One that is begun already where a commit was not answered is the block's own."""
-        retry = "unknown" if self._is_unknown else self._retry
-        return effects.begin(self.run_id, self.key, self._input, retry=retry, lease=self._lease)
-
-    def _begun(self, effect: Effect) -> None:
+    def _enter(self) -> Body:
+        begin = partial(self._effects.begin, self.run_id, self.key, self._input, lease=self._lease)
+        # an effect of the run's holder that is begun where the commit was not answered is the block's own
+        own = partial(begin, retry="unknown")
+        effect: Effect = yield from self._stored(partial(begin, retry=self._retry), own, lambda found: found)
         if effect.state not in (EffectState.BEGUN, EffectState.DONE):  # another program may have left any word
             raise EffectUnknown(effect.run_id, effect.key, effect.attempts)
         self.due = effect.state == EffectState.BEGUN
         self._attempt = effect.attempts
         self._result = effect.result
+
+    def _leave(self, error: BaseException | None) -> Body:
+        if not self.due:
+            return
+        if error is None:
+            yield from self._stored(partial(self._effects.complete, self.run_id, self.key, self.result))
+        elif isinstance(error, Exception) and self._refused is None:
+            fail = partial(self._effects.fail, self.run_id, self.key, error_text(error), attempt=self._attempt)
+            yield from self._stored(fail)
 
 
 class Step(_Step):
@@ -139,50 +168,27 @@ class Step(_Step):
     A process that dies inside of the block, an exception that is no Exception, and a refused result leave the effect unknown.
     """
 
-    __slots__ = ("_effects",)
-
-    def __init__(
-        self, runtime: Runtime, effects: "Effects", run: "WorkflowRun | Lease | str", key: str, input: "Json", retry: bool
-    ) -> None:
-        super().__init__(runtime, run, key, input, retry)
-        self._effects = effects
+    __slots__ = ()
 
     def __enter__(self) -> "Step":
-        self._begun(self._run(partial(self._begin, self._effects)))
+        _done(self._enter())
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if not self.due:
-            return
-        if error is None:
-            self._run(partial(self._effects.complete, self.run_id, self.key, self.result))
-        elif isinstance(error, Exception) and self._refused is None:
-            self._run(partial(self._effects.fail, self.run_id, self.key, error_text(error), attempt=self._attempt))
+        _done(self._leave(error))
 
 
 class AsyncStep(_Step):
     """See Step."""
 
-    __slots__ = ("_effects",)
-
-    def __init__(
-        self, runtime: Runtime, effects: "Effects[Async]", run: "WorkflowRun | Lease | str", key: str, input: "Json", retry: bool
-    ) -> None:
-        super().__init__(runtime, run, key, input, retry)
-        self._effects = effects
+    __slots__ = ()
 
     async def __aenter__(self) -> "AsyncStep":
-        self._begun(await self._run_async(partial(self._begin, self._effects)))
+        await _done_async(self._enter())
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if not self.due:
-            return
-        if error is None:
-            await self._run_async(partial(self._effects.complete, self.run_id, self.key, self.result))
-        elif isinstance(error, Exception) and self._refused is None:
-            fail = partial(self._effects.fail, self.run_id, self.key, error_text(error), attempt=self._attempt)
-            await self._run_async(fail)
+        await _done_async(self._leave(error))
 
 
 def error_text(error: BaseException) -> str:
@@ -204,11 +210,26 @@ _REFUSALS = (InvalidValue, PayloadTooLarge)
 class _Block(_Writes):
     """What both faces share. Entering and leaving the block raise as `phases.begin` and `phases.finish` do."""
 
-    __slots__ = ("_lease", "_output", "_phase", "_runtime", "_totals", "_trigger_type", "due", "entry", "name", "run_id")
+    __slots__ = (
+        "_executions",
+        "_lease",
+        "_output",
+        "_phase",
+        "_phases",
+        "_runtime",
+        "_totals",
+        "_trigger_type",
+        "due",
+        "entry",
+        "name",
+        "run_id",
+    )
 
-    def __init__(self, runtime: Runtime, run: "WorkflowRun | Lease | str", name: str, trigger_type: str) -> None:
+    def __init__(
+        self, runtime: Runtime, workflows: "Workflows[Any]", run: "WorkflowRun | Lease | str", name: str, trigger_type: str
+    ) -> None:
         super().__init__(runtime)
-        self._runtime = runtime
+        self._runtime, self._phases, self._executions = runtime, workflows.phases, workflows.executions
         self._lease = run if isinstance(run, Lease) else None
         self.run_id: str = run.run_id if isinstance(run, Lease) else run.id if isinstance(run, WorkflowRun) else run
         self.name, self._trigger_type = name, trigger_type
@@ -242,18 +263,34 @@ class _Block(_Writes):
         check_totals(self._runtime, totals)
         self._totals.update(totals)
 
+    def _enter(self) -> Body:
+        begin = partial(self._phases.begin, self.run_id, self.name, trigger_type=self._trigger_type, lease=self._lease)
+        phase: Phase = yield from self._stored(begin, partial(self._executions.for_run, self.run_id), self._own)
+        self._phase, self.due, self._output = phase, phase.due, phase.output
+
     def _own(self, found: "list[Execution]") -> Phase | None:
-        """The phase that a begin of this block began whose commit was not answered: who holds the lease alone may begin one."""
+        """The phase that was begun though its commit was not answered: who holds the lease alone may begin one."""
         running = [one for one in found if one.finished_at is None and one.skill.endswith(f":{self.name}")]
         newest = max(running, key=lambda one: (one.started_at, one.id), default=None)
         return None if newest is None else Phase(run_id=self.run_id, name=self.name, execution_id=newest.id, output=None)
 
-    def _begun(self, phase: Phase) -> None:
-        self._phase, self.due, self._output = phase, phase.due, phase.output
+    def _leave(self, error: BaseException | None) -> Body:
+        phase = self._phase
+        if phase is None or not self.due:
+            return
+        if error is None:
+            left = {"output": self.output, "entry": self.entry, "lease": self._lease, **self._totals}
+            try:
+                yield from self._end(phase, partial(self._phases.finish, phase, **left))
+            except _REFUSALS as refused:
+                fail = partial(self._phases.fail, phase, error_text(refused), output=self._output, lease=self._lease)
+                yield from self._end(phase, fail)
+                raise
+        elif isinstance(error, Exception):
+            yield from self._end(phase, partial(self._phases.fail, phase, error_text(error), lease=self._lease))
 
-    @property
-    def _left(self) -> dict[str, Any]:
-        return {"output": self.output, "entry": self.entry, "lease": self._lease, **self._totals}
+    def _end(self, phase: Phase, store: Call) -> Body:
+        yield from self._stored(store, partial(self._executions.get, phase.execution_id), lambda found: found.finished_at)
 
 
 class PhaseBlock(_Block):
@@ -266,83 +303,24 @@ class PhaseBlock(_Block):
     worker that claims the run fails it as stale, and the phase is due again.
     """
 
-    __slots__ = ("_executions", "_phases")
-
-    def __init__(
-        self, runtime: Runtime, workflows: "Workflows", run: "WorkflowRun | Lease | str", name: str, trigger_type: str
-    ) -> None:
-        super().__init__(runtime, run, name, trigger_type)
-        self._phases, self._executions = workflows.phases, workflows.executions
+    __slots__ = ()
 
     def __enter__(self) -> "PhaseBlock":
-        self._begun(self._run(self._begin))
+        _done(self._enter())
         return self
 
-    def _begin(self) -> Phase:
-        own = self._own(self._executions.for_run(self.run_id)) if self._is_unknown else None
-        return own or self._phases.begin(self.run_id, self.name, trigger_type=self._trigger_type, lease=self._lease)
-
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        phase = self._phase
-        if phase is None or not self.due:
-            return
-        if error is None:
-            try:
-                self._end(phase, partial(self._phases.finish, phase, **self._left))
-            except _REFUSALS as refused:
-                self._end(phase, partial(self._phases.fail, phase, error_text(refused), output=self._output, lease=self._lease))
-                raise
-        elif isinstance(error, Exception):
-            self._end(phase, partial(self._phases.fail, phase, error_text(error), lease=self._lease))
-
-    def _end(self, phase: Phase, store: Callable[[], object]) -> None:
-        def end() -> None:
-            if not (self._is_unknown and _has_ended(self._executions.get(phase.execution_id or ""))):
-                store()
-
-        self._run(end)
-
-
-def _has_ended(execution: "Execution") -> bool:
-    return execution.finished_at is not None
+        _done(self._leave(error))
 
 
 class AsyncPhaseBlock(_Block):
     """See PhaseBlock."""
 
-    __slots__ = ("_executions", "_phases")
-
-    def __init__(
-        self, runtime: Runtime, workflows: "Workflows[Async]", run: "WorkflowRun | Lease | str", name: str, trigger_type: str
-    ) -> None:
-        super().__init__(runtime, run, name, trigger_type)
-        self._phases, self._executions = workflows.phases, workflows.executions
+    __slots__ = ()
 
     async def __aenter__(self) -> "AsyncPhaseBlock":
-        self._begun(await self._run_async(self._begin))
+        await _done_async(self._enter())
         return self
 
-    async def _begin(self) -> Phase:
-        own = self._own(await self._executions.for_run(self.run_id)) if self._is_unknown else None
-        return own or await self._phases.begin(self.run_id, self.name, trigger_type=self._trigger_type, lease=self._lease)
-
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        phase = self._phase
-        if phase is None or not self.due:
-            return
-        if error is None:
-            try:
-                await self._end(phase, partial(self._phases.finish, phase, **self._left))
-            except _REFUSALS as refused:
-                fail = partial(self._phases.fail, phase, error_text(refused), output=self._output, lease=self._lease)
-                await self._end(phase, fail)
-                raise
-        elif isinstance(error, Exception):
-            await self._end(phase, partial(self._phases.fail, phase, error_text(error), lease=self._lease))
-
-    async def _end(self, phase: Phase, store: Callable[[], Awaitable[object]]) -> None:
-        async def end() -> None:
-            if not (self._is_unknown and _has_ended(await self._executions.get(phase.execution_id or ""))):
-                await store()
-
-        await self._run_async(end)
+        await _done_async(self._leave(error))
