@@ -41,9 +41,8 @@ class Values(Generic[V]):
 
     def __call__(self, row: Sequence[Any]) -> V:
         cells = dict(zip(self.fields, row, strict=True))
-        if self._decode:
-            for name, decode in self._decode:
-                cells[name] = decode(cells[name])
+        for name, decode in self._decode:
+            cells[name] = decode(cells[name])
         return built(self.kind, cells)
 
     def beside(self, row: Sequence[Any], **given: Any) -> V:
