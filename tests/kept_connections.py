@@ -99,7 +99,7 @@ class KeptDialect:
             del held["dispose"]
         for idle in (connections.idle or {}).values():
             idle.close()  # each goes to the pool, which ends what the connection may still be doing
-        held["open_first"] = lambda: None  # there are connections already
+        held["open_first"] = lambda fill: None  # there are connections already
         in_use = any(engine.pool.checkedout() for engine in connections.engines)  # type: ignore[attr-defined]  # of QueuePool
         return not (connections.disposed or in_use)
 

@@ -6,12 +6,13 @@ import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 from urllib.parse import unquote, urlsplit
 
 from persist.blobs.content import ADVICE, PIECE, checked_digest
-from persist.db.files import check_path, files, make_private, private_opener, replace, sync_file, sync_folder, typed
+from persist.db.files import check_path, files, make_private, replace, sync_folder, typed, written_whole
 from persist.errors import BlobUnreadable, InvalidValue, PersistError, Unavailable, shown
 
 _PART = ".part"
@@ -65,17 +66,8 @@ class FolderBlobStore:
         with files(target):
             make_private(target.parent)
             part = target.with_name(f"{sha256}-{secrets.token_hex(4)}{_PART}")
-            try:
-                with open(part, "xb", opener=private_opener) as file:
-                    for piece in pieces:
-                        file.write(piece)
-                    file.flush()
-                    sync_file(file.fileno())
-                replace(part, target)
-            except BaseException:
-                with suppress(OSError):
-                    part.unlink()
-                raise
+            with written_whole(part, partial(replace, target=target)) as file:
+                file.writelines(pieces)
             sync_folder(target.parent)
 
     def open(self, sha256: str, start: int = 0, end: int | None = None) -> Iterator[bytes]:
@@ -118,11 +110,8 @@ class FolderBlobStore:
         with files(target):
             make_private(target.parent)
             part = target.with_name(f".{name}-{secrets.token_hex(4)}{_PART}")
-            with open(part, "x", encoding="utf-8", opener=private_opener) as file:
-                file.write(text)
-                file.flush()
-                sync_file(file.fileno())
-            replace(part, target)
+            with written_whole(part, partial(replace, target=target)) as file:
+                file.write(text.encode())
             sync_folder(target.parent)
 
     def unregister(self, name: str) -> None:

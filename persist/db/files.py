@@ -4,10 +4,10 @@ import errno
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from persist.errors import Conflict, InvalidValue, NotFound, NotPermitted, PersistError, StoreFull, StoreInUse, Unavailable, named
 
@@ -160,6 +160,21 @@ def private_opener(path: str, flags: int) -> int:
 def create_private(path: str | os.PathLike[str]) -> None:
     """Create an empty file for its owner alone. OSError, such as FileExistsError, is passed on."""
     os.close(private_opener(os.fspath(path), os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+
+
+@contextmanager
+def written_whole(part: Path, settle: Callable[[Path], object]) -> Iterator[IO[bytes]]:
+    """A new file for its owner alone, which `settle` gives its name once it is on the disk. After an error it is gone."""
+    try:
+        with open(part, "xb", opener=private_opener) as file:
+            yield file
+            file.flush()
+            sync_file(file.fileno())
+        settle(part)
+    except BaseException:
+        with suppress(OSError):
+            part.unlink()
+        raise
 
 
 def make_private(folder: Path) -> None:

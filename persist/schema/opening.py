@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Table, insert, update
@@ -74,7 +74,7 @@ def prepare(dialect: Dialect, *, migrate: bool | None, copied_into: bool = False
     if migrate is False and not dialect.read_only and dialect.path is not None and not dialect.path.exists():
         raise SchemaOutdated(None, HEAD, dialect.tables.upgrade_command())  # connecting would leave an empty file behind
     try:
-        driver = dialect.connections.open_first()
+        driver = dialect.connections.open_first(None if migrate is False else partial(_fill, dialect))
         found = _glance(dialect) if dialect.one_of_many else None if driver is None else _found(driver, dialect, HEAD)
         if found is None:
             found = _prepared(dialect, migrate=migrate, looked=driver is not None or dialect.one_of_many, copied_into=copied_into)
@@ -224,16 +224,18 @@ def _create(connection: Connection, dialect: Dialect, note: Callable[[Connection
             raise
     else:
         return False
-    driver = connection.connection.driver_connection
-    assert driver is not None
-    for text in ddl(dialect):
-        driver.execute(text)
-    for statement, rows in _seeds():
-        dialect.prepared[statement].run_many(driver, rows)
+    _fill(dialect, connection.connection.driver_connection)
     if note is not None:
         note(connection)
     connection.commit()
     return True
+
+
+def _fill(dialect: Dialect, driver: Any) -> None:
+    for text in ddl(dialect):
+        driver.execute(text)
+    for statement, rows in _seeds():
+        dialect.prepared[statement].run_many(driver, rows)
 
 
 def ddl(dialect: Dialect) -> Sequence[str]:

@@ -31,32 +31,29 @@ from persist.store.store import Store
 from persist.store.transaction import VerbRun, check_attempts, new_work, pause_before_retry
 
 if TYPE_CHECKING:
-    from persist.chat.following import follower
-    from persist.chat.recording import async_recorder
-    from persist.events import watching
-    from persist.store import metrics as measuring
-    from persist.workflows import steps
-else:
-    follower = lazy_module("persist.chat.following.follower")
-    async_recorder = lazy_module("persist.chat.recording.async_recorder")
-    watching = lazy_module("persist.events.watching")
-    measuring = lazy_module("persist.store.metrics")
-    steps = lazy_module("persist.workflows.steps")
-
-if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
     from persist.blobs.body_stores import Bodies
+    from persist.chat.following import follower
+    from persist.chat.recording import async_recorder
     from persist.chat.recording.async_recorder import AsyncRecorder
+    from persist.events import watching
     from persist.events.schemas import Event
     from persist.settings import Settings
+    from persist.store import metrics as measuring
     from persist.store.metrics import Metrics
+    from persist.workflows import steps
     from persist.workflows.schemas import Lease, WorkflowRun
 
     class AsyncDomains(Domains[Async]):
         """See Domains: the repositories of every domain, whose verbs are coroutines."""
 
 else:
+    follower = lazy_module("persist.chat.following.follower")
+    async_recorder = lazy_module("persist.chat.recording.async_recorder")
+    watching = lazy_module("persist.events.watching")
+    measuring = lazy_module("persist.store.metrics")
+    steps = lazy_module("persist.workflows.steps")
     AsyncDomains = async_face(Domains)
 
 

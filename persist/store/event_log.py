@@ -17,10 +17,8 @@ from persist.lazy_imports import lazy_module
 from persist.store.transaction import TransactionBlock, work_of
 
 if TYPE_CHECKING:
-    from persist.events.schemas import Event
-
-if TYPE_CHECKING:
     from persist.events import first_snapshots, switching, watching, writing
+    from persist.events.schemas import Event
 else:
     first_snapshots = lazy_module("persist.events.first_snapshots")
     switching = lazy_module("persist.events.switching")

@@ -34,12 +34,6 @@ from persist.store.event_log import StoreEventLog
 from persist.store.transaction import Transaction, TransactionBlock, explain, transact_with_retries, transaction_per_verb, work_of
 
 if TYPE_CHECKING:
-    from persist.events.schemas import Event
-    from persist.settings import Settings
-    from persist.store.metrics import Metrics
-    from persist.workflows.schemas import Lease, WorkflowRun
-
-if TYPE_CHECKING:
     from persist import settings as configuration
     from persist.blobs import body_stores, sharing
     from persist.chat.following import follower
@@ -47,10 +41,14 @@ if TYPE_CHECKING:
     from persist.chat.recording import recording as recording
     from persist.chat.recording import resume
     from persist.conversations.storage import progressions as folding
+    from persist.events.schemas import Event
     from persist.schema import adopt as adopting
     from persist.schema import metadata as catalog
+    from persist.settings import Settings
     from persist.store import metrics as measuring
+    from persist.store.metrics import Metrics
     from persist.workflows import steps
+    from persist.workflows.schemas import Lease, WorkflowRun
     from persist.workflows.verbs import finishing
 else:
     configuration = lazy_module("persist.settings")

@@ -102,8 +102,7 @@ _is_nth = select(_W.inserted % bindparam("every", type_=_W.inserted.type) == 0).
 def number_of(counted: Pending[Row | None]) -> int:
     """How many rows were inserted into the window, with the one that `Window.count` has counted."""
     assert counted.result is not None
-    inserted: int = counted.result[0]
-    return inserted
+    return int(counted.result[0])
 
 
 class Window:

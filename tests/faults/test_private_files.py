@@ -1,9 +1,12 @@
 """What persist makes is its owner's alone, whatever the umask; what is there already keeps its mode."""
 
 import os
+import sqlite3
 import stat
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -28,12 +31,10 @@ def modes(folder: Path) -> dict[str, str]:
 
 
 def test_files_and_folders_are_their_owners_alone(tmp_path: Path) -> None:
-    home = tmp_path / "home"
-    home.mkdir()
+    (home := tmp_path / "home").mkdir()
     with Store.open(f"sqlite:///{home / 'state.db'}") as store, store.begin() as tx:
         tx.chat.sessions.create(agent="build", model={})
-        names = set(modes(home))
-        assert names == {"state.db", "state.db-wal", "state.db-shm"}
+        assert set(modes(home)) == {"state.db", "state.db-wal", "state.db-shm"}
     with Store.open(f"sqlite:///{home / 'state.db'}") as store:
         backup(store, home / "copy.db")
         export(store, home / "out.jsonl")
@@ -52,14 +53,25 @@ def test_files_and_folders_are_their_owners_alone(tmp_path: Path) -> None:
     found = modes(home)
     assert any(name.endswith(".jsonl") and name.startswith("logs/") for name in found)
     assert any("/attachments/" in name for name in found)
-    expected = {name: "0o700" if (home / name).is_dir() else "0o600" for name in found}
-    assert found == expected
+    assert found == {name: "0o700" if (home / name).is_dir() else "0o600" for name in found}
+
+
+def test_a_new_file_is_whole_where_links_are_and_where_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def made(name: str) -> list[object]:
+        Store.open(f"sqlite:///{tmp_path / name}").close()
+        with closing(sqlite3.connect(tmp_path / name)) as raw:
+            return [*raw.iterdump(), *raw.execute("PRAGMA integrity_check")]
+
+    (tmp_path / "empty.db").touch()
+    (tmp_path / "left.db-journal").touch()  # by a file that was deleted: SQLite decides what becomes of it
+    found = [made("whole.db"), made("empty.db"), made("left.db")]
+    monkeypatch.setattr(os, "link", Mock(side_effect=OSError))
+    assert found == [made("unlinked.db")] * 3
 
 
 def test_a_file_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
-    path.touch()
-    path.chmod(0o664)
+    path.touch(0o664)
     Store.open(f"sqlite:///{path}").close()
     (tmp_path / "projects").mkdir(mode=0o755)
     with SessionLogWriter(tmp_path, "-app", strict=True) as log:

@@ -23,35 +23,30 @@ if TYPE_CHECKING:
     from persist.db.dialects.bulk import Bulk
     from persist.db.dialects.event_guards import EventGuards
     from persist.db.dialects.interface import DatabaseOperations, VectorFunctions
+    from persist.db.dialects.postgres import bulk as postgres_bulk
+    from persist.db.dialects.postgres import dialect as postgres
+    from persist.db.dialects.postgres import event_guards as postgres_event_guards
+    from persist.db.dialects.postgres import operations as postgres_operations
+    from persist.db.dialects.postgres import raw_writes as postgres_raw_rows
+    from persist.db.dialects.postgres import row_guards as postgres_row_guards
+    from persist.db.dialects.postgres import tenant_server as postgres_tenants
     from persist.db.dialects.postgres.tenant_server import SubagentAccess as SubagentAccess
     from persist.db.dialects.raw_rows import RawRows
-    from persist.settings import Settings
-
-if TYPE_CHECKING:
-    from persist.db.dialects.postgres import dialect as postgres
-    from persist.db.dialects.postgres import tenant_server as postgres_tenants
+    from persist.db.dialects.sqlite import bulk as sqlite_bulk
     from persist.db.dialects.sqlite import dialect as sqlite
+    from persist.db.dialects.sqlite import event_guards as sqlite_event_guards
     from persist.db.dialects.sqlite import foreign_files as sqlite_references
+    from persist.db.dialects.sqlite import operations as sqlite_operations
+    from persist.db.dialects.sqlite import raw_writes as sqlite_raw_rows
+    from persist.db.dialects.sqlite import row_guards as sqlite_row_guards
     from persist.db.dialects.sqlite import tenant_folder as sqlite_tenants
+    from persist.settings import Settings
 else:
     postgres = lazy_module("persist.db.dialects.postgres.dialect")
     postgres_tenants = lazy_module("persist.db.dialects.postgres.tenant_server")
     sqlite = lazy_module("persist.db.dialects.sqlite.dialect")
     sqlite_references = lazy_module("persist.db.dialects.sqlite.foreign_files")
     sqlite_tenants = lazy_module("persist.db.dialects.sqlite.tenant_folder")
-
-if TYPE_CHECKING:
-    from persist.db.dialects.postgres import bulk as postgres_bulk
-    from persist.db.dialects.postgres import event_guards as postgres_event_guards
-    from persist.db.dialects.postgres import operations as postgres_operations
-    from persist.db.dialects.postgres import raw_writes as postgres_raw_rows
-    from persist.db.dialects.postgres import row_guards as postgres_row_guards
-    from persist.db.dialects.sqlite import bulk as sqlite_bulk
-    from persist.db.dialects.sqlite import event_guards as sqlite_event_guards
-    from persist.db.dialects.sqlite import operations as sqlite_operations
-    from persist.db.dialects.sqlite import raw_writes as sqlite_raw_rows
-    from persist.db.dialects.sqlite import row_guards as sqlite_row_guards
-else:
     postgres_bulk = lazy_module("persist.db.dialects.postgres.bulk")
     postgres_event_guards = lazy_module("persist.db.dialects.postgres.event_guards")
     postgres_operations = lazy_module("persist.db.dialects.postgres.operations")

@@ -64,8 +64,8 @@ class Connections(ABC):
         """The engines that were made so far."""
         return list({id(engine): engine for engine in vars(self).get("_made", {}).values()}.values())
 
-    def open_first(self) -> Any:
-        """Open the driver connection of the first transaction before an engine exists; None where that is not possible."""
+    def open_first(self, fill: Callable[[Any], object] | None) -> Any:
+        """Open the first driver connection before an engine exists, or None. `fill` makes the tables of a missing file."""
         return None
 
     clock: Clock = staticmethod(system_clock)
@@ -94,9 +94,9 @@ class Connections(ABC):
         """Return a cached connection on which a snapshot can begin without blocking, or None."""
         return None if self.idle is None else self.idle[False].take_if(self._can_begin_now)
 
-    @abstractmethod
     def _can_begin_now(self, driver: Any) -> bool:
         """Whether a transaction can begin on a cached driver connection without blocking."""
+        return True
 
     @property
     def has_room_for_reader(self) -> bool:
@@ -130,13 +130,13 @@ class Connections(ABC):
         connection.invalidate()
         connection.close()
 
-    @abstractmethod
     def usable(self, driver: Any) -> bool:
         """Whether a driver connection can still be used."""
+        return True
 
-    @abstractmethod
     def alive(self, driver: Any) -> bool:
         """Whether the database has left an idle connection open, as far as is known without a round trip."""
+        return True
 
     @abstractmethod
     def prepare_pinned(self, driver: Any) -> Callable[[], None]:

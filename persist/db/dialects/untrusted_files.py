@@ -6,15 +6,16 @@ path. Its schema must equal the lent schema, so that persist never evaluates a v
 
 import logging
 import os
+import secrets
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from persist.db.concurrency.observers import WeakGroup
-from persist.db.files import create_private, file_uri, typed
+from persist.db.files import create_private, file_uri, files, typed, written_whole
 from persist.errors import InvalidValue, NotPermitted, StoreInUse
 
 # SQLite files in the file system: their identities, network file systems, and deletion together with -wal and -shm.
@@ -28,12 +29,23 @@ _NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "fuse
 
 def make_private_file(path: Path) -> None:
     """Create an empty file with mode 0600, where SQLite would use the umask. SQLite gives -wal and -shm the same mode."""
-    try:
+    with files(path), suppress(FileExistsError):  # another process was faster
         create_private(os.path.realpath(path))
-    except FileExistsError:
-        return  # another process was faster
-    except OSError as error:
-        raise typed(error, path) from error
+
+
+def make_whole_file(path: Path, content: Callable[[], bytes]) -> None:
+    """Make a file with mode 0600 that has its content as soon as it has its name, unless there is a file, or a journal of one.
+
+    Makes nothing where that cannot be, such as on a file system without links.
+    """
+    target = os.path.realpath(path)
+    if any(os.path.lexists(target + suffix) for suffix in _OURS):
+        return
+    part = Path(f"{target}.{secrets.token_hex(4)}.new")
+    with suppress(OSError):
+        with written_whole(part, partial(os.link, dst=target)) as file:  # unlike a rename, it never replaces a file
+            file.write(content())
+        part.unlink()
 
 
 def identities(path: Path) -> frozenset[tuple[int, int]]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Any
 
 from sqlalchemy import REAL, BigInteger, Dialect, Double, Integer, Text, func, literal_column, type_coerce
@@ -17,8 +16,8 @@ from persist.db.values.clock import (
     epoch_s,
     from_epoch_ms,
     from_epoch_s,
-    from_iso,
     iso_ms,
+    iso_reader,
     sql_s,
     to_ms,
     to_s,
@@ -145,7 +144,7 @@ class IsoMs(Instant):
         return to_ms if is_postgres(dialect) else iso_ms
 
     def reading(self, dialect: Dialect) -> Callable[[Any], datetime]:
-        return partial(from_iso, like="2026-01-31T12:00:00.000Z")
+        return iso_reader("2026-01-31T12:00:00.000Z")
 
 
 class SqlSeconds(Instant):
@@ -161,4 +160,4 @@ class SqlSeconds(Instant):
         return to_s if is_postgres(dialect) else sql_s
 
     def reading(self, dialect: Dialect) -> Callable[[Any], datetime]:
-        return partial(from_iso, like="2026-01-31 12:00:00")
+        return iso_reader("2026-01-31 12:00:00")

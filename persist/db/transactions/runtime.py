@@ -126,8 +126,7 @@ class Runtime:
 
     def check_usable(self) -> None:
         """Raise StoreForked or Closed, before any file descriptor is touched."""
-        if self.forks != PROCESS.forks:
-            raise StoreForked
+        self.check_process()
         if self.closed:
             raise Closed("store")
 
@@ -143,10 +142,9 @@ class Runtime:
 
     def leave_to_parent(self, connection: Any) -> bool:
         """In a forked child, keep a reference to the parent's connection, so that it is not closed here. False elsewhere."""
-        if not self.forked:
-            return False
-        _inherited.append(connection)
-        return True
+        if self.forked:
+            _inherited.append(connection)
+        return self.forked
 
     def enter_write(self, owner: Owner, what: str, cancelled: Callable[[], bool] | None = None) -> None:
         """Register a writer; on SQLite wait for the store's writer lock. TransactionOpen inside of the caller's own one."""

@@ -70,7 +70,7 @@ class Excerpt(TypeDecorator[Any]):
 
     def result_processor(self, dialect: Dialect, coltype: object) -> Processor:
         value_of = value_of_jsonb if is_postgres(dialect) else decode
-        return lambda text: None if text is None else self._cut(value_of(text))
+        return lambda text: [] if text == "[]" else None if text is None else self._cut(value_of(text))
 
     def _cut(self, value: Any) -> Any:
         if type(value) is dict and value.keys() == {_PICKED}:

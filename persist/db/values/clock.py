@@ -134,7 +134,7 @@ def to_ms(value: datetime) -> datetime:
 
 def iso_ms(value: datetime) -> str:
     """An aware UTC instant as ISO 8601 text with milliseconds and Z, which sorts as the instants do."""
-    return value.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+    return value.isoformat("T", "milliseconds")[:-6] + "Z"
 
 
 def to_s(value: datetime) -> datetime:
@@ -147,15 +147,20 @@ def sql_s(value: datetime) -> str:
     return value.replace(microsecond=0, tzinfo=None).isoformat(" ")
 
 
-def from_iso(value: Any, like: str) -> datetime:
-    """The instant from ISO text in a SQLite file; without a zone it is UTC. `like`: an example, for the error."""
-    try:
-        instant = datetime.fromisoformat(value)
-        if instant.tzinfo is UTC:
-            return instant
-        return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)
-    except (ValueError, OverflowError, TypeError):  # another program may have written any value
-        raise InvalidValue("instant", f"{shown(value)} is stored, which is not like '{like}'.") from None
+def iso_reader(like: str) -> Callable[[Any], datetime]:
+    """What reads an instant from ISO text in a SQLite file; without a zone it is UTC. `like`: an example, for the error."""
+    read = datetime.fromisoformat
+
+    def from_iso(value: Any) -> datetime:
+        try:
+            instant = read(value)
+            if instant.tzinfo is UTC:
+                return instant
+            return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)
+        except (ValueError, OverflowError, TypeError):  # another program may have written any value
+            raise InvalidValue("instant", f"{shown(value)} is stored, which is not like '{like}'.") from None
+
+    return from_iso
 
 
 def instant_before(now: datetime, span: timedelta) -> datetime:

@@ -29,7 +29,7 @@ def construct(model: type[V], fields: Mapping[str, Any]) -> V:
 
 def built(model: type[V], fields: dict[str, Any]) -> V:
     """The value of `construct`. The value keeps `fields`, which the caller must not use again."""
-    value = model.__new__(model)
+    value = object.__new__(model)
     _set_dict(value, fields)
     try:
         names = _field_names[model]

@@ -31,6 +31,7 @@ MAX_RESTARTS = 3
 FIRST_PHASE = "start"
 """The phase of runs that a schedule queues."""
 _ATTEMPTS = 5
+_NOTHING = dict.fromkeys(RUN.fields)
 """How often an INSERT is tried that meets a run which has ended by the time it is looked for."""
 
 
@@ -98,7 +99,7 @@ def fresh(work: UnitOfWork, id: str | None) -> dict[str, Any]:
     """The columns of a new run that no caller chooses, and its id."""
     now = work.now()
     return {
-        **dict.fromkeys(WorkflowRun.model_fields),
+        **_NOTHING,
         "id": work.runtime.ids.mint("run") if id is None else work.label("id", id),
         "restart_count": 0,
         "lease_token": 0,

@@ -38,8 +38,6 @@ from persist.lazy_imports import lazy_module
 
 if TYPE_CHECKING:
     from persist.db.dialects.interface import Dialect
-
-if TYPE_CHECKING:
     from persist.db.dialects.postgres import pipelining
 else:
     pipelining = lazy_module("persist.db.dialects.postgres.pipelining")

@@ -22,7 +22,7 @@ from persist.db.connections import ConnectionCache, Lent
 from persist.db.dialects.connections import QUIET, Connections
 from persist.db.dialects.sqlite.errors import error_name
 from persist.db.dialects.sqlite.foreign_files import HostReferences
-from persist.db.dialects.untrusted_files import IN_USE, make_private_file, warn_of_network
+from persist.db.dialects.untrusted_files import IN_USE, make_private_file, make_whole_file, warn_of_network
 from persist.db.files import file_uri
 from persist.db.schema.base import SCHEMA_TOKEN
 from persist.db.sqlalchemy_private import unused_connections
@@ -300,9 +300,11 @@ class SqliteConnections(Connections):
             return _engine(lambda: self._kept() or connect(query_only=read_only), QueuePool, pool_size=2, max_overflow=2)
         return _engine(lambda: connect(query_only=True), QueuePool, pool_size=5, max_overflow=20)
 
-    def open_first(self) -> sqlite3.Connection | None:
-        if not self._writes_own_file:
+    def open_first(self, fill: Callable[[Any], object] | None) -> sqlite3.Connection | None:
+        if self.path is None or not self._writes_own_file:
             return None
+        if fill is not None and not self._must_exist:
+            make_whole_file(self.path, lambda: _new_file(self._page_size, fill))
         self._first.append(self._connect(query_only=False))
         return self._first[0]
 
@@ -335,17 +337,8 @@ class SqliteConnections(Connections):
         else:
             self.idle[write].put(connection, driver)
 
-    def _can_begin_now(self, driver: Any) -> bool:
-        return True
-
     def _in_transaction(self, driver: Any) -> bool:
         return bool(driver.in_transaction)
-
-    def usable(self, driver: Any) -> bool:
-        return True
-
-    def alive(self, driver: Any) -> bool:
-        return True
 
     def prepare_pinned(self, driver: Any) -> Callable[[], None]:
         before = driver.isolation_level
@@ -434,6 +427,21 @@ class SqliteConnections(Connections):
             connection.close()
             raise
         return connection
+
+
+_new_files: dict[int | None, bytes] = {}
+
+
+def _new_file(page_size: int | None, fill: Callable[[sqlite3.Connection], object]) -> bytes:
+    """The bytes of a new file: to create each table of each file anew would take SQLite ten times as long as to write these."""
+    if page_size not in _new_files:
+        with closing(sqlite3.connect(":memory:", isolation_level=None)) as memory:
+            memory.execute(f"PRAGMA page_size={page_size or 0}")  # SQLite keeps its default instead of 0
+            memory.execute("BEGIN")
+            fill(memory)
+            memory.commit()
+            _new_files[page_size] = memory.serialize()
+    return _new_files[page_size]
 
 
 def _engine(creator: Callable[[], sqlite3.Connection], pool: type[Any], **options: Any) -> Engine:
