@@ -29,21 +29,10 @@ if TYPE_CHECKING:
     from persist.usage import repository as usage
     from persist.workflows import repository as workflows
 else:
-    agent_tasks = lazy_module("persist.framework_state.agent_tasks.repository")
-    app_sessions = lazy_module("persist.framework_state.app_sessions.repository")
-    blobs = lazy_module("persist.blobs.repository")
-    chat = lazy_module("persist.chat.repository")
-    checkpoints = lazy_module("persist.framework_state.checkpoints.repository")
-    conversations = lazy_module("persist.conversations.repository")
-    events = lazy_module("persist.events.repository")
-    histories = lazy_module("persist.framework_state.histories.repository")
-    messaging = lazy_module("persist.messaging.repository")
-    programs = lazy_module("persist.programs.repository")
-    replay_streams = lazy_module("persist.framework_state.replay_streams.repository")
-    telemetry = lazy_module("persist.telemetry.repository")
-    transcripts = lazy_module("persist.framework_state.transcripts.repository")
-    usage = lazy_module("persist.usage.repository")
-    workflows = lazy_module("persist.workflows.repository")
+    for _name in ("blobs", "chat", "conversations", "events", "messaging", "programs", "telemetry", "usage", "workflows"):
+        globals()[_name] = lazy_module(f"persist.{_name}.repository")
+    for _name in ("agent_tasks", "app_sessions", "checkpoints", "histories", "replay_streams", "transcripts"):
+        globals()[_name] = lazy_module(f"persist.framework_state.{_name}.repository")
 
 
 class Domains(Domain[F]):

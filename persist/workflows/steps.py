@@ -81,6 +81,12 @@ class _Writes:
         self._is_held = is_held
         return self
 
+    def _enter(self) -> Body:
+        raise NotImplementedError
+
+    def _leave(self, error: BaseException | None) -> Body:
+        raise NotImplementedError
+
     def _stored(self, call: Call, look: Call | None = None, own: Callable[[Any], Any] = lambda found: None) -> Body:
         """What the call returns once the database answers, or the block's own row where a commit was not answered.
 
@@ -97,6 +103,32 @@ class _Writes:
                     raise
                 is_unknown = is_unknown or (isinstance(error, Unavailable) and error.outcome == "unknown")
             yield self._outage.pause()
+
+
+class _Sync(_Writes):
+    """A block of a with statement."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> Self:
+        _done(self._enter())
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        _done(self._leave(error))
+
+
+class _Async(_Writes):
+    """A block of an `async with` statement."""
+
+    __slots__ = ()
+
+    async def __aenter__(self) -> Self:
+        await _done_async(self._enter())
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await _done_async(self._leave(error))
 
 
 class _Step(_Writes):
@@ -162,7 +194,7 @@ class _Step(_Writes):
             yield from self._stored(fail)
 
 
-class Step(_Step):
+class Step(_Sync, _Step):
     """See `Store.step`. An exception of the block is stored as the effect's failure.
 
     A process that dies inside of the block, an exception that is no Exception, and a refused result leave the effect unknown.
@@ -170,25 +202,11 @@ class Step(_Step):
 
     __slots__ = ()
 
-    def __enter__(self) -> "Step":
-        _done(self._enter())
-        return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        _done(self._leave(error))
-
-
-class AsyncStep(_Step):
+class AsyncStep(_Async, _Step):
     """See Step."""
 
     __slots__ = ()
-
-    async def __aenter__(self) -> "AsyncStep":
-        await _done_async(self._enter())
-        return self
-
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        await _done_async(self._leave(error))
 
 
 def error_text(error: BaseException) -> str:
@@ -293,7 +311,7 @@ class _Block(_Writes):
         yield from self._stored(store, partial(self._executions.get, phase.execution_id), lambda found: found.finished_at)
 
 
-class PhaseBlock(_Block):
+class PhaseBlock(_Sync, _Block):
     """See `Store.phase`. An exception of the block is the failure of its execution, and is raised on.
 
     A refused result of the block, such as an entry that is no JSON, fails the phase, too: the failed execution keeps the output
@@ -305,22 +323,8 @@ class PhaseBlock(_Block):
 
     __slots__ = ()
 
-    def __enter__(self) -> "PhaseBlock":
-        _done(self._enter())
-        return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        _done(self._leave(error))
-
-
-class AsyncPhaseBlock(_Block):
+class AsyncPhaseBlock(_Async, _Block):
     """See PhaseBlock."""
 
     __slots__ = ()
-
-    async def __aenter__(self) -> "AsyncPhaseBlock":
-        await _done_async(self._enter())
-        return self
-
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        await _done_async(self._leave(error))

@@ -17,12 +17,12 @@ from persist.chat.reducer.parts import approval_id as approval_of
 from persist.chat.schemas import UNFINISHED, Role, ToolState, UIMessage
 from persist.chat.storage.files import StoredFile, put_back, referred
 from persist.chat.storage.folding import fold, fold_each, fold_message, log_left_unfolded, part_ids, stored_object, stored_part
-from persist.chat.storage.message_insert import FORMER
 from persist.chat.storage.statements import LEFT_AFTER
 from persist.chat.storage.turns import read_turn
 from persist.chat.storage.unfolded_probe import ANY_DELTA
 from persist.db.changes.batch import Requirement, StatementRunner
 from persist.db.expressions.json_text import stored_text
+from persist.db.expressions.upsert import of_former
 from persist.db.group_commit.pinned_connection import PinnedConnection
 from persist.db.group_commit.tasks import FunctionTask
 from persist.db.statements.prepared import Row, Statement, among, param
@@ -220,7 +220,7 @@ def load_message(db: StatementRunner, runtime: Runtime, session_id: str, id: str
     head = db.row(_HEAD, row_id=id)
     if head is None:
         if runtime.dialect.one_writer and db.rows(_PARTS, row_id=id):
-            raise FORMER.error(id)
+            raise of_former(messages, "message", id)
         return None
     owner, role, stored = head
     if owner != session_id:

@@ -28,7 +28,7 @@ from persist.chat.storage.usage import (
     visible_values,
 )
 from persist.db.changes.batch import Batch, Pending, StatementRunner
-from persist.db.expressions.upsert import Former, insert_where, taken, unless_there
+from persist.db.expressions.upsert import insert_where, of_former, taken, unless_there
 from persist.db.schema.column_types import Int64, among_labels
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
@@ -243,7 +243,7 @@ def insert_parts(
 def refuse_left(work: UnitOfWork, ids: Sequence[str]) -> None:
     """Raise Conflict for ids of new messages under which parts of a former one are left, as only a file may hold them."""
     if ids and work.runtime.dialect.one_writer and (row := work.row(_LEFT, ids=ids)) is not None:
-        raise FORMER.error(row[0])
+        raise of_former(messages, "message", row[0])
 
 
 class naming_taken:  # noqa: N801  # reads as the verb of a with statement
@@ -361,7 +361,6 @@ _INSERT_THEN = Statement(
 )
 _INSERT_PART_ONCE = Statement(unless_there(insert_part(), "message_id", "index"))
 STORED_PARTS = Statement(select(_P.data_json).where(_P.message_id == _id).order_by(_P.index))
-FORMER = Former(messages, "message")
 _LEFT = Statement(
     select(_P.message_id).where(among_labels(_P.message_id, "ids"), ~exists().where(_M.id == _P.message_id)).limit(1)
 )
@@ -406,7 +405,7 @@ def append(work: UnitOfWork, posting: Posting, *, id: str | None, created_at: da
         if same_content(posting, message, [data for (data,) in known_parts.result]):
             return message
     if known.result is None and known_parts.result:
-        raise FORMER.error(id)
+        raise of_former(messages, "message", id)
     if known.result is not None or inserted.result is None:
         raise taken(INSERT_LAST, "message", id)
     add_outside(files)

@@ -12,7 +12,6 @@ from persist.chat.reducer.parts import is_part, tool_name
 from persist.chat.schemas import ChatMessage, Role, ToolState, TurnState
 from persist.chat.storage import turns, usage
 from persist.chat.storage.message_insert import (
-    FORMER,
     GET_MESSAGE,
     LOCK_MESSAGE,
     MESSAGE_COLUMNS,
@@ -29,6 +28,7 @@ from persist.chat.storage.message_insert import (
 from persist.chat.storage.statements import LOCK_SESSION, SET_METADATA, is_stale
 from persist.db.changes.batch import Batch, Pending
 from persist.db.concurrency.ownership import this_process_as_owner
+from persist.db.expressions.upsert import of_former
 from persist.db.schema.base import LABEL_CHARACTERS
 from persist.db.statements.prepared import LIMIT, Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
@@ -90,7 +90,7 @@ def enqueue(work: UnitOfWork, posting: Posting, *, id: str | None) -> ChatMessag
             return message
         raise Conflict(f"Message {id} exists with another payload.", constraint="chat_messages.id")
     if same is not None and same[1].result:
-        raise FORMER.error(str(id))
+        raise of_former(messages, "message", str(id))
     for row in [] if delivered is None else delivered.result:
         message = message_value(work, row)
         if _delivery_id(message.metadata) == delivery:

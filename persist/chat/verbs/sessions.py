@@ -18,7 +18,7 @@ from persist.chat.verbs import branching
 from persist.db.changes.batch import StatementRunner
 from persist.db.expressions.json_text import json_has_member
 from persist.db.expressions.keyset import behind
-from persist.db.expressions.upsert import Former, insert_missing, taken
+from persist.db.expressions.upsert import insert_missing, taken
 from persist.db.operations.keyset import Keyset
 from persist.db.schema.base import LABEL_CHARACTERS
 from persist.db.statements.prepared import LIMIT, Row, Statement, param
@@ -176,7 +176,7 @@ def _literal(text: str) -> str:
 
 List = list
 _id = param("row_id")
-_INSERT, _FORMER = Statement(insert_missing(sessions, "id")), Former(sessions, "chat session")
+_INSERT = Statement(insert_missing(sessions, "id"))
 _INSERT_CHILD = Statement(insert(sessions))
 _GET = Statement(select(*SESSION.columns).where(_S.id == _id))
 _LOCK = Statement(select(*SESSION.columns).where(_S.id == _id).with_for_update())
@@ -243,7 +243,7 @@ class ChatSessions(Repository[F]):
             },
         )
         if id is not None:
-            work.refuse_former(_FORMER, session.id)
+            work.refuse_former(sessions, "chat session", session.id)
         return self._insert(session)
 
     @reads

@@ -36,7 +36,7 @@ from persist.conversations.verbs import lifecycle
 from persist.conversations.verbs.lifecycle import TERMINAL
 from persist.db.changes.batch import Batch
 from persist.db.expressions.keyset import behind
-from persist.db.expressions.upsert import Former, insert_missing
+from persist.db.expressions.upsert import insert_missing
 from persist.db.schema.column_types import Float64
 from persist.db.statements.prepared import LIMIT, Statement, param
 from persist.db.transactions.repository import F, Repository, reads, writes
@@ -207,7 +207,7 @@ def _change(names: tuple[str, ...]) -> Statement:
 
 List = list
 _id = param("row_id")
-_INSERT, _FORMER = Statement(insert_missing(sessions, "id")), Former(sessions, "session")
+_INSERT = Statement(insert_missing(sessions, "id"))
 _COUNTS = Statement(select(_S.status, func.count()).group_by(_S.status))
 _SET_METADATA = Statement(update(sessions).where(_S.id == _id).values(node_metadata=param("value"), updated_at=param("at")))
 _TOUCH = Statement(update(sessions).where(_S.id == _id).values(last_message_at=param("last"), updated_at=param("at")))
@@ -270,7 +270,7 @@ class ConvSessions(Repository[F]):
         removal.check_pointers(pointers)
         check_progression(pool, wanted)
         if id is not None:
-            work.refuse_former(_FORMER, row_id)
+            work.refuse_former(sessions, "session", row_id)
         with work.batch() as batch:
             fields["progression_id"] = owned_progression(work, batch, wanted)
             inserted = batch.run(_INSERT, **fields)

@@ -24,6 +24,7 @@ from sqlalchemy.sql.selectable import FromClause
 from sqlalchemy.sql.visitors import InternalTraversal
 from sqlalchemy.types import NullType, TypeDecorator
 
+from persist.db.expressions import written_as
 from persist.db.schema.base import Worded
 from persist.db.schema.column_types import Processor
 from persist.db.sqlalchemy_private import made_of
@@ -31,6 +32,7 @@ from persist.db.values.arguments import UNBOUNDED
 from persist.db.values.json import from_jsonb, joined_from_jsonb
 
 
+@written_as(postgresql="({column} || {added})")
 class appended_items(ColumnElement[Any]):  # noqa: N801  # reads as the SQL function it stands for
     """The array in a Json column, followed by the items of another array. Only for Postgres: nothing executes it elsewhere."""
 
@@ -41,6 +43,7 @@ class appended_items(ColumnElement[Any]):  # noqa: N801  # reads as the SQL func
         self.type = column.type
 
 
+@written_as(postgresql="(jsonb_typeof({column}) = 'array' AND octet_length(CAST({column} AS TEXT)) <= {room})")
 class has_room(ColumnElement[bool]):  # noqa: N801  # reads as the SQL function it stands for
     """Whether a Json column holds an array of at most so many bytes, in JSONB's text, which is longer than that of `encode`."""
 
@@ -51,17 +54,7 @@ class has_room(ColumnElement[bool]):  # noqa: N801  # reads as the SQL function 
         self.column, self.room = column, room
 
 
-@compiles(appended_items)
-def _render_appended(element: appended_items, compiler: SQLCompiler, **kw: Any) -> str:
-    return f"({compiler.process(element.column, **kw)} || {compiler.process(element.added, **kw)})"
-
-
-@compiles(has_room)
-def _render_room(element: has_room, compiler: SQLCompiler, **kw: Any) -> str:
-    column, room = compiler.process(element.column, **kw), compiler.process(element.room, **kw)
-    return f"(jsonb_typeof({column}) = 'array' AND octet_length(CAST({column} AS TEXT)) <= {room})"
-
-
+@written_as(postgresql="{column} @> {member}")
 @made_of(column=InternalTraversal.dp_clauseelement, member=InternalTraversal.dp_clauseelement)
 class json_has_member(Worded):  # noqa: N801  # reads as the SQL function it stands for
     """Whether a JSON object column has the one member of another object, whose value is no list and no object.
@@ -82,11 +75,6 @@ def _has_member_lite(element: json_has_member, compiler: SQLCompiler, **kw: Any)
         f"EXISTS (SELECT 1 FROM {stored}, json_each({member}) AS wanted WHERE stored.key = wanted.key "
         f"AND stored.atom IS wanted.atom AND (stored.type = wanted.type OR ({numbers})))"
     )
-
-
-@compiles(json_has_member, "postgresql")
-def _has_member_pg(element: json_has_member, compiler: SQLCompiler, **kw: Any) -> str:
-    return f"{compiler.process(element.column, **kw)} @> {compiler.process(element.member, **kw)}"
 
 
 # Ranges of whole numbers that a JSON column holds as [[low, high], …], as rows of a query on Postgres.
@@ -132,22 +120,13 @@ def json_text(column: ColumnElement[Any]) -> ColumnElement[str]:
     return type_coerce(cast(column, Text), _JsonText())
 
 
+@written_as(sqlite="CAST({clauses} AS BLOB)", postgresql="CAST({clauses} AS TEXT)")
 class stored_text(FunctionElement[Any]):  # noqa: N801  # reads as the SQL function it stands for
     """A text column in the form that `readable` takes: bytes on SQLite, whose driver fails at text that is not UTF-8."""
 
     inherit_cache = True
     type = NullType()
     """No type: the driver's value is passed to `readable` undecoded."""
-
-
-@compiles(stored_text, "sqlite")
-def _stored_lite(element: stored_text, compiler: SQLCompiler, **kw: Any) -> str:
-    return f"CAST({compiler.process(element.clauses, **kw)} AS BLOB)"
-
-
-@compiles(stored_text, "postgresql")
-def _stored_pg(element: stored_text, compiler: SQLCompiler, **kw: Any) -> str:
-    return f"CAST({compiler.process(element.clauses, **kw)} AS TEXT)"
 
 
 def readable(stored: Any) -> str:
@@ -171,6 +150,10 @@ def json_array_text(chosen: Select[Any]) -> ColumnElement[str]:
     return type_coerce(select(func.aggregate_strings(texts.c.text, comma)).scalar_subquery(), _JoinedText())
 
 
+@written_as(
+    sqlite=f"CASE WHEN {{column}} GLOB '{{{{*}}}}' THEN {{column}} ELSE char({ord(NO_OBJECT)}) END",
+    postgresql=f"CASE WHEN jsonb_typeof({{column}}) = 'object' THEN CAST({{column}} AS TEXT) ELSE chr({ord(NO_OBJECT)}) END",
+)
 @made_of(column=InternalTraversal.dp_clauseelement)
 class _object_text(ColumnElement[str]):  # noqa: N801  # reads as the SQL function it stands for
     """The text of a Json column if it is an object, else NO_OBJECT. SQLite looks at the braces, which finds truncated text."""
@@ -179,15 +162,3 @@ class _object_text(ColumnElement[str]):  # noqa: N801  # reads as the SQL functi
 
     def __init__(self, column: ColumnElement[Any]) -> None:
         self.column = column
-
-
-@compiles(_object_text, "sqlite")
-def _render_lite(element: _object_text, compiler: SQLCompiler, **kw: Any) -> str:
-    text = compiler.process(element.column, **kw)
-    return f"CASE WHEN {text} GLOB '{{*}}' THEN {text} ELSE char({ord(NO_OBJECT)}) END"
-
-
-@compiles(_object_text, "postgresql")
-def _render_pg(element: _object_text, compiler: SQLCompiler, **kw: Any) -> str:
-    text = compiler.process(element.column, **kw)
-    return f"CASE WHEN jsonb_typeof({text}) = 'object' THEN CAST({text} AS TEXT) ELSE chr({ord(NO_OBJECT)}) END"

@@ -8,6 +8,7 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.elements import ClauseElement, ColumnElement
 from sqlalchemy.types import NullType
 
+from persist.db.expressions import written_as
 from persist.db.sqlalchemy_private import made_of
 
 LOCK_TIMEOUT_SECONDS = 5.0
@@ -15,6 +16,7 @@ LOCK_TIMEOUT = f"{LOCK_TIMEOUT_SECONDS:.0f}s"
 """How long a writer waits for a row that another transaction has locked."""
 
 
+@written_as(sqlite="NULL")
 @made_of()
 class advisory_lock(ColumnElement[None]):  # noqa: N801  # reads as the SQL function it stands for
     """Takes the advisory lock of the text in the parameter `lock_key`, waiting for it, until the transaction ends.
@@ -25,17 +27,13 @@ class advisory_lock(ColumnElement[None]):  # noqa: N801  # reads as the SQL func
     type = NullType()
 
 
-@compiles(advisory_lock, "sqlite")
-def _render_lite(element: advisory_lock, compiler: SQLCompiler, **kw: Any) -> str:
-    return "NULL"
-
-
 @compiles(advisory_lock, "postgresql")
 def _render_pg(element: advisory_lock, compiler: SQLCompiler, **kw: Any) -> str:
     key = compiler.process(bindparam("lock_key", type_=Text()), **kw)
     return f"CAST(pg_advisory_xact_lock(hashtextextended({key}, 0)) AS TEXT)"
 
 
+@written_as(sqlite="1", postgresql=f"(SELECT set_config('lock_timeout', '{LOCK_TIMEOUT}', true) IS NOT NULL)")
 @made_of()
 class with_lock_timeout(ColumnElement[bool]):  # noqa: N801  # reads as the SQL function it stands for
     """True, with a side effect on Postgres: sets LOCK_TIMEOUT for the rest of the transaction.
@@ -46,16 +44,7 @@ class with_lock_timeout(ColumnElement[bool]):  # noqa: N801  # reads as the SQL 
     type = Boolean()
 
 
-@compiles(with_lock_timeout, "sqlite")
-def _render_lock_timeout_lite(element: with_lock_timeout, compiler: SQLCompiler, **kw: Any) -> str:
-    return "1"
-
-
-@compiles(with_lock_timeout, "postgresql")
-def _render_lock_timeout_pg(element: with_lock_timeout, compiler: SQLCompiler, **kw: Any) -> str:
-    return f"(SELECT set_config('lock_timeout', '{LOCK_TIMEOUT}', true) IS NOT NULL)"
-
-
+@written_as(sqlite="SELECT NULL")
 class lock_table(Executable, ClauseElement):  # noqa: N801  # reads as the statement it stands for
     """Waits for every transaction that wrote to the table, and blocks other writers until this transaction ends.
 
@@ -66,11 +55,6 @@ class lock_table(Executable, ClauseElement):  # noqa: N801  # reads as the state
 
     def __init__(self, table: Table) -> None:
         self.table = table
-
-
-@compiles(lock_table, "sqlite")
-def _render_lock_lite(element: lock_table, compiler: SQLCompiler, **kw: Any) -> str:
-    return "SELECT NULL"
 
 
 @compiles(lock_table, "postgresql")

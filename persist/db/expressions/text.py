@@ -7,6 +7,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.visitors import InternalTraversal
 
+from persist.db.expressions import written_as
 from persist.db.schema.column_types import FreeText
 from persist.db.sqlalchemy_private import made_of
 from persist.db.values.escaping import LEAD
@@ -47,6 +48,7 @@ class appended_text(ColumnElement[Any]):  # noqa: N801  # reads as the SQL funct
         self.added = select(func.coalesce(func.aggregate_strings(texts.c[0], empty), empty)).scalar_subquery()
 
 
+@written_as(postgresql="true")
 class has_frame(ColumnElement[bool]):  # noqa: N801  # reads as the SQL function it stands for
     """Whether the stored text of a Json column begins with `head` and ends with `foot`, as `appended_text` requires on SQLite."""
 
@@ -57,6 +59,10 @@ class has_frame(ColumnElement[bool]):  # noqa: N801  # reads as the SQL function
         self.column = column
 
 
+@written_as(
+    sqlite=f"(instr({{column}}, char(0)) > 0 OR instr({{column}}, char({_LEAD})) > 0)",
+    postgresql=f"(strpos({{column}}, chr({_LEAD})) > 0)",
+)
 @made_of(column=InternalTraversal.dp_clauseelement)
 class has_escapes(ColumnElement[bool]):  # noqa: N801  # reads as the SQL function it stands for
     """Whether a FreeText column holds escaped text (or, on SQLite, a NUL), which `appended_text` would not decode."""
@@ -85,19 +91,3 @@ def _appended_pg(element: appended_text, compiler: SQLCompiler, **kw: Any) -> st
 def _has_frame_lite(element: has_frame, compiler: SQLCompiler, **kw: Any) -> str:
     column, head, foot = (compiler.process(part, **kw) for part in (element.column, _HEAD, _FOOT))
     return f"(substr({column}, 1, length({head})) = {head} AND substr({column}, -length({foot})) = {foot})"
-
-
-@compiles(has_frame, "postgresql")
-def _has_frame_pg(element: has_frame, compiler: SQLCompiler, **kw: Any) -> str:
-    return "true"
-
-
-@compiles(has_escapes, "sqlite")
-def _has_escapes_lite(element: has_escapes, compiler: SQLCompiler, **kw: Any) -> str:
-    column = compiler.process(element.column, **kw)
-    return f"(instr({column}, char(0)) > 0 OR instr({column}, char({_LEAD})) > 0)"
-
-
-@compiles(has_escapes, "postgresql")
-def _has_escapes_pg(element: has_escapes, compiler: SQLCompiler, **kw: Any) -> str:
-    return f"(strpos({compiler.process(element.column, **kw)}, chr({_LEAD})) > 0)"

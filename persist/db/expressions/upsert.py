@@ -1,7 +1,7 @@
 """Upserts: INSERT … ON CONFLICT, in the syntax that both databases share."""
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cache
 from typing import Any, Literal
 
 from sqlalchemy import ClauseElement, ColumnElement, Insert, Table, bindparam, exists, insert, literal, or_, select
@@ -66,28 +66,24 @@ def insert_missing(table: Table, *keys: str) -> Insert:
     return merge(table, *keys)
 
 
-class Former:
-    """Rows of other tables that refer to an id which no row has: what a former row left in a file.
+@cache
+def left_by_former(table: Table) -> Statement:
+    """Whether rows of other tables refer to an `id` that no row has, as a program leaves them that deletes without foreign keys.
 
-    A program that deletes without foreign keys leaves them, and the owner of a new row with the id would see them.
+    A row, or none. The owner of a new row with the id would see them.
     """
+    id = bindparam("id", type_=table.c.id.type)
+    keyed = (key for other in table.metadata.tables.values() if other is not table for key in other.foreign_keys)
+    links = [key.parent for key in keyed if key.target_fullname == f"{table.fullname}.id"]
+    return Statement(
+        select(literal(1)).where(~exists().where(table.c.id == id), or_(*(exists().where(link == id) for link in links)))
+    )
 
-    def __init__(self, table: Table, kind: str) -> None:
-        self._table, self._kind = table, kind
 
-    @cached_property
-    def left(self) -> Statement:
-        """Whether there are such rows for an `id`: a row, or none."""
-        table, id = self._table, bindparam("id", type_=self._table.c.id.type)
-        keyed = (key for other in table.metadata.tables.values() if other is not table for key in other.foreign_keys)
-        links = [key.parent for key in keyed if key.target_fullname == f"{table.fullname}.id"]
-        there, referred = exists().where(table.c.id == id), (exists().where(link == id) for link in links)
-        return Statement(select(literal(1)).where(~there, or_(*referred)))
-
-    def error(self, id: str) -> Conflict:
-        """The refusal of the id."""
-        text = f"Rows of a former {self._kind} {named(id)} are left in the file: `persist doctor --fix` sets them aside."
-        return Conflict(text, constraint=f"pk_{self._table.name}")
+def of_former(table: Table, kind: str, id: str) -> Conflict:
+    """The refusal of the id of a former row."""
+    text = f"Rows of a former {kind} {named(id)} are left in the file: `persist doctor --fix` sets them aside."
+    return Conflict(text, constraint=f"pk_{table.name}")
 
 
 def unless_there(statement: Insert, *keys: str) -> Insert:

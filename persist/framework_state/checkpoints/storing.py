@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Exists, Insert, and_, bindparam, delete, exists, func, insert, select
 
 from persist.db.changes.batch import Batch, Requirement, RequirementMissed
-from persist.db.expressions.upsert import Former, insert_missing, insert_where, merge, merging, overwriting, upsert
+from persist.db.expressions.upsert import insert_missing, insert_where, merge, merging, overwriting, upsert
 from persist.db.schema.column_types import label_rows
 from persist.db.statements.prepared import Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
@@ -23,7 +23,6 @@ from persist.framework_state.checkpoints.values import Addition, GrownList, Know
 
 WriteRow = Mapping[str, Any]
 
-FORMER = Former(threads, "thread")
 _MAKE_THREAD = Statement(insert_missing(threads, "id"))
 WRITE = Statement(upsert(pending, "thread_id", "namespace", "checkpoint_id", "task_id", "idx", where="excluded.idx < 0"))
 """Stores a write unless it is there already; one with an `idx` below 0 is replaced. Its thread has to exist."""
@@ -58,7 +57,7 @@ def store_writes(work: UnitOfWork, rows: Sequence[WriteRow]) -> None:
     if not rows:
         return
     now = work.now()
-    work.refuse_former(FORMER, rows[0]["thread_id"])
+    work.refuse_former(threads, "thread", rows[0]["thread_id"])
     with work.batch(last=True) as batch:
         batch.run(_MAKE_THREAD, id=rows[0]["thread_id"], created_at=now, updated_at=now)
         batch.run_many(WRITE, rows)
@@ -152,7 +151,7 @@ def store(work: UnitOfWork, new: NewState) -> dict[str, KnownList]:
 
     Raises RequirementMissed if an Addition is to another list than the stored one, or if a value it relies on is gone.
     """
-    work.refuse_former(FORMER, new.key["thread_id"])
+    work.refuse_former(threads, "thread", new.key["thread_id"])
     lists = _planned(work, new)
     with work.batch(last=True) as batch:
         if not lists:
@@ -235,7 +234,7 @@ def extend(work: UnitOfWork, new: NewState, lists: list[GrownList]) -> dict[str,
     pieces to them, unless just these lists were stored before; or if a value that the checkpoint relies on is gone. The first
     statement locks the thread, so that the facts below cannot change.
     """
-    work.refuse_former(FORMER, new.key["thread_id"])
+    work.refuse_former(threads, "thread", new.key["thread_id"])
     before = _place(new)
     after = dict(before)
     for number, one in enumerate(lists):

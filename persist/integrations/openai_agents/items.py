@@ -16,7 +16,7 @@ from persist.chat.schemas import UNFINISHED, ToolState
 from persist.chat.storage.message_insert import NEWEST_MESSAGE, place_after, touch_session
 from persist.chat.storage.statements import INSERT_MESSAGE, INSERT_PART, REWRITE_PART
 from persist.chat.storage.usage import recompute
-from persist.db.expressions.upsert import Former, insert_missing
+from persist.db.expressions.upsert import insert_missing
 from persist.db.schema.base import json_key_set
 from persist.db.schema.column_types import Int64
 from persist.db.statements.prepared import LIMIT, Row, Statement, param
@@ -41,7 +41,7 @@ _UNSET = [column.name for column in sessions.columns if column.nullable]
 _COUNTERS = ("prompt_tokens", "completion_tokens", "reasoning_tokens", "cache_read", "cache_write", "total_tokens", "cost_usd")
 _session, _call = param("session_id"), param("call_id")
 _LOCK = Statement(select(_S.id).where(_S.id == _session).with_for_update())
-_CREATE, _FORMER = Statement(insert_missing(sessions, "id")), Former(sessions, "chat session")
+_CREATE = Statement(insert_missing(sessions, "id"))
 _HEAD = select(_M.id, cast(_M.metadata_json, Text)).where(_M.session_id == _session)
 _ALL = Statement(_HEAD.order_by(_M.created_at, _M.id))
 _LATEST = Statement(_HEAD.order_by(_M.created_at.desc(), _M.id.desc()).limit(LIMIT))
@@ -230,7 +230,7 @@ class SessionItems(Repository[F]):
         return _EncodedItem(item, form, metadata, [work.json(path, part) for part in form.parts])
 
     def _create(self, session_id: str, agent: str, model: Json, now: datetime) -> None:
-        self._work.refuse_former(_FORMER, session_id)
+        self._work.refuse_former(sessions, "chat session", session_id)
         self._work.run(
             _CREATE,
             **dict.fromkeys(_UNSET),

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import select
 
-from persist.db.expressions.upsert import Former, insert_missing, taken
+from persist.db.expressions.upsert import insert_missing, taken
 from persist.db.statements.prepared import Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_choice, check_count, check_flag, optional_label
@@ -18,7 +18,7 @@ from persist.workflows.schemas import TERMINAL, WORKFLOW_PREFIX, FailureKind, Ru
 from persist.workflows.storage.run_rows import RUN, announce_claimable
 
 _R = runs.c
-_INSERT, _FORMER = Statement(insert_missing(runs).returning(*RUN.columns)), Former(runs, "workflow run")
+_INSERT = Statement(insert_missing(runs).returning(*RUN.columns))
 _of_workflow = select(*RUN.columns).where(_R.workflow_name == param("workflow_name"))
 _BY_KEY = Statement(_of_workflow.where(_R.idempotency_key == param("idempotency_key"), _R.idempotency_key.is_not(None)))
 _ONLY_RUN = Statement(_of_workflow.where(_R.unique_trigger_id == param("unique_trigger_id"), IS_ONLY_RUN))
@@ -139,7 +139,7 @@ def create(work: UnitOfWork, fields: Mapping[str, Any], once: Uniqueness, *, cho
             raise refusal
         return replayed
     if chosen:
-        work.refuse_former(_FORMER, fields["id"])
+        work.refuse_former(runs, "workflow run", fields["id"])
     for _ in range(_ATTEMPTS):
         with work.batch(last=True) as batch:
             inserted = batch.returned(_INSERT, **fields)
