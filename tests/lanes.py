@@ -47,6 +47,7 @@ NIGHT = {
     "tests/concurrency/test_usage_killed.py": "writers are killed",
     "tests/concurrency/test_workers_of_restarted_servers.py": "servers are begun anew",
     "tests/maintenance/test_erasing_killed.py": "erasures are killed",
+    "tests/maintenance/test_erasing_ways.py::test_each_way_of_each_kind": "an erasure for each way of each kind",
     "tests/maintenance/test_resumable_kills.py": "copies are killed",
     "tests/systems/": "files on pretended systems",
     "tests/unit/test_missing_server.py::test_a_run_without": "runs of pytest in processes of their own",
