@@ -115,7 +115,7 @@ def test_nothing_of_one_remains_and_all_of_the_other(people: Store, url: str, ne
     assert (again.tables, again.events, again.files, again.kept) == ({}, 0, 0, {})
     assert (rows(url), events(store)) == (after, told)
     assert doctor(store) == []
-    store.events.consumers.delete("index")
+    store.events.consumers.remove("index")
     rebuilt = new_database()
     with Store.open(rebuilt) as target:
         rebuild(store, target)

@@ -170,7 +170,15 @@ WRONG: list[Any] = [[], {}, True, 1.5, "x", -1, 2**63, {"base64": 5}, {"float": 
 """Values of which each column refuses some."""
 
 
+def test_cells_are_tried_with_null_and_a_wrong_kind(exported: bytes) -> None:
+    try_cells(exported, 9)
+
+
 def test_every_cell_is_tried_with_null_and_a_wrong_kind(exported: bytes) -> None:
+    try_cells(exported, 1)
+
+
+def try_cells(exported: bytes, every: int) -> None:
     head, *lines = map(json.loads, exported.splitlines())
     first = {line["table"]: line["row"] for line in reversed(lines[:-1])}
     tables = {table.name: table for table in TABLES}
@@ -178,7 +186,7 @@ def test_every_cell_is_tried_with_null_and_a_wrong_kind(exported: bytes) -> None
     assert len(cells) > 400
     with ExitStack() as stack:
         store = stack.enter_context(Store.open("sqlite:///:memory:"))
-        for number, (name, column) in enumerate(cells):
+        for number, (name, column) in list(enumerate(cells))[::every]:
             for given in (None, WRONG[number % len(WRONG)]):
                 line = {"table": name, "row": {**first[name], column.name: given}}
                 # as that of a session, which need not look whether the database is empty, but for what is only taken then

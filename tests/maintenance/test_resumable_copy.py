@@ -1,7 +1,7 @@
 """Resumable copies: bounded transactions, a target that nobody opens meanwhile, and in the end what one snapshot held."""
 
 import sqlite3
-from contextlib import ExitStack, closing
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,31 +11,10 @@ from persist.errors import Conflict, CopyUnfinished, InvalidValue, StoreCorrupt
 from persist.maintenance import copy, copy_resumably
 from persist.schema import migrate
 from persist.testing import FrozenClock
-from tests.contract.faces import every_way
 from tests.maintenance.filled import filled
-from tests.maintenance.moving import Pair, checksums, many, new_url, opened
+from tests.maintenance.moving import Pair, checksums, many, opened
 from tests.maintenance.resuming import StoppedError, interrupted, resumed, resumed_checksums, stopping_at
-from tests.schema.filling import LONG, fill, transcript
 from tests.schema.places import Place
-
-
-@every_way
-def test_it_copies_what_a_copy_copies(pair: Pair, clock: FrozenClock, request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    other = new_url(request, "postgres" if "postgres" in pair[1] else "sqlite", tmp_path, "other.db")
-    with Store.open(pair[0], clock=clock, settings=LONG) as source, ExitStack() as stack:
-        fill(source, clock, stack)  # a turn runs, and its text is not folded yet
-        report = copy_resumably(source, pair[1], rows=3)
-        with opened(other, pair[1]) as (target, resumable):
-            assert copy(source, target) == report
-            assert transcript(resumable) == transcript(source)
-    assert Place(pair[1]).rows("_meta") == Place(other).rows("_meta")
-
-
-@pytest.mark.parametrize(("table", "when"), [("agents", "copied"), ("branches", "copied"), ("chat_parts", "compared")])
-def test_it_goes_on_after_an_interruption(pair: Pair, clock: FrozenClock, table: str, when: str) -> None:
-    filled(pair[0], clock)
-    interrupted(pair, stopping_at(table, when), rows=2)
-    resumed(pair, rows=2)
 
 
 def test_nobody_opens_the_target_meanwhile(pair: Pair, clock: FrozenClock) -> None:
@@ -58,10 +37,10 @@ def test_nobody_opens_the_target_meanwhile(pair: Pair, clock: FrozenClock) -> No
 
 
 def test_it_does_not_read_again_what_it_has_copied(pair: Pair, clock: FrozenClock) -> None:
-    many(pair[0], 100)
+    many(pair[0], 40)
 
     def stop(table: str, done: int, total: int) -> None:
-        if table == "messaging_messages" and done >= 60:
+        if table == "messaging_messages" and done >= 24:
             raise StoppedError
 
     seen: list[int] = []
@@ -71,8 +50,8 @@ def test_it_does_not_read_again_what_it_has_copied(pair: Pair, clock: FrozenCloc
             source, pair[1], rows=8, progress=lambda table, done, _: seen.append(done) if table == "messaging_messages" else None
         )
     assert seen == sorted(seen)
-    assert seen[0] > 60
-    assert seen[-1] >= 200  # with the rows of tables that came before
+    assert seen[0] > 24
+    assert seen[-1] >= 80  # with the rows of tables that came before
 
 
 # ---------------------------------------------------------------- a source that changes meanwhile
@@ -96,19 +75,17 @@ def change_everything(place: Place) -> None:
     )
 
 
-@pytest.mark.parametrize("table", ["agents", "chat_parts"])
-def test_what_changes_meanwhile_is_copied_too(pair: Pair, clock: FrozenClock, table: str) -> None:
-    place = filled(pair[0], clock)
-    interrupted(pair, stopping_at(table), rows=2)
-    change_everything(place)
-    resumed(pair, rows=2)
+STOPS = [(("chat_parts", "copied"), 40), (("agents", "copied"), 10), (("agents", "compared"), 40)]
 
 
-def test_what_changes_after_the_rows_were_copied(pair: Pair, clock: FrozenClock) -> None:
+@pytest.mark.parametrize(("stop", "rows"), STOPS)
+def test_what_changes_after_an_interruption_is_copied_too(
+    pair: Pair, clock: FrozenClock, stop: tuple[str, str], rows: int
+) -> None:
     place = filled(pair[0], clock)
-    interrupted(pair, stopping_at("agents", "compared"), rows=5)
+    interrupted(pair, stopping_at(*stop), rows=rows)
     change_everything(place)
-    resumed(pair, rows=5)
+    resumed(pair, rows=rows)
 
 
 def test_a_key_that_another_row_has_now(pair: Pair, clock: FrozenClock) -> None:
@@ -166,26 +143,14 @@ def test_an_event_log_and_its_heads_go_on(pair: Pair, clock: FrozenClock) -> Non
             assert event.seq == before[-1].seq + 1
 
 
-def test_new_integer_keys_go_on_above_the_highest_ever_given(pair: Pair) -> None:
-    with opened(pair[0]) as (source,):
-        with source.begin() as tx:
-            session = tx.messaging.sessions.get_or_create(platform="slack", channel_id="C", user_id="U").id
-            given = [tx.messaging.messages.add(session, role="user", content=str(n)).id for n in range(9)]
-        Place(pair[0]).run(f"DELETE FROM {Place(pair[0]).named('messaging_messages')} WHERE id > {given[3]}")
-        copy_resumably(source, pair[1], rows=2)
-    with opened(pair[1]) as (target,), target.begin() as tx:
-        assert tx.messaging.messages.add(session, role="user", content="new").id > given[-1]
-
-
 # ---------------------------------------------------------------- bounds
 
 
 def test_a_transaction_takes_so_many_rows(sqlite_url: str, postgres_url: str, clock: FrozenClock) -> None:
     """Postgres notes in each row which transaction wrote it."""
     filled(sqlite_url, clock)
-    many_more(sqlite_url)
     with Store.open(sqlite_url) as source:
-        report = copy_resumably(source, postgres_url, rows=7)
+        report = copy_resumably(source, postgres_url, rows=15)
     place = Place(postgres_url)
     rows = " UNION ALL ".join(
         f"SELECT xmin::text AS writer FROM {place.named(name)}"
@@ -194,15 +159,8 @@ def test_a_transaction_takes_so_many_rows(sqlite_url: str, postgres_url: str, cl
     )
     counted = [count for (count,) in place.ask(f"SELECT count(*) FROM ({rows}) found GROUP BY writer")]
     assert sum(counted) == sum(count for name, count in report.tables.items() if name != "_meta")
-    assert max(counted) == 7
-    assert len(counted) > 40
-
-
-def many_more(url: str) -> None:
-    with Store.open(url) as store, store.begin() as tx:
-        session = tx.messaging.sessions.get_or_create(platform="slack", channel_id="many", user_id="U").id
-        for number in range(300):
-            tx.messaging.messages.add(session, role="user", content=str(number))
+    assert max(counted) == 15
+    assert len(counted) > 20
 
 
 def test_a_comparison_changes_so_many_rows_in_a_transaction(sqlite_url: str, postgres_url: str) -> None:
@@ -269,20 +227,21 @@ def test_a_second_process_takes_over(pair: Pair) -> None:
     resumed_checksums(pair)
 
 
-def test_rows_that_refer_to_nothing_are_refused(sqlite_url: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    Store.open(sqlite_url).close()
-    Place(sqlite_url).run(
-        'INSERT INTO chat_parts (id, message_id, session_id, "index", type, created_at, updated_at, data_json)'
-        " VALUES ('p', 'gone', 's', 0, 'text', 1, 1, '{}')"
-    )
-    for kind in ("sqlite", "postgres"):
-        target = new_url(request, kind, tmp_path, "target.db")
-        with opened(sqlite_url) as (source,), pytest.raises(Conflict):
-            copy_resumably(source, target)
-        with pytest.raises(CopyUnfinished):
-            Store.open(target)
-    Place(sqlite_url).run("DELETE FROM chat_parts")
-    resumed((sqlite_url, target))
+def test_rows_that_refer_to_nothing_are_refused(pair: Pair) -> None:
+    source = Place(pair[0])
+    many(source.url, 3)
+    source.run(*as_disk(source), f"DELETE FROM {source.named('messaging_sessions')}")
+    with opened(pair[0]) as (store,), pytest.raises(Conflict):
+        copy_resumably(store, pair[1])
+    with pytest.raises(CopyUnfinished):
+        Store.open(pair[1])
+    source.run(f"DELETE FROM {source.named('messaging_messages')}")
+    resumed(pair)
+
+
+def as_disk(place: Place) -> list[str]:
+    """Statements with which a session of Postgres looks at no foreign key, as that of another program on a file."""
+    return ["SET session_replication_role = replica"] if place.is_postgres else []
 
 
 def test_what_comes_back_changed_is_no_copy(sqlite_url: str, tmp_path: Path, clock: FrozenClock) -> None:
