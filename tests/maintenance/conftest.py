@@ -3,6 +3,7 @@
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from itertools import count
 from pathlib import Path
 
 import psycopg
@@ -45,6 +46,13 @@ def url(database_url: str) -> str:
     return database_url
 
 
+@pytest.fixture
+def new_file(tmp_path: Path) -> Callable[[], str]:
+    """A function that makes one more file of a store, and gives its URL."""
+    numbers = count()
+    return lambda: with_file(f"sqlite:///{tmp_path / f'new-{next(numbers)}.db'}")
+
+
 @pytest.fixture(scope="module")
 def filled_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A file with something in every table, and nothing running."""
@@ -60,14 +68,18 @@ def other_kind(backend: str, request: pytest.FixtureRequest) -> str:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Tests that move rows do so from either database to the other; those of `every_way` to another of its own kind, too.
 
-    In the lane of a change a test without the mark moves them one way, which the letters of its name choose.
+    In the lane of a change a test without the mark moves them one way, which the letters of its name choose, and one of
+    `one_database`, where it does not matter what the two are, from a file to a file.
     """
     if "pair" in metafunc.fixturenames:
         test, option = metafunc.definition, metafunc.config.getoption
         if test.get_closest_marker("every_way") is not None or option("--every-way"):
             pairs = PAIRS
+        elif option("--lane"):
+            one = test.get_closest_marker("one_database") is not None
+            pairs = PAIRS[:1] if one else [CROSSING[sum(test.originalname.encode()) % 2]]
         else:
-            pairs = [CROSSING[sum(test.originalname.encode()) % 2]] if option("--lane") else CROSSING
+            pairs = CROSSING
         metafunc.parametrize("pair", pairs, indirect=True)
 
 

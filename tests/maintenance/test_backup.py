@@ -57,8 +57,7 @@ def test_the_copy_is_its_owners_and_leaves_nothing_beside_it(sqlite_url: str, cl
 
 def test_what_is_only_in_the_log_is_copied(sqlite_url: str, clock: FrozenClock, tmp_path: Path) -> None:
     with Store.open(sqlite_url, clock=clock, settings=Settings(wal_autocheckpoint=0)) as store:
-        with store.begin() as tx:
-            digest = tx.chat.prompts.put("only in the log")
+        digest = store.chat.prompts.put("only in the log")
         backup(store, tmp_path / "copy.db")
     with Store.open(f"sqlite:///{tmp_path / 'copy.db'}", read_only=True) as copy, copy.read() as tx:
         assert tx.chat.prompts.get(digest) == "only in the log"
@@ -78,8 +77,7 @@ def test_writers_go_on_and_every_transaction_is_in_the_copy_whole_or_not_at_all(
     counts = []
     for number in range(3):
         with Store.open(f"sqlite:///{tmp_path / f'{number}.db'}", read_only=True) as copy:
-            with copy.read() as tx:
-                left, right = ([message["id"] for message in tx.chat.messages.list(session)] for session in SESSIONS)
+            left, right = ([message["id"] for message in copy.chat.messages.list(session)] for session in SESSIONS)
             assert [finding for finding in doctor(copy, full=True) if finding.severity == "error"] == []
         assert len(left) == len(right)
         counts.append(len(left))
@@ -119,8 +117,7 @@ def test_a_log_beside_the_target_counts_as_there_and_is_never_read_into_the_copy
 def test_a_target_that_is_open_is_not_overwritten(sqlite_url: str, clock: FrozenClock, tmp_path: Path) -> None:
     target = f"sqlite:///{tmp_path / 'copy.db'}"
     with Store.open(sqlite_url, clock=clock) as store, Store.open(target, clock=clock) as other:
-        with other.begin() as tx:
-            tx.chat.prompts.put("precious")
+        other.chat.prompts.put("precious")
         with pytest.raises(StoreInUse):
             backup(store, tmp_path / "copy.db", overwrite=True)
         assert doctor(other) == []
@@ -168,8 +165,7 @@ def test_a_disk_that_is_full_is_said_and_leaves_nothing_behind(
     folder = tmp_path / "copies"
     folder.mkdir()
     with Store.open(sqlite_url, clock=clock) as store:
-        with store.begin() as tx:
-            tx.chat.prompts.put("x" * 3_000_000)
+        store.chat.prompts.put("x" * 3_000_000)
         monkeypatch.setattr(sys, "dont_write_bytecode", True)  # Python would leave a module's bytecode cut off
         _, hard = before = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, hard))
@@ -195,8 +191,7 @@ def test_a_damaged_file_is_not_backed_up_as_if_it_were_sound(sqlite_url: str, cl
 
 def test_memory_is_backed_up_into_a_file(tmp_path: Path, clock: FrozenClock) -> None:
     with Store.open("sqlite:///:memory:", clock=clock) as store:
-        with store.begin() as tx:
-            digest = tx.chat.prompts.put("in memory")
+        digest = store.chat.prompts.put("in memory")
         backup(store, tmp_path / "copy.db")
     with Store.open(f"sqlite:///{tmp_path / 'copy.db'}", clock=clock) as copy, copy.read() as tx:
         assert tx.chat.prompts.get(digest) == "in memory"

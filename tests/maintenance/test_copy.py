@@ -55,11 +55,11 @@ def test_false_stays_false_and_null_stays_null(pair: Pair, clock: FrozenClock) -
     assert sorted(errors, key=str) == sorted([None] * 4 + [""] * 2, key=str)
 
 
+@pytest.mark.one_database
 def test_a_target_with_rows_is_refused_and_stays_as_it_is(pair: Pair, clock: FrozenClock) -> None:
     filled(pair[0], clock)
     with opened(*pair) as (source, target):
-        with target.begin() as tx:
-            tx.workflows.cron_overrides.set("nightly", enabled=False)
+        target.workflows.cron_overrides.set("nightly", enabled=False)
         before = rows_of(pair[1])
         with pytest.raises(Conflict, match="rows in cron_overrides; it must be empty") as error:
             copy(source, target)
@@ -72,6 +72,7 @@ def test_a_copy_of_itself_is_refused(database_url: str, clock: FrozenClock) -> N
         copy(source, target)
 
 
+@pytest.mark.one_database
 def test_an_empty_store_is_copied(pair: Pair) -> None:
     with opened(*pair) as (source, target):
         report = copy(source, target)
@@ -89,19 +90,7 @@ def test_changed_seed_rows_replace_those_of_the_target(pair: Pair, clock: Frozen
     assert last[1][0][0] == last[0][0][0] + 1 > 1
 
 
-def test_new_integer_keys_go_on_above_the_highest_ever_given(pair: Pair, clock: FrozenClock) -> None:
-    with opened(*pair) as (source, target):
-        with source.begin() as tx:
-            session = tx.messaging.sessions.get_or_create(platform="slack", channel_id="C", user_id="U").id
-            given = [tx.messaging.messages.add(session, role="user", content=str(n)).id for n in range(9)]
-        named = Place(pair[0]).named("messaging_messages")
-        Place(pair[0]).run(f"DELETE FROM {named} WHERE id > {given[3]}")
-        copy(source, target)
-        with target.begin() as tx:
-            assert tx.messaging.messages.add(session, role="user", content="new").id > given[-1]
-            assert [message.id for message in tx.messaging.messages.history(session)][:-1] == given[:4]
-
-
+@pytest.mark.one_database
 def test_progress_counts_every_row_twice_and_the_whole_copy(pair: Pair, clock: FrozenClock) -> None:
     filled(pair[0], clock)
     seen: list[tuple[str, int, int]] = []
@@ -114,6 +103,7 @@ def test_progress_counts_every_row_twice_and_the_whole_copy(pair: Pair, clock: F
     assert {table for table, count in report.tables.items() if count} == {table for table, _, _ in seen}
 
 
+@pytest.mark.one_database
 def test_an_error_of_the_callback_undoes_the_copy(pair: Pair, clock: FrozenClock) -> None:
     filled(pair[0], clock)
 
@@ -201,6 +191,7 @@ def test_a_damaged_file_is_refused_with_a_sentence(sqlite_url: str, target_url: 
     assert rows_of(target_url)["workflow_runs"] == 0
 
 
+@pytest.mark.one_database
 def test_writers_go_on_meanwhile(pair: Pair, clock: FrozenClock) -> None:
     """The copy is what was there when it began."""
     filled(pair[0], clock)
@@ -210,8 +201,7 @@ def test_writers_go_on_meanwhile(pair: Pair, clock: FrozenClock) -> None:
         def write(table: str, done: int, total: int) -> None:
             if table == "agents" and not written:
                 written.append(table)
-                with writer.begin() as tx:
-                    tx.workflows.runs.create("late", trigger_id="t", current_phase="p")
+                writer.workflows.runs.create("late", trigger_id="t", current_phase="p")
 
         before = transcript(source)
         copy(source, target, progress=write)

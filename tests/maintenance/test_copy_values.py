@@ -93,8 +93,7 @@ def test_whatever_is_stored_comes_back(
     with opened(first, empty_between(), last) as (source, between, end):
         assert copy(source, between).checksums == copy(between, end).checksums
         for store in (source, between, end):
-            with store.read() as tx:
-                found = [tx.workflows.runs.get(f"run{number}").context for number in range(len(documents))]
+            found = [store.workflows.runs.get(f"run{number}").context for number in range(len(documents))]
             assert [joined(document) for document in found] == [joined(document) for document in documents]
     kept = [Place(url).ask("SELECT id, created_at, embedding FROM messages ORDER BY id") for url in (first, last)]
     assert kept[0] == kept[1]
@@ -242,6 +241,5 @@ def test_json_is_written_compactly_into_a_file(sqlite_url: str, postgres_url: st
             tx.workflows.runs.create("w", trigger_id="t", current_phase="p", context=document, id="r")
             tx.workflows.runs.merge_scratch("r", {"a": 1, "b": [2, 3]})
         copy(source, target)
-        with target.read() as tx:
-            assert tx.workflows.runs.get("r").context == document
+        assert target.workflows.runs.get("r").context == document
     assert Place(sqlite_url).ask("SELECT scratch FROM workflow_runs") == [('{"a":1,"b":[2,3]}',)]

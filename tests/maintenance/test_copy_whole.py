@@ -79,8 +79,7 @@ def test_a_run_file_becomes_a_run_of_many(postgres_url: str, tmp_path: Path) -> 
                 assert tx.programs.bindings.list(run_id) == own.programs.bindings.list(run_id)
                 assert tx.programs.agents.list(run_id) == own.programs.agents.list(run_id)
             assert many.run_id is None
-            with many.begin() as tx:
-                assert tx.programs.executions.begin(run_id, statement_index=3, statement_text="y").id > inner.id
+            assert many.programs.executions.begin(run_id, statement_index=3, statement_text="y").id > inner.id
         with Store.open(f"sqlite:///{tmp_path / 'again.db'}") as again:  # between files it stays that run's own file
             copy(run, again)
             assert again.run_id == run_id
@@ -91,18 +90,14 @@ def test_a_run_file_becomes_a_run_of_many(postgres_url: str, tmp_path: Path) -> 
 
 def test_files_of_instances_and_workspaces(new_postgres_database: Callable[[], str], tmp_path: Path, clock: FrozenClock) -> None:
     with open_instance(tmp_path, "box-1", clock=clock) as box:
-        with box.begin() as tx:
-            tx.telemetry.status.record("idle")
+        box.telemetry.status.record("idle")
         with Store.open(new_postgres_database()) as target:
             copy(box, target)
-            with target.read() as tx:
-                assert [one.new_status for one in tx.telemetry.status.history(instance_id="box-1")] == ["idle"]
+            assert [one.new_status for one in target.telemetry.status.history(instance_id="box-1")] == ["idle"]
     with open_workspace(tmp_path / "tasks.db", "project") as workspace, Store.open(new_postgres_database()) as target:
-        with workspace.begin() as tx:
-            tx.telemetry.tasks.poll([{"id": "t", "source_id": "s", "kind": "issue", "title": "x", "labels": [], "links": []}])
+        workspace.telemetry.tasks.poll([{"id": "t", "source_id": "s", "kind": "issue", "title": "x", "labels": [], "links": []}])
         copy(workspace, target)
-        with target.read() as tx:
-            assert [task.id for task in tx.telemetry.tasks.list(workspace_id="project")] == ["t"]
+        assert [task.id for task in target.telemetry.tasks.list(workspace_id="project")] == ["t"]
 
 
 def raw_status(url: str) -> None:
@@ -118,8 +113,7 @@ def test_rows_that_nobody_says_whose_they_are(sqlite_url: str, postgres_url: str
             copy(source, target)
         assert error.value.path == "status_log.instance_id"
         copy(source, target, scopes={"instance_id": "box-2"})
-        with target.read() as tx:
-            assert [one.new_status for one in tx.telemetry.status.history(instance_id="box-2")] == ["idle"]
+        assert [one.new_status for one in target.telemetry.status.history(instance_id="box-2")] == ["idle"]
 
 
 def test_between_files_nobody_has_to_say(sqlite_url: str, tmp_path: Path) -> None:

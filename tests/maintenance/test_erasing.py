@@ -216,8 +216,7 @@ def test_a_reader_that_keeps_the_log_is_reported(sqlite_url: str) -> None:
 
 def test_text_that_is_not_finished_goes(database_url: str) -> None:
     with Store.open(database_url, events=True, settings=Settings(fold_ms=3_600_000)) as store:  # nothing is folded by the clock
-        with store.begin() as tx:
-            session = tx.chat.sessions.create(agent="a", model={}, owner="maria")
+        session = store.chat.sessions.create(agent="a", model={}, owner="maria")
         recorder = store.record(session.id)
         recorder.feed({"type": "start"})
         recorder.feed({"type": "text-start", "id": "t"})
@@ -231,8 +230,7 @@ def test_text_that_is_not_finished_goes(database_url: str) -> None:
 
 
 def test_what_is_written_under_the_name_later_stays(store: Store, clock: FrozenClock) -> None:
-    with store.begin() as tx:
-        tx.chat.sessions.create(agent="a", model={}, owner="eve")
+    store.chat.sessions.create(agent="a", model={}, owner="eve")
     erase(store, owner="eve")
     clock.advance(delta=timedelta(seconds=1))
     made = store.chat.sessions.create(agent="a", model={}, owner="eve")

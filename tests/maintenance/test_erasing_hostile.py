@@ -18,6 +18,8 @@ from persist.maintenance.quarantined_copies import EVENTS_ASIDE
 from tests.contract.conftest import Raw
 from tests.maintenance.erasing_scenes import places_of
 
+pytestmark = pytest.mark.one_database
+
 MARK = {"id": "ers_x", "selectors": {"owner": "x"}, "begun_at": "2026-01-01T00:00:00+00:00", "logs": True, "only_logs": True}
 IDS = ("Documents", "../op", "../../op/Documents", "/", "", "..", "a" * 300, "linked", "session")
 

@@ -12,6 +12,8 @@ from persist.maintenance import erase, verify_report
 from tests.cases import each
 from tests.maintenance.erasing_scenes import rows, secret_of
 
+pytestmark = pytest.mark.one_database
+
 
 def test_a_report_is_signed_and_says_what_was_signed_and_nothing_else(store: Store) -> None:
     store.chat.sessions.create(agent="a", model={}, owner="maria", metadata={"a": secret_of("maria")})

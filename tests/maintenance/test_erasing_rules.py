@@ -17,6 +17,8 @@ from tests.contract.conftest import Raw
 from tests.maintenance.erasing_scenes import FORKED, FRIENDS, MARIA, conversations_of, folded, person, places_of, rows, secret_of
 from tests.maintenance.pruning_scenes import gone
 
+pytestmark = pytest.mark.one_database
+
 ABOUT: dict[str, Any] = {"revision": "1", "expected_revision": None, "updated_at": START}
 SAID = [{"type": "text", "text": "SECRET"}]
 PICTURE = [{"type": "file", "mediaType": "image/png", "url": f"data:image/png;base64,{'QUJD' * 30_000}"}]

@@ -195,8 +195,7 @@ def test_letters_and_messages_of_a_conversation_that_was_deleted_go(logged: Stor
         domain.sessions.delete("ours")
     tables = erase(logged, user_id="maria").tables
     assert tables == {"exchange_items": 1, "messages": 2}
-    with logged.read() as tx:
-        assert [one.id for one in tx.conversations.branches.history("theirs-branch")] == ["shown"]
+    assert [one.id for one in logged.conversations.branches.history("theirs-branch")] == ["shown"]
     assert {words: places_of(url, words) for words in ("SECRET", "from ours-branch")} == {
         "SECRET": set(),
         "from ours-branch": set(),

@@ -17,6 +17,8 @@ from tests.contract.chat.scenes import MODEL
 from tests.contract.conftest import Raw
 from tests.contract.faces import every_way
 
+pytestmark = pytest.mark.one_database
+
 MONTH = timedelta(days=30)
 
 

@@ -93,21 +93,20 @@ CHANGES: dict[str, tuple[Callable[[Lines], str], str]] = {
 }
 
 
-def test_a_wrong_line_is_named_and_nothing_is_written(database_url: str, exported: bytes) -> None:
-    with Store.open(database_url) as store:
-        before = transcript(store)
+def test_a_wrong_line_is_named_and_nothing_is_written(store: Store, exported: bytes) -> None:
+    before = transcript(store)
 
-        @each("change", CHANGES)
-        def refuse(change: str) -> None:
-            lines = [json.loads(text) for text in exported.splitlines()]
-            where = CHANGES[change][0](lines)
-            with pytest.raises(InvalidValue, match=CHANGES[change][1]) as error:
-                import_(store, io.BytesIO(written(lines)))
-            assert str(error.value).startswith(where)
-            assert transcript(store) == before
+    @each("change", CHANGES)
+    def refuse(change: str) -> None:
+        lines = [json.loads(text) for text in exported.splitlines()]
+        where = CHANGES[change][0](lines)
+        with pytest.raises(InvalidValue, match=CHANGES[change][1]) as error:
+            import_(store, io.BytesIO(written(lines)))
+        assert str(error.value).startswith(where)
+        assert transcript(store) == before
 
-        refuse()
-        import_(store, io.BytesIO(exported))  # and the file as it was is taken
+    refuse()
+    import_(store, io.BytesIO(exported))  # and the file as it was is taken
 
 
 DAMAGE: dict[str, tuple[Callable[[bytes], bytes], str]] = {
@@ -126,23 +125,20 @@ DAMAGE: dict[str, tuple[Callable[[bytes], bytes], str]] = {
 
 
 @each("damage", DAMAGE)
-def test_a_file_that_is_not_whole_is_refused(database_url: str, exported: bytes, damage: str) -> None:
-    with Store.open(database_url) as store:
-        before = transcript(store)
-        with pytest.raises(InvalidValue, match=DAMAGE[damage][1]):
-            import_(store, io.BytesIO(DAMAGE[damage][0](exported)))
-        assert transcript(store) == before
+def test_a_file_that_is_not_whole_is_refused(store: Store, exported: bytes, damage: str) -> None:
+    before = transcript(store)
+    with pytest.raises(InvalidValue, match=DAMAGE[damage][1]):
+        import_(store, io.BytesIO(DAMAGE[damage][0](exported)))
+    assert transcript(store) == before
 
 
-def test_columns_that_an_older_export_does_not_have_get_their_defaults(database_url: str, exported: bytes) -> None:
+def test_columns_that_an_older_export_does_not_have_get_their_defaults(store: Store, exported: bytes) -> None:
     lines = [json.loads(text) for text in exported.splitlines()]
     for one in lines:
         if one.get("table") == "chat_sessions":
             del one["row"]["permissions_json"], one["row"]["total_tokens"]
-    with Store.open(database_url) as store:
-        import_(store, io.BytesIO(written(lines)))
-        with store.read() as tx:
-            found = tx.chat.sessions.list(include_archived=True).items
+    import_(store, io.BytesIO(written(lines)))
+    found = store.chat.sessions.list(include_archived=True).items
     assert {(session.total_tokens, tuple(session.permissions)) for session in found} == {(0, ())}
 
 

@@ -25,6 +25,8 @@ from tests.contract.conversations import making as talk
 from tests.maintenance.pruning_scenes import every_row, forty_days_later
 from tests.subprocesses import Worker
 
+pytestmark = pytest.mark.one_database
+
 LONG = Settings(fold_ms=3_600_000, fold_bytes=2**20)
 """With these a recorder's tail stays a tail until it is closed."""
 TINY = Settings(status_log_keep=3, usage_samples_keep=4, tool_history_keep=5)
@@ -84,16 +86,15 @@ def test_it_removes_turns_of_the_dead_and_no_other(database_url: str, clock: Fro
             assert {id for (id,) in raw.rows("SELECT session_id FROM chat_turns")} == {alive, failed, young}
 
 
-def test_it_folds_progressions_that_lag(database_url: str, clock: FrozenClock) -> None:
-    with Store.open(database_url, clock=clock) as store:
-        session = talk.make_session(store, "s")
-        talk.make_branch(store, "s", "b")
-        talk.say(store, "b", "m1", "m2")
-        with closing(Raw(database_url)) as raw:
-            assert done(maintain(store, dry_run=True)) == {"progressions": 2}
-            assert raw.json("SELECT collection FROM progressions WHERE id = ?", session.progression_id) == []
-            assert done(maintain(store)) == {"progressions": 2}
-            assert raw.json("SELECT collection FROM progressions WHERE id = ?", session.progression_id) == ["m1", "m2"]
+def test_it_folds_progressions_that_lag(store: Store, url: str) -> None:
+    session = talk.make_session(store, "s")
+    talk.make_branch(store, "s", "b")
+    talk.say(store, "b", "m1", "m2")
+    with closing(Raw(url)) as raw:
+        assert done(maintain(store, dry_run=True)) == {"progressions": 2}
+        assert raw.json("SELECT collection FROM progressions WHERE id = ?", session.progression_id) == []
+        assert done(maintain(store)) == {"progressions": 2}
+        assert raw.json("SELECT collection FROM progressions WHERE id = ?", session.progression_id) == ["m1", "m2"]
 
 
 def _fill_windows(store: Store, clock: FrozenClock) -> None:
@@ -115,10 +116,9 @@ def test_it_trims_the_windows_of_every_instance_to_their_sizes(database_url: str
         assert done(maintain(store, dry_run=True)) == expected
         assert every_row(database_url) == before
         assert done(maintain(store)) == expected
-        with store.read() as tx:
-            assert [entry.new_status for entry in tx.telemetry.status.history(instance_id="b")] == [
-                f"word {number}" for number in (5, 6, 7)
-            ]
+        assert [entry.new_status for entry in store.telemetry.status.history(instance_id="b")] == [
+            f"word {number}" for number in (5, 6, 7)
+        ]
 
 
 def test_a_step_that_fails_stops_no_other(database_url: str, clock: FrozenClock, monkeypatch: pytest.MonkeyPatch) -> None:

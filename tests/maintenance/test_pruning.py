@@ -1,6 +1,7 @@
 """A prune takes what is over and old, tells exactly what it took, and a dry run tells the same: of all that can be pruned."""
 
 from collections.abc import Callable
+from contextlib import closing, nullcontext
 from datetime import datetime, timedelta
 from itertools import count
 from typing import Any
@@ -17,7 +18,8 @@ from persist.maintenance.pruning import Policy, policies
 from persist.schema.metadata import domain_of, metadata
 from persist.settings import Settings
 from tests.cases import each
-from tests.maintenance.pruning_scenes import DAY, DOMAINS, added, every_row, forty_days_later, gone
+from tests.contract.conftest import Raw
+from tests.maintenance.pruning_scenes import DAY, DOMAINS, added, all_locked, every_row, forty_days_later, gone
 
 LEFT = {
     "app_sessions": {"app_state": 1, "app_user_state": 1, "app_user_sessions": 0, "app_artifacts": 0, "app_memories": 0},
@@ -85,7 +87,8 @@ def test_a_prune_takes_what_it_says_and_nothing_else(filled: str, order: str, mo
         for name in names:
             before = after
             limit(monkeypatch, ROWS)
-            trial = prune(store, name, older_than=MONTH, dry_run=True)
+            with closing(Raw(filled)) as writer, nullcontext() if writer.is_sqlite else all_locked(writer):
+                trial = prune(store, name, older_than=MONTH, dry_run=True)
             assert order != "domains" or every_row(filled) == before, name
             # a conversation of 143 places would be looked at in 300 transactions
             limit(monkeypatch, ROWS if not parts else 10 if name == "conversations" else 1)

@@ -17,6 +17,7 @@ from tests.maintenance.resuming import StoppedError, interrupted, resumed, resum
 from tests.schema.places import Place
 
 
+@pytest.mark.one_database
 def test_nobody_opens_the_target_meanwhile(pair: Pair, clock: FrozenClock) -> None:
     filled(pair[0], clock)
     interrupted(pair, stopping_at("chat_parts"))
@@ -36,6 +37,7 @@ def test_nobody_opens_the_target_meanwhile(pair: Pair, clock: FrozenClock) -> No
     Store.open(pair[1]).close()
 
 
+@pytest.mark.one_database
 def test_it_does_not_read_again_what_it_has_copied(pair: Pair, clock: FrozenClock) -> None:
     many(pair[0], 40)
 
@@ -88,6 +90,7 @@ def test_what_changes_after_an_interruption_is_copied_too(
     resumed(pair, rows=rows)
 
 
+@pytest.mark.one_database
 def test_a_key_that_another_row_has_now(pair: Pair, clock: FrozenClock) -> None:
     """Rows that exchange a unique value, and one that takes that of a deleted row."""
     with Store.open(pair[0], clock=clock) as store, store.begin() as tx:
@@ -105,6 +108,7 @@ def test_a_key_that_another_row_has_now(pair: Pair, clock: FrozenClock) -> None:
     resumed(pair)
 
 
+@pytest.mark.one_database
 def test_children_of_parents_that_are_new(pair: Pair) -> None:
     """Rows whose parents come after the place to which parents were copied are no reason to stop."""
     many(pair[0], 20)
@@ -125,20 +129,18 @@ def test_children_of_parents_that_are_new(pair: Pair) -> None:
     resumed_checksums(pair)
 
 
+@pytest.mark.one_database
 def test_an_event_log_and_its_heads_go_on(pair: Pair, clock: FrozenClock) -> None:
     with Store.open(pair[0], clock=clock, events=True) as source:
-        with source.begin() as tx:
-            session = tx.chat.sessions.create(agent="build", model={"model_id": "m"}).id
+        session = source.chat.sessions.create(agent="build", model={"model_id": "m"}).id
         interrupted(pair, stopping_at("event_log"))
-        with source.begin() as tx:
-            tx.chat.messages.append(session, role="user", parts=[{"type": "text", "text": "?"}])
+        source.chat.messages.append(session, role="user", parts=[{"type": "text", "text": "?"}])
         copy_resumably(source, pair[1])
         with Store.open(pair[1]) as target:
             assert target.logs_events
             before = list(source.watch(session, timeout=0))
             assert list(target.watch(session, timeout=0)) == before != []
-            with target.begin() as tx:
-                tx.chat.messages.append(session, role="user", parts=[{"type": "text", "text": "!"}])
+            target.chat.messages.append(session, role="user", parts=[{"type": "text", "text": "!"}])
             (event,) = target.watch(session, after=before[-1].seq, timeout=0)
             assert event.seq == before[-1].seq + 1
 
@@ -177,11 +179,11 @@ def test_a_comparison_changes_so_many_rows_in_a_transaction(sqlite_url: str, pos
 # What a resumable copy refuses: the target stays what it was, or the copy can go on once the reason is gone.
 
 
+@pytest.mark.one_database
 def test_a_target_with_rows_is_refused_and_stays_as_it_is(pair: Pair, clock: FrozenClock) -> None:
     filled(pair[0], clock)
     with opened(*pair) as (source, target):
-        with target.begin() as tx:
-            tx.workflows.cron_overrides.set("nightly", enabled=False)
+        target.workflows.cron_overrides.set("nightly", enabled=False)
         before = Place(pair[1]).rows()
         with pytest.raises(Conflict, match="rows in cron_overrides; it must be empty"):
             copy_resumably(source, pair[1])
@@ -189,6 +191,7 @@ def test_a_target_with_rows_is_refused_and_stays_as_it_is(pair: Pair, clock: Fro
     Store.open(pair[1]).close()
 
 
+@pytest.mark.one_database
 def test_the_copy_of_another_source_is_refused(pair: Pair, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     many(pair[0], 9)
     interrupted(pair, stopping_at("messaging_messages"), scopes={"run_id": "run-1"})
@@ -212,6 +215,7 @@ def test_a_copy_of_itself_and_one_into_memory_are_refused(database_url: str) -> 
     Store.open(database_url).close()
 
 
+@pytest.mark.one_database
 def test_a_second_process_takes_over(pair: Pair) -> None:
     many(pair[0], 30)
     taken: list[str] = []
@@ -227,6 +231,7 @@ def test_a_second_process_takes_over(pair: Pair) -> None:
     resumed_checksums(pair)
 
 
+@pytest.mark.one_database
 def test_rows_that_refer_to_nothing_are_refused(pair: Pair) -> None:
     source = Place(pair[0])
     many(source.url, 3)

@@ -16,6 +16,8 @@ from tests.distributed_server import takes_triggers
 from tests.maintenance.filled import filled, opened
 from tests.schema.places import Place
 
+pytestmark = pytest.mark.one_database
+
 
 def test_rows_of_every_table_are_counted(database_url: str, clock: FrozenClock) -> None:
     place = filled(database_url, clock)
@@ -52,12 +54,10 @@ def test_a_word_that_this_version_does_not_know_is_counted_too(database_url: str
         assert stats(store)["statuses"]["programs"]["run"] == {"by_status": {"dreaming": 1}, "null": 0}
 
 
-def test_large_values_are_measured_by_column(database_url: str, clock: FrozenClock) -> None:
+def test_large_values_are_measured_by_column(store: Store) -> None:
     text = "".join(chr(33 + number * 7919 % 90) for number in range(100_000))
-    with Store.open(database_url, clock=clock) as store:
-        with store.begin() as tx:
-            tx.chat.prompts.put(text)
-        found = stats(store)["blobs"]
+    store.chat.prompts.put(text)
+    found = stats(store)["blobs"]
     assert list(found["system_prompts"]) == ["body"]
     # Postgres may compress, never to nothing
     assert 1_000 < found["system_prompts"]["body"] <= 100_100
@@ -88,8 +88,7 @@ def test_the_database_of_a_file(sqlite_url: str, clock: FrozenClock) -> None:
 
 def test_the_log_of_a_file_is_measured(sqlite_url: str, clock: FrozenClock) -> None:
     with Store.open(sqlite_url, clock=clock) as store:
-        with store.begin() as tx:
-            tx.chat.prompts.put("x" * 50_000)
+        store.chat.prompts.put("x" * 50_000)
         assert stats(store)["database"]["wal_bytes"] > 50_000
 
 
@@ -109,9 +108,8 @@ def test_the_database_of_a_server(postgres_url: str, clock: FrozenClock) -> None
     assert "@" not in json.dumps(found)
 
 
-def test_an_empty_store(database_url: str, clock: FrozenClock) -> None:
-    with Store.open(database_url, clock=clock) as store:
-        found = stats(store)
+def test_an_empty_store(store: Store) -> None:
+    found = stats(store)
     seeded = {table.name for table in metadata.sorted_tables if table.info.get("seed")}
     assert {name for name, facts in found["tables"].items() if facts["rows"]} == seeded
     assert found["statuses"]["workflows"]["workflow_runs"] == {"by_status": {}, "null": 0}

@@ -15,12 +15,13 @@ from persist.testing import FrozenClock
 from tests.distributed_server import takes_triggers
 from tests.maintenance.filled import filled, opened
 
+pytestmark = pytest.mark.one_database
+
 IMPATIENT = Settings(busy_timeout_ms=50, wal_autocheckpoint=0)
 
 
 def _write(store: Store, size: int = 100_000) -> str:
-    with store.begin() as tx:
-        digest: str = tx.chat.prompts.put("x" * size)
+    digest: str = store.chat.prompts.put("x" * size)
     return digest
 
 
@@ -35,8 +36,7 @@ def test_truncating_empties_the_log(sqlite_url: str) -> None:
         assert _log(store) > 100_000
         assert checkpoint(store) == (0, 0, 0)
         assert _log(store) == 0
-        with store.read() as tx:
-            assert len(tx.chat.prompts.get(digest)) == 100_000
+        assert len(store.chat.prompts.get(digest)) == 100_000
 
 
 @pytest.mark.parametrize("mode", ["PASSIVE", "full", "Restart"])
@@ -80,8 +80,7 @@ def test_vacuum_gives_space_back(sqlite_url: str, clock: FrozenClock) -> None:
             session = tx.chat.sessions.create(agent="build", model={}).id
             for number in range(50):
                 tx.chat.messages.append(session, role="user", parts=[{"type": "text", "text": f"{number}" * 10_000}])
-        with store.begin() as tx:
-            tx.chat.sessions.delete(session)
+        store.chat.sessions.delete(session)
         rows, before = place.rows(), stats(store)["database"]
         vacuum(store)
         after = stats(store)["database"]
@@ -113,12 +112,10 @@ def test_vacuum_by_a_role_that_owns_nothing_is_refused(postgres_url: str, new_ro
 def test_memory_can_be_vacuumed_and_has_no_log() -> None:
     with Store.open("sqlite:///:memory:") as store:
         digest = _write(store)
-        with store.read() as tx:
-            assert tx.chat.prompts.get(digest)
+        assert store.chat.prompts.get(digest)
         vacuum(store)
         assert checkpoint(store) == (0, -1, -1)
-        with store.read() as tx:
-            assert tx.chat.prompts.get(digest)
+        assert store.chat.prompts.get(digest)
 
 
 @pytest.mark.parametrize("what", [checkpoint, vacuum])
