@@ -48,7 +48,7 @@ NIGHT = {
     "tests/concurrency/test_workers_of_restarted_servers.py": "servers are begun anew",
     "tests/maintenance/test_backup.py::test_writers_go_on": "a process writes as long as three copies take",
     "tests/maintenance/test_copy_values.py::test_whatever_is_stored_comes_back": "any documents, through three databases",
-    "tests/maintenance/test_copy_whole.py::test_memory_does_not_grow": "thousands of rows",
+    "tests/maintenance/test_copy.py::test_memory_does_not_grow": "thousands of rows",
     "tests/maintenance/test_erasing_killed.py": "erasures are killed",
     "tests/maintenance/test_erasing_ways.py::test_each_way_of_each_kind": "an erasure for each way of each kind",
     "tests/maintenance/test_import_lines.py::test_every_cell": "every cell of every table",
