@@ -43,11 +43,9 @@ PLACES = pytest.mark.parametrize("outside", [False, True], ids=["inside", "outsi
 
 
 @PLACES
-def test_an_export_of_a_session_holds_its_files(
-    database_url: str, new_database: Callable[[], str], tmp_path: Path, outside: bool
-) -> None:
+def test_an_export_of_a_session_holds_its_files(url: str, new_database: Callable[[], str], tmp_path: Path, outside: bool) -> None:
     path = tmp_path / "session.jsonl"
-    with Store.open(database_url, blobs=MemoryBlobStore() if outside else None) as store:
+    with Store.open(url, blobs=MemoryBlobStore() if outside else None) as store:
         session = filled(store)
         tables = export(store, path, session_id=session).tables
         assert (tables["blobs"], tables["chat_part_blobs"], tables["blob_pieces"]) == (2, 2, 3)
@@ -57,9 +55,9 @@ def test_an_export_of_a_session_holds_its_files(
         assert len(other.blobs.list().items) == 2
 
 
-def test_an_import_keeps_files_that_are_there(database_url: str, new_database: Callable[[], str], tmp_path: Path) -> None:
+def test_an_import_keeps_files_that_are_there(url: str, new_database: Callable[[], str], tmp_path: Path) -> None:
     path = tmp_path / "session.jsonl"
-    with Store.open(database_url) as store:
+    with Store.open(url) as store:
         session = filled(store)
         export(store, path, session_id=session)
     with Store.open(new_database()) as other:
@@ -136,10 +134,8 @@ def test_a_copy_of_bodies_that_are_outside(url: str, other_kind: str, own_place:
 
 
 @pytest.mark.parametrize("alone", [False, True])
-def test_a_rebuilt_database_has_the_files_of_its_messages(
-    database_url: str, new_database: Callable[[], str], alone: bool
-) -> None:
-    with Store.open(database_url, events=True) as store, Store.open(new_database()) as target:
+def test_a_rebuilt_database_has_the_files_of_its_messages(url: str, new_database: Callable[[], str], alone: bool) -> None:
+    with Store.open(url, events=True) as store, Store.open(new_database()) as target:
         session = filled(store)
         gone = create(store)
         append(store, gone, file(CAP + 9))
@@ -160,8 +156,8 @@ def codes(store: Store) -> list[tuple[str, str]]:
     return [(finding.code, finding.subject) for finding in doctor(store) if told(finding)]
 
 
-def test_the_doctor_finds_damaged_and_missing_bodies(database_url: str) -> None:
-    with Store.open(database_url) as store, closing(Raw(database_url)) as raw:
+def test_the_doctor_finds_damaged_and_missing_bodies(url: str) -> None:
+    with Store.open(url) as store, closing(Raw(url)) as raw:
         session = filled(store)
         small = store.blobs.put(b"small").sha256
         assert codes(store) == []
@@ -173,14 +169,14 @@ def test_the_doctor_finds_damaged_and_missing_bodies(database_url: str) -> None:
         assert [part["type"] for part in store.chat.messages.list(session)[0]["parts"]] == ["file", "text", "file"]
 
 
-def test_the_doctor_looks_for_bodies_that_are_outside(database_url: str) -> None:
+def test_the_doctor_looks_for_bodies_that_are_outside(url: str) -> None:
     memory = MemoryBlobStore()
-    with Store.open(database_url, blobs=memory) as store:
+    with Store.open(url, blobs=memory) as store:
         session = filled(store)
         assert codes(store) == []
         del memory.bodies[digest(HOSTS)]
         assert codes(store) == [("blob_damaged", f"blob {digest(HOSTS)}")]
-    with Store.open(database_url) as store:
+    with Store.open(url) as store:
         assert codes(store) == [("blobs_outside", "table blobs")]
         with pytest.raises(BlobUnreadable):
             store.chat.messages.list(session)

@@ -144,7 +144,7 @@ MENDED: dict[str, Callable[[Store], object]] = {
 
 @each(("code", "make", "within"), CASES)
 def test_what_waits_for_nobody(
-    database_url: str, new_database: Callable[[], str], code: str, make: Scene, within: timedelta | None
+    url: str, new_database: Callable[[], str], code: str, make: Scene, within: timedelta | None
 ) -> None:
     clock = FrozenClock()
     with Store.open(with_file(new_database()), clock=clock) as store:

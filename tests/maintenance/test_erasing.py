@@ -214,8 +214,9 @@ def test_a_reader_that_keeps_the_log_is_reported(sqlite_url: str) -> None:
     assert any("persist checkpoint" in reason for reason in kept)
 
 
-def test_text_that_is_not_finished_goes(database_url: str) -> None:
-    with Store.open(database_url, events=True, settings=Settings(fold_ms=3_600_000)) as store:  # nothing is folded by the clock
+@pytest.mark.one_database
+def test_text_that_is_not_finished_goes(url: str) -> None:
+    with Store.open(url, events=True, settings=Settings(fold_ms=3_600_000)) as store:  # nothing is folded by the clock
         session = store.chat.sessions.create(agent="a", model={}, owner="maria")
         recorder = store.record(session.id)
         recorder.feed({"type": "start"})
@@ -226,9 +227,10 @@ def test_text_that_is_not_finished_goes(database_url: str) -> None:
         assert (tables["chat_part_deltas"], tables["chat_turns"], tables["chat_parts"]) == (3, 1, 1)
         with pytest.raises((Conflict, NotFound)):
             recorder.feed({"type": "text-delta", "id": "t", "delta": "more"})
-    assert places_of(database_url, "SECRET") == set()
+    assert places_of(url, "SECRET") == set()
 
 
+@pytest.mark.one_database
 def test_what_is_written_under_the_name_later_stays(store: Store, clock: FrozenClock) -> None:
     store.chat.sessions.create(agent="a", model={}, owner="eve")
     erase(store, owner="eve")

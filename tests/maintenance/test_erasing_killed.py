@@ -158,18 +158,18 @@ def test_logs_that_cannot_be_deleted_wait(store: Store, tmp_path: Path, monkeypa
     assert doctor(store) == []
 
 
-def test_one_that_fails_before_it_is_written_down_has_done_nothing(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    two_people(database_url)
-    before = rows(database_url)
+def test_one_that_fails_before_it_is_written_down_has_done_nothing(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    two_people(url)
+    before = rows(url)
 
     def fails(*_: Any) -> None:
         raise StoreBusy(5.0)
 
     monkeypatch.setattr("persist.maintenance.erasing.marks.begin", fails)
-    with Store.open(database_url, sleep=lambda _: None) as store:
+    with Store.open(url, sleep=lambda _: None) as store:
         with pytest.raises(StoreBusy):
             erase(store, **MARIA)
-        assert rows(database_url) == before
+        assert rows(url) == before
         assert doctor(store) == []
 
 

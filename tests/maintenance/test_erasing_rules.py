@@ -136,7 +136,7 @@ def test_an_id_of_somebody_elses_session_leads_nowhere(store: Store, by: str) ->
     assert erase(store, session_id=theirs).tables["replay_messages"] == 1
 
 
-def test_files_of_two_people_stay_until_the_second_is_erased(store: Store, database_url: str) -> None:
+def test_files_of_two_people_stay_until_the_second_is_erased(store: Store, url: str) -> None:
     with store.begin() as tx:
         for owner in ("eve", "adam"):
             session = tx.chat.sessions.create(agent="a", model={}, owner=owner)
@@ -146,18 +146,18 @@ def test_files_of_two_people_stay_until_the_second_is_erased(store: Store, datab
     assert erase(store, owner="adam").tables["blobs"] == 1
 
 
-def test_bodies_that_cannot_be_reached_are_not_left_behind(database_url: str, tmp_path: Path) -> None:
-    with Store.open(database_url, blobs=tmp_path / "bodies") as store, store.begin() as tx:
+def test_bodies_that_cannot_be_reached_are_not_left_behind(url: str, tmp_path: Path) -> None:
+    with Store.open(url, blobs=tmp_path / "bodies") as store, store.begin() as tx:
         session = tx.chat.sessions.create(agent="a", model={}, owner="maria")
         tx.chat.messages.append(session.id, role="user", parts=PICTURE)
-    before = rows(database_url)
-    with Store.open(database_url) as store:
+    before = rows(url)
+    with Store.open(url) as store:
         for trial in (True, False):
             with pytest.raises(InvalidValue, match="PERSIST_BLOBS"):
                 erase(store, owner="maria", dry_run=trial)
-        assert rows(database_url) == before
+        assert rows(url) == before
         assert doctor(store)[0].code == "blobs_outside"
-    with Store.open(database_url, blobs=tmp_path / "bodies") as store:
+    with Store.open(url, blobs=tmp_path / "bodies") as store:
         assert erase(store, owner="maria").tables["blobs"] == 1
     left = [path for path in (tmp_path / "bodies").rglob("*") if path.is_file()]
     assert [path.parent.name for path in left] == ["databases"]  # which database uses the folder

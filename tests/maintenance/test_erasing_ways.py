@@ -56,7 +56,7 @@ def test_what_is_gone_is_found_as_what_is_there(url: str, before: str) -> None:
         if before == "everything" or not {table, by} <= seen:
             seen |= {table, by}
             chosen.append((table, by))
-    check_each(url, before, chosen[::3])
+    check_each(url, before, chosen[::6])
 
 
 @pytest.mark.parametrize("before", GONE)
@@ -105,6 +105,7 @@ def named_in_log(store: Store, table: str) -> list[Any]:
     return [change for change in changes if change["table"] == table and change.get("key") != {"owner": "", "channel": ""}]
 
 
+@pytest.mark.one_database
 def test_memories_below_a_namespace_that_were_deleted_leave_the_log(logged: Store, url: str) -> None:
     with logged.begin() as tx:
         for namespace in (("people", "maria"), ("people", "maria", "below"), ("people", "mariana")):
@@ -145,6 +146,7 @@ def test_messages_of_a_history_go_once_nothing_ends_in_their_tree(sqlite_url: st
         assert places_of(sqlite_url, "SECRET") == set()
 
 
+@pytest.mark.one_database
 def test_a_run_of_a_session_that_was_pruned_leaves_the_log(logged: Store, url: str, clock: FrozenClock) -> None:
     with logged.begin() as tx:
         runs, executions = tx.workflows.runs, tx.workflows.executions
@@ -159,6 +161,7 @@ def test_a_run_of_a_session_that_was_pruned_leaves_the_log(logged: Store, url: s
     assert places_of(url, "SECRET") == set()
 
 
+@pytest.mark.one_database
 def test_a_webhook_that_was_deleted_leaves_the_log_with_its_task(logged: Store, url: str) -> None:
     with logged.begin() as tx:
         tasks, webhooks = tx.agent_tasks.tasks, tx.agent_tasks.webhooks
@@ -171,6 +174,7 @@ def test_a_webhook_that_was_deleted_leaves_the_log_with_its_task(logged: Store, 
     assert left == {"o": set(), "p": {("event_log", "data")}}
 
 
+@pytest.mark.one_database
 def test_a_session_of_an_application_that_was_deleted_leads_on(logged: Store, url: str) -> None:
     id = "11111111-2222-3333-4444-555555555555"
     with logged.begin() as tx:
@@ -181,6 +185,7 @@ def test_a_session_of_an_application_that_was_deleted_leads_on(logged: Store, ur
     assert places_of(url, "SECRET") == set()
 
 
+@pytest.mark.one_database
 def test_letters_and_messages_of_a_conversation_that_was_deleted_go(logged: Store, url: str) -> None:
     with logged.begin() as tx:
         domain, said = tx.conversations, {"created_at": 1.5, "role": "user", "content": {"a": "SECRET"}}
@@ -203,6 +208,7 @@ def test_letters_and_messages_of_a_conversation_that_was_deleted_go(logged: Stor
     assert places_of(url, "from theirs-branch") == {("event_log", "data"), ("messages", "content")}
 
 
+@pytest.mark.one_database
 def test_a_row_that_is_there_says_itself_whose_it_is(logged: Store) -> None:
     """The log still says that an execution was of the session, and what a host writes there may say anything."""
     with logged.begin() as tx:

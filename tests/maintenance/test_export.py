@@ -65,17 +65,16 @@ def test_the_format(store: Store, url: str, clock: FrozenClock, file: Path) -> N
     assert "_meta" not in order
 
 
-def test_hard_values_are_in_it_in_the_published_form(database_url: str, file: Path) -> None:
-    with Store.open(database_url) as store:
+def test_hard_values_are_in_it_in_the_published_form(url: str, file: Path) -> None:
+    with Store.open(url) as store:
         with store.begin() as tx:
             tx.conversations.sessions.create(id="c", node_metadata={"note": "\ud83d\x00"})
             tx.conversations.branches.create("c", id="b")
             tx.conversations.messages.record(
                 "b", {"id": "m", "role": "user", "content": 1e300, "created_at": 1.5, "embedding": [1.0]}
             )
-        Place(database_url).run(
-            f"UPDATE {Place(database_url).named('messages')} SET created_at = "
-            + ("'Infinity'" if Place(database_url).is_postgres else "9e999")
+        Place(url).run(
+            f"UPDATE {Place(url).named('messages')} SET created_at = " + ("'Infinity'" if Place(url).is_postgres else "9e999")
         )
         export(store, file)
     rows = {line["table"]: line["row"] for line in lines(file)[1:-1]}
@@ -152,12 +151,11 @@ def test_the_messages_of_a_chat_are_followed_by_their_parts(store: Store, file: 
 
 
 def test_a_session_comes_into_a_store_that_has_others(pair: Pair, clock: FrozenClock, file: Path) -> None:
-    """Prompts, kinds of messages and messages may be there already; what is another's is left as it is."""
+    """Prompts, kinds of messages and messages may be there already; another's row is left, or refuses it."""
     filled(pair[0], clock)
     with opened(*pair) as (source, target):
-        with source.begin() as first, target.begin() as second:
-            for tx in (first, second):
-                tx.conversations.sessions.create(id=f"own-{tx is first}")
+        source.conversations.sessions.create(id="theirs")
+        target.conversations.sessions.create(id="own")
         export(source, file, session_id="conv-1")
         import_(target, file)
         everything = transcript(target)
@@ -165,35 +163,21 @@ def test_a_session_comes_into_a_store_that_has_others(pair: Pair, clock: FrozenC
         target.conversations.sessions.delete("conv-1")
         import_(target, file)
         assert transcript(target)["conversations"] == everything["conversations"]
-        assert set(transcript(target)["conversations"]) == {"own-False", "conv-1"}
-
-
-def test_another_row_of_the_same_key_is_refused(pair: Pair, clock: FrozenClock, file: Path) -> None:
-    filled(pair[0], clock)
-    with opened(*pair) as (source, target):
-        export(source, file, session_id="conv-1")
-        with target.begin() as tx:
-            tx.conversations.sessions.create(id="mine")
-            tx.conversations.branches.create("mine", id="mine")
-            tx.conversations.messages.record("mine", {"id": "m1", "created_at": 1.0, "role": "user", "content": "another"})
+        assert set(transcript(target)["conversations"]) == {"own", "conv-1"}
+        target.conversations.sessions.delete("conv-1")
+        target.conversations.branches.create("own", id="mine")
+        message = {"id": "m1", "created_at": 1.0, "role": "user", "content": "another"}
+        target.conversations.messages.record("mine", message)
         before = transcript(target)
         with pytest.raises(Conflict, match="messages: there is another row 'm1' already"):
             import_(target, file)
         assert transcript(target) == before
 
 
-def test_an_id_that_nothing_has(store: Store, file: Path) -> None:
-    with pytest.raises(NotFound, match="no session or run 'nobody'"):
-        export(store, file, session_id="nobody")
-    with pytest.raises(InvalidValue):
-        export(store, file, session_id="\x00")
-    assert not file.exists()
-
-
 # ---------------------------------------------------------------- whose rows they are
 
 
-def test_an_instances_file_into_other_databases(tmp_path: Path, pair: Pair, file: Path) -> None:
+def test_files_of_one_instance_and_of_nobody(tmp_path: Path, pair: Pair, file: Path) -> None:
     with open_instance(tmp_path, "box-1") as box:
         box.telemetry.status.record("idle")
         export(box, file)
@@ -203,20 +187,6 @@ def test_an_instances_file_into_other_databases(tmp_path: Path, pair: Pair, file
         assert target.instance_id == ("box-1" if pair[1].startswith("sqlite") else None)
         with pytest.raises(InvalidValue, match="the file says it is that of 'box-1'"):
             import_(target, file, scopes={"instance_id": "box-2"})
-
-
-def test_the_rows_of_a_run_file_in_a_file_of_others(tmp_path: Path, sqlite_url: str, file: Path) -> None:
-    with create_run_file(tmp_path, program_source="say") as run:
-        assert run.run_id is not None
-        run.programs.executions.begin(run.run_id, statement_index=1, statement_text="say")
-        export(run, file, session_id=run.run_id)
-        run_id = run.run_id
-    with Store.open(sqlite_url) as many:
-        many.workflows.workflow_overrides.set("x", enabled=True)
-        import_(many, file)
-        assert [one.statement_text for one in many.programs.executions.list(run_id)] == ["say"]
-        assert many.run_id is None
-    assert Place(sqlite_url).ask("SELECT run_id FROM execution") == [(run_id,)]
 
 
 def test_rows_that_nobody_says_whose_they_are(sqlite_url: str, postgres_url: str, file: Path) -> None:
@@ -230,10 +200,24 @@ def test_rows_that_nobody_says_whose_they_are(sqlite_url: str, postgres_url: str
         assert len(target.telemetry.status.history(instance_id="box-2")) == 1
 
 
+def test_the_rows_of_a_run_file_in_a_file_of_others(tmp_path: Path, sqlite_url: str, file: Path) -> None:
+    with create_run_file(tmp_path, program_source="say") as run:
+        run_id = run.run_id or ""
+        run.programs.executions.begin(run_id, statement_index=1, statement_text="say")
+        export(run, file, session_id=run_id)
+    with Store.open(sqlite_url) as many:
+        many.workflows.workflow_overrides.set("x", enabled=True)
+        import_(many, file)
+        assert [one.statement_text for one in many.programs.executions.list(run_id)] == ["say"]
+        assert many.run_id is None
+    assert Place(sqlite_url).ask("SELECT run_id FROM execution") == [(run_id,)]
+
+
 # ---------------------------------------------------------------- where exports are written to, and read from
 
 
 def test_a_file_is_its_owners_alone_and_never_overwritten(sqlite_url: str, file: Path) -> None:
+    """A failed export leaves nothing."""
     with Store.open(sqlite_url) as store:
         export(store, file)
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -242,31 +226,30 @@ def test_a_file_is_its_owners_alone_and_never_overwritten(sqlite_url: str, file:
             export(store, file)
         assert file.read_text() == "mine"
         export(store, str(file), overwrite=True)
-    assert json.loads(file.read_bytes().splitlines()[0])["format"] == "persist-export"
-    assert [path.name for path in file.parent.iterdir() if path.suffix not in (".db", ".db-wal", ".db-shm")] == [file.name]
+        assert json.loads(file.read_bytes().splitlines()[0])["format"] == "persist-export"
+        Place(sqlite_url).run(
+            "INSERT INTO workflow_runs (id, workflow_name, trigger_id, current_phase, started_at, updated_at)"
+            " VALUES ('r', 'w', 't', 'p', 'yesterday', '')"
+        )
+        with pytest.raises(InvalidValue, match=r"workflow_runs\.started_at: in the row id 'r'"):
+            export(store, file.with_name("other.jsonl"))
+        assert [path.name for path in file.parent.iterdir() if ".jsonl" in path.name] == [file.name]
 
 
-def test_a_failed_export_leaves_nothing(sqlite_url: str, file: Path) -> None:
-    Store.open(sqlite_url).close()
-    Place(sqlite_url).run(
-        "INSERT INTO workflow_runs (id, workflow_name, trigger_id, current_phase, started_at, updated_at)"
-        " VALUES ('r', 'w', 't', 'p', 'yesterday', '')"
-    )
-    with Store.open(sqlite_url) as store, pytest.raises(InvalidValue, match=r"workflow_runs\.started_at: in the row id 'r'"):
-        export(store, file)
-    assert [path.name for path in file.parent.iterdir() if ".jsonl" in path.name] == []
-
-
-def test_places_where_no_file_can_be(sqlite_url: str, tmp_path: Path) -> None:
-    with Store.open(sqlite_url) as store:
-        with pytest.raises(InvalidValue, match="is a folder"):
-            export(store, tmp_path)
-        with pytest.raises(NotFound, match="folder"):
-            export(store, tmp_path / "gone" / "x.jsonl")
-        with pytest.raises(NotFound, match="file"):
-            import_(store, tmp_path / "gone.jsonl")
-        with pytest.raises(NotPermitted):
-            import_(store, tmp_path)
+def test_places_where_no_file_can_be_and_ids_that_nothing_has(store: Store, tmp_path: Path, file: Path) -> None:
+    with pytest.raises(InvalidValue, match="is a folder"):
+        export(store, tmp_path)
+    with pytest.raises(NotFound, match="folder"):
+        export(store, tmp_path / "gone" / "x.jsonl")
+    with pytest.raises(NotFound, match="file"):
+        import_(store, tmp_path / "gone.jsonl")
+    with pytest.raises(NotPermitted):
+        import_(store, tmp_path)
+    with pytest.raises(NotFound, match="no session or run 'nobody'"):
+        export(store, file, session_id="nobody")
+    with pytest.raises(InvalidValue):
+        export(store, file, session_id="\x00")
+    assert not file.exists()
 
 
 def exported(store: Store) -> bytes:
@@ -276,13 +259,13 @@ def exported(store: Store) -> bytes:
 
 
 def test_an_import_says_that_the_log_is_off(
-    database_url: str, new_database: Callable[[], str], clock: FrozenClock, monkeypatch: pytest.MonkeyPatch
+    url: str, new_database: Callable[[], str], clock: FrozenClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(*_: Any, **__: Any) -> None:
         raise NotPermitted("the role may not make triggers")
 
-    filled(database_url, clock)
-    with Store.open(database_url, clock=clock, events=True) as source:
+    filled(url, clock)
+    with Store.open(url, clock=clock, events=True) as source:
         content = exported(source)
     with Store.open(new_database(), clock=clock) as target:
         monkeypatch.setattr(TableOperations, "check_guard", refused)

@@ -69,10 +69,10 @@ def remember(tx: Any, chance: Random, round: int, clock: FrozenClock) -> None:
 
 @pytest.mark.parametrize("backend", ["postgres"])
 @pytest.mark.parametrize("keep", [0, 2])
-def test_a_count_without_a_lock_is_what_goes(store: Store, database_url: str, clock: FrozenClock, keep: int) -> None:
+def test_a_count_without_a_lock_is_what_goes(store: Store, url: str, clock: FrozenClock, keep: int) -> None:
     """Scenes by chance: some is old, some is young, and a prune of one table leaves what others still name."""
     chance = Random(keep)
-    with closing(Raw(database_url)) as writer:
+    with closing(Raw(url)) as writer:
         for round, what in enumerate([*CONVERSATIONS, *HISTORIES] * 2):
             for part, days in enumerate((40, 20)):
                 with store.begin() as tx:
@@ -89,11 +89,11 @@ def test_a_count_without_a_lock_is_what_goes(store: Store, database_url: str, cl
 
 
 @pytest.mark.parametrize("backend", ["postgres"])
-def test_the_verb_and_the_command_count_without_a_lock(store: Store, database_url: str, clock: FrozenClock) -> None:
+def test_the_verb_and_the_command_count_without_a_lock(store: Store, url: str, clock: FrozenClock) -> None:
     with store.begin() as tx:
         converse(tx, Random(7), 1)
     clock.advance(delta=40 * DAY)
-    with closing(Raw(database_url)) as writer, all_locked(writer):
+    with closing(Raw(url)) as writer, all_locked(writer):
         told = prune_conversations(store, keep_days=30, keep_n=1, dry_run=True)
         assert store.conversations.sessions.prune(keep_days=30, keep_n=1, dry_run=True) == told
     assert told.sessions > 0
@@ -104,7 +104,7 @@ def test_the_verb_and_the_command_count_without_a_lock(store: Store, database_ur
 @pytest.mark.parametrize("backend", ["postgres"])
 @pytest.mark.parametrize("old", [False, True])
 def test_what_a_fork_in_another_session_inherits_is_counted_by_a_trial(
-    store: Store, database_url: str, clock: FrozenClock, old: bool
+    store: Store, url: str, clock: FrozenClock, old: bool
 ) -> None:
     """Another program has put it there. The trial rolls back: it changes nothing, and says what goes."""
     with store.begin() as tx:
@@ -114,7 +114,7 @@ def test_what_a_fork_in_another_session_inherits_is_counted_by_a_trial(
         tx.conversations.messages.put_many([message("m")])
         tx.conversations.progressions.replace(branch.progression_id, ["m"])
         fork = tx.conversations.branches.fork(branch.id)
-    with closing(Raw(database_url)) as raw:
+    with closing(Raw(url)) as raw:
         raw.rows("UPDATE branches SET session_id = 'to' WHERE id = ?", fork.id)
     clock.advance(delta=40 * DAY)
     told = store.conversations.sessions.prune(keep_days=30, keep_n=0, dry_run=True)

@@ -264,8 +264,8 @@ def test_what_a_pool_shows_stays_when_it_goes_from_the_exchange(store: Store, cl
     assert in_outbox(store) == ["3", "4"]
 
 
-def test_what_nobody_read_goes_where_a_setting_says_when(database_url: str, clock: FrozenClock) -> None:
-    with Store.open(database_url, clock=clock, settings=Settings(conversations_unread_keep_days=50)) as store:
+def test_what_nobody_read_goes_where_a_setting_says_when(url: str, clock: FrozenClock) -> None:
+    with Store.open(url, clock=clock, settings=Settings(conversations_unread_keep_days=50)) as store:
         sent(store, "gone", "unread")
         sent(store, None, "to all, unread")
         age(clock)

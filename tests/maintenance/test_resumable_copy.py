@@ -190,15 +190,15 @@ def test_the_copy_of_another_source_is_refused(pair: Pair, request: pytest.Fixtu
     resumed(pair)
 
 
-def test_a_copy_of_itself_and_one_into_memory_are_refused(database_url: str) -> None:
-    with opened(database_url) as (source,):
-        for target in (database_url, "sqlite:///:memory:"):
+def test_a_copy_of_itself_and_one_into_memory_are_refused(url: str) -> None:
+    with opened(url) as (source,):
+        for target in (url, "sqlite:///:memory:"):
             with pytest.raises(InvalidValue) as error:
                 copy_resumably(source, target)
             assert error.value.path == "target"
         with pytest.raises(InvalidValue, match="at least 1"):
-            copy_resumably(source, database_url, rows=0)
-    Store.open(database_url).close()
+            copy_resumably(source, url, rows=0)
+    Store.open(url).close()
 
 
 @pytest.mark.one_database

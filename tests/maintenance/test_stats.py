@@ -16,9 +16,9 @@ from tests.distributed_server import takes_triggers
 from tests.maintenance.filled import filled, opened
 
 
-def test_rows_and_statuses_are_counted(database_url: str, clock: FrozenClock) -> None:
+def test_rows_and_statuses_are_counted(url: str, clock: FrozenClock) -> None:
     """Of a newer schema, too, with a word that this version does not know."""
-    place = filled(database_url, clock)
+    place = filled(url, clock)
     place.run(
         f"ALTER TABLE {place.named('messages')} ADD COLUMN later TEXT",
         f"UPDATE {place.named('persist_alembic_version')} SET version_num = '9999'",
