@@ -58,8 +58,15 @@ NIGHT = {
     "tests/maintenance/test_import_lines.py::test_every_cell": "every cell of every table",
     "tests/maintenance/test_import_lines.py::test_memory": "thousands of rows",
     "tests/maintenance/test_maintain.py::test_processes_at_once": "a program is started as a person does",
+    "tests/maintenance/test_moving.py::test_a_log_and_its_consumers_go_on[postgres-sqlite-copy]": "as with lines",
+    "tests/maintenance/test_moving.py::test_a_log_and_its_consumers_go_on[postgres-sqlite-steps]": "as with lines",
+    "tests/maintenance/test_prune_steps.py::test_two_prunes": "processes prune at once",
     "tests/maintenance/test_pruning.py::test_a_prune_takes_what_it_says_and_nothing_else[sqlite-tables": "each table alone",
     "tests/maintenance/test_prune_steps.py::test_a_killed_prune": "a prune is killed",
+    "tests/maintenance/test_resumable_copy.py::test_a_comparison": "copies of many transactions",
+    "tests/maintenance/test_resumable_copy.py::test_a_second_process": "copies of many transactions",
+    "tests/maintenance/test_resumable_copy.py::test_children_of_parents": "copies of many transactions",
+    "tests/maintenance/test_resumable_copy.py::test_it_does_not_read_again": "copies of many transactions",
     "tests/maintenance/test_resumable_kills.py": "copies are killed",
     "tests/maintenance/test_stuck_tails.py::test_doctor_names_it_and_maintain_folds_the_others_and_says_what_is_left[sqlite, a": (
         "each way in which a row can be spoilt"

@@ -123,7 +123,7 @@ CASES: list[tuple[str, Scene, timedelta | None]] = [
     ("run_stuck", lambda tx: f"run {run(tx)}", DAY),
     ("run_stuck", lambda tx: f"run {claimed(tx, LEASE).run_id}", LEASE - timedelta(seconds=1)),
     ("run_paused", lambda tx: paused(tx), None),
-    ("run_paused", answered, NOW),
+    ("run_paused", answered, DAY),
     ("run_paused", signalled, None),
     ("run_joined", joined, None),
     ("run_joined", lambda tx: joined(tx, "all", 2), NOW),

@@ -78,6 +78,7 @@ def change_everything(place: Place) -> None:
 STOPS = [(("chat_parts", "copied"), 40), (("agents", "copied"), 10), (("agents", "compared"), 40)]
 
 
+@pytest.mark.one_database
 @pytest.mark.parametrize(("stop", "rows"), STOPS)
 def test_what_changes_after_an_interruption_is_copied_too(
     pair: Pair, clock: FrozenClock, stop: tuple[str, str], rows: int

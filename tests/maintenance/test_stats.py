@@ -29,7 +29,7 @@ def test_rows_and_statuses_are_counted(url: str, clock: FrozenClock) -> None:
         found = stats(store)
     assert found["database"]["revision"] == "9999"
     assert {name: facts["rows"] for name, facts in found["tables"].items()} == {
-        table.name: place.ask(f"SELECT count(*) FROM {place.named(table.name)}")[0][0] for table in metadata.sorted_tables
+        name: len(found) for name, found in place.rows().items() if name != "persist_alembic_version"
     }
     sizes = {facts["bytes"] for facts in found["tables"].values()}
     assert min(sizes) > 0 if place.is_postgres or _has_dbstat() else sizes == {None}

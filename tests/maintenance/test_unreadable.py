@@ -74,7 +74,7 @@ def test_cells_of_a_file(filled_file: Path, tmp_path: Path) -> None:
         seen |= {(str(cell[0].name), type(cell[1].type).__name__) for cell in new}
         found += [new] if new else []
     assert {name for name, _ in seen} == {*TABLES}
-    spoil_each(filled_file, tmp_path, found[::5])
+    spoil_each(filled_file, tmp_path, found[::8])
 
 
 @pytest.mark.parametrize("portion", range(4))
@@ -163,9 +163,9 @@ AS_PERSIST = "SET LOCAL persist.writes = 'on'"
 
 
 def test_cells_of_a_server(postgres_url: str) -> None:
-    """The first cells of all tables at once, and the last ones."""
+    """The first cells of all tables at once."""
     rounds = in_rounds(spoilt_on_a_server())
-    spoil_on_a_server(postgres_url, [rounds[0], rounds[-1]])
+    spoil_on_a_server(postgres_url, rounds[:1])
 
 
 def test_every_cell_of_a_server(postgres_url: str) -> None:
