@@ -58,8 +58,7 @@ def test_chats_that_are_over_go_and_forks_outlive_them(store: Store, clock: Froz
         assert store.chat.sessions.get(running).id == running
     with pytest.raises(NotFound):
         store.chat.sessions.get(idle)
-    assert store.chat.sessions.get(child.id).parent_id == forked
-    assert len(store.chat.messages.list(child.id)) == 1
+    assert (store.chat.sessions.get(child.id).parent_id, len(store.chat.messages.list(child.id))) == (forked, 1)
 
 
 def test_a_system_prompt_goes_when_no_message_names_it(store: Store, clock: FrozenClock, url: str) -> None:
@@ -95,8 +94,7 @@ def test_parents_and_children_outlive_each_other(store: Store, clock: FrozenCloc
     age(clock)
     assert month_old(store, "workflows") == {"workflow_runs": 2}
     assert runs.get(kept.id).parent_run_id == over.id
-    assert [run.id for run in runs.children(over.id).items] == [kept.id]
-    assert runs.family(over.id).by_status == {"running": 1}
+    assert ([run.id for run in runs.children(over.id).items], runs.family(over.id).by_status) == ([kept.id], {"running": 1})
     assert (runs.children(left.id).items, runs.family(left.id).runs) == ([], 1)
     assert runs.finish(kept.id, "succeeded").status == "succeeded"
     with pytest.raises(NotFound):
@@ -132,7 +130,8 @@ def test_runs_go_with_what_is_theirs_once_they_have_ended(store: Store, clock: F
 
 def test_executions_and_gates_without_a_run_count_by_themselves(store: Store, clock: FrozenClock) -> None:
     run, orphan = make_run(store).id, make_run(store).id
-    for about in ({"workflow_run_id": run}, {}, {"workflow_run_id": orphan}):
+    abouts: list[dict[str, Any]] = [{"workflow_run_id": run}, {}, {"workflow_run_id": orphan}]
+    for about in abouts:
         done(store, **about)
     answered, waiting = request(store, orphan), request(store, orphan)
     respond(store, answered)
@@ -163,14 +162,12 @@ def test_only_sessions_that_ended_go_with_their_messages(store: Store, clock: Fr
 
 def test_a_session_stays_while_one_of_its_parts_is_written(store: Store, clock: FrozenClock) -> None:
     append = store.transcripts.entries.append
-    for session in ("old", "busy"):
-        append("p", session, [{"type": "x"}])
-        append("p", session, [{"type": "x"}], subpath="subagents/agent-1")
+    for session, subpath in [("old", ""), ("old", "subagents/agent-1"), ("busy", ""), ("busy", "subagents/agent-1")]:
+        append("p", session, [{"type": "x"}], subpath=subpath)
     age(clock)
     append("p", "busy", [{"type": "x"}], subpath="subagents/agent-2")
     assert month_old(store, "transcripts") == {"transcript_sessions": 1, "transcript_entries": 2}
-    assert store.transcripts.sessions.find("p", "old") is None
-    assert len(store.transcripts.entries.list("p", "busy")) == 1
+    assert (store.transcripts.sessions.find("p", "old"), len(store.transcripts.entries.list("p", "busy"))) == (None, 1)
     assert store.transcripts.sessions.subpaths("p", "busy") == ["subagents/agent-1", "subagents/agent-2"]
 
 
@@ -226,9 +223,8 @@ def test_what_was_sent_and_read_goes_by_age_and_what_was_not_read_waits(store: S
     read_by(store, "b", sent(store, "b", "read"), sent(store, "b", "read in a channel", channel="c"))
     sent(store, "b", "unread")
     read_by(store, "x", sent(store, "x", "others have read what came to them"))
-    place = Place(url)
-    undated = f"UPDATE {place.named('exchange_items')} SET sent_at = NULL WHERE channel IS NULL"
-    place.run(undated)  # it is as old as its message
+    undated = f"UPDATE {Place(url).named('exchange_items')} SET sent_at = NULL WHERE channel IS NULL"
+    Place(url).run(undated)  # it is as old as its message
     assert month_old(store, "exchange_items") == {}
     age(clock)
     read_by(store, "b", sent(store, "b", "new", channel="d"))
@@ -279,7 +275,7 @@ def test_what_nobody_read_goes_where_a_setting_says_when(url: str, clock: Frozen
 
 
 def test_the_newest_are_those_that_were_written_last(store: Store, clock: FrozenClock) -> None:
-    """The status that an instance has, and what `keep` spares, whatever its clock said before."""
+    """The status that an instance has, and what `keep` spares, whatever its clock said."""
     me: dict[str, Any] = {"instance_id": "a"}
     telemetry = store.telemetry
     for number, (status, at) in enumerate((("ahead", clock() + 10 * DAY), ("behind", clock()), ("now", clock()))):
@@ -301,8 +297,8 @@ def test_the_newest_are_those_that_were_written_last(store: Store, clock: Frozen
 
 
 def test_keep_counts_within_an_instance(store: Store, clock: FrozenClock) -> None:
-    for number in range(10):
-        store.telemetry.tools.record("bash", instance_id="a" if number < 7 else "b")
+    for instance in "aaaaaaabbb":
+        store.telemetry.tools.record("bash", instance_id=instance)
         clock.advance(seconds=1)
     age(clock)
     assert month_old(store, "tool_history", keep=4) == {"tool_history": 3}

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from contextlib import closing, nullcontext
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -185,7 +186,7 @@ def test_settings_of_every_domain() -> None:
             assert policies(Settings()) == [Policy(domain=domain, older_than=timedelta(hours=36), keep=0)]
             patch.setenv(f"PERSIST_{domain.upper()}_KEEP_LAST", "7")
             assert policies(Settings()) == [Policy(domain=domain, older_than=timedelta(hours=36), keep=7)]
-        assert refused(lambda domain=domain: Settings(**{f"{domain}_keep_last": -1})) == f"{domain}_keep_last"
+        assert refused(partial(Settings, **{f"{domain}_keep_last": -1})) == f"{domain}_keep_last"
 
 
 def refused(make: Callable[[], Settings]) -> str | None:
