@@ -3,6 +3,7 @@
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from itertools import count
 from pathlib import Path
 
 import psycopg
@@ -12,25 +13,74 @@ from sqlalchemy import make_url
 
 from persist import Store
 from persist.testing import FrozenClock
+from tests.maintenance.erasing_scenes import two_people
+from tests.maintenance.filled import filled
 from tests.maintenance.moving import CROSSING, PAIRS, Pair, new_url
-from tests.schema.filling import fill
+from tests.seeded_databases import with_file
+
+
+@pytest.fixture
+def store(database_url: str, clock: FrozenClock) -> Iterator[Store]:
+    """A store on the test's database: whoever maintains one has a Store, on a server, too."""
+    with Store.open(with_file(database_url), clock=clock) as store:
+        yield store
+
+
+@pytest.fixture
+def logged(database_url: str, clock: FrozenClock) -> Iterator[Store]:
+    """A store that logs events."""
+    with Store.open(with_file(database_url), clock=clock, events=True) as store:
+        yield store
+
+
+@pytest.fixture
+def people(database_url: str, clock: FrozenClock) -> Iterator[Store]:
+    """A store that logs events, with what Maria and Peter have stored."""
+    with two_people(database_url, clock) as store:
+        yield store
+
+
+@pytest.fixture
+def url(database_url: str) -> str:
+    """The test's database, by a shorter name."""
+    return database_url
+
+
+@pytest.fixture
+def new_file(tmp_path: Path) -> Callable[[], str]:
+    """A function that makes one more file of a store, and gives its URL."""
+    numbers = count()
+    return lambda: with_file(f"sqlite:///{tmp_path / f'new-{next(numbers)}.db'}")
 
 
 @pytest.fixture(scope="module")
 def filled_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A file with something in every table, and nothing running."""
-    path, clock = tmp_path_factory.mktemp("filled") / "state.db", FrozenClock()
-    with Store.open(f"sqlite:///{path}", clock=clock) as store, ExitStack() as stack:
-        fill(store, clock, stack)
-    return path
+    return filled(f"sqlite:///{tmp_path_factory.mktemp('filled') / 'state.db'}", FrozenClock()).path
+
+
+@pytest.fixture
+def other_kind(backend: str, request: pytest.FixtureRequest) -> str:
+    """A new database of the other kind."""
+    return str(request.getfixturevalue("sqlite_url" if backend == "postgres" else "postgres_url"))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Tests that move rows do so from either database to the other; those of `every_way` to another of its own kind, too."""
+    """Tests that move rows do so from either database to the other; those of `every_way` to another of its own kind, too.
+
+    In the lane of a change a test without the mark moves them one way, which the letters of its name choose, and one of
+    `one_database`, where it does not matter what the two are, from a file to a file.
+    """
     if "pair" in metafunc.fixturenames:
-        marked = metafunc.definition.get_closest_marker("every_way") is not None
-        every = marked or metafunc.config.getoption("--every-way")
-        metafunc.parametrize("pair", PAIRS if every else CROSSING, indirect=True)
+        test, option = metafunc.definition, metafunc.config.getoption
+        if test.get_closest_marker("every_way") is not None or option("--every-way"):
+            pairs = PAIRS
+        elif option("--lane"):
+            one = test.get_closest_marker("one_database") is not None
+            pairs = PAIRS[:1] if one else [CROSSING[sum(test.originalname.encode()) % 2]]
+        else:
+            pairs = CROSSING
+        metafunc.parametrize("pair", pairs, indirect=True)
 
 
 @pytest.fixture

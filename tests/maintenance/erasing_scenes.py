@@ -42,7 +42,7 @@ def person(store: Store, name: str) -> None:
     secret, said = secret_of(name), {"secret": secret_of(name)}
     with store.begin() as tx:
         _chat(tx, name, secret, said)
-        _conversations(tx, name, secret, said)
+        conversations_of(tx, name)
         _workflows(tx, name, secret, said)
     with store.begin() as tx:
         _frameworks(tx, name, secret, said)
@@ -78,8 +78,9 @@ def _base64(secret: str) -> str:
     return b64encode((secret * 6_000).encode()).decode()
 
 
-def _conversations(tx: Any, name: str, secret: str, said: dict[str, str]) -> None:
-    conversations = tx.conversations
+def conversations_of(tx: Any, name: str) -> None:
+    """A conversation of a person, with a branch of three messages and a letter to a friend's branch."""
+    secret, said, conversations = secret_of(name), {"secret": secret_of(name)}, tx.conversations
     conversations.sessions.create(id=f"{name}-talk", user=name, name=secret, node_metadata=said, status="running")
     conversations.branches.create(f"{name}-talk", id=f"{name}-main", name=secret, user=name, node_metadata=said)
     friend = FRIENDS[name]

@@ -9,6 +9,7 @@ import pytest
 from persist import Store
 from persist.maintenance import copy
 from tests.schema.places import Place
+from tests.seeded_databases import with_file
 
 CROSSING = ["sqlite-postgres", "postgres-sqlite"]
 PAIRS = ["sqlite-sqlite", *CROSSING, "postgres-postgres"]
@@ -25,7 +26,7 @@ def new_url(request: pytest.FixtureRequest, kind: str, tmp_path: Path, name: str
 
 def many(url: str, rows: int) -> None:
     """A new database with so many messages of one messenger session."""
-    Store.open(url).close()
+    with_file(url)
     place, at = Place(url), "2026-01-02T03:04:05.678Z"
     place.run(
         f"INSERT INTO {place.named('messaging_sessions')} (id, platform, channel_id, user_id, created_at, last_activity_at)"
@@ -43,7 +44,10 @@ def many(url: str, rows: int) -> None:
 def opened(*urls: str) -> Iterator[list[Store]]:
     """Stores on these databases."""
     with ExitStack() as stack:
-        yield [stack.enter_context(Store.open(url)) for url in urls]
+        yield [
+            stack.enter_context(Store.open(url if Path(url.removeprefix("sqlite:///")).exists() else with_file(url)))
+            for url in urls
+        ]
 
 
 def checksums(store: Store) -> dict[str, str]:

@@ -37,6 +37,7 @@ def test_a_copy_is_the_store(sqlite_url: str, clock: FrozenClock, tmp_path: Path
         report = backup(store, target)
         before = transcript(store)
     assert report.path == target
+    assert stat.S_IMODE(target.stat().st_mode) == 0o600
     assert report.bytes == target.stat().st_size == report.pages * 4096
     copy = Place(f"sqlite:///{target}")
     assert copy.catalog() == place.catalog()
@@ -46,22 +47,16 @@ def test_a_copy_is_the_store(sqlite_url: str, clock: FrozenClock, tmp_path: Path
         assert doctor(store, full=True) == []
 
 
-def test_the_copy_is_its_owners_and_leaves_nothing_beside_it(sqlite_url: str, clock: FrozenClock, tmp_path: Path) -> None:
-    folder = tmp_path / "copies"
-    folder.mkdir()
-    with Store.open(sqlite_url, clock=clock) as store:
-        backup(store, folder / "copy.db")
-    assert [path.name for path in folder.iterdir()] == ["copy.db"]
-    assert stat.S_IMODE((folder / "copy.db").stat().st_mode) == 0o600
-
-
-def test_what_is_only_in_the_log_is_copied(sqlite_url: str, clock: FrozenClock, tmp_path: Path) -> None:
-    with Store.open(sqlite_url, clock=clock, settings=Settings(wal_autocheckpoint=0)) as store:
-        with store.begin() as tx:
-            digest = tx.chat.prompts.put("only in the log")
-        backup(store, tmp_path / "copy.db")
-    with Store.open(f"sqlite:///{tmp_path / 'copy.db'}", read_only=True) as copy, copy.read() as tx:
-        assert tx.chat.prompts.get(digest) == "only in the log"
+def test_what_is_only_in_the_log_or_in_memory_is_copied(sqlite_url: str, tmp_path: Path) -> None:
+    for url in (sqlite_url, "sqlite:///:memory:"):
+        folder = tmp_path / url[-3:]
+        folder.mkdir()
+        with Store.open(url, settings=Settings(wal_autocheckpoint=0)) as store:
+            digest = store.chat.prompts.put("only in the log")
+            backup(store, folder / "copy.db")
+        assert [path.name for path in folder.iterdir()] == ["copy.db"]
+        with Store.open(f"sqlite:///{folder / 'copy.db'}", read_only=True) as copy:
+            assert copy.chat.prompts.get(digest) == "only in the log"
 
 
 def test_writers_go_on_and_every_transaction_is_in_the_copy_whole_or_not_at_all(sqlite_url: str, tmp_path: Path) -> None:
@@ -78,8 +73,7 @@ def test_writers_go_on_and_every_transaction_is_in_the_copy_whole_or_not_at_all(
     counts = []
     for number in range(3):
         with Store.open(f"sqlite:///{tmp_path / f'{number}.db'}", read_only=True) as copy:
-            with copy.read() as tx:
-                left, right = ([message["id"] for message in tx.chat.messages.list(session)] for session in SESSIONS)
+            left, right = ([message["id"] for message in copy.chat.messages.list(session)] for session in SESSIONS)
             assert [finding for finding in doctor(copy, full=True) if finding.severity == "error"] == []
         assert len(left) == len(right)
         counts.append(len(left))
@@ -92,57 +86,42 @@ def test_writers_go_on_and_every_transaction_is_in_the_copy_whole_or_not_at_all(
     assert seen[-1][0] == seen[-1][1]
 
 
-def test_what_is_there_is_only_overwritten_when_asked_for(sqlite_url: str, clock: FrozenClock, tmp_path: Path) -> None:
-    target = tmp_path / "copy.db"
-    target.write_bytes(b"precious")
-    with Store.open(sqlite_url, clock=clock) as store:
-        with pytest.raises(Conflict, match=r"copy\.db"):
-            backup(store, target)
-        assert target.read_bytes() == b"precious"
-        backup(store, target, overwrite=True)
-    with Store.open(f"sqlite:///{target}", read_only=True) as copy:
-        assert doctor(copy) == []
+def test_what_is_there_is_only_overwritten_when_asked_for(sqlite_url: str, tmp_path: Path) -> None:
+    """A log beside the target counts as there, and is never read into the copy."""
+    target, log = tmp_path / "copy.db", tmp_path / "copy.db-wal"
+    with Store.open(sqlite_url) as store:
+        for path in (target, log):
+            path.write_bytes(b"precious")
+            with pytest.raises(Conflict, match=path.name):
+                backup(store, target)
+            assert path.read_bytes() == b"precious"
+            backup(store, target, overwrite=True)
+            assert not log.exists()
+            with Store.open(f"sqlite:///{target}", read_only=True) as copy:
+                assert doctor(copy) == []
+            target.unlink()
 
 
-def test_a_log_beside_the_target_counts_as_there_and_is_never_read_into_the_copy(
-    sqlite_url: str, clock: FrozenClock, tmp_path: Path
-) -> None:
-    target = tmp_path / "copy.db"
-    (tmp_path / "copy.db-wal").write_bytes(b"of a file that is gone")
-    with Store.open(sqlite_url, clock=clock) as store:
-        with pytest.raises(Conflict, match=r"copy\.db-wal"):
-            backup(store, target)
-        backup(store, target, overwrite=True)
-    assert not (tmp_path / "copy.db-wal").exists()
-
-
-def test_a_target_that_is_open_is_not_overwritten(sqlite_url: str, clock: FrozenClock, tmp_path: Path) -> None:
+def test_targets_that_cannot_be(sqlite_url: str, clock: FrozenClock, tmp_path: Path) -> None:
+    """One that is open, the database itself, one in no folder, and a folder; and no backup within a transaction."""
     target = f"sqlite:///{tmp_path / 'copy.db'}"
     with Store.open(sqlite_url, clock=clock) as store, Store.open(target, clock=clock) as other:
-        with other.begin() as tx:
-            tx.chat.prompts.put("precious")
+        other.chat.prompts.put("precious")
         with pytest.raises(StoreInUse):
             backup(store, tmp_path / "copy.db", overwrite=True)
         assert doctor(other) == []
-
-
-@pytest.mark.parametrize("overwrite", [False, True])
-def test_the_database_itself_is_no_target(overwrite: bool, sqlite_url: str, clock: FrozenClock) -> None:
-    with Store.open(sqlite_url, clock=clock) as store:
         assert store.path is not None
-        with pytest.raises(InvalidValue, match="the database itself"):
-            backup(store, store.path, overwrite=overwrite)
-        assert doctor(store) == []
-
-
-def test_a_target_in_no_folder_and_one_that_is_a_folder(sqlite_url: str, clock: FrozenClock, tmp_path: Path) -> None:
-    with Store.open(sqlite_url, clock=clock) as store:
+        for overwrite in (False, True):
+            with pytest.raises(InvalidValue, match="the database itself"):
+                backup(store, store.path, overwrite=overwrite)
         with pytest.raises(NotFound):
             backup(store, tmp_path / "none" / "copy.db")
-        with pytest.raises(InvalidValue):
-            backup(store, tmp_path)
-        with pytest.raises(InvalidValue):
-            backup(store, "")
+        for wrong in (tmp_path, ""):
+            with pytest.raises(InvalidValue):
+                backup(store, wrong)
+        with store.begin(), pytest.raises(TransactionOpen):
+            backup(store, tmp_path / "new.db")
+        assert doctor(store) == []
 
 
 def test_an_interrupt_leaves_nothing_behind(sqlite_url: str, clock: FrozenClock, tmp_path: Path) -> None:
@@ -168,8 +147,7 @@ def test_a_disk_that_is_full_is_said_and_leaves_nothing_behind(
     folder = tmp_path / "copies"
     folder.mkdir()
     with Store.open(sqlite_url, clock=clock) as store:
-        with store.begin() as tx:
-            tx.chat.prompts.put("x" * 3_000_000)
+        store.chat.prompts.put("x" * 3_000_000)
         monkeypatch.setattr(sys, "dont_write_bytecode", True)  # Python would leave a module's bytecode cut off
         _, hard = before = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, hard))
@@ -191,20 +169,6 @@ def test_a_damaged_file_is_not_backed_up_as_if_it_were_sound(sqlite_url: str, cl
     with opened(place, clock, read_only=True) as store, pytest.raises(StoreCorrupt):
         backup(store, tmp_path / "copy.db")
     assert not (tmp_path / "copy.db").exists()
-
-
-def test_memory_is_backed_up_into_a_file(tmp_path: Path, clock: FrozenClock) -> None:
-    with Store.open("sqlite:///:memory:", clock=clock) as store:
-        with store.begin() as tx:
-            digest = tx.chat.prompts.put("in memory")
-        backup(store, tmp_path / "copy.db")
-    with Store.open(f"sqlite:///{tmp_path / 'copy.db'}", clock=clock) as copy, copy.read() as tx:
-        assert tx.chat.prompts.get(digest) == "in memory"
-
-
-def test_inside_a_transaction_there_is_no_backup(sqlite_url: str, tmp_path: Path) -> None:
-    with Store.open(sqlite_url) as store, store.begin(), pytest.raises(TransactionOpen):
-        backup(store, tmp_path / "copy.db")
 
 
 def test_a_server_says_which_command_makes_its_backups(postgres_url: str, tmp_path: Path) -> None:

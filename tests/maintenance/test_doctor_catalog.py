@@ -2,12 +2,9 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 
 import pytest
-import sqlalchemy
 from sqlalchemy import Column, Integer, MetaData, Table
 
 from persist import Store
@@ -16,92 +13,73 @@ from persist.db.dialects.sqlite.catalog import expected_catalog
 from persist.maintenance import doctor
 from persist.schema.metadata import HEAD
 from persist.testing import FrozenClock
-from persist.workflows.models import runs as runs_table
 from tests.cases import each
 from tests.maintenance.filled import by_code, codes, filled, opened
 from tests.schema.places import Place
+from tests.seeded_databases import with_file
 
 LEASED = "ix_workflow_runs_leased"
 ONE_ACTIVE = "idx_msg_sessions_one_active"
+READY = "ix_workflow_runs_ready"
 
 
 def test_a_healthy_store_has_no_finding(own_database_url: str, clock: FrozenClock) -> None:
     with opened(filled(own_database_url, clock), clock, read_only=True) as store:
         assert doctor(store) == []
         assert doctor(store, full=True) == []
-
-
-def test_an_empty_store_has_no_finding(own_database_url: str) -> None:
-    with Store.open(own_database_url) as store:
-        assert doctor(store) == []
-
-
-def test_memory_has_no_finding() -> None:
     with Store.open("sqlite:///:memory:") as store:
         assert doctor(store, fix=True) == []
 
 
-@dataclass(frozen=True)
-class Mutation:
-    """What somebody did to the catalog, and what is found: code, severity, subject."""
-
-    statements: tuple[str, ...]
-    code: str
-    severity: str
-    subject: str
-
-
-MUTATIONS = {
-    "a table is gone": Mutation(("DROP TABLE {window_marks}",), "table_missing", "error", "table window_marks"),
-    "a column is gone": Mutation(
-        ("ALTER TABLE {chat_sessions} DROP COLUMN cache_write",), "column_missing", "error", "column chat_sessions.cache_write"
-    ),
-    "an index is gone": Mutation((f"DROP INDEX {{{LEASED}}}",), "index_missing", "warning", f"index {LEASED}"),
-    "a unique index is gone": Mutation((f"DROP INDEX {{{ONE_ACTIVE}}}",), "index_missing", "error", f"index {ONE_ACTIVE}"),
-    "a predicate is another": Mutation(
-        (
-            f"DROP INDEX {{{LEASED}}}",
-            f"CREATE INDEX {LEASED} ON {{workflow_runs}} (lease_expires_at) WHERE lease_expires_at IS NULL",
-        ),
+MUTATIONS = [
+    ("DROP TABLE {window_marks}", "table_missing", "error", "table window_marks"),
+    ("ALTER TABLE {chat_sessions} DROP COLUMN cache_write", "column_missing", "error", "column chat_sessions.cache_write"),
+    ("ALTER TABLE {messages} ADD COLUMN mood TEXT", "column_unknown", "info", "column messages.mood"),
+    (f"DROP INDEX {{{LEASED}}}", "index_missing", "warning", f"index {LEASED}"),
+    (f"DROP INDEX {{{ONE_ACTIVE}}}", "index_missing", "error", f"index {ONE_ACTIVE}"),
+    (
+        f"DROP INDEX {{{READY}}}; CREATE INDEX {READY} ON {{workflow_runs}} (trigger_id) WHERE parent_run_id IS NULL",
         "index_changed",
         "warning",
-        f"index {LEASED}",
+        f"index {READY}",
     ),
-    "the columns of an index are others": Mutation(
-        ("DROP INDEX {ix_messages_sender}", "CREATE INDEX ix_messages_sender ON {messages} (role)"),
+    (
+        "DROP INDEX {ix_messages_sender}; CREATE INDEX ix_messages_sender ON {messages} (role)",
         "index_changed",
         "warning",
         "index ix_messages_sender",
     ),
-    "a column of others": Mutation(
-        ("ALTER TABLE {messages} ADD COLUMN mood TEXT",), "column_unknown", "info", "column messages.mood"
+    ("CREATE INDEX ix_theirs ON {messages} (content)", "index_unknown", "info", "index ix_theirs"),
+    (
+        "DROP INDEX {ix_messages_recipient}; CREATE INDEX ix_of_others ON {messages} (recipient)",  # it does its work
+        "index_unknown",
+        "info",
+        "index ix_of_others",
     ),
-    "an index of others": Mutation(("CREATE INDEX ix_theirs ON {messages} (role)",), "index_unknown", "info", "index ix_theirs"),
-}
+    ("CREATE TABLE {theirs} (id INTEGER PRIMARY KEY, state TEXT)", "", "", ""),
+]
+"""What somebody did to the catalog, and what is found: code, severity, subject."""
 
 
-@pytest.mark.parametrize("name", MUTATIONS)
-def test_drift_is_found(name: str, own_database_url: str, clock: FrozenClock) -> None:
-    mutation = MUTATIONS[name]
+def made(place: Place, index: str) -> list[str]:
+    """What the catalog says of an index."""
+    return sorted(str(fact) for fact in place.catalog() if index in str(fact))
+
+
+def test_drift_is_found_and_missing_indexes_are_made(own_database_url: str, clock: FrozenClock) -> None:
     place = filled(own_database_url, clock)
-    place.run(*(_named(place, statement) for statement in mutation.statements))
-    with opened(place, clock, read_only=True) as store:
-        found = [finding for finding in doctor(store) if finding.code != "unreadable"]
-    assert [(finding.code, finding.severity, finding.subject, finding.fixed) for finding in found] == [
-        (mutation.code, mutation.severity, mutation.subject, False)
-    ]
-
-
-@pytest.mark.parametrize("name", ["an index is gone", "a unique index is gone"])
-def test_missing_indexes_are_made(name: str, own_database_url: str, clock: FrozenClock) -> None:
-    place = filled(own_database_url, clock)
-    before = place.catalog()
-    place.run(*(_named(place, statement) for statement in MUTATIONS[name].statements))
+    good = {name: made(place, name) for name in (LEASED, ONE_ACTIVE)}
+    for statements, *_ in MUTATIONS:
+        place.run(*(_named(place, statement) for statement in statements.split("; ")))
+    for fix in (False, True):
+        with opened(place, clock, read_only=not fix) as store:
+            found = [one for one in doctor(store, fix=fix) if one.code != "unreadable"]
+        assert sorted((one.code, one.severity, one.subject, one.fixed) for one in found) == sorted(
+            (*expected, fix and expected[0] == "index_missing") for _, *expected in MUTATIONS if expected[0]
+        )
     with opened(place, clock) as store:
-        (found,) = doctor(store, fix=True)
-        assert found.fixed
-        assert doctor(store) == []
-    assert place.catalog() == before
+        assert "index_missing" not in codes(doctor(store))
+    assert {name: made(place, name) for name in good} == good
 
 
 def test_a_unique_index_over_rows_that_are_there_twice_stays_missing(own_database_url: str, clock: FrozenClock) -> None:
@@ -181,20 +159,6 @@ def test_what_differs_in_a_table_is_a_warning_unless_another_program_made_it(
     }
 
 
-def test_an_index_under_another_name_does_its_work(own_database_url: str, clock: FrozenClock) -> None:
-    place = filled(own_database_url, clock)
-    place.run(_named(place, "DROP INDEX {ix_messages_sender}"), f"CREATE INDEX theirs ON {place.named('messages')} (sender)")
-    with opened(place, clock) as store:
-        assert codes(doctor(store)) == ["index_unknown"]
-
-
-def test_tables_of_a_host_are_no_finding(own_database_url: str, clock: FrozenClock) -> None:
-    place = filled(own_database_url, clock)
-    place.run(f"CREATE TABLE {place.named('theirs')} (id INTEGER PRIMARY KEY, state TEXT)")
-    with opened(place, clock) as store:
-        assert doctor(store) == []
-
-
 def test_without_the_right_to_make_a_schema_names_are_compared(
     own_postgres_url: str, clock: FrozenClock, new_role: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -212,15 +176,11 @@ def test_without_the_right_to_make_a_schema_names_are_compared(
         assert by_code(doctor(store), "column_unknown").message.endswith(
             f"It holds {count} {'value' if count == 1 else 'values'}."
         )
-
-
-def test_a_process_creates_a_schema_to_compare_with_once(
-    own_postgres_url: str, clock: FrozenClock, new_role: Callable[[str], str]
-) -> None:
-    with opened(filled(own_postgres_url, clock), clock) as store:
-        assert doctor(store) == []
-    with Store.open(new_role(own_postgres_url), clock=clock, read_only=True) as reader:
-        assert doctor(reader) == []  # a role that may not create one
+    monkeypatch.undo()
+    with opened(place, clock) as store:
+        doctor(store)  # this process has made a schema to compare with
+    with Store.open(reader, clock=clock, read_only=True) as store:
+        assert "catalog_by_name" not in codes(doctor(store))
 
 
 def test_a_newer_schema_is_no_drift(own_database_url: str, clock: FrozenClock) -> None:
@@ -235,23 +195,15 @@ def test_a_newer_schema_is_no_drift(own_database_url: str, clock: FrozenClock) -
     assert (found.code, found.severity) == ("schema_newer", "info")
 
 
-def test_version_marks_that_disagree(own_database_url: str, clock: FrozenClock) -> None:
-    place = filled(own_database_url, clock)
-    place.run(f"UPDATE {place.named('_meta')} SET value = '0001' WHERE key = 'schema_version'")
+@each("mark", ["UPDATE {} SET value = '0001'", "DELETE FROM {}"])
+def test_version_marks_that_disagree(url: str, new_database: Callable[[], str], clock: FrozenClock, mark: str) -> None:
+    place = Place(with_file(new_database()))
+    with Store.open(place.url):
+        place.run(f"{mark.format(place.named('_meta'))} WHERE key = 'schema_version'")
     with opened(place, clock) as store:
         assert codes(doctor(store)) == ["version_marks"]
-        (found,) = doctor(store, fix=True)
-        assert found.fixed
+        assert by_code(doctor(store, fix=True), "version_marks").fixed
         assert doctor(store) == []
-    assert place.ask(f"SELECT value FROM {place.named('_meta')} WHERE key = 'schema_version'") == [(HEAD,)]
-
-
-def test_a_version_mark_that_is_gone(own_database_url: str, clock: FrozenClock) -> None:
-    place = filled(own_database_url, clock)
-    place.run(f"DELETE FROM {place.named('_meta')} WHERE key = 'schema_version'")
-    with opened(place, clock) as store:
-        (found,) = doctor(store, fix=True)
-    assert found.fixed
     assert place.ask(f"SELECT value FROM {place.named('_meta')} WHERE key = 'schema_version'") == [(HEAD,)]
 
 
@@ -272,8 +224,7 @@ def test_a_sequence_that_lags_is_moved_on(own_postgres_url: str, clock: FrozenCl
         (found,) = doctor(store, fix=True)
         assert found.fixed
         assert doctor(store) == []
-        with store.begin() as tx:
-            tx.telemetry.tools.record("bash", instance_id="box-1")
+        store.telemetry.tools.record("bash", instance_id="box-1")
     assert place.ask("SELECT max(id) FROM persist.tool_history") == [(501,)]
 
 
@@ -313,66 +264,6 @@ def test_a_table_without_an_identity_is_named(own_postgres_url: str, clock: Froz
         assert "identity_missing" not in codes(doctor(store))
 
 
-# What doctor says of runs that wait for their children, and of gates that expire.
-
-
-DAY = timedelta(days=1)
-
-
-def joining(store: Store, until: Any = "all") -> tuple[str, list[str]]:
-    """A run that waits for its two children, and they."""
-    with store.begin() as tx:
-        runs = tx.workflows.runs
-        runs.create("release", trigger_id="tag/1", current_phase="wait", status="queued")
-        lease = runs.claim("worker-1", lease=timedelta(hours=1))
-        assert lease is not None
-        about: dict[str, Any] = {
-            "trigger_id": "tag/1",
-            "current_phase": "wait",
-            "parent_run_id": lease.run_id,
-            "status": "queued",
-        }
-        children = [runs.create("build", **about).id for _ in range(2)]
-        assert runs.join(lease, until) is None
-    return lease.run_id, children
-
-
-def test_a_run_waits_for_its_children_as_long_as_it_takes(database_url: str, clock: FrozenClock) -> None:
-    with Store.open(database_url, clock=clock) as store:
-        joining(store)
-        clock.advance(delta=30 * DAY)
-        assert doctor(store) == []
-
-
-@pytest.mark.parametrize("until", ["all", "first_failure"])
-def test_a_run_that_waits_for_children_that_have_ended(database_url: str, clock: FrozenClock, until: str) -> None:
-    with Store.open(database_url, clock=clock) as store:
-        id, children = joining(store, until)
-        with store.begin() as tx:  # as another program leaves it
-            of_children = runs_table.c.id.in_(children[: 1 if until == "first_failure" else 2])
-            tx._work._core(sqlalchemy.update(runs_table).where(of_children).values(status="failed", finished_at=clock()), None)
-        (found,) = doctor(store)
-        assert (found.code, found.severity, found.subject) == ("run_joined", "warning", f"run {id}")
-        assert store.workflows.runs.resume(id)
-        assert doctor(store) == []
-
-
-def test_a_gate_that_nobody_closes(database_url: str, clock: FrozenClock) -> None:
-    with Store.open(database_url, clock=clock) as store:
-        with store.begin() as tx:
-            run = tx.workflows.runs.create("triage", trigger_id="issue/1", current_phase="plan")
-            gate = tx.workflows.approvals.pause_for_approval(
-                run.id, gate="merge", summary="?", marker=("merge", {}), expires_at=clock() + timedelta(hours=1)
-            )
-        clock.advance(delta=DAY)
-        assert doctor(store) == []
-        clock.advance(delta=DAY)
-        (found,) = doctor(store)
-        assert (found.code, found.severity, found.subject) == ("approval_overdue", "warning", f"approval {gate.id}")
-        store.workflows.approvals.expire_due()
-        assert doctor(store) == []
-
-
 # `maintenance.doctor` on fork pointers that other programs wrote where they do not count.
 
 
@@ -396,68 +287,61 @@ def _point(url: str, id: str, parent: Any, inherited: Any) -> None:
 
 
 def _shown(store: Store, id: str) -> list[str]:
-    with store.read() as tx:
-        return [one.id for one in tx.conversations.branches.history(id)]
+    return [one.id for one in store.conversations.branches.history(id)]
 
 
-def test_fork_pointers_that_others_wrote_are_adopted(database_url: str, clock: FrozenClock) -> None:
-    with Store.open(database_url, clock=clock) as store:
-        _branches(store)
-        assert doctor(store) == []
-        _point(database_url, "fork", "main", 2)
-        (found,) = doctor(store)
-        assert (found.code, found.severity, found.subject, found.fixed) == ("branch_pointers", "warning", "branch fork", False)
-        assert _shown(store, "fork") == ["own"]
-        assert by_code(doctor(store, fix=True), "branch_pointers").fixed
-        assert doctor(store) == []
-        assert _shown(store, "fork") == ["m1", "m2", "own"]
+@pytest.mark.one_database
+def test_fork_pointers_that_others_wrote_are_adopted(store: Store, url: str) -> None:
+    _branches(store)
+    assert doctor(store) == []
+    _point(url, "fork", "main", 2)
+    (found,) = doctor(store)
+    assert (found.code, found.severity, found.subject, found.fixed) == ("branch_pointers", "warning", "branch fork", False)
+    assert _shown(store, "fork") == ["own"]
+    assert by_code(doctor(store, fix=True), "branch_pointers").fixed
+    assert doctor(store) == []
+    assert _shown(store, "fork") == ["m1", "m2", "own"]
 
 
-@each(
-    ("parent", "inherited", "why"),
-    [
-        ("gone", 1, "names no branch"),
-        ("fork", 1, "descends from it"),
-        ("main", 4, "no more than 3 items"),
-        ("main", -1, "no place"),
-        ("main", None, "no place"),
-        (7, 1, "no place"),
-        (None, 1, "no place"),
-    ],
-)
-def test_pointers_that_cannot_be_shown_are_told_and_left(
-    database_url: str, clock: FrozenClock, parent: Any, inherited: Any, why: str
-) -> None:
-    with Store.open(database_url, clock=clock) as store:
-        _branches(store)
-        _point(database_url, "fork", parent, inherited)
+POINTERS = [
+    ("gone", 1, "names no branch"),
+    ("fork", 1, "descends from it"),
+    ("main", 4, "no more than 3 items"),
+    *((parent, place, "no place") for parent, place in [("main", -1), ("main", None), (7, 1), (None, 1)]),
+]
+
+
+@pytest.mark.one_database
+def test_pointers_that_cannot_be_shown_are_told_and_left(store: Store, url: str) -> None:
+    _branches(store)
+    for parent, inherited, why in POINTERS:
+        _point(url, "fork", parent, inherited)
         (found,) = doctor(store, fix=True)
         assert (found.code, found.subject, found.fixed) == ("branch_pointers", "branch fork", False)
         assert why in found.message
         assert _shown(store, "fork") == ["own"]
 
 
-def test_a_branch_that_repeats_what_it_inherits_is_left(database_url: str, clock: FrozenClock) -> None:
-    with Store.open(database_url, clock=clock) as store:
-        _branches(store)
-        with store.begin() as tx:
-            tx.conversations.progressions.replace(tx.conversations.branches.get("fork").progression_id, ["m1", "m2", "own"])
-        _point(database_url, "fork", "main", 2)
-        (found,) = doctor(store, fix=True)
-        assert ("begin with them already" in found.message, found.fixed) == (True, False)
-        assert _shown(store, "fork") == ["m1", "m2", "own"]
+@pytest.mark.one_database
+def test_a_branch_that_repeats_what_it_inherits_is_left(store: Store, url: str) -> None:
+    _branches(store)
+    with store.begin() as tx:
+        tx.conversations.progressions.replace(tx.conversations.branches.get("fork").progression_id, ["m1", "m2", "own"])
+    _point(url, "fork", "main", 2)
+    (found,) = doctor(store, fix=True)
+    assert ("begin with them already" in found.message, found.fixed) == (True, False)
+    assert _shown(store, "fork") == ["m1", "m2", "own"]
 
 
-def test_columns_count_where_the_metadata_differs(database_url: str, clock: FrozenClock) -> None:
-    with Store.open(database_url, clock=clock) as store:
-        _branches(store)
-        with store.begin() as tx:
-            tx.conversations.branches.fork("main", at=1, new_id="f")
-        _point(database_url, "f", "main", 2)
-        place = Place(database_url)
-        place.run(f"UPDATE {place.named('branches')} SET parent_branch_id = 'gone', forked_at_ord = 1 WHERE id = 'fork'")
-        found = {one.subject: one for one in doctor(store, fix=True)}
-        assert set(found) == {"branch f", "branch fork"}
-        assert "the columns, which count" in found["branch f"].message
-        assert "'gone', which is gone" in found["branch fork"].message
-        assert _shown(store, "f") == ["m1"]
+@pytest.mark.one_database
+def test_columns_count_where_the_metadata_differs(store: Store, url: str) -> None:
+    _branches(store)
+    store.conversations.branches.fork("main", at=1, new_id="f")
+    _point(url, "f", "main", 2)
+    place = Place(url)
+    place.run(f"UPDATE {place.named('branches')} SET parent_branch_id = 'gone', forked_at_ord = 1 WHERE id = 'fork'")
+    found = {one.subject: one for one in doctor(store, fix=True)}
+    assert set(found) == {"branch f", "branch fork"}
+    assert "the columns, which count" in found["branch f"].message
+    assert "'gone', which is gone" in found["branch fork"].message
+    assert _shown(store, "f") == ["m1"]

@@ -18,13 +18,15 @@ from persist.maintenance.quarantined_copies import EVENTS_ASIDE
 from tests.contract.conftest import Raw
 from tests.maintenance.erasing_scenes import places_of
 
+pytestmark = pytest.mark.one_database
+
 MARK = {"id": "ers_x", "selectors": {"owner": "x"}, "begun_at": "2026-01-01T00:00:00+00:00", "logs": True, "only_logs": True}
 IDS = ("Documents", "../op", "../../op/Documents", "/", "", "..", "a" * 300, "linked", "session")
 
 
-def forge(url: str, mark: Any, *parts: Any) -> None:
+def forge(url: str, mark: Any, *parts: Any, id: str = "ers_x") -> None:
     """Write what a raw shell would."""
-    rows = {"erasure:ers_x": mark, **{f"erasure:ers_x:{number:09}": part for number, part in enumerate(parts)}}
+    rows = {f"erasure:{id}": mark, **{f"erasure:{id}:{number:09}": part for number, part in enumerate(parts)}}
     with closing(Raw(url)) as raw:
         for key, value in rows.items():
             text = value if isinstance(value, str) else json.dumps(value)
@@ -96,10 +98,7 @@ def test_what_is_deleted_on_the_disk_is_decided_by_who_names_a_folder(
 
 PART = {"key": "erasure:ers_x:000000000", "kind": "chat_sessions", "things": [["SECRET"]], "elsewhere": {}}
 DAMAGED: tuple[tuple[Any, ...], ...] = (
-    ("{}",),
-    ("no JSON SECRET",),
-    ("[1]",),
-    ("null",),
+    *((text,) for text in ("{}", "no JSON SECRET", "[1]", "null")),
     ({**MARK, "begun_at": "SECRET"},),
     ({**MARK, "begun_at": "2026-01-01T00:00:00"},),
     ({**MARK, "id": "SECRET"},),
@@ -117,21 +116,20 @@ DAMAGED: tuple[tuple[Any, ...], ...] = (
 )
 
 
-def test_damaged_rows_are_found_and_removed_and_stop_nothing(database_url: str) -> None:
-    with Store.open(database_url) as store:
-        for damaged in DAMAGED:
-            forge(database_url, *damaged)
-            with store.begin() as tx:
-                tx.chat.sessions.create(agent="a", model={}, owner="maria")
-            assert erase(store, owner="maria").tables == {"chat_sessions": 1}, damaged
-            report = maintain(store)
-            assert [step.name for step in report.steps if step.error] == ["finish erasures"], damaged
-            assert report.steps[-1].name == "tidy the database"
-            (found,) = doctor(store, fix=True)
-            assert (found.code, found.fixed) == ("erasure_damaged", True), damaged
-            assert "SECRET" not in f"{report}{found}"
-            assert doctor(store) == []
-            assert places_of(database_url, "ers_x") == set()
+def test_damaged_rows_are_found_and_removed_and_stop_nothing(store: Store, url: str) -> None:
+    """All at once: each is named, and none hides another."""
+    for number, damaged in enumerate(DAMAGED):
+        forge(url, *json.loads(json.dumps(damaged).replace("ers_x", f"ers_{number}")), id=f"ers_{number}")
+    store.chat.sessions.create(agent="a", model={}, owner="maria")
+    assert erase(store, owner="maria").tables == {"chat_sessions": 1}
+    report = maintain(store)
+    assert [step.name for step in report.steps if step.error] == ["finish erasures"]
+    assert report.steps[-1].name == "tidy the database"
+    found = doctor(store, fix=True)
+    assert [(one.code, one.fixed) for one in found] == [("erasure_damaged", True)] * len(DAMAGED)
+    assert "SECRET" not in f"{report}{found}"
+    assert doctor(store) == []
+    assert places_of(url, "ers_") == set()
 
 
 def test_rows_of_other_types_stop_nothing(sqlite_url: str) -> None:

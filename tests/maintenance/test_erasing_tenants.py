@@ -11,7 +11,7 @@ import pytest
 from psycopg import sql
 from sqlalchemy import make_url
 
-from persist import Store, upgrade
+from persist import Store
 from persist.errors import NotPermitted
 from persist.maintenance import doctor, erase, maintain, prune
 from persist.schema.grants import tenant_script
@@ -22,28 +22,27 @@ FILE = {"type": "file", "mediaType": "text/plain", "url": f"data:text/plain;base
 
 
 @pytest.fixture
-def tenants(empty_postgres_url: str) -> Iterator[list[str]]:
+def tenants(own_postgres_url: str) -> Iterator[list[str]]:
     """The URLs of two tenants of one schema, whose owner lets them write down what they erase."""
-    upgrade(empty_postgres_url)
-    with psycopg.connect(empty_postgres_url, autocommit=True) as raw, ExitStack() as stack:
+    with psycopg.connect(own_postgres_url, autocommit=True) as raw, ExitStack() as stack:
         urls = []
         for _ in range(2):
             name = f"persist-tenant-{secrets.token_hex(4)}"
-            raw.execute(tenant_script(name, owner=str(make_url(empty_postgres_url).username)))
+            raw.execute(tenant_script(name, owner=str(make_url(own_postgres_url).username)))
             for script in ("DROP ROLE {}", "DROP OWNED BY {} CASCADE"):
                 stack.callback(raw.execute, sql.SQL(script).format(sql.Identifier(name)))
             raw.execute("ALTER TABLE persist._meta DISABLE ROW LEVEL SECURITY")
             for table in ("_meta", "system_prompts", "blobs", "blob_pieces"):
                 grant = sql.SQL("GRANT INSERT, UPDATE, DELETE ON persist.{} TO {}")
                 raw.execute(grant.format(sql.Identifier(table), sql.Identifier(name)))
-            urls.append(make_url(empty_postgres_url).set(username=name).render_as_string(hide_password=False))
+            urls.append(make_url(own_postgres_url).set(username=name).render_as_string(hide_password=False))
         yield urls
 
 
-def test_a_tenant_by_the_script_erases_nothing(tenants: list[str], empty_postgres_url: str, clock: FrozenClock) -> None:
+def test_a_tenant_by_the_script_erases_nothing(tenants: list[str], own_postgres_url: str, clock: FrozenClock) -> None:
     maria, _ = tenants
     role = sql.Identifier(str(make_url(maria).username))
-    with psycopg.connect(empty_postgres_url, autocommit=True) as raw:
+    with psycopg.connect(own_postgres_url, autocommit=True) as raw:
         raw.execute(sql.SQL("REVOKE INSERT, UPDATE, DELETE ON persist._meta FROM {}").format(role))
     with Store.open(maria, clock=clock) as store:
         _, session = fill(store, "anna")
@@ -53,22 +52,22 @@ def test_a_tenant_by_the_script_erases_nothing(tenants: list[str], empty_postgre
 
 
 def test_a_tenant_does_not_see_whom_an_erasure_under_way_names(
-    tenants: list[str], empty_postgres_url: str, clock: FrozenClock, monkeypatch: pytest.MonkeyPatch
+    tenants: list[str], own_postgres_url: str, clock: FrozenClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Store.open(tenants[0], clock=clock) as store:
         fill(store, "anna")
-    with Store.open(empty_postgres_url, clock=clock) as owner, monkeypatch.context() as patch:
+    with Store.open(own_postgres_url, clock=clock) as owner, monkeypatch.context() as patch:
         patch.setattr("persist.maintenance.erasing.Erasure.run", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             erase(owner, owner="anna")
     told = "SELECT count(*), count(*) FILTER (WHERE key LIKE 'erasure:%') FROM persist._meta"
-    with psycopg.connect(empty_postgres_url, autocommit=True) as raw:
+    with psycopg.connect(own_postgres_url, autocommit=True) as raw:
         raw.execute("ALTER TABLE persist._meta ENABLE ROW LEVEL SECURITY")
         rest, waiting = raw.execute(told).fetchone() or (0, 0)
         assert waiting > 0
     with psycopg.connect(tenants[0]) as raw:
         assert raw.execute(told).fetchone() == (rest - waiting, 0)
-    with Store.open(empty_postgres_url, clock=clock) as owner:
+    with Store.open(own_postgres_url, clock=clock) as owner:
         assert not maintain(owner).failed
 
 
@@ -81,7 +80,7 @@ def fill(store: Store, owner: str) -> tuple[str, str]:
 
 
 def test_tenants_of_one_schema(
-    tenants: list[str], empty_postgres_url: str, clock: FrozenClock, monkeypatch: pytest.MonkeyPatch
+    tenants: list[str], own_postgres_url: str, clock: FrozenClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     maria, otto = tenants
     with Store.open(maria, clock=clock) as mine, Store.open(otto, clock=clock) as others:
@@ -100,8 +99,7 @@ def test_tenants_of_one_schema(
             prune(store, "chat", older_than=timedelta(days=365))
             prune(store, "blobs", older_than=timedelta(days=1))
         assert not [one for one in doctor(mine) if one.code.startswith("erasure")]
-        with mine.read() as tx:
-            assert tx.chat.sessions.list().items == []
+        assert mine.chat.sessions.list().items == []
         fill(mine, "anna")
         report = erase(mine, owner="anna")
         kept = sorted(reason.partition(":")[0] for reason in report.kept if "row security" in reason)
@@ -110,6 +108,6 @@ def test_tenants_of_one_schema(
             assert tx.chat.prompts.get(digest) is not None
             assert tx.chat.messages.list(session)[0]["parts"][0]["url"]
         erase(others, owner="bob")
-    with Store.open(empty_postgres_url, clock=clock) as store:  # who sees all rows deletes what nobody names
+    with Store.open(own_postgres_url, clock=clock) as store:  # who sees all rows deletes what nobody names
         clock.advance(delta=timedelta(days=3))
         assert prune(store, "blobs", older_than=timedelta(days=1)).tables["blobs"] == 1

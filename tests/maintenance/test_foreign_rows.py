@@ -17,6 +17,8 @@ from tests.contract.chat.scenes import MODEL
 from tests.contract.conftest import Raw
 from tests.contract.faces import every_way
 
+pytestmark = pytest.mark.one_database
+
 MONTH = timedelta(days=30)
 
 
@@ -74,10 +76,8 @@ def where(raw: Raw) -> str:
 
 
 @pytest.mark.parametrize("refusing", ["", "ON DELETE RESTRICT"])
-def test_a_prune_leaves_what_others_refer_to_and_goes_on(
-    database_url: str, host: Host, clock: FrozenClock, refusing: str
-) -> None:
-    with Store.open(database_url, clock=clock, sleep=lambda seconds: None) as store:
+def test_a_prune_leaves_what_others_refer_to_and_goes_on(url: str, host: Host, clock: FrozenClock, refusing: str) -> None:
+    with Store.open(url, clock=clock, sleep=lambda seconds: None) as store:
         sessions = conversations(store, 5)
         host.refer("plays", "sessions", [sessions[0], sessions[0], sessions[3]], refusing)
         host.refer("notes", "sessions", sessions[1:3], "ON DELETE CASCADE")
@@ -94,8 +94,8 @@ def test_a_prune_leaves_what_others_refer_to_and_goes_on(
         assert (report.tables["sessions"], report.kept) == (2, {})
 
 
-def test_a_prune_counts_references_to_what_hangs_on_a_row(database_url: str, host: Host, clock: FrozenClock) -> None:
-    with Store.open(database_url, clock=clock, sleep=lambda seconds: None) as store:
+def test_a_prune_counts_references_to_what_hangs_on_a_row(url: str, host: Host, clock: FrozenClock) -> None:
+    with Store.open(url, clock=clock, sleep=lambda seconds: None) as store:
         sessions, messages = chats(store, 4)
         host.refer("letters", "chat_messages", [messages[1], messages[1], messages[2]])
         clock.advance(delta=2 * MONTH)
@@ -108,9 +108,9 @@ def test_a_prune_counts_references_to_what_hangs_on_a_row(database_url: str, hos
 
 @pytest.mark.parametrize("refusing", ["", "ON DELETE RESTRICT"])
 def test_an_erasure_says_what_has_to_go_first_and_maintain_finishes_it(
-    database_url: str, host: Host, clock: FrozenClock, refusing: str
+    url: str, host: Host, clock: FrozenClock, refusing: str
 ) -> None:
-    with Store.open(database_url, clock=clock, sleep=lambda seconds: None) as store:
+    with Store.open(url, clock=clock, sleep=lambda seconds: None) as store:
         theirs, others = conversations(store, 4), conversations(store, 1, "peter")
         sessions, messages = chats(store, 3)
         host.refer("plays", "sessions", [theirs[1], theirs[1], others[0]], refusing)
@@ -180,8 +180,8 @@ def test_a_deletion_says_which_rows_of_which_table_refuse_it(open_store: Any, ho
     assert host.raw.count("chat_sessions") == 2
 
 
-def test_a_deletion_on_a_hosts_engine_says_it_too(database_url: str, host: Host, clock: FrozenClock) -> None:
-    engine = create_engine(database_url.replace("postgresql://", "postgresql+psycopg://", 1))
+def test_a_deletion_on_a_hosts_engine_says_it_too(url: str, host: Host, clock: FrozenClock) -> None:
+    engine = create_engine(url.replace("postgresql://", "postgresql+psycopg://", 1))
     persist.prepare_engine(engine)
     with Store.from_engine(engine, clock=clock) as store:
         sessions, messages = chats(store, 2)

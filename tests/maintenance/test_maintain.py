@@ -23,7 +23,10 @@ from tests.contract.chat.scenes import create, shown
 from tests.contract.conftest import Raw
 from tests.contract.conversations import making as talk
 from tests.maintenance.pruning_scenes import every_row, forty_days_later
+from tests.seeded_databases import with_file
 from tests.subprocesses import Worker
+
+pytestmark = pytest.mark.one_database
 
 LONG = Settings(fold_ms=3_600_000, fold_bytes=2**20)
 """With these a recorder's tail stays a tail until it is closed."""
@@ -47,53 +50,45 @@ def test_without_settings_nothing_is_deleted(filled: str) -> None:
         assert every_row(filled) == before
 
 
-def test_it_folds_what_a_dead_writer_left(database_url: str, clock: FrozenClock) -> None:
-    with Store.open(database_url, clock=clock, settings=LONG) as store, ExitStack() as recorders:
+def test_it_folds_what_a_dead_writer_left(url: str, clock: FrozenClock) -> None:
+    chunks = [{"type": "start"}, {"type": "text-start", "id": "t"}, {"type": "text-delta", "id": "t", "delta": "so far"}]
+    with Store.open(with_file(url), clock=clock, settings=LONG) as store, ExitStack() as recorders, closing(Raw(url)) as raw:
         session = create(store)
         recorder = recorders.enter_context(store.record(session))
-        for chunk in ({"type": "start"}, {"type": "text-start", "id": "t"}, {"type": "text-delta", "id": "t", "delta": "so far"}):
+        for chunk in chunks:
             recorder.feed(chunk)
-        seen = shown(store, session)
-        with closing(Raw(database_url)) as raw:
-            tails = raw.count("chat_part_deltas")
-            assert tails > 0
-            assert done(maintain(store)) == {}  # somebody may be at it
-            clock.advance(seconds=6)
-            assert done(maintain(store, dry_run=True)) == {"chat_parts": 1}
-            assert raw.count("chat_part_deltas") == tails
-            assert done(maintain(store)) == {"chat_parts": 1}
-            assert raw.count("chat_part_deltas") == 0
+        seen, tails = shown(store, session), raw.count("chat_part_deltas")
+        assert tails > 0
+        assert done(maintain(store)) == {}  # somebody may be at it
+        clock.advance(seconds=6)
+        assert done(maintain(store, dry_run=True)) == {"chat_parts": 1}
+        assert raw.count("chat_part_deltas") == tails
+        assert done(maintain(store)) == {"chat_parts": 1}
+        assert raw.count("chat_part_deltas") == 0
         assert shown(store, session) == seen
         recorder.feed({"type": "text-delta", "id": "t", "delta": " and on"})
         assert shown(store, session)[0]["parts"][0]["text"] == "so far and on"
 
 
-def test_it_removes_turns_of_the_dead_and_no_other(database_url: str, clock: FrozenClock) -> None:
-    with Store.open(database_url, clock=clock) as store, ExitStack() as recorders:
-        alive, dead, failed, young = (create(store) for _ in range(4))
-        recorders.enter_context(store.record(alive)).feed({"type": "start"})
+def test_it_removes_turns_of_the_dead_and_folds_progressions_that_lag(store: Store, url: str, clock: FrozenClock) -> None:
+    session = talk.make_session(store, "s")
+    talk.make_branch(store, "s", "b")
+    talk.say(store, "b", "m1", "m2")
+    alive, dead, failed, young = (create(store) for _ in range(4))
+    with store.record(alive) as recorder, closing(Raw(url)) as raw:
+        recorder.feed({"type": "start"})
         old = {"owner": "elsewhere/1/0", "started_at": clock(), "seen_at": clock()}
         clock.advance(delta=timedelta(minutes=6))
         new = {"owner": "elsewhere/1/0", "started_at": clock(), "seen_at": clock()}
         with store.begin() as tx:
             for id, state, times in ((dead, "running", old), (failed, "error", old), (young, "running", new)):
                 tx._work._core(insert(turns).values(session_id=id, state=state, **times), None)
-        assert done(maintain(store, dry_run=True)) == {"chat_turns": 1}
-        assert done(maintain(store)) == {"chat_turns": 1}
-        with closing(Raw(database_url)) as raw:
-            assert {id for (id,) in raw.rows("SELECT session_id FROM chat_turns")} == {alive, failed, young}
-
-
-def test_it_folds_progressions_that_lag(database_url: str, clock: FrozenClock) -> None:
-    with Store.open(database_url, clock=clock) as store:
-        session = talk.make_session(store, "s")
-        talk.make_branch(store, "s", "b")
-        talk.say(store, "b", "m1", "m2")
-        with closing(Raw(database_url)) as raw:
-            assert done(maintain(store, dry_run=True)) == {"progressions": 2}
-            assert raw.json("SELECT collection FROM progressions WHERE id = ?", session.progression_id) == []
-            assert done(maintain(store)) == {"progressions": 2}
-            assert raw.json("SELECT collection FROM progressions WHERE id = ?", session.progression_id) == ["m1", "m2"]
+        collection = "SELECT collection FROM progressions WHERE id = ?"
+        for dry_run in (True, False):
+            assert raw.json(collection, session.progression_id) == []
+            assert done(maintain(store, dry_run=dry_run)) == {"chat_turns": 1, "progressions": 2}
+        assert raw.json(collection, session.progression_id) == ["m1", "m2"]
+        assert {id for (id,) in raw.rows("SELECT session_id FROM chat_turns")} == {alive, failed, young}
 
 
 def _fill_windows(store: Store, clock: FrozenClock) -> None:
@@ -106,29 +101,28 @@ def _fill_windows(store: Store, clock: FrozenClock) -> None:
                 tx.telemetry.tools.record("bash", instance_id=instance)
 
 
-def test_it_trims_the_windows_of_every_instance_to_their_sizes(database_url: str, clock: FrozenClock) -> None:
-    with Store.open(database_url, clock=clock) as store:
+def test_it_trims_the_windows_of_every_instance_to_their_sizes(url: str, clock: FrozenClock) -> None:
+    with Store.open(url, clock=clock) as store:
         _fill_windows(store, clock)
-    with Store.open(database_url, clock=clock, settings=TINY) as store:
+    with Store.open(url, clock=clock, settings=TINY) as store:
         expected = {"status_log": 2 * 5, "usage_samples": 2 * 4, "tool_history": 2 * 3}
-        before = every_row(database_url)
+        before = every_row(url)
         assert done(maintain(store, dry_run=True)) == expected
-        assert every_row(database_url) == before
+        assert every_row(url) == before
         assert done(maintain(store)) == expected
-        with store.read() as tx:
-            assert [entry.new_status for entry in tx.telemetry.status.history(instance_id="b")] == [
-                f"word {number}" for number in (5, 6, 7)
-            ]
+        assert [entry.new_status for entry in store.telemetry.status.history(instance_id="b")] == [
+            f"word {number}" for number in (5, 6, 7)
+        ]
 
 
-def test_a_step_that_fails_stops_no_other(database_url: str, clock: FrozenClock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_that_fails_stops_no_other(url: str, clock: FrozenClock, monkeypatch: pytest.MonkeyPatch) -> None:
     def gone(*_: Any, **__: Any) -> int:
         raise Unavailable("The server went away")
 
-    with Store.open(database_url, clock=clock) as store:
+    with Store.open(url, clock=clock) as store:
         _fill_windows(store, clock)
     monkeypatch.setattr("persist.maintenance.maintaining.Sweep.fold_batch", gone)
-    with Store.open(database_url, clock=clock, settings=TINY) as store:
+    with Store.open(url, clock=clock, settings=TINY) as store:
         report = maintain(store)
     assert report.failed
     assert [step.name for step in report.steps if step.error is not None] == ["fold tails"]
@@ -136,17 +130,14 @@ def test_a_step_that_fails_stops_no_other(database_url: str, clock: FrozenClock,
     assert report.steps[3].tables["status_log"] == 10
 
 
-def test_several_at_once_do_each_thing_once(database_url: str, clock: FrozenClock) -> None:
-    with Store.open(database_url, clock=clock) as store:
+def test_several_at_once_do_each_thing_once(url: str, clock: FrozenClock) -> None:
+    with Store.open(url, clock=clock) as store:
         _fill_windows(store, clock)
         for number in range(30):
             talk.make_session(store, f"s{number}")
             talk.make_branch(store, f"s{number}", f"b{number}")
             talk.say(store, f"b{number}", f"m{number}")
-        with (
-            Store.open(database_url, clock=clock, settings=TINY) as one,
-            Store.open(database_url, clock=clock, settings=TINY) as two,
-        ):
+        with Store.open(url, clock=clock, settings=TINY) as one, Store.open(url, clock=clock, settings=TINY) as two:
             reports = together([lambda: maintain(one), lambda: maintain(two)])
         total = done(reports[0]) + done(reports[1])
         assert total == {"status_log": 10, "usage_samples": 8, "tool_history": 6, "progressions": 60}
@@ -162,20 +153,13 @@ def test_processes_at_once(filled: str) -> None:
     assert all(said)
 
 
-def test_a_store_that_only_reads_is_not_maintained(database_url: str) -> None:
-    Store.open(database_url).close()
-    with Store.open(database_url, read_only=True) as store, pytest.raises(ReadOnlyTransaction):
-        maintain(store)
-
-
-def test_dry_run_is_a_flag(database_url: str) -> None:
-    with Store.open(database_url) as store, pytest.raises(InvalidValue):
+def test_wrong_calls(store: Store, url: str) -> None:
+    with pytest.raises(InvalidValue):
         maintain(store, dry_run=1)  # type: ignore[arg-type]  # that is the point
-
-
-def test_an_in_memory_store_is_maintained_too() -> None:
-    with Store.open("sqlite:///:memory:") as store:
-        assert done(maintain(store)) == {}
+    with Store.open(url, read_only=True) as reader, pytest.raises(ReadOnlyTransaction):
+        maintain(reader)
+    with Store.open("sqlite:///:memory:") as memory:
+        assert done(maintain(memory)) == {}
 
 
 def test_every_function_takes_a_store_and_says_so_of_what_is_none(sqlite_url: str, tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """A dry run on a server counts what a prune then removes, also where conversations and histories share what they name."""
 
-from collections.abc import Iterator
 from contextlib import closing
 from datetime import timedelta
 from random import Random
@@ -21,12 +20,6 @@ from tests.maintenance.pruning_scenes import DAY, all_locked
 
 CONVERSATIONS = ("sessions", "exchange_items", "messages", "conversations")
 HISTORIES = ("history_records", "history_runs", "histories")
-
-
-@pytest.fixture
-def store(database_url: str, clock: FrozenClock) -> Iterator[Store]:
-    with Store.open(database_url, clock=clock) as store:
-        yield store
 
 
 def converse(tx: Any, chance: Random, round: int) -> None:
@@ -76,10 +69,10 @@ def remember(tx: Any, chance: Random, round: int, clock: FrozenClock) -> None:
 
 @pytest.mark.parametrize("backend", ["postgres"])
 @pytest.mark.parametrize("keep", [0, 2])
-def test_a_count_without_a_lock_is_what_goes(store: Store, database_url: str, clock: FrozenClock, keep: int) -> None:
+def test_a_count_without_a_lock_is_what_goes(store: Store, url: str, clock: FrozenClock, keep: int) -> None:
     """Scenes by chance: some is old, some is young, and a prune of one table leaves what others still name."""
     chance = Random(keep)
-    with closing(Raw(database_url)) as writer:
+    with closing(Raw(url)) as writer:
         for round, what in enumerate([*CONVERSATIONS, *HISTORIES] * 2):
             for part, days in enumerate((40, 20)):
                 with store.begin() as tx:
@@ -96,14 +89,13 @@ def test_a_count_without_a_lock_is_what_goes(store: Store, database_url: str, cl
 
 
 @pytest.mark.parametrize("backend", ["postgres"])
-def test_the_verb_and_the_command_count_without_a_lock(store: Store, database_url: str, clock: FrozenClock) -> None:
+def test_the_verb_and_the_command_count_without_a_lock(store: Store, url: str, clock: FrozenClock) -> None:
     with store.begin() as tx:
         converse(tx, Random(7), 1)
     clock.advance(delta=40 * DAY)
-    with closing(Raw(database_url)) as writer, all_locked(writer):
+    with closing(Raw(url)) as writer, all_locked(writer):
         told = prune_conversations(store, keep_days=30, keep_n=1, dry_run=True)
-        with store.begin() as tx:
-            assert tx.conversations.sessions.prune(keep_days=30, keep_n=1, dry_run=True) == told
+        assert store.conversations.sessions.prune(keep_days=30, keep_n=1, dry_run=True) == told
     assert told.sessions > 0
     assert told.messages > 0
     assert prune_conversations(store, keep_days=30, keep_n=1) == told
@@ -112,7 +104,7 @@ def test_the_verb_and_the_command_count_without_a_lock(store: Store, database_ur
 @pytest.mark.parametrize("backend", ["postgres"])
 @pytest.mark.parametrize("old", [False, True])
 def test_what_a_fork_in_another_session_inherits_is_counted_by_a_trial(
-    store: Store, database_url: str, clock: FrozenClock, old: bool
+    store: Store, url: str, clock: FrozenClock, old: bool
 ) -> None:
     """Another program has put it there. The trial rolls back: it changes nothing, and says what goes."""
     with store.begin() as tx:
@@ -122,11 +114,10 @@ def test_what_a_fork_in_another_session_inherits_is_counted_by_a_trial(
         tx.conversations.messages.put_many([message("m")])
         tx.conversations.progressions.replace(branch.progression_id, ["m"])
         fork = tx.conversations.branches.fork(branch.id)
-    with closing(Raw(database_url)) as raw:
+    with closing(Raw(url)) as raw:
         raw.rows("UPDATE branches SET session_id = 'to' WHERE id = ?", fork.id)
     clock.advance(delta=40 * DAY)
-    with store.begin() as tx:
-        told = tx.conversations.sessions.prune(keep_days=30, keep_n=0, dry_run=True)
+    told = store.conversations.sessions.prune(keep_days=30, keep_n=0, dry_run=True)
     assert told == PruneReport(sessions=1 + old, branches=1 + old, progressions=2 * (1 + old), messages=int(old))
     expected = prune(store, "conversations", older_than=30 * DAY, dry_run=True).tables
     assert prune(store, "conversations", older_than=30 * DAY).tables == expected

@@ -18,6 +18,8 @@ from tests.maintenance.spoiling import raw_rows, spoil, spoilt_on_a_file
 from tests.schema.filling import transcript
 from tests.schema.places import Place
 
+pytestmark = pytest.mark.one_database
+
 CELLS = list(spoilt_on_a_file())
 
 
@@ -37,8 +39,7 @@ def test_what_cannot_come_back(filled_file: Path, tmp_path: Path) -> None:
         assert whole.row["created_at"] == {"text": "soon"}
         assert (whole.table, whole.cause) == ("memories", "created_at holds 'soon', which is no instant.")
         namespace, key = (next(iter((whole.row[name] or {}).values())) for name in ("namespace", "key"))
-        with store.begin() as tx:
-            tx.checkpoints.memories.put(tuple(namespace.split(".")), key, {"new": True})
+        store.checkpoints.memories.put(tuple(namespace.split(".")), key, {"new": True})
         before = raw_rows(path)
         with pytest.raises(Conflict, match="cannot come back"):
             restore_row(store, aside[-1].id)
@@ -47,8 +48,7 @@ def test_what_cannot_come_back(filled_file: Path, tmp_path: Path) -> None:
             restore_row(store, "qua_nothing")
         with pytest.raises(NotFound):
             quarantined_row(store, "qua_nothing")
-        with store.begin() as tx:
-            assert tx.checkpoints.memories.delete(tuple(namespace.split(".")), key)
+        assert store.checkpoints.memories.delete(tuple(namespace.split(".")), key)
         assert [row.id for row in restore_row(store, aside[-1].id)] == [row.id for row in aside]
         assert [one.code for one in doctor(store)] == ["unreadable"]
     with Store.open(f"sqlite:///{path}", read_only=True) as store, pytest.raises(ReadOnlyTransaction):
@@ -66,44 +66,40 @@ def test_rows_whose_parent_went_meanwhile(filled_file: Path, tmp_path: Path) -> 
         held = quarantined_row(store, aside[0].id).row
         assert held is not None
         assert held["session_id"] is not None
-        with store.begin() as tx:
-            tx.chat.sessions.delete(held["session_id"]["text"])
+        store.chat.sessions.delete(held["session_id"]["text"])
         with pytest.raises(Conflict, match="chat_sessions that is not there"):
             restore_row(store, aside[0].id)
         assert quarantined(store) == aside
         assert not [one for one in doctor(store) if one.code in ("foreign_key", "unreadable")]
 
 
-def test_while_others_write(database_url: str) -> None:
+def test_while_others_write(store: Store, url: str) -> None:
     """What a writer was told is stored is in its table or in quarantine, whichever of the two came first."""
-    place, written = Place(database_url), list[str]()
+    place, written = Place(url), list[str]()
     begun = threading.Event()
-    with Store.open(database_url) as store:
-        with store.begin() as tx:
-            session = tx.chat.sessions.create(agent="build", model={}).id
+    session = store.chat.sessions.create(agent="build", model={}).id
 
-        def write() -> None:
-            while True:
-                try:
-                    with store.begin() as tx:
-                        message = tx.chat.messages.append(session, role="user", parts=[{"type": "text", "text": "?"}])
-                except PersistError:  # the session is gone
-                    return
-                written.append(message.id)
-                if len(written) == 20:
-                    begun.set()
+    def write() -> None:
+        while True:
+            try:
+                message = store.chat.messages.append(session, role="user", parts=[{"type": "text", "text": "?"}])
+            except PersistError:  # the session is gone
+                return
+            written.append(message.id)
+            if len(written) == 20:
+                begun.set()
 
-        writers = [threading.Thread(target=write) for _ in range(3)]
-        for writer in writers:
-            writer.start()
-        assert begun.wait(60)
-        place.run(f"UPDATE {place.named('chat_sessions')} SET permissions_json = '7'")
-        while not all(finding.fixed for finding in doctor(store, fix=True) if finding.code == "unreadable"):
-            pass
-        for writer in writers:
-            writer.join()
-        assert doctor(store) == []
-        aside = quarantined(store, limit=100_000)
+    writers = [threading.Thread(target=write) for _ in range(3)]
+    for writer in writers:
+        writer.start()
+    assert begun.wait(60)
+    place.run(f"UPDATE {place.named('chat_sessions')} SET permissions_json = '7'")
+    while not all(finding.fixed for finding in doctor(store, fix=True) if finding.code == "unreadable"):
+        pass
+    for writer in writers:
+        writer.join()
+    assert doctor(store) == []
+    aside = quarantined(store, limit=100_000)
     assert {row.key for row in aside if row.table == "chat_messages"} == {*written}
     assert len({row.group_id for row in aside}) == 1
     for table in ("chat_sessions", "chat_messages", "chat_parts"):
@@ -151,8 +147,7 @@ def test_a_file_of_one_run(tmp_path: Path) -> None:
     with create_run_file(tmp_path, clock=FrozenClock()) as store:
         assert store.run_id is not None
         assert store.path is not None
-        with store.begin() as tx:
-            tx.programs.executions.begin(store.run_id, statement_index=1, statement_text="session: look")
+        store.programs.executions.begin(store.run_id, statement_index=1, statement_text="session: look")
         with closing(sqlite3.connect(store.path, isolation_level=None)) as raw:
             raw.execute("DROP TRIGGER persist_row_guard_execution_update")
             raw.execute("UPDATE execution SET metadata = 'not json', status = 'thinking'")

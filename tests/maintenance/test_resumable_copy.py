@@ -1,43 +1,21 @@
 """Resumable copies: bounded transactions, a target that nobody opens meanwhile, and in the end what one snapshot held."""
 
-import sqlite3
-from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
 
 from persist import Store
-from persist.errors import Conflict, CopyUnfinished, InvalidValue, StoreCorrupt
+from persist.errors import Conflict, CopyUnfinished, InvalidValue
 from persist.maintenance import copy, copy_resumably
 from persist.schema import migrate
 from persist.testing import FrozenClock
-from tests.contract.faces import every_way
 from tests.maintenance.filled import filled
-from tests.maintenance.moving import Pair, checksums, many, new_url, opened
+from tests.maintenance.moving import Pair, checksums, many, opened
 from tests.maintenance.resuming import StoppedError, interrupted, resumed, resumed_checksums, stopping_at
-from tests.schema.filling import LONG, fill, transcript
 from tests.schema.places import Place
 
 
-@every_way
-def test_it_copies_what_a_copy_copies(pair: Pair, clock: FrozenClock, request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    other = new_url(request, "postgres" if "postgres" in pair[1] else "sqlite", tmp_path, "other.db")
-    with Store.open(pair[0], clock=clock, settings=LONG) as source, ExitStack() as stack:
-        fill(source, clock, stack)  # a turn runs, and its text is not folded yet
-        report = copy_resumably(source, pair[1], rows=3)
-        with opened(other, pair[1]) as (target, resumable):
-            assert copy(source, target) == report
-            assert transcript(resumable) == transcript(source)
-    assert Place(pair[1]).rows("_meta") == Place(other).rows("_meta")
-
-
-@pytest.mark.parametrize(("table", "when"), [("agents", "copied"), ("branches", "copied"), ("chat_parts", "compared")])
-def test_it_goes_on_after_an_interruption(pair: Pair, clock: FrozenClock, table: str, when: str) -> None:
-    filled(pair[0], clock)
-    interrupted(pair, stopping_at(table, when), rows=2)
-    resumed(pair, rows=2)
-
-
+@pytest.mark.one_database
 def test_nobody_opens_the_target_meanwhile(pair: Pair, clock: FrozenClock) -> None:
     filled(pair[0], clock)
     interrupted(pair, stopping_at("chat_parts"))
@@ -57,11 +35,12 @@ def test_nobody_opens_the_target_meanwhile(pair: Pair, clock: FrozenClock) -> No
     Store.open(pair[1]).close()
 
 
+@pytest.mark.one_database
 def test_it_does_not_read_again_what_it_has_copied(pair: Pair, clock: FrozenClock) -> None:
-    many(pair[0], 100)
+    many(pair[0], 40)
 
     def stop(table: str, done: int, total: int) -> None:
-        if table == "messaging_messages" and done >= 60:
+        if table == "messaging_messages" and done >= 24:
             raise StoppedError
 
     seen: list[int] = []
@@ -71,8 +50,8 @@ def test_it_does_not_read_again_what_it_has_copied(pair: Pair, clock: FrozenCloc
             source, pair[1], rows=8, progress=lambda table, done, _: seen.append(done) if table == "messaging_messages" else None
         )
     assert seen == sorted(seen)
-    assert seen[0] > 60
-    assert seen[-1] >= 200  # with the rows of tables that came before
+    assert seen[0] > 24
+    assert seen[-1] >= 80  # with the rows of tables that came before
 
 
 # ---------------------------------------------------------------- a source that changes meanwhile
@@ -96,21 +75,21 @@ def change_everything(place: Place) -> None:
     )
 
 
-@pytest.mark.parametrize("table", ["agents", "chat_parts"])
-def test_what_changes_meanwhile_is_copied_too(pair: Pair, clock: FrozenClock, table: str) -> None:
+STOPS = [(("chat_parts", "copied"), 40), (("agents", "copied"), 10), (("agents", "compared"), 40)]
+
+
+@pytest.mark.one_database
+@pytest.mark.parametrize(("stop", "rows"), STOPS)
+def test_what_changes_after_an_interruption_is_copied_too(
+    pair: Pair, clock: FrozenClock, stop: tuple[str, str], rows: int
+) -> None:
     place = filled(pair[0], clock)
-    interrupted(pair, stopping_at(table), rows=2)
+    interrupted(pair, stopping_at(*stop), rows=rows)
     change_everything(place)
-    resumed(pair, rows=2)
+    resumed(pair, rows=rows)
 
 
-def test_what_changes_after_the_rows_were_copied(pair: Pair, clock: FrozenClock) -> None:
-    place = filled(pair[0], clock)
-    interrupted(pair, stopping_at("agents", "compared"), rows=5)
-    change_everything(place)
-    resumed(pair, rows=5)
-
-
+@pytest.mark.one_database
 def test_a_key_that_another_row_has_now(pair: Pair, clock: FrozenClock) -> None:
     """Rows that exchange a unique value, and one that takes that of a deleted row."""
     with Store.open(pair[0], clock=clock) as store, store.begin() as tx:
@@ -128,6 +107,7 @@ def test_a_key_that_another_row_has_now(pair: Pair, clock: FrozenClock) -> None:
     resumed(pair)
 
 
+@pytest.mark.one_database
 def test_children_of_parents_that_are_new(pair: Pair) -> None:
     """Rows whose parents come after the place to which parents were copied are no reason to stop."""
     many(pair[0], 20)
@@ -148,33 +128,20 @@ def test_children_of_parents_that_are_new(pair: Pair) -> None:
     resumed_checksums(pair)
 
 
+@pytest.mark.one_database
 def test_an_event_log_and_its_heads_go_on(pair: Pair, clock: FrozenClock) -> None:
     with Store.open(pair[0], clock=clock, events=True) as source:
-        with source.begin() as tx:
-            session = tx.chat.sessions.create(agent="build", model={"model_id": "m"}).id
+        session = source.chat.sessions.create(agent="build", model={"model_id": "m"}).id
         interrupted(pair, stopping_at("event_log"))
-        with source.begin() as tx:
-            tx.chat.messages.append(session, role="user", parts=[{"type": "text", "text": "?"}])
+        source.chat.messages.append(session, role="user", parts=[{"type": "text", "text": "?"}])
         copy_resumably(source, pair[1])
         with Store.open(pair[1]) as target:
             assert target.logs_events
             before = list(source.watch(session, timeout=0))
             assert list(target.watch(session, timeout=0)) == before != []
-            with target.begin() as tx:
-                tx.chat.messages.append(session, role="user", parts=[{"type": "text", "text": "!"}])
+            target.chat.messages.append(session, role="user", parts=[{"type": "text", "text": "!"}])
             (event,) = target.watch(session, after=before[-1].seq, timeout=0)
             assert event.seq == before[-1].seq + 1
-
-
-def test_new_integer_keys_go_on_above_the_highest_ever_given(pair: Pair) -> None:
-    with opened(pair[0]) as (source,):
-        with source.begin() as tx:
-            session = tx.messaging.sessions.get_or_create(platform="slack", channel_id="C", user_id="U").id
-            given = [tx.messaging.messages.add(session, role="user", content=str(n)).id for n in range(9)]
-        Place(pair[0]).run(f"DELETE FROM {Place(pair[0]).named('messaging_messages')} WHERE id > {given[3]}")
-        copy_resumably(source, pair[1], rows=2)
-    with opened(pair[1]) as (target,), target.begin() as tx:
-        assert tx.messaging.messages.add(session, role="user", content="new").id > given[-1]
 
 
 # ---------------------------------------------------------------- bounds
@@ -183,9 +150,8 @@ def test_new_integer_keys_go_on_above_the_highest_ever_given(pair: Pair) -> None
 def test_a_transaction_takes_so_many_rows(sqlite_url: str, postgres_url: str, clock: FrozenClock) -> None:
     """Postgres notes in each row which transaction wrote it."""
     filled(sqlite_url, clock)
-    many_more(sqlite_url)
     with Store.open(sqlite_url) as source:
-        report = copy_resumably(source, postgres_url, rows=7)
+        report = copy_resumably(source, postgres_url, rows=15)
     place = Place(postgres_url)
     rows = " UNION ALL ".join(
         f"SELECT xmin::text AS writer FROM {place.named(name)}"
@@ -194,15 +160,8 @@ def test_a_transaction_takes_so_many_rows(sqlite_url: str, postgres_url: str, cl
     )
     counted = [count for (count,) in place.ask(f"SELECT count(*) FROM ({rows}) found GROUP BY writer")]
     assert sum(counted) == sum(count for name, count in report.tables.items() if name != "_meta")
-    assert max(counted) == 7
-    assert len(counted) > 40
-
-
-def many_more(url: str) -> None:
-    with Store.open(url) as store, store.begin() as tx:
-        session = tx.messaging.sessions.get_or_create(platform="slack", channel_id="many", user_id="U").id
-        for number in range(300):
-            tx.messaging.messages.add(session, role="user", content=str(number))
+    assert max(counted) == 15
+    assert len(counted) > 20
 
 
 def test_a_comparison_changes_so_many_rows_in_a_transaction(sqlite_url: str, postgres_url: str) -> None:
@@ -219,18 +178,7 @@ def test_a_comparison_changes_so_many_rows_in_a_transaction(sqlite_url: str, pos
 # What a resumable copy refuses: the target stays what it was, or the copy can go on once the reason is gone.
 
 
-def test_a_target_with_rows_is_refused_and_stays_as_it_is(pair: Pair, clock: FrozenClock) -> None:
-    filled(pair[0], clock)
-    with opened(*pair) as (source, target):
-        with target.begin() as tx:
-            tx.workflows.cron_overrides.set("nightly", enabled=False)
-        before = Place(pair[1]).rows()
-        with pytest.raises(Conflict, match="rows in cron_overrides; it must be empty"):
-            copy_resumably(source, pair[1])
-    assert Place(pair[1]).rows() == before
-    Store.open(pair[1]).close()
-
-
+@pytest.mark.one_database
 def test_the_copy_of_another_source_is_refused(pair: Pair, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     many(pair[0], 9)
     interrupted(pair, stopping_at("messaging_messages"), scopes={"run_id": "run-1"})
@@ -243,17 +191,18 @@ def test_the_copy_of_another_source_is_refused(pair: Pair, request: pytest.Fixtu
     resumed(pair)
 
 
-def test_a_copy_of_itself_and_one_into_memory_are_refused(database_url: str) -> None:
-    with opened(database_url) as (source,):
-        for target in (database_url, "sqlite:///:memory:"):
+def test_a_copy_of_itself_and_one_into_memory_are_refused(url: str) -> None:
+    with opened(url) as (source,):
+        for target in (url, "sqlite:///:memory:"):
             with pytest.raises(InvalidValue) as error:
                 copy_resumably(source, target)
             assert error.value.path == "target"
         with pytest.raises(InvalidValue, match="at least 1"):
-            copy_resumably(source, database_url, rows=0)
-    Store.open(database_url).close()
+            copy_resumably(source, url, rows=0)
+    Store.open(url).close()
 
 
+@pytest.mark.one_database
 def test_a_second_process_takes_over(pair: Pair) -> None:
     many(pair[0], 30)
     taken: list[str] = []
@@ -267,41 +216,6 @@ def test_a_second_process_takes_over(pair: Pair) -> None:
     with opened(pair[0]) as (source,), pytest.raises(Conflict, match="Another process has gone on with this copy"):
         copy_resumably(source, pair[1], rows=4, progress=take_over)
     resumed_checksums(pair)
-
-
-def test_rows_that_refer_to_nothing_are_refused(sqlite_url: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    Store.open(sqlite_url).close()
-    Place(sqlite_url).run(
-        'INSERT INTO chat_parts (id, message_id, session_id, "index", type, created_at, updated_at, data_json)'
-        " VALUES ('p', 'gone', 's', 0, 'text', 1, 1, '{}')"
-    )
-    for kind in ("sqlite", "postgres"):
-        target = new_url(request, kind, tmp_path, "target.db")
-        with opened(sqlite_url) as (source,), pytest.raises(Conflict):
-            copy_resumably(source, target)
-        with pytest.raises(CopyUnfinished):
-            Store.open(target)
-    Place(sqlite_url).run("DELETE FROM chat_parts")
-    resumed((sqlite_url, target))
-
-
-def test_what_comes_back_changed_is_no_copy(sqlite_url: str, tmp_path: Path, clock: FrozenClock) -> None:
-    filled(sqlite_url, clock)
-    target = tmp_path / "target.db"
-    Store.open(f"sqlite:///{target}").close()
-    with closing(sqlite3.connect(target)) as raw:
-        for when in ("INSERT", "UPDATE"):
-            raw.execute(
-                f"CREATE TRIGGER lie_{when} AFTER {when} ON executions WHEN NEW.skill NOT LIKE '%!' BEGIN"
-                " UPDATE executions SET skill = skill || '!' WHERE id = NEW.id; END"
-            )
-    with opened(sqlite_url) as (source,):
-        with pytest.raises(StoreCorrupt, match="executions: the target gives back other values"):
-            copy_resumably(source, f"sqlite:///{target}")
-        with closing(sqlite3.connect(target)) as raw:
-            raw.execute("DROP TRIGGER lie_INSERT")
-            raw.execute("DROP TRIGGER lie_UPDATE")
-        copy_resumably(source, f"sqlite:///{target}")
 
 
 def test_a_value_that_cannot_be_stored_is_named(sqlite_url: str, postgres_url: str) -> None:

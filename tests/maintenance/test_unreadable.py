@@ -63,15 +63,29 @@ def families() -> dict[str, str]:
 FAMILIES = families()
 ROUNDS = in_rounds((cell for cell in CELLS if alone(cell)), lambda cell: FAMILIES[str(cell[0].name)])
 ROUNDS += in_rounds(cell for cell in CELLS if not alone(cell))
-PORTIONS = 4
 ORDER = {str(table.name): number for number, table in enumerate(metadata.sorted_tables)}
 
 
-@pytest.mark.parametrize("portion", range(PORTIONS))
+def test_cells_of_a_file(filled_file: Path, tmp_path: Path) -> None:
+    """Some cells of every table."""
+    found, seen = [], set[tuple[str, str]]()
+    for some in ROUNDS:
+        new = [cell for cell in some if (str(cell[0].name), type(cell[1].type).__name__) not in seen]
+        seen |= {(str(cell[0].name), type(cell[1].type).__name__) for cell in new}
+        found += [new] if new else []
+    assert {name for name, _ in seen} == {*TABLES}
+    spoil_each(filled_file, tmp_path, found[::8])
+
+
+@pytest.mark.parametrize("portion", range(4))
 def test_every_cell_of_a_file(filled_file: Path, tmp_path: Path, portion: int) -> None:
+    spoil_each(filled_file, tmp_path, ROUNDS[portion::4])
+
+
+def spoil_each(filled_file: Path, tmp_path: Path, rounds: list[list[Cell]]) -> None:
     """Of those on which other rows depend one of each family of tables at a time, of the others one of each table."""
     good = raw_rows(filled_file)
-    for number, some in enumerate(ROUNDS[portion::PORTIONS]):
+    for number, some in enumerate(rounds):
         path = tmp_path / f"{number}.db"
         shutil.copyfile(filled_file, path)
         with Store.open(f"sqlite:///{path}", clock=FrozenClock()) as store:
@@ -121,8 +135,7 @@ def one_of_each_table(value: Callable[[Cell], bool]) -> list[Cell]:
     return list(found.values())
 
 
-@pytest.mark.parametrize("kind", ["bytes", "words"])
-@pytest.mark.parametrize("logged", [False, True])
+@pytest.mark.parametrize(("kind", "logged"), [("bytes", True), ("words", False)])
 def test_a_file_full_of_them(filled_file: Path, tmp_path: Path, kind: str, logged: bool) -> None:
     path = tmp_path / "state.db"
     shutil.copyfile(filled_file, path)
@@ -150,13 +163,23 @@ AS_PERSIST = "SET LOCAL persist.writes = 'on'"
 
 
 def test_cells_of_a_server(postgres_url: str) -> None:
+    """The first cells of all tables at once."""
+    rounds = in_rounds(spoilt_on_a_server())
+    spoil_on_a_server(postgres_url, rounds[:1])
+
+
+def test_every_cell_of_a_server(postgres_url: str) -> None:
     """The first cells of all tables at once, then the second ones, and so on."""
+    spoil_on_a_server(postgres_url, in_rounds(spoilt_on_a_server()))
+
+
+def spoil_on_a_server(url: str, rounds: list[list[Cell]]) -> None:
     clock = FrozenClock()
-    place = filled(postgres_url, clock)
+    place = filled(url, clock)
     good = server_rows(place)
-    with Store.open(postgres_url, clock=clock) as store:
+    with Store.open(url, clock=clock) as store:
         assert troubles(store) == []
-        for cells in ([cell for cell in some if good[str(cell[0].name)]] for some in in_rounds(spoilt_on_a_server())):
+        for cells in ([cell for cell in some if good[str(cell[0].name)]] for some in rounds):
             undo = [_spoilt(place, cell) for cell in cells]
             spoilt = server_rows(place)
             found = troubles(store)
