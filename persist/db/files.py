@@ -25,8 +25,11 @@ BESIDE = ("-wal", "-shm", "-journal")
 """What SQLite appends to a database's name for the files beside it."""
 
 
-def check_new_file(database: Path | None, target: Path, *, overwrite: bool) -> None:
-    """Refuse to write a file that is the database's own, a folder, in a missing folder, or there already (unless `overwrite`)."""
+def check_new_file(database: Path | None, target: Path, *, overwrite: bool, beside: bool = False) -> None:
+    """Refuse to write a file that is the database's own, a folder, in a missing folder, or there already (unless `overwrite`).
+
+    `beside`: the file is a database, and those beside it count as it does.
+    """
     if target.is_dir():
         raise InvalidValue("path", f"{target} is a folder.")
     if not target.parent.is_dir():
@@ -34,14 +37,9 @@ def check_new_file(database: Path | None, target: Path, *, overwrite: bool) -> N
     own = [] if database is None else [database, *(database.with_name(database.name + end) for end in BESIDE)]
     if any(target.exists() and path.exists() and os.path.samefile(path, target) for path in own):
         raise InvalidValue("path", f"{target} is the database itself.")
-    if not overwrite:
-        refuse_existing(target)
-
-
-def refuse_existing(path: Path) -> None:
-    """Raise Conflict if the file is there."""
-    if path.exists():
-        raise Conflict(f"{path} is there already; it is overwritten with overwrite=True, --force on the command line.")
+    for path in [target, *(target.with_name(target.name + end) for end in BESIDE if beside)]:
+        if path.exists() and not overwrite:
+            raise Conflict(f"{path} is there already; it is overwritten with overwrite=True, --force on the command line.")
 
 
 def check_path(name: str, value: Any, *, reachable: bool = True) -> Path:

@@ -10,7 +10,7 @@ from datetime import datetime
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 from pydantic_core import to_jsonable_python
@@ -36,10 +36,6 @@ from persist.maintenance.steps import Run, running
 from persist.maintenance.written_meanwhile import look_again
 from persist.sessionlog.erasing import ErasedLogs, check_log_folder, erase_session_logs
 from persist.store.store import Store
-
-if TYPE_CHECKING:
-    from persist.maintenance.erasure_marks import Mark
-
 
 # The report of an erasure: what went and what stayed, in numbers, signed so that it can be shown later.
 
@@ -77,7 +73,7 @@ class EraseReport(Value):
         return sum(self.tables.values())
 
 
-def report_of(done: "Mark", *, finished_at: datetime, trial: bool, key: bytes | None) -> EraseReport:
+def report_of(done: Mark, *, finished_at: datetime, trial: bool, key: bytes | None) -> EraseReport:
     """The signed report of an erasure."""
     fields = {
         "id": done.id,

@@ -36,12 +36,10 @@ if TYPE_CHECKING:
     from persist.blobs.body_stores import Bodies
     from persist.chat.following import follower
     from persist.chat.recording import async_recorder
-    from persist.chat.recording.async_recorder import AsyncRecorder
     from persist.events import watching
     from persist.events.schemas import Event
     from persist.settings import Settings
     from persist.store import metrics as measuring
-    from persist.store.metrics import Metrics
     from persist.workflows import steps
     from persist.workflows.schemas import Lease, WorkflowRun
 
@@ -125,7 +123,7 @@ class AsyncStore(AsyncDomains):
         self._runtime = store.runtime
         self._worker_pool = worker_pool or WorkerPool(store.runtime, store.timer)
         self._writer = GroupCommitter(store.pinned)
-        self._recorders: WeakGroup[AsyncRecorder] = WeakGroup()
+        self._recorders: WeakGroup[async_recorder.AsyncRecorder] = WeakGroup()
 
     def __del__(self) -> None:
         if "_recorders" in vars(self) and not self._runtime.closed and not self._runtime.forked and not self._recorders.members():
@@ -251,7 +249,7 @@ class AsyncStore(AsyncDomains):
                 await self._worker_pool.workers.call(partial(self._runtime.sleep, pause))
         raise AssertionError("unreachable: the last attempt returns or raises")
 
-    async def metrics(self, *, database: bool = True) -> "Metrics":
+    async def metrics(self, *, database: bool = True) -> "measuring.Metrics":
         """See Store.metrics."""
         read = partial(measuring.metrics_of, self._runtime, database=database, queued=self._writer.waiting)
         return await self._worker_pool.snapshot(read) if database else read()
@@ -305,7 +303,7 @@ class AsyncStore(AsyncDomains):
         buffer_bytes: int | None = None,
         buffer_ms: int | None = None,
         ai_sdk: Literal[6, 7] | None = None,
-    ) -> "AsyncRecorder":
+    ) -> "async_recorder.AsyncRecorder":
         """See Store.record."""
         options = self._store.record_options(
             model=model,

@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from persist.schema import metadata as catalog
     from persist.settings import Settings
     from persist.store import metrics as measuring
-    from persist.store.metrics import Metrics
     from persist.workflows import steps
     from persist.workflows.schemas import Lease, WorkflowRun
     from persist.workflows.verbs import finishing
@@ -350,7 +349,7 @@ class Store(FileOwner, Domains):
         """
         return self.runtime.observers.add(finishing.RUN_FINISHED, callback)
 
-    def metrics(self, *, database: bool = True) -> "Metrics":
+    def metrics(self, *, database: bool = True) -> "measuring.Metrics":
         """Return what the store did since it was opened, and what is open now.
 
         `database`: also ask it, in one snapshot, how long the queue of runs is and how far readers of the log are behind.

@@ -21,7 +21,6 @@ from persist.workflows.storage.executions import ExecutionTotals, check_totals
 if TYPE_CHECKING:
     from persist.db.values.json import Json
     from persist.workflows.repository import Workflows
-    from persist.workflows.schemas import Execution
     from persist.workflows.verbs.effects import Effects
 
 
@@ -286,7 +285,7 @@ class _Block(_Writes):
         phase: Phase = yield from self._stored(begin, partial(self._executions.for_run, self.run_id), self._own)
         self._phase, self.due, self._output = phase, phase.due, phase.output
 
-    def _own(self, found: "list[Execution]") -> Phase | None:
+    def _own(self, found: list[Any]) -> Phase | None:
         """The phase that was begun though its commit was not answered: who holds the lease alone may begin one."""
         running = [one for one in found if one.finished_at is None and one.skill.endswith(f":{self.name}")]
         newest = max(running, key=lambda one: (one.started_at, one.id), default=None)

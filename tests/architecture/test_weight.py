@@ -20,7 +20,7 @@ CEILINGS = {
     "persist: names imported from persist": 7_890,
     "persist: definitions that share their name": 1_036,
     "tests: files": 838,
-    "tests: lines": 117_620,
+    "tests: lines": 117_880,
 }
 NEAR = 0.02
 """How far below its ceiling a count may be, as a part of it: a ceiling far above allows what it should refuse."""
@@ -85,6 +85,7 @@ def test_a_ceiling_follows_its_count_down(name: str) -> None:
 
 
 def test_the_tests_of_the_night_are_there() -> None:
-    places = [test.replace("::", " ").split() for test in MEASURED]
-    texts = {path: (ROOT / path).read_text(encoding="utf-8") for path, *_ in places}
-    assert [(path, name) for path, name, *_ in places if not re.search(rf"\b{name}\b", texts[path])] == []
+    """A test may be written in another file than the one that runs it."""
+    words = {word for source in sources("tests") for word in re.findall(r"\w+", source.text)}
+    places = [test.split("::") for test in MEASURED]
+    assert [(path, name) for path, name, *_ in places if name not in words or not (ROOT / path).is_file()] == []

@@ -47,16 +47,10 @@ else:
     sqlite = lazy_module("persist.db.dialects.sqlite.dialect")
     sqlite_references = lazy_module("persist.db.dialects.sqlite.foreign_files")
     sqlite_tenants = lazy_module("persist.db.dialects.sqlite.tenant_folder")
-    postgres_bulk = lazy_module("persist.db.dialects.postgres.bulk")
-    postgres_event_guards = lazy_module("persist.db.dialects.postgres.event_guards")
-    postgres_operations = lazy_module("persist.db.dialects.postgres.operations")
-    postgres_raw_rows = lazy_module("persist.db.dialects.postgres.raw_writes")
-    postgres_row_guards = lazy_module("persist.db.dialects.postgres.row_guards")
-    sqlite_bulk = lazy_module("persist.db.dialects.sqlite.bulk")
-    sqlite_event_guards = lazy_module("persist.db.dialects.sqlite.event_guards")
-    sqlite_operations = lazy_module("persist.db.dialects.sqlite.operations")
-    sqlite_raw_rows = lazy_module("persist.db.dialects.sqlite.raw_writes")
-    sqlite_row_guards = lazy_module("persist.db.dialects.sqlite.row_guards")
+    for _name in ("postgres", "sqlite"):
+        for _tool in ("bulk", "event_guards", "operations", "row_guards"):
+            globals()[f"{_name}_{_tool}"] = lazy_module(f"persist.db.dialects.{_name}.{_tool}")
+        globals()[f"{_name}_raw_rows"] = lazy_module(f"persist.db.dialects.{_name}.raw_writes")
 
 
 # Creates the dialect of a store from a URL, a file path or a host's own engine.

@@ -1,6 +1,6 @@
 """Upserts: INSERT … ON CONFLICT, in the syntax that both databases share."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, Literal
 
@@ -67,7 +67,7 @@ def insert_missing(table: Table, *keys: str) -> Insert:
 
 
 @cache
-def left_by_former(table: Table) -> Statement:
+def _left_by_former(table: Table) -> Statement:
     """Whether rows of other tables refer to an `id` that no row has, as a program leaves them that deletes without foreign keys.
 
     A row, or none. The owner of a new row with the id would see them.
@@ -78,6 +78,12 @@ def left_by_former(table: Table) -> Statement:
     return Statement(
         select(literal(1)).where(~exists().where(table.c.id == id), or_(*(exists().where(link == id) for link in links)))
     )
+
+
+def refuse_former(row: Callable[..., Row | None], table: Table, kind: str, id: str) -> None:
+    """Raise Conflict if rows of a former row with the id are left. `row`: asks for a statement's first row."""
+    if row(_left_by_former(table), id=id) is not None:
+        raise of_former(table, kind, id)
 
 
 def of_former(table: Table, kind: str, id: str) -> Conflict:

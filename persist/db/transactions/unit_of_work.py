@@ -10,7 +10,7 @@ from persist.db.changes.batch import Batch, ImmediateBatch, PipelinedBatch
 from persist.db.changes.journal import COMMITTED, Journal, VerbChanges, twin_of
 from persist.db.concurrency.fork_count import PROCESS
 from persist.db.concurrency.observers import undo_announcements
-from persist.db.expressions.upsert import left_by_former, of_former
+from persist.db.expressions.upsert import refuse_former
 from persist.db.schema.base import SCHEMA_TOKEN
 from persist.db.schema.column_types import LABEL_BYTES
 from persist.db.statements.prepared import Row, Statement, fetched, note_deletions
@@ -188,8 +188,8 @@ class UnitOfWork:
 
     def refuse_former(self, table: Table, kind: str, id: str) -> None:
         """Raise Conflict if rows of a former row with the id are left, as only a file may hold them."""
-        if self.runtime.dialect.one_writer and self.row(left_by_former(table), id=id) is not None:
-            raise of_former(table, kind, id)
+        if self.runtime.dialect.one_writer:
+            refuse_former(self.row, table, kind, id)
 
     def body(self, path: str, value: object) -> str:
         """Checked text of any content."""

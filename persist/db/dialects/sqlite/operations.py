@@ -35,17 +35,7 @@ from persist.db.dialects.sqlite.connections import SqliteConnections
 from persist.db.dialects.sqlite.raw_writes import MARK_JOINED, UNMARK_JOINED, mark_lent, unmark_lent
 from persist.db.dialects.sqlite.wakeups import SqliteEventLog
 from persist.db.dialects.untrusted_files import network_of, refuse_if_open
-from persist.db.files import (
-    BESIDE,
-    check_new_file,
-    create_private,
-    file_uri,
-    files,
-    refuse_existing,
-    replace,
-    sync_file,
-    sync_folder,
-)
+from persist.db.files import BESIDE, check_new_file, create_private, file_uri, files, replace, sync_file, sync_folder
 from persist.db.schema.base import VERSION_TABLE
 from persist.errors import InvalidValue, StoreCorrupt, StoreFull
 
@@ -212,11 +202,8 @@ _FULL = ("SQLITE_FULL",)
 
 
 def check_target(source: Path | None, target: Path, *, overwrite: bool) -> None:
-    """Refuse what `check_new_file` does, an existing file of the target's log (unless `overwrite`), and an open target."""
-    check_new_file(source, target, overwrite=overwrite)
-    if not overwrite:
-        for path in _beside(target):
-            refuse_existing(path)
+    """Refuse what `check_new_file` does, and an open target."""
+    check_new_file(source, target, overwrite=overwrite, beside=True)
     if target.exists():
         refuse_if_open(target)
 
