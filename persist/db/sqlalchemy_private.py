@@ -1,13 +1,16 @@
-"""What persist needs of SQLAlchemy that SQLAlchemy does not document.
+"""SQL elements of persist's own, and what persist needs of SQLAlchemy that SQLAlchemy does not document.
 
 Every private name of the library is used here alone; tests/unit/test_sqlalchemy_private.py fails when a release changes one.
 """
 
 from collections.abc import Callable, Mapping
+from string import Formatter
 from typing import Any, TypeVar
 
 from sqlalchemy import JSON, Connection, Insert, Pool, QueuePool, Update
+from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql import operators
+from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.elements import ClauseElement
 from sqlalchemy.sql.visitors import InternalTraversal
 from sqlalchemy.types import TypeEngine
@@ -30,6 +33,24 @@ def made_of(**parts: InternalTraversal) -> Callable[[type[E]], type[E]]:
         return element
 
     return declare
+
+
+def written_as(**texts: str) -> Callable[[type[E]], type[E]]:
+    """Class decorator: the SQL of an element by dialect. {name} in a text stands for the SQL of the element's attribute."""
+
+    def declare(element: type[E]) -> type[E]:
+        for dialect, text in texts.items():
+            compiles(element, dialect)(_writer(text, [name for _, name, *_ in Formatter().parse(text) if name]))
+        return element
+
+    return declare
+
+
+def _writer(text: str, names: list[str]) -> Callable[..., str]:
+    def write(element: ClauseElement, compiler: SQLCompiler, **kw: Any) -> str:
+        return text.format(**{name: compiler.process(getattr(element, name), **kw) for name in names})
+
+    return write
 
 
 class OperatesAsJson:

@@ -24,10 +24,9 @@ from sqlalchemy.sql.selectable import FromClause
 from sqlalchemy.sql.visitors import InternalTraversal
 from sqlalchemy.types import NullType, TypeDecorator
 
-from persist.db.expressions import written_as
 from persist.db.schema.base import Worded
 from persist.db.schema.column_types import Processor
-from persist.db.sqlalchemy_private import made_of
+from persist.db.sqlalchemy_private import made_of, written_as
 from persist.db.values.arguments import UNBOUNDED
 from persist.db.values.json import from_jsonb, joined_from_jsonb
 

@@ -8,8 +8,7 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.elements import ClauseElement, ColumnElement
 from sqlalchemy.types import NullType
 
-from persist.db.expressions import written_as
-from persist.db.sqlalchemy_private import made_of
+from persist.db.sqlalchemy_private import made_of, written_as
 
 LOCK_TIMEOUT_SECONDS = 5.0
 LOCK_TIMEOUT = f"{LOCK_TIMEOUT_SECONDS:.0f}s"

@@ -7,9 +7,8 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.visitors import InternalTraversal
 
-from persist.db.expressions import written_as
 from persist.db.schema.column_types import FreeText
-from persist.db.sqlalchemy_private import made_of
+from persist.db.sqlalchemy_private import made_of, written_as
 from persist.db.values.escaping import LEAD
 
 # LIKE with a pattern that is a parameter.
