@@ -237,8 +237,12 @@ def test_letters_and_how_far_they_were_read_go(store: Store, url: str) -> None:
         for sender, recipient in (("maria-main", "ann-main"), ("ann-main", "maria-main"), ("ann-main", "bob-main")):
             sent = tx.conversations.exchange.send(sender=sender, recipient=recipient, content={"text": sender}, channel="c")
             assert tx.conversations.exchange.mark_read(recipient, sent.id)
+    letter = store.conversations.exchange.send(sender="ann-main", recipient="bob-main", content={"text": "stays"})
+    progression = store.conversations.branches.get("maria-main").progression_id
+    store.conversations.progressions.append(progression, letter.id)  # she shows it, and it is still a letter of others
     before = rows(url)
     tables = erase(store, user_id="maria").tables
+    assert [one.content for one in store.conversations.exchange.inbox("bob-main").items] == [{"text": "stays"}]
     assert (tables["exchange_items"], tables["exchange_cursors"]) == (3, 1)
     assert gone(before, rows(url)) == tables
     assert not {place for place in places_of(url, "maria-main") if place[0].startswith("exchange")}
