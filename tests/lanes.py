@@ -80,6 +80,7 @@ NIGHT = {
     "tests/maintenance/test_unknown.py::test_any_name_and_any_value": "any values, in files of their own",
     "tests/maintenance/test_unreadable.py::test_a_file_full_of_them[words": "every table is spoilt once more",
     "tests/maintenance/test_unreadable.py::test_every_cell": "every cell of every table",
+    "tests/roundtrips/test_bounds.py::test_every_verb_keeps_its_bound_however": "every verb in every way to call it",
     "tests/systems/": "files on pretended systems",
     "tests/unit/test_missing_server.py::test_a_run_without": "runs of pytest in processes of their own",
     "tests/unit/test_testing_fixtures.py": "runs of pytest in processes of their own",

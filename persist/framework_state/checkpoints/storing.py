@@ -57,7 +57,6 @@ def store_writes(work: UnitOfWork, rows: Sequence[WriteRow]) -> None:
     if not rows:
         return
     now = work.now()
-    work.refuse_former(threads, "thread", rows[0]["thread_id"])
     with work.batch(last=True) as batch:
         batch.run(_MAKE_THREAD, id=rows[0]["thread_id"], created_at=now, updated_at=now)
         batch.run_many(WRITE, rows)
@@ -151,7 +150,6 @@ def store(work: UnitOfWork, new: NewState) -> dict[str, KnownList]:
 
     Raises RequirementMissed if an Addition is to another list than the stored one, or if a value it relies on is gone.
     """
-    work.refuse_former(threads, "thread", new.key["thread_id"])
     lists = _planned(work, new)
     with work.batch(last=True) as batch:
         if not lists:
@@ -234,7 +232,6 @@ def extend(work: UnitOfWork, new: NewState, lists: list[GrownList]) -> dict[str,
     pieces to them, unless just these lists were stored before; or if a value that the checkpoint relies on is gone. The first
     statement locks the thread, so that the facts below cannot change.
     """
-    work.refuse_former(threads, "thread", new.key["thread_id"])
     before = _place(new)
     after = dict(before)
     for number, one in enumerate(lists):
