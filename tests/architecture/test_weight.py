@@ -20,7 +20,7 @@ CEILINGS = {
     "persist: names imported from persist": 7_890,
     "persist: definitions that share their name": 1_036,
     "tests: files": 838,
-    "tests: lines": 117_880,
+    "tests: lines": 117_890,
 }
 NEAR = 0.02
 """How far below its ceiling a count may be, as a part of it: a ceiling far above allows what it should refuse."""
