@@ -21,23 +21,24 @@ _IN_USE = {32, 33}
 _IMPOSSIBLE = {123, 206}
 
 
-BESIDE = ("-wal", "-shm", "-journal")
-"""What SQLite appends to a database's name for the files beside it."""
+def beside(path: Path) -> list[Path]:
+    """The files that SQLite keeps beside a database's own."""
+    return [path.with_name(path.name + suffix) for suffix in ("-wal", "-shm", "-journal")]
 
 
-def check_new_file(database: Path | None, target: Path, *, overwrite: bool, beside: bool = False) -> None:
+def check_new_file(database: Path | None, target: Path, *, overwrite: bool, is_database: bool = False) -> None:
     """Refuse to write a file that is the database's own, a folder, in a missing folder, or there already (unless `overwrite`).
 
-    `beside`: the file is a database, and those beside it count as it does.
+    `is_database`: the files beside it count as it does.
     """
     if target.is_dir():
         raise InvalidValue("path", f"{target} is a folder.")
     if not target.parent.is_dir():
         raise NotFound("folder", str(target.parent))
-    own = [] if database is None else [database, *(database.with_name(database.name + end) for end in BESIDE)]
+    own = [] if database is None else [database, *beside(database)]
     if any(target.exists() and path.exists() and os.path.samefile(path, target) for path in own):
         raise InvalidValue("path", f"{target} is the database itself.")
-    for path in [target, *(target.with_name(target.name + end) for end in BESIDE if beside)]:
+    for path in [target, *(beside(target) if is_database else ())]:
         if path.exists() and not overwrite:
             raise Conflict(f"{path} is there already; it is overwritten with overwrite=True, --force on the command line.")
 

@@ -5,6 +5,7 @@ The code looks at `due` first: a block whose effect was done before has its resu
 
 import asyncio
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
 from functools import partial
 from types import TracebackType
@@ -62,7 +63,7 @@ async def _done_async(body: Body) -> Any:
         return end.value
 
 
-class _Writes:
+class _Writes(ABC):
     """The writes of one block: where a worker holds the run, an outage of the database is waited for.
 
     Without a worker nobody renews the lease, and the first error is raised. A misspelt attribute is an AttributeError.
@@ -80,11 +81,13 @@ class _Writes:
         self._is_held = is_held
         return self
 
+    @abstractmethod
     def _enter(self) -> Body:
-        raise NotImplementedError
+        """What the beginning of the block does."""
 
+    @abstractmethod
     def _leave(self, error: BaseException | None) -> Body:
-        raise NotImplementedError
+        """What its end does."""
 
     def _stored(self, call: Call, look: Call | None = None, own: Callable[[Any], Any] = lambda found: None) -> Body:
         """What the call returns once the database answers, or the block's own row where a commit was not answered.

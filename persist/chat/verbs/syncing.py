@@ -232,8 +232,9 @@ class _Writer:
         postings = [posting for _, posting, _ in (*self._added, *([] if self._edit is None else [self._edit]))]
         last = not recounts and not any(posting.has_files_outside for posting in postings)
         files: Added = []
-        refuse_left(work, [id for id, *_ in self._added])
-        with naming_taken(work, ", ".join(id for id, *_ in self._added)), work.batch(last=last) as batch:
+        ids = [id for id, *_ in self._added]
+        refuse_left(work, ids)
+        with naming_taken(work, ", ".join(ids)), work.batch(last=last) as batch:
             for answer, text in self._answers:
                 where = {"row_id": answer.message_id, "position": parts.index(answer.message_id, answer.place)}
                 batch.run(_REWRITE, **where, new_tool_state=answer.data["state"], data=text, at=now)

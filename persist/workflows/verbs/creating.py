@@ -18,6 +18,7 @@ from persist.workflows.schemas import TERMINAL, WORKFLOW_PREFIX, FailureKind, Ru
 from persist.workflows.storage.run_rows import RUN, announce_claimable
 
 _R = runs.c
+_NOTHING = dict.fromkeys(RUN.fields)
 _INSERT = Statement(insert_missing(runs).returning(*RUN.columns))
 _of_workflow = select(*RUN.columns).where(_R.workflow_name == param("workflow_name"))
 _BY_KEY = Statement(_of_workflow.where(_R.idempotency_key == param("idempotency_key"), _R.idempotency_key.is_not(None)))
@@ -31,7 +32,6 @@ MAX_RESTARTS = 3
 FIRST_PHASE = "start"
 """The phase of runs that a schedule queues."""
 _ATTEMPTS = 5
-_NOTHING = dict.fromkeys(RUN.fields)
 """How often an INSERT is tried that meets a run which has ended by the time it is looked for."""
 
 

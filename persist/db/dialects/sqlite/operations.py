@@ -35,7 +35,7 @@ from persist.db.dialects.sqlite.connections import SqliteConnections
 from persist.db.dialects.sqlite.raw_writes import MARK_JOINED, UNMARK_JOINED, mark_lent, unmark_lent
 from persist.db.dialects.sqlite.wakeups import SqliteEventLog
 from persist.db.dialects.untrusted_files import network_of, refuse_if_open
-from persist.db.files import BESIDE, check_new_file, create_private, file_uri, files, replace, sync_file, sync_folder
+from persist.db.files import beside, check_new_file, create_private, file_uri, files, replace, sync_file, sync_folder
 from persist.db.schema.base import VERSION_TABLE
 from persist.errors import InvalidValue, StoreCorrupt, StoreFull
 
@@ -203,7 +203,7 @@ _FULL = ("SQLITE_FULL",)
 
 def check_target(source: Path | None, target: Path, *, overwrite: bool) -> None:
     """Refuse what `check_new_file` does, and an open target."""
-    check_new_file(source, target, overwrite=overwrite, beside=True)
+    check_new_file(source, target, overwrite=overwrite, is_database=True)
     if target.exists():
         refuse_if_open(target)
 
@@ -220,11 +220,11 @@ def backup(source: Any, target: Path, *, progress: Callable[[int, int], object] 
                 sync_file(file.fileno())
             size = temporary.stat().st_size
             check_target(None, target, overwrite=overwrite)  # checked again: another process may have created it
-            for path in _beside(target):
+            for path in beside(target):
                 path.unlink(missing_ok=True)  # the replaced file's log must not be applied to the copy
             replace(temporary, target)
         finally:
-            for path in (temporary, *_beside(temporary)):
+            for path in (temporary, *beside(temporary)):
                 with suppress(OSError):
                     path.unlink(missing_ok=True)
         sync_folder(target.parent)
@@ -265,10 +265,6 @@ def _check(temporary: Path, target: Path) -> None:
         line = copy.execute("PRAGMA quick_check(1)").fetchone()[0]
     if line != "ok":
         raise StoreCorrupt(str(target), f"the copy is damaged, as the database is: {line.splitlines()[-1]}")
-
-
-def _beside(path: Path) -> list[Path]:
-    return [path.with_name(path.name + suffix) for suffix in BESIDE]
 
 
 _REFUSING = """
