@@ -106,6 +106,7 @@ KEPT = (
     "tests/schema/test_commands.py::test_alembic_sees_no_difference",
     "tests/schema/test_upgrades.py::test_an_upgrade",
     "tests/statemachines/test_machines.py",
+    "tests/statemachines/test_refusals.py",
     "tests/test_docs.py",
     "tests/unit/",
 )
