@@ -123,7 +123,7 @@ FAULTS = (
         "workflows",
         "_FAIL_OF_RUN = Statement(update(executions).where(_E.workflow_run_id == _id, IS_UNFINISHED).values(_FAILED))",
         "_FAIL_OF_RUN = Statement(update(executions).where(_E.workflow_run_id == _id).values(_FAILED))",
-        ("tests/contract/workflows/test_recovery.py", *WORKFLOWS),
+        ("tests/contract/workflows/test_attempts.py", *WORKFLOWS),
     ),
     Fault(
         "workflows: a late attempt fails the effect of the next one",
@@ -131,7 +131,7 @@ FAULTS = (
         "workflows",
         '_FAIL_ATTEMPT = Statement(_failed.where(_F.attempts == param("of_attempt")))',
         '_FAIL_ATTEMPT = Statement(_failed.where(_F.attempts >= param("of_attempt")))',
-        ("tests/contract/workflows/test_effects.py", *WORKFLOWS),
+        ("tests/contract/workflows/test_phase_blocks.py", *WORKFLOWS),
     ),
     Fault(
         "workflows: the newest signal is taken first",

@@ -1,36 +1,16 @@
 """What the tests of executions, approvals and overrides make: runs, executions and gates, each in a transaction of its own."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
-import pytest
-
-from persist.errors import InvalidValue
-from persist.workflows.schemas import Approval, Execution, Lease, WorkflowRun
+from persist.workflows.schemas import Approval, Execution, WorkflowRun
 from tests.contract.conftest import Raw
 
 TRIGGER = "acme/site#42"
 STARTED = datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
-COUNTS = (
-    "turns",
-    "duration_ms",
-    "api_duration_ms",
-    "input_tokens",
-    "output_tokens",
-    "cache_creation_input_tokens",
-    "cache_read_input_tokens",
-)
 SKILL = "build:plan"
 HARD_TEXT = "NUL \x00, halves \ud83d and \ude00, lead \ufdd0, \u2028, 😀, %s ? :x ' \" \\ é"
-
-NOT_LABELS: list[Any] = [1, True, b"x", "", "a\x00b", "\ud83d"]
-NOT_OPTIONAL_LABELS: list[Any] = NOT_LABELS
-NOT_COUNTS: list[Any] = [-1, True, 1.0, "1", 2**63]
-NOT_AMOUNTS: list[Any] = [-0.1, True, "1", float("nan"), float("inf"), float("-inf"), 10**400]
-NOT_FLAGS: list[Any] = [0, 1, None, "true"]
-NOT_BODIES: list[Any] = [1, True, b"x"]
-NOT_LIMITS: list[Any] = [0, -1, True, 1.0, "1", None, 2**63]
 
 
 # ---------------------------------------------------------------- writing
@@ -108,13 +88,6 @@ def fail(store: Any, id: str, **fields: Any) -> WorkflowRun:
     return run
 
 
-def claim(store: Any, worker: str = "w1", *, seconds: float = 60) -> Lease:
-    with store.begin() as tx:
-        lease: Lease | None = tx.workflows.runs.claim(worker, lease=timedelta(seconds=seconds))
-    assert lease is not None
-    return lease
-
-
 # ---------------------------------------------------------------- reading
 
 
@@ -154,25 +127,6 @@ def pending(store: Any, **filters: Any) -> list[str]:
 
 def ids(rows: Iterable[Any]) -> list[str]:
     return [row.id for row in rows]
-
-
-# ---------------------------------------------------------------- refusals
-
-
-def refused(verb: Callable[..., Any], name: str, values: Iterable[Any], *arguments: Any, **others: Any) -> None:
-    """The verb refuses each of the values for that parameter, and says which parameter it is."""
-    for value in values:
-        with pytest.raises(InvalidValue) as caught:
-            verb(*arguments, **{**others, name: value})
-        assert caught.value.path.startswith(name), (name, value, caught.value)
-
-
-def refused_at(verb: Callable[..., Any], at: int, name: str, values: Iterable[Any], *arguments: Any, **others: Any) -> None:
-    """The same for a positional parameter."""
-    for value in values:
-        with pytest.raises(InvalidValue) as caught:
-            verb(*arguments[:at], value, *arguments[at + 1 :], **others)
-        assert caught.value.path.startswith(name), (name, value, caught.value)
 
 
 # ---------------------------------------------------------------- rows of other programs

@@ -8,7 +8,21 @@ import pytest
 
 from persist.errors import LeaseLost
 from persist.workflows.schemas import RunStatus, WorkflowRun
-from tests.contract.workflows.scenes import HOUR, ask, assert_all_lost, claim, do, end, held, make, queue, result, start, stored
+from tests.contract.workflows.scenes import (
+    HOUR,
+    ask,
+    assert_all_lost,
+    claim,
+    do,
+    end,
+    held,
+    make,
+    queue,
+    result,
+    start,
+    stored,
+    taken,
+)
 
 MS = timedelta(milliseconds=1)
 
@@ -21,12 +35,10 @@ def test_the_run_of_a_dead_worker_is_claimed_before_a_queued_one(store: Any, clo
     end(store, old, lease=lease)
     waiting = queue(store)
     clock.advance(delta=HOUR - MS)
-    first = claim(store, "w2", lease=timedelta(days=1))
-    assert first is not None
+    first = taken(store, "w2", lease=timedelta(days=1))
     assert first.run_id == waiting
     clock.advance(delta=MS)
-    again = claim(store, "w3")
-    assert again is not None
+    again = taken(store, "w3")
     assert (again.run_id, again.token, again.run.restart_count, again.run.status) == (lease.run_id, 2, 1, RunStatus.RUNNING)
     assert again.run.started_at == lease.run.started_at
     assert result(store, mine) == (False, "stale: lease expired")
@@ -48,8 +60,7 @@ def test_a_run_whose_workers_keep_dying_fails_at_its_cap(store: Any, clock: Any)
     next_one = queue(store, workflow_name="triage")
     counts = []
     for _ in range(3):
-        lease = claim(store, "w", lease=timedelta(minutes=1), workflow_name="build")
-        assert lease is not None
+        lease = taken(store, "w", lease=timedelta(minutes=1), workflow_name="build")
         assert lease.run_id == id
         counts.append(lease.run.restart_count)
         execution = start(store, lease.run, lease=lease)
@@ -109,8 +120,7 @@ def test_a_cancelled_run_that_is_restarted_waits_for_a_worker(store: Any) -> Non
     assert do(store, "restart", old.run_id) is True
     with pytest.raises(LeaseLost):
         do(store, "append_phase", old.run_id, "code", lease=old)
-    again = claim(store, "w2")
-    assert again is not None
+    again = taken(store, "w2")
     assert again.token > old.token
     assert (again.run_id, again.run.restart_count) == (old.run_id, 1)  # the restart itself, and none for the claim
 
@@ -154,8 +164,7 @@ def test_a_released_paused_run_waits_for_resume_and_then_for_a_worker(store: Any
     assert claim(store, "w2") is None
     do(store, "resume", lease.run_id)
     assert do(store, "recover_interrupted") == ([], [])  # it was not interrupted: any worker may claim it
-    again = claim(store, "w2")
-    assert again is not None
+    again = taken(store, "w2")
     assert (again.run_id, again.run.restart_count) == (lease.run_id, 0)
     assert again.token > lease.token
 
@@ -167,8 +176,7 @@ def test_a_paused_run_whose_lease_expired_is_not_claimed_until_it_is_resumed(sto
     assert claim(store, "w2") is None
     assert do(store, "recover_interrupted") == ([], [])
     do(store, "resume", lease.run_id)
-    again = claim(store, "w2")
-    assert again is not None
+    again = taken(store, "w2")
     assert again.run.restart_count == 0
     with pytest.raises(LeaseLost):
         do(store, "finish", lease.run_id, "succeeded", lease=lease)
@@ -182,8 +190,7 @@ def test_a_run_that_is_admitted_by_hand_is_nobodys_to_claim(store: Any) -> None:
     do(store, "admit", id)
     assert claim(store) is None
     do(store, "requeue", id)
-    lease = claim(store)
-    assert lease is not None
+    lease = taken(store)
     assert lease.run_id == id
 
 
@@ -193,8 +200,7 @@ def test_a_dead_workers_run_that_is_requeued_by_hand_counts_no_restart(store: An
     assert do(store, "requeue", old.run_id) is True
     run = stored(store, old.run_id)
     assert (run.status, run.lease_owner, run.lease_expires_at) == ("queued", None, None)
-    lease = claim(store, "w2")
-    assert lease is not None
+    lease = taken(store, "w2")
     assert (lease.token, lease.run.restart_count) == (2, 0)
 
 
@@ -204,8 +210,7 @@ def test_the_lease_ends_by_the_stores_clock(store: Any, open_store: Callable[...
     do(store, "append_phase", lease.run_id, "code", lease=lease)
     with pytest.raises(LeaseLost):
         do(ahead, "append_phase", lease.run_id, "code", lease=lease)
-    found = claim(ahead, "w2")
-    assert found is not None
+    found = taken(ahead, "w2")
     assert found.run_id == lease.run_id
     with pytest.raises(LeaseLost):
         do(store, "append_phase", lease.run_id, "code", lease=lease)
@@ -217,8 +222,7 @@ def test_what_a_worker_leaves_unfinished_does_not_keep_the_next_one_from_running
     execution = start(store, lease.run, lease=lease)
     do(store, "release", lease)
     assert result(store, execution) == (False, "stale: the run was queued again")
-    again = claim(store, "w2")
-    assert again is not None
+    again = taken(store, "w2")
     other = start(store, again.run, lease=again)
     with store.begin() as tx:
         tx.workflows.runs.release(again)

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from persist.errors import NotFound
 from tests.cases import each
 from tests.contract.conftest import Raw
 from tests.contract.faces import on_one_face
@@ -145,9 +144,3 @@ def test_a_workflows_name_is_no_pattern(store: Any, raw: Raw, workflow: str, dec
     for number, decoy in enumerate(decoys):
         plant_execution(raw, f"decoy{number}", run.started_at, skill=decoy)
     assert for_run(store, run.id) == [own]
-
-
-def test_an_unknown_run_is_not_found(store: Any) -> None:
-    with store.read() as tx, pytest.raises(NotFound) as caught:
-        tx.workflows.executions.for_run("gone")
-    assert (caught.value.kind, caught.value.id) == ("workflow run", "gone")

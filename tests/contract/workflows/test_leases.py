@@ -8,10 +8,9 @@ import pytest
 
 from persist.errors import InvalidValue, LeaseLost, NotFound, TransitionError
 from persist.workflows.schemas import Lease, RunStatus
-from tests.cases import each
 from tests.contract.conftest import Raw
+from tests.contract.workflows.making import SKILL, TRIGGER, execution, gate_of, pause, run_of
 from tests.contract.workflows.scenes import (
-    BAD_LABELS,
     HOUR,
     NOWHERE,
     ask,
@@ -25,6 +24,7 @@ from tests.contract.workflows.scenes import (
     result,
     start,
     stored,
+    taken,
     writes,
 )
 
@@ -67,15 +67,12 @@ def test_a_worker_may_want_one_workflow_only(store: Any, clock: Any) -> None:
     clock.advance(seconds=1)
     triage = queue(store, workflow_name="triage")
     assert claim(store, workflow_name="deploy") is None
-    lease = claim(store, workflow_name="triage", lease=timedelta(seconds=1))
-    assert lease is not None
+    lease = taken(store, workflow_name="triage", lease=timedelta(seconds=1))
     assert lease.run_id == triage
     clock.advance(seconds=2)
-    found = claim(store, workflow_name="build")
-    assert found is not None
+    found = taken(store, workflow_name="build")
     assert found.run_id == build  # not the other workflow's expired one
-    again = claim(store, workflow_name="triage")
-    assert again is not None
+    again = taken(store, workflow_name="triage")
     assert again.run_id == triage
 
 
@@ -83,24 +80,11 @@ def test_one_worker_holds_many_runs(store: Any) -> None:
     first, second = held(store, "w"), held(store, "w")
     for lease in (first, second):
         do(store, "append_phase", lease.run_id, "code", lease=lease)
-    with pytest.raises(InvalidValue) as refused:
-        do(store, "append_phase", first.run_id, "code", lease=second)
-    assert refused.value.path == "lease"
-
-
-@pytest.mark.parametrize("bad", [timedelta(), -HOUR, timedelta(microseconds=999), 60, None, timedelta.max])
-def test_a_lease_lasts_a_millisecond_at_least(store: Any, bad: Any) -> None:
-    lease = held(store)
-    waiting = queue(store)
-    with store.begin() as tx:
+    execution = start(store, first.run, lease=first)
+    for write in writes(store, first.run_id, execution, second).values():
         with pytest.raises(InvalidValue) as refused:
-            tx.workflows.runs.claim("w", lease=bad)
+            write()
         assert refused.value.path == "lease"
-        with pytest.raises(InvalidValue) as refused:
-            tx.workflows.runs.renew(lease, lease_for=bad)
-        assert refused.value.path == "lease_for"
-        assert tx.workflows.runs.get(waiting).status == "queued"
-        assert tx.workflows.runs.get(lease.run_id) == lease.run
 
 
 def test_a_claim_that_is_refused_fails_no_execution_of_a_dead_worker(store: Any, clock: Any) -> None:
@@ -111,19 +95,6 @@ def test_a_claim_that_is_refused_fails_no_execution_of_a_dead_worker(store: Any,
         with pytest.raises(InvalidValue):
             tx.workflows.runs.claim("w", lease=timedelta.max)
         assert tx.workflows.executions.get(execution).success is None
-
-
-def test_a_worker_has_a_name(store: Any) -> None:
-    id = queue(store)
-    for bad in ("", None, 7, "a\x00b"):
-        with pytest.raises(InvalidValue) as refused:
-            claim(store, bad)  # type: ignore[arg-type]  # what is refused
-        assert refused.value.path == "worker"
-        if bad is not None:
-            with pytest.raises(InvalidValue) as refused:
-                claim(store, workflow_name=bad)
-            assert refused.value.path == "workflow_name"
-    assert stored(store, id).status == "queued"
 
 
 # ---------------------------------------------------------------- who may write
@@ -162,8 +133,8 @@ def test_nobody_writes_under_a_lease_that_has_expired(store: Any, clock: Any) ->
         do(store, "renew", lease, lease_for=HOUR)
     with pytest.raises(LeaseLost):
         do(store, "release", lease)
-    # without a lease it is anybody's again
-    do(store, "append_phase", lease.run_id, "code")
+    for write in writes(store, lease.run_id, execution, None).values():  # without a lease it is anybody's again
+        write()
 
 
 def test_nobody_writes_under_a_lease_when_another_worker_has_the_run(store: Any, clock: Any) -> None:
@@ -199,26 +170,6 @@ def test_nobody_writes_under_a_lease_that_was_never_given(store: Any) -> None:
     do(store, "append_phase", lease.run_id, "code", lease=lease)
 
 
-def test_a_lease_is_a_lease(store: Any) -> None:
-    lease = held(store)
-    for bad in ("w1", 1, {"token": 1}, lease.run):
-        for verb, args in [
-            ("append_phase", (lease.run_id, "code")),
-            ("merge_scratch", (lease.run_id, {})),
-            ("update_node_status", (lease.run_id, "lint", 1)),
-            ("finish", (lease.run_id, "failed")),
-            ("pause", (lease.run_id,)),
-        ]:
-            with pytest.raises(InvalidValue) as refused:
-                do(store, verb, *args, lease=bad)
-            assert refused.value.path == "lease"
-        with pytest.raises(InvalidValue):
-            do(store, "renew", bad, lease_for=HOUR)
-        with pytest.raises(InvalidValue):
-            do(store, "release", bad)
-    assert stored(store, lease.run_id) == lease.run
-
-
 def test_a_lease_on_an_unknown_run_is_not_found(store: Any) -> None:
     unknown = held(store).model_copy(update={"run_id": NOWHERE})
     for verb, options in [("renew", {"lease_for": HOUR}), ("release", {})]:
@@ -251,8 +202,7 @@ def test_a_released_run_goes_back_into_the_queue_and_counts_no_restart(store: An
     assert do(store, "release", lease) is None
     free = {"status": RunStatus.QUEUED, "lease_owner": None, "lease_expires_at": None, "queued_at": now, "updated_at": now}
     assert stored(store, lease.run_id) == lease.run.model_copy(update=free)
-    again = claim(store, "w2")
-    assert again is not None
+    again = taken(store, "w2")
     assert (again.run_id, again.token, again.run.restart_count) == (lease.run_id, 2, 0)
 
 
@@ -302,8 +252,7 @@ def test_a_lease_that_is_over_is_not_found(store: Any, clock: Any) -> None:
     lease = held(store, "w1", lease=timedelta(seconds=10))
     clock.advance(seconds=10)
     assert ask(store, "held_by", "w1") == []
-    again = claim(store, "w2")
-    assert again is not None
+    again = taken(store, "w2")
     assert (again.run_id, again.token) == (lease.run_id, 2)
     assert ask(store, "held_by", "w1") == []
     assert ask(store, "held_by", "w2") == [again]
@@ -329,12 +278,6 @@ def test_a_paused_run_is_found_until_its_worker_lets_go(store: Any) -> None:
     assert found.run.status == RunStatus.PAUSED
     do(store, "release", found)
     assert ask(store, "held_by", "w1") == []
-
-
-@each("worker", BAD_LABELS)
-def test_a_worker_needs_a_name(store: Any, worker: Any) -> None:
-    with pytest.raises(InvalidValue, match="worker"):
-        ask(store, "held_by", worker)
 
 
 MANY = 3000
@@ -364,3 +307,80 @@ def test_it_reads_the_few_runs_that_are_leased(
         plan = [str(row[0]) for row in raw.rows(f"EXPLAIN {given}")]
     assert "ix_workflow_runs_leased" in " ".join(plan), plan
     assert not [step for step in plan if step.startswith("SCAN") or "Seq Scan" in step], plan
+
+
+# ----------------------------------------------------------------
+# Executions and gates of a run that a worker holds: its lease is asked for, and a lease that is over is refused.
+
+
+def start_in(tx: Any, lease: Lease | None, run_id: str) -> str:
+    verb = tx.workflows.executions.start
+    return str(verb(trigger_type="webhook", trigger_id=TRIGGER, skill=SKILL, workflow_run_id=run_id, lease=lease).id)
+
+
+@pytest.fixture
+def lease(store: Any) -> Lease:
+    return held(store)
+
+
+def test_an_execution_of_no_run_under_a_lease_needs_a_lease_that_holds(store: Any, clock: Any, raw: Raw, lease: Lease) -> None:
+    clock.set(lease.expires_at)
+    gone = lease.model_copy(update={"run_id": "gone"})
+    for given, error in ((lease, LeaseLost), (gone, NotFound)):
+        with store.begin() as tx, pytest.raises(error):
+            tx.workflows.executions.start(trigger_type="api", trigger_id="t", skill="s", lease=given)
+    assert raw.count("executions") == 0
+
+
+def test_what_a_worker_began_it_may_finish_after_it_ended_the_run(store: Any, lease: Lease) -> None:
+    with store.begin() as tx:
+        begun = start_in(tx, lease, lease.run_id)
+        tx.workflows.runs.finish(lease.run_id, "succeeded", lease=lease)
+        assert tx.workflows.executions.finish(begun, success=True, lease=lease)
+    assert execution(store, begun).success is True
+
+
+def test_gates_are_asked_for_and_answered_without_the_lease(store: Any, lease: Lease) -> None:
+    """A write without a lease is refused on a held run, except cancel and approvals."""
+    with store.begin() as tx:
+        verbs = tx.workflows.approvals
+        first = verbs.request(lease.run_id, gate="a", summary="s").id
+        second = verbs.request(lease.run_id, gate="b", summary="s", kind="reply").id
+        assert verbs.respond(first, approved=True)
+        assert verbs.resolve_reply(second, response="r")
+
+
+def test_a_held_run_is_resumed_by_an_answer_and_stays_its_workers(store: Any, lease: Lease) -> None:
+    id = pause(store, lease.run_id, lease=lease).id
+    with store.begin() as tx:
+        run = tx.workflows.approvals.resolve_and_resume(id, by="maria")
+    assert (run.status, run.lease_owner, run.lease_token, run.lease_expires_at) == (
+        "running",
+        "w1",
+        lease.token,
+        lease.expires_at,
+    )
+    with store.begin() as tx:
+        assert start_in(tx, lease, lease.run_id)
+
+
+def test_a_held_run_is_failed_by_an_answer(store: Any, lease: Lease) -> None:
+    id = pause(store, lease.run_id, lease=lease).id
+    with store.begin() as tx:
+        tx.workflows.approvals.resolve_and_fail(id, by="maria")
+    run = run_of(store, lease.run_id)
+    assert (run.status, run.lease_owner, run.lease_expires_at) == ("failed", None, None)
+    with store.begin() as tx, pytest.raises(LeaseLost):
+        tx.workflows.runs.renew(lease, lease_for=timedelta(hours=1))
+
+
+def test_a_run_that_its_worker_let_go_of_is_claimed_after_the_answer(store: Any, lease: Lease) -> None:
+    id = pause(store, lease.run_id, lease=lease).id
+    with store.begin() as tx:
+        tx.workflows.runs.release(lease)
+        assert tx.workflows.runs.claim("w2", lease=timedelta(minutes=1)) is None
+    with store.begin() as tx:
+        assert tx.workflows.approvals.resolve_and_resume(id).status == "running"
+    newer = taken(store, "w2")
+    assert (newer.run_id, newer.token > lease.token, newer.run.restart_count) == (lease.run_id, True, 0)
+    assert gate_of(store, id).status == "approved"

@@ -1,16 +1,12 @@
 """Overrides: what an operator switched off or rescheduled, and going back to the defaults."""
 
 import threading
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-import pytest
-
-from persist.errors import ReadOnlyTransaction
 from persist.workflows.schemas import CronOverride, WorkflowOverride
 from tests.contract.conftest import Raw
-from tests.contract.workflows.making import NOT_FLAGS, NOT_LABELS, NOT_OPTIONAL_LABELS, plant, refused, refused_at
+from tests.contract.workflows.making import plant
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
 
@@ -120,11 +116,6 @@ def test_overrides_are_listed_by_name(store: Any) -> None:
     assert [one.enabled for one in workflows] == [one.enabled for one in crons] == [True, True, True, False, True]
 
 
-def test_no_overrides_are_empty_lists(store: Any) -> None:
-    with store.read() as tx:
-        assert (tx.workflows.cron_overrides.all(), tx.workflows.workflow_overrides.all()) == ([], [])
-
-
 def test_changes_of_many_at_once_are_all_kept(store: Any) -> None:
     """The first override of a name, by threads that each change one thing."""
     barrier = threading.Barrier(6)
@@ -196,36 +187,3 @@ def test_rows_of_other_programs_are_read(store: Any, raw: Raw) -> None:
     plant(raw, "workflow_overrides", name="build", enabled=False, updated_at=NOW)
     assert cron(store) == CronOverride(name="nightly", enabled=True, schedule=None, updated_at=NOW, updated_by=None)
     assert not enabled(store)
-
-
-def test_overrides_refuse_what_they_cannot_keep(store: Any) -> None:
-    before = set_cron(store, enabled=False, schedule="@daily", by="maria")
-    switch = set_workflow(store, enabled=False, by="maria")
-    with store.begin() as tx:
-        crons, workflows = tx.workflows.cron_overrides, tx.workflows.workflow_overrides
-        for verb in (crons.set, crons.get, crons.clear, workflows.is_enabled, workflows.clear):
-            refused_at(verb, 0, "name", [*NOT_LABELS, None], "nightly")
-        refused_at(workflows.set, 0, "name", [*NOT_LABELS, None], "build", enabled=True)
-        refused(crons.set, "enabled", NOT_FLAGS, "nightly")
-        refused(workflows.set, "enabled", NOT_FLAGS, "build")
-        refused(crons.set, "schedule", NOT_OPTIONAL_LABELS, "nightly")
-        refused(crons.set, "by", NOT_OPTIONAL_LABELS, "nightly")
-        refused(crons.set, "by", NOT_OPTIONAL_LABELS, "new")
-        refused(workflows.set, "by", NOT_OPTIONAL_LABELS, "build", enabled=True)
-        assert (crons.all(), workflows.all()) == ([before], [switch])
-        assert crons.clear("nightly")
-    assert cron(store) is None
-
-
-def test_no_writing_verb_runs_in_a_read(store: Any) -> None:
-    with store.read() as tx:
-        crons, workflows = tx.workflows.cron_overrides, tx.workflows.workflow_overrides
-        writes: list[Callable[[], Any]] = [
-            lambda: crons.set("n"),
-            lambda: crons.clear("n"),
-            lambda: workflows.set("n", enabled=True),
-            lambda: workflows.clear("n"),
-        ]
-        for write in writes:
-            with pytest.raises(ReadOnlyTransaction):
-                write()

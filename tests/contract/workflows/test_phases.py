@@ -10,9 +10,6 @@ from tests.cases import each
 from tests.contract.conftest import Raw
 from tests.contract.workflows.making import (
     HARD_TEXT,
-    NOT_BODIES,
-    NOT_LABELS,
-    NOT_OPTIONAL_LABELS,
     SKILL,
     TRIGGER,
     done,
@@ -20,8 +17,6 @@ from tests.contract.workflows.making import (
     finish,
     make_run,
     plant_execution,
-    refused,
-    refused_at,
     should_run,
     skip,
     start,
@@ -208,38 +203,6 @@ def test_a_phase_output_of_a_run_is_that_runs(store: Any, clock: Any) -> None:
 
 
 # ---------------------------------------------------------------- bad values
-
-
-def test_phases_refuse_what_names_no_phase(store: Any, raw: Raw) -> None:
-    id = done(store)
-    before = execution(store, id)
-    with store.begin() as tx:
-        verbs = tx.workflows.executions
-        scoped = [verbs.should_run, verbs.phase_output]
-        for verb in [*scoped, verbs.is_running, verbs.is_completed]:
-            refused_at(verb, 0, "skill", [*NOT_LABELS, None], SKILL, TRIGGER)
-            refused_at(verb, 1, "trigger_id", [*NOT_LABELS, None], SKILL, TRIGGER)
-        for verb in scoped:
-            refused(verb, "workflow_run_id", NOT_OPTIONAL_LABELS, SKILL, TRIGGER)
-        refused_at(verbs.consecutive_failures, 0, "skill", [*NOT_LABELS, None], SKILL)
-
-        refused_at(tx.workflows.executions.skip, 0, "skill", [*NOT_LABELS, None], SKILL, TRIGGER, reason="r")
-        refused_at(tx.workflows.executions.skip, 1, "trigger_id", [*NOT_LABELS, None], SKILL, TRIGGER, reason="r")
-        refused(tx.workflows.executions.skip, "reason", [*NOT_BODIES, None], SKILL, TRIGGER)
-        refused(tx.workflows.executions.skip, "workflow_run_id", NOT_OPTIONAL_LABELS, SKILL, TRIGGER, reason="r")
-
-        refused_at(verbs.mark_stale, 0, "trigger_id", [*NOT_LABELS, None], TRIGGER)
-        refused(verbs.mark_stale, "skill", NOT_OPTIONAL_LABELS, TRIGGER)
-        refused(verbs.mark_stale, "reason", [*NOT_BODIES, None], TRIGGER)
-
-        refused_at(verbs.veto_latest, 0, "skill", [*NOT_LABELS, None], SKILL, TRIGGER, "r")
-        refused_at(verbs.veto_latest, 1, "trigger_id", [*NOT_LABELS, None], SKILL, TRIGGER, "r")
-        refused_at(verbs.veto_latest, 2, "reason", [*NOT_BODIES, None], SKILL, TRIGGER, "r")
-        refused(verbs.veto_latest, "workflow_run_id", NOT_OPTIONAL_LABELS, SKILL, TRIGGER, "r")
-
-        assert verbs.get(id) == before
-        tx.workflows.executions.skip(SKILL, TRIGGER, reason="r")
-    assert raw.count("executions") == 2
 
 
 # What is said of a phase afterwards: given up as stale, vetoed, failed so often in a row.

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta, timezone
 from itertools import combinations
 from typing import Any
 
@@ -11,7 +11,7 @@ import pytest
 
 from persist import Store
 from persist.errors import InvalidValue
-from persist.workflows.schemas import RunRow, WorkflowRun, WorkflowRunSummary
+from persist.workflows.schemas import RunRow, RunStatus, WorkflowRun, WorkflowRunSummary
 from tests.cases import each
 from tests.contract.conftest import Raw
 from tests.contract.faces import on_one_face
@@ -51,10 +51,6 @@ def dozen(store: Any, clock: Any) -> list[WorkflowRun]:
 
 
 # ---------------------------------------------------------------- order and pages
-
-
-def test_newest_started_first_and_ids_break_ties(store: Any, dozen: list[WorkflowRun]) -> None:
-    assert list(pages(store)) == [newest_first(dozen)]
 
 
 @pytest.mark.parametrize("limit", [1, 2, 5, 6, 11, 12])
@@ -113,8 +109,8 @@ def expected(dozen: list[WorkflowRun], **filters: Any) -> list[str]:
 def test_every_combination_of_filters_in_pages(store: Any, dozen: list[WorkflowRun]) -> None:
     since = dozen[5].started_at
     choices: list[tuple[str, Any]] = [
-        ("status", "queued"),
-        ("status", ["failed", "queued"]),
+        ("status", RunStatus.QUEUED),
+        ("status", {"failed", "queued"}),
         ("status", ("running", "paused", "cancelled", "running")),
         ("workflow_name", "triage"),
         ("workflow_name", "unheard of"),
@@ -139,21 +135,6 @@ def test_no_status_is_every_status(store: Any, dozen: list[WorkflowRun]) -> None
         assert ask(store, "count", status=status) == 12
 
 
-def test_one_status_may_stand_alone_or_in_a_sequence(store: Any, dozen: list[WorkflowRun]) -> None:
-    for status in STATUSES:
-        want = expected(dozen, status=status.value)
-        assert listed(store, status=status.value) == listed(store, status=[status]) == listed(store, status={status}) == want
-        assert len(want) == 2
-
-
-@each("bad", ["done", "", "QUEUED", ["queued", "done"], [1], 7, b"queued", [None], [["queued"]]])
-def test_an_unknown_status_is_refused(store: Any, bad: Any) -> None:
-    for verb in ("list", "count"):
-        with pytest.raises(InvalidValue) as refused:
-            ask(store, verb, status=bad)
-        assert refused.value.path == "status"
-
-
 def test_since_is_inclusive_and_of_any_zone(store: Any, clock: Any) -> None:
     made = [make(store, id="run_0")]
     clock.advance(delta=timedelta(milliseconds=1))
@@ -166,25 +147,6 @@ def test_since_is_inclusive_and_of_any_zone(store: Any, clock: Any) -> None:
     ]:
         assert listed(store, since=since) == want
         assert ask(store, "count", since=since) == len(want)
-
-
-def test_a_bad_filter_is_named(store: Any) -> None:
-    bad: list[tuple[str, Any]] = [
-        ("workflow_name", ""),
-        ("workflow_name", 1),
-        ("trigger_id", ""),
-        ("trigger_id", "a\x00b"),
-        ("since", "2026-01-01"),
-        ("since", datetime(2026, 1, 1)),  # naive
-        ("after", ""),
-        ("after", 7),
-        *(("limit", limit) for limit in (0, -1, 1.5, True, "3", None, 1001, 10**9)),
-    ]
-    with store.read() as tx:
-        for name, value in bad:
-            with pytest.raises(InvalidValue) as refused:
-                tx.workflows.runs.list(**{name: value})
-            assert refused.value.path == name
 
 
 def test_a_cursor_serves_only_the_list_it_came_from(store: Any, dozen: list[WorkflowRun]) -> None:

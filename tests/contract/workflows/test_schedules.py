@@ -11,7 +11,7 @@ from persist.errors import InvalidValue
 from persist.workflows.schemas import RunStatus, Schedule, WorkflowRun
 from tests.cases import each
 from tests.contract.conftest import Raw
-from tests.contract.workflows.scenes import ask, claim
+from tests.contract.workflows.scenes import ask, taken
 
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 
@@ -75,8 +75,7 @@ def test_a_run_is_queued_when_it_is_time(store: Any, clock: Any) -> None:
     assert fired(store) == []
     schedule = schedules(store, "get", "report")
     assert (schedule.last_fire_at, schedule.next_fire_at) == (due, due + HOUR)
-    lease = claim(store)
-    assert lease is not None
+    lease = taken(store)
     assert lease.run_id == run.id
 
 
@@ -215,21 +214,7 @@ def test_a_schedule_that_is_switched_off_does_nothing(store: Any, clock: Any) ->
     assert hourly(store, catch_up="all").next_fire_at == begin + 3 * HOUR
 
 
-@each(
-    ("path", "options"),
-    [
-        ("name", {"name": ""}),
-        ("workflow_name", {"workflow_name": 7}),
-        ("cron", {"cron": "every day"}),
-        ("cron", {"cron": "0 0 30 2 *"}),
-        ("cron", {"cron": "@reboot"}),
-        ("timezone", {"timezone": "Mars"}),
-        ("timezone", {"timezone": 1}),
-        ("catch_up", {"catch_up": "some"}),
-        ("context", {"context": [1]}),
-        ("enabled", {"enabled": 1}),
-    ],
-)
+@each(("path", "options"), [("cron", {"cron": "0 0 30 2 *"}), ("cron", {"cron": "@reboot"}), ("timezone", {"timezone": "Mars"})])
 def test_nothing_is_scheduled_of_bad_values(store: Any, path: str, options: dict[str, Any]) -> None:
     with pytest.raises(InvalidValue) as refused:
         hourly(store, **options)

@@ -11,7 +11,8 @@ import pytest
 from persist.errors import PayloadTooLarge
 from persist.settings import Settings
 from tests.cases import each
-from tests.contract.workflows.scenes import HOUR, ask, do, make, queue, stored
+from tests.contract.conftest import Raw
+from tests.contract.workflows.scenes import HOUR, NESTED, ask, do, held, make, queue, stored
 
 CAP = 64 * 1024
 FULL = "x" * (CAP - 2)
@@ -44,6 +45,7 @@ def test_a_value_of_64_kib_is_kept(store: Any, other: Any) -> None:
 
 
 def test_a_byte_more_is_refused_by_name_and_nothing_is_written(store: Any) -> None:
+    lease = held(store)
     made, waiting = make(store, context={"kept": 1}), queue(store)
     with store.begin() as tx:
         runs = tx.workflows.runs
@@ -53,6 +55,7 @@ def test_a_byte_more_is_refused_by_name_and_nothing_is_written(store: Any) -> No
             ("entry", lambda: runs.append_phase(made.id, "code", OVER)),
             ("entry", lambda: runs.finish(made.id, "succeeded", terminal_marker=("done", OVER))),
             ("error", lambda: runs.finish(made.id, "failed", error=OVER)),
+            ("error", lambda: runs.release(lease, error=OVER)),
             ("reason", lambda: runs.cancel(made.id, reason=OVER)),
             ("reason", lambda: runs.expire_queued(waiting, OVER)),
             ("context.plan", lambda: runs.create("w", trigger_id="t", current_phase="p", context={"plan": OVER})),
@@ -63,7 +66,8 @@ def test_a_byte_more_is_refused_by_name_and_nothing_is_written(store: Any) -> No
             assert "session log" in words
         assert runs.get(made.id) == made
         assert runs.get(waiting).status == "queued"
-        assert runs.count() == 2
+        assert runs.count() == 3
+        assert runs.get(lease.run_id) == lease.run
 
 
 def test_names_are_kept_too_and_have_the_same_cap(store: Any) -> None:
@@ -138,3 +142,77 @@ def test_what_was_stored_under_a_larger_cap_stays_and_can_go_on(store: Any, smal
     assert changed.scratch == {"a": "x" * 500, "b": 1}
     finished = do(small, "finish", made.id, "failed", error="boom", lease=lease)
     assert finished.context == {"a": "x" * 500, "error": "boom"}
+
+
+# ----------------------------------------------------------------
+# A list shows of each phase what it was, when, and how it stands; what came of it is for `get`, up to a cap for all of them.
+
+
+LONG = "é" * 20_000
+LISTS = ["list", "list_rows", "list_active"]
+
+
+def listed(store: Any, verb: str) -> list[Any]:
+    found = ask(store, verb)
+    (run,) = found if isinstance(found, list) else found.items
+    history: list[Any] = run.phase_history
+    return history
+
+
+@pytest.mark.parametrize("verb", LISTS)
+@pytest.mark.parametrize("size", [1, 20_000], ids=["small", "large"])
+def test_a_list_gives_names_and_get_gives_everything(store: Any, clock: Any, verb: str, size: int) -> None:
+    made = make(store)
+    for number in range(3):
+        clock.advance(seconds=1)
+        do(
+            store,
+            "append_phase",
+            made.id,
+            f'ph\\a"se 日本 {number}',
+            {"result": "é" * size, "status": 'o"k\nä', "success": number == 0},
+        )
+    do(store, "append_phase", made.id, "plain")
+    do(store, "append_phase", made.id, "odd", {"status": {"nested": LONG}, "success": None, **NESTED})
+    whole = stored(store, made.id).phase_history
+    assert [len(item.get("result", "")) for item in whole] == [size, size, size, 0, 0]
+    assert listed(store, verb) == [
+        {name: item[name] for name in ("phase", "timestamp", "status", "success") if name in item and name in shown}
+        for item, shown in zip(
+            whole, [("phase", "timestamp", "status", "success")] * 3 + [("phase", "timestamp")] * 2, strict=True
+        )
+    ]
+
+
+@pytest.mark.parametrize("beside", ["", LONG], ids=["small", "large"])
+def test_a_status_is_shown_where_it_is_short(store: Any, beside: str) -> None:
+    made = make(store)
+    for status in ("x" * 600, "x" * 601, 7, 0.5, "nul\x00", "\ud83d", ["x"]):
+        do(store, "append_phase", made.id, "plan", {"status": status, "beside": beside})
+    assert [item.get("status") for item in listed(store, "list")] == ["x" * 600, None, 7, 0.5, "nul\x00", "\ud83d", None]
+
+
+def test_a_list_of_large_histories_is_small(counted_store: Any) -> None:
+    made = make(counted_store)
+    for number in range(12):
+        do(counted_store, "append_phase", made.id, f"phase {number}", {"result": "x" * 60_000})
+    assert len(str(stored(counted_store, made.id).phase_history)) > 720_000
+    assert len(str(listed(counted_store, "list"))) < 5_000
+
+
+def test_a_list_is_small_whatever_the_phases_call_their_names_and_instants(store: Any) -> None:
+    made = make(store)
+    for number in range(12):
+        do(store, "append_phase", made.id, f"{number} {LONG}", {"timestamp": {"nested": LONG}})
+    items = listed(store, "list")
+    assert len(items) == 12
+    assert {len(item["phase"]) for item in items} == {600}
+    assert {item["timestamp"] for item in items} == {None}
+
+
+@pytest.mark.parametrize("history", ['["plan", {"phase": "code"}, 7, null]', "[]"])
+def test_what_another_program_wrote(store: Any, raw: Raw, history: str) -> None:
+    make(store)
+    for text in (history, history.replace("[", f'[{{"phase": "first", "result": "{LONG}"}},', 1).replace(",]", "]")):
+        raw.rows("UPDATE workflow_runs SET phase_history = ?", text)
+        assert [item["phase"] for item in listed(store, "list")] == [name for name in ("first", "code") if f'"{name}"' in text]

@@ -1,7 +1,8 @@
 """Executions counted in zero-filled UTC days and hours."""
 
 import random
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -9,10 +10,10 @@ import pytest
 from sqlalchemy import create_engine
 
 from persist import Store
-from persist.workflows.schemas import StatsBucket
+from persist.workflows.schemas import ExecutionStats, StatsBucket
 from tests.cases import each
 from tests.contract.conftest import Raw
-from tests.contract.workflows.making import NOT_LIMITS, done, plant_execution, refused_at, skip, start
+from tests.contract.workflows.making import done, plant_execution, skip, start
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
 DAY, HOUR, MS = timedelta(days=1), timedelta(hours=1), timedelta(milliseconds=1)
@@ -55,26 +56,12 @@ def test_no_executions_are_zeros(store: Any) -> None:
     assert names[-1] == "2026-01-02T03"
 
 
-def test_one_bucket_is_the_current_one(store: Any) -> None:
-    assert daily(store, 1) == [bucket("2026-01-02")]
-    assert hourly(store, 1) == [bucket("2026-01-02T03")]
-
-
 def test_days_outside_the_window_are_left_out(store: Any, raw: Raw) -> None:
     """(d) 18"""
     for name, days in (("out", 60), ("just out", 30), ("just in", 29), ("now", 0)):
         plant_execution(raw, name, NOW - days * DAY)
     assert totals(daily(store, 30)) == {"2025-12-04": 1, "2026-01-02": 1}
     assert sum(one.total for one in daily(store, 61)) == 4
-
-
-def test_buckets_ascend_whatever_order_rows_came_in(store: Any, raw: Raw) -> None:
-    """(d) 18"""
-    for days in (2, 0, 5, 1, 2):
-        plant_execution(raw, f"e{days}.{raw.count('executions')}", NOW - days * DAY)
-    found = daily(store, 7)
-    assert [one.bucket for one in found] == sorted(one.bucket for one in found)
-    assert [one.total for one in found] == [0, 1, 0, 0, 2, 1, 1]
 
 
 def test_rows_on_a_border_belong_to_what_begins_there(store: Any, raw: Raw) -> None:
@@ -126,50 +113,6 @@ def test_an_execution_counts_where_it_started(store: Any, clock: Any) -> None:
     with store.begin() as tx:
         tx.workflows.executions.finish(id, success=True)
     assert daily(store, 2) == [bucket("2026-01-02", total=1, succeeded=1), bucket("2026-01-03")]
-
-
-def test_each_outcome_is_counted_apart_and_running_in_none(store: Any) -> None:
-    """(a): running rows count in the total, in no outcome"""
-    for _ in range(2):
-        done(store)
-    done(store, result={"stop_reason": "skipped"})
-    for _ in range(3):
-        done(store, success=False)
-    done(store, success=False, result={"stop_reason": "max_turns"})
-    for _ in range(5):
-        skip(store)
-    for _ in range(6):
-        done(store, success=False, result={"stop_reason": "error_quota"})
-    for _ in range(7):
-        start(store)
-    expected = bucket("2026-01-02", total=25, succeeded=3, failed=4, skipped=5, deferred=6, running=7)
-    assert daily(store, 1) == [expected]
-    assert hourly(store, 1) == [expected.model_copy(update={"bucket": "2026-01-02T03"})]
-
-
-def test_tokens_are_input_output_and_cache_reads(store: Any) -> None:
-    """(a): not cache creation"""
-    used = {"input_tokens": 100, "output_tokens": 20, "cache_read_input_tokens": 5, "cache_creation_input_tokens": 1000}
-    done(store, result={**used, "cost_usd": 0.25})
-    done(store, success=False, result={"input_tokens": 1, "cost_usd": 0.5})
-    done(store, result={"output_tokens": 2})
-    done(store, result={"cache_read_input_tokens": 3})
-    done(store)
-    found = daily(store, 1)[0]
-    assert (found.input_tokens, found.output_tokens, found.total_tokens, found.cost_usd) == (101, 22, 131, 0.75)
-
-
-def test_unknown_costs_are_zero(store: Any) -> None:
-    """(d) 18"""
-    done(store)
-    found = daily(store, 1)[0]
-    assert (type(found.cost_usd), found.cost_usd, found.total_tokens) == (float, 0.0, 0)
-    assert type(found.total_tokens) is int
-
-
-def test_a_running_execution_has_tokens_too(store: Any, raw: Raw) -> None:
-    plant_execution(raw, "e", NOW, input_tokens=10, cost_usd=0.5)
-    assert daily(store, 1) == [bucket("2026-01-02", total=1, running=1, input_tokens=10, total_tokens=10, cost_usd=0.5)]
 
 
 def test_a_row_that_ended_without_a_result_failed(store: Any, raw: Raw) -> None:
@@ -233,13 +176,84 @@ def test_a_joined_transaction_counts_the_same(database_url: str, clock: Any, ope
         assert sum(one.total for one in joined[1]) == 5
 
 
-# ---------------------------------------------------------------- bad values
-
-
-def test_the_number_of_buckets_is_a_number_from_one(store: Any) -> None:
+def test_as_many_buckets_as_are_asked_for(store: Any) -> None:
     with store.read() as tx:
         verbs = tx.workflows.executions
-        refused_at(verbs.daily_stats, 0, "days", [*NOT_LIMITS, 10**7], 1)
-        refused_at(verbs.hourly_stats, 0, "hours", [*NOT_LIMITS, 10**7], 1)
         assert len(verbs.daily_stats(3650)) == 3650
         assert len(verbs.hourly_stats(24 * 31)) == 24 * 31
+
+
+# ---------------------------------------------------------------- counts over all executions, and since local midnight
+
+
+def stats(store: Any) -> ExecutionStats:
+    with store.read() as tx:
+        found: ExecutionStats = tx.workflows.executions.stats()
+    return found
+
+
+@pytest.fixture
+def time_zone(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """`time_zone("EST5")` makes that the process's zone until the test ends."""
+
+    def set_(zone: str) -> None:
+        monkeypatch.setenv("TZ", zone)
+        time.tzset()
+
+    yield set_
+    monkeypatch.undo()
+    time.tzset()
+
+
+def test_stats_of_nothing_are_zeros(store: Any) -> None:
+    assert stats(store) == ExecutionStats(total=0, today=0, running=0, by_skill={}, by_trigger={})
+
+
+def test_stats_count_everything(store: Any, raw: Raw) -> None:
+    start(store, skill="a:x", trigger_type="webhook")
+    start(store, skill="a:y", trigger_type="cron")
+    done(store, skill="a:x", trigger_type="webhook")
+    skip(store, skill="a:x", trigger_id="new")
+    plant_execution(raw, "old", NOW - 400 * DAY, skill="chat", trigger_type="chat")
+    assert stats(store) == ExecutionStats(
+        total=5,
+        today=4,
+        running=3,
+        by_skill={"a:x": 3, "a:y": 1, "chat": 1},
+        by_trigger={"webhook": 2, "cron": 1, "api": 1, "chat": 1},
+    )
+
+
+@pytest.mark.parametrize(
+    ("zone", "now", "midnight"),
+    [
+        ("UTC0", NOW, datetime(2026, 1, 2, tzinfo=UTC)),
+        ("EST5", NOW, datetime(2026, 1, 1, 5, tzinfo=UTC)),
+        ("XXX-14", NOW, datetime(2026, 1, 1, 10, tzinfo=UTC)),
+        ("XXX-5:45", NOW, datetime(2026, 1, 1, 18, 15, tzinfo=UTC)),
+        # on the days when clocks change, midnight is on the other side of the change
+        ("CET-1CEST,M3.5.0,M10.5.0/3", datetime(2026, 3, 29, 12, tzinfo=UTC), datetime(2026, 3, 28, 23, tzinfo=UTC)),
+        ("CET-1CEST,M3.5.0,M10.5.0/3", datetime(2026, 10, 25, 12, tzinfo=UTC), datetime(2026, 10, 24, 22, tzinfo=UTC)),
+    ],
+)
+def test_today_begins_at_local_midnight(
+    store: Any, raw: Raw, clock: Any, time_zone: Callable[[str], None], zone: str, now: datetime, midnight: datetime
+) -> None:
+    """(a)"""
+    clock.set(now)
+    time_zone(zone)
+    plant_execution(raw, "yesterday", midnight - MS)
+    assert stats(store).today == 0
+    plant_execution(raw, "today", midnight)
+    plant_execution(raw, "now", now)
+    assert (stats(store).today, stats(store).total) == (2, 3)
+
+
+def test_buckets_are_utc_whatever_the_zone(store: Any, raw: Raw, time_zone: Callable[[str], None]) -> None:
+    """(a)"""
+    time_zone("XXX-14")
+    plant_execution(raw, "e", NOW)
+    with store.read() as tx:
+        days, hours = tx.workflows.executions.daily_stats(2), tx.workflows.executions.hourly_stats(2)
+    assert [(one.bucket, one.total) for one in days] == [("2026-01-01", 0), ("2026-01-02", 1)]
+    assert [(one.bucket, one.total) for one in hours] == [("2026-01-02T02", 0), ("2026-01-02T03", 1)]
