@@ -126,12 +126,12 @@ if TYPE_CHECKING:
     from persist.telemetry.schemas import ToolCall as ToolCall
     from persist.telemetry.schemas import UsageSample as UsageSample
     from persist.telemetry.schemas import UsageTotals as UsageTotals
-    from persist.tenants.async_tenants import AsyncTenants as AsyncTenants
-    from persist.tenants.async_tenants import TenantOpening as TenantOpening
     from persist.tenants.placing import Tenant as Tenant
     from persist.tenants.placing import UpgradeOutcome as UpgradeOutcome
     from persist.tenants.placing import UpgradeReport as UpgradeReport
     from persist.tenants.placing import UpgradeStatus as UpgradeStatus
+    from persist.tenants.tenants import AsyncTenants as AsyncTenants
+    from persist.tenants.tenants import TenantOpening as TenantOpening
     from persist.tenants.tenants import Tenants as Tenants
     from persist.usage import schemas as _usage
     from persist.usage.schemas import Budget as Budget

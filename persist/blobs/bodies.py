@@ -64,7 +64,6 @@ class NewBlob:
 
     @classmethod
     def of(cls, body: bytes, media_type: str, store: SharedBlobStore | None) -> "NewBlob":
-        """The blob of these bytes."""
         return cls(sha256(body).hexdigest(), media_type, body, store)
 
 

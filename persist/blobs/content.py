@@ -111,7 +111,6 @@ class Content:
             raise Conflict("The file was changed while it was being stored; nothing was written.")
 
     def read_all(self) -> bytes:
-        """All of the bytes."""
         return b"".join(self.pieces())
 
     def _read(self) -> Iterator[bytes]:
@@ -139,7 +138,6 @@ class Spool:
                 self.file.write(checked_bytes(chunk))
 
     def content(self) -> Content:
-        """What was added."""
         self.file.seek(0)
         return Content(self.file)
 

@@ -25,13 +25,13 @@ from persist.blobs.content import INLINE, PIECE, Content, Source, checked_digest
 from persist.blobs.models import blobs, pieces
 from persist.blobs.schemas import Blob
 from persist.blobs.sharing import SharedBlobStore
-from persist.db.operations.keyset import Keyset
+from persist.db.operations.bounded_deletion import Keyset
 from persist.db.statements.prepared import Statement, param
 from persist.db.statements.row_values import Values
 from persist.db.transactions.repository import AsyncRun, F, Repository, TransactionPerVerb, calls_verbs, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_count, check_flag, optional_count
-from persist.db.values.escaping import utf8_size
+from persist.db.values.json import utf8_size
 from persist.db.values.pages import Page
 from persist.errors import Conflict, PayloadTooLarge
 

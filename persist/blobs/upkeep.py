@@ -17,9 +17,8 @@ from persist.blobs.models import blobs, pieces
 from persist.blobs.repository import BLOB, is_named, naming
 from persist.blobs.sharing import SharedBlobStore
 from persist.db.dialects.interface import Problem, Severity
-from persist.db.operations.bounded_deletion import Condition, DependentRows
+from persist.db.operations.bounded_deletion import Condition, DependentRows, may_be_hidden
 from persist.db.operations.erasing import Erasable, Erased, Key
-from persist.db.operations.keyset import may_be_hidden
 from persist.db.operations.pruning import AgedRows, Cut, Pruning, Removed
 from persist.db.operations.upkeep import Upkeep
 from persist.db.statements.prepared import Row

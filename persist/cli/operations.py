@@ -18,10 +18,10 @@ from persist.maintenance import EraseReport, MaintenanceReport, PruneReport, pru
 from persist.maintenance import erase as erase_in
 from persist.maintenance import maintain as maintain_store
 from persist.maintenance import prune as prune_store
+from persist.maintenance.backups import MODES
 from persist.maintenance.backups import backup as copy_file
-from persist.maintenance.operations import MODES
-from persist.maintenance.operations import checkpoint as checkpoint_store
-from persist.maintenance.operations import vacuum as vacuum_store
+from persist.maintenance.backups import checkpoint as checkpoint_store
+from persist.maintenance.backups import vacuum as vacuum_store
 from persist.maintenance.overview import database_facts
 from persist.maintenance.overview import erd as diagram
 from persist.maintenance.overview import stats as stats_of

@@ -16,8 +16,7 @@ from persist.cli.nouns import Answer, Noun, Table, limit, table
 from persist.cli.output import inline, say, shortened
 from persist.db.values.clock import instant_before, system_clock
 from persist.maintenance.exporting import opened
-from persist.otel.stored_spans import StoredSpan, request
-from persist.otel.storing import DOMAINS, spans
+from persist.otel.stored_spans import DOMAINS, StoredSpan, request, spans
 from persist.store.transaction import Transaction
 from persist.telemetry.schemas import GithubLink, StatusEntry, ToolCall, UsageTotals
 

@@ -49,7 +49,6 @@ class ConnectionCache:
 
     @property
     def has_room(self) -> bool:
-        """Whether `put` would keep another connection."""
         return len(self._connections) < self._maximum
 
     @property
@@ -58,14 +57,12 @@ class ConnectionCache:
         return [driver for _, _, driver in self._connections]
 
     def put(self, connection: Connection, driver: Any) -> None:
-        """Keep a connection for the next transaction, or return it to its pool if the cache is full."""
         if len(self._connections) < self._maximum:
             self._connections.append((time.monotonic(), connection, driver))
         else:
             self._return_to_pool(connection)
 
     def close(self) -> None:
-        """Return all connections to their pool."""
         while self._connections:
             self._return_to_pool(self._connections.pop()[1])
 

@@ -53,7 +53,6 @@ class RecorderTally:
         self.chunks = self.bytes = self.folds = 0
 
     def add(self, other: "RecorderTally") -> None:
-        """Add what another recorder did."""
         self.chunks += other.chunks
         self.bytes += other.bytes
         self.folds += other.folds
@@ -140,7 +139,6 @@ class Counters:
                 self._recorders_ended += 1
 
     def connections(self) -> ConnectionTally:
-        """Return the sum over all pinned connections."""
         total = ConnectionTally()
         with self._mutex:
             for tally in self._connections:
@@ -322,11 +320,9 @@ class WatchedDriver:
         return getattr(self._watched, "connection", self._watched)
 
     def execute(self, sql: str, args: Any = ()) -> Any:
-        """Execute one statement."""
         return self._timed(self._watched.execute, sql, args)
 
     def executemany(self, sql: str, rows: Sequence[Any]) -> Any:
-        """Execute one statement for many rows."""
         return self._timed(self._watched.executemany, sql, rows)
 
     def _timed(self, execute: Callable[..., Any], sql: str, args: Any) -> Any:
@@ -341,7 +337,6 @@ class WatchedDriver:
         return cursor
 
     def queue(self, sql: str, args: Any = ()) -> Any:
-        """Add a statement to those that `flush` sends."""
         answer = self._watched.queue(sql, args)
         self._sent.append((sql, args, answer))
         return answer
@@ -360,7 +355,6 @@ class WatchedDriver:
             self._watch.ran(sql, started, answer.rowcount, args)
 
     def drop(self) -> None:
-        """Forget the statements that wait."""
         self._sent.clear()
         self._watched.drop()
 

@@ -89,7 +89,6 @@ class Settler:
             self._look_at(max(time.monotonic(), self._sent_at + _EVERY))
 
     def on_timer(self, now: float) -> None:
-        """Do what is due, and look again later if the mark has to move."""
         self.due = None
         self._flush(mark=self._marked_at + _MARK_EVERY <= now)
         if self._unmarked:

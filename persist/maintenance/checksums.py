@@ -40,7 +40,6 @@ class Checksum:
         return [orjson.dumps(row) for row in converted(rows, self._columns, self._steps)]
 
     def add_texts(self, texts: Sequence[bytes]) -> None:
-        """Add the rows of which `texts` made these."""
         total = self._sum
         for text in texts:
             self.bytes += len(text)

@@ -28,9 +28,9 @@ from persist.events.models import LOG_TABLES
 from persist.events.switching import take_positions
 from persist.framework_state.app_sessions.models import artifact_blobs, artifact_versions
 from persist.maintenance.checksums import Checksum
+from persist.maintenance.lines import Carrying, all_rows, computed_in, unknown_in
 from persist.maintenance.table_keys import Key, comparable, key_columns, key_in
 from persist.maintenance.transactions import TABLES, Session, rows_in, session
-from persist.maintenance.unknown import Carrying, all_rows, computed_in, unknown_in
 from persist.programs.models import STRICT_TABLES
 from persist.store.store import Store
 

@@ -28,10 +28,9 @@ from persist.errors import Conflict, InvalidValue, NotPermitted, PersistError, S
 from persist.events import erasing as log
 from persist.maintenance import erasure_marks as marks
 from persist.maintenance.backups import empty_log, rewrite
-from persist.maintenance.erasure_marks import Mark, Part
+from persist.maintenance.erasure_marks import EVENTS_ASIDE, Mark, Part, copies_of, elsewhere_of
 from persist.maintenance.erasure_plans import TABLES, Plan, kinds, planned
 from persist.maintenance.quarantine import quarantine
-from persist.maintenance.quarantined_copies import EVENTS_ASIDE, copies_of, elsewhere_of
 from persist.maintenance.steps import Run, running
 from persist.maintenance.written_meanwhile import look_again
 from persist.sessionlog.erasing import ErasedLogs, check_log_folder, erase_session_logs
@@ -328,7 +327,6 @@ class Erasure:
         return keys
 
     def _parts(self, run: Run) -> list[Part]:
-        """The parts with rows, as written down now."""
         return [part for part in run(partial(marks.parts, id=self.mark.id), writes=False) if part.kind != marks.SESSIONS]
 
     def _erase_rows(self, run: Run, chosen: Sequence[str], done: int, keys: Sequence[str]) -> int:

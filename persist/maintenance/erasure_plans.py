@@ -172,7 +172,6 @@ class _Search:
                 self._leading.setdefault(lead.table, []).append((name, lead))
 
     def plan(self, kept: Mapping[str, int]) -> Plan:
-        """The plan of all that was found."""
         return Plan(self._things, self._sessions, kept)
 
     def learn_owners(self) -> None:
@@ -234,7 +233,6 @@ class _Search:
                 kind.check(self._work, part)
 
     def what_stays(self) -> Mapping[str, int]:
-        """The number of items that cannot be erased, by the reason."""
         events = unreadable_events(self._work, shared_tables()) if _errors(self._work, of=event_log.name) else 0
         orphans = operations_of(self._work.runtime.dialect).orphans(self._work.select, metadata.sorted_tables)
         lost = sum(count for _, _, count in orphans)

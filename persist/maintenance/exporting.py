@@ -27,10 +27,21 @@ from persist.db.values.arguments import OpenProgress, check_label
 from persist.domains import upkeeps
 from persist.errors import Conflict, NotFound, named
 from persist.maintenance.copying import FIXED
-from persist.maintenance.lines import LineWriter, declaration, write_unknown
+from persist.maintenance.lines import (
+    Key,
+    LineWriter,
+    Unknown,
+    computed_in,
+    counts_of,
+    declaration,
+    read_unknown,
+    refuse,
+    unknown_in,
+    unknown_key,
+    write_unknown,
+)
 from persist.maintenance.table_keys import key_columns, key_in
 from persist.maintenance.transactions import TABLES, Session, rows_in, session
-from persist.maintenance.unknown import Key, Unknown, computed_in, counts_of, read_unknown, refuse, unknown_in, unknown_key
 from persist.programs.upkeep import FILES, SCOPE
 from persist.store.store import Store
 

@@ -29,10 +29,19 @@ from persist.maintenance.checksums import Checksum
 from persist.maintenance.copying import FIXED, first_with_rows, own_scopes, with_scopes
 from persist.maintenance.erasure_marks import PREFIX as ERASURES
 from persist.maintenance.exporting import SHARED
-from persist.maintenance.lines import LineReader, unknown_declared, unknown_rows, value_of
+from persist.maintenance.lines import (
+    Carrying,
+    Key,
+    LineReader,
+    Unknown,
+    counts_of,
+    unknown_declared,
+    unknown_key,
+    unknown_rows,
+    value_of,
+)
 from persist.maintenance.table_keys import key_columns
 from persist.maintenance.transactions import TABLES, Session, session
-from persist.maintenance.unknown import Carrying, Key, Unknown, counts_of, unknown_key
 from persist.programs.models import STRICT_TABLES
 from persist.store.store import Store
 
@@ -152,8 +161,6 @@ class _Import:
                 write_snapshot(self.target.work, stream, logged_tables(TABLES))
 
     def _carry(self, found: Sequence[Unknown]) -> None:
-        """Write what the file has and persist does not know."""
-
         def tables() -> Iterator[tuple[Unknown, Iterator[list[Row]]]]:
             for one, batches in unknown_rows(self.lines, found):
                 rows = self._counted(one, batches)

@@ -25,10 +25,10 @@ from persist.events.switching import take_positions
 from persist.lazy_imports import lazy_module
 from persist.maintenance.checksums import Checksum
 from persist.maintenance.copying import FIXED, CopyReport, copy_bodies, left_out, own_scopes, refuse_unless_empty, with_scopes
+from persist.maintenance.lines import Carrying, all_rows, computed_in, unknown_in
 from persist.maintenance.rebuilding import Reconciling
 from persist.maintenance.table_keys import after, first_page, key_in, next_page, page_columns
 from persist.maintenance.transactions import TABLES, Session, rows_in, session
-from persist.maintenance.unknown import Carrying, all_rows, computed_in, unknown_in
 from persist.settings import current_settings
 from persist.store.store import Store
 
@@ -73,7 +73,6 @@ class Mark:
     after: list[Any] | None = None
 
     def text(self) -> str:
-        """The mark as it is stored."""
         return orjson.dumps({name: getattr(self, name) for name in self.__slots__}, default=_bytes).decode()
 
 

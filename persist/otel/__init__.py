@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from persist.lazy_imports import lazy_names
 
 if TYPE_CHECKING:
-    from persist.otel.instrumenting import instrument as instrument
+    from persist.otel.instruments import instrument as instrument
     from persist.otel.processor import SpanProcessor as SpanProcessor
     from persist.otel.stored_spans import StoredSpan as StoredSpan
-    from persist.otel.storing import spans as spans
+    from persist.otel.stored_spans import spans as spans
 lazy_names(globals())

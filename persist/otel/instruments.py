@@ -1,18 +1,28 @@
-"""The instruments of a store's metrics. Observed instruments read `Store.metrics`, once for all."""
+"""`instrument`: from this call on, a store makes spans and metrics. Observed instruments read `Store.metrics`, once for all."""
 
 import logging
 import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from opentelemetry.metrics import CallbackOptions, Meter, Observation
+try:
+    from opentelemetry import metrics, trace
+    from opentelemetry.metrics import CallbackOptions, Meter, Observation
+except ModuleNotFoundError as error:
+    raise ImportError("persist.otel.instrument needs OpenTelemetry: pip install 'agent-persist[otel]'.") from error
 
 from persist.db.transactions.runtime import Runtime
-from persist.errors import PersistError
-from persist.otel.tracing import quiet
+from persist.errors import InvalidValue, PersistError
+from persist.otel.tracing import StoreTracer, quiet
+from persist.store.async_store import AsyncStore
 from persist.store.metrics import Metrics, metrics_of
+from persist.store.store import Store
+
+if TYPE_CHECKING:
+    from opentelemetry.metrics import MeterProvider
+    from opentelemetry.trace import TracerProvider
 
 log = logging.getLogger("persist")
 
@@ -80,7 +90,6 @@ class Observed:
             return found
 
     def add(self, store: "Instruments") -> None:
-        """Observe a store, too."""
         with self._mutex:
             self._stores = [one for one in self._stores if one.is_open] + [store]
 
@@ -115,7 +124,6 @@ class Instruments:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a store to observe."""
         runtime = self._runtime()
         return not (runtime is None or runtime.closed or runtime.forked or self._ended)
 
@@ -155,3 +163,62 @@ class Instruments:
             return metrics_of(runtime, database=False)
         except PersistError:  # the store is being closed
             return None
+
+
+SCOPE = "persist"
+"""The name of the instrumentation, by which `SpanProcessor` knows the spans of persist itself."""
+
+
+def instrument(
+    store: Store | AsyncStore,
+    *,
+    tracer_provider: "TracerProvider | None" = None,
+    meter_provider: "MeterProvider | None" = None,
+    statements: bool = False,
+    name: str | None = None,
+) -> Callable[[], None]:
+    """Make spans and metrics of what the store does from now on. Return a function that ends this.
+
+    tracer_provider, meter_provider   None: the global providers
+    statements                        make a span for each statement, which costs more than the statement of a chunk
+    name                              the attribute `persist.store` of the metrics; by default the file's name, or the schema
+
+    A second call replaces the first. Recorders that were made before go on without spans.
+    """
+    runtime = _runtime(store)
+    attributes = {"db.system.name": runtime.dialect.name, "persist.store": name or _name(runtime)}
+    meter = metrics.get_meter(SCOPE, meter_provider=meter_provider)
+    instruments = Instruments(meter, GLOBAL if meter_provider is None else meter_provider, runtime, attributes)
+    tracer = StoreTracer(
+        trace.get_tracer(SCOPE, tracer_provider=tracer_provider),
+        attributes,
+        statements=statements,
+        duration=instruments.duration,
+        waits=instruments.waits,
+        commits=instruments.commits,
+        end=instruments.end,
+        code_of=runtime.errors.code_of,
+    )
+    former, runtime.tracer = runtime.tracer, tracer
+    if isinstance(former, StoreTracer):
+        former.end()
+
+    def end() -> None:
+        tracer.end()
+        if runtime.tracer is tracer:
+            runtime.tracer = None
+
+    return end
+
+
+def _runtime(store: object) -> Runtime:
+    if isinstance(store, AsyncStore):
+        return store._runtime
+    if isinstance(store, Store):
+        return store.runtime
+    raise InvalidValue("store", f"expected a Store or an AsyncStore, got {type(store).__name__}.")
+
+
+def _name(runtime: Runtime) -> str:
+    path = runtime.dialect.path
+    return path.name if path is not None else runtime.dialect.schema or ":memory:"

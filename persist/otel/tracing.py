@@ -91,7 +91,6 @@ class StoreTracer:
         self._code_of = code_of
 
     def context(self) -> Context:
-        """The caller's context."""
         return otel_context.get_current()
 
     def transaction(self, *, writable: bool, joined: bool) -> "Transaction | None":
@@ -99,11 +98,9 @@ class StoreTracer:
         return None if is_quiet() else Transaction(self, writable=writable, joined=joined)
 
     def turn(self, session_id: str, options: Mapping[str, Any]) -> "Turn":
-        """A recorder is made."""
         return Turn(self, session_id, options)
 
     def recorders(self, what: str, turns: Sequence[TurnTrace]) -> "RecorderWrite":
-        """Recorders write together."""
         return RecorderWrite(self, what, [turn for turn in turns if isinstance(turn, Turn)])
 
     def start(self, name: str, kind: SpanKind, context: Context | None, start: int | None = None, **given: Any) -> Span:
@@ -177,7 +174,6 @@ class Transaction:
         self.retries = retries
 
     def began(self, waited: float) -> None:
-        """The transaction began."""
         span = self._start()
         span.set_attribute("persist.wait", waited)
         if self._writable:
@@ -192,7 +188,6 @@ class Transaction:
         return self._span
 
     def verb(self, module: str, name: str) -> "Verb":
-        """A verb begins."""
         self._verb = verb = Verb(self, self._store, verb_name(module, name))
         return verb
 
@@ -207,7 +202,6 @@ class Transaction:
         self._error = error or self._error
 
     def statement(self, sql: str, seconds: float, rows: int, sent: int, error: BaseException | None) -> None:
-        """A statement was executed."""
         self._sent += sent
         self._rows += max(rows, 0)
         verb = self._verb
@@ -219,7 +213,6 @@ class Transaction:
             self._store.statement(parent, sql, seconds, rows, error)
 
     def ended(self, outcome: Outcome, committing: float, error: BaseException | None) -> None:
-        """The transaction ended, or could not begin."""
         if self._joined:
             return
         span = self._span or self._start()
@@ -253,7 +246,6 @@ class Verb:
         self._token = otel_context.attach(trace.set_span_in_context(self.span, context))
 
     def ended(self, result: object, error: BaseException | None) -> None:
-        """The verb returned or raised."""
         otel_context.detach(self._token)
         span = self.span
         span.set_attributes({"persist.rows": self.rows, "persist.bytes": self.sent, "persist.retries": self._transaction.retries})
@@ -297,7 +289,6 @@ class Turn:
 
     @property
     def span(self) -> Span:
-        """The span of the turn."""
         if self._span is None:
             self._span = self._store.start(
                 "chat.record", SpanKind.INTERNAL, self._context, self._began, attributes=self._attributes
@@ -310,7 +301,6 @@ class Turn:
         return trace.set_span_in_context(self.span, self._context)
 
     def ended(self, tally: RecorderTally, error: BaseException | None) -> None:
-        """The recorder has ended."""
         if self._ended or self._span is None:
             self._ended = True
             return
@@ -335,14 +325,12 @@ class RecorderWrite:
         self._span = store.start("chat.record.write", SpanKind.CLIENT, context, links=links, attributes=attributes)
 
     def statement(self, sql: str, seconds: float, rows: int, sent: int, error: BaseException | None) -> None:
-        """A statement was executed."""
         self._sent += sent
         self._rows += max(rows, 0)
         if self._store.statements:
             self._store.statement(self._span, sql, seconds, rows, error)
 
     def ended(self, error: BaseException | None) -> None:
-        """The transaction ended."""
         if self._store.statements:
             self._span.set_attributes({"persist.rows": self._rows, "persist.bytes": self._sent})
         self._store.fail(self._span, error)

@@ -30,8 +30,15 @@ from persist.domains import Domains
 from persist.errors import PersistError, ReadOnlyTransaction
 from persist.lazy_imports import lazy_module
 from persist.schema.opening import prepare
-from persist.store.event_log import StoreEventLog
-from persist.store.transaction import Transaction, TransactionBlock, explain, transact_with_retries, transaction_per_verb, work_of
+from persist.store.transaction import (
+    StoreEventLog,
+    Transaction,
+    TransactionBlock,
+    explain,
+    transact_with_retries,
+    transaction_per_verb,
+    work_of,
+)
 
 if TYPE_CHECKING:
     from persist import settings as configuration

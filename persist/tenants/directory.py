@@ -11,8 +11,7 @@ from persist.db.dialects.backends import check_listen_url, tenant_server
 from persist.db.dialects.tenant_servers import TenantServer
 from persist.db.values.arguments import Progress as CopyProgress
 from persist.db.values.arguments import check_label
-from persist.db.values.clock import Clock
-from persist.db.values.ids import IdMinter
+from persist.db.values.clock import Clock, IdMinter
 from persist.db.values.pages import Page, check_limit, decode_cursor, encode_cursor
 from persist.errors import Conflict, InvalidValue, NotFound, PersistError, SchemaOutdated, UnknownTenant, named
 from persist.maintenance.copying import CopyReport
@@ -20,9 +19,8 @@ from persist.maintenance.copying import copy as copy_store
 from persist.schema.opening import create_new
 from persist.settings import current_settings
 from persist.store.store import Store
-from persist.tenants.open_stores import Entry, Status
-from persist.tenants.placing import Servers, Tenant, UpgradeReport, check_tenant, is_tenant
-from persist.tenants.upgrading import Progress, upgrade_all
+from persist.tenants.open_stores import Status
+from persist.tenants.placing import Progress, Servers, Tenant, UpgradeReport, check_tenant, is_tenant, upgrade_all
 
 if TYPE_CHECKING:
     from persist.settings import Settings
@@ -106,7 +104,6 @@ class Directory:
     # -- verbs
 
     def create(self, name: str, server: str | None) -> Tenant:
-        """See Tenants.create."""
         check_tenant(name)
         key = self._chosen(name, server)
         if self.servers.map is None:
@@ -147,7 +144,6 @@ class Directory:
             dialect.connections.dispose()
 
     def exists(self, name: str) -> bool:
-        """See Tenants.exists."""
         check_tenant(name)
         if self.servers.map is not None:
             entry = self.servers.map.find(name)
@@ -155,21 +151,15 @@ class Directory:
         return self.servers.server(self.servers.ruled(name)).has(name)
 
     def drop(self, name: str, confirm: str, server: str | None) -> None:
-        """See Tenants.drop."""
         self.check_drop(name, confirm)
-        table = self.servers.map
         if server is not None:
-            place = self.servers.server(server)
-            entry = None if table is None else table.find(name)
-            if entry is None or entry.server != server:
-                if not self._drop(place, name):
-                    raise UnknownTenant("tenant", name)
-                return
-        if table is None:
-            if not self._drop(self.servers.server(self.servers.ruled(name)), name):
+            self.servers.server(server)
+        table = self.servers.map
+        found = None if table is None else table.find(name)
+        if table is None or (server is not None and (found is None or found.server != server)):
+            if not self._drop(self.servers.server(self.servers.ruled(name) if server is None else server), name):
                 raise UnknownTenant("tenant", name)
             return
-        found = table.find(name)
         if found is None:
             raise UnknownTenant("tenant", name)
         marked = table.change(name, found.status, Status.DROPPING)
@@ -198,7 +188,6 @@ class Directory:
             raise InvalidValue("confirm", f"to drop the tenant {name} with all its data, repeat its name.")
 
     def list_page(self, limit: int, after: str | None, server: str | None) -> Page[Tenant]:
-        """See Tenants.list."""
         check_limit(limit)
         filters = {"server": server}
         last = "" if after is None else str(decode_cursor(check_label("after", after), _LIST, filters, (str,))[0])
@@ -211,7 +200,7 @@ class Directory:
 
     def _found(self, after: str, limit: int, server: str | None) -> list[Tenant]:
         if self.servers.map is not None and server is None:
-            return [_tenant(entry) for entry in self.servers.map.page(after, limit)]
+            return [Tenant(entry.name, entry.server) for entry in self.servers.map.page(after, limit)]
         found: list[Tenant] = []
         for key, place in self.servers.by_key.items():
             if server is None or key == server:
@@ -228,41 +217,28 @@ class Directory:
         return names[:limit]
 
     def upgrade_all(self, parallel: int, progress: Progress | None) -> UpgradeReport:
-        """See Tenants.upgrade_all."""
         return upgrade_all(self.servers, parallel=parallel, progress=progress)
 
     def copy(self, name: str, to: str, new_name: str | None, progress: CopyProgress | None, *, leave_unknown: bool) -> CopyReport:
-        """See Tenants.copy."""
         source, _ = self.open(name)
         named_so = check_tenant(name if new_name is None else new_name)
         with source:
             target = self.servers.by_key.get(to) or tenant_server(to, self._settings)
             try:
                 self._create(target, named_so, unfinished=True)
-                with self._for_copy(target, named_so) as store:
+                with self._open(target, named_so, unfinished=True) as store:
                     return copy_store(source, store, progress=progress, leave_unknown=leave_unknown)
             finally:
                 if target not in self.servers.by_key.values():
                     target.close()
 
-    def _for_copy(self, target: TenantServer, name: str) -> Store:
-        return self._open(target, name, unfinished=True)
-
     def assign(self, name: str, server: str) -> None:
-        """See Tenants.assign."""
         check_tenant(name)
         if self.servers.map is None:
             raise InvalidValue("server", "only a map can be told where a tenant is.")
-        if not self.servers.server(server).has(name):
-            raise UnknownTenant("tenant", name)
-        if not self.servers.map.assign(name, server):
+        if not (self.servers.server(server).has(name) and self.servers.map.assign(name, server)):
             raise UnknownTenant("tenant", name)
 
     def close(self) -> None:
-        """Close the connections to all servers."""
         self.timer.end()
         self.servers.close()
-
-
-def _tenant(entry: Entry) -> Tenant:
-    return Tenant(entry.name, entry.server)

@@ -25,9 +25,8 @@ from persist.domains import Domains
 from persist.errors import Closed, Conflict, PersistError, StoreForked, StoreInUse
 from persist.settings import Settings
 from persist.store.async_store import AsyncDomains, AsyncStore
-from persist.store.event_log import StoreEventLog
 from persist.store.store import Store
-from persist.store.transaction import transaction_per_verb
+from persist.store.transaction import StoreEventLog, transaction_per_verb
 
 
 class Use:
@@ -173,7 +172,6 @@ class TenantMap:
         self._made = False
 
     def find(self, name: str) -> Entry | None:
-        """The entry of a tenant, or None."""
         with self._transaction() as connection:
             row = connection.execute(select(_map).where(_map.c.name == name)).first()
         return None if row is None else _entry(row)
@@ -211,7 +209,6 @@ class TenantMap:
             return [_entry(row) for row in connection.execute(select(_map).where(chosen).order_by(_map.c.name).limit(limit))]
 
     def close(self) -> None:
-        """Close the connections."""
         self._dialect.connections.dispose()
 
     @contextmanager

@@ -1,30 +1,36 @@
-"""Many tenants behind one object: each has its own Store, over shared connections."""
+"""Many tenants behind one object: each has its own Store, over shared connections. The asynchronous face has the same names."""
 
+import asyncio
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from functools import cached_property
 from os import PathLike
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
+from persist.db.transactions.async_transactions import WorkerPool
 from persist.db.values.arguments import Progress as CopyProgress
 from persist.db.values.clock import Clock
 from persist.db.values.pages import Page, check_limit
 from persist.maintenance.copying import CopyReport
+from persist.store.async_store import AsyncStore, Opening
 from persist.store.store import Store
 from persist.tenants.directory import Directory
-from persist.tenants.open_stores import MAX_OPEN, OpenStores, TenantStore
-from persist.tenants.placing import Tenant, UpgradeReport
-from persist.tenants.upgrading import Progress
+from persist.tenants.open_stores import MAX_OPEN, AsyncTenantStore, OpenStores, TenantStore
+from persist.tenants.placing import Progress, Tenant, UpgradeReport
 
 if TYPE_CHECKING:
     from persist.settings import Settings
 
 
-class Tenants:
-    """The tenants of one server or several: on Postgres a schema each, on SQLite a file each in one folder.
+S = TypeVar("S", Store, AsyncStore)
 
-    A name has lower-case letters a to z, digits and underscores, begins with a letter and has at most 63 bytes. Names that
-    Postgres, Citus, Windows or persist keep for themselves are InvalidValue, too. Threads may share the object.
-    """
+
+class _OfTenants(Generic[S]):
+    """What the faces share: the arguments, and the stores that are open."""
+
+    _lent: type[Any]
 
     def __init__(
         self,
@@ -59,7 +65,23 @@ class Tenants:
             clock=clock,
             sleep=sleep,
         )
-        self._stores: OpenStores[Store] = OpenStores(self._open, TenantStore.of, max_open)
+        self._stores: OpenStores[S] = OpenStores(self._open, self._lent.of, max_open)
+
+    @abstractmethod
+    def _open(self, name: str) -> tuple[Store, S]: ...
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self._stores)} open)"
+
+
+class Tenants(_OfTenants[Store]):
+    """The tenants of one server or several: on Postgres a schema each, on SQLite a file each in one folder.
+
+    A name has lower-case letters a to z, digits and underscores, begins with a letter and has at most 63 bytes. Names that
+    Postgres, Citus, Windows or persist keep for themselves are InvalidValue, too. Threads may share the object.
+    """
+
+    _lent = TenantStore
 
     def _open(self, name: str) -> tuple[Store, Store]:
         store, _ = self._directory.open(name)
@@ -151,10 +173,116 @@ class Tenants:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    def __repr__(self) -> str:
-        return f"Tenants({len(self._stores)} open)"
-
 
 def _close(stores: Sequence[Store]) -> None:
     for store in stores:
         store.close()
+
+
+class AsyncTenants(_OfTenants[AsyncStore]):
+    """See Tenants. Whatever waits for a database runs on threads; the stores of one server share theirs."""
+
+    _lent = AsyncTenantStore
+
+    @cached_property
+    def _pools(self) -> dict[str, WorkerPool]:
+        return {}
+
+    def _open(self, name: str) -> tuple[Store, AsyncStore]:
+        store, key = self._directory.open(name)
+        if not self._directory.servers.server(key).shares_connections:
+            return store, AsyncStore(store)
+        shared = self._pools.get(key) or self._pools.setdefault(key, WorkerPool(store.runtime, self._directory.timer))
+        return store, AsyncStore(store, shared.for_store(store.runtime))
+
+    def open(self, name: str) -> "TenantOpening":
+        """See Tenants.open. Await it, or enter it: `async with tenants.open("acme") as store`."""
+        return TenantOpening(self, name)
+
+    async def _opened(self, name: str) -> AsyncStore:
+        known = self._stores.known(name)
+        if known is not None:
+            return known
+        # a cancelled caller does not stop the opening: the use that it would have been ends by itself
+        taking = asyncio.get_running_loop().run_in_executor(None, self._stores.take, name)
+        store, superfluous = await asyncio.shield(taking)
+        await _close_all(superfluous)
+        return store
+
+    async def create(self, name: str, *, server: str | None = None) -> Tenant:
+        """See Tenants.create."""
+        return await asyncio.to_thread(self._directory.create, name, server)
+
+    async def exists(self, name: str) -> bool:
+        """See Tenants.exists."""
+        return await asyncio.to_thread(self._directory.exists, name)
+
+    async def drop(self, name: str, *, confirm: str, server: str | None = None) -> None:
+        """See Tenants.drop."""
+        self._directory.check_drop(name, confirm)
+        with ExitStack() as stack:
+            await _close_all(stack.enter_context(self._stores.leaving(name)))
+            left = stack.pop_all()
+
+        def drop() -> None:
+            with left:
+                self._directory.drop(name, confirm, server)
+
+        # a cancelled caller does not stop the dropping, during which nobody gets a store
+        await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, drop))
+
+    async def list(self, *, limit: int = 100, after: str | None = None, server: str | None = None) -> Page[Tenant]:
+        """See Tenants.list."""
+        return await asyncio.to_thread(self._directory.list_page, limit, after, server)
+
+    async def upgrade_all(self, *, parallel: int = 4, progress: Progress | None = None) -> UpgradeReport:
+        """See Tenants.upgrade_all. `progress` is called on other threads than the loop's."""
+        return await asyncio.to_thread(self._directory.upgrade_all, parallel, progress)
+
+    async def copy(
+        self,
+        name: str,
+        to: str,
+        *,
+        new_name: str | None = None,
+        progress: CopyProgress | None = None,
+        leave_unknown: bool = False,
+    ) -> CopyReport:
+        """See Tenants.copy. `progress` is called on another thread than the loop's."""
+        return await asyncio.to_thread(self._directory.copy, name, to, new_name, progress, leave_unknown=leave_unknown)
+
+    async def assign(self, name: str, server: str) -> None:
+        """See Tenants.assign."""
+        await asyncio.to_thread(self._directory.assign, name, server)
+        await _close_all(self._stores.remove(name))
+
+    async def close(self) -> None:
+        """See Tenants.close."""
+        if self._stores.over:
+            return
+        await _close_all(self._stores.end())
+        for pool in self._pools.values():
+            pool.close()
+        await asyncio.to_thread(self._directory.close)
+
+    async def __aenter__(self) -> "AsyncTenants":
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.close()
+
+
+class TenantOpening(Opening[AsyncStore]):
+    """The result of `AsyncTenants.open`. Awaiting it returns the store; `async with` also gives the store back at the end."""
+
+    def __init__(self, tenants: AsyncTenants, name: str) -> None:
+        self._tenants, self._name = tenants, name
+        self._store: AsyncStore | None = None
+
+    async def _open(self) -> AsyncStore:
+        return await self._tenants._opened(self._name)
+
+
+async def _close_all(stores: Sequence[AsyncStore]) -> None:
+    for store in stores:
+        await store.close()

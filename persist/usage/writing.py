@@ -22,7 +22,7 @@ from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_count, optional_label
 from persist.db.values.clock import as_utc, to_ms
-from persist.db.values.escaping import has_half, utf8_size
+from persist.db.values.json import has_half, utf8_size
 from persist.errors import Conflict, InvalidValue
 from persist.settings import Settings
 from persist.usage import spending
@@ -120,7 +120,6 @@ class Call:
         return sum(self.figures.get(name) or 0 for name in TOKENS[:-1])
 
     def budget_keys(self) -> tuple[str, ...]:
-        """The keys of the budgets that the call is under."""
         named = {Of.OWNER: self.owner, Of.WORKSPACE: self.workspace, Of.WORKFLOW: self.workflow, Of.AGENT: self.agent}
         keys = [f"{of}:{value}" for of, value in named.items() if value]
         return tuple(sorted([*keys, self.scope] if self.source_kind == Source.INSTANCE else keys))

@@ -120,7 +120,6 @@ class Job:
 
     @property
     def run(self) -> WorkflowRun:
-        """The run as it was claimed."""
         return self.lease.run
 
     @property

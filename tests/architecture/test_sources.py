@@ -143,7 +143,7 @@ def test_imports_are_at_the_top() -> None:
 ASKS_THE_SYSTEM = ("persist/db/concurrency/windows_processes.py", "ctypes")
 """It hands numbers to four functions of kernel32, and the number of a process that it reads is checked before."""
 
-STARTS_ITSELF = ("persist/tenants/upgrading.py", "subprocess")
+STARTS_ITSELF = ("persist/tenants/placing.py", "subprocess")
 """It starts this interpreter with a module of persist; what that works on reaches it as data, by its standard input."""
 
 

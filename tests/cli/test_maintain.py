@@ -49,7 +49,7 @@ def test_a_step_that_fails_is_one_line_and_exit_code_1(command: Command, filled:
     def gone(*_: Any) -> int:
         raise Unavailable("The server went away")
 
-    monkeypatch.setattr("persist.maintenance.maintaining.clear_dead", gone)
+    monkeypatch.setattr("persist.maintenance.pruning.clear_dead", gone)
     result = command("maintain", "-q")
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr == "Error: clear dead turns: The server went away.\n"

@@ -13,8 +13,8 @@ from persist import Store
 from persist.errors import NotPermitted
 from persist.framework_state.app_sessions.schemas import NewMemory
 from persist.maintenance import doctor, erase, export, import_, maintain
+from persist.maintenance.erasure_marks import EVENTS_ASIDE
 from persist.maintenance.erasure_plans import EVENTS, ROWS
-from persist.maintenance.quarantined_copies import EVENTS_ASIDE
 from tests.contract.conftest import Raw
 from tests.maintenance.erasing_scenes import places_of
 

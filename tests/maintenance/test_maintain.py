@@ -121,7 +121,7 @@ def test_a_step_that_fails_stops_no_other(url: str, clock: FrozenClock, monkeypa
 
     with Store.open(url, clock=clock) as store:
         _fill_windows(store, clock)
-    monkeypatch.setattr("persist.maintenance.maintaining.Sweep.fold_batch", gone)
+    monkeypatch.setattr("persist.maintenance.pruning.Sweep.fold_batch", gone)
     with Store.open(url, clock=clock, settings=TINY) as store:
         report = maintain(store)
     assert report.failed

@@ -69,11 +69,11 @@ def plant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plant:
             "persist.db.statements.schema_version",
             "persist.schema.migrate",
             "persist.schema.opening",
-            "persist.schema.revision",
+            "persist.schema.opening",
             "persist.schema.migrate",
         ):
             monkeypatch.setattr(f"{module}.HEAD", planted[-1])
-        monkeypatch.setattr("persist.schema.revision.REVISIONS", (*known, *planted))
+        monkeypatch.setattr("persist.schema.opening.REVISIONS", (*known, *planted))
         return planted
 
     return add

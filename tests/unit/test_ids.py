@@ -11,7 +11,7 @@ import pytest
 
 from persist.db.concurrency.fork_count import PROCESS
 from persist.db.observation import Counters, RecorderTally
-from persist.db.values.ids import IdMinter, decode_ms
+from persist.db.values.clock import IdMinter, decode_ms
 from persist.testing import FrozenClock
 from tests.cases import each
 

@@ -10,7 +10,7 @@ from sqlalchemy import Integer, bindparam, literal, select
 
 from persist.db.schema.column_types import Bool
 from persist.db.statements.prepared import Statement
-from persist.db.values.escaping import join_halves
+from persist.db.values.json import join_halves
 from tests.cases import each
 from tests.unit.json_values import LEAD, normal, same, texts, values
 from tests.unit.laboratory import GET, INSTANTS, NAMES, Laboratory, Word, specimens

@@ -24,7 +24,7 @@ from persist.chat.reducer.parts import (
     with_output_error,
 )
 from persist.chat.schemas import ToolState
-from persist.db.values.escaping import join_halves
+from persist.db.values.json import join_halves
 from persist.errors import StreamProtocolError
 from persist.settings import AiSdk
 

@@ -259,8 +259,6 @@ def _first(rows: list[Row]) -> Row | None:
 
 
 class _SentStatement:
-    """A statement of a batch, with its values and its pending answer."""
-
     __slots__ = ("answer", "compiled", "pending", "shape", "statement", "twin", "values", "writes")
 
     def __init__(
@@ -315,7 +313,6 @@ class DriverStatements:
     """Whether the transaction is a caller's."""
 
     def begin_event(self, name: str, stream: str | None = None) -> None:
-        """Begin an event of that name: the changes that follow belong to it."""
         if self.journal is not None:
             self.journal.begin_verb(name, stream)
 
@@ -339,11 +336,9 @@ class DriverStatements:
         self.committing = False
 
     def rows(self, prepared: Statement, **values: Any) -> list[Row]:
-        """Every row, decoded."""
         return self._prepared[prepared].all(self._driver, values, (prepared.unreadable, None))
 
     def row(self, prepared: Statement, **values: Any) -> Row | None:
-        """The first row, decoded, or None."""
         return self._prepared[prepared].one(self._driver, values)
 
     def returned(self, prepared: Statement, **values: Any) -> Row | None:
@@ -353,7 +348,6 @@ class DriverStatements:
         return rows[0] if rows else None
 
     def run_many(self, prepared: Statement, values: Sequence[Mapping[str, Any]]) -> None:
-        """Execute for many rows."""
         for row in values:
             self.write(prepared, row)
 

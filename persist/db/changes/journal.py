@@ -294,7 +294,6 @@ class Journal:
         self.verbs: list[VerbChanges] = []
 
     def begin_verb(self, name: str, stream: str | None = None) -> None:
-        """Begin a verb: the changes that follow belong to it."""
         self.verbs.append(VerbChanges(name, stream))
 
     def add(self, changes: list[Change]) -> None:

@@ -20,18 +20,15 @@ class WeakGroup(Generic[T]):
         self._members: WeakValueDictionary[int, T] = WeakValueDictionary()
 
     def add(self, member: T) -> None:
-        """Add a member."""
         self._members[id(member)] = member
 
     def discard(self, member: T) -> None:
-        """Remove a member, if present."""
         self._members.pop(id(member), None)
 
     def __contains__(self, member: object) -> bool:
         return self._members.get(id(member)) is member
 
     def members(self) -> list[T]:
-        """The members that are still alive."""
         members = [reference() for reference in self._members.valuerefs()]  # valuerefs() copies the list atomically
         return [member for member in members if member is not None]
 
@@ -68,7 +65,6 @@ class Observers:
         return remove
 
     def wanted(self, topic: str) -> bool:
-        """Whether the topic has a callback."""
         return bool(self._callbacks.get(topic))
 
     def tell(self, topic: str, value: Any) -> None:

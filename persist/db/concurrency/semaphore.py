@@ -139,7 +139,6 @@ class Lease(Claim):
         self.wake()
 
     async def woken(self) -> None:
-        """Wait for the next `wake`."""
         self._wakeup = self.loop.create_future()
         await self._wakeup
 
@@ -178,7 +177,6 @@ class Semaphore:
 
     @property
     def holders(self) -> int:
-        """How many leases hold a permit now."""
         return len(self._permits.held)
 
     def enter(self, lease: Claim) -> bool:
@@ -249,7 +247,6 @@ class Semaphore:
             self._process_releases()
 
     def on_timer(self, now: float) -> None:
-        """Recover permits, once a second; called by the Timer."""
         self.due = None  # first, so that a caller who comes now schedules the next check
         self.recover_permits(now)
         if self._permits.waiting or self._permits.offered or self._permits.held:

@@ -61,7 +61,6 @@ class Timer:
                 self._wake.notify()
 
     def forget(self, timed: Timed) -> None:
-        """Stop watching an object."""
         with self._wake:
             self._timed.discard(timed)
 
@@ -141,7 +140,6 @@ class _Call(Generic[R]):
         self.error: BaseException | None = None
 
     def run(self) -> None:
-        """Run the function, on the worker's thread, and wake the loop."""
         try:
             self.result = self.function()
         except BaseException as error:

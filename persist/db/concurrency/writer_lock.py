@@ -41,7 +41,6 @@ class WriterLock:
 
     @property
     def owner(self) -> Owner | None:
-        """The owner that holds the lock now."""
         return self._owner
 
     def acquire(self, owner: Owner, *, what: str = "begin()", cancelled: Callable[[], bool] | None = None) -> None:
@@ -66,7 +65,6 @@ class WriterLock:
             return True
 
     def release(self) -> None:
-        """Release the lock, to the next in line."""
         with self._mutex:
             if self._waiters:
                 gate, self._owner = self._waiters.popleft()

@@ -13,7 +13,7 @@ from sqlalchemy import Column, Table
 from persist.db.formats import Step, filled, form_of
 from persist.db.schema.column_types import Label
 from persist.db.statements.prepared import CompiledStatement
-from persist.db.values.escaping import quoted
+from persist.db.values.json import quoted
 from persist.errors import InvalidValue, named
 
 if TYPE_CHECKING:
@@ -88,16 +88,13 @@ class PlainValues(ABC):
         """The placeholder of a value of the column."""
 
     def rows_of(self, table: str) -> int:
-        """How many rows the table has."""
         return int(self._run(f"SELECT count(*) FROM {self.table_name(table)}").fetchone()[0])
 
     def create_plain(self, table: str, columns: Sequence[PlainColumn]) -> None:
-        """Create a table with these columns."""
         listed = ", ".join(f"{self.name(column.name)} {self.type_for(column)}" for column in columns)
         self._run(f"CREATE TABLE {self.table_name(table)} ({listed})")
 
     def add_plain(self, table: str, columns: Sequence[PlainColumn]) -> None:
-        """Add columns to a table."""
         for column in columns:
             self._run(f"ALTER TABLE {self.table_name(table)} ADD COLUMN {self.name(column.name)} {self.type_for(column)}")
 
@@ -275,12 +272,10 @@ class Bulk(PlainValues):
         self.run_many(f"UPDATE {self.table_name(table.name)} SET {values} WHERE {self.key_is(key)}", arguments)
 
     def delete(self, table: Table, key: Columns, keys: Sequence[Sequence[Any]]) -> None:
-        """Delete the rows with these keys."""
         arguments = [[key_value(column, value) for column, value in zip(key, row, strict=True)] for row in keys]
         self.run_many(f"DELETE FROM {self.table_name(table.name)} WHERE {self.key_is(key)}", arguments)
 
     def clear(self, table: Table) -> None:
-        """Delete every row of the table."""
         self.driver.execute(f"DELETE FROM {self.table_name(table.name)}")
 
     # -- integer keys
@@ -304,7 +299,6 @@ class Bulk(PlainValues):
         """As `identity`, but the same after a restart of the server as before."""
 
     def listed(self, columns: Columns) -> str:
-        """The quoted names of the columns, separated by commas, for SQL text."""
         return ", ".join(self.name(column.name) for column in columns)
 
 

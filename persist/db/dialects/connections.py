@@ -43,12 +43,10 @@ class Connections(ABC):
 
     @property
     def writer(self) -> Engine:
-        """The engine for write transactions."""
         return self._engine_for(write=True)
 
     @property
     def reader(self) -> Engine:
-        """The engine for snapshots."""
         return self._engine_for(write=False)
 
     def _engine_for(self, *, write: bool) -> Engine:
@@ -61,7 +59,6 @@ class Connections(ABC):
 
     @property
     def engines(self) -> list[Engine]:
-        """The engines that were made so far."""
         return list({id(engine): engine for engine in vars(self).get("_made", {}).values()}.values())
 
     def open_first(self, fill: Callable[[Any], object] | None) -> Any:

@@ -8,7 +8,7 @@ from typing import Any, Self
 from sqlalchemy import Column, Table
 from sqlalchemy.sql.elements import ColumnElement
 
-from persist.db.values.escaping import quoted
+from persist.db.values.json import quoted
 from persist.errors import StoreBusy
 
 Cell = Mapping[str, Any] | None
@@ -83,7 +83,6 @@ class RawRows(ABC):
         self._one(f"DELETE FROM {self._named(table)} WHERE {where}", values)
 
     def set(self, table: Table, place: Place, cells: Cells) -> None:
-        """Change some values of one row."""
         terms = [self._term(cell) for cell in cells.values()]
         listed = ", ".join(f"{quoted(name)} = {term}" for name, (term, _) in zip(cells, terms, strict=True))
         where, values = self._at(table, place)

@@ -226,16 +226,13 @@ class _LoopQueue:
 
     @property
     def waiting(self) -> int:
-        """How many jobs no batch has taken yet."""
         return len(self._waiting)
 
     @property
     def full(self) -> bool:
-        """Whether the next job has to wait for room in the queue."""
         return len(self._waiting) >= self._bound
 
     async def room(self) -> None:
-        """Wait for room in the queue."""
         while self.full:
             self._room.clear()
             await self._room.wait()

@@ -223,7 +223,6 @@ class Erasable(ABC):
         return self._found(work, queries) if queries else []
 
     def keys(self, work: UnitOfWork, condition: Condition) -> list[Key]:
-        """The keys of the rows that meet the condition."""
         return self._found(work, [select(*(self.table.c[name] for name in self.key)).where(condition)])
 
     def _found(self, work: UnitOfWork, queries: Sequence[Select[Any]]) -> list[Key]:

@@ -71,7 +71,6 @@ class Removed:
     """The number of other programs' rows that keep candidates, by name."""
 
     def add(self, other: "Removed") -> None:
-        """Add the rows and files of another result."""
         self.rows += other.rows
         self.files += other.files
         self.kept += other.kept

@@ -185,7 +185,6 @@ class Takeover:
         return self._result(statement).rowcount
 
     def rows(self, statement: Executable) -> list[tuple[Any, ...]]:
-        """Execute; every row, for small results."""
         return [tuple(row) for row in self._result(statement)]
 
     def _result(self, statement: Executable) -> CursorResult[Any]:

@@ -60,8 +60,7 @@ from persist.db.schema.instants import SqlSeconds as SqlSeconds
 from persist.db.schema.instants import is_postgres
 from persist.db.sqlalchemy_private import OperatesAsJson
 from persist.db.values.arguments import check_label
-from persist.db.values.escaping import LEAD, escape_text, unescape_text, utf8_size
-from persist.db.values.json import JsonText, decode, encode, to_jsonb, value_of_jsonb
+from persist.db.values.json import LEAD, JsonText, decode, encode, escape_text, to_jsonb, unescape_text, utf8_size, value_of_jsonb
 from persist.errors import InvalidValue, PayloadTooLarge
 
 LABEL_BYTES = 600
@@ -415,8 +414,6 @@ def _among_pg(element: among_labels, compiler: SQLCompiler, **kw: Any) -> str:
 
 
 class _LabelRows(FunctionElement[Any]):
-    """See label_rows."""
-
     inherit_cache = False  # compiled once per store, as part of a prepared statement
 
     def __init__(self, name: str) -> None:

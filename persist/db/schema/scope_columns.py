@@ -20,8 +20,6 @@ OWN = ""
 
 
 class _ScopeDefault(TextClause):
-    """The default of a scope column, in each database's SQL."""
-
     inherit_cache = False
 
     def __init__(self, scope: str) -> None:

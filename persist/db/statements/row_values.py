@@ -50,7 +50,6 @@ class Values(Generic[V]):
         return built(self.kind, {**self(row).__dict__, **given})
 
     def optional(self, row: Row | None) -> V | None:
-        """The value of a row that may be missing."""
         return None if row is None else self(row)
 
     def found(self, row: Row | None, what: str, id: str) -> V:

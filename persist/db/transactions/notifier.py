@@ -94,7 +94,6 @@ class Notifier:
                 self._timer.watch(self)
 
     def on_timer(self, now: float) -> None:
-        """Send what is due."""
         self.due, self._sent_at = None, now
         self.flush()
 

@@ -18,8 +18,7 @@ from persist.db.connections import width
 from persist.db.dialects.errors import conceal_values
 from persist.db.dialects.interface import Dialect, Wakeups
 from persist.db.observation import Counters, Tracer
-from persist.db.values.clock import Clock, epoch_ms_clock, millisecond_clock
-from persist.db.values.ids import IdMinter
+from persist.db.values.clock import Clock, IdMinter, epoch_ms_clock, millisecond_clock
 from persist.db.values.json import JsonLimits
 from persist.errors import (
     Closed,
@@ -170,7 +169,6 @@ class Runtime:
             self.refuse_blocking_loop(what)
 
     def leave_write(self, owner: Owner) -> None:
-        """Unregister a writer, and on SQLite release the store's writer lock."""
         self._writing.discard(owner)
         owner.end()
         if self.dialect.one_writer:
@@ -196,7 +194,6 @@ class Runtime:
             raise Closed("store")
 
     def leave_read(self, owner: Owner) -> None:
-        """Unregister a reader, and on `:memory:` release the store's lock."""
         self._reading.discard(owner)
         owner.end()
         if self.dialect.in_memory:

@@ -78,7 +78,6 @@ class TableOperations:
         return event_guards_of(self._dialect).missing(self._connection, tables)
 
     def drop_guard(self, tables: Sequence[Table]) -> None:
-        """Drop the event guards of these tables."""
         self._wrote(True)
         event_guards_of(self._dialect).drop(self._connection, tables)
 

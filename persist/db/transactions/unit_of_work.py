@@ -20,8 +20,7 @@ from persist.db.transactions.table_operations import TableOperations
 from persist.db.unreadable.cells import By, Carried, OnUnreadable, not_storable, without_unreadable
 from persist.db.unreadable.excerpts import filled_up
 from persist.db.values.arguments import check_body, optional_label, required_label
-from persist.db.values.escaping import utf8_size
-from persist.db.values.json import Json, JsonText, check_object, encode
+from persist.db.values.json import Json, JsonText, check_object, encode, utf8_size
 from persist.errors import InvalidValue, PayloadTooLarge, StoreForked, TransactionAborted
 from persist.lazy_imports import lazy_module
 
@@ -79,7 +78,6 @@ class UnitOfWork:
 
     @property
     def is_open(self) -> bool:
-        """Whether the transaction has begun and not ended."""
         return self.transaction.is_open
 
     def begin(self, cancelled: Callable[[], bool] | None = None, prepare: Prepare | None = None) -> None:
@@ -218,7 +216,6 @@ class UnitOfWork:
         return (OnUnreadable.LEAVE_OUT if unreadable is None and self.listing else unreadable), self.carried
 
     def row(self, prepared: Statement, **values: Any) -> Row | None:
-        """The first row of a prepared SELECT, decoded."""
         by = (prepared.unreadable, self.carried)
         driver = self.transaction.driver
         if driver is not None:
@@ -233,7 +230,6 @@ class UnitOfWork:
         return self.runtime.dialect.tables.expected_rows(driver, compiled.sql, compiled.args(values))
 
     def run(self, prepared: Statement, **values: Any) -> int:
-        """Run a prepared INSERT, UPDATE or DELETE. Return the number of rows."""
         if self.carried and (smaller := without_unreadable(prepared.statement, values)) is not None:
             return self.change(*smaller)
         journal, driver = self.events.journal, self.transaction.driver
@@ -269,7 +265,6 @@ class UnitOfWork:
         return found
 
     def run_many(self, prepared: Statement, values: Sequence[Mapping[str, Any]]) -> None:
-        """Run one prepared statement for many rows."""
         if len(values) < 2 or (self.events.journal is not None and twin_of(prepared) is not None):
             for row in values:
                 self.run(prepared, **row)
@@ -344,7 +339,6 @@ class UnitOfWork:
         return self._fetched(twin.statement, values, (None, self.carried))
 
     def savepoint(self) -> NestedTransaction:
-        """Set a savepoint."""
         return self.connection.begin_nested()
 
     def advance_sequences(self, tables: Sequence[Table]) -> None:
@@ -366,7 +360,6 @@ class UnitOfWork:
 
     @property
     def whole_tables(self) -> TableOperations:
-        """Operations on whole tables."""
         return TableOperations(self.runtime.dialect, self.connection, self._batch_sent)
 
 

@@ -21,8 +21,7 @@ from persist.db.schema.base import json_key_set
 from persist.db.schema.column_types import Int64
 from persist.db.statements.prepared import LIMIT, Row, Statement, param
 from persist.db.transactions.repository import F, Repository, reads, writes
-from persist.db.values.escaping import escape_text
-from persist.db.values.json import Json, JsonText
+from persist.db.values.json import Json, JsonText, escape_text
 from persist.integrations.openai_agents.stored_items import (
     KEY,
     Item,

@@ -10,8 +10,7 @@ from agents.memory.session_settings import SessionSettings, coerce_session_setti
 from pydantic import ValidationError
 
 from persist.db.values.arguments import check_list
-from persist.db.values.escaping import escape_text
-from persist.db.values.json import Json
+from persist.db.values.json import Json, escape_text
 from persist.errors import InvalidValue
 from persist.integrations.framework_errors import InvalidForFramework, kind_of
 from persist.integrations.openai_agents.items import SessionItems

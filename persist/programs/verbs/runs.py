@@ -8,7 +8,7 @@ from sqlalchemy import insert, select, update
 
 from persist.db.changes.batch import Pending
 from persist.db.expressions.upsert import insert_where, overwriting
-from persist.db.operations.keyset import Keyset
+from persist.db.operations.bounded_deletion import Keyset
 from persist.db.schema.base import VERSION_TABLE
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.own_scope import ScopedValues, stored_scope

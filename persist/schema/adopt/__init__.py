@@ -1,7 +1,6 @@
 """Taking over database files that other programs made: a backup first, then everything that is missing, in one transaction."""
 
 from persist.db.operations.upkeep import Notice, Settled
-from persist.schema.adopt.adopting import adopt, adopt_if_foreign
-from persist.schema.adopt.changes import AdoptReport
+from persist.schema.adopt.adopting import AdoptReport, adopt, adopt_if_foreign
 
 __all__ = ["AdoptReport", "Notice", "Settled", "adopt", "adopt_if_foreign"]

@@ -23,7 +23,7 @@ from a2a.types.a2a_pb2 import (
 from a2a.utils.errors import InvalidParamsError
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from persist.testing.conformance.running import NotConformant, beyond, cancel_after, expect, expect_error, new_id
+from persist.testing.conformance.running import NotConformant, beyond, cancel_after, checks_in, expect, expect_error, new_id
 
 Make = Callable[[], Any]
 Check = Callable[[Make], Awaitable[None]]
@@ -232,21 +232,7 @@ async def a_cancelled_save_is_whole_or_absent(make: Make) -> None:
         expect(task, await make().get(task.id, owner), "A cancelled save can be repeated.")
 
 
-CHECKS: tuple[Check, ...] = (
-    an_unknown_task_is_nothing,
-    a_task_comes_back_exactly,
-    a_save_takes_the_place_of_the_last,
-    owners_are_apart,
-    lists_are_filtered,
-    the_latest_status_comes_first,
-    pages_have_each_task_once,
-    a_broken_token_is_refused,
-    tokens_are_an_owners_own,
-    a_final_state_is_final,
-    what_is_returned_is_a_copy,
-    of_concurrent_savers_one_is_last,
-    a_cancelled_save_is_whole_or_absent,
-)
+CHECKS: tuple[Check, ...] = checks_in(globals())
 """The checks of a task store, in the order in which a failure tells the most."""
 
 
@@ -325,13 +311,5 @@ async def webhooks_that_are_set_at_once_are_kept(make: Make) -> None:
     expect(list("0123"), sorted(one.id for one in await make().get_info(task, owner)), "Each id is there once.")
 
 
-WEBHOOK_CHECKS: tuple[Check, ...] = (
-    an_unknown_webhook_is_nothing,
-    what_is_stored_is_returned,
-    a_webhook_takes_the_place_of_its_id,
-    a_dispatch_sees_every_owner,
-    webhooks_are_deleted_by_id_or_all,
-    a_returned_webhook_is_a_copy,
-    webhooks_that_are_set_at_once_are_kept,
-)
+WEBHOOK_CHECKS: tuple[Check, ...] = checks_in(globals(), *CHECKS)
 """The checks of a store of webhooks, in the order in which a failure tells the most."""

@@ -11,7 +11,7 @@ from claude_agent_sdk import fold_session_summary
 from claude_agent_sdk.testing import run_session_store_conformance
 from claude_agent_sdk.types import SessionStore
 
-from persist.testing.conformance.running import NotConformant, beyond, cancel_after, expect, new_id
+from persist.testing.conformance.running import NotConformant, beyond, cancel_after, checks_in, expect, new_id
 
 Make = Callable[[], Any]
 Check = Callable[[Make], Awaitable[None]]
@@ -208,18 +208,5 @@ async def a_cancelled_append_is_whole_or_absent(make: Make) -> None:
         expect([*(found or []), *more], await make().load(key), "A session goes on after a cancelled call.")
 
 
-CHECKS: tuple[Check, ...] = (
-    the_published_kit_passes,
-    a_retried_batch_is_stored_once,
-    entries_that_share_an_id_and_differ_are_kept,
-    entries_without_an_id_are_all_kept,
-    entries_come_back_equal,
-    many_entries_stay_in_order,
-    similar_keys_are_different_transcripts,
-    what_is_returned_is_a_copy,
-    batches_of_many_writers_stay_whole,
-    summaries_are_those_of_all_entries,
-    a_deleted_session_can_be_written_again,
-    a_cancelled_append_is_whole_or_absent,
-)
+CHECKS: tuple[Check, ...] = checks_in(globals())
 """All checks, in the order in which a failure tells the most."""

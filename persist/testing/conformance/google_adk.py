@@ -17,7 +17,7 @@ from google.adk.sessions.base_session_service import GetSessionConfig
 from google.adk.sessions.session import Session
 from google.genai import types
 
-from persist.testing.conformance.running import NotConformant, beyond, cancel_after, expect, expect_error, new_id
+from persist.testing.conformance.running import NotConformant, beyond, cancel_after, checks_in, expect, expect_error, new_id
 
 Make = Callable[[], Any]
 Check = Callable[[Make], Awaitable[None]]
@@ -239,22 +239,7 @@ async def a_cancelled_append_is_whole_or_absent(make: Make) -> None:
         expect("b", _said(await make().get_session(**names))[-1], "A session goes on after a cancelled call.")
 
 
-CHECKS: tuple[Check, ...] = (
-    a_session_comes_back,
-    an_id_is_taken_once,
-    state_has_three_scopes,
-    sessions_keep_each_others_state,
-    events_come_back_exactly,
-    a_window_gives_the_newest,
-    events_keep_the_order_of_appending,
-    a_partial_event_is_not_stored,
-    a_repeated_event_is_stored_once,
-    a_session_that_is_gone_takes_no_event,
-    an_outdated_writer_is_refused,
-    sessions_are_listed_without_events,
-    what_is_returned_is_a_copy,
-    a_cancelled_append_is_whole_or_absent,
-)
+CHECKS: tuple[Check, ...] = checks_in(globals())
 """The checks of a session service, in the order in which a failure tells the most."""
 
 
@@ -383,18 +368,7 @@ async def a_cancelled_save_is_whole_or_absent(make: Make) -> None:
         expect(len(versions), await make().save_artifact(**names, artifact=_text("b")), "The next version has the next number.")
 
 
-ARTIFACT_CHECKS: tuple[Check, ...] = (
-    an_unknown_artifact_is_nothing,
-    versions_count_from_zero,
-    parts_come_back_exactly,
-    versions_have_a_type_and_metadata,
-    artifacts_belong_to_a_session_or_a_user,
-    names_are_listed,
-    a_deleted_artifact_is_gone,
-    what_holds_nothing_is_refused,
-    versions_that_are_saved_at_once_differ,
-    a_cancelled_save_is_whole_or_absent,
-)
+ARTIFACT_CHECKS: tuple[Check, ...] = checks_in(globals(), *CHECKS)
 """The checks of an artifact service, in the order in which a failure tells the most."""
 
 
@@ -487,14 +461,5 @@ async def sessions_that_are_added_at_once_are_kept(make: Make) -> None:
         expect([f"word number{number}"], await _found(make(), session, f"number{number}"), "Each session that was added is kept.")
 
 
-MEMORY_CHECKS: tuple[Check, ...] = (
-    nothing_is_remembered_at_first,
-    a_memory_is_found_by_a_word,
-    a_memory_comes_back_whole,
-    users_have_memories_of_their_own,
-    a_session_that_is_added_again_is_replaced,
-    what_has_the_most_words_comes_first,
-    what_has_no_text_is_no_memory,
-    sessions_that_are_added_at_once_are_kept,
-)
+MEMORY_CHECKS: tuple[Check, ...] = checks_in(globals(), *CHECKS, *ARTIFACT_CHECKS)
 """The checks of a memory service, in the order in which a failure tells the most."""

@@ -10,7 +10,7 @@ from typing import Any
 from langgraph.checkpoint.serde.types import ERROR, INTERRUPT
 from langgraph.store.base import GetOp, InvalidNamespaceError, PutOp, SearchOp
 
-from persist.testing.conformance.running import NotConformant, beyond, cancel_after, expect, expect_error, new_id
+from persist.testing.conformance.running import NotConformant, beyond, cancel_after, checks_in, expect, expect_error, new_id
 
 __all__ = ["CHECKS", "STORE_CHECKS"]
 
@@ -181,19 +181,7 @@ async def a_cancelled_put_is_whole_or_absent(make: Make) -> None:
         expect(values, await _values(make(), thread), "A cancelled put can be repeated.")
 
 
-CHECKS: tuple[Check, ...] = (
-    values_come_back_equal,
-    a_list_is_what_it_was_at_every_checkpoint,
-    forks_do_not_mix,
-    what_is_changed_in_place_is_not_stored,
-    similar_threads_are_different,
-    writes_come_in_the_order_of_tasks,
-    an_ordinary_write_stays,
-    writes_may_come_first,
-    a_listing_holds_nothing,
-    what_comes_at_once_is_kept,
-    a_cancelled_put_is_whole_or_absent,
-)
+CHECKS: tuple[Check, ...] = checks_in(globals())
 """The checks of a checkpointer, in the order in which a failure tells the most."""
 
 
@@ -370,20 +358,5 @@ async def a_cancelled_put_of_an_item_is_whole_or_absent(make: Make) -> None:
         expect({"a": 3}, await _value(make(), here, "k"), "A store goes on after a cancelled call.")
 
 
-STORE_CHECKS: tuple[Check, ...] = (
-    an_item_is_there_until_it_is_deleted,
-    a_put_takes_the_place_of_the_last,
-    an_item_keeps_when_it_was_made,
-    values_come_back_exactly,
-    similar_places_are_different,
-    a_prefix_is_made_of_whole_labels,
-    items_are_filtered,
-    pages_have_each_item_once,
-    namespaces_are_listed,
-    a_batch_answers_in_its_order,
-    a_namespace_that_is_none_is_refused,
-    what_is_returned_is_a_copy,
-    items_put_at_once_are_kept,
-    a_cancelled_put_of_an_item_is_whole_or_absent,
-)
+STORE_CHECKS: tuple[Check, ...] = checks_in(globals(), *CHECKS)
 """The checks of a store, in the order in which a failure tells the most."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from mcp.types import ErrorData, JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
-from persist.testing.conformance.running import cancel_after, expect, expect_error, new_id
+from persist.testing.conformance.running import cancel_after, checks_in, expect, expect_error, new_id
 
 Make = Callable[[str], Any]
 Check = Callable[[Make], Awaitable[None]]
@@ -165,17 +165,5 @@ async def a_cancelled_event_is_whole_or_absent(make: Make) -> None:
         expect([1, 2] if 1 in found else [2], found, "A stream goes on after a cancelled call.")
 
 
-CHECKS: tuple[Check, ...] = (
-    what_followed_is_sent_again,
-    an_unknown_id_is_nothing,
-    markers_are_never_sent,
-    streams_are_apart,
-    sessions_are_apart,
-    ids_are_never_given_twice,
-    messages_come_back_exactly,
-    a_long_stream_is_sent_whole,
-    sending_may_use_the_store,
-    events_that_come_at_once_are_kept,
-    a_cancelled_event_is_whole_or_absent,
-)
+CHECKS: tuple[Check, ...] = checks_in(globals())
 """All checks, in the order in which a failure tells the most."""

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from persist.testing.conformance.running import NotConformant, cancel_after, expect, new_id
+from persist.testing.conformance.running import NotConformant, cancel_after, checks_in, expect, new_id
 
 Make = Callable[[str], Any]
 Check = Callable[[Make], Awaitable[None]]
@@ -157,19 +157,5 @@ async def a_cancelled_addition_is_whole_or_absent(make: Make) -> None:
         expect([*before, *_said("d")], await session.get_items(), "A session goes on after a cancelled call.")
 
 
-CHECKS: tuple[Check, ...] = (
-    an_unused_session_is_empty,
-    items_come_back_in_order,
-    a_limit_gives_the_latest,
-    popping_takes_the_latest,
-    a_cleared_session_goes_on,
-    two_objects_are_one_conversation,
-    similar_ids_are_different_sessions,
-    items_come_back_exactly,
-    a_large_item_comes_back,
-    what_is_given_stays_the_callers,
-    concurrent_additions_are_kept_whole,
-    concurrent_pops_take_each_item_once,
-    a_cancelled_addition_is_whole_or_absent,
-)
+CHECKS: tuple[Check, ...] = checks_in(globals())
 """All checks, in the order in which a failure tells the most."""

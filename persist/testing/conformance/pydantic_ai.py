@@ -10,7 +10,7 @@ from pydantic_ai.conversation_store import ConversationConflict, ConversationEnt
 from pydantic_ai.messages import BinaryContent, ModelMessage, ModelRequest, ModelResponse, TextPart, ToolCallPart, UserPromptPart
 from pydantic_ai.usage import RunUsage
 
-from persist.testing.conformance.running import NotConformant, cancel_after, expect, expect_error, new_id
+from persist.testing.conformance.running import NotConformant, cancel_after, checks_in, expect, expect_error, new_id
 
 Make = Callable[[], Any]
 Check = Callable[[Make], Awaitable[None]]
@@ -232,20 +232,5 @@ async def a_cancelled_write_is_whole_or_absent(make: Make) -> None:
         expect([entry.id for entry in entries], found, "A cancelled write is done wholly or not at all, and can be repeated.")
 
 
-CHECKS: tuple[Check, ...] = (
-    an_unknown_conversation_is_nothing,
-    a_record_and_its_entries_come_back,
-    a_history_ends_at_its_head,
-    an_outdated_revision_is_a_conflict,
-    a_head_is_stored_or_new,
-    a_fork_keeps_what_it_shares,
-    what_a_branch_holds_is_kept,
-    what_nothing_reaches_is_erased,
-    records_are_listed_by_scope,
-    similar_ids_are_different_conversations,
-    messages_come_back_exactly,
-    what_is_returned_is_a_copy,
-    of_concurrent_writers_one_wins,
-    a_cancelled_write_is_whole_or_absent,
-)
+CHECKS: tuple[Check, ...] = checks_in(globals())
 """All checks, in the order in which a failure tells the most."""

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic_ai.messages import BinaryContent, ModelMessage, ModelRequest, ModelResponse, TextPart, ToolCallPart, UserPromptPart
 from pydantic_ai_harness.step_persistence import ContinuableSnapshot, RunRecord, StepEvent, ToolEffectRecord
 
-from persist.testing.conformance.running import beyond, cancel_after, expect, expect_error, new_id
+from persist.testing.conformance.running import beyond, cancel_after, checks_in, expect, expect_error, new_id
 
 Make = Callable[[], Any]
 Check = Callable[[Make], Awaitable[None]]
@@ -198,20 +198,5 @@ async def a_cancelled_snapshot_is_whole_or_absent(make: Make) -> None:
         expect(taken, await make().latest_snapshot(run_id=taken.run_id), "A cancelled save can be repeated.")
 
 
-CHECKS: tuple[Check, ...] = (
-    an_unknown_run_is_nothing,
-    a_run_comes_back,
-    runs_are_listed_by_their_start,
-    a_run_is_registered_once,
-    events_come_back_in_order,
-    an_event_that_is_repeated_is_stored_once,
-    the_latest_complete_snapshot_is_given,
-    an_older_snapshot_is_ignored,
-    messages_come_back_exactly,
-    a_history_may_be_rewritten,
-    the_last_word_on_a_tool_call_counts,
-    what_is_returned_is_a_copy,
-    what_comes_at_once_is_kept_once,
-    a_cancelled_snapshot_is_whole_or_absent,
-)
+CHECKS: tuple[Check, ...] = checks_in(globals())
 """All checks, in the order in which a failure tells the most."""

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
+from inspect import iscoroutinefunction
 from types import MappingProxyType
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -56,6 +57,12 @@ async def run(checks: Iterable[Callable[[T], Awaitable[None]]], make: T) -> Repo
         else:
             passed.append(name)
     return Report(tuple(passed), MappingProxyType(failed), frozenset(beyond))
+
+
+def checks_in(module: Mapping[str, Any], *others: object) -> tuple[Callable[[Any], Awaitable[None]], ...]:
+    """The checks that a module, whose `globals()` are given, has defined so far, in their order, without the `others`."""
+    own = (found for name, found in module.items() if name[0] != "_" and getattr(found, "__module__", "") == module["__name__"])
+    return tuple(check for check in own if iscoroutinefunction(check) and check not in others)
 
 
 def beyond(check: C) -> C:

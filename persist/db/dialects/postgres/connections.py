@@ -335,7 +335,6 @@ class PostgresConnections(Connections):
         return driver not in self.deferred_commits and bool(driver.info.transaction_status != idle)
 
     def _give_back(self, connection: Connection) -> None:
-        """Return a cached connection to its pool."""
         if self._can_begin_now(connection.connection.driver_connection, wait=_LAST_ANSWER):
             connection.close()
         else:  # lost, or its last answer did not arrive: closing a store does not wait for a network that stalls

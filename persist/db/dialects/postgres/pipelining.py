@@ -55,7 +55,6 @@ class Answer:
         return self._load(self.result.ntuples)
 
     def fetchone(self) -> tuple[Any, ...] | None:
-        """The first row, or None."""
         return self._load(1)[0] if self.result.ntuples else None
 
     def reloaded(self, connection: "PipelinedConnection") -> list[tuple[Any, ...]]:
@@ -225,11 +224,9 @@ class PipelinedConnection:
         self.committed = commit
 
     def drop(self) -> None:
-        """Forget the statements that wait."""
         self._queue.clear()
 
     def commit(self) -> None:
-        """Commit what was sent, if anything was."""
         if self._begin is None and not self.committed:
             self.driver.commit()
         self._begin, self.committed = None, False

@@ -28,8 +28,7 @@ from persist.db.schema.row_guards import (
     LoggedWrites,
 )
 from persist.db.unreadable.cells import NotLoaded
-from persist.db.values.escaping import quoted
-from persist.db.values.json import from_jsonb
+from persist.db.values.json import from_jsonb, quoted
 
 # Raw rows of a Postgres table: values in the server's own text form, which its types parse without loss.
 

@@ -65,7 +65,6 @@ class SharedPool:
         _pools.add(self)
 
     def of_schema(self, schema: str) -> "SchemaConnections":
-        """The connections of a store over one schema."""
         return SchemaConnections(self, schema)
 
     def listener(self, listen_url: str | None) -> SharedListener:

@@ -217,7 +217,6 @@ class SharedListener:
         self._forks = PROCESS.forks
 
     def join(self, reader: Heard) -> None:
-        """Listen on the reader's channel."""
         with self._lock:
             self._readers.add(reader)
             if self._thread is None and not self._closed:
@@ -227,7 +226,6 @@ class SharedListener:
         self._poke_thread()
 
     def leave(self, reader: Heard) -> None:
-        """Listen for this reader no more."""
         with self._lock:
             self._readers.discard(reader)
         self._poke_thread()

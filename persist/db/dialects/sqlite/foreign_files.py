@@ -202,12 +202,10 @@ class ForeignFile:
         self._driver.execute("PRAGMA defer_foreign_keys=ON")
 
     def commit(self) -> None:
-        """Commit all changes."""
         self._dialect.transactions.end(self.connection, self._driver, commit=True)
         self._as_usual()
 
     def rollback(self) -> None:
-        """Roll back all changes."""
         self._dialect.transactions.end(self.connection, self._driver, commit=False)
         self._as_usual()
 
@@ -218,7 +216,6 @@ class ForeignFile:
     # -- reading
 
     def catalog(self) -> Catalog:
-        """Read the catalog of the file."""
         return catalog_of(self._driver)
 
     def check(self, *, full: bool) -> None:
@@ -269,7 +266,6 @@ class ForeignFile:
         self._driver.execute(" ".join(words))
 
     def add_index(self, name: str, table: str, index: Index) -> None:
-        """Create an index with the definition of `index`, named `name`."""
         unique = "UNIQUE " if index.unique else ""
         self._driver.execute(f"CREATE {unique}INDEX {quote(name)} ON {quote(table)} {index.body}")
 

@@ -36,7 +36,7 @@ from persist.db.schema.row_guards import (
 )
 from persist.db.unreadable.cells import NotText
 from persist.db.unreadable.conditions import BadText, text_or_bad
-from persist.db.values.escaping import quoted
+from persist.db.values.json import quoted
 
 
 class SqliteRereader:
