@@ -97,7 +97,7 @@ def store() -> str:
     for name in sorted(persist.__all__, key=lambda name: (_FACES.index(name) if name in _FACES else len(_FACES), name)):
         found = getattr(persist, name)
         if not (inspect.isclass(found) and issubclass(found, persist.PersistError)) and found is not Settings:
-            lines += _documented(found, inherited=name.startswith("Async"), named=name)
+            lines += _documented(found, inherited=name.startswith(("Async", "Tenants")), named=name)
     return "\n".join(lines)
 
 

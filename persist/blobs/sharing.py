@@ -176,7 +176,7 @@ class SharedBlobStore:
         if self._name not in found:
             return f"this database could not be registered in {self.store!r}"
         since = _entry(self._name, found[self._name], own=True).since
-        if since is not None and _waits(found[self._name]) and self._now() - since < GRACE:
+        if since is not None and _about(found[self._name]).get("waits") is not False and self._now() - since < GRACE:
             return f"{self.store!r} was in use before any database registered there, and others have a day for that"
         return None
 
@@ -231,10 +231,6 @@ def _entry(name: str, text: str, *, own: bool) -> RegisteredDatabase:
     except ValueError:
         since = None
     return RegisteredDatabase(name, str(about.get("database", "unknown")), since, own)
-
-
-def _waits(text: str) -> bool:
-    return _about(text).get("waits") is not False
 
 
 def _about(text: str) -> dict[str, object]:

@@ -224,10 +224,6 @@ def _body(value: Any) -> str:
     return escape_text(unescape_text(value), nul=False) if LEAD in value else value
 
 
-def _body_to_copy(value: str) -> str:
-    return escape_text(unescape_text(value), nul=True) if "\x00" in value else value
-
-
 def _json(value: Any) -> str:
     """The JSON text; numbers that JSONB would change (-0, 20 digits, exponents) are written in the form that it keeps.
 
@@ -255,6 +251,10 @@ def _refuse_long_integers(text: str) -> None:
             check(stdlib.loads(text), "", _ANY_SIZE)
         except (ValueError, RecursionError) as error:
             raise error if isinstance(error, InvalidValue) else InvalidValue("", "the text is no JSON.") from None
+
+
+def _body_to_copy(value: str) -> str:
+    return escape_text(unescape_text(value), nul=True) if "\x00" in value else value
 
 
 def _json_to_file(text: str) -> str:
@@ -300,10 +300,6 @@ def _real(value: Any) -> float:
     return float(value) + 0.0  # -0.0 becomes 0.0, since not every database keeps the sign
 
 
-def _real_logical(value: float) -> float | str:
-    return value if math.isfinite(value) else repr(value)
-
-
 def _flag(value: Any) -> int:
     if type(value) not in (int, float):
         raise refused(value, "0 or 1")
@@ -317,17 +313,9 @@ def _iso(value: Any) -> str:
     return iso_ms(instant)
 
 
-def _iso_from_server(value: datetime) -> str:
-    return iso_ms(value.replace(tzinfo=UTC))  # IsoMs columns are read AT TIME ZONE 'UTC', which drops the zone
-
-
 def _seconds(value: Any) -> str:
     instant = _parsed(value)
     return value if len(value) == 19 and value[10] == " " else _sql_text(instant)
-
-
-def _seconds_from_server(value: datetime) -> str:
-    return _sql_text(value.replace(tzinfo=UTC))
 
 
 def _sql_text(instant: datetime) -> str:
@@ -362,9 +350,9 @@ _FORMS: tuple[tuple[tuple[type, ...], Form], ...] = (
     ((FreeText,), Form(_body, from_server=_body, to_copy=_body_to_copy, logical=_body, large=True)),
     ((Json,), Form(_json, from_server=from_jsonb, to_copy=to_jsonb, to_file=_json_to_file, logical=_json_logical, large=True)),
     ((Bool,), Form(_flag, from_server=int, to_copy=bool)),
-    ((IsoMs,), Form(_iso, from_server=_iso_from_server)),
-    ((SqlSeconds,), Form(_seconds, from_server=_seconds_from_server, to_copy=_in_utc)),
-    ((EpochReal, Float), Form(_real, from_server=_real, logical=_real_logical)),
+    ((IsoMs,), Form(_iso, from_server=lambda value: iso_ms(value.replace(tzinfo=UTC)))),
+    ((SqlSeconds,), Form(_seconds, from_server=lambda value: _sql_text(value.replace(tzinfo=UTC)), to_copy=_in_utc)),
+    ((EpochReal, Float), Form(_real, from_server=_real, logical=lambda value: value if math.isfinite(value) else repr(value))),
     ((EpochMs, Integer), Form(_fitting_integer)),
     ((LargeBinary,), Form(_blob, large=True)),
 )

@@ -101,7 +101,10 @@ class Watcher:
     def _read(self) -> list[Event]:
         """The next events, from a read transaction that ends before this returns. [] during an outage, which is only logged."""
         try:
-            events = self._read_all() if self._stream == ALL else in_snapshot(self._runtime, self._read_stream)
+            if self._stream == ALL:
+                events = self._read_all()
+            else:
+                events = in_snapshot(self._runtime, lambda work: Events(work).read(self._stream, after=self._after, limit=_BATCH))
         except PersistError as error:
             if not self._outage.met(error):
                 raise
@@ -109,9 +112,6 @@ class Watcher:
         self._outage.is_over()
         self._outage.permitted = True
         return events
-
-    def _read_stream(self, work: UnitOfWork) -> list[Event]:
-        return Events(work).read(self._stream, after=self._after, limit=_BATCH)
 
     def _read_all(self) -> list[Event]:
         events, behind = in_snapshot(self._runtime, lambda work: read_all(work, self._after, _BATCH))

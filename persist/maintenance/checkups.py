@@ -112,11 +112,6 @@ def drift(catalogs: Catalogs, *, extras: bool = True) -> Iterator[Problem]:
         yield Problem("catalog_by_name", Severity.INFO, "catalog", message)
 
 
-def index_of(trouble: Problem) -> str | None:
-    """Return the name of the missing index, if the problem is a missing index."""
-    return trouble.subject.partition(" ")[2] if trouble.code == "index_missing" else None
-
-
 def _under_another_name(catalogs: Catalogs, kind: str, table: str, name: str) -> bool:
     """Whether the database has an index that differs from the expected one only in its name."""
     wanted = catalogs.expected[kind, table, name].essential
@@ -197,7 +192,7 @@ def check_catalog(work: UnitOfWork) -> Iterator[Problem]:
             values = work.select(select(func.count(column(name))).select_from(tables[table])).scalar()
             yield replace(trouble, message=f"{trouble.message} It holds {values:,} {'value' if values == 1 else 'values'}.")
             continue
-        index = indexes.get(index_of(trouble) or "")
+        index = indexes.get(trouble.subject.partition(" ")[2]) if trouble.code == "index_missing" else None
         yield trouble if index is None else replace(trouble, repair=partial(_create, index=index))
 
 
@@ -231,11 +226,6 @@ def check_references(work: UnitOfWork) -> Iterator[Problem]:
         yield Problem("foreign_key", Severity.ERROR, f"table {table.name}", message, repair)
 
 
-def check_surroundings(work: UnitOfWork) -> Iterator[Problem]:
-    """Check the database's settings, the location of its file, invalid indexes and sequences."""
-    yield from operations_of(work.runtime.dialect).surroundings(work.select, metadata.sorted_tables)
-
-
 _OF_DOMAINS = {name.replace("_", " "): check for name, upkeep in upkeeps().items() if (check := upkeep.checkup) is not None}
 CHECKUPS: dict[str, Checkup] = {
     "the schema's version": check_marks,
@@ -243,7 +233,7 @@ CHECKUPS: dict[str, Checkup] = {
     ROWS: check_rows,
     "missing values": check_missing_values,
     "foreign keys": check_references,
-    "the surroundings": check_surroundings,
+    "the surroundings": lambda work: operations_of(work.runtime.dialect).surroundings(work.select, metadata.sorted_tables),
     **dict(sorted({**_OF_DOMAINS, "erasures": of_erasures}.items())),
 }
 """Every check by its subject, in the order in which the checks run. A domain with a check of its own has an entry."""

@@ -204,20 +204,14 @@ class _Search:
         known = -1
         while self._size() > known:
             known = self._size()
-            self._from_log()
-            self._from_quarantine()
+            for table, values, cells, put in logged_rows(self._work):
+                self._read_lost_row(table.name, cells, partial(self._is_there, table, values))
+                if put:
+                    self._add_what_was_made_of_it(table.name, cells)
+            for name, aside in quarantined_rows(self._work):
+                self._read_lost_row(name, aside, lambda: False)
+                self._add_what_was_made_of_it(name, aside)
             self.follow()
-
-    def _from_log(self) -> None:
-        for table, values, cells, put in logged_rows(self._work):
-            self._read_lost_row(table.name, cells, partial(self._is_there, table, values))
-            if put:
-                self._add_what_was_made_of_it(table.name, cells)
-
-    def _from_quarantine(self) -> None:
-        for name, aside in quarantined_rows(self._work):
-            self._read_lost_row(name, aside, lambda: False)
-            self._add_what_was_made_of_it(name, aside)
 
     def add_what_goes_along(self) -> None:
         """Add items of other kinds that only the found items name, such as system prompts."""

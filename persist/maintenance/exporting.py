@@ -64,12 +64,6 @@ def kind_of(session: Session, id: str) -> tuple[Exported, str]:
     raise NotFound("session or run", id)
 
 
-def values_for(session: Session, id: str) -> dict[str, str]:
-    """Return the parameters of every statement that exports a session."""
-    own = session.scopes.get(SCOPE) == id
-    return {"session": id, "scope": OWN if own else id}
-
-
 def _all(rows: tuple[Rows, ...]) -> Iterator[Rows]:
     for one in rows:
         yield one
@@ -131,7 +125,7 @@ def export(
     """
     with session(store, writable=False) as reading:
         kind, id = (None, "") if session_id is None else kind_of(reading, check_label("session_id", session_id))
-        values = {} if kind is None else values_for(reading, id)
+        values = {} if kind is None else {"session": id, "scope": OWN if reading.scopes.get(SCOPE) == id else id}
         unknown, keys = _unknown_in_export(reading, kind, values)
         reading.bulk.filled.clear()  # by what only looked for keys
         left = counts_of(unknown) if leave_unknown else {}

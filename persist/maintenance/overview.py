@@ -111,7 +111,7 @@ def stats(store: Store, *, progress: Progress | None = None) -> dict[str, Any]:
             found["tables"][table.name] = {"domain": domain_of(table), "rows": rows, "bytes": None, **sizes.get(table.name, {})}
             if large:
                 found["blobs"][table.name] = large
-            for column in _status_columns(table):
+            for column in (one for one in table.columns if one.name in _STATUS and isinstance(one.type, EnumText)):
                 statuses[domain_of(table)][table.name] = _distribution(work, column)
         return found | {"statuses": dict(statuses), "settings": upkeep.settings(work.select)}
 
@@ -128,12 +128,6 @@ def _contents(work: UnitOfWork, upkeep: DatabaseOperations, table: Table) -> tup
     found: Sequence[Any] = work.select(select(func.count(), *sums).select_from(table)).one()
     rows, *sizes = found
     return rows, {column.name: int(size or 0) for column, size in zip(large, sizes, strict=True)}
-
-
-def _status_columns(table: Table) -> Iterator[Column[Any]]:
-    for column in table.columns:
-        if column.name in _STATUS and isinstance(column.type, EnumText):
-            yield column
 
 
 def _distribution(work: UnitOfWork, column: Column[Any]) -> dict[str, Any]:

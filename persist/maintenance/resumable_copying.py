@@ -4,6 +4,7 @@ import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -312,7 +313,7 @@ class _ResumableCopy:
             self._count()
             for table in reversed(COPIED):
                 work.delete(table)
-            sums = {table: work.mend(table, self._tell_compared) for table in COPIED}
+            sums = {table: work.mend(table, partial(self._tell, compared=True)) for table in COPIED}
             unknown = self._carry(source)
             copy_bodies(source.work, self.writer.runtime)
             sums[META] = self._end(source)
@@ -367,9 +368,6 @@ class _ResumableCopy:
             rows, whole = self.totals[table], sum(self.totals.values())
             before = sum(self.totals[other] for other in COPIED[: COPIED.index(table)])
             self.progress(str(table.name), before + min(done, rows) + whole * compared, 2 * whole)
-
-    def _tell_compared(self, table: Table, rows: int) -> None:
-        self._tell(table, rows, compared=True)
 
 
 def _rows_of(store: Store, table: Table) -> int:

@@ -192,8 +192,4 @@ def _plain(column: Column[Any]) -> Any:
 
 def comparable(key: Sequence[Any]) -> Key:
     """The key in the order in which both kinds of database sort: NULL, numbers, text by its code points, bytes."""
-    return tuple((_rank(value), value) for value in key)
-
-
-def _rank(value: Any) -> int:
-    return 1 if isinstance(value, int | float) else 2 if isinstance(value, str) else 3
+    return tuple((1 if isinstance(value, int | float) else 2 if isinstance(value, str) else 3, value) for value in key)

@@ -52,14 +52,10 @@ def bad_rows(work: UnitOfWork) -> Iterator[BadRow]:
         return
     there = work.whole_tables.names()
     with work.whole_tables.raw_rows() as raw:
-        for table in sorted(metadata.sorted_tables, key=_repair_order):
+        # event_heads first, which repairs need for events; event_log last, which repairs rewrite
+        for table in sorted(metadata.sorted_tables, key=lambda table: (table is event_log) - (table is event_heads)):
             if table.name in there:
                 yield from _in_table(raw, table)
-
-
-def _repair_order(table: Table) -> int:
-    """Sort key of tables: event_heads first, which repairs need for events; event_log last, which repairs rewrite."""
-    return -1 if table is event_heads else 1 if table is event_log else 0
 
 
 def bad_cells(columns: Sequence[Column[Any]], values: Sequence[Any]) -> list[Bad]:
@@ -75,11 +71,11 @@ def columns_of(raw: RawRows, table: Table) -> list[Column[Any]]:
     """Return the columns of a table in this database whose values may be unreadable."""
     there = set(raw.names(table))
     wanted = [column for column in table.columns if column.name in there]
-    return [column for column in wanted if raw.may_spoil(column) or column in SHAPES or _has_shape(column)]
-
-
-def _has_shape(column: Column[Any]) -> bool:
-    return isinstance(column.type, Json) and column.type.shape is not None
+    return [
+        column
+        for column in wanted
+        if raw.may_spoil(column) or column in SHAPES or (isinstance(column.type, Json) and column.type.shape is not None)
+    ]
 
 
 def key_text(table: Table, values: Sequence[Any]) -> str:

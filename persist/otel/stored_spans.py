@@ -278,11 +278,6 @@ def run_spans(run: WorkflowRunSummary, executions: Sequence[Execution]) -> list[
     return [first, *(_execution(one, trace, root) for one in executions)]
 
 
-def loose_span(execution: Execution) -> StoredSpan:
-    """The span of an execution that names no run: a trace of its own."""
-    return _execution(execution, trace_id("execution", execution.id), None)
-
-
 def _execution(one: Execution, trace: str, parent: str | None) -> StoredSpan:
     tokens = Tokens(one.input_tokens, one.output_tokens, one.cache_read_input_tokens, one.cache_creation_input_tokens)
     attributes: dict[str, Any] = {
@@ -375,7 +370,7 @@ def _workflows(store: Store, since: datetime | None) -> Iterator[StoredSpan]:
             executed = tx.workflows.executions.list(limit=_LISTED, after=after)
         for execution in executed.items:
             if execution.workflow_run_id is None and (since is None or (execution.finished_at or execution.started_at) >= since):
-                yield loose_span(execution)
+                yield _execution(execution, trace_id("execution", execution.id), None)  # a trace of its own
         if (after := executed.cursor) is None:
             return
 

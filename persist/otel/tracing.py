@@ -62,11 +62,6 @@ def quiet() -> Iterator[None]:
         otel_context.detach(token)
 
 
-def is_quiet() -> bool:
-    """Whether the caller is inside such a block."""
-    return otel_context.get_value(_QUIET) is not None
-
-
 log = logging.getLogger("persist")
 _SECOND = 1_000_000_000
 
@@ -95,7 +90,7 @@ class StoreTracer:
 
     def transaction(self, *, writable: bool, joined: bool) -> "Transaction | None":
         """A transaction is made, in the caller's context. None: it is not to be traced."""
-        return None if is_quiet() else Transaction(self, writable=writable, joined=joined)
+        return None if otel_context.get_value(_QUIET) is not None else Transaction(self, writable=writable, joined=joined)
 
     def turn(self, session_id: str, options: Mapping[str, Any]) -> "Turn":
         return Turn(self, session_id, options)

@@ -1,7 +1,5 @@
 """What `Store.metrics` returns: what this process did in a store since it was opened, and what waits in the database now."""
 
-from datetime import datetime
-
 from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.snapshots import in_snapshot
 from persist.db.transactions.unit_of_work import UnitOfWork
@@ -119,8 +117,5 @@ def metrics_of(runtime: Runtime, *, database: bool, queued: int = 0) -> Metrics:
 
 def _asked(work: UnitOfWork) -> tuple[int, float, dict[str, int]]:
     depth, oldest = backlog(work)
-    return depth, _age(work.now(), oldest), {one.name: one.behind for one in Consumers(work).list(limit=_CONSUMERS)}
-
-
-def _age(now: datetime, since: datetime | None) -> float:
-    return 0.0 if since is None else max(0.0, (now - since).total_seconds())
+    age = 0.0 if oldest is None else max(0.0, (work.now() - oldest).total_seconds())
+    return depth, age, {one.name: one.behind for one in Consumers(work).list(limit=_CONSUMERS)}

@@ -186,9 +186,6 @@ class VerbRun:
     def run(self) -> Any:
         return with_retries(self._runtime, self._once, over=self._is_over) if self._writes else self._once()
 
-    def _is_cancelled(self) -> bool:
-        return self._cancelled
-
     def _is_over(self, error: PersistError) -> bool:
         """Whether the call ends with the error: it was cancelled, or has waited for a lock as long as is documented."""
         return self._cancelled or (isinstance(error, StoreBusy) and error.waited >= _PATIENCE)
@@ -205,7 +202,7 @@ class VerbRun:
             trace.within(self._context, self._attempts)
             self._attempts += 1
         work.is_alone, work.marks = True, False  # no code of the caller runs inside, so nothing can begin another transaction
-        work.begin(self._is_cancelled if self._interruptible else None)
+        work.begin((lambda: self._cancelled) if self._interruptible else None)
         try:
             result = self._verb(work)
         except BaseException as error:

@@ -4,7 +4,6 @@ import asyncio
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from functools import cached_property
 from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
@@ -66,6 +65,8 @@ class _OfTenants(Generic[S]):
             sleep=sleep,
         )
         self._stores: OpenStores[S] = OpenStores(self._open, self._lent.of, max_open)
+        self._pools: dict[str, WorkerPool] = {}
+        """The threads of the asynchronous face, by server."""
 
     @abstractmethod
     def _open(self, name: str) -> tuple[Store, S]: ...
@@ -183,10 +184,6 @@ class AsyncTenants(_OfTenants[AsyncStore]):
     """See Tenants. Whatever waits for a database runs on threads; the stores of one server share theirs."""
 
     _lent = AsyncTenantStore
-
-    @cached_property
-    def _pools(self) -> dict[str, WorkerPool]:
-        return {}
 
     def _open(self, name: str) -> tuple[Store, AsyncStore]:
         store, key = self._directory.open(name)

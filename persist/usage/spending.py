@@ -61,7 +61,7 @@ def span_of(period: Period, timezone: str, at: datetime) -> Span:
         return Span(FIRST, LAST)
     if period == Period.HOUR:
         start = bucket_start(Bucket.HOUR, at)
-        return Span(start, _sum_of_span(start, _HOUR))
+        return Span(start, start + _HOUR if start < LAST - _HOUR else LAST)
     zone = _zone(timezone)
     try:
         day = at.astimezone(zone).replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=None, fold=0)
@@ -87,13 +87,6 @@ def _zone(name: str) -> ZoneInfo:
 
 def _utc(local: datetime, zone: ZoneInfo) -> datetime:
     return local.replace(tzinfo=zone).astimezone(UTC)
-
-
-def _sum_of_span(at: datetime, span: timedelta) -> datetime:
-    try:
-        return min(LAST, at + span)
-    except OverflowError:
-        return LAST
 
 
 WARNED, USED_UP = 80, 100

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import Column, Delete, ForeignKeyConstraint, Insert, Table, Update
+from sqlalchemy import Column, Delete, Insert, Table, Update
 
 from persist.db.schema.column_types import FreeText
 from persist.db.schema.instants import EpochMs
@@ -161,14 +161,9 @@ def rows_below(root: Table) -> dict[Table, Column[Any]]:
 def parent(table: Table, column: str) -> Table:
     """The table that the single-column foreign key on `column` refers to."""
     for constraint in table.foreign_key_constraints:
-        if is_single(constraint, column):
+        if [one.name for one in constraint.columns] == [column]:
             return constraint.referred_table
     raise LookupError(f"{table.name}.{column} refers to no table")
-
-
-def is_single(constraint: ForeignKeyConstraint, column: str) -> bool:
-    """Whether the constraint is the foreign key of that column alone."""
-    return [key_column.name for key_column in constraint.columns] == [column]
 
 
 def place_of(table: Table) -> StreamRule | None:

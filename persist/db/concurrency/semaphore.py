@@ -133,11 +133,6 @@ class Lease(Claim):
         if self._wakeup is not None and not self._wakeup.done():
             self._wakeup.set_result(None)
 
-    def time_out(self) -> None:
-        """Wake the waiter because its patience has ended. Call this on its loop."""
-        self.late = True
-        self.wake()
-
     async def woken(self) -> None:
         self._wakeup = self.loop.create_future()
         await self._wakeup
@@ -156,7 +151,8 @@ class _Alarm:
         if left > 0:
             self.timer = self._lease.loop.call_later(left, self._check)
         else:
-            self._lease.time_out()
+            self._lease.late = True
+            self._lease.wake()
 
 
 class Semaphore:

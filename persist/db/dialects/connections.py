@@ -18,11 +18,7 @@ QUIET: dict[str, Any] = {"hide_parameters": True, "logging_name": _NAME}
 """Arguments of create_engine."""
 
 
-def _is_no_row(record: logging.LogRecord) -> bool:
-    return record.levelno > logging.DEBUG
-
-
-logging.getLogger(f"sqlalchemy.engine.Engine.{_NAME}").addFilter(_is_no_row)
+logging.getLogger(f"sqlalchemy.engine.Engine.{_NAME}").addFilter(lambda record: record.levelno > logging.DEBUG)
 
 
 class Pinned(NamedTuple):

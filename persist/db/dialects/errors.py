@@ -105,10 +105,6 @@ _DEEP = 5
 """So many causes of an error are looked at."""
 
 
-def _tells_nothing(error: BaseException) -> bool:
-    return False
-
-
 @dataclass(frozen=True, eq=False, slots=True)
 class Errors:
     """The errors of one database, which is called `where`."""
@@ -121,7 +117,7 @@ class Errors:
 
     It may after StoreBusy: lock contention, serialization failure, deadlock. On Postgres also after Unavailable, if rolled back.
     """
-    tells_rollback: Callable[[BaseException], bool] = _tells_nothing
+    tells_rollback: Callable[[BaseException], bool] = lambda _: False
     """Whether a driver's error that COMMIT met is the server's word that it has rolled back, also if the connection is gone."""
 
     def retry_cause(self, error: BaseException | None) -> str:

@@ -125,7 +125,8 @@ def tenants_apart(
     streams      the shared streams of events, for rows without a stream
     by_triggers  the tables among `apart` in which a function of the owner inserts rows for a role
     """
-    where, shared = quoted(schema), _shared(streams)
+    where, listed = quoted(schema), ", ".join(map(literal, ("*", *streams)))
+    shared = {HEADS: f"{{row}}stream_id IN ({listed})", CURSORS: "({row}owner = '' AND {row}channel = '')"}
     statements = []
     for table in apart:
         name = f"{where}.{quoted(table)}"
@@ -177,12 +178,6 @@ def _own(where: str, table: str) -> Rules:
         return {"ALL": f"USING ({_OWN})"}
     head = f"SELECT FROM {where}.{HEADS} h WHERE h.stream_id = {EVENTS}.stream_id AND h.seq >= {EVENTS}.seq"
     return {"ALL": f"USING ({_OWN}) WITH CHECK ({_OWN} AND EXISTS ({head}))"}
-
-
-def _shared(streams: Sequence[str]) -> dict[str, str]:
-    """Which rows of a table that is otherwise kept apart tenants count on together."""
-    listed = ", ".join(map(literal, ("*", *streams)))
-    return {HEADS: f"{{row}}stream_id IN ({listed})", CURSORS: "({row}owner = '' AND {row}channel = '')"}
 
 
 def _counted(table: str, shared: str) -> Rules:

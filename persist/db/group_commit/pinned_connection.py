@@ -244,7 +244,8 @@ class PinnedConnection(PinnedDriver):
 
     def _run(self, job: WriteTask[R], what: str, *, alone: bool = True) -> R:
         self._ready()
-        if alone and job.single and self._autocommits() and self._database_logs():
+        log = self.runtime.log
+        if alone and job.single and self._autocommits() and (log is None or log.database_logs):
             try:
                 result = self._run_alone(job)
                 self.tally.commits += 1
@@ -283,9 +284,6 @@ class PinnedConnection(PinnedDriver):
         """Whether a single statement may commit by itself. The database then writes its events, and no observer is notified."""
         runtime = self.runtime
         return runtime.dialect.autocommits_single_statement and (runtime.log is None or not runtime.observers.wanted(COMMITTED))
-
-    def _database_logs(self) -> bool:
-        return self.runtime.log is None or self.runtime.log.database_logs
 
     def _run_alone(self, job: WriteTask[R]) -> R:
         self._statements.journal = None

@@ -99,18 +99,14 @@ class UnitOfWork:
             raise TransactionAborted
         if self.events.log is not None:
             self.ending = True
-            self._store_events()
+            self._or_roll_back(UnitOfWork.store_events)  # the transaction's last statements
+            if self.events.written:
+                self.announce(COMMITTED, self.events.written)
         if self.writable and self.runtime.marks_writes:
             self._or_roll_back(unmark)
         self.transaction.commit()
         if self.events.written:
             self.events.ended()
-
-    def _store_events(self) -> None:
-        """Store the transaction's events as its last statements; if that fails, roll back."""
-        self._or_roll_back(UnitOfWork.store_events)
-        if self.events.written:
-            self.announce(COMMITTED, self.events.written)
 
     def _or_roll_back(self, step: Callable[["UnitOfWork"], object]) -> None:
         try:

@@ -317,7 +317,8 @@ class Cells:
     def _error(self, place: int, row: Sequence[Any], values: Mapping[str, Any], error: Exception) -> UnreadableRow:
         column = _origin(self._columns[place])
         if column is None:
-            column = _computed_from(self._columns[place])
+            parts = iterate(self._columns[place])  # the first column in a computed expression
+            column = next((part for part in parts if isinstance(part, Column) and isinstance(part.table, Table)), None)
         if column is None:
             return UnreadableRow("the result", None, str(getattr(self._columns[place], "name", place)), reason_of(error, None))
         return UnreadableRow(column.table.name, self._key(column.table, row, values), column.name, reason_of(error, column))
@@ -388,12 +389,6 @@ def _origin(column: ColumnElement[Any]) -> Column[Any] | None:
     """The table's column that a selected column is read from; None for a computed one."""
     base = next(iter(column.base_columns), None)
     return base if isinstance(base, Column) and isinstance(base.table, Table) else None
-
-
-def _computed_from(column: ColumnElement[Any]) -> Column[Any] | None:
-    """The first table column in a computed expression; None if there is none."""
-    parts = (part for part in iterate(column) if isinstance(part, Column) and isinstance(part.table, Table))
-    return next(parts, None)
 
 
 def _searched(statement: Executable, values: Mapping[str, Any]) -> dict[Column[Any], Any]:

@@ -77,12 +77,8 @@ def reader_of(column: Column[Any], shape: Shape | None = None) -> Reader:
     check_type = _label_reader(column, kind) if isinstance(kind, Label) else _type_reader(kind)
     if shape is None or shape is any_value:
         return check_type
-    check_shape, decoded = shape, decode if isinstance(kind, Json) else _as_is
+    check_shape, decoded = shape, decode if isinstance(kind, Json) else lambda value: value
     return lambda value: check_type(value) or check_shape(decoded(value))
-
-
-def _as_is(value: Any) -> Any:
-    return value
 
 
 def _type_reader(kind: Any) -> Reader:
@@ -163,10 +159,6 @@ def _label_reader(column: Column[Any], kind: Label) -> Reader:
     return label
 
 
-def _no_integer(value: Any) -> str | None:
-    return None if type(value) is int else "no whole number"
-
-
 def _amount(value: Any) -> str | None:
     return None if type(value) in (float, int) and value == value else "no number"
 
@@ -183,7 +175,7 @@ _READERS: tuple[tuple[tuple[type, ...], Reader], ...] = (
     ((Json,), json_reader),
     ((FreeText, EnumText), _text),
     ((Bool,), _flag),
-    ((Integer,), _no_integer),
+    ((Integer,), lambda value: None if type(value) is int else "no whole number"),
     ((Float,), _amount),
     ((LargeBinary,), _blob),
 )

@@ -89,7 +89,7 @@ def escape_text(text: str, *, nul: bool) -> str:
 
 def unescape_text(text: str) -> str:
     """The inverse of `escape_text`."""
-    return _ESCAPED.sub(_unmark, text) if LEAD in text else text
+    return _ESCAPED.sub(lambda found: LEAD if found[1] == LEAD else chr(int(found[1], 16)), text) if LEAD in text else text
 
 
 def escape_json(text: str) -> str:
@@ -101,7 +101,7 @@ def escape_json(text: str) -> str:
 
 def unescape_json(text: str) -> str:
     """The inverse of `escape_json`; the result has `\\u` escapes for NUL and lone halves."""
-    return _ESCAPED.sub(_unmark_json, text) if LEAD in text else text
+    return _ESCAPED.sub(lambda found: LEAD if found[1] == LEAD else "\\u" + found[1], text) if LEAD in text else text
 
 
 def _mark(found: re.Match[str]) -> str:
@@ -109,18 +109,10 @@ def _mark(found: re.Match[str]) -> str:
     return LEAD + LEAD if char == LEAD else f"{LEAD}{ord(char):04x}"
 
 
-def _unmark(found: re.Match[str]) -> str:
-    return LEAD if found[1] == LEAD else chr(int(found[1], 16))
-
-
 def _mark_json(found: re.Match[str]) -> str:
     if found[2]:  # the lead, also when written as \\ufdd0: the database would decode that
         return LEAD + LEAD
     return LEAD + found[1].lower() if found[1] else found[0]
-
-
-def _unmark_json(found: re.Match[str]) -> str:
-    return LEAD if found[1] == LEAD else "\\u" + found[1]
 
 
 Json = Any

@@ -11,7 +11,7 @@ from json import loads
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Table, and_, insert, select, type_coerce, update
+from sqlalchemy import Table, and_, insert, select, type_coerce, update
 from sqlalchemy.types import NullType
 
 from persist.db.dialects.backends import dialect_for, file_dialect, row_guard_ddl
@@ -390,7 +390,7 @@ def _adopt(dialect: Dialect, *, backup: bool, clock: Clock, progress: Progress |
     def work(file: ForeignFile) -> AdoptReport | None:
         for enforcing in (True, False):
             file.begin(enforcing=enforcing)
-            if _is_ours(dialect, file.connection):
+            if VERSION_TABLE in dialect.tables.names(file.connection) and read_version(file.connection) is not None:
                 file.rollback()
                 return AdoptReport(path, HEAD)
             if not _OURS & file.catalog().tables.keys():
@@ -415,10 +415,6 @@ def _adopt(dialect: Dialect, *, backup: bool, clock: Clock, progress: Progress |
         if report.adopted:
             log.info("%s was adopted; what it was like before is in %s", path, report.backup_path)
     return report
-
-
-def _is_ours(dialect: Dialect, connection: Connection) -> bool:
-    return VERSION_TABLE in dialect.tables.names(connection) and read_version(connection) is not None
 
 
 def _with_file(dialect: Dialect, work: Callable[[ForeignFile], R]) -> R:

@@ -103,7 +103,8 @@ def _differences(ours: Table, theirs: Table, rules: Rules, model: Model) -> Iter
         yield f"{model.name} has no {', '.join(lacking)}"
         return
     accepted = [set(own_key), set(ours.key), *map(set, rules.other_keys.get(model, ())), *([set()] if not own_key else [])]
-    if set(theirs.key) not in accepted and not _is_unique(theirs, own_key):
+    is_unique = any(index.unique and not index.where and set(index.terms) == set(own_key) for index in theirs.indexes)
+    if set(theirs.key) not in accepted and not is_unique:
         yield f"{model.name} has the key ({', '.join(theirs.key)}) instead of ({', '.join(own_key)})"
     for name in own_key:
         if ours.columns[name].whole != theirs.columns[name].whole:
@@ -122,10 +123,6 @@ def _differences(ours: Table, theirs: Table, rules: Rules, model: Model) -> Iter
                 yield f"{model.name}.{name} must be given in every row"
         elif column.not_null and not (ours_too.not_null or ours_too.key or name in written):
             yield f"{model.name}.{name} may not be NULL"
-
-
-def _is_unique(table: Table, names: Sequence[str]) -> bool:
-    return any(index.unique and not index.where and set(index.terms) == set(names) for index in table.indexes)
 
 
 def checks_on(model: Model, column: Column, added: Sequence[str]) -> list[str]:

@@ -92,12 +92,6 @@ def own_settings(session: int) -> bytes:
     )
 
 
-def of_one_transaction(names: str) -> bytes | None:
-    """The SELECT that sets these settings until the transaction ends; None if there are none."""
-    set_each = [f"set_config('{name}', '{RELIED_ON[name]}', true)" for name in names.split()]
-    return f"SELECT {', '.join(set_each)}".encode() if set_each else None
-
-
 def refuse_other_servers(driver: Any) -> None:
     """Raise UnsupportedEngine for CockroachDB or YugabyteDB, by the parameters of the connection, without a round trip."""
     reported = driver.info.parameter_status
@@ -276,7 +270,9 @@ class PostgresConnections(Connections):
             raise self._psycopg.errors.error_from_result(found)
         pooled = self._pooled or int(found.get_value(0, 1)) != driver.info.backend_pid
         one_server, left = found.get_value(0, 2) != b"t", found.get_value(0, 3).decode()
-        self._names[driver] = pipelining.PreparedNames(not pooled, one_server=one_server, settings=of_one_transaction(left))
+        set_each = ", ".join(f"set_config('{name}', '{RELIED_ON[name]}', true)" for name in left.split())
+        settings = f"SELECT {set_each}".encode() if set_each else None  # until the transaction ends
+        self._names[driver] = pipelining.PreparedNames(not pooled, one_server=one_server, settings=settings)
         driver.prepare_threshold = None  # psycopg would deallocate all prepared statements, also ours, after a ROLLBACK
 
     def distrust(self) -> None:
