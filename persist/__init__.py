@@ -39,8 +39,8 @@ from persist.errors import WrongOwner as WrongOwner
 from persist.lazy_imports import lazy_names
 
 if TYPE_CHECKING:
-    from persist.blobs.bodies import BlobReader as BlobReader
     from persist.blobs.body_stores import BlobStore as BlobStore
+    from persist.blobs.repository import BlobReader as BlobReader
     from persist.blobs.schemas import Blob as Blob
     from persist.chat import schemas as _chat
     from persist.chat.following.follower import AsyncFollower as AsyncFollower

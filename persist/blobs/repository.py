@@ -1,49 +1,269 @@
-"""`tx.blobs`: putting, reading, listing and deleting blobs."""
+"""`tx.blobs`: putting, reading, listing and deleting blobs; their bodies also for recorders and domains that name blobs."""
 
 import asyncio
-from collections.abc import AsyncIterable, Callable, Generator, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cache, partial
+from hashlib import sha256
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, Table, delete, exists, or_, select, true
+from sqlalchemy import ColumnElement, Table, delete, exists, func, or_, select, true, update
 
-from persist.blobs.bodies import (
-    ADD_PIECE,
-    PUT,
-    REWRITE,
-    REWRITE_PIECE,
-    SIZE_OF_PIECES,
-    STAGE,
-    BlobReader,
-    outside_of,
-    remove_body_afterwards,
-    row_of,
-)
-from persist.blobs.content import INLINE, PIECE, Content, Source, checked_digest, content_of, gathered, kept_open
+from persist.blobs.body_stores import BlobStore
+from persist.blobs.content import ADVICE, INLINE, PIECE, Content, Source, checked_digest, content_of, gathered, kept_open
 from persist.blobs.models import blobs, pieces
 from persist.blobs.schemas import Blob
 from persist.blobs.sharing import SharedBlobStore
+from persist.db.changes.batch import Batch, Pending, StatementRunner
+from persist.db.concurrency.observers import AFTERWARDS
+from persist.db.expressions.upsert import insert_missing, merge
 from persist.db.operations.bounded_deletion import Keyset
-from persist.db.statements.prepared import Statement, param
+from persist.db.schema.column_types import among_labels
+from persist.db.statements.prepared import Row, Statement, param
 from persist.db.statements.row_values import Values
 from persist.db.transactions.repository import AsyncRun, F, Repository, TransactionPerVerb, calls_verbs, reads, writes
+from persist.db.transactions.runtime import Runtime
+from persist.db.transactions.snapshots import in_snapshot, in_transaction
 from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.transactions.verb_frame import Verb
 from persist.db.values.arguments import check_count, check_flag, optional_count
 from persist.db.values.json import utf8_size
 from persist.db.values.pages import Page
-from persist.errors import Conflict, PayloadTooLarge
+from persist.errors import BlobUnreadable, Conflict, PayloadTooLarge
+
+# Writing and reading the bodies of blobs, in any transaction: verbs, recorders, and other domains that name blobs.
+
+_B, _P = blobs.c, pieces.c
+_this = param("digest")
+
+_KNOWN = (_B.media_type, _B.size, _B.created_at, _B.put_at, _B.outside)
+# What a put left that died half-way is completed where bodies belong today; a complete body stays where it is.
+PUT = Statement(merge(blobs, "sha256", put_at="latest", complete="new", outside="until_complete").returning(*_KNOWN, _B.body))
+_PUT_NAMED = Statement(
+    merge(blobs, "sha256", put_at="latest", complete="new", named="new", outside="until_complete").returning(_B.outside)
+)
+STAGE = Statement(merge(blobs, "sha256", put_at="latest", outside="until_complete").returning(_B.complete, _B.outside))
+ADD_PIECE = Statement(insert_missing(pieces, "sha256", "position"))
+SIZE_OF_PIECES = Statement(select(func.coalesce(func.sum(func.length(_P.body)), 0)).where(_P.sha256 == _this))
+REWRITE = Statement(update(blobs).where(_B.sha256 == _this).values(body=param("content")))
+REWRITE_PIECE = Statement(
+    update(pieces)
+    .where(_P.sha256 == _this, _P.position == param("place"), _P.body != param("content"))
+    .values(body=param("content"))
+)
+WHERE = Statement(select(_B.outside, _B.body).where(_B.sha256 == _this))
+_CLAIM = Statement(insert_missing(blobs, "sha256"))
+_UNCLAIM = Statement(delete(blobs).where(_B.sha256 == _this))
+PIECE_AT = Statement(select(_P.body).where(_P.sha256 == _this, _P.position == param("position")))
+_SOME = Statement(select(_B.sha256, _B.outside, _B.body).where(among_labels(_B.sha256, "digests")))
+_PIECES = Statement(select(_P.sha256, _P.body).where(among_labels(_P.sha256, "digests")).order_by(_P.sha256, _P.position))
+
+
+@dataclass(frozen=True, slots=True)
+class NewBlob:
+    """Bytes in memory, to be stored as a blob that a row of the same transaction names; `store` None: in the database."""
+
+    sha256: str
+    media_type: str
+    body: bytes
+    store: SharedBlobStore | None
+
+    @classmethod
+    def of(cls, body: bytes, media_type: str, store: SharedBlobStore | None) -> "NewBlob":
+        return cls(sha256(body).hexdigest(), media_type, body, store)
+
+
+def row_of(digest: str, media_type: str, size: int, now: datetime, body: bytes | None, **more: bool) -> dict[str, Any]:
+    """The parameters of PUT for a blob, whose body is given if it is small enough to stand in its row."""
+    flags = {"complete": True, "named": False, "outside": False, **more}
+    return {"sha256": digest, "media_type": media_type, "size": size, "created_at": now, "put_at": now, **flags, "body": body}
+
+
+Added = list[tuple[NewBlob, Pending[Row | None]]]
+"""Blobs that a batch stores, with where their bodies belong."""
+
+
+def add_named(batch: Batch, new: Iterable[NewBlob], now: datetime) -> Added:
+    """Store blobs for rows of the same transaction, in the order of digests, so that writers cannot deadlock.
+
+    Bodies that belong outside of the database are left to `add_outside`, once the batch has run and before the commit.
+    """
+    added: Added = []
+    for digest, blob in sorted({blob.sha256: blob for blob in new}.items()):
+        size, outside = len(blob.body), blob.store is not None
+        body = blob.body if size <= INLINE and not outside else None
+        row = row_of(digest, blob.media_type, size, now, body, named=True, outside=outside)
+        added.append((blob, batch.returned(_PUT_NAMED, **row)))
+        if body is None and not outside:
+            places = enumerate(range(0, size, PIECE))
+            batch.run_many(
+                ADD_PIECE, [{"sha256": digest, "position": place, "body": blob.body[at : at + PIECE]} for place, at in places]
+            )
+    return added
+
+
+def add_outside(added: Added) -> None:
+    """Write the bodies that belong outside of the database. Locked rows keep other transactions from deleting them."""
+    for blob, row in added:
+        if (
+            blob.store is not None
+            and row.result is not None
+            and row.result[0]
+            and not blob.store.has(blob.sha256, len(blob.body))
+        ):
+            blob.store.put(blob.sha256, [blob.body])
+
+
+def remove_body(work: UnitOfWork, store: BlobStore, digest: str) -> bool:
+    """Remove a body that no row is for: the transaction of its row was rolled back, or has deleted that. False if there is a row.
+
+    Another put of the same bytes waits for the row that stands for them here, and then writes them anew.
+    """
+    claimed = row_of(digest, "", 0, work.now(), None, complete=False, outside=True)
+    if not work.run(_CLAIM, **claimed):  # waits for a transaction that adds the row
+        return False
+    store.delete(digest)
+    work.run(_UNCLAIM, digest=digest)
+    return True
+
+
+def remove_body_afterwards(work: UnitOfWork, store: BlobStore, digest: str) -> None:
+    """Remove the body after the commit that deletes its row. If the process dies before, `maintain` finds an orphan."""
+
+    def remove(own: UnitOfWork) -> bool:
+        with Verb(own, "Blobs.delete", writes=True):
+            return remove_body(own, store, digest)
+
+    if not work.joined:  # else the caller commits, and `maintain` removes it
+        work.announcements.append((AFTERWARDS, lambda: in_transaction(work.runtime, remove)))
+
+
+def outside_of(runtime: Runtime, digest: str) -> SharedBlobStore:
+    """The store with the body of a blob that is outside of the database."""
+    store: SharedBlobStore | None = runtime.blob_store
+    if store is None:
+        raise BlobUnreadable(digest, "its body is kept outside of the database; open the store with the same `blobs`")
+    return store
+
+
+def read_bodies(db: StatementRunner, runtime: Runtime, digests: Iterable[str]) -> dict[str, bytes]:
+    """The bodies of several blobs. Raises BlobUnreadable for a missing or damaged body."""
+    wanted = sorted(set(digests))
+    with db.batch() as batch:
+        rows = batch.rows(_SOME, digests=wanted)
+        more = batch.rows(_PIECES, digests=wanted)
+    kept = {digest: (outside, body) for digest, outside, body in rows.result}
+    pieces_of: dict[str, list[bytes]] = {}
+    for digest, piece in more.result:
+        pieces_of.setdefault(digest, []).append(stored_bytes(digest, piece))
+    found = {}
+    for digest in wanted:
+        if digest not in kept:
+            raise BlobUnreadable(digest, "there is no such blob")
+        outside, body = kept[digest]
+        if outside:
+            found[digest] = b"".join(outside_of(runtime, digest).open(digest))
+        else:
+            found[digest] = b"".join(pieces_of.get(digest, ())) if body is None else stored_bytes(digest, body)
+        check_digest(digest, sha256(found[digest]).hexdigest())
+    return found
+
+
+def stored_bytes(digest: str, stored: Any) -> bytes:
+    """The bytes of a stored body or piece. Raises BlobUnreadable for what another program put there."""
+    if not isinstance(stored, bytes | bytearray | memoryview):
+        raise BlobUnreadable(digest, f"its stored body is not made of bytes; {ADVICE}")
+    return bytes(stored)
+
+
+def check_digest(digest: str, found: str) -> None:
+    """Raise BlobUnreadable unless the bytes that were read have the digest by which they were found."""
+    if found != digest:
+        raise BlobUnreadable(digest, f"the stored bytes have another digest; {ADVICE}")
+
+
+def ranges(start: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """(position, from, to) of the parts of pieces that make up a range of a body."""
+    while start < end:
+        position, offset = divmod(start, PIECE)
+        upto = min(PIECE, offset + end - start)
+        yield position, offset, upto
+        start += upto - offset
+
+
+T = TypeVar("T")
+
+
+class BlobReader:
+    """Iterates over the bytes of a blob, or a range of them, in pieces of at most a mebibyte: `for` or `async for`.
+
+    A store's reader reads each piece in a new snapshot, so that no snapshot stays open while the caller handles a piece. A
+    transaction's reader is used inside the transaction. Raises BlobUnreadable where the bytes are missing, or at the end of a
+    whole body that does not have its digest.
+    """
+
+    def __init__(self, work: UnitOfWork, blob: Blob, start: int, end: int, *, outlives: bool = True) -> None:
+        """`outlives`: the reader is used after the verb that made it."""
+        self.blob, self.start, self.end = blob, start, end
+        self._runtime = work.runtime
+        self._work = None if outlives and work.is_alone else work
+
+    def __repr__(self) -> str:
+        return f"BlobReader({self.blob.sha256!r}, {self.start}, {self.end})"
+
+    def __iter__(self) -> Iterator[bytes]:
+        """The pieces, in order."""
+        digest = sha256() if (self.start, self.end) == (0, self.blob.size) else None
+        for piece in self._pieces():
+            if digest is not None:
+                digest.update(piece)
+            yield piece
+        if digest is not None:
+            check_digest(self.blob.sha256, digest.hexdigest())
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        """The pieces, in order, each read on another thread."""
+        found = iter(self)
+        while (piece := await asyncio.to_thread(next, found, None)) is not None:
+            yield piece
+
+    def _pieces(self) -> Iterator[bytes]:
+        key = self.blob.sha256
+        row = self._read(lambda work: work.row(WHERE, digest=key))
+        if row is None:
+            raise BlobUnreadable(key, "it was deleted")
+        outside, body = row
+        if outside:
+            yield from outside_of(self._runtime, key).open(key, self.start, self.end)
+            return
+        if body is not None:
+            if part := stored_bytes(key, body)[self.start : self.end]:
+                yield part
+            return
+        for position, begin, end in ranges(self.start, self.end):
+            row = self._read(lambda work, at=position: work.row(PIECE_AT, digest=key, position=at))  # type: ignore[misc]  # a bound default
+            piece = b"" if row is None else stored_bytes(key, row[0])
+            if len(piece) < end:
+                raise BlobUnreadable(key, f"piece {position} of its body is missing; {ADVICE}")
+            yield piece[begin:end]
+
+    def _read(self, read: Callable[[UnitOfWork], T]) -> T:
+        def framed(work: UnitOfWork) -> T:
+            with Verb(work, "Blobs.open", writes=False):
+                return read(work)
+
+        return in_snapshot(self._runtime, framed, holds_store=True) if self._work is None else framed(self._work)
+
 
 List = list
 OCTETS = "application/octet-stream"
 _MEDIA_TYPE = 255
 _STAGED = 8
 """How many pieces one transaction stores."""
-_B = blobs.c
 BLOB = Values(Blob, blobs)
 _NEWEST = Keyset("blobs", BLOB, (_B.put_at, _B.sha256), where=[_B.complete.is_(true())])
-_this = param("digest")
 
 _is_this = (_B.sha256 == _this, _B.complete.is_(true()))
 _GET = Statement(select(*BLOB.columns).where(*_is_this))

@@ -10,11 +10,10 @@ from typing import Any
 
 from sqlalchemy import Select, Table, false, func, or_, select, true, update
 
-from persist.blobs.bodies import WHERE, BlobReader, outside_of, remove_body
 from persist.blobs.body_stores import BlobStore
 from persist.blobs.content import ADVICE, INLINE, PIECE
 from persist.blobs.models import blobs, pieces
-from persist.blobs.repository import BLOB, is_named, naming
+from persist.blobs.repository import BLOB, WHERE, BlobReader, is_named, naming, outside_of, remove_body
 from persist.blobs.sharing import SharedBlobStore
 from persist.db.dialects.interface import Problem, Severity
 from persist.db.operations.bounded_deletion import Condition, DependentRows, may_be_hidden

@@ -8,8 +8,7 @@ from typing import IO, Any, TypeVar
 
 import click
 
-from persist.blobs.bodies import BlobReader
-from persist.blobs.repository import OCTETS
+from persist.blobs.repository import OCTETS, BlobReader
 from persist.blobs.schemas import Blob
 from persist.blobs.sharing import SharedBlobStore
 from persist.cli.database import Database, as_json, on_database, place_of, quiet

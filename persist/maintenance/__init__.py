@@ -7,12 +7,11 @@ from typing import Any
 
 from persist.errors import InvalidValue
 from persist.maintenance.backups import BackupReport, backup, checkpoint, vacuum
-from persist.maintenance.checkups import Finding, doctor
+from persist.maintenance.checkups import Finding, doctor, erd, stats
 from persist.maintenance.copying import CopyReport, copy
 from persist.maintenance.erasing import EraseReport, erase, verify_report
 from persist.maintenance.exporting import ExportReport, export
 from persist.maintenance.importing import ImportReport, import_
-from persist.maintenance.overview import erd, stats
 from persist.maintenance.pruning import MaintenanceReport, MaintenanceStep, PruneReport, maintain, prunable, prune
 from persist.maintenance.quarantine import Quarantined, quarantined, quarantined_row, restore_row
 from persist.maintenance.rebuilding import rebuild

@@ -2,21 +2,23 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Any
 
+import orjson
 from sqlalchemy import Column, Table, delete, select, true
 
-from persist.blobs.bodies import ADD_PIECE, outside_of
 from persist.blobs.body_stores import BlobStore
 from persist.blobs.models import blobs, pieces
+from persist.blobs.repository import ADD_PIECE, outside_of
 from persist.chat.models import part_blobs, parts
 from persist.chat.storage.files import NAME_BLOB
 from persist.db.changes.journal import logged_tables
-from persist.db.dialects.bulk import Columns, Row
+from persist.db.dialects.bulk import Columns, Row, converted
 from persist.db.expressions.upsert import insert_missing
+from persist.db.formats import Form, Step, form_of
 from persist.db.schema.base import VERSION_TABLE, table_of
-from persist.db.schema.column_types import among_labels
-from persist.db.schema.meta_table import Meta
+from persist.db.schema.column_types import Meta, among_labels
 from persist.db.schema.scope_columns import OWN, scope_of
 from persist.db.statements.prepared import Statement, param
 from persist.db.statements.schema_version import DATABASE_ID, EVENTS, OWN_SCOPES, STRICT, UNFINISHED
@@ -25,14 +27,85 @@ from persist.db.transactions.unit_of_work import UnitOfWork, chunks
 from persist.db.values.arguments import Progress, check_label
 from persist.errors import Conflict, InvalidValue, StoreCorrupt, shown
 from persist.events.models import LOG_TABLES
-from persist.events.switching import take_positions
+from persist.events.upkeep import take_positions
 from persist.framework_state.app_sessions.models import artifact_blobs, artifact_versions
-from persist.maintenance.checksums import Checksum
 from persist.maintenance.lines import Carrying, all_rows, computed_in, unknown_in
 from persist.maintenance.table_keys import Key, comparable, key_columns, key_in
 from persist.maintenance.transactions import TABLES, Session, rows_in, session
 from persist.programs.models import STRICT_TABLES
 from persist.store.store import Store
+
+_BYTES = 16
+_MAX_TEXT = 4096
+_MODULUS = 2 ** (8 * _BYTES)
+
+
+class Checksum:
+    """The sum of the hashes of a table's rows, which does not depend on their order, or on columns `of_this_database`.
+
+    `own`: the scope ids for rows that are stored with an empty scope column, because they belong to the file itself.
+    `raw`: the rows have the values stored in a file, which may be unreadable; otherwise rows are in the published form.
+    """
+
+    def __init__(self, columns: Columns, own: Mapping[str, str], *, raw: bool = False) -> None:
+        self.rows = 0
+        self.bytes = 0
+        self._sum = 0
+        self._columns = columns
+        self._steps = [_step(column, own, raw) for column in columns]
+
+    def add(self, rows: Sequence[Row]) -> None:
+        """Add rows to the sum. InvalidValue names the table, column and row of invalid JSON."""
+        self.add_texts(self.texts(rows))
+
+    def texts(self, rows: Sequence[Row]) -> list[bytes]:
+        """Return what is hashed of each row: it is equal for two databases with the same row."""
+        return [orjson.dumps(row) for row in converted(rows, self._columns, self._steps)]
+
+    def add_texts(self, texts: Sequence[bytes]) -> None:
+        total = self._sum
+        for text in texts:
+            self.bytes += len(text)
+            total += int.from_bytes(blake2b(text, digest_size=_BYTES).digest())
+        self._sum = total % _MODULUS
+        self.rows += len(texts)
+
+    def __str__(self) -> str:
+        return f"{self._sum:0{2 * _BYTES}x}"
+
+
+def _step(column: Column[Any], own: Mapping[str, str], raw: bool) -> Step | None:
+    if column.info.get("of_this_database"):
+        return lambda _: None
+    form, scope = form_of(column), scope_of(column)
+    if scope is not None and scope in own:
+        mine = own[scope]
+        return lambda stored: stored or mine
+    logical = _lenient(form) if raw else form.logical
+    if not raw and not form.large:
+        return logical
+    return lambda value: _short(value if logical is None else logical(value))
+
+
+def _lenient(form: Form) -> Step:
+    checked, logical = form.checked, form.logical
+
+    def step(value: Any) -> Any:
+        try:
+            right = checked(value)
+            return right if logical is None else logical(right)
+        except InvalidValue:
+            return value
+
+    return step
+
+
+def _short(value: Any) -> Any:
+    """Replace bytes and long text by their hash: the JSON encoder would need eight times their size in memory."""
+    if isinstance(value, str):
+        return value if len(value) <= _MAX_TEXT else blake2b(value.encode("utf-8", "surrogatepass")).hexdigest()
+    return blake2b(value).hexdigest() if isinstance(value, bytes) else value
+
 
 # Checks whether a database is empty, apart from the rows that always exist.
 

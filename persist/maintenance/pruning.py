@@ -9,7 +9,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from persist.blobs.bodies import remove_body
+from persist.blobs.repository import remove_body
 from persist.blobs.upkeep import GRACE, garbage, is_orphan, orphans, prunings
 from persist.chat.recording.resume import Sweep, old_before
 from persist.chat.storage.turns import clear_dead

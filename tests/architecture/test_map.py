@@ -57,7 +57,7 @@ def test_the_glossary_has_at_most_twelve_words() -> None:
 
 # The walks: the files that are read to see what happens are those whose functions are called.
 
-SHARED = {"steps", "transactions", "backups", "written_meanwhile", "__init__"}
+SHARED = {"steps", "transactions", "backups", "__init__"}
 """The modules of maintenance that erasing shares with pruning, copying and upgrading."""
 
 

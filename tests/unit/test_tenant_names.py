@@ -2,7 +2,7 @@
 
 import pytest
 
-from persist.db.dialects.postgres.wakeups import channel
+from persist.db.dialects.postgres.shared_pool import channel
 from persist.errors import InvalidValue
 from persist.tenants.placing import check_tenant
 

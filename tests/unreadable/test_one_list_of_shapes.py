@@ -9,7 +9,7 @@ from persist.db.schema.column_types import Json
 from persist.db.unreadable.conditions import reader_of
 from persist.db.values.json import decode, encode
 from persist.errors import InvalidValue
-from persist.maintenance.unreadable import SHAPES
+from persist.maintenance.table_keys import SHAPES
 from persist.schema.metadata import metadata
 from tests.cases import each
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Text, bindparam, cast, delete, insert, select, update
 
-from persist.blobs.bodies import NewBlob, add_named, add_outside
+from persist.blobs.repository import NewBlob, add_named, add_outside
 from persist.chat.models import deltas, messages, parts, prompts
 from persist.chat.recording.pending import Patch, patched, without_usage
 from persist.chat.recording.resume import NOT_HIDDEN, refuse_hidden

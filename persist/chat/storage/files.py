@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import bindparam, exists, select
 
-from persist.blobs.bodies import NewBlob, read_bodies
 from persist.blobs.models import blobs
-from persist.blobs.repository import BLOB
+from persist.blobs.repository import BLOB, NewBlob, read_bodies
 from persist.blobs.schemas import Blob
 from persist.chat.models import part_blobs, parts
 from persist.chat.reducer.chunks import ChunkType

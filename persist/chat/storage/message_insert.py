@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Insert, Text, bindparam, case, cast, exists, func, literal, null, select, type_coerce, update
 
-from persist.blobs.bodies import Added, NewBlob, add_named, add_outside
+from persist.blobs.repository import Added, NewBlob, add_named, add_outside
 from persist.chat.models import messages, parts, sessions
 from persist.chat.reducer.parts import misfit_of_part, tool_columns
 from persist.chat.schemas import ChatMessage, Role

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import bindparam, delete, select, type_coerce, update
 
-from persist.blobs.bodies import Added, add_outside
+from persist.blobs.repository import Added, add_outside
 from persist.chat.models import IS_COMPACTION, deltas, messages, parts
 from persist.chat.posted.messages import Posted, edited_metadata, possibly_new, refuse_prototype
 from persist.chat.posted.plan import Answer, Edit, Plan, Planner, Running, Stored, Trigger

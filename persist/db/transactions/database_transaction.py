@@ -17,7 +17,7 @@ from persist.db.concurrency.writer_lock import SHORT, Waiting
 from persist.db.connections import Lent
 from persist.db.observation import Outcome, StatementWatch, WatchedDriver, is_logged
 from persist.db.schema.base import table_of
-from persist.db.schema.meta_table import Meta
+from persist.db.schema.column_types import Meta
 from persist.db.schema.row_guards import MARKED, UNMARKED, WRITER
 from persist.db.statements.prepared import Statement
 from persist.db.statements.schema_version import STRICT

@@ -6,8 +6,7 @@ from functools import cache
 
 from sqlalchemy import and_, bindparam, delete, exists, or_, select
 
-from persist.blobs.bodies import NewBlob, add_named, add_outside, read_bodies
-from persist.blobs.repository import OCTETS
+from persist.blobs.repository import OCTETS, NewBlob, add_named, add_outside, read_bodies
 from persist.db.expressions.upsert import insert_where, merge
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.repository import F, Repository, reads, writes
