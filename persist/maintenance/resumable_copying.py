@@ -24,16 +24,7 @@ from persist.errors import Conflict, InvalidValue, NotFound
 from persist.events.models import LOG_TABLES
 from persist.events.upkeep import take_positions
 from persist.lazy_imports import lazy_module
-from persist.maintenance.copying import (
-    FIXED,
-    Checksum,
-    CopyReport,
-    copy_bodies,
-    left_out,
-    own_scopes,
-    refuse_unless_empty,
-    with_scopes,
-)
+from persist.maintenance import copying
 from persist.maintenance.lines import Carrying, all_rows, computed_in, unknown_in
 from persist.maintenance.rebuilding import Reconciling
 from persist.maintenance.table_keys import after, first_page, key_in, next_page, page_columns
@@ -166,7 +157,7 @@ def copy_resumably(
     progress: Progress | None = None,
     scopes: Mapping[str, str] | None = None,
     leave_unknown: bool = False,
-) -> CopyReport:
+) -> copying.CopyReport:
     """Copy every row into an empty database in transactions of at most `rows` rows; the same call goes on after an interruption.
 
     The database gets tables if it has none. Until the copy is complete, opening it raises CopyUnfinished. First the rows are
@@ -180,7 +171,7 @@ def copy_resumably(
     """
     if rows < 1:
         raise InvalidValue("rows", "expected at least 1.")
-    own = own_scopes(source.runtime.scopes, scopes)
+    own = copying.own_scopes(source.runtime.scopes, scopes)
     _make(target_url, schema)
     with ExitStack() as stack:
         writer, reader = (stack.enter_context(_opened(target_url, schema, blobs)) for _ in range(2))
@@ -224,7 +215,7 @@ class _ResumableCopy:
         self.raw = self.one_file and source.runtime.dialect.one_file
         self.totals: dict[Table, int] = {}
 
-    def run(self) -> CopyReport:
+    def run(self) -> copying.CopyReport:
         self.mark = self._begun()
         self._count()
         names = [table.name for table in COPIED]
@@ -248,7 +239,7 @@ class _ResumableCopy:
                 self.own = mark.scopes
                 return mark
             target.bulk.begin_loading(TABLES)
-            refuse_unless_empty(target)
+            copying.refuse_unless_empty(target)
             for table in COPIED:
                 if table.info.get("seed"):
                     target.bulk.clear(table)
@@ -292,7 +283,7 @@ class _ResumableCopy:
             with closing(source.bulk.batches(compiled, columns, values, raw=self.raw, rows=self.rows)) as batches:
                 for batch in batches:
                     keys = [key_in(row, columns, key) for row in batch]
-                    self._put(table, batch if self.one_file else with_scopes(columns, batch, self.own), keys)
+                    self._put(table, batch if self.one_file else copying.with_scopes(columns, batch, self.own), keys)
                     count += len(batch)
                     self._tell(table, done + count)
         return count
@@ -315,7 +306,7 @@ class _ResumableCopy:
 
     # -- the comparison, with one snapshot of the source
 
-    def _reconciled(self) -> CopyReport:
+    def _reconciled(self) -> copying.CopyReport:
         with session(self.source, writable=False) as source:
             work = Reconciling(source, self._reading, self._writing, self.own, self.rows, one_file=self.one_file)
             self._count()
@@ -323,12 +314,12 @@ class _ResumableCopy:
                 work.delete(table)
             sums = {table: work.mend(table, partial(self._tell, compared=True)) for table in COPIED}
             unknown = self._carry(source)
-            copy_bodies(source.work, self.writer.runtime)
+            copying.copy_bodies(source.work, self.writer.runtime)
             sums[META] = self._end(source)
-            left, computed = left_out(source, unknown.counts), computed_in(source)
+            left, computed = copying.left_out(source, unknown.counts), computed_in(source)
         tables = {str(table.name): sums[table].rows for table in TABLES}
         checksums = {str(table.name): str(sums[table]) for table in TABLES}
-        return CopyReport(tables, checksums, left, dict(work.filled), unknown.counts, unknown.left, computed)
+        return copying.CopyReport(tables, checksums, left, dict(work.filled), unknown.counts, unknown.left, computed)
 
     def _carry(self, source: Session) -> Carrying:
         """Carry what persist does not know, in one transaction: most databases have none of it."""
@@ -339,12 +330,12 @@ class _ResumableCopy:
         return unknown
 
     def _scoped(self, columns: Columns, rows: list[Row]) -> list[Row]:
-        return rows if self.one_file else with_scopes(columns, rows, self.own)
+        return rows if self.one_file else copying.with_scopes(columns, rows, self.own)
 
-    def _end(self, source: Session) -> Checksum:
+    def _end(self, source: Session) -> copying.Checksum:
         columns = tuple(META.columns)
-        checksum = Checksum(columns, self.own, raw=self.raw)
-        kept = FIXED if self.one_file else {*FIXED, *OWN_SCOPES}
+        checksum = copying.Checksum(columns, self.own, raw=self.raw)
+        kept = copying.FIXED if self.one_file else {*copying.FIXED, *OWN_SCOPES}
         found = [row for batch in source.bulk.batches(source.whole(META), columns, raw=self.raw) for row in batch]
         rows = [row for row in found if row[0] not in kept]
         checksum.add(rows)

@@ -15,25 +15,8 @@ from persist.db.dialects.interface import Dialect
 from persist.db.schema.base import SCHEMA_TOKEN, VERSION_TABLE, settings_of, table_of
 from persist.db.schema.column_types import Meta
 from persist.db.schema.row_guards import GUARDS
+from persist.db.statements import schema_version
 from persist.db.statements.prepared import Kind, Statement, param
-from persist.db.statements.schema_version import (
-    COPYING,
-    DATABASE_ID,
-    DISTRIBUTED,
-    EVENTS,
-    HEAD,
-    PLACE,
-    REVISIONS,
-    STRICT,
-    UNFINISHED,
-    is_newer,
-    number_of,
-    read_copy,
-    read_noted,
-    read_version,
-    scopes_at,
-    version_table,
-)
 from persist.errors import (
     Conflict,
     CopyUnfinished,
@@ -59,7 +42,7 @@ else:
 
 def found_revision(connection: Connection, dialect: Dialect) -> str | None:
     """The revision of a database; None if persist never created its tables there."""
-    return read_version(connection) if VERSION_TABLE in dialect.tables.names(connection) else None
+    return schema_version.read_version(connection) if VERSION_TABLE in dialect.tables.names(connection) else None
 
 
 def verify(connection: Connection, dialect: Dialect) -> None:
@@ -68,24 +51,24 @@ def verify(connection: Connection, dialect: Dialect) -> None:
     The version row says what the tables are. A `_meta.schema_version` that lags behind, as another program wrote it, is no error.
     """
     tables = dialect.tables.names(connection)  # read only once: another process may be creating them
-    found = read_version(connection) if VERSION_TABLE in tables else None
-    noted = read_noted(connection) if found is not None and Meta.__tablename__ in tables else None
+    found = schema_version.read_version(connection) if VERSION_TABLE in tables else None
+    noted = schema_version.read_noted(connection) if found is not None and Meta.__tablename__ in tables else None
     for mark in (noted, found):
-        if is_newer(mark):
-            raise SchemaTooNew(str(mark), HEAD)
-    if noted == COPYING:
-        raise CopyUnfinished(copy_command(read_copy(connection), dialect))
-    if noted is not None and number_of(noted) is None:
-        raise SchemaUnknown(noted, HEAD, f"{Meta.__tablename__}.schema_version")
-    if found == HEAD:
+        if schema_version.is_newer(mark):
+            raise SchemaTooNew(str(mark), schema_version.HEAD)
+    if noted == schema_version.COPYING:
+        raise CopyUnfinished(copy_command(schema_version.read_copy(connection), dialect))
+    if noted is not None and schema_version.number_of(noted) is None:
+        raise SchemaUnknown(noted, schema_version.HEAD, f"{Meta.__tablename__}.schema_version")
+    if found == schema_version.HEAD:
         return
     if found is None:
         strangers = sorted(tables & {table.name for table in catalog.metadata.tables.values()})
         if strangers:
             raise UnmanagedDatabase(strangers)
-    elif found not in REVISIONS:
-        raise SchemaUnknown(found, HEAD, f"{VERSION_TABLE}.version_num")
-    raise SchemaOutdated(found, HEAD, dialect.tables.upgrade_command())
+    elif found not in schema_version.REVISIONS:
+        raise SchemaUnknown(found, schema_version.HEAD, f"{VERSION_TABLE}.version_num")
+    raise SchemaOutdated(found, schema_version.HEAD, dialect.tables.upgrade_command())
 
 
 def copy_command(noted: str | None, dialect: Dialect) -> str:
@@ -130,10 +113,14 @@ def prepare(dialect: Dialect, *, migrate: bool | None, copied_into: bool = False
     `copied_into`: a copy into the database may have begun and not ended. Otherwise it raises CopyUnfinished or Conflict.
     """
     if migrate is False and not dialect.read_only and dialect.path is not None and not dialect.path.exists():
-        raise SchemaOutdated(None, HEAD, dialect.tables.upgrade_command())  # connecting would leave an empty file behind
+        raise SchemaOutdated(
+            None, schema_version.HEAD, dialect.tables.upgrade_command()
+        )  # connecting would leave an empty file behind
     try:
         driver = dialect.connections.open_first(None if migrate is False else partial(_fill, dialect))
-        found = _glance(dialect) if dialect.one_of_many else None if driver is None else _found(driver, dialect, HEAD)
+        found = (
+            _glance(dialect) if dialect.one_of_many else None if driver is None else _found(driver, dialect, schema_version.HEAD)
+        )
         if found is None:
             found = _prepared(dialect, migrate=migrate, looked=driver is not None or dialect.one_of_many, copied_into=copied_into)
         else:
@@ -153,7 +140,7 @@ def _glance(dialect: Dialect) -> OpeningFacts | None:
     connection = connections.connect(write=False)
     try:
         driver = transactions.begin(connection, write=False)
-        found = _found(driver, dialect, HEAD, end=lambda: None)
+        found = _found(driver, dialect, schema_version.HEAD, end=lambda: None)
         if found is None:
             driver.rollback()
         else:
@@ -171,7 +158,7 @@ def _prepared(dialect: Dialect, *, migrate: bool | None, looked: bool, copied_in
     try:
         driver: Any = connection.connection.driver_connection
         dialect.connections.check_server(driver)
-        found = None if looked else _found(driver, dialect, HEAD)
+        found = None if looked else _found(driver, dialect, schema_version.HEAD)
         if found is None:
             try:
                 _bring_up(connection, dialect, migrate=migrate)
@@ -196,12 +183,12 @@ def _found(
 ) -> OpeningFacts | None:
     """Read the facts, and `has_deltas`; None unless at `revision` (None: any). `end` is called last, instead of a rollback."""
     try:
-        noted = scopes_at(lambda prepared: dialect.prepared[prepared].one(driver, {}), revision)
+        noted = schema_version.scopes_at(lambda prepared: dialect.prepared[prepared].one(driver, {}), revision)
         if noted is None:
             return None
-        log_revision, unfinished = noted.pop(EVENTS, None), noted.pop(UNFINISHED, None) is not None
-        distributed, strict = noted.pop(DISTRIBUTED, None) is not None, noted.pop(STRICT, None)
-        database_id, place = noted.pop(DATABASE_ID, None), noted.pop(PLACE, None)
+        log_revision, unfinished = noted.pop(schema_version.EVENTS, None), noted.pop(schema_version.UNFINISHED, None) is not None
+        distributed, strict = noted.pop(schema_version.DISTRIBUTED, None) is not None, noted.pop(schema_version.STRICT, None)
+        database_id, place = noted.pop(schema_version.DATABASE_ID, None), noted.pop(schema_version.PLACE, None)
         has_deltas = (
             dialect.path is not None and not dialect.read_only and dialect.prepared[ANY_DELTA].one(driver, {}) is not None
         )
@@ -250,7 +237,7 @@ def create_new(dialect: Dialect, *, unfinished: bool = False) -> bool:
 
     def note(connection: Connection) -> None:
         if unfinished:
-            connection.execute(insert(_meta), {"key": UNFINISHED, "value": "copy"})
+            connection.execute(insert(_meta), {"key": schema_version.UNFINISHED, "value": "copy"})
 
     if not dialect.one_writer:
         return migrating.upgrade_with(dialect, only_new=True, after=note)
@@ -267,8 +254,8 @@ def create_new(dialect: Dialect, *, unfinished: bool = False) -> bool:
 def _note_head(connection: Connection, dialect: Dialect) -> None:
     """Correct a `_meta.schema_version` that another program left outdated or missing in an up-to-date database."""
     dialect.transactions.begin(connection, write=True)
-    if not connection.execute(update(_meta).where(_meta.c.key == "schema_version").values(value=HEAD)).rowcount:
-        connection.execute(insert(_meta), {"key": "schema_version", "value": HEAD})
+    if not connection.execute(update(_meta).where(_meta.c.key == "schema_version").values(value=schema_version.HEAD)).rowcount:
+        connection.execute(insert(_meta), {"key": "schema_version", "value": schema_version.HEAD})
     connection.commit()
 
 
@@ -304,14 +291,18 @@ def ddl(dialect: Dialect) -> Sequence[str]:
 @lru_cache(maxsize=4)
 def _ddl(kind: Kind, schema: str | None) -> Sequence[str]:
     made = kind()
-    return [statement for table in (version_table, *catalog.metadata.sorted_tables) for statement in _table(made, schema, table)]
+    return [
+        statement
+        for table in (schema_version.version_table, *catalog.metadata.sorted_tables)
+        for statement in _table(made, schema, table)
+    ]
 
 
 @lru_cache(maxsize=1)
 def _seeds() -> Sequence[tuple[Statement, list[dict[str, Any]]]]:
     """The rows of a new database, and the statement that inserts a table's rows."""
     seeds = [(table, [*table.info["seed"]]) for table in catalog.metadata.sorted_tables if table.info.get("seed")]
-    seeds.append((version_table, [{"version_num": HEAD}]))
+    seeds.append((schema_version.version_table, [{"version_num": schema_version.HEAD}]))
     return [(Statement(insert(table).values({name: param(name) for name in rows[0]})), rows) for table, rows in seeds]
 
 

@@ -14,18 +14,7 @@ from sqlalchemy import Column, Select, Table, Update, and_, func, literal, selec
 from sqlalchemy.sql.elements import ColumnElement
 
 from persist.db.expressions.keyset import behind
-from persist.db.operations.bounded_deletion import (
-    Condition,
-    DependentRows,
-    Ids,
-    Units,
-    count_below,
-    delete_below,
-    delete_rows,
-    delete_some,
-    fitting,
-    row_value,
-)
+from persist.db.operations import bounded_deletion
 from persist.db.schema.column_types import Label
 from persist.db.statements.prepared import Row
 from persist.db.transactions.unit_of_work import UnitOfWork
@@ -96,7 +85,7 @@ class Pruning(ABC):
         `rest`: the remaining candidates. One with too many dependent rows loses some of them, and stays readable and prunable.
         """
 
-    def condition_of(self, candidate: Row) -> Condition:
+    def condition_of(self, candidate: Row) -> bounded_deletion.Condition:
         """The condition of the row of a candidate: the key follows the columns that order candidates, or is alone."""
         key = [*self.table.primary_key.columns]
         values = candidate[1 : len(key) + 1] if len(candidate) > len(key) else candidate
@@ -124,9 +113,9 @@ class Orphaned:
     """Rows go once no row of another pruning owns them. `without(among)`: the condition that no owner in `among` is left."""
 
     owners: "AgedRows"
-    without: Callable[[Condition], Condition]
+    without: Callable[[bounded_deletion.Condition], bounded_deletion.Condition]
 
-    def condition(self, cut: Cut, earlier: Collection[Pruning]) -> Condition:
+    def condition(self, cut: Cut, earlier: Collection[Pruning]) -> bounded_deletion.Condition:
         """The condition once the `earlier` prunings have removed their rows."""
         return self.without(self.owners.staying(cut) if self.owners in earlier else true())
 
@@ -153,17 +142,17 @@ class AgedRows(Pruning):
         table: Table,
         at: ColumnElement[Any],
         *key: ColumnElement[Any],
-        only: Condition | None = None,
-        may_go: Condition | None = None,
+        only: bounded_deletion.Condition | None = None,
+        may_go: bounded_deletion.Condition | None = None,
         per: ColumnElement[Any] | None = None,
         order: Sequence[ColumnElement[Any]] = (),
         min_kept: int = 0,
-        below: Sequence[DependentRows] = (),
-        units: Units | None = None,
+        below: Sequence[bounded_deletion.DependentRows] = (),
+        units: bounded_deletion.Units | None = None,
         mark: Update | None = None,
         orphaned: Orphaned | None = None,
-        spared: Callable[[UnitOfWork, Ids], Collection[Any]] | None = None,
-        files: Callable[[UnitOfWork, Ids], list[str]] | None = None,
+        spared: Callable[[UnitOfWork, bounded_deletion.Ids], Collection[Any]] | None = None,
+        files: Callable[[UnitOfWork, bounded_deletion.Ids], list[str]] | None = None,
     ) -> None:
         self.table, self._at, self._key = table, at, key
         self._labels = {place: one for place, one in enumerate(key, 1) if isinstance(one, Column) and isinstance(one.type, Label)}
@@ -197,11 +186,11 @@ class AgedRows(Pruning):
         keep = max(cut.keep, self._min_kept)
         return query.where(self._identity.not_in(self._newest(keep))) if keep else query
 
-    def staying(self, cut: Cut) -> Condition:
+    def staying(self, cut: Cut) -> bounded_deletion.Condition:
         """The condition of the rows that a prune leaves."""
         return self._identity.not_in(self.candidates(cut))  # type: ignore[no-any-return]  # SQLAlchemy's tuples are untyped
 
-    def _goes(self, cut: Cut, earlier: Collection[Pruning] = ()) -> list[Condition]:
+    def _goes(self, cut: Cut, earlier: Collection[Pruning] = ()) -> list[bounded_deletion.Condition]:
         conditions = [self._at < cut.before, *self._may_go]
         return conditions if self._orphaned is None else [*conditions, self._orphaned.condition(cut, earlier)]
 
@@ -216,7 +205,7 @@ class AgedRows(Pruning):
                 spared = () if self._spared is None else self._spared(work, ids)
                 ids = [id for id in ids if id not in spared]
                 counted.rows[self.table.name] += len(ids)
-                counted.rows += count_below(work, self._below, ids)
+                counted.rows += bounded_deletion.count_below(work, self._below, ids)
                 counted.files += [] if self._files is None else self._files(work, ids)
             last = found[-1]
         return counted
@@ -232,12 +221,12 @@ class AgedRows(Pruning):
         if not rows:
             return removed
         begun = cut.begun and tuple(rows[0]) == tuple(found[0][1:])
-        whole = 0 if begun else fitting(work, self._below, [row[0] for row in rows], self.rows)
+        whole = 0 if begun else bounded_deletion.fitting(work, self._below, [row[0] for row in rows], self.rows)
         going, ids = rows[:whole], [row[0] for row in rows[: whole or 1]]
         if self._files is not None and not begun:
             removed.files += self._files(work, ids)
         if not going:
-            removed.rows += delete_some(work, self._below, self._units, ids[0], self.rows)
+            removed.rows += bounded_deletion.delete_some(work, self._below, self._units, ids[0], self.rows)
             if removed.rows.total():
                 removed.begun = True
                 if self._mark is not None:
@@ -245,8 +234,8 @@ class AgedRows(Pruning):
             else:  # rows that cannot be told apart: all of them at once
                 going, whole = rows[:1], 1
         if going:
-            removed.rows += delete_below(work, self._below, ids)
-            removed.rows[self.table.name] += delete_rows(work, self.table, self._among(going))
+            removed.rows += bounded_deletion.delete_below(work, self._below, ids)
+            removed.rows[self.table.name] += bounded_deletion.delete_rows(work, self.table, self._among(going))
         candidates = {tuple(row[1:]): row for row in found}
         removed.rest = [candidates[tuple(row)] for row in rows[whole:]]
         return removed
@@ -258,18 +247,20 @@ class AgedRows(Pruning):
         if self._units is not None:
             work.found(self._units.first(None, 1))
         for below in (self._below, () if self._units is None else self._units.below):
-            fitting(work, below, none, self.rows)
-            delete_below(work, below, none)
-        delete_rows(work, self.table, self._among([]))
+            bounded_deletion.fitting(work, below, none, self.rows)
+            bounded_deletion.delete_below(work, below, none)
+        bounded_deletion.delete_rows(work, self.table, self._among([]))
         if self._units is not None:
-            delete_rows(work, self._units.table, self._units.key.in_([]))
+            bounded_deletion.delete_rows(work, self._units.table, self._units.key.in_([]))
 
     @property
     def _identity(self) -> Any:
-        return row_value(self._key)
+        return bounded_deletion.row_value(self._key)
 
-    def _among(self, keys: Sequence[Row]) -> Condition:
-        condition: Condition = self._identity.in_([key[0] for key in keys] if len(self._key) == 1 else list(keys))
+    def _among(self, keys: Sequence[Row]) -> bounded_deletion.Condition:
+        condition: bounded_deletion.Condition = self._identity.in_(
+            [key[0] for key in keys] if len(self._key) == 1 else list(keys)
+        )
         return condition
 
     def _newest(self, keep: int) -> Any:

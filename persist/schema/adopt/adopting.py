@@ -29,7 +29,7 @@ from persist.db.values.arguments import Progress
 from persist.db.values.clock import Clock, system_clock
 from persist.db.values.json import INT_MAX, INT_MIN
 from persist.errors import Conflict, InvalidValue, PersistError, UnmanagedDatabase
-from persist.schema.adopt.plan import ALL, checks_on, may_be_empty, missing_indexes, notice_empty, plan, rules_of, value_for
+from persist.schema.adopt import plan
 from persist.schema.metadata import HEAD, domain_of, metadata
 from persist.schema.opening import ddl, prepare, table_ddl
 from persist.settings import Settings
@@ -157,7 +157,7 @@ class Changes:
         self._expected = catalog_of_statements(ddl(dialect))
         self._found = file.catalog()
         self._models = [version_table, *metadata.sorted_tables]
-        self._plan = plan([model for model in self._models if model is not version_table], self._expected, self._found)
+        self._plan = plan.plan([model for model in self._models if model is not version_table], self._expected, self._found)
         self.rebuilds = bool(self._plan.rebuilds)
         brought = {name: table.columns for name, table in self._found.tables.items()}
         self._takeover = Takeover(file, brought)
@@ -172,13 +172,13 @@ class Changes:
         tables = list(self._add_tables())
         columns = list(self._add_columns())
         tell(3)
-        for rules in ALL.values():
+        for rules in plan.ALL.values():
             for step in rules.settle:
                 step(takeover)
         self._seed()
         tell(4)
         indexes = list(self._add_indexes())
-        for rules in ALL.values():
+        for rules in plan.ALL.values():
             for step in rules.fill:
                 step(takeover)
         self._add_row_guards()
@@ -186,7 +186,7 @@ class Changes:
         look_through(takeover, self._dialect, [model for model in metadata.sorted_tables if takeover.brought(model)])
         for model in metadata.sorted_tables:
             if (found := self._found.tables.get(model.name)) is not None:
-                notice_empty(takeover, model, found)
+                plan.notice_empty(takeover, model, found)
         self._notice_unknown()
         tell(6)
         self._check_references(orphans)
@@ -219,7 +219,7 @@ class Changes:
         found = self._file.catalog()
         taken = set(found.taken)
         for model in metadata.sorted_tables:
-            for index in missing_indexes(self._expected.tables[model.name], found.tables[model.name]):
+            for index in plan.missing_indexes(self._expected.tables[model.name], found.tables[model.name]):
                 name = self._free_name(index, taken)
                 taken.add(name.lower())
                 if index.unique and self._file.repeated(model.name, index):
@@ -245,19 +245,19 @@ class Changes:
         for model, column in self._plan.columns:
             added.setdefault(model.name, []).append(column.name)
         for model, column in self._plan.columns:
-            self._file.add_column(model.name, column, checks_on(model, column, added[model.name]))
+            self._file.add_column(model.name, column, plan.checks_on(model, column, added[model.name]))
             yield f"{model.name}.{column.name}"
         for model in metadata.sorted_tables:
             self._fill_columns(model, added.get(model.name, ()))
 
     def _fill_columns(self, model: Table, added: Sequence[str]) -> None:
         """Give existing rows their values in columns that were added, and in those that are there and hold nothing."""
-        for column, value in rules_of(model).values.items():
+        for column, value in plan.rules_of(model).values.items():
             if column.table is model and column.name in added:
                 self._takeover.run(update(model).values({column: value}))
         found = self._found.tables.get(model.name)
-        for column in may_be_empty(model, found) if found is not None else ():
-            if (known := value_for(column)) is not None:
+        for column in plan.may_be_empty(model, found) if found is not None else ():
+            if (known := plan.value_for(column)) is not None:
                 empty = type_coerce(column, NullType()).is_(None)
                 count = self._takeover.run(update(model).where(empty, known.isnot(None)).values({column: known}))
                 what = "an instant that is known" if isinstance(column.type, Instant) else "what a new row has"

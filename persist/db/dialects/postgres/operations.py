@@ -11,19 +11,7 @@ from sqlalchemy import ColumnElement, Connection, MetaData, Table, event, func, 
 from sqlalchemy.types import BigInteger
 
 from persist.db.concurrency.writer_lock import Waiting
-from persist.db.dialects.interface import (
-    AUTOCOMMIT,
-    Ask,
-    Catalogs,
-    DatabaseOperations,
-    EventLogSupport,
-    Facts,
-    ForeignReference,
-    Problem,
-    Progress,
-    Severity,
-    Transactions,
-)
+from persist.db.dialects import interface
 from persist.db.dialects.postgres import upgrading
 from persist.db.dialects.postgres.catalog import compare
 from persist.db.dialects.postgres.connections import SECRETS, SETTINGS_THAT_MATTER, PostgresConnections, interrupt
@@ -50,10 +38,10 @@ _PIPELINED = "persist"
 """Where the `info` of SQLAlchemy's connection has its PipelinedConnection."""
 
 
-class PostgresTransactions(Transactions):
+class PostgresTransactions(interface.Transactions):
     """The transactions of one store on a Postgres database."""
 
-    def __init__(self, psycopg: Any, connections: PostgresConnections, event_log: EventLogSupport) -> None:
+    def __init__(self, psycopg: Any, connections: PostgresConnections, event_log: interface.EventLogSupport) -> None:
         self._psycopg, self._connections, self._event_log = psycopg, connections, event_log
         if connections.owned and not connections.of_schema:
             event.listen(connections.engine, "do_execute", _begin_before)
@@ -103,7 +91,7 @@ class PostgresTransactions(Transactions):
     def join(self, connection: Connection) -> None:
         theirs: Any = connection.connection.dbapi_connection  # any driver that SQLAlchemy supports, not only psycopg
         if theirs.autocommit:
-            raise InvalidValue("connection", AUTOCOMMIT)
+            raise InvalidValue("connection", interface.AUTOCOMMIT)
         if not connection.in_transaction():
             connection.begin()
         if self._event_log.kept:
@@ -211,7 +199,7 @@ _SEQUENCES = """
     WHERE s.relkind = 'S' AND n.nspname = :schema"""
 
 
-class PostgresOperations(DatabaseOperations):
+class PostgresOperations(interface.DatabaseOperations):
     """Administrative operations on one schema of a Postgres database."""
 
     def __init__(self, dialect: "Dialect") -> None:
@@ -219,7 +207,7 @@ class PostgresOperations(DatabaseOperations):
 
     # -- reading
 
-    def facts(self, ask: Ask) -> Facts:
+    def facts(self, ask: interface.Ask) -> interface.Facts:
         size = sum(facts["bytes"] or 0 for facts in self.table_facts(ask).values())
         return {
             "dialect": self._dialect.name,
@@ -230,7 +218,7 @@ class PostgresOperations(DatabaseOperations):
             "database_bytes": ask(text("SELECT pg_database_size(current_database())")).scalar(),
         }
 
-    def settings(self, ask: Ask) -> Facts:
+    def settings(self, ask: interface.Ask) -> interface.Facts:
         query = text("SELECT name, current_setting(name) FROM pg_catalog.pg_settings WHERE name = ANY(:names)")
         found = {str(row[0]): row[1] for row in ask(query.bindparams(names=list(_SETTINGS)))}
         return {name: found[name] for name in _SETTINGS if name in found}
@@ -242,7 +230,7 @@ class PostgresOperations(DatabaseOperations):
         left = upgrading.unfinished(connection, schema, [step for step in done if step.afterwards])
         return [step for step in steps if step not in done or step in left]
 
-    def table_facts(self, ask: Ask) -> dict[str, Facts]:
+    def table_facts(self, ask: interface.Ask) -> dict[str, interface.Facts]:
         rows = self._of_schema(ask, _TABLES).mappings().all()
         if on_nodes := self._bytes_on_nodes(ask):
             return {row["relname"]: {"bytes": on_nodes.get(row["relname"], row["bytes"])} for row in rows}
@@ -256,14 +244,14 @@ class PostgresOperations(DatabaseOperations):
             for row in rows
         }
 
-    def index_facts(self, ask: Ask) -> list[Facts]:
+    def index_facts(self, ask: interface.Ask) -> list[interface.Facts]:
         rows = self._of_schema(ask, _INDEXES).mappings()
         if self._bytes_on_nodes(ask):
             return [{"table": row["table"], "name": row["name"], "bytes": None, "unique": row["unique"]} for row in rows]
         names = ("table", "name", "bytes", "scans", "unique")
         return [{name: row[name] for name in names} for row in rows]
 
-    def _bytes_on_nodes(self, ask: Ask) -> dict[str, int | None]:
+    def _bytes_on_nodes(self, ask: interface.Ask) -> dict[str, int | None]:
         """The sizes of tables on other nodes of a cluster; this server has no rows of the table and counts nothing."""
         if not ask(select(is_distributed())).scalar():
             return {}
@@ -272,46 +260,46 @@ class PostgresOperations(DatabaseOperations):
     def stored_size(self, column: ColumnElement[Any]) -> ColumnElement[int]:
         return func.pg_column_size(column, type_=BigInteger())
 
-    def _of_schema(self, ask: Ask, sql: str) -> Any:
+    def _of_schema(self, ask: interface.Ask, sql: str) -> Any:
         return ask(text(sql).bindparams(schema=self._dialect.schema))
 
-    def role_seeing_some(self, ask: Ask, tables: Sequence[Table]) -> str | None:
+    def role_seeing_some(self, ask: interface.Ask, tables: Sequence[Table]) -> str | None:
         query = text(_ROW_SECURITY).bindparams(schema=self._dialect.schema, names=[table.name for table in tables])
         role: str | None = ask(query).scalar()
         return role
 
-    def writers(self, ask: Ask) -> frozenset[str]:
+    def writers(self, ask: interface.Ask) -> frozenset[str]:
         return frozenset(self._of_schema(ask, _WRITERS).scalars())
 
     # -- problems
 
-    def integrity(self, ask: Ask, *, full: bool) -> Iterator[Problem]:
+    def integrity(self, ask: interface.Ask, *, full: bool) -> Iterator[interface.Problem]:
         yield from ()  # the server checks its files itself
 
-    def orphans(self, ask: Ask, tables: Iterable[Table]) -> Iterator[tuple[Table, str, int]]:
+    def orphans(self, ask: interface.Ask, tables: Iterable[Table]) -> Iterator[tuple[Table, str, int]]:
         yield from ()  # the server enforces foreign keys; the comparison of catalogs shows a constraint that is not validated
 
-    def foreign_references(self, ask: Ask, tables: Sequence[Table]) -> list[ForeignReference]:
+    def foreign_references(self, ask: interface.Ask, tables: Sequence[Table]) -> list[interface.ForeignReference]:
         ours = {table.name for table in tables}
         return [
-            ForeignReference(schema, name, tuple(columns), parent, tuple(theirs))
+            interface.ForeignReference(schema, name, tuple(columns), parent, tuple(theirs))
             for schema, name, columns, parent, theirs in self._of_schema(ask, _REFUSING)
             if parent in ours and not (schema == self._dialect.schema and name in ours)
         ]
 
-    def surroundings(self, ask: Ask, tables: Iterable[Table]) -> Iterator[Problem]:
+    def surroundings(self, ask: interface.Ask, tables: Iterable[Table]) -> Iterator[interface.Problem]:
         for row in self._of_schema(ask, _INDEXES).mappings():
             if not row["valid"]:
                 message = (
                     f'it is invalid and serves no query; run: REINDEX INDEX CONCURRENTLY "{self._dialect.schema}"."{row["name"]}"'
                 )
-                yield Problem("index_invalid", Severity.WARNING, f"index {row['name']}", message)
+                yield interface.Problem("index_invalid", interface.Severity.WARNING, f"index {row['name']}", message)
         query = text("SELECT name, reset_val FROM pg_catalog.pg_settings WHERE name = ANY(:names) ORDER BY name")
         for name, value in ask(query.bindparams(names=list(SETTINGS_THAT_MATTER))).fetchall():
             expected, why = SETTINGS_THAT_MATTER[name]
             if value != expected:
                 message = f"the server, the role or the database sets it to {value} instead of {expected}: {why}."
-                yield Problem("setting", Severity.WARNING, name, message)
+                yield interface.Problem("setting", interface.Severity.WARNING, name, message)
         ours = {table.name: table for table in tables}
         for (name,) in self._of_schema(ask, _NO_IDENTITY).fetchall():
             if name in ours:
@@ -319,16 +307,16 @@ class PostgresOperations(DatabaseOperations):
                     "it has no replica identity: once it is published, as for logical replication or a blue/green upgrade, its"
                     f' updates and deletes fail; run: ALTER TABLE "{self._dialect.schema}"."{name}" REPLICA IDENTITY FULL'
                 )
-                yield Problem("identity_missing", Severity.WARNING, f"table {name}", message)
+                yield interface.Problem("identity_missing", interface.Severity.WARNING, f"table {name}", message)
         for table, column, sequence, last in self._of_schema(ask, _SEQUENCES).fetchall():
             if last is not None and table in ours and column in ours[table].columns:
                 highest = ask(select(func.max(ours[table].columns[column]))).scalar()
                 if highest is not None and highest > last:
                     message = f"its sequence stands at {last:,} and the highest id is {highest:,}: the next insert may fail."
                     fix = partial(_advance, sequence=sequence, table=ours[table], column=column)
-                    yield Problem("sequence_behind", Severity.ERROR, f"table {table}", message, fix)
+                    yield interface.Problem("sequence_behind", interface.Severity.ERROR, f"table {table}", message, fix)
 
-    def catalogs(self, ask: Ask, metadata: MetaData) -> Catalogs:
+    def catalogs(self, ask: interface.Ask, metadata: MetaData) -> interface.Catalogs:
         return compare(self._dialect, ask, metadata)
 
     # -- doing
@@ -341,7 +329,7 @@ class PostgresOperations(DatabaseOperations):
 
     rewrites = False
 
-    def overwrite_deleted(self, ask: Ask) -> Callable[[], object]:
+    def overwrite_deleted(self, ask: interface.Ask) -> Callable[[], object]:
         return lambda: None
 
     def vacuum(self, tables: Sequence[Table]) -> None:
@@ -364,7 +352,7 @@ class PostgresOperations(DatabaseOperations):
         if refused:
             raise NotPermitted(f"{refused[0]}.")
 
-    def backup(self, target: Path, *, progress: Progress | None, overwrite: bool) -> tuple[int, int]:
+    def backup(self, target: Path, *, progress: interface.Progress | None, overwrite: bool) -> tuple[int, int]:
         url = self._dialect.connections.writer.url._replace(drivername="postgresql", password=None).difference_update_query(
             SECRETS
         )

@@ -1,6 +1,6 @@
-"""The connection pool that the stores of many schemas share, and each store's view of the pool; waiting for events.
+"""The connection pool that the stores of many schemas share, each store's view of it, and the listeners that wait for events.
 
-Readers wait with LISTEN on a connection of their own, or on one that many schemas share. No connection remembers a schema: statements name it, and the map of SQLAlchemy's schema token is set at each checkout.
+No connection remembers a schema: statements name it, and the map of SQLAlchemy's schema token is set at each checkout.
 """
 
 import contextlib

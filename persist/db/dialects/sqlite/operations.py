@@ -14,28 +14,16 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import ColumnElement, Connection, MetaData, Table, cast, func, text
 from sqlalchemy.types import BigInteger, LargeBinary
 
+from persist.db import files
 from persist.db.concurrency.writer_lock import Waiting
 from persist.db.connections import commits_by_itself
-from persist.db.dialects.interface import (
-    AUTOCOMMIT,
-    Ask,
-    Catalogs,
-    DatabaseOperations,
-    Facts,
-    ForeignReference,
-    Problem,
-    Progress,
-    Severity,
-    Transactions,
-    VectorFunctions,
-)
+from persist.db.dialects import interface
 from persist.db.dialects.sqlite import connections
 from persist.db.dialects.sqlite.catalog import expected_catalog, read_catalog
 from persist.db.dialects.sqlite.connections import SqliteConnections
 from persist.db.dialects.sqlite.raw_writes import MARK_JOINED, UNMARK_JOINED, mark_lent, unmark_lent
 from persist.db.dialects.sqlite.wakeups import SqliteEventLog
 from persist.db.dialects.untrusted_files import network_of, refuse_if_open
-from persist.db.files import beside, check_new_file, create_private, file_uri, files, replace, sync_file, sync_folder
 from persist.db.schema.base import VERSION_TABLE
 from persist.errors import InvalidValue, StoreCorrupt, StoreFull
 
@@ -45,7 +33,7 @@ if TYPE_CHECKING:
 
 
 # Transactions on SQLite: BEGIN IMMEDIATE for every write, and the write lock inside of a host's own transaction.
-class SqliteTransactions(Transactions):
+class SqliteTransactions(interface.Transactions):
     """The transactions of one store on a SQLite file, or on the single connection to `:memory:`."""
 
     def __init__(self, connections: SqliteConnections, event_log: SqliteEventLog, settings: "Settings") -> None:
@@ -98,7 +86,7 @@ class SqliteTransactions(Transactions):
 
     def join(self, connection: Connection) -> None:
         if commits_by_itself(connection):
-            raise InvalidValue("connection", AUTOCOMMIT)
+            raise InvalidValue("connection", interface.AUTOCOMMIT)
         if not connection.in_transaction():
             connection.begin()  # the host's engine decides how to begin
         if self._event_log.kept:
@@ -161,16 +149,16 @@ log = logging.getLogger("persist")
 _LOADED = "persist: vector functions"
 
 
-SQLITE_VEC = VectorFunctions("sqlite-vec", "vec_distance_cosine", "vec_distance_l2")
+SQLITE_VEC = interface.VectorFunctions("sqlite-vec", "vec_distance_cosine", "vec_distance_l2")
 
 
-def sqlite_vec_functions(connection: Connection) -> VectorFunctions | None:
+def sqlite_vec_functions(connection: Connection) -> interface.VectorFunctions | None:
     """Load sqlite-vec into a connection at the first call, and return its functions; None if it cannot be loaded."""
     driver = connection.connection.driver_connection
     assert isinstance(driver, sqlite3.Connection)
     if _LOADED not in connection.info:
         connection.info[_LOADED] = SQLITE_VEC if load_sqlite_vec(driver) else None
-    functions: VectorFunctions | None = connection.info[_LOADED]
+    functions: interface.VectorFunctions | None = connection.info[_LOADED]
     return functions
 
 
@@ -203,7 +191,7 @@ _FULL = ("SQLITE_FULL",)
 
 def check_target(source: Path | None, target: Path, *, overwrite: bool) -> None:
     """Refuse what `check_new_file` does, and an open target."""
-    check_new_file(source, target, overwrite=overwrite, is_database=True)
+    files.check_new_file(source, target, overwrite=overwrite, is_database=True)
     if target.exists():
         refuse_if_open(target)
 
@@ -211,23 +199,23 @@ def check_target(source: Path | None, target: Path, *, overwrite: bool) -> None:
 def backup(source: Any, target: Path, *, progress: Callable[[int, int], object] | None, overwrite: bool) -> tuple[int, int]:
     """Copy the current snapshot of `source`; return (pages, bytes). The target appears complete, or not at all."""
     temporary = target.with_name(f".backup-{secrets.token_hex(8)}.part")
-    with files(target):
-        create_private(temporary)
+    with files.files(target):
+        files.create_private(temporary)
         try:
             pages = _copy(source, temporary, target, progress)
             _check(temporary, target)
             with temporary.open("r+b") as file:  # Windows syncs only files opened for writing
-                sync_file(file.fileno())
+                files.sync_file(file.fileno())
             size = temporary.stat().st_size
             check_target(None, target, overwrite=overwrite)  # checked again: another process may have created it
-            for path in beside(target):
+            for path in files.beside(target):
                 path.unlink(missing_ok=True)  # the replaced file's log must not be applied to the copy
-            replace(temporary, target)
+            files.replace(temporary, target)
         finally:
-            for path in (temporary, *beside(temporary)):
+            for path in (temporary, *files.beside(temporary)):
                 with suppress(OSError):
                     path.unlink(missing_ok=True)
-        sync_folder(target.parent)
+        files.sync_folder(target.parent)
     return pages, size
 
 
@@ -261,7 +249,7 @@ def _copy(source: Any, temporary: Path, target: Path, progress: Callable[[int, i
 
 def _check(temporary: Path, target: Path) -> None:
     """Raise StoreCorrupt if the copy is damaged; `immutable` keeps SQLite from creating a log next to it."""
-    with closing(sqlite3.connect(file_uri(temporary, "mode=ro&immutable=1"), uri=True)) as copy:
+    with closing(sqlite3.connect(files.file_uri(temporary, "mode=ro&immutable=1"), uri=True)) as copy:
         line = copy.execute("PRAGMA quick_check(1)").fetchone()[0]
     if line != "ok":
         raise StoreCorrupt(str(target), f"the copy is damaged, as the database is: {line.splitlines()[-1]}")
@@ -286,7 +274,7 @@ _BYTES = "SELECT name, sum(pgsize) FROM dbstat WHERE aggregate = TRUE GROUP BY n
 _TREES = "SELECT name, tbl_name, type FROM sqlite_master WHERE type IN ('table', 'index')"
 
 
-class SqliteOperations(DatabaseOperations):
+class SqliteOperations(interface.DatabaseOperations):
     """Administrative operations on a SQLite file or `:memory:`."""
 
     def __init__(self, dialect: "Dialect") -> None:
@@ -296,7 +284,7 @@ class SqliteOperations(DatabaseOperations):
 
     # -- reading
 
-    def facts(self, ask: Ask) -> Facts:
+    def facts(self, ask: interface.Ask) -> interface.Facts:
         pages, size = _pragma(ask, "page_count"), _pragma(ask, "page_size")
         path = self._dialect.path
         return {
@@ -310,18 +298,18 @@ class SqliteOperations(DatabaseOperations):
             "free_pages": _pragma(ask, "freelist_count"),
         }
 
-    def settings(self, ask: Ask) -> Facts:
+    def settings(self, ask: interface.Ask) -> interface.Facts:
         found = {name: _pragma(ask, name) for name in _PRAGMAS}
         return {name: _WORDS[name][value] if name in _WORDS else value for name, value in found.items()}
 
-    def table_facts(self, ask: Ask) -> dict[str, Facts]:
+    def table_facts(self, ask: interface.Ask) -> dict[str, interface.Facts]:
         sizes = self._tree_sizes(ask)
         totals: Counter[str] = Counter()
         for name, table, _ in ask(text(_TREES)):
             totals[table] += 0 if sizes is None else sizes.get(name, 0)
         return {table: {"bytes": None if sizes is None else total} for table, total in totals.items()}
 
-    def index_facts(self, ask: Ask) -> list[Facts]:
+    def index_facts(self, ask: interface.Ask) -> list[interface.Facts]:
         sizes = self._tree_sizes(ask)
         return [
             {"table": table, "name": name, "bytes": None if sizes is None else sizes.get(name, 0)}
@@ -329,7 +317,7 @@ class SqliteOperations(DatabaseOperations):
             if kind == "index"
         ]
 
-    def _tree_sizes(self, ask: Ask) -> dict[str, int] | None:
+    def _tree_sizes(self, ask: interface.Ask) -> dict[str, int] | None:
         """The size of each table and index in bytes, in whole pages; None if SQLite was built without dbstat."""
         if not ask(text("SELECT count(*) FROM pragma_module_list WHERE name = 'dbstat'")).scalar():
             return None
@@ -342,14 +330,14 @@ class SqliteOperations(DatabaseOperations):
 
     # -- problems
 
-    def integrity(self, ask: Ask, *, full: bool) -> Iterator[Problem]:
+    def integrity(self, ask: interface.Ask, *, full: bool) -> Iterator[interface.Problem]:
         check = "integrity_check" if full else "quick_check"
         found = (line for (lines,) in ask(text(f"PRAGMA {check}({_MAX_LINES})")) for line in lines.splitlines())
         damage = (line for line in found if line != "ok" and not line.startswith("***") and not _OF_VALUES.search(line))
         for line in islice(damage, _MAX_DAMAGE):
-            yield Problem("corrupt", Severity.ERROR, self._where, f"{line}; restore a backup.")
+            yield interface.Problem("corrupt", interface.Severity.ERROR, self._where, f"{line}; restore a backup.")
 
-    def orphans(self, ask: Ask, tables: Iterable[Table]) -> Iterator[tuple[Table, str, int]]:
+    def orphans(self, ask: interface.Ask, tables: Iterable[Table]) -> Iterator[tuple[Table, str, int]]:
         there = {name for name, table, kind in ask(text(_TREES)) if kind == "table"}
         for table in tables:
             if table.name not in there:
@@ -360,7 +348,7 @@ class SqliteOperations(DatabaseOperations):
             for parent, count in rows:
                 yield table, parent, count
 
-    def foreign_references(self, ask: Ask, tables: Sequence[Table]) -> list[ForeignReference]:
+    def foreign_references(self, ask: interface.Ask, tables: Sequence[Table]) -> list[interface.ForeignReference]:
         ours = {table.name: table for table in tables}
         keys: dict[tuple[str, int], list[tuple[str, str, str | None]]] = {}
         for name, number, own, parent, theirs in ask(text(_REFUSING)):
@@ -371,35 +359,35 @@ class SqliteOperations(DatabaseOperations):
             parent = columns[0][1]
             primary = [column.name for column in ours[parent].primary_key]
             theirs = [to or primary[at] for at, (_, _, to) in enumerate(columns)]
-            found.append(ForeignReference(None, name, tuple(own for own, _, _ in columns), parent, tuple(theirs)))
+            found.append(interface.ForeignReference(None, name, tuple(own for own, _, _ in columns), parent, tuple(theirs)))
         return found
 
-    def surroundings(self, ask: Ask, tables: Iterable[Table]) -> Iterator[Problem]:
+    def surroundings(self, ask: interface.Ask, tables: Iterable[Table]) -> Iterator[interface.Problem]:
         path = self._dialect.path
         if not _pragma(ask, "foreign_keys"):
             message = (
                 "foreign_keys is off on this engine: what persist deletes takes its rows with it, what others delete leaves them"
                 " behind; persist.prepare_engine(engine) before the engine connects switches it on."
             )
-            yield Problem("foreign_keys_off", Severity.WARNING, self._where, message)
+            yield interface.Problem("foreign_keys_off", interface.Severity.WARNING, self._where, message)
         if path is None:
             return
         if _pragma(ask, "journal_mode") != "wal":
             message = "journal_mode is not WAL: readers and the writer block each other; opening a store for writing changes it."
-            yield Problem("not_wal", Severity.WARNING, self._where, message)
+            yield interface.Problem("not_wal", interface.Severity.WARNING, self._where, message)
         wal = _size(path, "-wal")
         if wal > _LARGE_WAL:
             message = (
                 f"the write-ahead log has grown to {wal / 2**20:,.0f} MiB: a reader may be holding it; see persist checkpoint."
             )
-            yield Problem("wal_large", Severity.WARNING, f"{path}-wal", message)
+            yield interface.Problem("wal_large", interface.Severity.WARNING, f"{path}-wal", message)
         network = network_of(path)
         if network is not None:
             message = f"it is on a network file system ({network}), where WAL can corrupt it; use a local disk."
-            yield Problem("network", Severity.WARNING, self._where, message)
+            yield interface.Problem("network", interface.Severity.WARNING, self._where, message)
 
-    def catalogs(self, ask: Ask, metadata: MetaData) -> Catalogs:
-        return Catalogs(expected_catalog(metadata), read_catalog(lambda sql: ask(text(sql)).fetchall()))
+    def catalogs(self, ask: interface.Ask, metadata: MetaData) -> interface.Catalogs:
+        return interface.Catalogs(expected_catalog(metadata), read_catalog(lambda sql: ask(text(sql)).fetchall()))
 
     # -- doing
 
@@ -418,7 +406,7 @@ class SqliteOperations(DatabaseOperations):
 
     rewrites = True
 
-    def overwrite_deleted(self, ask: Ask) -> Callable[[], object]:
+    def overwrite_deleted(self, ask: interface.Ask) -> Callable[[], object]:
         before = _pragma(ask, "secure_delete")
         ask(text("PRAGMA secure_delete=ON"))
         return lambda: ask(text(f"PRAGMA secure_delete={_SECURE_DELETE.get(before, 'ON')}"))
@@ -431,14 +419,14 @@ class SqliteOperations(DatabaseOperations):
             # VACUUM writes the whole file to the log; if a reader blocks this checkpoint, the next one truncates the log
             driver.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
 
-    def backup(self, target: Path, *, progress: Progress | None, overwrite: bool) -> tuple[int, int]:
+    def backup(self, target: Path, *, progress: interface.Progress | None, overwrite: bool) -> tuple[int, int]:
         check_target(self._dialect.path, target, overwrite=overwrite)
         with self._dialect.connections.reader.connect() as connection:
             driver: Any = connection.connection.driver_connection
             return backup(driver, target, progress=progress, overwrite=overwrite)
 
 
-def _pragma(ask: Ask, name: str) -> Any:
+def _pragma(ask: interface.Ask, name: str) -> Any:
     return ask(text(f"PRAGMA {name}")).scalar()
 
 

@@ -10,18 +10,7 @@ from persist.db.dialects.event_guards import CHANGES
 from persist.db.dialects.event_guards import PREFIX as EVENT_PREFIX
 from persist.db.dialects.sqlite.raw_writes import UNMARKED as NOT_OURS
 from persist.db.dialects.sqlite.raw_writes import new_value, raw_write_ddl
-from persist.db.schema.row_guards import (
-    GUARDS,
-    MARKED,
-    PREFIX,
-    STRICTLY,
-    BoundOnce,
-    Guard,
-    PlainName,
-    guarded_columns,
-    no_place,
-    said,
-)
+from persist.db.schema import row_guards
 from persist.db.statements.prepared import Row, Statement
 from persist.db.statements.schema_version import STRICT
 
@@ -36,13 +25,20 @@ _TRIGGERS = "SELECT name, sql FROM sqlite_master WHERE type = 'trigger' AND subs
 
 def row_guard_ddl(table: Table, schema: str | None = None) -> list[str]:
     """The statements that create the triggers of a table: the guards of its rules, and the notes of raw writes."""
-    guards: tuple[Guard, ...] = table.info.get(GUARDS, ())
+    guards: tuple[row_guards.Guard, ...] = table.info.get(row_guards.GUARDS, ())
     if not guards:
         return raw_write_ddl(table)
-    changed = ", ".join(guarded_columns(guards))
+    changed = ", ".join(row_guards.guarded_columns(guards))
     return [
-        _trigger(table.name, "insert", "INSERT", [(_inserted(table, guard), said(table.name, guard)) for guard in guards]),
-        _trigger(table.name, "update", f"UPDATE OF {changed}", [(_changed(guard), said(table.name, guard)) for guard in guards]),
+        _trigger(
+            table.name, "insert", "INSERT", [(_inserted(table, guard), row_guards.said(table.name, guard)) for guard in guards]
+        ),
+        _trigger(
+            table.name,
+            "update",
+            f"UPDATE OF {changed}",
+            [(_changed(guard), row_guards.said(table.name, guard)) for guard in guards],
+        ),
         *kept_place_ddl(table),
         *raw_write_ddl(table),
     ]
@@ -54,8 +50,8 @@ def kept_place_ddl(table: Table) -> list[str]:
     A place is a rowid or a key. NEW.rowid is -1 before an INSERT that names none, so that no row is inserted at -1.
     """
     found = []
-    for guard in table.info.get(GUARDS, ()):
-        if isinstance(guard, BoundOnce):
+    for guard in table.info.get(row_guards.GUARDS, ()):
+        if isinstance(guard, row_guards.BoundOnce):
             key = _same_key(table, guard)
             other = " OR ".join(f"bound.{name} IS NOT NEW.{name}" for name in (*guard.key, guard.column, *guard.fixed))
             of = f"SELECT 1 FROM {table.name} AS bound WHERE bound.{guard.column} IN ({_words(guard)})"
@@ -65,11 +61,13 @@ def kept_place_ddl(table: Table) -> list[str]:
                 f"{same} IS NOT {same.replace('OLD.', 'NEW.')}"
                 f" AND EXISTS ({of} AND bound.rowid <> OLD.rowid AND (bound.rowid = NEW.rowid OR {key}))"
             )
-            found.append(_trigger(table.name, "place_insert", "INSERT", [(inserted, said(table.name, guard))]))
+            found.append(_trigger(table.name, "place_insert", "INSERT", [(inserted, row_guards.said(table.name, guard))]))
             found.append(
-                _trigger(table.name, "place_inserted", "INSERT", [("NEW.rowid = -1", no_place(table.name))], when="AFTER")
+                _trigger(
+                    table.name, "place_inserted", "INSERT", [("NEW.rowid = -1", row_guards.no_place(table.name))], when="AFTER"
+                )
             )
-            found.append(_trigger(table.name, "place_update", "UPDATE", [(changed, said(table.name, guard))]))
+            found.append(_trigger(table.name, "place_update", "UPDATE", [(changed, row_guards.said(table.name, guard))]))
     return found
 
 
@@ -78,49 +76,49 @@ def strict_guard_ddl(tables: Sequence[Table], *, marked_rows: bool = False) -> l
 
     The fact that the file is strict stays, too. `marked_rows`: the mark is a row of `_meta`, as in a file made at revision 0028.
     """
-    unmarked = f"(SELECT value FROM _meta WHERE key = '{STRICT}') IS NOT '{MARKED}'" if marked_rows else NOT_OURS
+    unmarked = f"(SELECT value FROM _meta WHERE key = '{STRICT}') IS NOT '{row_guards.MARKED}'" if marked_rows else NOT_OURS
     found = []
     for table in tables:
-        refuse = f"BEGIN SELECT RAISE(ABORT, {_text(f'{table.name}: {STRICTLY}')}); END"
+        refuse = f"BEGIN SELECT RAISE(ABORT, {_text(f'{table.name}: {row_guards.STRICTLY}')}); END"
         for event in ("INSERT", "UPDATE", "DELETE"):
-            name = f"{PREFIX}_strict_{table.name}_{event.lower()}"
+            name = f"{row_guards.PREFIX}_strict_{table.name}_{event.lower()}"
             found.append(f"CREATE TRIGGER {name} BEFORE {event} ON {table.name} WHEN {unmarked} {refuse}")
-    stays = f"WHEN OLD.key = '{STRICT}' BEGIN SELECT RAISE(ABORT, {_text(f'_meta: {STRICTLY}')}); END"
+    stays = f"WHEN OLD.key = '{STRICT}' BEGIN SELECT RAISE(ABORT, {_text(f'_meta: {row_guards.STRICTLY}')}); END"
     for name, event in (("update", "UPDATE OF key"), ("delete", "DELETE")):
-        found.append(f"CREATE TRIGGER {PREFIX}_strict_meta_{name} BEFORE {event} ON _meta {stays}")
+        found.append(f"CREATE TRIGGER {row_guards.PREFIX}_strict_meta_{name} BEFORE {event} ON _meta {stays}")
     return found
 
 
 def _trigger(table: str, suffix: str, event: str, refused: Sequence[tuple[str, str]], *, when: str = "BEFORE") -> str:
     cases = " ".join(f"WHEN {condition} THEN RAISE(ABORT, {_text(message)})" for condition, message in refused)
-    return f"CREATE TRIGGER {PREFIX}_{table}_{suffix} {when} {event} ON {table} BEGIN SELECT CASE {cases} END; END"
+    return f"CREATE TRIGGER {row_guards.PREFIX}_{table}_{suffix} {when} {event} ON {table} BEGIN SELECT CASE {cases} END; END"
 
 
-def _inserted(table: Table, guard: Guard) -> str:
-    if not isinstance(guard, BoundOnce):
+def _inserted(table: Table, guard: row_guards.Guard) -> str:
+    if not isinstance(guard, row_guards.BoundOnce):
         return _bad(guard)
     same = f"{_same_key(table, guard)} AND bound.{guard.column} IN ({_words(guard)})"
     other = " OR ".join(f"bound.{name} IS NOT NEW.{name}" for name in (guard.column, *guard.fixed))
     return f"EXISTS (SELECT 1 FROM {table.name} AS bound WHERE {same} AND ({other}))"
 
 
-def _same_key(table: Table, guard: BoundOnce) -> str:
+def _same_key(table: Table, guard: row_guards.BoundOnce) -> str:
     same = [f"bound.{name} = {new_value(table, name)}" for name in guard.key if name != guard.frame]
     return " AND ".join([*same, f"coalesce(bound.{guard.frame}, -1) = coalesce(NEW.{guard.frame}, -1)"])
 
 
-def _changed(guard: Guard) -> str:
-    if not isinstance(guard, BoundOnce):
+def _changed(guard: row_guards.Guard) -> str:
+    if not isinstance(guard, row_guards.BoundOnce):
         return f"NEW.{guard.column} IS NOT OLD.{guard.column} AND {_bad(guard)}"
     other = " OR ".join(f"OLD.{name} IS NOT NEW.{name}" for name in (*guard.key, guard.column, *guard.fixed))
     return f"OLD.{guard.column} IN ({_words(guard)}) AND ({other})"
 
 
-def _bad(guard: Guard) -> str:
+def _bad(guard: row_guards.Guard) -> str:
     """The condition that the new value of a column breaks its rule."""
-    assert not isinstance(guard, BoundOnce)
+    assert not isinstance(guard, row_guards.BoundOnce)
     new = f"NEW.{guard.column}"
-    if not isinstance(guard, PlainName):
+    if not isinstance(guard, row_guards.PlainName):
         return f"{new} IS NOT NULL AND (typeof({new}) <> 'text' OR NOT json_valid({new}))"
     name = f"substr({new}, {len(guard.folder) + 2})"
     return (
@@ -129,7 +127,7 @@ def _bad(guard: Guard) -> str:
     )
 
 
-def _words(guard: BoundOnce) -> str:
+def _words(guard: row_guards.BoundOnce) -> str:
     return ", ".join(map(_text, guard.words))
 
 
@@ -166,7 +164,7 @@ def _expected(tables: Sequence[Table], strict: Sequence[Table], *, marked_rows: 
 def lift_row_guards(driver: Any) -> Callable[[], None]:
     """Drop the triggers in the open transaction; the returned function creates them again. A rollback brings them back, too."""
     assert isinstance(driver, sqlite3.Connection)
-    found = driver.execute(_TRIGGERS, (len(PREFIX), PREFIX)).fetchall()
+    found = driver.execute(_TRIGGERS, (len(row_guards.PREFIX), row_guards.PREFIX)).fetchall()
     for name, _ in found:
         driver.execute(f'DROP TRIGGER "{name}"')
 
