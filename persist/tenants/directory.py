@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from persist.blobs.sharing import SharedBlobStore
 from persist.db.concurrency.worker_threads import SharedTimer
 from persist.db.dialects.backends import check_listen_url, tenant_server
-from persist.db.dialects.tenant_servers import TenantServer
+from persist.db.dialects.interface import TenantServer
 from persist.db.values.arguments import Progress as CopyProgress
 from persist.db.values.arguments import check_label
 from persist.db.values.clock import Clock, IdMinter

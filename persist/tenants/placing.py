@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import orjson
 
 from persist.db.dialects.backends import tenant_server
-from persist.db.dialects.tenant_servers import TenantServer
+from persist.db.dialects.interface import TenantServer
 from persist.errors import InvalidValue, NotFound, PersistError, SchemaOutdated, named
 from persist.lazy_imports import lazy_module
 from persist.schema.opening import prepare

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from persist import Store
-from persist.db.transactions.table_operations import TableOperations
+from persist.db.transactions.database_transaction import TableOperations
 from persist.errors import Conflict, InvalidValue, NotFound, NotPermitted
 from persist.maintenance import doctor, export, import_
 from persist.schema.metadata import HEAD

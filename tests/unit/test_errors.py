@@ -13,7 +13,7 @@ from pydantic_core import to_jsonable_python
 
 from persist import errors
 from persist.db.dialects.errors import Errors
-from persist.db.dialects.postgres.errors import DriverError, translate_error
+from persist.db.dialects.postgres.dialect import DriverError, translate_error
 from persist.db.files import check_path
 from persist.errors import EventLogSwitched, InvalidValue, PersistError, StoreBusy, Unavailable, shown
 from persist.integrations.framework_errors import kind_of

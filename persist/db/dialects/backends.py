@@ -11,9 +11,8 @@ from sqlalchemy.exc import ArgumentError
 
 from persist.db.changes.batch import Batch, Pending
 from persist.db.connections import check_connection, check_engine
-from persist.db.dialects.interface import Dialect
+from persist.db.dialects.interface import Dialect, TenantServer
 from persist.db.dialects.postgres.urls import check_options, is_server, server_url
-from persist.db.dialects.tenant_servers import TenantServer
 from persist.db.files import check_path
 from persist.db.statements.prepared import Row
 from persist.errors import InvalidValue, NotFound, UnsupportedEngine

@@ -14,9 +14,16 @@ from persist.db.expressions.upsert import refuse_former
 from persist.db.schema.base import SCHEMA_TOKEN
 from persist.db.schema.column_types import LABEL_BYTES
 from persist.db.statements.prepared import Row, Statement, fetched, note_deletions
-from persist.db.transactions.database_transaction import NO_EVENTS, DatabaseTransaction, Prepare, TransactionEvents, mark, unmark
+from persist.db.transactions.database_transaction import (
+    NO_EVENTS,
+    DatabaseTransaction,
+    Prepare,
+    TableOperations,
+    TransactionEvents,
+    mark,
+    unmark,
+)
 from persist.db.transactions.runtime import Runtime
-from persist.db.transactions.table_operations import TableOperations
 from persist.db.unreadable.cells import By, Carried, OnUnreadable, not_storable, without_unreadable
 from persist.db.unreadable.excerpts import filled_up
 from persist.db.values.arguments import check_body, optional_label, required_label

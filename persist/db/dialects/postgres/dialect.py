@@ -1,21 +1,159 @@
 """Postgres through psycopg 3: a separate schema, READ COMMITTED writes, snapshot reads, no session state."""
 
-from dataclasses import replace
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import URL, Engine, create_engine
 
 from persist.db.dialects.connections import QUIET
-from persist.db.dialects.errors import Errors
+from persist.db.dialects.errors import READ_ONLY, Errors, public_text
 from persist.db.dialects.interface import Dialect
 from persist.db.dialects.postgres.catalog import PostgresTables
 from persist.db.dialects.postgres.connections import PostgresConnections, connection_timeouts
-from persist.db.dialects.postgres.errors import retryable, tells_rollback, translation
+from persist.db.dialects.postgres.event_guards import SQLSTATE
 from persist.db.dialects.postgres.operations import PostgresTransactions
 from persist.db.dialects.postgres.raw_writes import REREADER
 from persist.db.dialects.postgres.shared_pool import NO_SCHEMA, PostgresEventLog, SharedEventLog, SharedPool
 from persist.db.dialects.postgres.urls import driver
+from persist.db.expressions.locking import LOCK_TIMEOUT_SECONDS
 from persist.db.values.json import from_jsonb
+from persist.errors import (
+    Conflict,
+    EventLogSwitched,
+    InvalidValue,
+    NotFound,
+    NotPermitted,
+    PersistError,
+    StoreBusy,
+    StoreCorrupt,
+    StoreError,
+    StoreFull,
+    Unavailable,
+    UnsupportedEngine,
+)
+
+_ENDS_CONNECTION = frozenset(("25P03", "25P04"))
+"""SQLSTATEs of a connection that the server ends: its transaction was idle, or open, for too long."""
+
+_ROLLED_BACK = _ENDS_CONNECTION | {"57014", READ_ONLY}
+"""SQLSTATEs that a transaction has no more once it is committed; 57014 is that of a cancelled statement."""
+
+_OF_A_NODE = re.compile(r'violates (?:unique|foreign key|check|not-null|exclusion) constraint "(?P<name>[^"]*?)(?:_\d+)?"$')
+"""What a node of Citus says in the middle of a COPY. The coordinator passes it on, with the name of the node's own constraint,
+as an internal error, XX000. In another language than English it stays one."""
+
+_OPTION = re.compile(
+    r"connection is bad: (?:.* failed: )?(?:invalid (?:\w+ value|port number|integer value)|could not parse network address"
+    r"|definition of service)|bad value for connect_timeout"
+)
+"""What libpq and psycopg say, in English, of an option's value that they refuse before they ask a server."""
+
+
+def translation(
+    psycopg: Any, database: str, distrust_sessions: Callable[[], None]
+) -> Callable[[BaseException], PersistError | None]:
+    """Make the function that translates a database's driver errors.
+
+    `distrust_sessions`: called when a session refuses a write, or a statement that was prepared before its table was made anew.
+    """
+
+    def translate(error: BaseException) -> PersistError | None:
+        found = driver_error_of(psycopg, error)
+        if found is None:
+            return None
+        if found.state == READ_ONLY or _is_of_old_columns(found):
+            distrust_sessions()
+        return translate_error(found, database)
+
+    return translate
+
+
+def retryable(error: PersistError) -> bool:
+    """Whether a retry of the whole transaction may succeed: after a lost connection only if it is known to be rolled back."""
+    return isinstance(error, StoreBusy) or (isinstance(error, Unavailable) and error.outcome == "rolled back")
+
+
+def tells_rollback(error: BaseException) -> bool:
+    """Whether the error is the server's word that the transaction is rolled back."""
+    return getattr(getattr(error, "orig", None) or error, "sqlstate", None) in _ROLLED_BACK
+
+
+@dataclass(frozen=True, slots=True)
+class DriverError:
+    """What the error of any driver says.
+
+    state       the SQLSTATE, '' if the driver itself raised the error
+    text        the server's message, or the driver's
+    constraint  the name of the constraint that was violated
+    bad_data    whether the driver refused a value
+    lost        whether the connection is lost, if there is no SQLSTATE
+    """
+
+    state: str
+    text: str
+    constraint: str | None
+    bad_data: bool
+    lost: bool
+
+
+def driver_error_of(psycopg: Any, error: Any) -> DriverError | None:
+    """What an error of psycopg says, or of asyncpg under a host's connection; None for any other error."""
+    if isinstance(error, psycopg.Error):
+        text = public_text(error.diag.message_primary or str(error), error.sqlstate or "") or type(error).__name__
+        lost = isinstance(error, psycopg.OperationalError) or type(error) is psycopg.DatabaseError  # raised by libpq itself
+        return DriverError(error.sqlstate or "", text, error.diag.constraint_name, isinstance(error, psycopg.DataError), lost)
+    if not type(error).__module__.startswith(("asyncpg.", "sqlalchemy.dialects.postgresql.asyncpg")):
+        return None
+    cause = error.__cause__ or error  # SQLAlchemy wraps asyncpg's errors
+    state = getattr(cause, "sqlstate", None) or getattr(error, "sqlstate", None) or ""
+    lost = type(error).__name__ in ("InterfaceError", "ConnectionDoesNotExistError", "InternalClientError")
+    bad_data = type(cause).__name__ == "DataError"
+    text = public_text(str(cause), state) or type(cause).__name__
+    return DriverError(state, text, getattr(cause, "constraint_name", None), bad_data, lost)
+
+
+def _is_of_old_columns(error: DriverError) -> bool:
+    """Whether a prepared statement has another result than before, since its table was altered, or made anew from a backup."""
+    return error.state == "0A000" and error.text.startswith("cached plan must not change")
+
+
+def translate_error(error: DriverError, database: str) -> PersistError:
+    """The PersistError for a driver's error."""
+    state, text = error.state, error.text.rstrip(".")
+    if not state and _OPTION.match(text):
+        return InvalidValue("url", text + ".")
+    if state == SQLSTATE:
+        return EventLogSwitched()
+    if state == "XX000" and (refused := _OF_A_NODE.search(text)):
+        return Conflict(f"The database refuses the write: {text}.", constraint=refused["name"])
+    if state.startswith("23"):
+        return Conflict(f"The database refuses the write: {text}.", constraint=error.constraint)
+    if state in ("40001", "40P01", "55P03"):
+        return StoreBusy(LOCK_TIMEOUT_SECONDS if state == "55P03" else 0.0, text)
+    if state == "53100":
+        return StoreFull(database)
+    if state == READ_ONLY:  # where persist itself began a snapshot, ReadOnlyTransaction replaces it
+        return Unavailable(f"The server takes no writes now: {text}")
+    if _is_of_old_columns(error):
+        return Unavailable(text)
+    if state in ("XX001", "XX002"):
+        return StoreCorrupt(database, text)
+    if state.startswith("42501") or state.startswith("28"):
+        return NotPermitted(text + ".")
+    if state == "3D000":
+        return NotFound("database", database)
+    if state in ("26000", "42P05"):
+        advice = 'open the store with pooler="transaction", or the engine with prepare_threshold=None.'
+        return UnsupportedEngine("a pooler that shares sessions", f"{text}; {advice}")
+    if state.startswith("54"):  # a limit of the server, such as the maximum size of an index row
+        return InvalidValue("value", text + ".")
+    if state.startswith("22") or error.bad_data:
+        return InvalidValue("value", text + ".")
+    if state.startswith(("08", "53", "57", "58000", "58030")) or state in _ENDS_CONNECTION or (not state and error.lost):
+        return Unavailable(text)
+    return StoreError(text + ".")
 
 
 def postgres_dialect(url: URL, schema: str, *, pooler: str | None = None, read_only: bool = False) -> Dialect:

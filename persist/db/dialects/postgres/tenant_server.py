@@ -6,11 +6,10 @@ from urllib.parse import quote, urlencode
 
 from sqlalchemy import URL, Connection, Integer, Text, bindparam, literal_column, select, text
 
-from persist.db.dialects.interface import Dialect
+from persist.db.dialects.interface import Dialect, TenantServer
 from persist.db.dialects.postgres.dialect import of_shared_pool, shared_pool
 from persist.db.dialects.postgres.upgrading import EVERYTHING, ONE_SCHEMA
 from persist.db.dialects.subagent_roles import SETTING, policy_of
-from persist.db.dialects.tenant_servers import TenantServer
 from persist.db.schema.base import VERSION_TABLE
 from persist.db.statements.prepared import Row, Statement
 

@@ -7,9 +7,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from persist.db.dialects.interface import Dialect
+from persist.db.dialects.interface import Dialect, TenantServer
 from persist.db.dialects.sqlite.dialect import sqlite_dialect
-from persist.db.dialects.tenant_servers import TenantServer
 from persist.db.dialects.untrusted_files import remove_file
 from persist.db.files import file_uri, typed
 from persist.db.schema.base import VERSION_TABLE
