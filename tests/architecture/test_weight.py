@@ -14,10 +14,10 @@ from tests.architecture.sources import ROOT, Source, sources
 from tests.lanes import MEASURED
 
 CEILINGS = {
-    "persist: files": 450,
+    "persist: files": 446,
     "persist: lines": 91_350,
     "persist: lines of code": 64_600,
-    "persist: names imported from persist": 7_890,
+    "persist: names imported from persist": 7_640,
     "persist: definitions that share their name": 1_036,
     "tests: files": 838,
     "tests: lines": 117_890,
