@@ -59,7 +59,7 @@ FAULTS = (
         "chat",
         "_OF_ALL = Statement(select(*_COLUMNS).join(messages, _M.id == _P.message_id).where(IS_UNFINISHED, VISIBLE))",
         "_OF_ALL = Statement(select(*_COLUMNS).join(messages, _M.id == _P.message_id).where(IS_UNFINISHED))",
-        ("tests/contract/chat/test_repair.py", "tests/contract/chat/test_hidden_messages.py", *CHAT),
+        ("tests/contract/chat/test_resume.py", "tests/contract/chat/test_hidden_messages.py", *CHAT),
     ),
     Fault(
         "chat: deltas are read in no order",

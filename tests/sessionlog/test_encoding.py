@@ -2,6 +2,8 @@
 
 import json
 import logging
+import math
+import os
 from collections import OrderedDict
 from datetime import UTC, datetime
 from enum import Enum
@@ -16,9 +18,11 @@ from hypothesis import strategies as st
 
 from persist.db.values.json import join_halves
 from persist.errors import InvalidValue
-from persist.sessionlog import iter_session_log, truncate_tool_result
+from persist.sessionlog import iter_session_log, list_session_logs, read_session_log, tail_session_log, truncate_tool_result
+from persist.sessionlog.reader import read_line
+from persist.sessionlog.session_files import read_session_files
 from tests.cases import each
-from tests.sessionlog.scenes import call, contents, event, fresh, lines, log_path, text, writer
+from tests.sessionlog.scenes import Watched, call, contents, event, fresh, lines, log_path, said, text, writer
 
 AWKWARD = ["\n", "\r", "\r\n", "\x00", "\x85", "\u2028", "\u2029", "\ufeff", "\ud83d", "\ude00", "😀", "\\ud83d", '"', "\\", "é"]
 texts = st.text(st.characters()) | st.lists(st.sampled_from([*AWKWARD, "a"]), max_size=8).map("".join)
@@ -193,3 +197,199 @@ def test_events_are_not_changed(home: Path) -> None:
     before = repr(given)
     writer(home).feed_many(given)
     assert repr(given) == before
+
+
+# ----------------------------------------------------------------
+# Whole records are read by every reader, whatever a crash, an editor or another writer left on their line.
+
+
+SESSION = "6f1c2d3e-0000-4000-8000-000000000001"
+T1 = "2026-06-15T11:00:01.000Z"
+FIRST: dict[str, Any] = {
+    "type": "user",
+    "uuid": "u-1",
+    "timestamp": "2026-06-15T11:00:00.000Z",
+    "message": {"role": "user", "content": [{"type": "text", "text": 'say "{"a": 1}", [ü🦊] \\ {"type": "user"'}]},
+    "list": [{"type": "x"}, {"type": "y", "n": [1, 2, {"z": {}}]}],
+    "n": -12.5e3,
+}
+SECOND: dict[str, Any] = {"type": "user", "uuid": "u-2", "timestamp": T1, "message": {"role": "user", "content": "second"}}
+
+
+def line(entry: Any) -> bytes:
+    return json.dumps(entry, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+@each(
+    ("content", "records", "torn"),
+    [
+        (b"\xef\xbb\xbf" + line(SECOND), [SECOND], False),
+        (b"\0" * 4096 + line(SECOND), [SECOND], True),
+        (line(SECOND) + b"\0" * 10, [SECOND], False),
+        (line(FIRST) + line(SECOND), [FIRST, SECOND], False),
+        (line(FIRST) + b" \0\0 " + line(SECOND), [FIRST, SECOND], False),
+        (b"garbage " + line(SECOND), [SECOND], True),
+        (line(FIRST) + b",", [], True),
+        (line(FIRST) + b'{"type":"us' + line(SECOND), [FIRST, SECOND], True),
+        (line(FIRST) + b"\xff" + line(SECOND) * 2, [FIRST, SECOND, SECOND], True),
+        (b"\0" + line(FIRST) + b"{" + line(SECOND), [FIRST, SECOND], True),
+        (b"", [], False),
+        (b" \r\n", [], False),
+        (b"[1]", [], True),
+        (b'{"a":{"role":"user","content":"not a record"}', [], True),
+        (b'{"a":[{"b":1},{"role":"user"}', [], True),
+        (b'{"content":"a text with {}', [], True),
+    ],
+)
+@pytest.mark.parametrize("exact", [False, True])
+def test_what_a_line_holds(content: bytes, records: list[Any], torn: bool, exact: bool) -> None:
+    assert read_line(content, exact=exact) == (records, torn)
+
+
+def test_a_record_behind_one_that_is_torn_anywhere_is_read_alone() -> None:
+    """Cut at every byte, inside of characters, texts, lists and numbers; with NULs in place of what was not written, too."""
+    whole = line(FIRST)
+    for cut in range(1, len(whole)):
+        assert read_line(whole[:cut]).records == [], cut
+        for between in (b"", b"\0" * 7):
+            found = read_line(whole[:cut] + between + line(SECOND) + b"\n")
+            assert found == ([SECOND], True), (cut, whole[:cut])
+
+
+@each(
+    "other",
+    [
+        {"type": "summary", "summary": "s", "leafUuid": "u-1"},
+        {"type": "file-history-snapshot", "messageId": "u-1", "snapshot": {"trackedFileBackups": {}}},
+    ],
+)
+def test_a_record_without_an_instant_is_read_behind_one_that_is_torn_at_a_values_place(other: dict[str, Any]) -> None:
+    for torn in (b'{"type":', b'{"type":"user","list":[', b'{"list":[{"a":1},', b'{"message":{"role":'):
+        assert read_line(torn + line(other) + b"\n") == ([other], True), torn
+
+
+def test_no_value_of_a_last_record_that_is_cut_off_is_a_record() -> None:
+    """A writer that goes on behind it ends the line."""
+    whole = line({"type": "progress", "data": {"message": SECOND}, "list": [FIRST, SECOND], "uuid": "u-3"})
+    for cut in range(1, len(whole)):
+        assert read_line(whole[:cut]).records == [], whole[:cut]
+
+
+def test_a_hostile_line_is_read_in_bounded_time() -> None:
+    assert read_line(b'{"a":' * 200_000) == ([], True)
+    assert read_line(b'{"a":1} ' * 200_000 + b"x") == ([], True)
+    many = FIRST | {"list": [{"n": number} for number in range(3000)]}
+    assert read_line(line(many)[:-9] + line(SECOND) + b"\n") == ([SECOND], True)
+    assert read_line(b'{"type":"a","uuid":"b","c":[' * 50_000) == ([], True)
+
+
+def test_every_reader_finds_the_same_records(tmp_path: Path) -> None:
+    path = tmp_path / "projects" / "-app" / f"{SESSION}.jsonl"
+    path.parent.mkdir(parents=True)
+    number = line({**SECOND, "uuid": "u-3", "n": math.nan})
+    glued = line(FIRST)[:70] + line(SECOND)
+    path.write_bytes(b"\n".join([b"\xef\xbb\xbf" + line(FIRST), glued, number, b"\0\0" + line(SECOND) * 2, b"torn {", b""]))
+    ids = ["u-1", "u-2", "u-3", "u-2", "u-2"]
+    session = read_session_files(tmp_path, SESSION)
+    assert [entry["uuid"] for entry in session.parts[""]] == ids
+    assert math.isnan(session.parts[""][2]["n"])
+    assert session.skipped == 3
+    (batch,) = tail_session_log(path, stop=lambda: True)
+    assert [(entry.index, entry.msg["uuid"]) for entry in batch] == list(zip([0, 1, 2, 3, 3], ids, strict=True))
+    assert batch[2].msg["n"] is None
+    assert len(list(iter_session_log(path))) == len(read_session_log(path)) == 5
+    (info,) = list_session_logs(tmp_path)
+    assert info.started_at.isoformat() == "2026-06-15T11:00:00+00:00"
+
+
+# ----------------------------------------------------------------
+# What reaches the file: whole batches, each in one append, and never into a line of another writer.
+
+
+# ---------------------------------------------------------------- batches
+
+
+def test_a_batch_is_one_append(home: Path, watched: type[Watched]) -> None:
+    log = writer(home, initial_prompt="Do it")
+    log.feed_many(text(str(number)) for number in range(100))
+    assert [part.count(b"\n") for part in watched.writes] == [101]
+    log.finalize(api_error="boom")
+    assert [part.count(b"\n") for part in watched.writes] == [101, 2]
+
+
+def test_a_fallback_is_one_append(home: Path, watched: type[Watched]) -> None:
+    writer(home, initial_prompt="Do it").finalize_with_fallback("s1", error="died")
+    assert [part.count(b"\n") for part in watched.writes] == [3]
+
+
+def test_a_batch_for_two_sessions_is_two_appends(home: Path, watched: type[Watched]) -> None:
+    writer(home).feed_many([text("a"), text("b"), {"type": "session", "id": "s2"}, text("c"), text("d")])
+    assert [part.count(b"\n") for part in watched.writes] == [2, 2]
+    assert contents(home, "s2") == [said("c"), said("d")]
+
+
+def test_a_batch_without_lines_touches_nothing(home: Path) -> None:
+    writer(home).feed_many([{"type": "session", "id": "s1"}, event("turn_start")])
+    assert not home.exists()
+
+
+def test_lines_are_utf8_as_it_is_compact_and_ended(home: Path) -> None:
+    writer(home, initial_prompt="é \u2028 日本 \x85 😀\n").feed(event("turn_start"))
+    assert (
+        log_path(home).read_bytes()
+        == (
+            '{"type":"user","message":{"role":"user","content":"é \u2028 日本 \x85 😀\\n"},'
+            '"timestamp":"2026-06-15T11:00:00.000Z","sessionId":"s1"}\n'
+        ).encode()
+    )
+
+
+def test_a_short_write_is_continued(home: Path, watched: type[Watched]) -> None:
+    watched.takes = iter([1, 5, 0, 7])
+    writer(home).feed_many([text("a"), text("b")])
+    assert [len(part) for part in watched.writes[:4]] == [1, 5, 0, 7]
+    assert contents(home) == [said("a"), said("b")]
+
+
+def test_a_torn_last_line_does_not_swallow_the_next_one(home: Path) -> None:
+    writer(home).feed(text("whole"))
+    with log_path(home).open("ab") as file:
+        file.write(b'{"type":"assistant","mess')
+    log = writer(home)
+    log.feed(text("after"))
+    log.feed(text("later"))
+    first, torn, after, later, end = log_path(home).read_bytes().split(b"\n")
+    assert torn == b'{"type":"assistant","mess'
+    assert [b"whole" in first, b"after" in after, b"later" in later, end] == [True, True, True, b""]
+
+
+def test_a_line_torn_by_another_writer_meanwhile_is_noticed(home: Path) -> None:
+    log = writer(home)
+    log.feed(text("whole"))
+    with log_path(home).open("ab") as file:
+        file.write(b"torn")
+    log.feed(text("after"))
+    assert log_path(home).read_bytes().split(b"\n")[1] == b"torn"
+
+
+def test_a_file_that_was_removed_is_made_again(home: Path) -> None:
+    log = writer(home)
+    log.feed(text("a"))
+    log_path(home).unlink()
+    log.feed(text("b"))
+    assert contents(home) == [said("b")]
+
+
+def test_what_is_there_is_never_changed(home: Path) -> None:
+    log_path(home).parent.mkdir(parents=True)
+    log_path(home).write_bytes(b"anything\n\x00\xff\n")
+    writer(home).feed(text("a"))
+    assert log_path(home).read_bytes().startswith(b"anything\n\x00\xff\n{")
+
+
+def test_writers_need_no_close(home: Path, recwarn: pytest.WarningsRecorder) -> None:
+    before = len(os.listdir("/dev/fd"))
+    for number in range(50):
+        writer(home, initial_prompt="Do it").feed(text("a", session=f"s{number}"))
+    assert len(os.listdir("/dev/fd")) == before
+    assert list(recwarn) == []

@@ -1,5 +1,7 @@
 """Pages of messages as JSON, and as rows with their instants."""
 
+import json
+import logging
 from datetime import timedelta
 from typing import Any
 
@@ -9,7 +11,8 @@ import pytest
 from persist.errors import InvalidValue, NotFound
 from tests.cases import each
 from tests.contract.chat.posts import waits
-from tests.contract.chat.scenes import create, record, say, shown, text, turn
+from tests.contract.chat.scenes import create, record, say, session_of, shown, text, turn, words
+from tests.contract.conftest import Raw
 
 PAGES: list[dict[str, Any]] = [
     {},
@@ -94,3 +97,186 @@ def test_a_page_of_nothing_is_refused_as_a_list_is(store: Any, talk: str, verb: 
         for session, page, error in refusals:
             with pytest.raises(error):
                 getattr(tx.chat.messages, verb)(session, **page)
+
+
+# ----------------------------------------------------------------
+# What a message costs in statements, and transcripts whose rows are not what this store would have written.
+
+
+WORDS = ("SELECT", "INSERT", "UPDATE", "DELETE", "WITH")
+
+
+def run(statements: list[str]) -> list[str]:
+    """The first words of what was run, transactions aside."""
+    firsts = [statement.split(None, 1)[0].upper() for statement in statements]
+    return [first for first in firsts if first in WORDS]
+
+
+def test_appending_a_message_writes_three_rows_and_asks_nothing(
+    counted_store: Any, statements: list[str], clock: Any, database_url: str
+) -> None:
+    session = create(counted_store)
+    locked = [] if database_url.startswith("sqlite") else ["SELECT"]  # travels with the others
+    made = []
+    for milliseconds in (1, 0, 1):
+        clock.advance(seconds=milliseconds / 1000)
+        statements.clear()
+        with counted_store.begin() as tx:
+            message = tx.chat.messages.append(session, role="user", parts=[{"type": "text", "text": "hi"}], metadata={"a": [1]})
+        made.append(message.id)
+        assert run(statements) == [*locked, "UPDATE", "INSERT", "INSERT"]
+        assert session_of(counted_store, session).updated_at == message.created_at == clock()
+    assert [message["id"] for message in shown(counted_store, session)] == made
+
+
+def test_a_transcript_is_two_queries(counted_store: Any, statements: list[str]) -> None:
+    session = create(counted_store)
+    say(counted_store, session, "one")
+    say(counted_store, session, "two")
+    statements.clear()
+    found = shown(counted_store, session)
+    assert (len(found), run(statements)) == (2, ["SELECT", "SELECT"])
+    statements.clear()
+    with counted_store.read() as tx:
+        assert json.loads(tx.chat.messages.list_json(session)) == found
+    assert run(statements) == ["SELECT", "SELECT"]  # all of it; and whether any part of the database is growing
+
+
+def test_a_refused_append_leaves_its_transaction_usable(store: Any) -> None:
+    session = create(store)
+    with store.begin() as tx:
+        with pytest.raises(NotFound):
+            tx.chat.messages.append("ses_nobody", role="user", parts=[])
+        kept = tx.chat.messages.append(session, role="user", parts=[])
+    assert [message["id"] for message in shown(store, session)] == [kept.id]
+
+
+def test_the_value_of_an_appended_message_is_not_the_callers(store: Any) -> None:
+    session, given = create(store), {"tags": ["a"]}
+    with store.begin() as tx:
+        made = tx.chat.messages.append(session, role="user", parts=[], metadata=given)
+    given["tags"].append("b")
+    assert made.metadata == {"tags": ["a"]}
+
+
+@pytest.mark.parametrize("state", ["done", "streaming"])
+def test_parts_come_in_the_order_of_their_indexes_whatever_their_rows_say(store: Any, raw: Raw, session: str, state: str) -> None:
+    """Other programs leave gaps, and write in any order."""
+    parts = [{"type": "text", "text": f'"streaming" {number}', "state": state} for number in range(4)]
+    with store.begin() as tx:
+        tx.chat.messages.append(session, role="assistant", parts=parts)
+        tx.chat.messages.append(session, role="assistant", parts=parts[:1])
+    for old, new in ((0, 40), (1, 10), (2, 30), (3, 20)):
+        raw.rows(
+            f'UPDATE chat_parts SET "index" = {new} WHERE "index" = {old} AND message_id = (SELECT min(id) FROM chat_messages)'
+        )
+    wanted = [parts[place] for place in (1, 3, 2, 0)]
+    assert [message["parts"] for message in shown(store, session)] == [wanted, parts[:1]]
+    with store.read() as tx:
+        assert [message["parts"] for message in json.loads(tx.chat.messages.list_json(session))] == [wanted, parts[:1]]
+
+
+def test_an_empty_session_is_an_empty_array_and_an_unknown_one_is_not_found(store: Any, session: str) -> None:
+    with store.read() as tx:
+        assert tx.chat.messages.list_json(session) == b"[]"
+        assert tx.chat.messages.list(session) == []
+        for verb in (tx.chat.messages.list, tx.chat.messages.list_json):
+            with pytest.raises(NotFound):
+                verb("ses_nobody")
+
+
+def test_metadata_that_only_mentions_hiding_hides_nothing(store: Any, session: str) -> None:
+    metadata = {"note": 'hidden_at" queued_at"', "hidden_at": None, "nested": {"hidden_at": 1}}
+    with store.begin() as tx:
+        made = tx.chat.messages.append(session, role="user", parts=[], metadata=metadata)
+    assert [message["id"] for message in shown(store, session)] == [made.id]
+    with store.read() as tx:
+        assert [message["id"] for message in json.loads(tx.chat.messages.list_json(session))] == [made.id]
+
+
+# ----------------------------------------------------------------
+# Hydration: what a front end's reducer gets, also from rows that another program wrote or broke.
+
+
+def test_an_empty_metadata_object_is_no_key(store: Any, session: str) -> None:
+    say(store, session, "plain")
+    say(store, session, "told", metadata={"k": None})
+    plain, told = shown(store, session)
+    assert set(plain) == {"id", "role", "parts"}
+    assert told["metadata"] == {"k": None}
+
+
+def test_parts_come_by_index_and_verbatim(store: Any, raw: Raw, session: str) -> None:
+    message = say(store, session, "0")
+    for index in (7, 3, 5):
+        data = json.dumps({"type": "data-n", "data": index, "unknown": [None]})
+        raw.rows(
+            'INSERT INTO chat_parts (id, message_id, session_id, "index", type, data_json, created_at, updated_at)'
+            " VALUES (?, ?, ?, ?, 'data-n', ?, 0, 0)",
+            f"prt_{index}",
+            message,
+            session,
+            index,
+            data,
+        )
+    (found,) = shown(store, session)
+    assert [part.get("data") for part in found["parts"]] == [None, 3, 5, 7]
+    assert found["parts"][1] == {"type": "data-n", "data": 3, "unknown": [None]}
+
+
+def test_reading_costs_two_queries_however_many_messages(counted_store: Any, statements: list[str]) -> None:
+    store, session = counted_store, create(counted_store)
+    for number in range(5):
+        record(store, session, turn(*text(str(number))))
+    shown(store, session)  # its connection is there from now on
+    statements.clear()
+    assert len(shown(store, session)) == 5
+    few = len(statements)
+    for number in range(20):
+        record(store, session, turn(*text(str(number))))
+    statements.clear()
+    assert len(shown(store, session)) == 25
+    assert len(statements) == few
+    assert sum("chat_messages" in statement or "chat_parts" in statement for statement in statements) == 2
+
+
+def test_a_growing_part_is_read_with_its_tail(store: Any, other: Any, session: str) -> None:
+    with store.record(session) as recorder:
+        recorder.feed({"type": "tool-input-start", "toolCallId": "c", "toolName": "bash"})
+        for piece in ('{"command": "l', "s -", "la"):
+            recorder.feed({"type": "tool-input-delta", "toolCallId": "c", "inputTextDelta": piece})
+            with store.read() as tx:
+                listed = tx.chat.messages.list(session)
+                assert listed[0]["parts"][0]["input"]["command"].endswith(piece[-1])
+                assert listed == shown(other, session)
+                assert json.loads(tx.chat.messages.list_json(session)) == listed
+                assert tx.chat.messages.get(listed[0]["id"]) == listed[0]
+        assert listed[0]["parts"][0]["rawInput"] == '{"command": "ls -la'
+
+
+@pytest.fixture(params=["not json", "[1]", '"text"', "", "{"])
+def broken(request: pytest.FixtureRequest, sqlite_store: Any, sqlite_url: str, open_raw: Any) -> str:
+    """A session whose first message nobody can read. Only SQLite can hold it: Postgres refuses text that is not JSON."""
+    session = create(sqlite_store)
+    first = say(sqlite_store, session, "lost", metadata={"k": 1})
+    say(sqlite_store, session, "kept")
+    raw = open_raw(sqlite_url)
+    raw.rows("UPDATE chat_messages SET metadata_json = ? WHERE id = ?", request.param, first)
+    raw.rows("UPDATE chat_parts SET data_json = ? WHERE message_id = ?", request.param, first)
+    return session
+
+
+def test_unreadable_json_is_left_out_and_reported(sqlite_store: Any, broken: str, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "persist"):
+        assert [(message["parts"], message.get("metadata")) for message in shown(sqlite_store, broken)] == [
+            ([], None),
+            ([{"type": "text", "text": "kept"}], None),
+        ]
+    assert "part" in caplog.text
+    with sqlite_store.read() as tx:
+        assert words(tx.chat.messages.model_view(broken)) == ["", "kept"]
+
+
+def test_list_json_is_json_whatever_is_stored(sqlite_store: Any, broken: str) -> None:
+    with sqlite_store.read() as tx:
+        assert json.loads(tx.chat.messages.list_json(broken)) == tx.chat.messages.list(broken)

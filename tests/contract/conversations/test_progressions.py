@@ -1,26 +1,42 @@
 """Progressions: ordered lists of message ids, appended to in the time of one insert."""
 
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from persist.errors import NotFound
+from persist.conversations.storage import lineage
+from persist.errors import InvalidValue, NotFound
 from tests.contract.conftest import Raw
+from tests.contract.conversations.making import delete_branch, dump, fork_into
 from tests.contract.conversations.scenes import (
     NOT_LABELS,
     NOWHERE,
     append,
+    array,
+    branch_of,
     containing,
     counted,
+    fork,
+    history,
+    insert,
     items,
+    make_branch,
     make_progression,
+    make_session,
     message,
     numbered,
     put_many,
     refused,
+    remove,
     replace,
+    say,
 )
+from tests.contract.faces import on_one_face
+from tests.examples import examples
 
 
 def test_a_progression_is_a_list_of_ids(store: Any, other: Any, raw: Raw) -> None:
@@ -143,3 +159,273 @@ def test_appending_costs_the_same_however_long_it_is(counted_store: Any, stateme
     assert len(set(costs)) == 1
     assert costs[0] <= 12
     assert len(items(counted_store, long)) == 5003
+
+
+# ----------------------------------------------------------------
+# Inserting into a progression and taking out of it: what Python's list does, by writing the places from there on alone.
+
+
+IDS = [f"m{number}" for number in range(6)]
+
+
+# ---------------------------------------------------------------- what they do
+
+
+def test_an_id_is_inserted_where_a_list_would_have_it(store: Any, other: Any, raw: Raw) -> None:
+    progression = make_progression(store, ["a", "b"])
+    for index, id in ((2, "end"), (0, "start"), (2, "middle")):
+        assert insert(store, progression, index, id)
+    assert items(other, progression) == ["start", "a", "middle", "b", "end"]
+    places = raw.rows("SELECT ord FROM progression_members WHERE progression_id = ? ORDER BY ord", progression)
+    assert places == [(0,), (1,), (2,), (3,), (4,)]
+    assert containing(store, "middle") == [progression]
+
+
+def test_what_is_there_is_not_inserted_again(store: Any) -> None:
+    progression = make_progression(store, ["a", "b", "a"])
+    assert not insert(store, progression, 0, "b")
+    assert not insert(store, progression, 3, "a")
+    assert items(store, progression) == ["a", "b", "a"]
+
+
+def test_an_id_is_removed_wherever_it_stands(store: Any, other: Any) -> None:
+    progression = make_progression(store, ["a", "b", "a", "c", "a"])
+    assert remove(store, progression, "a")
+    assert not remove(store, progression, "a")
+    assert items(other, progression) == ["b", "c"]
+    assert containing(store, "a") == []
+    assert append(store, progression, "a") == [True]
+    assert items(other, progression) == ["b", "c", "a"]
+
+
+def test_an_unknown_progression_stays_missing(store: Any, raw: Raw) -> None:
+    assert not insert(store, NOWHERE, 0, "a")
+    assert not insert(store, NOWHERE, 9, "a")
+    assert not remove(store, NOWHERE, "a")
+    assert (raw.count("progressions"), raw.count("progression_members")) == (0, 0)
+
+
+def test_a_place_beyond_the_end_is_refused_and_nothing_is_written(store: Any, raw: Raw) -> None:
+    branch = make_branch(store)
+    say(store, branch.id, *IDS)
+    fork(store, branch.id)
+    before = dump(raw)
+    with store.begin() as tx:
+        verbs = tx.conversations.progressions
+        for bad in (7, 2**63 - 1, 2**63, -1, True, 0.0, "0", None):
+            assert refused(verbs.insert, branch.progression_id, bad, "new") == "index"
+        assert refused(verbs.insert, branch.progression_id, 7, "m0") == "index"
+        for label in [None, *NOT_LABELS]:
+            assert refused(verbs.insert, label, 0, "new") == "id"
+            assert refused(verbs.insert, branch.progression_id, 0, label) == "message_id"
+            assert refused(verbs.remove, label, "m0") == "id"
+            assert refused(verbs.remove, branch.progression_id, label) == "message_id"
+        assert not verbs.insert(branch.progression_id, 0, "m5")
+        assert not verbs.remove(branch.progression_id, "new")
+    assert dump(raw) == before
+
+
+def test_what_is_rolled_back_never_moved(store: Any, raw: Raw) -> None:
+    progression = make_progression(store, IDS)
+    before = dump(raw)
+    with suppress(InterruptedError), store.begin() as tx:
+        tx.conversations.progressions.insert(progression, 1, "new")
+        tx.conversations.progressions.remove(progression, "m3")
+        raise InterruptedError
+    assert dump(raw) == before
+
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["insert", "remove", "append", "replace"]), st.integers(0, 90), st.integers(0, 12)), max_size=12
+)
+
+
+@on_one_face
+@settings(max_examples=examples(12), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(size=st.integers(0, 8) | st.just(80), steps=STEPS)
+def test_whatever_is_done_it_is_what_a_list_would_be(store: Any, raw: Raw, size: int, steps: list[tuple[str, int, int]]) -> None:
+    """And the array shows a part of that from the first place on, never anything else."""
+    model = [f"i{number % 13}" for number in range(size)]  # ids that stand there more than once
+    progression = make_progression(store, model)
+    for verb, index, number in steps:
+        id = f"i{number}"
+        if verb == "insert" and index > len(model):
+            with pytest.raises(InvalidValue):
+                insert(store, progression, index, id)
+        elif verb == "insert":
+            assert insert(store, progression, index, id) == (id not in model)
+            if id not in model:
+                model.insert(index, id)
+        elif verb == "remove":
+            assert remove(store, progression, id) == (id in model)
+            model = [one for one in model if one != id]
+        elif verb == "append":
+            assert append(store, progression, id) == [id not in model]
+            model += [id] * (id not in model)
+        else:
+            model = model[index % (len(model) + 1) :]
+            replace(store, progression, model)
+        assert items(store, progression) == model
+        shown = array(raw, progression)
+        assert shown == model[: len(shown)]
+
+
+# ---------------------------------------------------------------- the published array
+
+HARD = ["\ufdd0", '\\u0000 "', "\ufdd0\ufdd00041", "漢\u2028\U0001f468"]
+
+
+def test_a_short_array_shows_it_at_once(store: Any, raw: Raw) -> None:
+    progression = make_progression(store, [*HARD, *IDS])
+    assert insert(store, progression, 4, "new\ufdd0")
+    assert remove(store, progression, "m5")
+    want = [*HARD, "new\ufdd0", *IDS[:5]]
+    shown = raw.json("SELECT collection FROM progressions WHERE id = ?", progression)
+    assert items(store, progression) == want
+    replace(store, progression, [])
+    replace(store, progression, want)
+    assert shown == raw.json("SELECT collection FROM progressions WHERE id = ?", progression)
+    for id in want:
+        assert remove(store, progression, id)
+    assert array(raw, progression) == []
+
+
+def test_a_long_array_shows_what_is_before_the_change_and_catches_up(store: Any, raw: Raw) -> None:
+    ids = numbered(2000)
+    progression = make_progression(store, ids)
+    assert remove(store, progression, ids[1990])
+    assert array(raw, progression) == ids[:1990]
+    assert insert(store, progression, 1995, "new")  # behind what is shown
+    assert array(raw, progression) == ids[:1990]
+    now = items(store, progression)
+    assert now == [*ids[:1990], *ids[1991:1996], "new", *ids[1996:]]
+    assert insert(store, progression, 1000, "far")  # a sixteenth is new
+    assert array(raw, progression) == items(store, progression) == [*now[:1000], "far", *now[1000:]]
+    assert remove(store, progression, ids[-1])  # nothing is behind it
+    assert array(raw, progression) == items(store, progression)
+
+
+def test_what_lags_is_shown_when_the_store_closes(open_store: Any, store: Any, raw: Raw) -> None:
+    writer = open_store()
+    ids = numbered(200)
+    progression = make_progression(writer, ids)
+    assert insert(writer, progression, 195, "new")
+    assert array(raw, progression) == ids[:195]
+    writer.close()
+    assert array(raw, progression) == items(store, progression) == [*ids[:195], "new", *ids[195:]]
+
+
+# ---------------------------------------------------------------- forks
+
+
+@pytest.fixture(params=[lineage.MAX_COPIED, 0], ids=["copied", "kept"])
+def most_copied(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """What forks inherit is little, and is copied; or is much, and former branches keep it."""
+    monkeypatch.setattr(lineage, "MAX_COPIED", request.param)
+    return int(request.param)
+
+
+def talk(store: Any) -> tuple[str, str]:
+    """A branch that says six messages -> its id, and its progression."""
+    branch = make_branch(store)
+    say(store, branch.id, *IDS, "new")
+    assert remove(store, branch.progression_id, "new")
+    return branch.id, branch.progression_id
+
+
+@pytest.mark.usefixtures("most_copied")
+def test_forks_show_what_they_did(store: Any, other: Any) -> None:
+    main, pool = talk(store)
+    want = {fork(store, main, at=at).id: IDS[:at] for at in (0, 2, 3, 4, 6)}
+    elsewhere = fork_into(store, make_session(store).id, main, 5)
+    twig = fork(store, elsewhere, at=4).id
+    want |= {elsewhere: IDS[:5], twig: IDS[:4]}
+    steps: list[tuple[Callable[[], bool], list[str]]] = [
+        (lambda: insert(store, pool, 3, "new"), ["m0", "m1", "m2", "new", "m3", "m4", "m5"]),
+        (lambda: remove(store, pool, "m1"), ["m0", "m2", "new", "m3", "m4", "m5"]),
+        (lambda: insert(store, pool, 0, "m1"), ["m1", "m0", "m2", "new", "m3", "m4", "m5"]),
+    ]
+    for change, now in steps:
+        assert change()
+        assert {id: history(other, id) for id in want} == want
+        assert history(other, main) == items(other, pool) == now
+        made = fork(store, main).id
+        want[made] = now
+    say(store, main, "later")
+    assert {id: history(other, id) for id in want} == want
+
+
+def test_forks_that_inherit_nothing_behind_the_place_are_left_alone(store: Any) -> None:
+    main, pool = talk(store)
+    before = {at: fork(store, main, at=at) for at in (1, 3)}
+    assert insert(store, pool, 3, "new")
+    assert remove(store, pool, "m4")
+    assert {at: branch_of(store, one.id) for at, one in before.items()} == before
+    assert insert(store, pool, 2, "m4")
+    assert branch_of(store, before[1].id) == before[1]
+    assert branch_of(store, before[3].id).parent_branch_id != main
+    assert history(store, before[3].id) == IDS[:3]
+
+
+@pytest.mark.parametrize("change", ["insert", "remove", "replace"])
+@pytest.mark.parametrize("ats", [(5,), (2, 5)], ids=["its last fork", "one of its forks"])
+def test_the_order_of_a_branch_that_went_may_still_change(
+    store: Any, monkeypatch: pytest.MonkeyPatch, change: str, ats: tuple[int, ...]
+) -> None:
+    """Its forks still show it; whoever changes it finds it as it was left, and makes no gap in it."""
+    monkeypatch.setattr(lineage, "MAX_COPIED", 0)
+    main, pool = talk(store)
+    forks = {fork(store, main, at=at).id: IDS[:at] for at in ats}
+    assert delete_branch(store, main)
+    assert items(store, pool) == IDS[:5]
+    monkeypatch.setattr(lineage, "MAX_COPIED", 100)  # what the fork loses becomes its own
+    after = {"insert": [*IDS[:3], "new", *IDS[3:5]], "remove": [*IDS[:3], "m4"], "replace": [*IDS[:3], "new"]}[change]
+    doing: dict[str, Callable[[], object]] = {
+        "insert": lambda: insert(store, pool, 3, "new"),
+        "remove": lambda: remove(store, pool, "m3"),
+        "replace": lambda: replace(store, pool, after),
+    }
+    doing[change]()
+    assert items(store, pool) == after
+    assert {id: history(store, id) for id in forks} == forks
+
+
+# Inserting and removing near the end of a long progression: few statements, few rows, and nothing of what stays.
+
+
+@pytest.mark.parametrize("verb", ["insert", "remove"])
+def test_near_the_end_it_costs_the_same_however_long_it_is(counted_store: Any, statements: list[str], verb: str) -> None:
+    def cost(progression: str, size: int) -> int:
+        """Of a change ten places before the end, where the array shows all, and of one more where it does not."""
+        ids, before = numbered(size), len(statements)
+        if verb == "insert":
+            counts = counted(statements, lambda: insert(counted_store, progression, size - 10, "new"))
+            counts += counted(statements, lambda: insert(counted_store, progression, size - 5, "newer"))
+        else:
+            counts = counted(statements, lambda: remove(counted_store, progression, ids[size - 10]))
+            counts += counted(statements, lambda: remove(counted_store, progression, ids[size - 5]))
+        assert not [statement for statement in statements[before:] if ids[size - 11] in statement], "what stays was sent"
+        return counts
+
+    sizes = {size: make_progression(counted_store, numbered(size)) for size in (500, 5000)}
+    cost(make_progression(counted_store, numbered(500)), 500)  # what a store asks once is asked here
+    costs = {size: cost(progression, size) for size, progression in sizes.items()}
+    assert costs[500] == costs[5000] <= 2 * 24
+
+
+@on_one_face
+def test_only_the_places_from_there_on_are_written(open_store: Any) -> None:
+    """As the log of events tells it: each row that was written, and the array."""
+    store = open_store(events=True)
+    progression = make_progression(store, numbered(5000))
+    changes_of: list[Callable[[], bool]] = [
+        lambda: insert(store, progression, 4998, "new"),
+        lambda: remove(store, progression, "new"),
+    ]
+    for change_it in changes_of:
+        assert change_it()
+        with store.read() as tx:
+            changes = tx.events.read("conversations", limit=1000)[-1].data["changes"]
+        kinds = [(change["table"], change["op"]) for change in changes if change["table"] == "progression_members"]
+        assert 4 <= len(kinds) <= 5
+        assert {change.get("key", change.get("row"))["ord"] for change in changes[: len(kinds)]} <= {4998, 4999, 5000}

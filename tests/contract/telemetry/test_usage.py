@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
-from persist.errors import InvalidValue
+from persist.errors import InvalidValue, PayloadTooLarge
+from persist.telemetry import open_instance, open_workspace
 from persist.telemetry.usage import FIGURES
 from persist.testing import FrozenClock
 from tests.cases import each
-from tests.contract.telemetry.scenes import read, t, write
+from tests.contract.telemetry.scenes import read, t, task, write
 
 NOTHING = dict.fromkeys(FIGURES)
 
@@ -112,3 +113,169 @@ def test_a_sum_that_does_not_fit_leaves_the_transaction_usable(store: Any, me: d
     assert (grown.token_input, grown.token_output, grown.cost_usd_micros) == (most, 2, most)
     totals = read(store, "usage", "totals", **me)
     assert (totals.samples, totals.token_input, totals.token_output, totals.cost_usd_micros) == (1, most, 2, most)
+
+
+# ----------------------------------------------------------------
+# What agents say they work on, and the audit of their tool calls.
+
+
+# ---------------------------------------------------------------- tags
+
+
+def test_a_tag_said_again_is_one_tag(store: Any, me: dict[str, str]) -> None:
+    """9"""
+    seen = []
+    for second in (100, 150, 120, 95):
+        tag = write(store, "tags", "record", "issue", "https://github.com/a/b/issues/1", at=t(second), **me)
+        seen.append((tag.first_seen, tag.last_seen))
+    assert seen == [(t(100), t(100)), (t(100), t(150)), (t(100), t(150)), (t(95), t(150))]
+    assert [(tag.first_seen, tag.last_seen) for tag in read(store, "tags", "list", **me)] == [(t(95), t(150))]
+
+
+def test_tags_are_told_apart_by_kind_and_value(store: Any, me: dict[str, str], clock: FrozenClock) -> None:
+    for kind, value in (("repo", "b"), ("link", "a"), ("repo", "a"), ("pr", "Ä")):
+        write(store, "tags", "record", kind, value, **me)
+    found = read(store, "tags", "list", **me)
+    assert [(tag.kind, tag.value) for tag in found] == [("link", "a"), ("pr", "Ä"), ("repo", "a"), ("repo", "b")]
+    assert {tag.first_seen for tag in found} == {clock().replace(microsecond=0)}
+    assert [tag.value for tag in read(store, "tags", "list", kind="repo", **me)] == ["a", "b"]
+    assert read(store, "tags", "list", kind="issue", **me) == []
+
+
+def test_tags_that_are_none_are_refused(store: Any, me: dict[str, str]) -> None:
+    with store.begin() as tx:
+        for kind, value in (("status", "x"), ("repo", ""), ("repo", "\x00"), ("repo", None)):
+            with pytest.raises(InvalidValue):
+                tx.telemetry.tags.record(kind, value, **me)
+        with pytest.raises(PayloadTooLarge):
+            tx.telemetry.tags.record("link", "ä" * 2048 + "x", **me)
+        tx.telemetry.tags.record("link", "ä" * 2048, **me)
+        with pytest.raises(InvalidValue):
+            tx.telemetry.tags.list(kind="status", **me)
+
+
+# ---------------------------------------------------------------- tools
+
+
+def called(store: Any, me: dict[str, str]) -> list[Any]:
+    calls = [("bash", 0), ("edit", None), ("bash", 1), ("edit", -9), ("bash", 0)]
+    return [
+        write(store, "tools", "record", key, exit_code=code, duration_ms=index, at=t(50 - index), **me)
+        for index, (key, code) in enumerate(calls)
+    ]
+
+
+def test_the_last_calls_are_the_newest_first(store: Any, me: dict[str, str]) -> None:
+    made = called(store, me)
+    assert read(store, "tools", "last", **me) == made[::-1]
+    assert read(store, "tools", "last", 2, **me) == made[:-3:-1]
+
+
+def test_calls_of_one_tool_and_failures(store: Any, me: dict[str, str]) -> None:
+    made = called(store, me)
+    assert read(store, "tools", "last", tool_key="edit", **me) == [made[3], made[1]]
+    assert read(store, "tools", "last", failures_only=True, **me) == [made[3], made[2]]
+    assert read(store, "tools", "last", tool_key="bash", failures_only=True, **me) == [made[2]]
+    assert read(store, "tools", "last", tool_key="other", **me) == []
+
+
+def test_a_call_of_which_little_is_known(store: Any, me: dict[str, str], clock: FrozenClock) -> None:
+    call = write(store, "tools", "record", "bash", **me)
+    assert (call.exit_code, call.duration_ms, call.occurred_at) == (None, None, clock().replace(microsecond=0))
+
+
+@each("wrong", [{"tool_key": ""}, {"exit_code": True}, {"exit_code": 2**63}, {"duration_ms": -1}, {"at": datetime(2026, 1, 1)}])
+def test_calls_that_are_none_are_refused(store: Any, me: dict[str, str], wrong: dict[str, Any]) -> None:
+    with store.begin() as tx:
+        with pytest.raises(InvalidValue):
+            tx.telemetry.tools.record(**({"tool_key": "bash"} | wrong), **me)
+        with pytest.raises(InvalidValue):
+            tx.telemetry.tools.last(0, **me)
+        assert tx.telemetry.tools.last(**me) == []
+
+
+def test_older_calls_are_reached_page_by_page(store: Any, me: dict[str, str]) -> None:
+    with store.begin() as tx:
+        for number in range(7):
+            tx.telemetry.tools.record("read", exit_code=number % 2, **me)
+        everything = tx.telemetry.tools.last(**me)
+        found: list[Any] = []
+        while page := tx.telemetry.tools.last(3, before=found[-1].id if found else None, **me):
+            found += page
+        assert found == everything
+        failed = tx.telemetry.tools.last(failures_only=True, before=everything[1].id, **me)
+    assert failed == [call for call in everything[2:] if call.exit_code]
+
+
+# ----------------------------------------------------------------
+# Whose rows a call means: '' and the file's own id are one on SQLite, and a server wants to be told.
+
+
+CALLS: list[tuple[str, str, tuple[Any, ...], dict[str, Any]]] = [
+    ("status", "record", ("busy",), {}),
+    ("status", "current", (), {}),
+    ("status", "durations", (t(0), t(1)), {}),
+    ("tags", "record", ("repo", "x"), {}),
+    ("links", "due", (), {}),
+    ("usage", "sample", (), {"at": t(1)}),
+    ("usage", "totals", (), {}),
+    ("tools", "record", ("bash",), {}),
+    ("tools", "trim", (), {}),
+    ("tasks", "poll", ([],), {}),
+    ("tasks", "claim", ("x",), {}),
+]
+
+
+@pytest.mark.parametrize("backend", ["postgres"])
+@pytest.mark.parametrize("call", CALLS, ids=lambda call: f"{call[0]}.{call[1]}")
+def test_a_server_wants_to_know_whose(store: Any, call: tuple[str, str, tuple[Any, ...], dict[str, Any]]) -> None:
+    aggregate, verb, values, named = call
+    with store.begin() as tx, pytest.raises(InvalidValue, match="_id"):
+        getattr(getattr(tx.telemetry, aggregate), verb)(*values, **named)
+
+
+@pytest.mark.parametrize("backend", ["postgres"])
+def test_a_server_refuses_a_raw_row_without_an_owner(store: Any, raw: Any) -> None:
+    """The row of a program that set nothing; one that says whose it is in its session is let in."""
+    with pytest.raises(Exception, match="instance_id"):
+        raw.rows("INSERT INTO status_log (occurred_at, new_status) VALUES (1, 'busy')")
+    raw.rows("SET persist.instance_id = 'box'")
+    raw.rows("INSERT INTO status_log (occurred_at, new_status) VALUES (1, 'busy')")
+    assert read(store, "status", "current", instance_id="box").new_status == "busy"
+
+
+@each("wrong", ["", 5, "\x00"])
+def test_an_owner_has_a_name(store: Any, wrong: Any) -> None:
+    with store.begin() as tx, pytest.raises(InvalidValue):
+        tx.telemetry.status.record("busy", instance_id=wrong)
+
+
+def test_values_show_the_owner_that_was_named(store: Any) -> None:
+    assert write(store, "status", "record", "busy", instance_id="a").instance_id == "a"
+    assert write(store, "tags", "record", "repo", "x", instance_id="a").instance_id == "a"
+    assert write(store, "links", "record_error", "https://github.com/o/r/pull/1", "x", instance_id="a").instance_id == "a"
+    assert write(store, "usage", "sample", at=t(1), instance_id="a").instance_id == "a"
+    assert write(store, "tools", "record", "bash", instance_id="a").instance_id == "a"
+    assert read(store, "status", "current", instance_id="b") is None
+
+
+def test_a_files_own_rows_are_found_by_its_id_and_without_one(tmp_path: Any, open_raw: Any) -> None:
+    with open_instance(tmp_path, "box") as store:
+        raw = open_raw(f"sqlite:///{store.path}")
+        raw.rows("INSERT INTO status_log (occurred_at, new_status) VALUES (1, 'busy')")
+        for named in ({}, {"instance_id": "box"}):
+            assert write(store, "status", "record", "busy", **named) is None
+            assert read(store, "status", "current", **named).instance_id == "box"
+            write(store, "usage", "sample", at=t(1), token_input=1, **named)
+        write(store, "status", "record", "busy", instance_id="guest")
+        assert read(store, "usage", "totals").token_input == 2
+        assert raw.rows("SELECT DISTINCT instance_id FROM usage_samples") == [("",)]
+        assert raw.rows("SELECT instance_id FROM status_log ORDER BY id") == [("",), ("guest",)]
+
+
+def test_a_workspaces_tasks_likewise(tmp_path: Any, open_raw: Any) -> None:
+    with open_workspace(tmp_path / "queue.db", "ws") as store:
+        write(store, "tasks", "poll", [task("a")])
+        assert write(store, "tasks", "poll", [task("a")], workspace_id="ws") == 0
+        assert write(store, "tasks", "claim", "x", workspace_id="ws").workspace_id == "ws"
+        assert open_raw(f"sqlite:///{store.path}").rows("SELECT workspace_id FROM tasks") == [("",)]

@@ -11,6 +11,7 @@ from sqlalchemy import text
 from persist import Store
 from persist.errors import InvalidValue, NotFound, PayloadTooLarge
 from persist.framework_state.transcripts import repository
+from persist.maintenance import doctor
 from persist.testing import FrozenClock
 from tests.cases import each
 from tests.contract.conftest import Raw
@@ -353,3 +354,26 @@ def test_an_entry_that_another_program_spoilt_is_left_out(store: Any, raw: Raw, 
     raw.rows("UPDATE transcript_entries SET entry = '[1]' WHERE uuid = 'b'")
     assert stored(store) == uuids("c")
     assert "left out" in caplog.text
+
+
+# ----------------------------------------------------------------
+# What `doctor` says of transcripts that another program wrote to, and mends.
+
+
+def test_a_length_behind_its_entries_is_counted_anew(database_url: str) -> None:
+    with Store.open(database_url) as store:
+        raw = Raw(database_url)
+        with store.begin() as tx:
+            tx.transcripts.entries.append("p", "s", [{"type": "a"}, {"type": "b"}], subpath="part")
+        raw.rows("UPDATE transcript_sessions SET length = 1")
+        (finding,) = [found for found in doctor(store, fix=True) if found.code == "transcript_length"]
+        assert finding.fixed
+        assert "entry at 1" in finding.message
+        assert [found for found in doctor(store) if found.code == "transcript_length"] == []
+        with store.begin() as tx:
+            tx.transcripts.entries.append("p", "s", [{"type": "c"}], subpath="part")
+            assert [entry["type"] for entry in tx.transcripts.entries.list("p", "s", subpath="part")] == ["a", "b", "c"]
+        raw.rows("UPDATE transcript_entries SET entry = 'no json' WHERE position = 0")
+        raw.rows("UPDATE transcript_sessions SET summary = '{' ")
+        assert {found.code for found in doctor(store)} == {"unreadable"}
+        raw.close()
