@@ -107,8 +107,7 @@ def test_a_connection_of_an_asynchronous_engine_is_used_inside_run_sync_alone(pr
                     tx.chat.sessions.list()
                 with pytest.raises(InvalidValue, match="run_sync"):
                     tx.chat.prompts.put("x")
-            with store.read() as reading:
-                assert reading.chat.sessions.get(created).agent == "a"
+            assert store.chat.sessions.get(created).agent == "a"
         await theirs.dispose()
 
     asyncio.run(body())

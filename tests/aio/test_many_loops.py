@@ -369,8 +369,7 @@ CHUNKS: tuple[dict[str, Any], ...] = (
 @pytest.mark.parametrize("writable", [True, False], ids=["begin", "read"])
 def test_a_transaction_that_begins_while_the_store_closes_is_refused(database_url: str, writable: bool) -> None:
     store = Store.open(database_url, events=True)
-    with store.begin() as tx:
-        session_id = tx.chat.sessions.create(agent="build", model={"model_id": "m"}).id
+    session_id = store.chat.sessions.create(agent="build", model={"model_id": "m"}).id
     both = AsyncStore(store)
     recorder = store.record(session_id, buffer_bytes=10_000)
     recorder.feed_many(CHUNKS)

@@ -9,5 +9,4 @@ if __name__ == "__main__":
     with open_run_file(Path(sys.argv[1])) as store:
         assert store.run_id is not None
         for _ in range(20):
-            with store.begin() as tx:
-                tx.programs.bindings.bind_file(store.run_id, "x", sys.argv[2])
+            store.programs.bindings.bind_file(store.run_id, "x", sys.argv[2])

@@ -10,8 +10,7 @@ MB = 2**20
 
 
 def bind_file(store: Store, run: str, name: str, path: object, **options: Any) -> Binding:
-    with store.begin() as tx:
-        return tx.programs.bindings.bind_file(run, name, path, **options)  # type: ignore[arg-type]  # whatever a caller gives
+    return store.programs.bindings.bind_file(run, name, path, **options)  # type: ignore[arg-type]  # whatever a caller gives
 
 
 def read(store: Store, run: str, name: str, frame: int | None = None) -> bytes:
@@ -26,5 +25,4 @@ def attached(file: Path) -> list[str]:
 
 def open_stream(store: Store, run: str, name: str) -> BinaryIO:
     """It outlives its transaction."""
-    with store.read() as tx:
-        return tx.programs.bindings.open_file(run, name)
+    return store.programs.bindings.open_file(run, name)

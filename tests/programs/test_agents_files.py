@@ -134,8 +134,7 @@ def test_a_new_run_has_a_folder_of_its_own(tmp_path: Path, run_file: Store, run:
     assert re.fullmatch(r"20260102-030405-[0-9a-z]{6}", run)
     assert file == tmp_path / ".prose" / "runs" / run / "state.db"
     assert file.with_name("program.prose").read_text() == "session 'hi'"
-    with run_file.read() as tx:
-        row = tx.programs.runs.get(run)
+    row = run_file.programs.runs.get(run)
     assert (row.status, row.program_path, row.program_source) == ("running", "demo.prose", "session 'hi'")
     connection = sqlite3.connect(file)
     assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)

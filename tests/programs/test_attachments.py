@@ -16,13 +16,11 @@ from tests.programs.raw_rows import put
 
 
 def bind(store: Store, run: str, name: str, value: str, frame: int | None = None, **options: str) -> Binding:
-    with store.begin() as tx:
-        return tx.programs.bindings.bind(run, name, value, execution_id=frame, **options)
+    return store.programs.bindings.bind(run, name, value, execution_id=frame, **options)
 
 
 def resolve(store: Store, run: str, name: str, frame: int | None = None) -> str | None:
-    with store.read() as tx:
-        return tx.programs.bindings.resolve(run, name, execution_id=frame).value
+    return store.programs.bindings.resolve(run, name, execution_id=frame).value
 
 
 @each("character", ["x", "é", "🦊"])
@@ -36,8 +34,7 @@ def test_the_limit_is_in_bytes(run_file: Store, run: str, file: Path, character:
     assert re.fullmatch(r"attachments/moved__[0-9a-f]{32}\.md", str(moved.attachment_path))
     assert (file.parent / str(moved.attachment_path)).read_text(encoding="utf-8") == kept + "x"
     assert [resolve(run_file, run, name) for name in ("kept", "moved")] == [kept, kept + "x"]
-    with run_file.read() as tx:
-        assert tx.programs.bindings.get(run, "moved") == moved
+    assert run_file.programs.bindings.get(run, "moved") == moved
     assert audit(run_file, run) == []
 
 
@@ -80,8 +77,7 @@ def test_a_replaced_file_goes_when_the_transaction_is_done(run_file: Store, run:
 
 
 def test_a_reader_whose_file_was_replaced_gets_the_newer_value(run_file: Store, run: str, file: Path) -> None:
-    with run_file.begin() as tx:
-        frame = tx.programs.executions.begin(run, statement_index=1, statement_text="x").id
+    frame = run_file.programs.executions.begin(run, statement_index=1, statement_text="x").id
     bind(run_file, run, "x", "one" * 50_000)
     bind(run_file, run, "x", "one" * 50_000, frame)
     with run_file.read() as tx, open_run_file(file) as other:
@@ -143,8 +139,7 @@ def test_a_folder_that_cannot_be_written_is_said(run_file: Store, run: str, file
     with pytest.raises(Unavailable) as caught:
         bind(run_file, run, "x", "x" * 200_000)
     assert "attachments" in str(caught.value)
-    with run_file.read() as tx:
-        assert tx.programs.bindings.get(run, "x") is None
+    assert run_file.programs.bindings.get(run, "x") is None
 
 
 def test_a_moved_run_still_reads_its_attachments(run_file: Store, run: str, file: Path, tmp_path: Path) -> None:

@@ -54,8 +54,7 @@ def test_a_small_file_is_an_attachment_too(run_file: Store, run: str, tmp_path: 
 
 
 def test_frames_see_the_nearest(run_file: Store, run: str, source: Path) -> None:
-    with run_file.begin() as tx:
-        frame = tx.programs.executions.begin(run, statement_index=1, statement_text="x").id
+    frame = run_file.programs.executions.begin(run, statement_index=1, statement_text="x").id
     bind(run_file, run, "x", "in the root")
     assert read(run_file, run, "x", frame) == b"in the root"
     assert subagent(run_file, run, frame).bindings.bind_file("x", source).execution_id == frame
@@ -326,8 +325,7 @@ def test_a_database_of_this_process_is_not_opened(
 ) -> None:
     """Closing it would drop the locks that its store has."""
     with agents_file("project", tmp_path) as crew:
-        with crew.begin() as tx:
-            tx.programs.agents.remember("project", "captain", "m")
+        crew.programs.agents.remember("project", "captain", "m")
         assert crew.path is not None
         for path in (file, crew.path):
             os.link(f"{path}{suffix}", alias := tmp_path / f"alias of {path.name}")

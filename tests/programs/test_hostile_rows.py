@@ -138,8 +138,7 @@ def test_writers_of_one_name_never_mix_their_values(run_file: Store, run: str, f
             start.wait(60)
             for number in range(15):
                 bind(store, run, "x", f"{letter}{number} " + letter * LARGE, summary=f"{letter}{number}")
-                with store.read() as tx:
-                    bound = tx.programs.bindings.get(run, "x")
+                bound = store.programs.bindings.get(run, "x")
                 assert bound is not None
                 met.append(str(bound.value))
                 text = str(resolve(store, run, "x"))
@@ -153,9 +152,8 @@ def test_writers_of_one_name_never_mix_their_values(run_file: Store, run: str, f
     for thread in threads:
         thread.join(120)
     assert [len(met) for met in found.values()] == [15] * 3
-    with run_file.read() as tx:
-        last = tx.programs.bindings.resolve(run, "x").value
-        row = tx.programs.bindings.get(run, "x")
+    last = run_file.programs.bindings.resolve(run, "x").value
+    row = run_file.programs.bindings.get(run, "x")
     assert row is not None
     assert str(last).startswith(f"{row.value} ")
     assert [one.name for one in (file.parent / "attachments").iterdir()] == [str(row.attachment_path).partition("/")[2]]

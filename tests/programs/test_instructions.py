@@ -56,8 +56,7 @@ def test_the_commands_do_what_they_say(
 ) -> None:
     """24"""
     at = frame if in_frame else None
-    with run_file.begin() as tx:
-        tx.programs.agents.start(run, "captain's", resume=False)
+    run_file.programs.agents.start(run, "captain's", resume=False)
     text = instructions_for_subagent(run_file, run, at, binding="it's", kind="output", agent="captain's")
     assert str(file) in text
     assert (f"execution_id: {frame}" in text, "depth: 2" in text) == (in_frame, in_frame)
@@ -67,10 +66,9 @@ def test_the_commands_do_what_they_say(
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert '"memory":' in sqlite3_shell.shell(recall).stdout
     assert '"value":' in sqlite3_shell.shell(read.replace("NAME", "it''s")).stdout
-    with run_file.read() as tx:
-        bound = tx.programs.bindings.resolve(run, "it's", execution_id=at)
-        agent = tx.programs.agents.recall(run, "captain's")
-        segments = tx.programs.agents.segments(run, "captain's")
+    bound = run_file.programs.bindings.resolve(run, "it's", execution_id=at)
+    agent = run_file.programs.agents.recall(run, "captain's")
+    segments = run_file.programs.agents.segments(run, "captain's")
     assert (bound.value, bound.kind, bound.execution_id) == (NASTY, "output", at)
     assert agent is not None
     assert agent.memory == NASTY
@@ -80,11 +78,10 @@ def test_the_commands_do_what_they_say(
     Path(path[1]).parent.mkdir()
     Path(path[1]).write_text("large")
     assert sqlite3_shell.shell(filled(large, summary="small")).returncode == 0
-    with run_file.read() as tx:
-        stored = tx.programs.bindings.get(run, "it's", execution_id=at)
-        assert stored is not None
-        assert (stored.value, stored.created_at) == ("small", bound.created_at)
-        assert tx.programs.bindings.resolve(run, "it's", execution_id=at).value == "large"
+    stored = run_file.programs.bindings.get(run, "it's", execution_id=at)
+    assert stored is not None
+    assert (stored.value, stored.created_at) == ("small", bound.created_at)
+    assert run_file.programs.bindings.resolve(run, "it's", execution_id=at).value == "large"
     assert not Path("owned").exists()
 
 
@@ -95,8 +92,7 @@ def test_any_value_round_trips(sqlite3_shell: Sqlite3, run_file: Store, run: str
     for text in (value, NASTY + value, f"\r\n{value}\r\r\n'\r"):
         done = sqlite3_shell.shell(command(file, bind_sql("x", text)))
         assert (done.returncode, done.stderr) == (0, "")
-        with run_file.read() as tx:
-            assert tx.programs.bindings.resolve(run, "x").value == text
+        assert run_file.programs.bindings.resolve(run, "x").value == text
 
 
 def test_no_value_ends_the_command(sqlite3_shell: Sqlite3, run_file: Store, run: str, tmp_path: Path) -> None:
@@ -108,8 +104,7 @@ def test_no_value_ends_the_command(sqlite3_shell: Sqlite3, run_file: Store, run:
         value = f"the answer\n{word}\ntouch '{owned}'\n"
         done = sqlite3_shell.shell(filled(bind, value=value))
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-        with run_file.read() as tx:
-            assert tx.programs.bindings.resolve(run, "result").value == value
+        assert run_file.programs.bindings.resolve(run, "result").value == value
         assert not owned.exists()
 
 
@@ -139,8 +134,7 @@ def test_folders_and_names_are_only_text(sqlite3_shell: Sqlite3, tmp_path: Path,
         assert store.run_id is not None
         line = filled(commands(instructions_for_subagent(store, store.run_id, binding=name))[0], value="v")
         assert sqlite3_shell.shell(line).returncode == 0
-        with store.read() as tx:
-            assert tx.programs.bindings.resolve(store.run_id, name).value == "v"
+        assert store.programs.bindings.resolve(store.run_id, name).value == "v"
     assert not Path("owned").exists()
 
 
@@ -165,18 +159,16 @@ def test_memory_may_be_in_another_file(sqlite3_shell: Sqlite3, run_file: Store, 
     with agents_file("project", tmp_path) as project:
         with pytest.raises(NotFound):
             instructions_for_subagent(run_file, run, agent="captain", agents=project)
-        with project.begin() as tx:
-            tx.programs.agents.start("project", "captain", resume=False, scope="project")
+        project.programs.agents.start("project", "captain", resume=False, scope="project")
         text = instructions_for_subagent(run_file, run, agent="captain", agents=project)
         assert str(project.path) in text
         remember, segment = commands(text)[-2:]
         for line in (filled(remember, memory="m"), filled(segment, prompt="p", summary="s")):
             assert sqlite3_shell.shell(line).returncode == 0
-        with project.read() as tx:
-            agent = tx.programs.agents.recall("project", "captain")
-            assert agent is not None
-            assert agent.memory == "m"
-            assert len(tx.programs.agents.segments("project", "captain")) == 1
+        agent = project.programs.agents.recall("project", "captain")
+        assert agent is not None
+        assert agent.memory == "m"
+        assert len(project.programs.agents.segments("project", "captain")) == 1
 
 
 def test_a_run_in_a_larger_file_is_named_in_every_command(sqlite3_shell: Sqlite3, tmp_path: Path) -> None:
@@ -196,8 +188,7 @@ def test_a_run_in_a_larger_file_is_named_in_every_command(sqlite3_shell: Sqlite3
 
 def test_without_a_file_there_are_no_commands(run_file: Store, run: str) -> None:
     with Store.open("sqlite:///:memory:") as store:
-        with store.begin() as tx:
-            tx.programs.runs.create(id="r1")
+        store.programs.runs.create(id="r1")
         with pytest.raises(InvalidValue):
             instructions_for_subagent(store, "r1")
     for missing in (("nowhere", None), (run, 99)):
@@ -241,5 +232,4 @@ def test_a_file_is_copied_to_where_a_large_value_goes(run_file: Store, run: str,
     with sqlite3.connect(file) as raw:
         raw.execute(bind_sql("x", "a summary", attachment_path=f"attachments/{attachment.name}"))
     raw.close()
-    with run_file.read() as tx:
-        assert tx.programs.bindings.resolve(run, "x").value == "from a file"
+    assert run_file.programs.bindings.resolve(run, "x").value == "from a file"

@@ -54,13 +54,12 @@ def test_the_published_commands_work_on_the_subagents_own_file(
     assert '"value":' in sqlite3_shell.shell(read.replace("NAME", "result")).stdout
     taken = take_in(run_file, run, frame)
     assert taken.refused == []
-    with run_file.read() as tx:
-        programs = tx.programs
-        assert programs.bindings.resolve(run, "result", execution_id=frame).value == NASTY
-        assert programs.bindings.resolve(run, "report", execution_id=frame).value == "large"
-        assert [one.memory for one in programs.agents.list(run)] == [NASTY]
-        assert [one.prompt for one in programs.agents.segments(run, "captain's")] == [NASTY]
-        assert programs.runs.audit(run) == []
+    programs = run_file.programs
+    assert programs.bindings.resolve(run, "result", execution_id=frame).value == NASTY
+    assert programs.bindings.resolve(run, "report", execution_id=frame).value == "large"
+    assert [one.memory for one in programs.agents.list(run)] == [NASTY]
+    assert [one.prompt for one in programs.agents.segments(run, "captain's")] == [NASTY]
+    assert programs.runs.audit(run) == []
     with pytest.raises(InvalidValue, match="plain"):
         lent.instructions(binding="it's")
 
@@ -104,11 +103,10 @@ def test_the_commands_for_a_server(postgres_url: str, tmp_path: Path) -> None:
                 done = subprocess.run(["sh", "-c", line], env=env, capture_output=True, encoding="utf-8", timeout=60, check=False)
                 assert (done.returncode, done.stderr) == (0, "")
             assert "owned" not in {path.name for path in (*tmp_path.iterdir(), *Path().iterdir())}
-            with store.read() as tx:
-                programs = tx.programs
-                assert programs.bindings.resolve("r", "result", execution_id=frame).value == value
-                assert [one.memory for one in programs.agents.list("r")] == [value]
-                assert [one.summary for one in programs.agents.segments("r", "captain's")] == [value]
+            programs = store.programs
+            assert programs.bindings.resolve("r", "result", execution_id=frame).value == value
+            assert [one.memory for one in programs.agents.list("r")] == [value]
+            assert [one.summary for one in programs.agents.segments("r", "captain's")] == [value]
         finally:
             raw.execute(f'DROP OWNED BY "{role}" CASCADE; DROP ROLE "{role}"')
     assert make_url(made.server).username == role

@@ -62,8 +62,7 @@ def noted(store: Store, run: str) -> list[AuditFinding]:
 def test_the_command_line_is_told_on(
     sqlite3_shell: Sqlite3, run_file: Store, run: str, file: Path, sql: str, told: list[Any]
 ) -> None:
-    with run_file.begin() as tx:
-        tx.programs.bindings.bind(run, "draft", "as it was")
+    run_file.programs.bindings.bind(run, "draft", "as it was")
     done = sqlite3_shell.run(file, sql, "-bail")
     assert (done.returncode, done.stderr) == (0, "")
     found = noted(run_file, run)
@@ -77,15 +76,13 @@ def test_the_command_line_is_told_on(
         assert one.before is not None
         assert one.before["value"] == value
     assert all(problem.message.count("as it was") == 0 for problem in doctor(run_file))
-    with run_file.begin() as tx:
-        tx.programs.bindings.bind(run, "draft", "by the library")
+    run_file.programs.bindings.bind(run, "draft", "by the library")
     assert noted(run_file, run) == found
 
 
 def test_an_execution_that_is_replaced_from_another_run(run_file: Store, run: str, raw: sqlite3.Connection) -> None:
     """And a row of the number -1, which SQLite says before an INSERT that names no number, hides nothing."""
-    with run_file.begin() as tx:
-        frame = tx.programs.executions.begin(run, statement_index=1, statement_text="x").id
+    frame = run_file.programs.executions.begin(run, statement_index=1, statement_text="x").id
     raw.execute("INSERT OR REPLACE INTO execution (id, run_id) VALUES (?, 'other')", (frame,))
     raw.execute("INSERT INTO execution (id) VALUES (-1)")
     raw.execute("INSERT INTO execution (statement_text) VALUES ('hidden')")
@@ -123,8 +120,7 @@ def test_nothing_takes_the_place_of_a_const(run_file: Store, run: str, raw: sqli
 def test_nothing_takes_the_place_of_a_const_at_the_rowid_that_stands_for_none(
     run_file: Store, run: str, raw: sqlite3.Connection
 ) -> None:
-    with run_file.begin() as tx:
-        tx.programs.bindings.bind(run, "rules", "be brief", kind="const")
+    run_file.programs.bindings.bind(run, "rules", "be brief", kind="const")
     raw.execute("UPDATE bindings SET rowid = -1")
     for verb in ("INSERT", "INSERT OR REPLACE"):
         with pytest.raises(sqlite3.IntegrityError, match=r"bindings\.rowid|UNIQUE"):
@@ -153,8 +149,7 @@ def test_a_row_that_is_replaced_by_one_without_a_run_is_told(run_file: Store, ru
 @pytest.mark.parametrize("opened", [False, True], ids=["plainly", "with the row of a trigger that notes"])
 def test_what_was_noted_stays_whatever_a_shell_writes(run_file: Store, run: str, raw: sqlite3.Connection, opened: bool) -> None:
     """Nor does a note get another instant than that at which it was made."""
-    with run_file.begin() as tx:
-        tx.programs.bindings.bind(run, "draft", "as it was")
+    run_file.programs.bindings.bind(run, "draft", "as it was")
     raw.execute("UPDATE bindings SET value = 'evil'")
     raw.commit()
     (said,) = noted(run_file, run)
@@ -196,8 +191,7 @@ def test_runs_that_nobody_made_share_their_room(run_file: Store, run: str, raw: 
 
 def test_beside_a_library_that_writes(sqlite3_shell: Sqlite3, run_file: Store, run: str, file: Path) -> None:
     """Each note is of a shell's statement, and each statement has its note."""
-    with run_file.begin() as tx:
-        tx.programs.bindings.bind(run, "shared", "0")
+    run_file.programs.bindings.bind(run, "shared", "0")
     over = threading.Event()
 
     def write() -> None:
@@ -278,7 +272,6 @@ def test_a_strict_file_of_revision_0028_is_written_as_ever(tmp_path: Path, clock
             older.execute(statement)
         older.execute("UPDATE _meta SET value = 'yes' WHERE key = 'strict'")
     with open_run_file(path) as store:
-        with store.begin() as tx:
-            tx.programs.executions.begin(run, statement_index=1, statement_text="x")
+        store.programs.executions.begin(run, statement_index=1, statement_text="x")
         assert audit(store, run) == []
     assert sqlite3_shell.run(path, "UPDATE execution SET status = 'failed'").returncode != 0

@@ -92,8 +92,7 @@ def test_a_shell_binds_a_const_and_an_input_once(
     assert told.returncode != 0
     assert BOUND_ONCE in told.stderr
     assert values(file) == before
-    with run_file.read() as tx:
-        assert tx.programs.bindings.resolve(run, name).value == "as it was"
+    assert run_file.programs.bindings.resolve(run, name).value == "as it was"
 
 
 @each(
@@ -214,8 +213,7 @@ def test_guards_and_the_event_log_stand_side_by_side(
     run_file: Store, run: str, bound: None, file: Path, sqlite3_shell: Sqlite3
 ) -> None:
     run_file.switch_events(True)
-    with run_file.begin() as tx:
-        tx.programs.bindings.bind(run, "draft", "next")
+    run_file.programs.bindings.bind(run, "draft", "next")
     run_file.switch_events(False)
     assert len(triggers(file)) == 37
     told = sqlite3_shell.run(file, "UPDATE bindings SET value = 'other' WHERE name = 'topic'")

@@ -31,8 +31,7 @@ def test_the_whole_session(told: Any, run_file: Store, run: str, file: Path) -> 
     """14"""
     for statement in published.SCHEMA:
         told(statement)
-    with run_file.begin() as tx:
-        tx.programs.agents.start(run, "captain", resume=False)
+    run_file.programs.agents.start(run, "captain", resume=False)
 
     # the virtual machine: a statement, a parallel block, a loop, a failure that is tried again
     told(published.STATEMENT)
@@ -78,25 +77,24 @@ def test_the_whole_session(told: Any, run_file: Store, run: str, file: Path) -> 
     # and by the library
     (file.parent / "attachments").mkdir()
     (file.parent / "attachments" / "full_report.md").write_text("the report")
-    with run_file.read() as tx:
-        programs = tx.programs
-        point = programs.runs.resume_point(run)
-        assert [one.statement_index for one in point.executing] == [6, 3, 10, 6, 5, 3]
-        assert [(one.strategy, one.branches) for one in point.parallel] == [
-            ("all", {"a": "completed", "b": "executing", "c": "failed"})
-        ]
-        assert [(one.current_iteration, one.max_iterations) for one in point.loops] == [(2, 5)]
-        assert programs.executions.pending_branches(run, "p1") == 1
-        failed = programs.executions.list(run, status="failed")
-        assert [(one.error_message, one.metadata["retry_attempt"]) for one in failed] == [("Connection timeout after 30s", 2)]
-        assert [programs.bindings.resolve(run, "result", execution_id=frame).value for frame in (43, 42, None)] == [
-            "of 43",
-            "of 42",
-            "of NULL",
-        ]
-        assert programs.bindings.resolve(run, "full_report").value == "the report"
-        assert {one.run_id for one in point.bindings} == {run}
-        assert programs.agents.segments(run, "captain")[0].segment_number == 3
+    programs = run_file.programs
+    point = programs.runs.resume_point(run)
+    assert [one.statement_index for one in point.executing] == [6, 3, 10, 6, 5, 3]
+    assert [(one.strategy, one.branches) for one in point.parallel] == [
+        ("all", {"a": "completed", "b": "executing", "c": "failed"})
+    ]
+    assert [(one.current_iteration, one.max_iterations) for one in point.loops] == [(2, 5)]
+    assert programs.executions.pending_branches(run, "p1") == 1
+    failed = programs.executions.list(run, status="failed")
+    assert [(one.error_message, one.metadata["retry_attempt"]) for one in failed] == [("Connection timeout after 30s", 2)]
+    assert [programs.bindings.resolve(run, "result", execution_id=frame).value for frame in (43, 42, None)] == [
+        "of 43",
+        "of 42",
+        "of NULL",
+    ]
+    assert programs.bindings.resolve(run, "full_report").value == "the report"
+    assert {one.run_id for one in point.bindings} == {run}
+    assert programs.agents.segments(run, "captain")[0].segment_number == 3
     assert {one.code for one in audit(run_file, run)} == {"status_not_ours", "raw_write"}
 
 
@@ -108,8 +106,7 @@ def test_a_value_written_twice_raw_and_once_by_the_library(told: Any, run_file: 
     raw.execute("UPDATE bindings SET created_at = '2020-01-01 00:00:00'")
     told(published.EXTENSIONS[1])
     raw.execute("UPDATE bindings SET token_count = 7")
-    with run_file.begin() as tx:
-        bound = tx.programs.bindings.bind(run, "research", "three")
+    bound = run_file.programs.bindings.bind(run, "research", "three")
     assert (bound.value, bound.created_at.year if bound.created_at else 0) == ("three", 2020)
     assert raw.execute("SELECT value, token_count, created_at FROM bindings").fetchall() == [("three", 7, "2020-01-01 00:00:00")]
 

@@ -81,8 +81,7 @@ def test_a_subagents_commands_run_as_ever(sqlite3_shell: Sqlite3, strict: Store)
         assert (told.returncode, told.stderr) == (0, "")
     line = filled(commands(instructions_for_subagent(strict, strict.run_id, binding="result"))[0], value="of a shell")
     assert sqlite3_shell.shell(line).returncode == 0
-    with strict.read() as tx:
-        assert tx.programs.bindings.resolve(strict.run_id, "result").value == "of a shell"
+    assert strict.programs.bindings.resolve(strict.run_id, "result").value == "of a shell"
 
 
 def test_the_library_does_everything_in_any_process(strict: Store, clock: FrozenClock) -> None:
@@ -93,8 +92,7 @@ def test_the_library_does_everything_in_any_process(strict: Store, clock: Frozen
         strict.transact(lambda tx: tx.programs.runs.seen(str(strict.run_id)))
         for store in (strict, other, strict):
             assert store.run_id is not None
-            with store.begin() as tx:
-                id = tx.programs.executions.begin(store.run_id, statement_index=2, statement_text="y").id
+            id = store.programs.executions.begin(store.run_id, statement_index=2, statement_text="y").id
             store.programs.executions.complete(store.run_id, id)
             assert doctor(store, fix=True) == []
             prune(store, "programs", older_than=timedelta(days=1))

@@ -146,8 +146,7 @@ def _empty_transaction(store: Store) -> Iterator[Call]:
 
 @contextmanager
 def _chunk(store: Store) -> Iterator[Call]:
-    with store.begin() as tx:
-        tx.chat.sessions.create(agent="build", model={}, id="recorded")
+    store.chat.sessions.create(agent="build", model={}, id="recorded")
     with store.record("recorded") as recorder:
         recorder.feed_many(SHORT_ANSWER[:2])
         yield lambda: recorder.feed(SHORT_ANSWER[2])
@@ -175,8 +174,7 @@ def _said(store: Store) -> Iterator[Call]:
 @contextmanager
 def _talk(store: Store) -> Iterator[Call]:
     def call() -> None:
-        with store.begin() as tx:
-            tx.messaging.sessions.get_or_create(platform="slack", channel_id="C2", user_id="U2")
+        store.messaging.sessions.get_or_create(platform="slack", channel_id="C2", user_id="U2")
 
     yield call
 
@@ -184,8 +182,7 @@ def _talk(store: Store) -> Iterator[Call]:
 @contextmanager
 def _transcript(store: Store) -> Iterator[Call]:
     def call() -> None:
-        with store.read() as tx:
-            tx.chat.messages.list("chat")
+        store.chat.messages.list("chat")
 
     yield call
 
@@ -196,8 +193,7 @@ def _load(store: Store) -> Iterator[Call]:
         found = [loaded.checkpoint for loaded in (tx.checkpoints.states.find("thread"),) if loaded is not None]
 
     def call() -> None:
-        with store.read() as tx:
-            tx.checkpoints.states.load(found)
+        store.checkpoints.states.load(found)
 
     yield call
 

@@ -13,9 +13,8 @@ def words(meter: Meter, store: Store) -> list[str]:
 
 def test_a_new_connection_adds_its_connecting_and_one_question(postgres_url: str) -> None:
     with metered(postgres_url) as meter, Store.open(meter.url) as store:
-        with store.read() as tx:
-            tx.messaging.sessions.list()
-            assert words(meter, store) == ["(connect)", "SELECT", "BEGIN"]
+        store.messaging.sessions.list()
+        assert words(meter, store) == ["(connect)", "SELECT", "BEGIN"]
         assert words(meter, store) == ["BEGIN"]
 
 

@@ -104,8 +104,7 @@ PLAIN: dict[str, tuple[Callable[[Any, str], object], list[str]]] = {
 def test_plain_verbs_execute_few_statements(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = seen_statements(monkeypatch)
     with Store.open(sqlite_url) as store:
-        with store.begin() as tx:
-            session = tx.chat.sessions.create(agent="a", model={}).id
+        session = store.chat.sessions.create(agent="a", model={}).id
         for name, (verb, expected) in PLAIN.items():
             with store.begin() as tx:
                 seen.clear()

@@ -25,27 +25,24 @@ def test_a_save_writes_what_is_new_alone(store: Any) -> None:
         assert save(tx, "ann", "t", *pieces, part(50)) == 1
         assert save(tx, "ann", "t", part(-1, b"renamed"), *pieces[1:], part(50)) == 1
         assert save(tx, "ann", "t", *pieces[:3]) == 1  # the others are gone
-    with store.read() as tx:
-        found = tx.agent_tasks.tasks.get("ann", "t")
-        assert (found.head, list(found.pieces)) == (b"h", pieces[:3])
-        assert tx.agent_tasks.tasks.by_id(found.task.id) == found
+    found = store.agent_tasks.tasks.get("ann", "t")
+    assert (found.head, list(found.pieces)) == (b"h", pieces[:3])
+    assert store.agent_tasks.tasks.by_id(found.task.id) == found
 
 
 def test_each_owner_has_tasks_of_its_own(store: Any) -> None:
     with store.begin() as tx:
         save(tx, "ann", "t", part(-1, b"of ann"))
         save(tx, "", "t", part(-1, b"of nobody"))
-    with store.read() as tx:
-        tasks = tx.agent_tasks.tasks
-        assert [tasks.get(owner, "t").pieces[0].data for owner in ("ann", "")] == [b"of ann", b"of nobody"]
-        assert tasks.get("bob", "t") is None
-        assert tasks.list("bob").total == 0
+    tasks = store.agent_tasks.tasks
+    assert [tasks.get(owner, "t").pieces[0].data for owner in ("ann", "")] == [b"of ann", b"of nobody"]
+    assert tasks.get("bob", "t") is None
+    assert tasks.list("bob").total == 0
     with store.begin() as tx:
         assert tx.agent_tasks.tasks.delete("bob", "t") is False
         assert tx.agent_tasks.tasks.delete("ann", "t") is True
-    with store.read() as tx:
-        assert tx.agent_tasks.tasks.get("ann", "t") is None
-        assert tx.agent_tasks.tasks.get("", "t") is not None
+    assert store.agent_tasks.tasks.get("ann", "t") is None
+    assert store.agent_tasks.tasks.get("", "t") is not None
 
 
 def test_what_ended_stays_ended(store: Any) -> None:
@@ -84,11 +81,10 @@ def test_a_page_goes_on_behind_a_task_that_cannot_be_read(store: Any, raw: Any) 
         for id in "abcd":
             save(tx, "ann", id, part(-1, id.encode()), status_key=id)
     raw.rows("UPDATE agent_task_records SET created_at = 9000000000000000000 WHERE task_id = 'c'")
-    with store.read() as tx:
-        page = tx.agent_tasks.tasks.list("ann", limit=2)
-        assert ([(one.task.task_id, one.pieces[0].data) for one in page.items], page.more) == ([("d", b"d"), ("b", b"b")], True)
-        rest = tx.agent_tasks.tasks.list("ann", limit=2, after=("b", "b"))
-        assert ([one.task.task_id for one in rest.items], rest.more) == (["a"], False)
+    page = store.agent_tasks.tasks.list("ann", limit=2)
+    assert ([(one.task.task_id, one.pieces[0].data) for one in page.items], page.more) == ([("d", b"d"), ("b", b"b")], True)
+    rest = store.agent_tasks.tasks.list("ann", limit=2, after=("b", "b"))
+    assert ([one.task.task_id for one in rest.items], rest.more) == (["a"], False)
 
 
 def test_what_is_refused_leaves_nothing(store: Any) -> None:
@@ -120,11 +116,10 @@ def test_webhooks_are_an_owners_and_are_found_by_task(store: Any) -> None:
         hooks.set("t", "2", owner="ann", data=b"b")
         hooks.set("t", "1", owner="bob", data=b"c")
         hooks.set("t", "1", owner="ann", data=b"again")
-    with store.read() as tx:
-        hooks = tx.agent_tasks.webhooks
-        assert [one.data for one in hooks.list("t", owner="ann")] == [b"b", b"again"]
-        assert [one.data for one in hooks.list("t")] == [b"b", b"c", b"again"]
-        assert hooks.list("u") == []
+    hooks = store.agent_tasks.webhooks
+    assert [one.data for one in hooks.list("t", owner="ann")] == [b"b", b"again"]
+    assert [one.data for one in hooks.list("t")] == [b"b", b"c", b"again"]
+    assert hooks.list("u") == []
     with store.begin() as tx:
         hooks = tx.agent_tasks.webhooks
         assert hooks.delete("t", owner="bob", id="2") == 0

@@ -20,8 +20,7 @@ def save(store: Any, key: ArtifactKey = FILE, part: str = "{}", **given: Any) ->
 
 
 def remember(store: Any, *memories: NewMemory, session_id: str = "s", verb: str = "add", user: str = "u") -> None:
-    with store.begin() as tx:
-        getattr(tx.app_sessions.memories, verb)("app", user, session_id, memories)
+    getattr(store.app_sessions.memories, verb)("app", user, session_id, memories)
 
 
 def search(store: Any, *words: str, limit: int = 10) -> list[tuple[str, int]]:
@@ -38,24 +37,22 @@ def test_versions_are_numbered_from_0_and_read_as_they_were_saved(store: Any, cl
     clock.advance(seconds=1)
     assert save(store, data=b"") == 1
     assert save(store) == 2
-    with store.read() as tx:
-        files = tx.app_sessions.artifacts
-        first, second, third = (files.load(FILE, number) for number in range(3))
-        assert (first.part, first.data, first.version.mime_type, first.version.metadata) == (HARD, b"\x00\xff", "a\x00/b", HARD)
-        assert (second.data, second.version.mime_type, second.version.metadata, third.data) == (b"", None, "{}", None)
-        assert files.load(FILE) == third
-        assert files.versions(FILE) == [first.version, second.version, third.version]
-        assert second.version.created_at == clock()
-        assert (files.load(FILE, 3), files.load(ArtifactKey("app", "u", "s", "other"))) == (None, None)
+    files = store.app_sessions.artifacts
+    first, second, third = (files.load(FILE, number) for number in range(3))
+    assert (first.part, first.data, first.version.mime_type, first.version.metadata) == (HARD, b"\x00\xff", "a\x00/b", HARD)
+    assert (second.data, second.version.mime_type, second.version.metadata, third.data) == (b"", None, "{}", None)
+    assert files.load(FILE) == third
+    assert files.versions(FILE) == [first.version, second.version, third.version]
+    assert second.version.created_at == clock()
+    assert (files.load(FILE, 3), files.load(ArtifactKey("app", "u", "s", "other"))) == (None, None)
 
 
 def test_names_of_the_session_and_of_the_user(store: Any) -> None:
     for key in (FILE, ArtifactKey("app", "u", "t", "g"), ArtifactKey("app", "u", None, "f"), ArtifactKey("app", "v", None, "h")):
         assert save(store, key) == 0
-    with store.read() as tx:
-        names = tx.app_sessions.artifacts.names
-        of_user = [ArtifactKey("app", "u", None, "f")]
-        assert [names("app", "u"), names("app", "u", "s"), names("x", "u")] == [of_user, [*of_user, FILE], []]
+    names = store.app_sessions.artifacts.names
+    of_user = [ArtifactKey("app", "u", None, "f")]
+    assert [names("app", "u"), names("app", "u", "s"), names("x", "u")] == [of_user, [*of_user, FILE], []]
 
 
 def test_a_deleted_artifact_begins_anew(store: Any, raw: Any) -> None:

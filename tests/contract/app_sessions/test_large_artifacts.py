@@ -38,9 +38,8 @@ def save(store: Any, key: ArtifactKey, *bodies: bytes | bytearray | memoryview, 
 
 
 def loaded(store: Any, key: ArtifactKey = FILE) -> list[bytes]:
-    with store.read() as tx:
-        files = tx.app_sessions.artifacts
-        return [files.load(key, one.version).data for one in files.versions(key)]
+    files = store.app_sessions.artifacts
+    return [files.load(key, one.version).data for one in files.versions(key)]
 
 
 def counts(raw: Raw) -> tuple[int, int]:
@@ -65,9 +64,8 @@ def test_large_bytes_are_a_blob_and_read_as_they_were_given(open_store: Callable
 @each("mime_type", [None, "a\x00/b", "a b", "", "x" * 300, "caf\u00e9/x", "\ud83d"])
 def test_a_type_that_no_header_takes(store: Any, mime_type: str | None) -> None:
     save(store, FILE, LARGE, mime_type=mime_type)
-    with store.read() as tx:
-        assert tx.app_sessions.artifacts.load(FILE).version.mime_type == mime_type
-        assert tx.blobs.get(digest(LARGE)).media_type == "application/octet-stream"
+    assert store.app_sessions.artifacts.load(FILE).version.mime_type == mime_type
+    assert store.blobs.get(digest(LARGE)).media_type == "application/octet-stream"
 
 
 def test_the_setting_says_what_is_large(open_store: Callable[..., Any], raw: Raw) -> None:

@@ -20,13 +20,11 @@ def create(store: Any, session_id: str | None = "s", user_id: str = "u", **state
 
 
 def append(store: Any, event: NewEvent, session_id: str = "s", user_id: str = "u", **given: Any) -> Any:
-    with store.begin() as tx:
-        return tx.app_sessions.sessions.append("app", user_id, session_id, event, **given)
+    return store.app_sessions.sessions.append("app", user_id, session_id, event, **given)
 
 
 def load(store: Any, session_id: str = "s", user_id: str = "u", **given: Any) -> Any:
-    with store.read() as tx:
-        return tx.app_sessions.sessions.load("app", user_id, session_id, **given)
+    return store.app_sessions.sessions.load("app", user_id, session_id, **given)
 
 
 def event(id: str, timestamp: float = 1.0, data: str = "{}") -> NewEvent:
@@ -75,9 +73,8 @@ def test_entries_are_merged_by_key_in_every_scope(store: Any) -> None:
     assert (sibling.state.app, sibling.state.user, sibling.state.session) == (mine.state.app, mine.state.user, {})
     assert (other.state.app, other.state.user) == (mine.state.app, {})
     assert list(mine.state.session) == ["a", "b", "c"]
-    with store.read() as tx:
-        assert tx.app_sessions.sessions.user_state("app", "u") == mine.state.user
-        assert tx.app_sessions.sessions.user_state("app", "nobody") == {}
+    assert store.app_sessions.sessions.user_state("app", "u") == mine.state.user
+    assert store.app_sessions.sessions.user_state("app", "nobody") == {}
 
 
 def test_only_a_writer_who_missed_something_is_refused(store: Any) -> None:
@@ -177,20 +174,18 @@ def test_lists(store: Any, clock: FrozenClock) -> None:
         create(store, id, user, session={"of": f'"{user}{id}"'})
         clock.advance(seconds=1)
     append(store, event("e", clock().timestamp()), "1", "b", state=StateChange(user={"k": "1"}, app={"k": "2"}))
-    with store.read() as tx:
-        sessions = tx.app_sessions.sessions
-        of_all, of_one, none = sessions.of_app("app"), sessions.of_app("app", "b"), sessions.of_app("nothing")
-        first = sessions.list(limit=2)
-        pages = [*first.items, *sessions.list(limit=2, after=first.cursor).items]
+    sessions = store.app_sessions.sessions
+    of_all, of_one, none = sessions.of_app("app"), sessions.of_app("app", "b"), sessions.of_app("nothing")
+    first = sessions.list(limit=2)
+    pages = [*first.items, *sessions.list(limit=2, after=first.cursor).items]
     assert [(one.session.user_id, one.session.session_id) for one in of_all] == [("a", "2"), ("a", "1"), ("b", "1")]
     assert [one.state.user for one in of_all] == [{}, {}, {"k": "1"}]
     assert of_one == of_all[2:]
     assert (of_one[0].events, of_one[0].state.session, of_one[0].state.app, none) == ([], {"of": '"b1"'}, {"k": "2"}, [])
     assert [(one.user_id, one.session_id) for one in pages] == [("b", "1"), ("a", "1"), ("a", "2")]
-    with store.read() as tx:
-        assert tx.app_sessions.sessions.get(pages[0].id) == pages[0]
-        with pytest.raises(NotFound):
-            tx.app_sessions.sessions.get("unknown")
+    assert store.app_sessions.sessions.get(pages[0].id) == pages[0]
+    with pytest.raises(NotFound):
+        store.app_sessions.sessions.get("unknown")
 
 
 def test_a_user_is_erased_with_everything(store: Any, raw: Any) -> None:

@@ -49,8 +49,7 @@ def test_a_body_goes_after_the_commit_that_deletes_its_row(
             tx.blobs.delete(kept)
             tx.blobs.put(b"kept")
         assert store.blobs.read(kept) == b"kept"
-        with store.begin() as tx:
-            assert tx.blobs.delete(kept)
+        assert store.blobs.delete(kept)
         assert (memory.bodies, store.blobs.list().items) == ({}, [])
     away = Away()
     with open_store(blobs=away) as store:
@@ -98,8 +97,7 @@ def test_bodies_of_pruned_and_erased_files_go_after_the_commit(
             """Ends what runs, as a killed process does."""
 
         def dies(sha256: str) -> None:
-            with other.read() as tx:
-                assert tx.blobs.list().items == []  # the deletion of the row is committed
+            assert other.blobs.list().items == []  # the deletion of the row is committed
             raise Killed
 
         memory.delete, delete = dies, memory.delete  # type: ignore[method-assign]  # as a killed process

@@ -25,8 +25,7 @@ def assistant(id: str, *parts: Message) -> Message:
 
 
 def sync(store: Any, session: str, messages: Any, **options: Any) -> Any:
-    with store.begin() as tx:
-        return tx.chat.messages.sync(session, messages, **options)
+    return store.chat.messages.sync(session, messages, **options)
 
 
 def talk(store: Any, session: str) -> list[Message]:

@@ -49,15 +49,13 @@ def output(call_id: str, value: Any) -> Chunk:
 
 def create(store: Any, **fields: Any) -> str:
     """A new session's id."""
-    with store.begin() as tx:
-        session = tx.chat.sessions.create(**{"agent": "build", "model": MODEL, **fields})
+    session = store.chat.sessions.create(**{"agent": "build", "model": MODEL, **fields})
     return str(session.id)
 
 
 def say(store: Any, session_id: str, words: str, *, role: str = "user", **fields: Any) -> str:
     """A new message's id."""
-    with store.begin() as tx:
-        message = tx.chat.messages.append(session_id, role=role, parts=[{"type": "text", "text": words}], **fields)
+    message = store.chat.messages.append(session_id, role=role, parts=[{"type": "text", "text": words}], **fields)
     return str(message.id)
 
 
@@ -71,8 +69,7 @@ def record(store: Any, session_id: str, chunks: Iterable[Chunk], **options: Any)
 
 
 def shown(store: Any, session_id: str, **options: Any) -> list[Message]:
-    with store.read() as tx:
-        messages: list[Message] = tx.chat.messages.list(session_id, **options)
+    messages: list[Message] = store.chat.messages.list(session_id, **options)
     return messages
 
 
@@ -82,8 +79,7 @@ def words(messages: Iterable[Message]) -> list[str]:
 
 
 def session_of(store: Any, session_id: str) -> Any:
-    with store.read() as tx:
-        return tx.chat.sessions.get(session_id)
+    return store.chat.sessions.get(session_id)
 
 
 def rollup(store: Any, session_id: str) -> tuple[int, int, int, int, int, int]:

@@ -78,8 +78,7 @@ def test_what_neither_knows_is_counted_and_what_is_the_applications_kept(store: 
 
 def test_stored_parts_of_a_type_that_neither_knows_stay_when_the_message_goes_on(store: Any, session: str) -> None:
     hologram = {"type": "hologram", "depth": 3, "inner": [{"a": None}]}
-    with store.begin() as tx:
-        tx.chat.messages.append(session, id="m", role="assistant", parts=[hologram])
+    store.chat.messages.append(session, id="m", role="assistant", parts=[hologram])
     record(store, session, [START, *text("more")])
     assert parts(store, session)[0] == hologram
 
@@ -106,20 +105,7 @@ def test_an_answer_in_the_stream_closes_the_approval(store: Any, session: str) -
     answered = {"id": "a1", "requestReason": "It deletes.", "isAutomatic": True, "approved": False, "reason": "policy"}
     assert parts(store, session)[-1]["state"] == "approval-responded"
     assert parts(store, session)[-1]["approval"] == answered
-    with store.begin() as tx:
-        assert tx.chat.messages.answer_approval(session, "a1", approved=True) is False
-
-
-def test_an_answer_by_verb_keeps_what_the_request_said(store: Any, session: str) -> None:
-    record(store, session, [START, *step(call("bash", "c", {})), {**approval("a1", "c"), "reason": "It deletes."}])
-    with store.begin() as tx:
-        assert tx.chat.messages.answer_approval(session, "a1", approved=True, reason="fine") is True
-    assert parts(store, session)[-1]["approval"] == {
-        "id": "a1",
-        "requestReason": "It deletes.",
-        "approved": True,
-        "reason": "fine",
-    }
+    assert store.chat.messages.answer_approval(session, "a1", approved=True) is False
 
 
 def test_an_answer_finds_the_approval_of_an_earlier_message(store: Any, session: str) -> None:

@@ -18,8 +18,7 @@ def start(id: str) -> dict[str, Any]:
 
 
 def rewind(store: Any, session: str, to: str) -> int:
-    with store.begin() as tx:
-        return int(tx.chat.sessions.rewind(session, to))
+    return int(store.chat.sessions.rewind(session, to))
 
 
 def stored(raw: Raw) -> list[Any]:
@@ -50,8 +49,7 @@ def test_resuming_it_is_a_conflict(store: Any, raw: Raw, session: str, question:
         assert stored(raw) == before
         recorder.feed_many(turn(*text("another"), id="n"))
     assert words(shown(store, session)) == ["u1", "another"]
-    with store.begin() as tx:
-        tx.chat.sessions.unrewind(session, question)
+    store.chat.sessions.unrewind(session, question)
     record(store, session, [start("m"), *text(", and more")])
     assert words(shown(store, session)) == ["u1", "hidden, and more", "another"]
 

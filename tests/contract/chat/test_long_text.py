@@ -46,8 +46,7 @@ def assert_recorded(store: Any, raw: Raw, session: str, chunks: list[Chunk]) -> 
     """What the reducer makes of the chunks is what every reader sees."""
     expected = reduce(chunks)["parts"]
     assert shown(store, session)[0]["parts"] == expected
-    with store.read() as tx:
-        assert json.loads(tx.chat.messages.list_json(session))[0]["parts"] == expected
+    assert json.loads(store.chat.messages.list_json(session))[0]["parts"] == expected
     assert raw.count("chat_part_deltas") == 0
 
 

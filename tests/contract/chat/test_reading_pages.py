@@ -43,9 +43,8 @@ def talk(store: Any, clock: Any, session: str) -> str:
 @each("page", PAGES, ids=str)
 def test_a_page_is_the_same_in_every_form(store: Any, talk: str, page: dict[str, Any]) -> None:
     expected = shown(store, talk, **page)
-    with store.read() as tx:
-        assert orjson.loads(tx.chat.messages.list_json(talk, **page)) == expected
-        rows = tx.chat.messages.list_rows(talk, **page)
+    assert orjson.loads(store.chat.messages.list_json(talk, **page)) == expected
+    rows = store.chat.messages.list_rows(talk, **page)
     assert [(row.id, row.role, row.metadata) for row in rows] == [
         (message["id"], message["role"], message.get("metadata", {})) for message in expected
     ]
@@ -54,10 +53,8 @@ def test_a_page_is_the_same_in_every_form(store: Any, talk: str, page: dict[str,
 def test_a_row_says_when(store: Any, clock: Any, session: str) -> None:
     asked, at = say(store, session, "asked"), clock()
     changed = clock.advance(seconds=5)
-    with store.begin() as tx:
-        updated = tx.chat.messages.update_metadata(asked, {"a": 1})
-    with store.read() as tx:
-        (row,) = tx.chat.messages.list_rows(session)
+    updated = store.chat.messages.update_metadata(asked, {"a": 1})
+    (row,) = store.chat.messages.list_rows(session)
     assert (row.created_at, row.updated_at, row.session_id) == (at, changed, session)
     assert row == updated
     assert changed - at == timedelta(seconds=5)
@@ -67,8 +64,7 @@ def test_a_page_has_text_that_is_not_folded_yet(store: Any, session: str) -> Non
     say(store, session, "tell me")
     with store.record(session) as recorder:
         recorder.feed_many(waits(text("Once ", "upon ", "a time")[:-1], "a1"))
-        with store.read() as tx:
-            page = tx.chat.messages.list_json(session, limit=1)
+        page = store.chat.messages.list_json(session, limit=1)
         assert orjson.loads(page) == shown(store, session)[1:]
 
 
@@ -78,12 +74,11 @@ def test_a_page_has_large_files(store: Any, session: str) -> None:
         for parts in ([], [file], [file, file], [{"type": "text", "text": "no file"}]):
             tx.chat.messages.append(session, role="user", parts=parts)
     for page in ({"limit": 3}, {"limit": 2, "files": "reference"}):
-        with store.read() as tx:
-            assert orjson.loads(tx.chat.messages.list_json(session, **page)) == tx.chat.messages.list(session, **page)
+        assert orjson.loads(store.chat.messages.list_json(session, **page)) == store.chat.messages.list(session, **page)
 
 
-@pytest.mark.parametrize("verb", ["list_json", "list_rows"])
-def test_a_page_of_nothing_is_refused_as_a_list_is(store: Any, talk: str, verb: str) -> None:
+@pytest.mark.parametrize("verb", ["list", "list_json", "list_rows"])
+def test_a_page_of_nothing_is_refused(store: Any, talk: str, verb: str) -> None:
     elsewhere = say(store, create(store), "elsewhere")
     refusals: list[tuple[str, dict[str, Any], type[Exception]]] = [
         ("nowhere", {"limit": 5}, NotFound),
@@ -121,8 +116,9 @@ def test_appending_a_message_writes_three_rows_and_asks_nothing(
     for milliseconds in (1, 0, 1):
         clock.advance(seconds=milliseconds / 1000)
         statements.clear()
-        with counted_store.begin() as tx:
-            message = tx.chat.messages.append(session, role="user", parts=[{"type": "text", "text": "hi"}], metadata={"a": [1]})
+        message = counted_store.chat.messages.append(
+            session, role="user", parts=[{"type": "text", "text": "hi"}], metadata={"a": [1]}
+        )
         made.append(message.id)
         assert run(statements) == [*locked, "UPDATE", "INSERT", "INSERT"]
         assert session_of(counted_store, session).updated_at == message.created_at == clock()
@@ -137,24 +133,13 @@ def test_a_transcript_is_two_queries(counted_store: Any, statements: list[str]) 
     found = shown(counted_store, session)
     assert (len(found), run(statements)) == (2, ["SELECT", "SELECT"])
     statements.clear()
-    with counted_store.read() as tx:
-        assert json.loads(tx.chat.messages.list_json(session)) == found
+    assert json.loads(counted_store.chat.messages.list_json(session)) == found
     assert run(statements) == ["SELECT", "SELECT"]  # all of it; and whether any part of the database is growing
-
-
-def test_a_refused_append_leaves_its_transaction_usable(store: Any) -> None:
-    session = create(store)
-    with store.begin() as tx:
-        with pytest.raises(NotFound):
-            tx.chat.messages.append("ses_nobody", role="user", parts=[])
-        kept = tx.chat.messages.append(session, role="user", parts=[])
-    assert [message["id"] for message in shown(store, session)] == [kept.id]
 
 
 def test_the_value_of_an_appended_message_is_not_the_callers(store: Any) -> None:
     session, given = create(store), {"tags": ["a"]}
-    with store.begin() as tx:
-        made = tx.chat.messages.append(session, role="user", parts=[], metadata=given)
+    made = store.chat.messages.append(session, role="user", parts=[], metadata=given)
     given["tags"].append("b")
     assert made.metadata == {"tags": ["a"]}
 
@@ -187,8 +172,7 @@ def test_an_empty_session_is_an_empty_array_and_an_unknown_one_is_not_found(stor
 
 def test_metadata_that_only_mentions_hiding_hides_nothing(store: Any, session: str) -> None:
     metadata = {"note": 'hidden_at" queued_at"', "hidden_at": None, "nested": {"hidden_at": 1}}
-    with store.begin() as tx:
-        made = tx.chat.messages.append(session, role="user", parts=[], metadata=metadata)
+    made = store.chat.messages.append(session, role="user", parts=[], metadata=metadata)
     assert [message["id"] for message in shown(store, session)] == [made.id]
     with store.read() as tx:
         assert [message["id"] for message in json.loads(tx.chat.messages.list_json(session))] == [made.id]
@@ -206,51 +190,16 @@ def test_an_empty_metadata_object_is_no_key(store: Any, session: str) -> None:
     assert told["metadata"] == {"k": None}
 
 
-def test_parts_come_by_index_and_verbatim(store: Any, raw: Raw, session: str) -> None:
-    message = say(store, session, "0")
-    for index in (7, 3, 5):
-        data = json.dumps({"type": "data-n", "data": index, "unknown": [None]})
-        raw.rows(
-            'INSERT INTO chat_parts (id, message_id, session_id, "index", type, data_json, created_at, updated_at)'
-            " VALUES (?, ?, ?, ?, 'data-n', ?, 0, 0)",
-            f"prt_{index}",
-            message,
-            session,
-            index,
-            data,
-        )
-    (found,) = shown(store, session)
-    assert [part.get("data") for part in found["parts"]] == [None, 3, 5, 7]
-    assert found["parts"][1] == {"type": "data-n", "data": 3, "unknown": [None]}
-
-
-def test_reading_costs_two_queries_however_many_messages(counted_store: Any, statements: list[str]) -> None:
-    store, session = counted_store, create(counted_store)
-    for number in range(5):
-        record(store, session, turn(*text(str(number))))
-    shown(store, session)  # its connection is there from now on
-    statements.clear()
-    assert len(shown(store, session)) == 5
-    few = len(statements)
-    for number in range(20):
-        record(store, session, turn(*text(str(number))))
-    statements.clear()
-    assert len(shown(store, session)) == 25
-    assert len(statements) == few
-    assert sum("chat_messages" in statement or "chat_parts" in statement for statement in statements) == 2
-
-
 def test_a_growing_part_is_read_with_its_tail(store: Any, other: Any, session: str) -> None:
     with store.record(session) as recorder:
         recorder.feed({"type": "tool-input-start", "toolCallId": "c", "toolName": "bash"})
         for piece in ('{"command": "l', "s -", "la"):
             recorder.feed({"type": "tool-input-delta", "toolCallId": "c", "inputTextDelta": piece})
-            with store.read() as tx:
-                listed = tx.chat.messages.list(session)
-                assert listed[0]["parts"][0]["input"]["command"].endswith(piece[-1])
-                assert listed == shown(other, session)
-                assert json.loads(tx.chat.messages.list_json(session)) == listed
-                assert tx.chat.messages.get(listed[0]["id"]) == listed[0]
+            listed = store.chat.messages.list(session)
+            assert listed[0]["parts"][0]["input"]["command"].endswith(piece[-1])
+            assert listed == shown(other, session)
+            assert json.loads(store.chat.messages.list_json(session)) == listed
+            assert store.chat.messages.get(listed[0]["id"]) == listed[0]
         assert listed[0]["parts"][0]["rawInput"] == '{"command": "ls -la'
 
 
@@ -273,10 +222,8 @@ def test_unreadable_json_is_left_out_and_reported(sqlite_store: Any, broken: str
             ([{"type": "text", "text": "kept"}], None),
         ]
     assert "part" in caplog.text
-    with sqlite_store.read() as tx:
-        assert words(tx.chat.messages.model_view(broken)) == ["", "kept"]
+    assert words(sqlite_store.chat.messages.model_view(broken)) == ["", "kept"]
 
 
 def test_list_json_is_json_whatever_is_stored(sqlite_store: Any, broken: str) -> None:
-    with sqlite_store.read() as tx:
-        assert json.loads(tx.chat.messages.list_json(broken)) == tx.chat.messages.list(broken)
+    assert json.loads(sqlite_store.chat.messages.list_json(broken)) == sqlite_store.chat.messages.list(broken)

@@ -135,22 +135,9 @@ def test_a_stream_may_come_back_to_a_message_of_its_own(store: Any, policy: str)
     store.chat.sessions.delete(session)
 
 
-def test_a_backlog_may_come_back_to_a_message_of_its_own(store: Any, session: str) -> None:
-    with store.record(session) as recorder:
-        recorder.feed_many([start("one"), *text("a"), start("two"), *text("b"), start("one"), *text("c"), {"type": "finish"}])
-    assert words(shown(store, session)) == ["ac", "b"]
-
-
 def test_the_same_start_again_is_the_same_message(store: Any, session: str) -> None:
     record(store, session, [start("m"), *text("a"), start("m"), *text("b"), {"type": "start"}, *text("c"), {"type": "finish"}])
     assert [(message["id"], words([message])[0]) for message in shown(store, session)] == [("m", "abc")]
-
-
-def test_a_start_without_an_id_gets_one(store: Any, session: str) -> None:
-    id = record(store, session, [{"type": "start"}, *text("a"), {"type": "finish"}])
-    assert id is not None
-    assert id.startswith("msg_")
-    assert shown(store, session)[0]["id"] == id
 
 
 def test_a_message_of_another_session_is_a_conflict(store: Any, session: str) -> None:
@@ -190,8 +177,7 @@ ABORTED = "aborted by host restart"
 
 
 def repair(store: Any, *args: Any, **options: Any) -> int:
-    with store.begin() as tx:
-        return int(tx.chat.messages.repair_interrupted(*args, **options))
+    return int(store.chat.messages.repair_interrupted(*args, **options))
 
 
 def states(store: Any, session: str) -> dict[str, str]:
@@ -216,16 +202,14 @@ def interrupted(store: Any, session: str) -> str:
         output("finished", 1),
     ]
     record(store, session, step(*chunks))
-    with store.begin() as tx:
-        tx.chat.messages.answer_approval(session, "ap", approved=True)
+    store.chat.messages.answer_approval(session, "ap", approved=True)
     return session
 
 
 def test_a_denied_call_was_denied(store: Any, session: str) -> None:
     """The SDK's validator refuses an error of a call that nobody allowed."""
     record(store, session, step(call("bash", "c", {"x": 1}), approval("ap", "c")))
-    with store.begin() as tx:
-        tx.chat.messages.answer_approval(session, "ap", approved=False, reason="no")
+    store.chat.messages.answer_approval(session, "ap", approved=False, reason="no")
     assert repair(store, session) == 1
     assert shown(store, session)[0]["parts"][1] == {
         "type": "tool-bash",
@@ -268,8 +252,7 @@ def test_a_question_is_no_exception_unless_named(store: Any, interrupted: str) -
 def test_hidden_messages_are_left_as_they_are(store: Any, session: str) -> None:
     first = say(store, session, "hi")
     record(store, session, turn(call("bash", "c")))
-    with store.begin() as tx:
-        tx.chat.sessions.rewind(session, first)
+    store.chat.sessions.rewind(session, first)
     assert repair(store, session) == 0
 
 
@@ -333,8 +316,7 @@ def test_bad_arguments_are_refused(store: Any, session: str) -> None:
 
 
 def replayed(store: Any, id: str, **options: Any) -> list[dict[str, Any]]:
-    with store.read() as tx:
-        found: list[dict[str, Any]] = tx.chat.messages.replay(id, **options)
+    found: list[dict[str, Any]] = store.chat.messages.replay(id, **options)
     return found
 
 
@@ -378,8 +360,7 @@ def test_vectors_are_rebuilt_from_the_store(store: Any, chosen: list[Any]) -> No
         session = create(store)
         id = record(store, session, vector["chunks"], ai_sdk=major)
         assert [reduce(replayed(store, str(id), ai_sdk=major), ai_sdk=major)] == shown(store, session), vector["name"]
-        with store.begin() as tx:
-            tx.chat.sessions.delete(session)
+        store.chat.sessions.delete(session)
 
 
 def test_the_setting_chooses_the_major(open_store: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, session: str) -> None:

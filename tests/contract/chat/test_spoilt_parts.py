@@ -26,8 +26,7 @@ def test_a_recorder_that_goes_on_with_it_is_told(store: Any, raw: Raw, database_
         assert caught.value.key[0] == raw.value("SELECT id FROM chat_parts WHERE message_id = 'm-bad'")
         assert rest(raw) == before
         recorder.feed_many([{"type": "start", "messageId": "m-next"}, *text("another one")])
-    with store.read() as tx:
-        assert words([tx.chat.messages.get("m-next")]) == ["another one"]
+    assert words([store.chat.messages.get("m-next")]) == ["another one"]
     record(store, good, [{"type": "start", "messageId": "m-good"}, *text("!")])
     assert words(shown(store, good)) == ["so far and on!"]
 

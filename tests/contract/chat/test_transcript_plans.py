@@ -90,8 +90,7 @@ def test_a_delivery_is_found_by_its_own_index(asked: list[Asked], store: Any, ra
     raw.rows(f"UPDATE chat_messages SET metadata_json = {told if raw.is_sqlite else f'CAST({told} AS JSONB)'}")
     raw.rows("ANALYZE")
     asked.clear()
-    with store.begin() as tx:
-        again = tx.chat.messages.enqueue(session, parts=[], metadata={"trigger": {"delivery_id": "d2500"}})
+    again = store.chat.messages.enqueue(session, parts=[], metadata={"trigger": {"delivery_id": "d2500"}})
     assert again.id == "m2500"
     (look,) = [statement for statement in asked if "delivery_id" in statement[0]]
     if raw.is_sqlite:

@@ -121,10 +121,9 @@ def test_an_owner_elsewhere_is_alive_until_unseen_for_a_minute(store: Any, raw: 
     boot = new_owner().split("/")[1]
     raw.rows(insert, session, owner.format(host=socket.gethostname(), hidden=2**22 + 1, own=os.getpid(), boot=boot), at, at)
     point = say(store, session, "and?")
-    with store.begin() as tx:
-        called = tx.chat.messages.append(
-            session, role="assistant", parts=[{"type": "tool-x", "toolCallId": "c", "state": "input-available"}]
-        )
+    called = store.chat.messages.append(
+        session, role="assistant", parts=[{"type": "tool-x", "toolCallId": "c", "state": "input-available"}]
+    )
     clock.advance(seconds=60)
     with pytest.raises(Conflict), store.record(session):
         raise AssertionError("entered")
@@ -172,8 +171,7 @@ def test_an_error_outlives_its_turn_and_does_not_run(store: Any, raw: Raw, endin
         recorder.feed({"type": "start-step"})
         assert [row[2] for row in state(raw)] == ["running"]
     assert state(raw) == []
-    with store.begin() as tx:
-        assert tx.chat.messages.claim_queued(session).id == message.id
+    assert store.chat.messages.claim_queued(session).id == message.id
 
 
 def test_chunks_after_the_finish_still_count(store: Any, raw: Raw, session: str) -> None:
@@ -183,14 +181,3 @@ def test_chunks_after_the_finish_still_count(store: Any, raw: Raw, session: str)
         assert [row[2] for row in state(raw)] == ["running"]
     assert state(raw) == []
     assert words(shown(store, session)) == ["onetwo"]
-
-
-def test_many_recorders_are_open_on_one_store(store: Any) -> None:
-    sessions = [create(store) for _ in range(5)]
-    recorders = [store.record(session) for session in sessions]
-    for chunk in text("a", "b"):
-        for recorder in recorders:
-            recorder.feed(chunk)
-    for recorder in recorders:
-        recorder.close()
-    assert [words(shown(store, session)) for session in sessions] == [["ab"]] * 5

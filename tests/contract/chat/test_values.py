@@ -41,8 +41,7 @@ def test_any_text_comes_back_as_it_was(store: Any, hard: str) -> None:
     assert said["parts"] == [{"type": "text", "text": hard}]
     assert said["metadata"] == {"note": hard, hard: 1}
     assert recorded["parts"] == [{"type": "text", "text": hard * 2, "state": "done"}]
-    with store.read() as tx:
-        assert json.loads(tx.chat.messages.list_json(session)) == [said, recorded]
+    assert json.loads(store.chat.messages.list_json(session)) == [said, recorded]
 
 
 @each("hard", HARD_TEXTS[:6])
@@ -219,6 +218,7 @@ def test_instants_are_utc_cut_to_milliseconds(open_store: Any) -> None:
 
 
 RULE = {"permission": "edit", "pattern": "*", "action": "allow", "source": "session"}
+PARTS = [{"type": "text", "text": "hi"}]
 COMPACTION = {"type": "data-compaction", "data": {"summary": "s", "tail_start_id": None}}
 Call = Callable[[Any, str], Any]
 REFUSED: dict[str, tuple[type[PersistError], Call]] = {
@@ -228,12 +228,15 @@ REFUSED: dict[str, tuple[type[PersistError], Call]] = {
     "sessions.unarchive": (NotFound, lambda tx, _: tx.chat.sessions.unarchive("nobody")),
     "sessions.delete": (NotFound, lambda tx, _: tx.chat.sessions.delete("nobody")),
     "sessions.add_permission": (NotFound, lambda tx, _: tx.chat.sessions.add_permission("nobody", RULE)),
+    "sessions.remove_permission": (NotFound, lambda tx, _: tx.chat.sessions.remove_permission("nobody", RULE)),
     "sessions.fork, no session": (NotFound, lambda tx, _: tx.chat.sessions.fork("nobody", "said")),
     "sessions.fork, no message": (NotFound, lambda tx, at: tx.chat.sessions.fork(at, "nothing")),
     "sessions.rewind, no session": (NotFound, lambda tx, _: tx.chat.sessions.rewind("nobody", "said")),
     "sessions.rewind, no message": (NotFound, lambda tx, at: tx.chat.sessions.rewind(at, "nothing")),
     "sessions.rewind, an answer": (InvalidValue, lambda tx, at: tx.chat.sessions.rewind(at, "answered")),
     "sessions.unrewind": (NotFound, lambda tx, at: tx.chat.sessions.unrewind(at, "nothing")),
+    "messages.get": (NotFound, lambda tx, _: tx.chat.messages.get("nothing")),
+    "messages.sync": (NotFound, lambda tx, _: tx.chat.messages.sync("nobody", [{"id": "m", "role": "user", "parts": PARTS}])),
     "messages.append": (NotFound, lambda tx, _: tx.chat.messages.append("nobody", role="assistant", parts=[COMPACTION])),
     "messages.update_metadata": (NotFound, lambda tx, _: tx.chat.messages.update_metadata("nothing", {"a": 1})),
     "messages.compact, no session": (
@@ -281,52 +284,6 @@ def test_a_refused_verb_has_written_nothing_and_the_transaction_goes_on(store: A
     store.chat.sessions.delete(session)
 
 
-def test_a_fork_copies_text_that_no_recorder_folded(store: Any, raw: Raw, session: str) -> None:
-    """The parent is folded first, so that its copies have all of the text."""
-    message = record(store, session, text("whole"))
-    (part,) = raw.rows("SELECT id FROM chat_parts")
-    raw.rows(f"INSERT INTO chat_part_deltas (part_id, seq, created_at, delta) VALUES ('{part[0]}', 1000, 0, ' text')")
-    with store.begin() as tx:
-        child = tx.chat.sessions.fork(session, message)
-    assert raw.rows("SELECT * FROM chat_part_deltas") == []
-    assert [[part["text"] for part in found["parts"]] for found in shown(store, child.id)] == [["whole text"]]
-
-
-def test_a_compaction_that_waits_counts_from_the_time_it_is_claimed(store: Any, session: str) -> None:
-    say(store, session, "answer", role="assistant", metadata={"usage": {"input": 5}})
-    with store.begin() as tx:
-        tx.chat.messages.enqueue(session, parts=[COMPACTION])
-        assert tx.chat.sessions.get(session).prompt_tokens == 5
-        tx.chat.messages.claim_queued(session)
-        assert tx.chat.sessions.get(session).prompt_tokens == 0
-
-
-def test_a_message_before_the_compaction_is_not_counted_when_its_usage_changes(store: Any, session: str) -> None:
-    """By any of the three that change it: a patch, a step, a recorder."""
-    old = say(store, session, "answer", role="assistant", metadata={"usage": {"input": 5}})
-    with store.begin() as tx:
-        tx.chat.messages.compact(session, summary="s", tail_start_id=None, auto=False, summary_tokens=3)
-        tx.chat.messages.update_metadata(old, {"usage": {"input": 7}})
-        assert tx.chat.sessions.get(session).prompt_tokens == 3
-        tx.chat.messages.record_step_usage(old, 0, input_tokens=11, output_tokens=0)
-        assert tx.chat.sessions.get(session).prompt_tokens == 3
-    other = say(store, session, "another", role="assistant", metadata={"usage": {"input": 1}})
-    with store.begin() as tx:
-        assert tx.chat.sessions.get(session).prompt_tokens == 4
-        tx.chat.messages.compact(session, summary="s", tail_start_id=None, auto=False, summary_tokens=3)
-    with store.record(session) as recorder:
-        recorder.feed_many(
-            [
-                {"type": "start", "messageId": other},
-                {"type": "message-metadata", "messageMetadata": {"usage": {"input": 9}}},
-                {"type": "finish"},
-            ]
-        )
-    with store.read() as tx:
-        assert tx.chat.sessions.get(session).prompt_tokens == 3
-        assert tx.chat.messages.get(other)["metadata"]["usage"]["input"] == 9
-
-
 def test_a_message_id_that_is_taken_is_named(store: Any) -> None:
     session, other = create(store), create(store)
     message = say(store, session, "one")
@@ -347,8 +304,7 @@ def test_a_prompt_is_named_by_the_sha256_of_its_text(store: Any, raw: Raw, body:
         digest = tx.chat.prompts.put(body)
         assert tx.chat.prompts.put(body) == digest
     assert digest == hashlib.sha256(body.encode()).hexdigest()
-    with store.read() as tx:
-        assert tx.chat.prompts.get(digest) == body
+    assert store.chat.prompts.get(digest) == body
     assert raw.count("system_prompts") == 1
 
 

@@ -44,17 +44,15 @@ def prepared(store: Any, vector: dict[str, Any]) -> str:
     """A session that holds what the vector continues."""
     session = create(store)
     if initial := vector.get("initial"):
-        with store.begin() as tx:
-            tx.chat.messages.append(
-                session, id=initial["id"], role=initial["role"], parts=initial["parts"], metadata=initial.get("metadata")
-            )
+        store.chat.messages.append(
+            session, id=initial["id"], role=initial["role"], parts=initial["parts"], metadata=initial.get("metadata")
+        )
     return session
 
 
 def discard(store: Any, session: str) -> None:
     """The vectors share their message ids, which are unique in a database."""
-    with store.begin() as tx:
-        tx.chat.sessions.delete(session)
+    store.chat.sessions.delete(session)
 
 
 def mismatch(found: list[Message], expected: list[Message], owned: tuple[str, ...] = ()) -> str | None:
@@ -169,23 +167,11 @@ def test_a_fatal_chunk_names_its_place_and_closes_the_recorder(store: Any, other
     assert len(shown(store, session)) == 2
 
 
-def test_an_error_chunk_changes_nothing_of_the_message(store: Any, session: str) -> None:
-    record(store, session, [*text("a", "b")[:2], {"type": "error", "errorText": "once"}, *text("a", "b")[2:]])
-    (message,) = shown(store, session)
-    assert message["parts"] == [{"type": "text", "text": "ab", "state": "done"}]
-
-
-def test_start_and_finish_alone_leave_an_empty_message(store: Any, session: str) -> None:
-    record(store, session, [{"type": "start", "messageId": "m"}, {"type": "finish"}])
-    assert shown(store, session) == [{"id": "m", "role": "assistant", "parts": []}]
-
-
 def test_an_abort_before_any_part_leaves_no_message(store: Any, clock: Any, session: str) -> None:
     at = clock.advance(seconds=9)
     record(store, session, [{"type": "start", "messageId": "m"}, {"type": "abort"}])
     assert shown(store, session) == []
-    with store.read() as tx:
-        assert tx.chat.sessions.get(session).updated_at == at
+    assert store.chat.sessions.get(session).updated_at == at
 
 
 def test_only_an_assistant_message_can_be_continued(store: Any, session: str) -> None:

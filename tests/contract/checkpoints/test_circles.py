@@ -37,8 +37,7 @@ def test_the_history_ends_before_a_circle_where_it_has_what_it_looks_for(store: 
         put(tx, "1", "3")
         put(tx, "2", "1", values={"said": ("v2", Blob("x", b"seed"))})
         put(tx, "3", "2", partial=["said"])
-    with store.read() as tx:
-        assert tx.checkpoints.states.history("t", "3", ["said"])["said"].seed == Blob("x", b"seed")
+    assert store.checkpoints.states.history("t", "3", ["said"])["said"].seed == Blob("x", b"seed")
 
 
 @pytest.mark.parametrize("circle", CIRCLES)

@@ -13,8 +13,7 @@ HARD = "Naïve\x00 text \ud83d stays what it was."
 
 
 def put(store: Any, namespace: tuple[str, ...], key: str, value: dict[str, Any], **more: Any) -> None:
-    with store.begin() as tx:
-        tx.checkpoints.memories.put(namespace, key, value, **more)
+    store.checkpoints.memories.put(namespace, key, value, **more)
 
 
 def listed(store: Any, prefix: tuple[str, ...] = (), **more: Any) -> list[tuple[tuple[str, ...], str]]:
@@ -27,9 +26,8 @@ def test_a_memory_is_read_as_it_was_put(store: Any, clock: FrozenClock) -> None:
     made = clock()
     clock.advance(seconds=1)
     put(store, ("a", HARD[:2]), "k", {"n": 1}, ttl_minutes=2.5)
-    with store.read() as tx:
-        found = tx.checkpoints.memories.get(("a", HARD[:2]), "k")
-        assert tx.checkpoints.memories.get(("a",), "k") is None
+    found = store.checkpoints.memories.get(("a", HARD[:2]), "k")
+    assert store.checkpoints.memories.get(("a",), "k") is None
     assert (found.value, found.created_at, found.updated_at, found.ttl_minutes) == ({"n": 1}, made, clock(), 2.5)
     assert found.expires_at == clock() + timedelta(seconds=150)
     with store.begin() as tx:
@@ -40,8 +38,7 @@ def test_each_put_is_later_than_the_last_whatever_the_clock_says(store: Any, clo
     made = clock()
 
     def at() -> Any:
-        with store.read() as tx:
-            return tx.checkpoints.memories.get(("a",), "k").updated_at
+        return store.checkpoints.memories.get(("a",), "k").updated_at
 
     seen = []
     for seconds in (0, 0, -3600, -0.001, 0, 7200, 0):
@@ -54,17 +51,15 @@ def test_each_put_is_later_than_the_last_whatever_the_clock_says(store: Any, clo
     millisecond = timedelta(milliseconds=1)
     assert seen == [made + number * millisecond for number in range(5)] + [clock() + number * millisecond for number in range(2)]
     assert at() == clock() + 4 * millisecond
-    with store.read() as tx:
-        assert tx.checkpoints.memories.get(("a",), "k").created_at == made
+    assert store.checkpoints.memories.get(("a",), "k").created_at == made
 
 
 def test_a_prefix_is_of_whole_labels(store: Any) -> None:
     for namespace in ((), ("a",), ("a", "b"), ("ab",), ("a-",), ("a/",), ("A",)):
         put(store, namespace, "k", {})
     assert sorted(listed(store, ("a",))) == [(("a",), "k"), (("a", "b"), "k")]
-    with store.read() as tx:
-        assert tx.checkpoints.memories.namespaces() == sorted([(), ("a",), ("a", "b"), ("ab",), ("a-",), ("a/",), ("A",)])
-        assert tx.checkpoints.memories.namespaces(("a",)) == [("a",), ("a", "b")]
+    assert store.checkpoints.memories.namespaces() == sorted([(), ("a",), ("a", "b"), ("ab",), ("a-",), ("a/",), ("A",)])
+    assert store.checkpoints.memories.namespaces(("a",)) == [("a",), ("a", "b")]
 
 
 def test_what_changed_last_comes_first(store: Any, clock: FrozenClock) -> None:
@@ -94,8 +89,7 @@ def test_what_expired_is_not_there(store: Any, raw: Any, clock: FrozenClock) -> 
 def test_a_memory_that_is_put_again_has_the_vectors_of_now(store: Any) -> None:
     put(store, ("a",), "k", {}, embeddings={"x": b"1", "y": b"2"})
     put(store, ("a",), "k", {}, embeddings={"y": b"3"})
-    with store.read() as tx:
-        assert tx.checkpoints.memories.embeddings() == [(("a",), "k", b"3")]
+    assert store.checkpoints.memories.embeddings() == [(("a",), "k", b"3")]
 
 
 @each(

@@ -28,8 +28,7 @@ def put(tx: Any, id: str, *, thread: str = "t", versions: dict[str, str] | None 
 
 
 def read(store: Any, thread: str = "t", **where: Any) -> Any:
-    with store.read() as tx:
-        return tx.checkpoints.states.find(thread, **where)
+    return store.checkpoints.states.find(thread, **where)
 
 
 def test_a_checkpoint_is_read_as_it_was_put(store: Any, clock: FrozenClock) -> None:
@@ -61,8 +60,7 @@ def test_elements_of_a_list_are_stored_once(store: Any, raw: Any) -> None:
         for number, some in enumerate(lists):
             put(tx, f"{number}", values={"said": pieces(*some)})
     assert raw.count("checkpoint_pieces") == 6
-    with store.read() as tx:
-        loaded = tx.checkpoints.states.load(tx.checkpoints.states.page(thread_id="t"))
+    loaded = store.checkpoints.states.load(store.checkpoints.states.page(thread_id="t"))
     assert [found.values["said"] for found in loaded] == [pieces(*some) for some in lists[::-1]]
 
 
@@ -105,13 +103,12 @@ def chain(tx: Any) -> None:
 def test_a_history_begins_at_the_nearest_stored_value(store: Any) -> None:
     with store.begin() as tx:
         chain(tx)
-    with store.read() as tx:
-        history = tx.checkpoints.states.history
-        assert history("t", "5", ["log", "none"]) == {
-            "log": ChannelHistory(blob("whole 3"), [PendingWrite("task", "log", blob(f"w{n}")) for n in (3, 4)]),
-            "none": ChannelHistory(None, []),
-        }
-        assert history("t", "1", ["log"]) == {"log": ChannelHistory(None, [])}
+    history = store.checkpoints.states.history
+    assert history("t", "5", ["log", "none"]) == {
+        "log": ChannelHistory(blob("whole 3"), [PendingWrite("task", "log", blob(f"w{n}")) for n in (3, 4)]),
+        "none": ChannelHistory(None, []),
+    }
+    assert history("t", "1", ["log"]) == {"log": ChannelHistory(None, [])}
 
 
 @pytest.mark.parametrize("how", ["latest", "runs"])
@@ -123,10 +120,9 @@ def test_what_a_kept_checkpoint_is_rebuilt_from_stays(store: Any, raw: Any, how:
             assert tx.checkpoints.threads.keep_latest("t") == 2
         else:
             assert tx.checkpoints.threads.delete_runs(["run-1", "run-2", "run-3", "unknown"]) == 2
-    with store.read() as tx:
-        kept = tx.checkpoints.states.page(thread_id="t")
-        assert [(found.id, found.parent_id) for found in kept] == [("5", "4"), ("4", "3"), ("3", None)]
-        assert tx.checkpoints.states.history("t", "5", ["log"]) == before
+    kept = store.checkpoints.states.page(thread_id="t")
+    assert [(found.id, found.parent_id) for found in kept] == [("5", "4"), ("4", "3"), ("3", None)]
+    assert store.checkpoints.states.history("t", "5", ["log"]) == before
     assert (raw.count("checkpoint_values"), raw.count("checkpoint_writes")) == (1, 3)
 
 
@@ -164,14 +160,13 @@ def test_threads_are_listed_by_their_last_use(store: Any, clock: FrozenClock) ->
         with store.begin() as tx:
             put(tx, "1", thread=thread)
         clock.advance(seconds=1)
-    with store.read() as tx:
-        first = tx.checkpoints.threads.list(limit=2)
-        second = tx.checkpoints.threads.list(limit=2, after=first.cursor)
-        assert [[thread.id for thread in page.items] for page in (first, second)] == [["a", "c"], ["b"]]
-        assert second.cursor is None
-        assert tx.checkpoints.threads.get("a").updated_at > tx.checkpoints.threads.get("a").created_at
-        with pytest.raises(NotFound):
-            tx.checkpoints.threads.get("d")
+    first = store.checkpoints.threads.list(limit=2)
+    second = store.checkpoints.threads.list(limit=2, after=first.cursor)
+    assert [[thread.id for thread in page.items] for page in (first, second)] == [["a", "c"], ["b"]]
+    assert second.cursor is None
+    assert store.checkpoints.threads.get("a").updated_at > store.checkpoints.threads.get("a").created_at
+    with pytest.raises(NotFound):
+        store.checkpoints.threads.get("d")
 
 
 def test_pages_go_on_where_the_last_ended(store: Any) -> None:

@@ -54,32 +54,27 @@ TABLES = ["sessions", "branches", "progressions", "progression_members", "messag
 
 
 def make_session(store: Any, id: str | None = None, **fields: Any) -> ConvSession:
-    with store.begin() as tx:
-        made: ConvSession = tx.conversations.sessions.create(id=id, **fields)
+    made: ConvSession = store.conversations.sessions.create(id=id, **fields)
     return made
 
 
 def change(store: Any, id: str, **fields: Any) -> ConvSession:
-    with store.begin() as tx:
-        changed: ConvSession = tx.conversations.sessions.update(id, **fields)
+    changed: ConvSession = store.conversations.sessions.update(id, **fields)
     return changed
 
 
 def set_status(store: Any, id: str, status: Any, **options: Any) -> bool:
-    with store.begin() as tx:
-        return bool(tx.conversations.sessions.set_status(id, status, **options))
+    return bool(store.conversations.sessions.set_status(id, status, **options))
 
 
 def make_branch(store: Any, session_id: str, id: str | None = None, **fields: Any) -> str:
     """A branch -> its id."""
-    with store.begin() as tx:
-        return str(tx.conversations.branches.create(session_id, id=id, **fields).id)
+    return str(store.conversations.branches.create(session_id, id=id, **fields).id)
 
 
 def fork(store: Any, id: str, at: int | None = None) -> str:
     """A fork in the same session -> its id."""
-    with store.begin() as tx:
-        return str(tx.conversations.branches.fork(id, at=at).id)
+    return str(store.conversations.branches.fork(id, at=at).id)
 
 
 def fork_into(store: Any, session_id: str, parent: str, at: int, **fields: Any) -> str:
@@ -106,18 +101,15 @@ def say(store: Any, branch_id: str, *ids: str, role: str = "user") -> None:
 
 
 def delete_session(store: Any, id: str) -> bool:
-    with store.begin() as tx:
-        return bool(tx.conversations.sessions.delete(id))
+    return bool(store.conversations.sessions.delete(id))
 
 
 def delete_branch(store: Any, id: str) -> bool:
-    with store.begin() as tx:
-        return bool(tx.conversations.branches.delete(id))
+    return bool(store.conversations.branches.delete(id))
 
 
 def prune(store: Any, **options: Any) -> PruneReport:
-    with store.begin() as tx:
-        report: PruneReport = tx.conversations.sessions.prune(**options)
+    report: PruneReport = store.conversations.sessions.prune(**options)
     return report
 
 
@@ -135,8 +127,7 @@ def without_history(raw: Raw) -> Iterator[None]:
 
 
 def session_of(store: Any, id: str) -> ConvSession:
-    with store.read() as tx:
-        found: ConvSession = tx.conversations.sessions.get(id)
+    found: ConvSession = store.conversations.sessions.get(id)
     return found
 
 
@@ -147,14 +138,12 @@ def sessions(store: Any, **options: Any) -> list[str]:
 
 
 def transitions(store: Any, id: str) -> list[StatusTransition]:
-    with store.read() as tx:
-        found: list[StatusTransition] = tx.conversations.sessions.transitions(id)
+    found: list[StatusTransition] = store.conversations.sessions.transitions(id)
     return found
 
 
 def branch_of(store: Any, id: str) -> Branch:
-    with store.read() as tx:
-        found: Branch = tx.conversations.branches.get(id)
+    found: Branch = store.conversations.branches.get(id)
     return found
 
 
@@ -170,15 +159,13 @@ def shown(store: Any, branch_id: str) -> list[str]:
 
 
 def members(store: Any, progression_id: str) -> list[str]:
-    with store.read() as tx:
-        found: list[str] = tx.conversations.progressions.get(progression_id)
+    found: list[str] = store.conversations.progressions.get(progression_id)
     return found
 
 
 def stored(store: Any, *ids: str) -> list[str]:
     """Those of these messages that are there."""
-    with store.read() as tx:
-        return list(tx.conversations.messages.get_many(ids))
+    return list(store.conversations.messages.get_many(ids))
 
 
 def texts(found: Iterable[ConvMessage]) -> list[Any]:

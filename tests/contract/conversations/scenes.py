@@ -45,14 +45,12 @@ def numbered(count: int, first: int = 0, prefix: str = "m") -> list[str]:
 
 
 def put(store: Any, id: str, content: Any = "hi", **fields: Any) -> ConvMessage:
-    with store.begin() as tx:
-        stored: ConvMessage = tx.conversations.messages.put(message(id, content, **fields))
+    stored: ConvMessage = store.conversations.messages.put(message(id, content, **fields))
     return stored
 
 
 def put_many(store: Any, messages: Sequence[Any], **options: Any) -> int:
-    with store.begin() as tx:
-        return int(tx.conversations.messages.put_many(messages, **options))
+    return int(store.conversations.messages.put_many(messages, **options))
 
 
 def say(store: Any, branch_id: str, *ids: str, **fields: Any) -> None:
@@ -64,13 +62,11 @@ def say(store: Any, branch_id: str, *ids: str, **fields: Any) -> None:
 
 def delete(store: Any, id: str) -> bool:
     """A message."""
-    with store.begin() as tx:
-        return bool(tx.conversations.messages.delete(id))
+    return bool(store.conversations.messages.delete(id))
 
 
 def make_session(store: Any, **fields: Any) -> ConvSession:
-    with store.begin() as tx:
-        made: ConvSession = tx.conversations.sessions.create(**fields)
+    made: ConvSession = store.conversations.sessions.create(**fields)
     return made
 
 
@@ -90,14 +86,12 @@ def talk(store: Any, count: int, session_id: str | None = None, first: int = 0, 
 
 
 def fork(store: Any, id: str, **options: Any) -> Branch:
-    with store.begin() as tx:
-        made: Branch = tx.conversations.branches.fork(id, **options)
+    made: Branch = store.conversations.branches.fork(id, **options)
     return made
 
 
 def make_progression(store: Any, ids: Iterable[str] = (), id: str | None = None) -> str:
-    with store.begin() as tx:
-        return str(tx.conversations.progressions.create(id, ids=list(ids)))
+    return str(store.conversations.progressions.create(id, ids=list(ids)))
 
 
 def append(store: Any, progression_id: str, *ids: str) -> list[bool]:
@@ -106,26 +100,22 @@ def append(store: Any, progression_id: str, *ids: str) -> list[bool]:
 
 
 def replace(store: Any, progression_id: str, ids: Sequence[str]) -> None:
-    with store.begin() as tx:
-        tx.conversations.progressions.replace(progression_id, ids)
+    store.conversations.progressions.replace(progression_id, ids)
 
 
 def insert(store: Any, progression_id: str, index: int, message_id: str) -> bool:
-    with store.begin() as tx:
-        return bool(tx.conversations.progressions.insert(progression_id, index, message_id))
+    return bool(store.conversations.progressions.insert(progression_id, index, message_id))
 
 
 def remove(store: Any, progression_id: str, message_id: str) -> bool:
-    with store.begin() as tx:
-        return bool(tx.conversations.progressions.remove(progression_id, message_id))
+    return bool(store.conversations.progressions.remove(progression_id, message_id))
 
 
 # ---------------------------------------------------------------- reading
 
 
 def stored(store: Any, id: str) -> ConvMessage | None:
-    with store.read() as tx:
-        found: ConvMessage | None = tx.conversations.messages.get(id)
+    found: ConvMessage | None = store.conversations.messages.get(id)
     return found
 
 
@@ -137,25 +127,21 @@ def present(store: Any, id: str) -> ConvMessage:
 
 
 def session_of(store: Any, id: str) -> ConvSession:
-    with store.read() as tx:
-        found: ConvSession = tx.conversations.sessions.get(id)
+    found: ConvSession = store.conversations.sessions.get(id)
     return found
 
 
 def branch_of(store: Any, id: str) -> Branch:
-    with store.read() as tx:
-        found: Branch = tx.conversations.branches.get(id)
+    found: Branch = store.conversations.branches.get(id)
     return found
 
 
 def items(store: Any, progression_id: str) -> list[str]:
-    with store.read() as tx:
-        return list(tx.conversations.progressions.get(progression_id))
+    return list(store.conversations.progressions.get(progression_id))
 
 
 def containing(store: Any, message_id: str) -> list[str]:
-    with store.read() as tx:
-        return list(tx.conversations.progressions.containing(message_id))
+    return list(store.conversations.progressions.containing(message_id))
 
 
 def history(store: Any, branch_id: str, **options: Any) -> list[str]:

@@ -7,34 +7,20 @@ import pytest
 from persist.conversations.schemas import Branch, StatusTransition
 from persist.errors import Conflict, InvalidValue, NotFound, TransitionError
 from tests.contract.conftest import Raw
-from tests.contract.conversations.making import (
-    AT,
-    branch_of,
-    branches,
-    delete_branch,
-    dump,
-    fork,
-    make_branch,
-    make_session,
-    say,
-    shown,
-)
+from tests.contract.conversations.making import AT, branch_of, branches, dump, fork, make_branch, make_session, say, shown
 
 
 def update(store: Any, id: str, **columns: Any) -> Branch:
-    with store.begin() as tx:
-        changed: Branch = tx.conversations.branches.update(id, **columns)
+    changed: Branch = store.conversations.branches.update(id, **columns)
     return changed
 
 
 def set_status(store: Any, id: str, status: Any, **options: Any) -> bool:
-    with store.begin() as tx:
-        return bool(tx.conversations.branches.set_status(id, status, **options))
+    return bool(store.conversations.branches.set_status(id, status, **options))
 
 
 def transitions(store: Any, id: str) -> list[StatusTransition]:
-    with store.read() as tx:
-        found: list[StatusTransition] = tx.conversations.branches.transitions(id)
+    found: list[StatusTransition] = store.conversations.branches.transitions(id)
     return found
 
 
@@ -111,8 +97,7 @@ def test_every_change_is_a_row_of_its_history(store: Any, other: Any, clock: Any
         set_status(store, branch, "running")
     assert set_status(store, branch, "running", override="again", actor="maria")
     assert branch_of(other, branch).ended_at is None
-    with store.begin() as tx:
-        assert tx.conversations.branches.finalize(branch, "completed")
+    assert store.conversations.branches.finalize(branch, "completed")
     rows = transitions(other, branch)
     assert [(row.previous_status, row.status) for row in rows] == [
         (None, "running"),
@@ -125,26 +110,12 @@ def test_every_change_is_a_row_of_its_history(store: Any, other: Any, clock: Any
     assert (rows[1].actor, rows[2].metadata) == ("maria", {"override": "again"})
 
 
-def test_a_history_outlives_its_branch(store: Any, branch: str) -> None:
-    set_status(store, branch, "running")
-    kept = transitions(store, branch)
-    assert delete_branch(store, branch)
-    assert transitions(store, branch) == kept
-    for missing in ("nowhere", make_branch(store, "s")):
-        if missing == "nowhere":
-            with pytest.raises(NotFound):
-                transitions(store, missing)
-        else:
-            assert transitions(store, missing) == []
-
-
 # ---------------------------------------------------------------- forks with an id
 
 
 def test_a_fork_takes_the_id_it_is_given_once(store: Any, branch: str) -> None:
     say(store, branch, "m1", "m2")
-    with store.begin() as tx:
-        made = tx.conversations.branches.fork(branch, at=1, new_id="f", name="fork")
+    made = store.conversations.branches.fork(branch, at=1, new_id="f", name="fork")
     say(store, "f", "m3")
     with store.begin() as tx:
         assert tx.conversations.branches.fork(branch, new_id="f") == made

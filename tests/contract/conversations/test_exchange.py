@@ -11,30 +11,25 @@ from tests.contract.conversations.making import DAY, make_branch, make_session, 
 
 
 def send(store: Any, sender: str, recipient: str | None, content: Any, **fields: Any) -> ConvMessage:
-    with store.begin() as tx:
-        sent: ConvMessage = tx.conversations.exchange.send(sender=sender, recipient=recipient, content=content, **fields)
+    sent: ConvMessage = store.conversations.exchange.send(sender=sender, recipient=recipient, content=content, **fields)
     return sent
 
 
 def inbox(store: Any, owner: str, **options: Any) -> list[Any]:
     """The contents of an inbox."""
-    with store.read() as tx:
-        return texts(tx.conversations.exchange.inbox(owner, **options).items)
+    return texts(store.conversations.exchange.inbox(owner, **options).items)
 
 
 def outbox(store: Any, owner: str, **options: Any) -> list[Any]:
-    with store.read() as tx:
-        return texts(tx.conversations.exchange.outbox(owner, **options).items)
+    return texts(store.conversations.exchange.outbox(owner, **options).items)
 
 
 def unread(store: Any, owner: str, **options: Any) -> int:
-    with store.read() as tx:
-        return int(tx.conversations.exchange.unread_count(owner, **options))
+    return int(store.conversations.exchange.unread_count(owner, **options))
 
 
 def mark_read(store: Any, owner: str, message_id: str) -> bool:
-    with store.begin() as tx:
-        return bool(tx.conversations.exchange.mark_read(owner, message_id))
+    return bool(store.conversations.exchange.mark_read(owner, message_id))
 
 
 # ---------------------------------------------------------------- sending
@@ -55,15 +50,6 @@ def test_a_plain_message_has_the_role_unset_and_the_instant_of_the_store(store: 
     sent = send(store, "a", "b", "hi", channel="news")
     assert (sent.sender, sent.recipient, sent.channel, sent.role) == ("a", "b", "news", "unset")
     assert (sent.created_at, sent.content, sent.lion_class) == (clock(), "hi", 0)
-
-
-def test_any_content_but_none_can_be_sent(store: Any) -> None:
-    contents: list[Any] = ["", 0, False, [], {}, '{"text": "x"}', 3.5, "NUL \x00 half \ud83d 😀"]
-    for content in contents:
-        send(store, "a", "b", content)
-    got = inbox(store, "b")
-    assert got == contents
-    assert [type(one) for one in got] == [type(one) for one in contents]
 
 
 def test_first_in_first_out_whatever_the_clock_says(store: Any, clock: Any) -> None:
@@ -135,14 +121,6 @@ def test_what_cannot_be_sent_leaves_nothing(store: Any, raw: Raw) -> None:
         assert (missing.value.kind, missing.value.id) == ("session", "nowhere")
         tx.conversations.exchange.send(sender="a", recipient="b", content="good")
     assert raw.count("messages") == raw.count("exchange_items") == 1
-
-
-def test_what_is_rolled_back_was_never_sent(store: Any) -> None:
-    send(store, "a", "b", 1)
-    with pytest.raises(ZeroDivisionError), store.begin() as tx:
-        assert tx.conversations.exchange.send(sender="a", recipient="b", content=7).content / 0
-    send(store, "a", "b", 2)
-    assert inbox(store, "b") == [1, 2]
 
 
 # ---------------------------------------------------------------- channels
@@ -249,8 +227,7 @@ def test_messages_of_the_exchange_outlive_every_prune(store: Any, clock: Any) ->
 def test_deleting_a_message_takes_it_out_and_the_order_goes_on(store: Any) -> None:
     ids = [send(store, "a", "b", number).id for number in range(3)]
     mark_read(store, "b", ids[1])
-    with store.begin() as tx:
-        assert tx.conversations.messages.delete(ids[1]) is True
+    assert store.conversations.messages.delete(ids[1]) is True
     send(store, "a", "b", 3)
     assert inbox(store, "b", unread_only=False) == [0, 2, 3]
     assert (inbox(store, "b"), unread(store, "b")) == ([2, 3], 2)

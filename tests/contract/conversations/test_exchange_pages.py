@@ -21,8 +21,7 @@ def box(store: Any, verb: str, owner: str, *, limit: int, **options: Any) -> lis
     """The ids of every page."""
     pages, cursor = [], None
     while True:
-        with store.read() as tx:
-            page = getattr(tx.conversations.exchange, verb)(owner, limit=limit, after=cursor, **options)
+        page = getattr(store.conversations.exchange, verb)(owner, limit=limit, after=cursor, **options)
         pages.append([one.id for one in page.items])
         cursor = page.cursor
         if cursor is None:
@@ -94,18 +93,15 @@ def test_a_cursor_belongs_to_its_box(store: Any) -> None:
 
 def test_a_whole_message_is_sent_as_it_is(store: Any, other: Any) -> None:
     whole = {**message("m1", **OWNERS, channel="c", embedding=[0.5], node_metadata={"lion_class": "x.Y"}), "role": "assistant"}
-    with store.begin() as tx:
-        sent = tx.conversations.exchange.post(whole)
+    sent = store.conversations.exchange.post(whole)
     assert sent.to_dict() == whole
-    with other.read() as tx:
-        assert tx.conversations.exchange.inbox("b").items == tx.conversations.exchange.outbox("a").items == [sent]
+    assert other.conversations.exchange.inbox("b").items == other.conversations.exchange.outbox("a").items == [sent]
 
 
 def test_one_that_is_stored_already_can_be_sent(store: Any) -> None:
     session = make_session(store)
     put(store, "m1")
-    with store.begin() as tx:
-        tx.conversations.exchange.post(message("m1", sender="a", recipient=None), session_id=session.id)
+    store.conversations.exchange.post(message("m1", sender="a", recipient=None), session_id=session.id)
     assert seen(store, "b") == [{"text": "m1"}]
     assert members(store, session.progression_id) == ["m1"]
 

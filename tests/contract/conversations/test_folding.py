@@ -76,8 +76,7 @@ def test_the_end_of_a_branch_shows_all_of_it(store: Any, raw: Raw) -> None:
     branch = make_branch(store)
     say(store, branch.id, "a", "b")
     assert array(raw, branch.progression_id) == []
-    with store.begin() as tx:
-        assert tx.conversations.branches.finalize(branch.id, "completed")
+    assert store.conversations.branches.finalize(branch.id, "completed")
     assert array(raw, branch.progression_id) == ["a", "b"]
 
 
@@ -86,8 +85,7 @@ def test_a_status_shows_all_of_the_pool(store: Any, raw: Raw) -> None:
     pool = session_of(store, branch.session_id).progression_id
     say(store, branch.id, "a", "b")
     for status, more in (("running", "c"), ("completed", "d")):
-        with store.begin() as tx:
-            assert tx.conversations.sessions.set_status(branch.session_id, status)
+        assert store.conversations.sessions.set_status(branch.session_id, status)
         shown = array(raw, pool)
         assert shown == items(store, pool)
         say(store, branch.id, more)

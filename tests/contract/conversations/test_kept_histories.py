@@ -43,8 +43,7 @@ def talk(store: Any) -> str:
 
 
 def replace(store: Any, pool: str, *ids: str) -> None:
-    with store.begin() as tx:
-        tx.conversations.progressions.replace(pool, ids)
+    store.conversations.progressions.replace(pool, ids)
 
 
 @pytest.mark.usefixtures("most_copied")
@@ -76,8 +75,7 @@ def test_pruning_leaves_what_only_forks_show(store: Any, clock: Any) -> None:
     child = fork(store, "main", 3)
     session_pool = branch_of(store, child).session_id
     replace(store, pool, "m5")
-    with store.read() as tx:
-        session_pool = tx.conversations.sessions.get("s").progression_id
+    session_pool = store.conversations.sessions.get("s").progression_id
     replace(store, session_pool)
     clock.advance(delta=LONG)
     prune(store, keep_n=10)

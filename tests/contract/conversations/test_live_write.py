@@ -1,26 +1,21 @@
 """The live write: one message, where it belongs, in one transaction."""
 
-from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from persist.errors import NotFound, PersistError
+from persist.errors import PersistError
 from tests.contract.conftest import Raw
 from tests.contract.conversations.scenes import (
-    NOWHERE,
     branch_of,
     counted,
     history,
     items,
     make_branch,
-    make_progression,
-    make_session,
     message,
     numbered,
     of_class,
     present,
-    refused,
     replace,
     say,
     session_of,
@@ -29,8 +24,7 @@ from tests.contract.conversations.scenes import (
 
 
 def record(store: Any, branch_id: str, given: Any) -> Any:
-    with store.begin() as tx:
-        return tx.conversations.messages.record(branch_id, given)
+    return store.conversations.messages.record(branch_id, given)
 
 
 def everything(store: Any, raw: Raw, branch_id: str) -> Any:
@@ -64,8 +58,7 @@ def test_a_message_joins_its_branch_and_the_pool(store: Any, other: Any, clock: 
 def test_a_session_keeps_the_first_message_it_was_given(store: Any) -> None:
     branch = make_branch(store)
     say(store, make_branch(store).id, "opening")
-    with store.begin() as tx:
-        tx.conversations.sessions.update(branch.session_id, first_msg_id="opening")
+    store.conversations.sessions.update(branch.session_id, first_msg_id="opening")
     say(store, branch.id, "a", "b")
     found = session_of(store, branch.session_id)
     assert (found.first_msg_id, found.last_msg_id) == ("opening", "b")
@@ -107,47 +100,6 @@ def test_recording_again_overwrites_and_keeps_its_place(store: Any) -> None:
     assert history(store, branch.id) == ["a", "b"]
     assert items(store, session_of(store, branch.session_id).progression_id) == ["a", "b"]
     assert session_of(store, branch.session_id).last_msg_id == "a"
-
-
-def test_one_message_may_be_said_in_two_branches(store: Any) -> None:
-    one = make_branch(store)
-    two = make_branch(store, one.session_id)
-    for branch in (one, two):
-        say(store, branch.id, "a")
-    assert history(store, one.id) == history(store, two.id) == ["a"]
-    assert items(store, session_of(store, one.session_id).progression_id) == ["a"]
-
-
-def test_a_branch_may_share_the_pool_of_its_session(store: Any) -> None:
-    pool = make_progression(store)
-    session = make_session(store, progression_id=pool)
-    branch = make_branch(store, session.id, progression_id=pool)
-    say(store, branch.id, "a", "b")
-    assert history(store, branch.id) == items(store, pool) == ["a", "b"]
-
-
-def test_an_unknown_branch_or_a_bad_message_changes_nothing(store: Any, raw: Raw) -> None:
-    branch = make_branch(store)
-    before = everything(store, raw, branch.id)
-    with store.begin() as tx:
-        with pytest.raises(NotFound) as missing:
-            tx.conversations.messages.record(NOWHERE, message("a"))
-        assert (missing.value.kind, missing.value.id) == ("branch", NOWHERE)
-        assert refused(tx.conversations.messages.record, branch.id, message("a", None)) == "message.content"
-        assert refused(tx.conversations.messages.record, None, message("a")) == "branch_id"
-        tx.conversations.progressions.create("mine")  # the transaction is still good
-    assert everything(store, raw, branch.id) == before
-
-
-def test_what_is_rolled_back_was_never_said(store: Any, raw: Raw) -> None:
-    branch = make_branch(store)
-    say(store, branch.id, "a")
-    before = everything(store, raw, branch.id)
-    with suppress(InterruptedError), store.begin() as tx:
-        tx.conversations.messages.record(branch.id, message("b", role="system"))
-        tx.conversations.messages.record(branch.id, of_class("c", "my.Note"))
-        raise InterruptedError
-    assert everything(store, raw, branch.id) == before
 
 
 FAIL_ON_SQLITE = """

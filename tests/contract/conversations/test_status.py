@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from persist.errors import InvalidValue, NotFound, PersistError, TransactionAborted, TransitionError
+from persist.errors import InvalidValue, TransactionAborted, TransitionError
 from tests.contract.conftest import Raw
 from tests.contract.conversations.making import (
     AT,
@@ -52,16 +52,6 @@ def test_what_may_follow_what(store: Any, other: Any, clock: Any) -> None:
                 (*earlier, row) = transitions(other, before.id)
                 assert earlier == written
                 assert (row.previous_status, row.status, row.created_at) == (current, wanted, clock())
-
-
-def test_a_refused_change_leaves_the_transaction_usable(store: Any) -> None:
-    make_session(store, "s", status="completed")
-    with store.begin() as tx:
-        for status in ("failed", "completed", "nonsense"):
-            with pytest.raises(PersistError):
-                tx.conversations.sessions.set_status("s", status)
-        tx.conversations.sessions.update("s", name="still there")
-    assert session_of(store, "s").name == "still there"
 
 
 # ---------------------------------------------------------------- overrides
@@ -251,39 +241,14 @@ def test_histories_are_apart_and_outlive_their_session(store: Any) -> None:
     make_session(store, "s", status="running")
     make_session(store, "t", status="completed")
     branch = make_branch(store, "s")
-    with store.begin() as tx:
-        assert tx.conversations.branches.finalize(branch, "failed")
+    assert store.conversations.branches.finalize(branch, "failed")
     assert [row.status for row in transitions(store, "s")] == ["running"]
     delete_session(store, "s")
     assert [row.status for row in transitions(store, "s")] == ["running"]
     assert [row.status for row in transitions(store, "t")] == ["completed"]
 
 
-def test_a_session_without_a_status_has_no_history_and_an_unknown_one_is_not_found(store: Any) -> None:
-    id = make_session(store).id
-    assert transitions(store, id) == []
-    with pytest.raises(NotFound):
-        transitions(store, "nobody")
-
-
-def test_the_end_of_a_branch_is_in_the_history_too(store: Any, raw: Raw) -> None:
-    branch = make_branch(store, make_session(store, "s").id)
-    with store.begin() as tx:
-        assert tx.conversations.branches.finalize(branch, "running") is False
-        assert tx.conversations.branches.finalize(branch, "completed") is True
-        assert tx.conversations.branches.finalize(branch, "failed") is False
-    rows = raw.rows("SELECT entity_type, entity_id, previous_status, status FROM status_transitions")
-    assert rows == [("branch", branch, None, "completed")]
-
-
 # ---------------------------------------------------------------- created with a status
-
-
-def test_creation_with_a_status_is_the_first_row(store: Any, clock: Any) -> None:
-    for status in STATUSES:
-        id = make_session(store, status=status).id
-        (row,) = transitions(store, id)
-        assert (row.previous_status, row.status, row.created_at) == (None, status, clock())
 
 
 def test_a_session_created_as_ended_ended_at_the_latest_instant_known(store: Any, clock: Any) -> None:
@@ -358,14 +323,3 @@ def test_the_order_is_that_of_the_changes_whatever_the_clocks_of_their_writers_s
     assert [row.status for row in rows] == ["running", "failed", "running", "failed", "running", "failed", "aborted"]
     assert [row.previous_status for row in rows[1:]] == [row.status for row in rows[:-1]]
     assert rows[-1].created_at - rows[0].created_at < timedelta(milliseconds=1)
-
-
-def test_one_transaction_may_change_it_twice(store: Any, clock: Any) -> None:
-    """The rows share their instant, and their order is still the order in which they were written."""
-    make_session(store, "s")
-    with store.begin() as tx:
-        tx.conversations.sessions.set_status("s", "running")
-        tx.conversations.sessions.set_status("s", "completed")
-    assert [row.status for row in transitions(store, "s")] == ["running", "completed"]
-    assert {row.created_at for row in transitions(store, "s")} == {clock()}
-    assert session_of(store, "s").ended_at - clock() == timedelta()

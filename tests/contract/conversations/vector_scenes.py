@@ -26,5 +26,4 @@ def found(store: Any, query: Any = NEAR, **options: Any) -> list[str]:
 
 
 def backend_of(store: Any) -> str:
-    with store.read() as tx:
-        return str(tx.conversations.vectors.backend())
+    return str(store.conversations.vectors.backend())

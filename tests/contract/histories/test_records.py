@@ -19,24 +19,23 @@ def test_a_conversation_reads_as_it_was_written(store: Any) -> None:
         entries = [entry("a", None), NewEntry("b", "a", message)]
         more = {"scope": "maria", "forked_from": "x", "forked_at": "a", "usage": {"requests": 2}, "deferred": {"calls": [1]}}
         put(tx, "c", "1", None, "b", entries, updated_at=at, branches=["a"], format_version=3, **more)
-    with store.read() as tx:
-        found = tx.histories.records.get("c")
-        assert found.model_dump() == {
-            "id": "c",
-            "head_id": "b",
-            "branches": ["a"],
-            "revision": "1",
-            "format_version": 3,
-            "created_at": START,
-            "updated_at": at,
-            **more,
-        }
-        assert tx.histories.records.find("c") == found
-        first, second = tx.histories.entries.list("b")
-        assert (second.parent_id, second.kind, second.message, second.extra) == ("a", "answer", message.data, message.extra)
-        assert list(second.message) == ["z", "a"]
-        assert tx.histories.entries.get("b") == second
-        assert first.parent_id is None
+    found = store.histories.records.get("c")
+    assert found.model_dump() == {
+        "id": "c",
+        "head_id": "b",
+        "branches": ["a"],
+        "revision": "1",
+        "format_version": 3,
+        "created_at": START,
+        "updated_at": at,
+        **more,
+    }
+    assert store.histories.records.find("c") == found
+    first, second = store.histories.entries.list("b")
+    assert (second.parent_id, second.kind, second.message, second.extra) == ("a", "answer", message.data, message.extra)
+    assert list(second.message) == ["z", "a"]
+    assert store.histories.entries.get("b") == second
+    assert first.parent_id is None
 
 
 def test_unknown_ids(store: Any) -> None:
@@ -45,8 +44,7 @@ def test_unknown_ids(store: Any) -> None:
         for call in (tx.histories.records.get, tx.histories.entries.get, tx.histories.entries.list):
             with pytest.raises(NotFound):
                 call("gone")
-    with store.begin() as tx:
-        assert tx.histories.records.delete("gone") is False
+    assert store.histories.records.delete("gone") is False
 
 
 @pytest.mark.parametrize(

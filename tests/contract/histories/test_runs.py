@@ -25,8 +25,7 @@ def test_a_run_is_registered_once(store: Any) -> None:
     for other in ({}, {"conversation_id": "c", "parent_id": "p", **about, "metadata": {}}):
         with pytest.raises(Conflict), store.begin() as tx:
             tx.histories.runs.register("run", started_at=START, **other)
-    with store.read() as tx:
-        assert tx.histories.runs.get("run") == found
+    assert store.histories.runs.get("run") == found
 
 
 def test_a_run_that_only_took_steps_is_not_registered_and_is_shown(store: Any) -> None:

@@ -13,44 +13,37 @@ NOWHERE = "mse_nowhere"
 
 def talk(store: Any, **options: Any) -> MessagingSession:
     """The session of U1 in C1, or of the key that the options make of it."""
-    with store.begin() as tx:
-        session: MessagingSession = tx.messaging.sessions.get_or_create(**{**KEY, **options})
+    session: MessagingSession = store.messaging.sessions.get_or_create(**{**KEY, **options})
     return session
 
 
 def stored(store: Any, id: str) -> MessagingSession:
-    with store.read() as tx:
-        session: MessagingSession = tx.messaging.sessions.get(id)
+    session: MessagingSession = store.messaging.sessions.get(id)
     return session
 
 
 def found(store: Any, *, thread_id: str | None = None, **options: Any) -> str | None:
     """The id of the active session in C1."""
     place = {"platform": "slack", "channel_id": "C1", "thread_id": thread_id}
-    with store.read() as tx:
-        session = tx.messaging.sessions.find_active(**{**place, **options})
+    session = store.messaging.sessions.find_active(**{**place, **options})
     return None if session is None else str(session.id)
 
 
 def end(store: Any, id: str) -> bool:
-    with store.begin() as tx:
-        return bool(tx.messaging.sessions.deactivate(id))
+    return bool(store.messaging.sessions.deactivate(id))
 
 
 def touch(store: Any, id: str) -> bool:
-    with store.begin() as tx:
-        return bool(tx.messaging.sessions.touch(id))
+    return bool(store.messaging.sessions.touch(id))
 
 
 def add(store: Any, session_id: str, content: str = "hi", *, role: str = "user", **options: Any) -> MessagingMessage:
-    with store.begin() as tx:
-        message: MessagingMessage = tx.messaging.messages.add(session_id, role=role, content=content, **options)
+    message: MessagingMessage = store.messaging.messages.add(session_id, role=role, content=content, **options)
     return message
 
 
 def history(store: Any, session_id: str, **options: Any) -> list[MessagingMessage]:
-    with store.read() as tx:
-        return list(tx.messaging.messages.history(session_id, **options))
+    return list(store.messaging.messages.history(session_id, **options))
 
 
 def words(messages: list[MessagingMessage]) -> list[str]:

@@ -19,8 +19,7 @@ MILLISECOND = timedelta(milliseconds=1)
 
 
 def clean(store: Any, *age: timedelta) -> int:
-    with store.begin() as tx:
-        return int(tx.messaging.sessions.cleanup_stale(*age))
+    return int(store.messaging.sessions.cleanup_stale(*age))
 
 
 def ended(store: Any, user: str, *said: str) -> str:
@@ -79,8 +78,7 @@ def test_a_session_goes_when_it_is_older_than_the_age(store: Any, clock: Any, ra
 def test_activity_counts_and_not_the_beginning(store: Any, clock: Any) -> None:
     id = ended(store, "U1")
     clock.advance(delta=timedelta(days=6))
-    with store.begin() as tx:
-        tx.messaging.sessions.touch(id)
+    store.messaging.sessions.touch(id)
     clock.advance(delta=timedelta(days=6))
     assert clean(store) == 0
     clock.advance(delta=timedelta(days=2))

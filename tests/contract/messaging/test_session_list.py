@@ -15,8 +15,7 @@ from tests.contract.messaging.scenes import add, end, plant, stored, talk, touch
 def pages(store: Any, **options: Any) -> Iterator[list[str]]:
     cursor = None
     while True:
-        with store.read() as tx:
-            page = tx.messaging.sessions.list(after=cursor, **options)
+        page = store.messaging.sessions.list(after=cursor, **options)
         yield [session.id for session in page.items]
         cursor = page.cursor
         if cursor is None:
@@ -43,8 +42,7 @@ def test_latest_activity_first_and_ids_break_ties(store: Any, clock: Any, ten: l
 
 
 def test_a_list_has_the_whole_value_of_each(store: Any, ten: list[str]) -> None:
-    with store.read() as tx:
-        page = tx.messaging.sessions.list(limit=3)
+    page = store.messaging.sessions.list(limit=3)
     assert page.items == [stored(store, id) for id in ten[:-4:-1]]
 
 

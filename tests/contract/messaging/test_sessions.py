@@ -28,8 +28,7 @@ def test_the_active_session_of_a_thread_is_found(store: Any, thread: str | None)
     assert found(store, thread_id=thread) is None
     made = talk(store, thread_id=thread)
     assert found(store, thread_id=thread) == made.id
-    with store.read() as tx:
-        assert tx.messaging.sessions.find_active(platform="slack", channel_id="C1", thread_id=thread) == made
+    assert store.messaging.sessions.find_active(platform="slack", channel_id="C1", thread_id=thread) == made
 
 
 def test_a_thread_is_not_its_channel(store: Any) -> None:
@@ -134,8 +133,7 @@ def test_the_agent_session_is_named_and_forgotten(store: Any, clock: Any) -> Non
     made = talk(store)
     clock.advance(seconds=1)
     for agent in ("ses_1", "ses_2", None, None):
-        with store.begin() as tx:
-            assert tx.messaging.sessions.set_agent_session(made.id, agent) is True
+        assert store.messaging.sessions.set_agent_session(made.id, agent) is True
         assert stored(store, made.id) == made.model_copy(update={"agent_session_id": agent})
 
 

@@ -69,15 +69,13 @@ def test_a_recorder_counts_from_when_it_is_entered(open_store: Any) -> None:
     made.append(store.record("ses_unknown"))
     with pytest.raises(NotFound), made[1]:
         pass
-    with store.begin() as tx:
-        tx.usage.budgets.set("agent:build", "total", max_tokens=0)
+    store.usage.budgets.set("agent:build", "total", max_tokens=0)
     made.append(store.record(session))
     with pytest.raises(BudgetExceeded), made[2]:
         pass
     found = store.metrics(database=False)
     assert (found.recorders, found.recorders_ended) == (0, 0)
-    with store.begin() as tx:
-        tx.usage.budgets.delete("agent:build", "total")
+    store.usage.budgets.delete("agent:build", "total")
     with made[2]:
         assert store.metrics(database=False).recorders == 1
     found = store.metrics(database=False)

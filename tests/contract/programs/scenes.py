@@ -12,20 +12,17 @@ OTHER = "20260116-143053-b8c4d0"
 
 def make(store: Any, id: str = RUN) -> str:
     """The id of a run."""
-    with store.begin() as tx:
-        return str(tx.programs.runs.create(program_source="session 'hi'", id=id).id)
+    return str(store.programs.runs.create(program_source="session 'hi'", id=id).id)
 
 
 def do(store: Any, aggregate: str, verb: str, *args: Any, **options: Any) -> Any:
     """A writing verb."""
-    with store.begin() as tx:
-        return getattr(getattr(tx.programs, aggregate), verb)(*args, **options)
+    return getattr(getattr(store.programs, aggregate), verb)(*args, **options)
 
 
 def ask(store: Any, aggregate: str, verb: str, *args: Any, **options: Any) -> Any:
     """A reading verb."""
-    with store.read() as tx:
-        return getattr(getattr(tx.programs, aggregate), verb)(*args, **options)
+    return getattr(getattr(store.programs, aggregate), verb)(*args, **options)
 
 
 def given(store: Any, function: Callable[..., Any], *args: Any, **options: Any) -> Any:

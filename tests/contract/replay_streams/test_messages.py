@@ -81,8 +81,7 @@ def test_what_is_too_old_is_gone_from_every_stream_of_the_session(store: Any, cl
     with store.read() as tx:
         assert read(tx, "a", old[0], keep_for=hour) is None  # before anything deleted it
         assert read(tx, "a", old[0]) == []
-    with store.begin() as tx:
-        new = tx.replay_streams.messages.append("a", "9", "new", keep_for=hour)
+    new = store.replay_streams.messages.append("a", "9", "new", keep_for=hour)
     with store.read() as tx:
         assert [one.id for one in tx.replay_streams.messages.newest("a")] == [new]
         assert read(tx, "b", elsewhere) == []
@@ -125,11 +124,8 @@ def test_what_is_refused_leaves_nothing(store: Any) -> None:
 
 
 def test_writers_of_one_stream_take_turns(store: Any) -> None:
-    with store.begin() as tx:
-        first = tx.replay_streams.messages.append("a", "1", "first")
+    first = store.replay_streams.messages.append("a", "1", "first")
     for number in range(3):
-        with store.begin() as tx:
-            tx.replay_streams.messages.append("a", "1", str(number))
-    with store.read() as tx:
-        missed = tx.replay_streams.messages.after("a", first)
-        assert [one.position for one in missed.messages] == [2, 3, 4]
+        store.replay_streams.messages.append("a", "1", str(number))
+    missed = store.replay_streams.messages.after("a", first)
+    assert [one.position for one in missed.messages] == [2, 3, 4]

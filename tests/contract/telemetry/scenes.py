@@ -13,14 +13,12 @@ def t(seconds: float) -> datetime:
 
 def write(store: Any, aggregate: str, verb: str, *values: Any, **named: Any) -> Any:
     """`tx.telemetry.<aggregate>.<verb>(…)` in a transaction."""
-    with store.begin() as tx:
-        return getattr(getattr(tx.telemetry, aggregate), verb)(*values, **named)
+    return getattr(getattr(store.telemetry, aggregate), verb)(*values, **named)
 
 
 def read(store: Any, aggregate: str, verb: str, *values: Any, **named: Any) -> Any:
     """The same under read()."""
-    with store.read() as tx:
-        return getattr(getattr(tx.telemetry, aggregate), verb)(*values, **named)
+    return getattr(getattr(store.telemetry, aggregate), verb)(*values, **named)
 
 
 def log(store: Any, me: dict[str, str], *entries: tuple[float, str]) -> list[Any]:

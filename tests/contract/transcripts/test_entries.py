@@ -26,18 +26,15 @@ HARD: dict[str, Any] = {
 
 
 def append(store: Any, *entries: Any, project: str = "p", session: str = "s", **options: Any) -> int:
-    with store.begin() as tx:
-        return int(tx.transcripts.entries.append(project, session, list(entries), **options))
+    return int(store.transcripts.entries.append(project, session, list(entries), **options))
 
 
 def stored(store: Any, project: str = "p", session: str = "s", **part: str) -> list[Any]:
-    with store.read() as tx:
-        return list(tx.transcripts.entries.list(project, session, **part))
+    return list(store.transcripts.entries.list(project, session, **part))
 
 
 def one(store: Any, project: str = "p", session: str = "s") -> Any:
-    with store.read() as tx:
-        return tx.transcripts.sessions.find(project, session)
+    return store.transcripts.sessions.find(project, session)
 
 
 def uuids(*names: str) -> list[Any]:
@@ -162,13 +159,12 @@ def test_the_last_entries(store: Any) -> None:
     append(store, *uuids(*"abc"))
     append(store, {"type": "between"}, subpath="part")
     append(store, *uuids(*"de"))
-    with store.read() as tx:
-        tail = tx.transcripts.entries.tail
-        assert tail("p", "s", 2) == uuids("d", "e")
-        assert tail("p", "s", 4) == uuids("b", "c", "d", "e")
-        assert tail("p", "s", 2**60) == uuids(*"abcde")
-        assert tail("p", "s", 0) == tail("p", "nobody", 3) == []
-        assert tail("p", "s", 9, subpath="part") == [{"type": "between"}]
+    tail = store.transcripts.entries.tail
+    assert tail("p", "s", 2) == uuids("d", "e")
+    assert tail("p", "s", 4) == uuids("b", "c", "d", "e")
+    assert tail("p", "s", 2**60) == uuids(*"abcde")
+    assert tail("p", "s", 0) == tail("p", "nobody", 3) == []
+    assert tail("p", "s", 9, subpath="part") == [{"type": "between"}]
 
 
 def test_the_last_entries_are_read_by_the_index(store: Any, raw: Raw, asked: list[Asked], database_url: str) -> None:
@@ -176,8 +172,7 @@ def test_the_last_entries_are_read_by_the_index(store: Any, raw: Raw, asked: lis
     if not raw.is_sqlite:
         raw.rows("ANALYZE transcript_entries")
     asked.clear()
-    with store.read() as tx:
-        assert tx.transcripts.entries.tail("p", "s", 3) == uuids("1997", "1998", "1999")
+    assert store.transcripts.entries.tail("p", "s", 3) == uuids("1997", "1998", "1999")
     looks = [statement for statement in asked if "transcript_entries" in statement[0]]
     assert looks
     for look in looks:
@@ -284,8 +279,7 @@ def test_lists_are_newest_first_in_pages(store: Any, clock: FrozenClock) -> None
 
 def test_a_session_goes_with_its_parts_and_a_part_alone(store: Any, raw: Raw) -> None:
     def delete(project: str, session: str, **part: str) -> bool:
-        with store.begin() as tx:
-            return bool(tx.transcripts.sessions.delete(project, session, **part))
+        return bool(store.transcripts.sessions.delete(project, session, **part))
 
     for part in ("", "a", "b"):
         append(store, *uuids("x", "y"), subpath=part)
@@ -363,8 +357,7 @@ def test_an_entry_that_another_program_spoilt_is_left_out(store: Any, raw: Raw, 
 def test_a_length_behind_its_entries_is_counted_anew(database_url: str) -> None:
     with Store.open(database_url) as store:
         raw = Raw(database_url)
-        with store.begin() as tx:
-            tx.transcripts.entries.append("p", "s", [{"type": "a"}, {"type": "b"}], subpath="part")
+        store.transcripts.entries.append("p", "s", [{"type": "a"}, {"type": "b"}], subpath="part")
         raw.rows("UPDATE transcript_sessions SET length = 1")
         (finding,) = [found for found in doctor(store, fix=True) if found.code == "transcript_length"]
         assert finding.fixed

@@ -12,24 +12,20 @@ def record(store: Any, cost: int | None = None, **told: Any) -> bool:
     given = {"model": "large", "at": NOON, "cost_usd_micros": cost, **told}
     if not {"session_id", "run_id"} & given.keys():
         given |= BOX
-    with store.begin() as tx:
-        recorded: bool = tx.usage.calls.record(**given)
+    recorded: bool = store.usage.calls.record(**given)
     return recorded
 
 
 def budget(store: Any, key: str, *args: Any, **given: Any) -> Any:
-    with store.begin() as tx:
-        return tx.usage.budgets.set(key, *args, **given)
+    return store.usage.budgets.set(key, *args, **given)
 
 
 def used(store: Any, key: str) -> list[tuple[int, int, int]]:
     """(cost, tokens, passed per cents) of each budget of a key, as they stand now."""
-    with store.read() as tx:
-        found = tx.usage.budgets.standings(key)
+    found = store.usage.budgets.standings(key)
     return [(standing.cost_usd_micros, standing.tokens, standing.passed) for standing in found]
 
 
 def sums(store: Any, verb: str, *args: Any, **given: Any) -> list[Any]:
-    with store.read() as tx:
-        found: list[Any] = getattr(tx.usage, verb)(*args, **given).items
+    found: list[Any] = getattr(store.usage, verb)(*args, **given).items
     return found

@@ -55,8 +55,7 @@ def test_a_budget_of_bad_values_is_refused(store: Any, path: str, given: dict[st
     with pytest.raises(InvalidValue) as refused:
         budget(store, **given)
     assert refused.value.path == path
-    with store.read() as tx:
-        assert tx.usage.budgets.list() == []
+    assert store.usage.budgets.list() == []
 
 
 @each(
@@ -153,8 +152,7 @@ def test_no_run_of_a_used_up_budget_is_claimed(store: Any, clock: Any) -> None:
     assert third is not None
     record(store, 50, owner="maria")
     assert (third.run_id, claim(store)) == (held[1], None)
-    with store.begin() as tx:
-        assert tx.usage.budgets.delete("workflow:import", "hour") is True
+    assert store.usage.budgets.delete("workflow:import", "hour") is True
     fourth = claim(store)
     assert fourth is not None
     assert (fourth.run_id, claim(store)) == (flow, None)
@@ -189,15 +187,13 @@ def test_todays_costs_of_a_workspace_with_what_is_in_flight_stop_its_queue(store
         sample(at=NOON, model="large", cost_usd_micros=40, task_id="t1", **BOX, **here)
         assert tasks.claim("box", max_parallel=9, **here) is None
     clock.advance(seconds=86_400)
-    with store.begin() as tx:
-        assert tx.telemetry.tasks.claim("box", max_parallel=9, **here).id == "t2"
+    assert store.telemetry.tasks.claim("box", max_parallel=9, **here).id == "t2"
 
 
 @every_way
 def test_a_recorder_begins_within_the_budget_if_it_is_asked_to(open_store: Any) -> None:
     store = open_store(settings=Settings(record_within_budget=True))
-    with store.begin() as tx:
-        session = tx.chat.sessions.create(agent="build", model={}, owner="maria").id
+    session = store.chat.sessions.create(agent="build", model={}, owner="maria").id
     budget(store, "owner:maria", "day", 100)
     with store.record(session) as recorder:
         recorder.feed({"type": "start"})
@@ -207,8 +203,7 @@ def test_a_recorder_begins_within_the_budget_if_it_is_asked_to(open_store: Any) 
         recorder.feed({"type": "start"})
     error = refused.value
     assert (error.key, error.period, error.cost_usd_micros, error.tokens) == ("owner:maria", "day", 500_000, 2)
-    with store.read() as tx:
-        assert len(tx.chat.messages.list(session)) == 1
+    assert len(store.chat.messages.list(session)) == 1
 
 
 def test_a_call_over_budget_happened_and_is_recorded_unless_it_asks(store: Any) -> None:

@@ -46,8 +46,7 @@ TOLD: dict[str, Any] = {
 
 
 def listed(store: Any, **of: str) -> list[Any]:
-    with store.read() as tx:
-        calls: list[Any] = tx.usage.calls.list(**(of or BOX)).items
+    calls: list[Any] = store.usage.calls.list(**(of or BOX)).items
     return calls
 
 
@@ -114,8 +113,7 @@ def test_a_sample_of_bad_values_writes_nothing(store: Any, path: str, given: dic
 @every_way
 def test_steps_of_a_recorded_turn_are_calls_of_the_session(store: Any) -> None:
     model = {"provider_id": "example", "model_id": "large"}
-    with store.begin() as tx:
-        session = tx.chat.sessions.create(agent="build", model=model, owner="maria").id
+    session = store.chat.sessions.create(agent="build", model=model, owner="maria").id
     with store.record(session) as recorder:
         recorder.feed({"type": "start"})
         recorder.step_usage(0, input_tokens=10, output_tokens=5, cache_read_tokens=4, reasoning_tokens=2, cost_usd=0.25)

@@ -34,31 +34,27 @@ def test_parts_and_metadata(store: Any) -> None:
         session = tx.chat.sessions.create(agent="a", model={"providerID": "p", "modelID": "m"}, metadata=METADATA).id
         id = tx.chat.messages.append(session, role="assistant", parts=PARTS, metadata=METADATA).id
         last = tx.chat.messages.append(session, role="user", parts=PARTS[:1]).id
-    with store.read() as tx:
-        found = tx.chat.messages.list(session)
-        assert [text(message["parts"]) for message in found] == [text(PARTS), text(PARTS[:1])]
-        assert text(found[0]["metadata"]) == text(METADATA)
-        assert text(json.loads(tx.chat.messages.list_json(session))) == text(found)
-        assert text(tx.chat.messages.list(session, limit=1)) == text(found[1:])
-        assert text(tx.chat.messages.get(id)["parts"]) == text(PARTS)
-        assert text(tx.chat.sessions.get(session).metadata) == text(METADATA)
-    with store.begin() as tx:
-        fork = tx.chat.sessions.fork(session, last).id
+    found = store.chat.messages.list(session)
+    assert [text(message["parts"]) for message in found] == [text(PARTS), text(PARTS[:1])]
+    assert text(found[0]["metadata"]) == text(METADATA)
+    assert text(json.loads(store.chat.messages.list_json(session))) == text(found)
+    assert text(store.chat.messages.list(session, limit=1)) == text(found[1:])
+    assert text(store.chat.messages.get(id)["parts"]) == text(PARTS)
+    assert text(store.chat.sessions.get(session).metadata) == text(METADATA)
+    fork = store.chat.sessions.fork(session, last).id
     with store.read() as tx:
         assert [text(message["parts"]) for message in tx.chat.messages.list(fork)] == [text(PARTS), text(PARTS[:1])]
 
 
 def test_a_streamed_tool_call(store: Any) -> None:
-    with store.begin() as tx:
-        session = tx.chat.sessions.create(agent="a", model={"providerID": "p", "modelID": "m"}).id
+    session = store.chat.sessions.create(agent="a", model={"providerID": "p", "modelID": "m"}).id
     recorder = store.record(session)
     with recorder:
         recorder.feed({"type": "start"})
         recorder.feed({"type": "tool-input-available", "toolCallId": "c", "toolName": "search", "input": INPUT})
         recorder.feed({"type": "tool-output-available", "toolCallId": "c", "output": {"z": INPUT, "y": 1}})
         recorder.feed({"type": "finish"})
-    with store.read() as tx:
-        (part,) = tx.chat.messages.list(session)[0]["parts"]
+    (part,) = store.chat.messages.list(session)[0]["parts"]
     assert (text(part["input"]), text(part["output"])) == (text(INPUT), text({"z": INPUT, "y": 1}))
     assert next(iter(part)) == "type"
 
@@ -68,11 +64,10 @@ def test_contexts_contents_and_memories(store: Any) -> None:
         run = tx.workflows.runs.create("w", trigger_id="t", current_phase="p", context=INPUT).id
         tx.conversations.messages.put({"id": "m", "created_at": 1.0, "role": "user", "content": INPUT, "node_metadata": METADATA})
         tx.checkpoints.memories.put(("a",), "k", INPUT)
-    with store.read() as tx:
-        assert text(tx.workflows.runs.get(run).context) == text(INPUT)
-        message = tx.conversations.messages.get("m")
-        assert (text(message.content), text(message.node_metadata)) == (text(INPUT), text(METADATA))
-        assert text(tx.checkpoints.memories.get(("a",), "k").value) == text(INPUT)
+    assert text(store.workflows.runs.get(run).context) == text(INPUT)
+    message = store.conversations.messages.get("m")
+    assert (text(message.content), text(message.node_metadata)) == (text(INPUT), text(METADATA))
+    assert text(store.checkpoints.memories.get(("a",), "k").value) == text(INPUT)
 
 
 @pytest.mark.parametrize("way", ["to a file", "to a server"])

@@ -144,8 +144,7 @@ def test_absurd_counts_leave_totals_readable(store: Any) -> None:
 
 @pytest.mark.parametrize("odd", [{}, ["text-delta"], None, 5, b"text-delta"], ids=repr)
 def test_a_chunk_of_a_type_that_is_no_text_is_refused_while_a_part_grows(store: Any, odd: Any) -> None:
-    with store.begin() as tx:
-        tx.chat.sessions.create(agent="a", model={}, id="s")
+    store.chat.sessions.create(agent="a", model={}, id="s")
     with store.record("s") as recorder:
         for chunk in ({"type": "start", "messageId": "m"}, {"type": "text-start", "id": "t"}):
             recorder.feed(chunk)
