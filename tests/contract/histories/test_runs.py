@@ -189,19 +189,6 @@ def test_messages_of_dropped_snapshots_go_with_them(store: Any) -> None:
     assert count() == 3
 
 
-@on_one_face
-def test_a_run_of_many_snapshots_stores_each_message_once(store: Any) -> None:
-    said = "x" * 1000
-    with store.begin() as tx:
-        for number in range(200):
-            messages = [Message({"said": said, "n": n}) for n in range(number + 1)]
-            tx.histories.snapshots.save("run", messages, state="complete", step_index=number, taken_at=START)
-    with store.begin() as tx:
-        rows = tx._work.found(select(func.count()).select_from(entries))
-        assert rows[0][0] == 200
-        assert [entry.message["n"] for entry in tx.histories.snapshots.latest("run").entries] == list(range(200))
-
-
 def test_the_ledger_of_tool_effects(store: Any) -> None:
     with store.begin() as tx:
         effects = tx.histories.tool_effects

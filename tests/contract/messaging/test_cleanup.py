@@ -12,7 +12,7 @@ from persist.errors import InvalidValue, NotFound
 from persist.messaging.schemas import MessagingRole
 from tests.contract.conftest import Raw
 from tests.contract.faces import in_one_way, on_one_face
-from tests.contract.messaging.scenes import KEY, NOWHERE, THREADS, add, end, history, plant, stored, talk, words
+from tests.contract.messaging.scenes import KEY, THREADS, add, end, history, plant, stored, talk, words
 
 WEEK = timedelta(days=7)
 MILLISECOND = timedelta(milliseconds=1)
@@ -98,15 +98,6 @@ def test_the_age_is_the_callers(store: Any, clock: Any, raw: Raw) -> None:
     assert clean(store, timedelta()) == 1
 
 
-def test_a_stale_session_that_was_replaced_goes_and_its_successor_stays(store: Any, clock: Any, raw: Raw) -> None:
-    old = talk(store)
-    clock.advance(delta=WEEK + MILLISECOND)
-    new = talk(store)
-    assert new.id != old.id
-    assert clean(store) == 1
-    assert ids(raw) == [new.id]
-
-
 @in_one_way("age", [-MILLISECOND, 7, 7.0, None, "7 days"])
 def test_an_age_is_a_duration_that_is_not_negative(store: Any, clock: Any, raw: Raw, age: Any) -> None:
     ended(store, "U1")
@@ -115,20 +106,6 @@ def test_an_age_is_a_duration_that_is_not_negative(store: Any, clock: Any, raw: 
         tx.messaging.sessions.cleanup_stale(age)
     assert refused.value.path == "older_than"
     assert raw.count("messaging_sessions") == 1
-
-
-def test_what_is_rolled_back_is_not_gone(store: Any, clock: Any, raw: Raw) -> None:
-    ended(store, "U1", "hi")
-    clock.advance(delta=WEEK * 2)
-
-    def change_my_mind() -> None:
-        with store.begin() as tx:
-            assert tx.messaging.sessions.cleanup_stale() == 1
-            raise RuntimeError("changed my mind")
-
-    with pytest.raises(RuntimeError, match="changed my mind"):
-        change_my_mind()
-    assert (raw.count("messaging_sessions"), raw.count("messaging_messages")) == (1, 1)
 
 
 @on_one_face
@@ -145,12 +122,6 @@ def test_thousands_go_at_once(store: Any, clock: Any, raw: Raw) -> None:
 
 # ----------------------------------------------------------------
 # The verbs of messaging inside the caller's own transaction, on the caller's own connection.
-
-
-@pytest.fixture
-def face() -> str:
-    """AsyncStore.join runs the same verbs through SQLAlchemy's own bridge, which is tested where the two faces are."""
-    return "sync"
 
 
 @pytest.fixture
@@ -187,29 +158,3 @@ def test_every_verb_works_and_the_callers_commit_keeps_it(store: Store, clock: A
     assert (ended.active, ended.message_count, ended.agent_session_id) == (False, 1, "ses_1")
     with pytest.raises(NotFound):
         stored(store, old.id)
-
-
-def test_the_callers_rollback_takes_it(store: Store, host: Engine) -> None:
-    kept = talk(store, user_id="U2").id
-    with host.connect() as connection:
-        messaging = store.join(connection).messaging
-        made = messaging.sessions.get_or_create(**KEY)
-        messaging.messages.add(kept, role="user", content="lost")
-        connection.rollback()
-    assert history(store, kept) == []
-    with pytest.raises(NotFound):
-        stored(store, made.id)
-
-
-def test_a_refused_verb_leaves_the_callers_transaction_as_it_was(store: Store, host: Engine) -> None:
-    session = talk(store).id
-    with host.begin() as connection:
-        messaging = store.join(connection).messaging
-        messaging.messages.add(session, role="user", content="kept")
-        with pytest.raises(NotFound):
-            messaging.messages.add(NOWHERE, role="user", content="lost")
-        with pytest.raises(InvalidValue):
-            messaging.sessions.get_or_create(**{**KEY, "platform": ""})
-    assert words(history(store, session)) == ["kept"]
-    assert end(store, session)
-    assert add(store, session).content == "hi"

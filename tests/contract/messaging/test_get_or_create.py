@@ -10,7 +10,7 @@ import pytest
 from persist.errors import InvalidValue
 from tests.cases import each
 from tests.contract.conftest import Raw
-from tests.contract.messaging.scenes import KEY, THREADS, end, plant, stored, talk, touch
+from tests.contract.messaging.scenes import KEY, THREADS, plant, stored, talk
 
 HALF_HOUR = timedelta(minutes=30)
 MILLISECOND = timedelta(milliseconds=1)
@@ -53,24 +53,10 @@ def test_a_stale_session_is_replaced_and_kept(store: Any, clock: Any, raw: Raw, 
     assert talk(store, thread_id=thread) == new
 
 
-def test_activity_keeps_a_session(store: Any, clock: Any) -> None:
-    made = talk(store)
-    for _ in range(3):
-        clock.advance(delta=HALF_HOUR)
-        assert touch(store, made.id)
-        assert talk(store).id == made.id
-
-
 def test_a_clock_that_was_turned_back_keeps_a_session(store: Any, clock: Any) -> None:
     made = talk(store)
     clock.advance(delta=-timedelta(days=1))
     assert talk(store) == made
-
-
-def test_an_ended_session_is_not_reused(store: Any) -> None:
-    made = talk(store)
-    assert end(store, made.id)
-    assert talk(store).id != made.id
 
 
 def test_idle_says_how_long(store: Any, clock: Any) -> None:
@@ -79,13 +65,6 @@ def test_idle_says_how_long(store: Any, clock: Any) -> None:
     assert talk(store, idle=timedelta(hours=2)) == made
     assert talk(store, idle=timedelta.max) == made  # longer than the calendar: for ever
     assert talk(store, idle=timedelta(hours=2) - timedelta(microseconds=1)).id != made.id
-
-
-def test_no_idle_time_at_all_reuses_within_the_same_instant_only(store: Any, clock: Any) -> None:
-    made = talk(store)
-    assert talk(store, idle=timedelta()) == made
-    clock.advance(delta=MILLISECOND)
-    assert talk(store, idle=timedelta()).id != made.id
 
 
 def test_each_part_of_the_key_tells_sessions_apart(store: Any) -> None:
@@ -154,21 +133,6 @@ def test_a_session_of_this_very_transaction_is_reused(store: Any, clock: Any, ra
         clock.advance(delta=timedelta(hours=1))
         new = tx.messaging.sessions.get_or_create(**KEY)
     assert active_rows(raw) == [new.id]
-
-
-def test_what_is_rolled_back_was_never_there(store: Any, clock: Any, raw: Raw) -> None:
-    old = talk(store)
-    clock.advance(delta=timedelta(hours=1))
-
-    def change_my_mind() -> None:
-        with store.begin() as tx:
-            assert tx.messaging.sessions.get_or_create(**KEY) != old
-            raise RuntimeError("changed my mind")
-
-    with pytest.raises(RuntimeError, match="changed my mind"):
-        change_my_mind()
-    assert active_rows(raw) == [old.id]
-    assert raw.count("messaging_sessions") == 1
 
 
 @each(("name", "bad"), product(["platform", "channel_id", "user_id", "thread_id"], ["", 7, "a\x00b", "\ud83d"]))

@@ -46,11 +46,6 @@ def test_a_message_has_every_published_column(store: Any, clock: Any, raw: Raw, 
         assert raw.value("SELECT timestamp FROM messaging_messages") == "2026-01-02T03:04:10.678Z"
 
 
-def test_the_platforms_id_may_be_missing(store: Any, talking: str) -> None:
-    assert add(store, talking).platform_message_id is None
-    assert history(store, talking)[0].platform_message_id is None
-
-
 def test_what_the_platform_delivers_again_is_there_already(store: Any, clock: Any, talking: str) -> None:
     first = add(store, talking, "Hello", platform_message_id="1767.001")
     clock.advance(seconds=5)
@@ -115,17 +110,6 @@ def test_a_message_needs_its_session(store: Any, raw: Raw, talking: str) -> None
         tx.messaging.messages.add(talking, role="user", content="kept")  # the transaction is still good
     assert words(history(store, talking)) == ["kept"]
     assert raw.count("messaging_messages") == 1
-
-
-def test_a_foreign_key_guards_the_session(store: Any, clock: Any, raw: Raw) -> None:
-    """For programs that write by themselves."""
-    if raw.is_sqlite:
-        raw.rows("PRAGMA foreign_keys=ON")
-    with pytest.raises(Exception, match=r"(?i)foreign key"):
-        raw.rows(
-            "INSERT INTO messaging_messages (session_id, role, content, timestamp) VALUES (?, 'user', 'hi', ?)",
-            *(NOWHERE, "2026-01-02T03:04:05.678Z"),
-        )
 
 
 @on_one_face
@@ -215,14 +199,6 @@ def test_fifty_are_read_unless_asked(store: Any, talking: str) -> None:
         for number in range(51):
             tx.messaging.messages.add(talking, role="user", content=f"m{number}")
     assert words(history(store, talking)) == [f"m{number}" for number in range(1, 51)]
-
-
-def test_a_history_is_of_one_session(store: Any, talking: str) -> None:
-    other = talk(store, user_id="U2").id
-    add(store, talking, "mine")
-    add(store, other, "theirs")
-    assert words(history(store, talking)) == ["mine"]
-    assert words(history(store, other)) == ["theirs"]
 
 
 def test_an_empty_history_is_not_an_unknown_one(store: Any, talking: str) -> None:

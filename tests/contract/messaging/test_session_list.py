@@ -9,7 +9,7 @@ from persist import Store
 from persist.errors import InvalidValue
 from tests.cases import each
 from tests.contract.conftest import Raw
-from tests.contract.messaging.scenes import add, end, plant, stored, talk, touch
+from tests.contract.messaging.scenes import add, end, plant, talk, touch
 
 
 def pages(store: Any, **options: Any) -> Iterator[list[str]]:
@@ -41,11 +41,6 @@ def test_latest_activity_first_and_ids_break_ties(store: Any, clock: Any, ten: l
     assert list(pages(store)) == [[ten[3], *(id for id in ten[::-1] if id != ten[3])]]
 
 
-def test_a_list_has_the_whole_value_of_each(store: Any, ten: list[str]) -> None:
-    page = store.messaging.sessions.list(limit=3)
-    assert page.items == [stored(store, id) for id in ten[:-4:-1]]
-
-
 def test_there_are_twenty_on_a_page_unless_asked(store: Any) -> None:
     for number in range(21):
         talk(store, user_id=f"U{number}")
@@ -57,10 +52,6 @@ def test_pages_are_the_list_in_pieces(store: Any, ten: list[str], limit: int, si
     found = list(pages(store, limit=limit))
     assert [len(page) for page in found] == sizes
     assert [id for page in found for id in page] == ten[::-1]
-
-
-def test_no_sessions_are_one_empty_page(store: Any) -> None:
-    assert list(pages(store)) == [[]]
 
 
 @each("limit", [1, 100])

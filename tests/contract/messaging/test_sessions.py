@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from persist import Store
-from persist.errors import InvalidValue, NotFound, ReadOnlyTransaction
+from persist.errors import InvalidValue, NotFound
 from tests.cases import each
 from tests.contract.conftest import Raw
-from tests.contract.messaging.scenes import KEY, NOWHERE, THREADS, end, found, plant, stored, talk, touch
+from tests.contract.messaging.scenes import NOWHERE, THREADS, end, found, plant, stored, talk, touch
 
 HALF_HOUR = timedelta(minutes=30)
 
@@ -154,24 +154,6 @@ def test_an_agent_session_has_an_id(store: Any, bad: Any) -> None:
     with store.begin() as tx, pytest.raises(InvalidValue) as refused:
         tx.messaging.sessions.set_agent_session(made.id, bad)
     assert refused.value.path == "agent_session_id"
-
-
-def test_no_verb_that_writes_runs_in_a_read(store: Any) -> None:
-    made = talk(store)
-    writing: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
-        ("get_or_create", (), {**KEY}),
-        ("touch", (made.id,), {}),
-        ("deactivate", (made.id,), {}),
-        ("set_agent_session", (made.id, None), {}),
-        ("cleanup_stale", (), {}),
-    ]
-    with store.read() as tx:
-        for verb, args, options in writing:
-            with pytest.raises(ReadOnlyTransaction):
-                getattr(tx.messaging.sessions, verb)(*args, **options)
-        with pytest.raises(ReadOnlyTransaction):
-            tx.messaging.messages.add(made.id, role="user", content="hi")
-        assert tx.messaging.sessions.get(made.id) == made
 
 
 # ---------------------------------------------------------------- how

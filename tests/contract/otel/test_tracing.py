@@ -83,7 +83,6 @@ def test_an_error_is_the_status_and_the_type_and_no_words(store: Any) -> None:
 
 
 @every_way
-@every_way
 def test_a_turn_counts_its_chunks_and_has_no_span_for_each(store: Any) -> None:
     session = create(store)
     with instrumented(store) as collector:

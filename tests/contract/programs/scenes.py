@@ -22,7 +22,8 @@ def do(store: Any, aggregate: str, verb: str, *args: Any, **options: Any) -> Any
 
 def ask(store: Any, aggregate: str, verb: str, *args: Any, **options: Any) -> Any:
     """A reading verb."""
-    return getattr(getattr(store.programs, aggregate), verb)(*args, **options)
+    with store.read() as tx:
+        return getattr(getattr(tx.programs, aggregate), verb)(*args, **options)
 
 
 def given(store: Any, function: Callable[..., Any], *args: Any, **options: Any) -> Any:

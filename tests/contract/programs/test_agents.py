@@ -8,7 +8,6 @@ import pytest
 
 from persist.errors import InvalidValue, NotFound, UnreadableRow
 from persist.testing import FrozenClock
-from tests.cases import each
 from tests.contract.programs.scenes import OTHER, RUN, ask, do, make
 
 
@@ -80,22 +79,6 @@ def test_words_are_checked(store: Any) -> None:
         do(store, "agents", "start", RUN, "captain", resume=False, scope="world")
     with pytest.raises(InvalidValue):
         do(store, "agents", "remember", RUN, "captain", None)
-
-
-@each(
-    ("verb", "args", "options"),
-    [
-        ("remember", ["captain", "m"], {}),
-        ("start", ["captain"], {"resume": False}),
-        ("start", ["captain"], {"resume": True}),
-        ("add_segment", ["captain"], {"prompt": "p", "summary": "s"}),
-    ],
-)
-def test_a_run_that_is_not_there_has_no_agents(store: Any, raw: Any, verb: str, args: list[Any], options: dict[str, Any]) -> None:
-    with pytest.raises(NotFound) as caught:
-        do(store, "agents", verb, OTHER, *args, **options)
-    assert (caught.value.kind, caught.value.id) == ("program run", OTHER)
-    assert (raw.count("agents"), raw.count("agent_segments")) == (0, 0)
 
 
 def test_agents_of_a_run_that_is_gone_are_still_read(store: Any, raw: Any) -> None:

@@ -64,12 +64,6 @@ def test_a_circle_of_parents_is_an_error(store: Any, raw: Any, bound: bool) -> N
         resolve(store, "x", below)
 
 
-def test_depth_fifty(store: Any) -> None:
-    ids = chain(store, 50)
-    bind(store, "top", "outermost", execution_id=ids[0])
-    assert resolve(store, "top", ids[-1]) == "outermost"
-
-
 def test_binding_again_keeps_when_it_was_made(store: Any, clock: FrozenClock) -> None:
     """15"""
     first = bind(store, "x", "one", source_statement="let x = 1")

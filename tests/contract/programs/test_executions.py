@@ -47,15 +47,6 @@ def test_runs_do_not_see_each_other(store: Any) -> None:
                 ask(store, "executions", verb, OTHER, mine)
 
 
-def test_nothing_begins_in_a_run_or_below_a_parent_that_is_not_there(store: Any) -> None:
-    with pytest.raises(NotFound) as caught:
-        begin(store, OTHER)
-    assert caught.value.kind == "program run"
-    with pytest.raises(NotFound) as caught:
-        begin(store, parent=999)
-    assert (caught.value.kind, caught.value.id) == ("execution", "999")
-
-
 def test_the_hundred_and_first_level_is_refused(store: Any) -> None:
     deepest = chain(store, 100)[-1]
     with pytest.raises(RecursionLimitExceeded) as caught:

@@ -13,7 +13,7 @@ import pytest
 
 from persist.db.concurrency.ownership import this_process_as_owner
 from persist.db.dialects.postgres import connections
-from persist.errors import Conflict, InvalidValue, LeaseLost, NotFound, ReadOnlyTransaction, RunHeld, TransitionError
+from persist.errors import Conflict, InvalidValue, LeaseLost, NotFound, RunHeld, TransitionError
 from persist.testing import FrozenClock
 from tests.cases import each
 from tests.contract.conftest import Raw
@@ -108,18 +108,6 @@ def test_a_scope_is_always_said(store: Any, run: Any) -> None:
     ):
         with pytest.raises(InvalidValue):
             ask(store, aggregate, verb, run, *args)
-
-
-def test_writing_verbs_are_refused_under_read(store: Any) -> None:
-    make(store)
-    for aggregate, verb, args, options in (
-        ("runs", "create", (), {}),
-        ("bindings", "bind", (RUN, "x", "1"), {}),
-        ("agents", "remember", (RUN, "a", "m"), {}),
-        ("executions", "begin", (RUN,), {"statement_index": 1, "statement_text": "x"}),
-    ):
-        with pytest.raises(ReadOnlyTransaction):
-            ask(store, aggregate, verb, *args, **options)
 
 
 def test_imports_are_registered_under_aliases(store: Any) -> None:

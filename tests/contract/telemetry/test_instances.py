@@ -270,8 +270,3 @@ def test_a_file_that_cannot_be_opened_can_be_purged(tmp_path: Path, path: Path) 
         raise AssertionError("opened")
     purge_instance(tmp_path, "box")
     assert list(path.parent.iterdir()) == []
-
-
-def test_there_may_be_nothing_to_purge(tmp_path: Path) -> None:
-    purge_instance(tmp_path, "never")
-    assert list(tmp_path.iterdir()) == []

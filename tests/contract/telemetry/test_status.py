@@ -11,10 +11,8 @@ from hypothesis import strategies as st
 from persist import Store
 from persist.errors import InvalidValue, NotFound
 from persist.settings import Settings
-from persist.telemetry.schemas import AgentStatus, StatusEntry
+from persist.telemetry.schemas import StatusEntry
 from persist.testing import FrozenClock
-from tests.cases import each
-from tests.contract.faces import on_one_face
 from tests.contract.telemetry.scenes import log, read, t, write
 from tests.examples import examples
 
@@ -80,13 +78,6 @@ def test_entries_are_numbered_by_one_sequence(store: Any) -> None:
     assert [entry.id for entry in made] == [1, 2, 3, 4]
 
 
-@on_one_face
-@each("status", [*AgentStatus, "a word of tomorrow"])
-def test_every_word_is_a_status(store: Any, me: dict[str, str], status: str) -> None:
-    assert write(store, "status", "record", status, **me).new_status == status
-    assert read(store, "status", "last", status, **me).new_status == status
-
-
 def test_the_clock_says_when_and_seconds_are_whole(store: Any, me: dict[str, str], clock: FrozenClock) -> None:
     entry = write(store, "status", "record", "busy", **me)
     assert entry.occurred_at == clock().replace(microsecond=0)
@@ -124,14 +115,6 @@ def test_seconds_in_each_status(store: Any, me: dict[str, str]) -> None:
     assert read(store, "status", "durations", t(70), t(70), **me) == {}
     with store.read() as tx, pytest.raises(InvalidValue):
         tx.telemetry.status.durations(t(2), t(1), **me)
-
-
-def test_a_long_log_is_summed_up_whole(sqlite_store: Store) -> None:
-    with sqlite_store.begin() as tx:
-        for second in range(1201):
-            tx.telemetry.status.record("busy" if second % 2 else "idle", at=t(second))
-        assert tx.telemetry.status.durations(t(0), t(1200)) == {"busy": 600.0, "idle": 600.0}
-        assert tx.telemetry.status.durations(t(1), t(4)) == {"busy": 2.0, "idle": 1.0}
 
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.sampled_from("abc")), max_size=12), st.integers(-2, 22), st.integers(0, 15))
@@ -203,11 +186,6 @@ def test_the_latest_of_every_instance(store: Any) -> None:
     assert read(store, "status", "latest", limit=2) == latest[:2]
     with pytest.raises(InvalidValue):
         read(store, "status", "latest", limit=0)
-
-
-def test_the_latest_of_a_file_is_its_own_too(store: Any, me: dict[str, str]) -> None:
-    log(store, me, (1, "idle"))
-    assert read(store, "status", "latest") == [read(store, "status", "current", **me)]
 
 
 def test_older_entries_are_reached_page_by_page(store: Any, me: dict[str, str]) -> None:

@@ -1,7 +1,5 @@
 """Windows: a bounded number of rows of each instance, always those written last, whoever opens the database when."""
 
-from collections.abc import Callable
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -16,11 +14,10 @@ from persist.telemetry import trim
 from persist.telemetry.windows import sizes
 from persist.testing import FrozenClock
 from tests.contract.conftest import Raw
-from tests.contract.telemetry.scenes import read, t, write
+from tests.contract.telemetry.scenes import t, write
 from tests.examples import examples
 
 TABLES = {"status_log": "id", "usage_samples": "occurred_at", "tool_history": "id"}
-Insert = Callable[[Any, int, dict[str, str]], object]
 
 
 def small(keep: int = 5, every: int | None = 5) -> Settings:
@@ -117,17 +114,6 @@ def test_a_sample_that_adds_to_a_second_is_as_new_as_one_that_begins_it(
     assert rows == [[1], [1, 2], [1, 2, 3], [1, 2, 3], [1, 4], [1, 3, 4], [3, 5]]
 
 
-def test_a_sample_that_adds_to_a_second_is_no_insert(
-    open_store: Any, open_raw: Any, database_url: str, me: dict[str, str]
-) -> None:
-    store, raw = open_store(settings=small(keep=2, every=2)), open_raw(database_url)
-    counts = []
-    for number in (1, 1, 1, 2, 2, 3, 3, 4):
-        insert(store, "usage_samples", number, me)
-        counts.append(len(kept(raw, "usage_samples", me)))
-    assert counts == [1, 1, 1, 2, 2, 3, 3, 2]
-
-
 @pytest.mark.parametrize("table", TABLES)
 def test_a_clock_that_was_ahead_pushes_nothing_out(
     open_store: Any, open_raw: Any, database_url: str, clock: FrozenClock, me: dict[str, str], table: str
@@ -142,17 +128,6 @@ def test_a_clock_that_was_ahead_pushes_nothing_out(
         assert set(range(now - number, now - max(0, number - 50))) <= set(rows)
         assert len(rows) <= 54
     assert max(kept(raw, table, me)) < now
-
-
-def test_what_is_used_after_a_clock_was_ahead_is_in_todays_sum(
-    open_store: Any, database_url: str, clock: FrozenClock, me: dict[str, str]
-) -> None:
-    store, now = open_store(settings=small(keep=50, every=None), clock=clock), int(clock().timestamp())
-    for number in range(50):
-        insert(store, "usage_samples", now + 10**8 + number, me)
-    for number in range(5):
-        write(store, "usage", "sample", at=clock() + timedelta(seconds=number), token_input=1, **me)
-    assert read(store, "usage", "today", **me).token_input == 5
 
 
 def test_rows_that_others_insert_are_older_than_our_own(
