@@ -1,30 +1,37 @@
 """What only the async face does: tests that need a loop of their own, on both databases."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
-from typing import TypeVar
+import inspect
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from persist import AsyncStore
 from tests.aio.loops import ENOUGH, opened
 
-T = TypeVar("T")
-WithStore = Callable[[Callable[[AsyncStore], Awaitable[T]]], T]
-
 
 @pytest.fixture
-def with_store(database_url: str) -> WithStore[object]:
-    """Run a coroutine function with an open AsyncStore, in a loop of its own; the store must be closable at the end."""
+def store(database_url: str) -> Any:
+    """An AsyncStore that a test which is a coroutine function is given open."""
+    return AsyncStore.open(database_url)
 
-    def run(body: Callable[[AsyncStore], Awaitable[object]]) -> object:
-        async def main() -> object:
-            async with AsyncStore.open(database_url) as store:
-                return await body(store)
 
-        return asyncio.run(main())
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is a coroutine function in a loop of its own; the store must be closable at the end."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    given = {name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters}
 
-    return run
+    async def main() -> None:
+        if "store" in given:
+            async with given.pop("store") as store:
+                await pyfuncitem.obj(store=store, **given)
+        else:
+            await pyfuncitem.obj(**given)
+
+    asyncio.run(main())
+    return True
 
 
 async def new_session(store: AsyncStore) -> str:

@@ -25,24 +25,21 @@ def prepared_url(database_url: str) -> str:
 
 
 @pytest.mark.parametrize("commits", [True, False])
-def test_join_leaves_commit_and_rollback_to_the_host(prepared_url: str, commits: bool) -> None:
-    async def body() -> None:
-        engine = async_engine(prepared_url)
-        async with AsyncStore.open(prepared_url) as store:
-            async with engine.connect() as connection:
-                tx = store.join(connection)
-                session = await tx.chat.sessions.create(agent="build", model={})
-                with pytest.raises(NotFound):
-                    await tx.chat.messages.append("ses_nobody", role="user", parts=[])
-                await tx.chat.messages.append(session.id, role="user", parts=[{"type": "text", "text": "hi"}])
-                assert (await connection.execute(text("SELECT 1"))).scalar() == 1
-                await (connection.commit() if commits else connection.rollback())
-            async with store.read() as reading:
-                found = (await reading.chat.sessions.list()).items
-            assert [session.id for session in found] == ([session.id] if commits else [])
-        await engine.dispose()
-
-    asyncio.run(body())
+async def test_join_leaves_commit_and_rollback_to_the_host(prepared_url: str, commits: bool) -> None:
+    engine = async_engine(prepared_url)
+    async with AsyncStore.open(prepared_url) as store:
+        async with engine.connect() as connection:
+            tx = store.join(connection)
+            session = await tx.chat.sessions.create(agent="build", model={})
+            with pytest.raises(NotFound):
+                await tx.chat.messages.append("ses_nobody", role="user", parts=[])
+            await tx.chat.messages.append(session.id, role="user", parts=[{"type": "text", "text": "hi"}])
+            assert (await connection.execute(text("SELECT 1"))).scalar() == 1
+            await (connection.commit() if commits else connection.rollback())
+        async with store.read() as reading:
+            found = (await reading.chat.sessions.list()).items
+        assert [session.id for session in found] == ([session.id] if commits else [])
+    await engine.dispose()
 
 
 def test_a_store_over_the_hosts_engine_leaves_it_open(prepared_url: str) -> None:
@@ -94,68 +91,56 @@ def test_what_is_no_connection_is_refused_with_advice(prepared_url: str) -> None
     engine.dispose()
 
 
-def test_a_connection_of_an_asynchronous_engine_is_used_inside_run_sync_alone(prepared_url: str) -> None:
-    async def body() -> None:
-        theirs = async_engine(prepared_url)
-        with Store.open(prepared_url) as store:
-            async with theirs.connect() as connection:
-                created = await connection.run_sync(lambda inner: store.join(inner).chat.sessions.create(agent="a", model={}).id)
-                await connection.commit()
-                assert connection.sync_connection is not None
-                tx = store.join(connection.sync_connection)
-                with pytest.raises(InvalidValue, match="run_sync"):
-                    tx.chat.sessions.list()
-                with pytest.raises(InvalidValue, match="run_sync"):
-                    tx.chat.prompts.put("x")
-            assert store.chat.sessions.get(created).agent == "a"
-        await theirs.dispose()
-
-    asyncio.run(body())
+async def test_a_connection_of_an_asynchronous_engine_is_used_inside_run_sync_alone(prepared_url: str) -> None:
+    theirs = async_engine(prepared_url)
+    with Store.open(prepared_url) as store:
+        async with theirs.connect() as connection:
+            created = await connection.run_sync(lambda inner: store.join(inner).chat.sessions.create(agent="a", model={}).id)
+            await connection.commit()
+            assert connection.sync_connection is not None
+            tx = store.join(connection.sync_connection)
+            with pytest.raises(InvalidValue, match="run_sync"):
+                tx.chat.sessions.list()
+            with pytest.raises(InvalidValue, match="run_sync"):
+                tx.chat.prompts.put("x")
+        assert store.chat.sessions.get(created).agent == "a"
+    await theirs.dispose()
 
 
-def test_asynchronous_engines_are_refused_with_advice(prepared_url: str) -> None:
-    async def body() -> None:
-        theirs = async_engine(prepared_url)
-        given: Any
-        for given in (theirs, theirs.sync_engine):
-            with pytest.raises(UnsupportedEngine, match="open the store by its URL"):
-                Store.from_engine(given)
-            with pytest.raises(UnsupportedEngine, match="open the store by its URL"):
-                await AsyncStore.from_engine(given)
-        for given in (None, "sqlite://", AsyncSession):
-            with pytest.raises(InvalidValue, match="create_engine"):
-                Store.from_engine(given)
-        await theirs.dispose()
-
-    asyncio.run(body())
+async def test_asynchronous_engines_are_refused_with_advice(prepared_url: str) -> None:
+    theirs = async_engine(prepared_url)
+    given: Any
+    for given in (theirs, theirs.sync_engine):
+        with pytest.raises(UnsupportedEngine, match="open the store by its URL"):
+            Store.from_engine(given)
+        with pytest.raises(UnsupportedEngine, match="open the store by its URL"):
+            await AsyncStore.from_engine(given)
+    for given in (None, "sqlite://", AsyncSession):
+        with pytest.raises(InvalidValue, match="create_engine"):
+            Store.from_engine(given)
+    await theirs.dispose()
 
 
-def test_a_connection_that_was_closed_meanwhile_is_refused(prepared_url: str) -> None:
-    async def body() -> None:
-        theirs = async_engine(prepared_url)
-        async with AsyncStore.open(prepared_url) as store:
-            async with theirs.connect() as connection:
-                tx = store.join(connection)
-            with pytest.raises(PersistError):
-                await tx.chat.sessions.list()
-            with pytest.raises(PersistError):
-                await tx.chat.prompts.put("x")
-        await theirs.dispose()
-
-    asyncio.run(body())
+async def test_a_connection_that_was_closed_meanwhile_is_refused(prepared_url: str) -> None:
+    theirs = async_engine(prepared_url)
+    async with AsyncStore.open(prepared_url) as store:
+        async with theirs.connect() as connection:
+            tx = store.join(connection)
+        with pytest.raises(PersistError):
+            await tx.chat.sessions.list()
+        with pytest.raises(PersistError):
+            await tx.chat.prompts.put("x")
+    await theirs.dispose()
 
 
-def test_a_host_of_a_database_with_a_log_of_events_keeps_it(prepared_url: str) -> None:
-    async def body() -> None:
-        theirs = async_engine(prepared_url)
-        async with AsyncStore.open(prepared_url, events=True) as store:
-            async with theirs.begin() as connection:
-                session = await store.join(connection).chat.sessions.create(agent="build", model={})
-            async with store.read() as reading:
-                assert len(await reading.events.read(session.id)) == 1
-        await theirs.dispose()
-
-    asyncio.run(body())
+async def test_a_host_of_a_database_with_a_log_of_events_keeps_it(prepared_url: str) -> None:
+    theirs = async_engine(prepared_url)
+    async with AsyncStore.open(prepared_url, events=True) as store:
+        async with theirs.begin() as connection:
+            session = await store.join(connection).chat.sessions.create(agent="build", model={})
+        async with store.read() as reading:
+            assert len(await reading.events.read(session.id)) == 1
+    await theirs.dispose()
 
 
 @pytest.mark.parametrize(("size", "overflow"), [(5, 10), (1, 1), (1, 0)])

@@ -185,22 +185,6 @@ def test_a_transaction_of_a_closed_loop_does_not_keep_the_store_open(database_ur
         asyncio.run(asyncio.wait_for(store.close(), ENOUGH))
 
 
-def test_recorders_of_several_loops_write_at_the_same_time(shared: AsyncStore) -> None:
-    sessions = [asyncio.run(new_session(shared)) for _ in range(6)]
-
-    async def stream(number: int) -> None:
-        async with shared.record(sessions[number]) as recorder:
-            for chunk in BEGINNING:
-                await recorder.feed(chunk)
-            for one in range(60):
-                await recorder.feed(delta(f"{one},"))
-
-    in_loops(6, stream)
-    expected = "".join(f"{one}," for one in range(60))
-    assert [asyncio.run(text_of(shared, session_id)) for session_id in sessions] == [expected] * 6
-    assert sum(thread.name == "persist-writer" for thread in threading.enumerate()) == 1
-
-
 def test_one_recorder_is_fed_by_several_loops(shared: AsyncStore) -> None:
     session_id = asyncio.run(new_session(shared))
     recorder = shared.record(session_id, buffer_ms=1)

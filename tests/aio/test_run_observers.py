@@ -9,7 +9,6 @@ import pytest
 
 from persist import AsyncStore
 from persist.workflows.schemas import WorkflowRun
-from tests.aio.conftest import WithStore
 
 
 async def new_run(store: AsyncStore) -> str:
@@ -23,99 +22,84 @@ async def cancel(store: AsyncStore, id: str) -> bool:
         return await tx.workflows.runs.cancel(id)
 
 
-def test_it_is_told_on_the_loops_own_thread_before_the_transaction_is_left(with_store: WithStore[object]) -> None:
-    async def body(store: AsyncStore) -> None:
-        told: list[tuple[str, int, object]] = []
+async def test_it_is_told_on_the_loops_own_thread_before_the_transaction_is_left(store: AsyncStore) -> None:
+    told: list[tuple[str, int, object]] = []
 
-        def plain(run: WorkflowRun) -> None:
-            told.append((run.id, threading.get_ident(), asyncio.get_running_loop()))
+    def plain(run: WorkflowRun) -> None:
+        told.append((run.id, threading.get_ident(), asyncio.get_running_loop()))
 
-        async def coroutine(run: WorkflowRun) -> None:
-            await asyncio.sleep(0)
-            told.append((run.id, threading.get_ident(), asyncio.get_running_loop()))
+    async def coroutine(run: WorkflowRun) -> None:
+        await asyncio.sleep(0)
+        told.append((run.id, threading.get_ident(), asyncio.get_running_loop()))
 
-        store.on_run_finished(plain)
-        store.on_run_finished(coroutine)
-        id = await new_run(store)
-        assert told == []
-        assert await cancel(store, id)
-        assert told == [(id, threading.get_ident(), asyncio.get_running_loop())] * 2
-
-    with_store(body)
+    store.on_run_finished(plain)
+    store.on_run_finished(coroutine)
+    id = await new_run(store)
+    assert told == []
+    assert await cancel(store, id)
+    assert told == [(id, threading.get_ident(), asyncio.get_running_loop())] * 2
 
 
-def test_a_coroutine_function_may_write_in_a_transaction_of_its_own(with_store: WithStore[object]) -> None:
-    async def body(store: AsyncStore) -> None:
-        names: list[str] = []
+async def test_a_coroutine_function_may_write_in_a_transaction_of_its_own(store: AsyncStore) -> None:
+    names: list[str] = []
 
-        async def follow(run: WorkflowRun) -> None:
-            names.append(run.workflow_name)
-            async with store.begin() as tx:
-                assert await tx.workflows.runs.get(run.id) == run
-                if run.workflow_name == "build":
-                    made = await tx.workflows.runs.create("deploy", trigger_id="t", current_phase="start")
-                    await tx.workflows.runs.finish(made.id, "succeeded")
+    async def follow(run: WorkflowRun) -> None:
+        names.append(run.workflow_name)
+        async with store.begin() as tx:
+            assert await tx.workflows.runs.get(run.id) == run
+            if run.workflow_name == "build":
+                made = await tx.workflows.runs.create("deploy", trigger_id="t", current_phase="start")
+                await tx.workflows.runs.finish(made.id, "succeeded")
 
-        store.on_run_finished(follow)
-        await cancel(store, await new_run(store))
-        assert names == ["build", "deploy"]
-
-    with_store(body)
+    store.on_run_finished(follow)
+    await cancel(store, await new_run(store))
+    assert names == ["build", "deploy"]
 
 
-def test_what_fails_is_logged_and_the_others_are_told(with_store: WithStore[object], caplog: pytest.LogCaptureFixture) -> None:
-    async def body(store: AsyncStore) -> None:
-        told: list[str] = []
+async def test_what_fails_is_logged_and_the_others_are_told(store: AsyncStore, caplog: pytest.LogCaptureFixture) -> None:
+    told: list[str] = []
 
-        async def broken(run: WorkflowRun) -> None:
-            await asyncio.sleep(0)
-            raise RuntimeError("oh no")
+    async def broken(run: WorkflowRun) -> None:
+        await asyncio.sleep(0)
+        raise RuntimeError("oh no")
 
-        def broken_too(run: WorkflowRun) -> None:
-            raise RuntimeError("oh dear")
+    def broken_too(run: WorkflowRun) -> None:
+        raise RuntimeError("oh dear")
 
-        store.on_run_finished(broken)
-        store.on_run_finished(broken_too)
-        store.on_run_finished(lambda run: told.append(run.id))
-        id = await new_run(store)
-        assert await cancel(store, id)
-        assert told == [id]
-
+    store.on_run_finished(broken)
+    store.on_run_finished(broken_too)
+    store.on_run_finished(lambda run: told.append(run.id))
+    id = await new_run(store)
     with caplog.at_level(logging.ERROR, logger="persist"):
-        with_store(body)
+        assert await cancel(store, id)
+    assert told == [id]
     assert [str(record.exc_info[1]) for record in caplog.records if record.exc_info] == ["oh no", "oh dear"]
 
 
-def test_many_tasks_tell_of_each_run_once(with_store: WithStore[object]) -> None:
-    async def body(store: AsyncStore) -> None:
-        told: list[str] = []
+async def test_many_tasks_tell_of_each_run_once(store: AsyncStore) -> None:
+    told: list[str] = []
 
-        async def coroutine(run: WorkflowRun) -> None:
-            await asyncio.sleep(0)
-            told.append(run.id)
+    async def coroutine(run: WorkflowRun) -> None:
+        await asyncio.sleep(0)
+        told.append(run.id)
 
-        store.on_run_finished(coroutine)
-        ids = [await new_run(store) for _ in range(12)]
-        won = await asyncio.gather(*(cancel(store, id) for id in ids * 2))
-        assert sum(won) == 12
-        assert sorted(told) == sorted(ids)
-
-    with_store(body)
+    store.on_run_finished(coroutine)
+    ids = [await new_run(store) for _ in range(12)]
+    won = await asyncio.gather(*(cancel(store, id) for id in ids * 2))
+    assert sum(won) == 12
+    assert sorted(told) == sorted(ids)
 
 
-def test_cancelled_at_any_moment_it_is_told_exactly_if_the_run_ended(with_store: WithStore[object]) -> None:
-    async def body(store: AsyncStore) -> None:
-        told: list[str] = []
-        store.on_run_finished(lambda run: told.append(run.id))
-        ids = [await new_run(store) for _ in range(40)]
-        for number, id in enumerate(ids):
-            task: asyncio.Task[Any] = asyncio.create_task(cancel(store, id))
-            for _ in range(number):
-                await asyncio.sleep(0.0001)
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-        async with store.read() as tx:
-            ended = [run.id for run in (await tx.workflows.runs.list(status="cancelled", limit=100)).items]
-        assert sorted(told) == sorted(ended)
-
-    with_store(body)
+async def test_cancelled_at_any_moment_it_is_told_exactly_if_the_run_ended(store: AsyncStore) -> None:
+    told: list[str] = []
+    store.on_run_finished(lambda run: told.append(run.id))
+    ids = [await new_run(store) for _ in range(40)]
+    for number, id in enumerate(ids):
+        task: asyncio.Task[Any] = asyncio.create_task(cancel(store, id))
+        for _ in range(number):
+            await asyncio.sleep(0.0001)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    async with store.read() as tx:
+        ended = [run.id for run in (await tx.workflows.runs.list(status="cancelled", limit=100)).items]
+    assert sorted(told) == sorted(ended)

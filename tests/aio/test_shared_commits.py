@@ -124,121 +124,102 @@ def test_a_commit_that_waits_for_the_disk_is_not_the_loops(
     asyncio.run(body())
 
 
-def test_the_loop_goes_on_while_another_process_holds_the_lock(sqlite_url: str, patient: Settings) -> None:
+async def test_the_loop_goes_on_while_another_process_holds_the_lock(sqlite_url: str, patient: Settings) -> None:
     """The chunk waits on the writer thread; were the loop blocked, nobody would give the lock back in time."""
-
-    async def body() -> None:
-        async with AsyncStore.open(sqlite_url, settings=patient) as store:
-            (recorder,) = await begun(store, 1)
-            with write_locked(store.path):
-                waiting = asyncio.create_task(recorder.feed(delta(" waited")))
-                for _ in range(20):
-                    await asyncio.sleep(0.005)
-                assert not waiting.done()
-            await waiting
-            await recorder.feed(delta(" done"))
-            assert await text_in(store, recorder) == "begun waited done"
-            await recorder.close()
-
-    asyncio.run(body())
+    async with AsyncStore.open(sqlite_url, settings=patient) as store:
+        (recorder,) = await begun(store, 1)
+        with write_locked(store.path):
+            waiting = asyncio.create_task(recorder.feed(delta(" waited")))
+            for _ in range(20):
+                await asyncio.sleep(0.005)
+            assert not waiting.done()
+        await waiting
+        await recorder.feed(delta(" done"))
+        assert await text_in(store, recorder) == "begun waited done"
+        await recorder.close()
 
 
-def test_a_lock_that_is_never_given_back_is_said_and_the_chunk_may_be_fed_again(sqlite_url: str) -> None:
-    async def body() -> None:
-        settings = Settings(fold_ms=600_000, busy_timeout_ms=10)
-        async with AsyncStore.open(sqlite_url, settings=settings, sleep=lambda seconds: None) as store:
-            (recorder,) = await begun(store, 1)
-            with write_locked(store.path), pytest.raises(StoreBusy):
-                await recorder.feed(delta(" again"))
+async def test_a_lock_that_is_never_given_back_is_said_and_the_chunk_may_be_fed_again(sqlite_url: str) -> None:
+    settings = Settings(fold_ms=600_000, busy_timeout_ms=10)
+    async with AsyncStore.open(sqlite_url, settings=settings, sleep=lambda seconds: None) as store:
+        (recorder,) = await begun(store, 1)
+        with write_locked(store.path), pytest.raises(StoreBusy):
             await recorder.feed(delta(" again"))
-            assert await text_in(store, recorder) == "begun again"
-            await recorder.close()
-
-    asyncio.run(body())
-
-
-def test_a_chunk_waits_for_a_transaction_of_its_own_store(database_url: str) -> None:
-    async def body() -> None:
-        async with AsyncStore.open(database_url) as store:
-            (recorder,) = await begun(store, 1)
-            entered, leave = asyncio.Event(), asyncio.Event()
-
-            async def hold() -> None:
-                async with store.begin() as tx:
-                    await tx.chat.prompts.put("held")
-                    entered.set()
-                    await leave.wait()
-
-            holder = asyncio.create_task(hold())
-            await entered.wait()
-            fed = asyncio.create_task(recorder.feed(delta(" later")))
-            await asyncio.sleep(0.02)
-            leave.set()
-            await asyncio.gather(holder, fed)
-            assert await text_in(store, recorder) == "begun later"
-            await recorder.close()
-
-    asyncio.run(body())
+        await recorder.feed(delta(" again"))
+        assert await text_in(store, recorder) == "begun again"
+        await recorder.close()
 
 
-def test_a_single_chunk_whose_turn_was_taken_is_refused(database_url: str) -> None:
-    async def body() -> None:
-        async with AsyncStore.open(database_url) as store:
-            session_id = await new_session(store)
-            recorder = store.record(session_id)
-            for chunk in (*BEGINNING, delta("mine")):
+async def test_a_chunk_waits_for_a_transaction_of_its_own_store(database_url: str) -> None:
+    async with AsyncStore.open(database_url) as store:
+        (recorder,) = await begun(store, 1)
+        entered, leave = asyncio.Event(), asyncio.Event()
+
+        async def hold() -> None:
+            async with store.begin() as tx:
+                await tx.chat.prompts.put("held")
+                entered.set()
+                await leave.wait()
+
+        holder = asyncio.create_task(hold())
+        await entered.wait()
+        fed = asyncio.create_task(recorder.feed(delta(" later")))
+        await asyncio.sleep(0.02)
+        leave.set()
+        await asyncio.gather(holder, fed)
+        assert await text_in(store, recorder) == "begun later"
+        await recorder.close()
+
+
+async def test_a_single_chunk_whose_turn_was_taken_is_refused(database_url: str) -> None:
+    async with AsyncStore.open(database_url) as store:
+        session_id = await new_session(store)
+        recorder = store.record(session_id)
+        for chunk in (*BEGINNING, delta("mine")):
+            await recorder.feed(chunk)
+
+        def take_over() -> None:
+            with Store.open(database_url) as other, other.record(session_id, takeover=True) as thief:
+                thief.feed({"type": "start"})
+
+        await asyncio.to_thread(take_over)
+        with pytest.raises(Conflict) as caught:
+            await recorder.feed(delta("lost"))
+        assert caught.value.constraint == "chat_turns"
+        assert await text_of(store, session_id) == "mine"
+
+
+async def test_chunks_fed_to_one_recorder_all_at_once_keep_their_order(database_url: str) -> None:
+    async with AsyncStore.open(database_url) as store:
+        session_id = await new_session(store)
+        async with store.record(session_id) as recorder:
+            for chunk in BEGINNING:
                 await recorder.feed(chunk)
-
-            def take_over() -> None:
-                with Store.open(database_url) as other, other.record(session_id, takeover=True) as thief:
-                    thief.feed({"type": "start"})
-
-            await asyncio.to_thread(take_over)
-            with pytest.raises(Conflict) as caught:
-                await recorder.feed(delta("lost"))
-            assert caught.value.constraint == "chat_turns"
-            assert await text_of(store, session_id) == "mine"
-
-    asyncio.run(body())
+            await asyncio.gather(*(recorder.feed(delta(f"{number},")) for number in range(400)))
+        assert await text_of(store, session_id) == "".join(f"{number}," for number in range(400))
 
 
-def test_chunks_fed_to_one_recorder_all_at_once_keep_their_order(database_url: str) -> None:
-    async def body() -> None:
-        async with AsyncStore.open(database_url) as store:
-            session_id = await new_session(store)
-            async with store.record(session_id) as recorder:
-                for chunk in BEGINNING:
-                    await recorder.feed(chunk)
-                await asyncio.gather(*(recorder.feed(delta(f"{number},")) for number in range(400)))
-            assert await text_of(store, session_id) == "".join(f"{number}," for number in range(400))
+async def test_whoever_finds_the_queue_full_waits_for_room(sqlite_url: str) -> None:
+    with Store.open(sqlite_url) as store:
+        writer, gate = GroupCommitter(store.pinned, bound=3), threading.Event()
+        done: list[int] = []
+        first: FunctionTask[Any] = FunctionTask(lambda db: gate.wait(30))
 
-    asyncio.run(body())
+        def noting(number: int) -> FunctionTask[Any]:
+            return FunctionTask(lambda db: done.append(number))
 
-
-def test_whoever_finds_the_queue_full_waits_for_room(sqlite_url: str) -> None:
-    async def body() -> None:
-        with Store.open(sqlite_url) as store:
-            writer, gate = GroupCommitter(store.pinned, bound=3), threading.Event()
-            done: list[int] = []
-            first: FunctionTask[Any] = FunctionTask(lambda db: gate.wait(30))
-
-            def noting(number: int) -> FunctionTask[Any]:
-                return FunctionTask(lambda db: done.append(number))
-
-            others = [noting(number) for number in range(20)]
-            tasks = [asyncio.create_task(writer.run(first))]
-            await asyncio.sleep(0.01)  # it is with the writer now; what follows waits on the loop
-            tasks += [asyncio.create_task(writer.run(job)) for job in others]
-            await asyncio.sleep(0.01)
-            assert writer.waiting == 3
-            tasks.pop().cancel()  # the last in line, who waits for room
-            gate.set()
-            outcomes = await asyncio.gather(*tasks)
-            assert {(outcome.error, cancelled) for outcome, cancelled in outcomes} == {(None, None)}
-            assert done == list(range(19))
-            await writer.close()
-
-    asyncio.run(body())
+        others = [noting(number) for number in range(20)]
+        tasks = [asyncio.create_task(writer.run(first))]
+        await asyncio.sleep(0.01)  # it is with the writer now; what follows waits on the loop
+        tasks += [asyncio.create_task(writer.run(job)) for job in others]
+        await asyncio.sleep(0.01)
+        assert writer.waiting == 3
+        tasks.pop().cancel()  # the last in line, who waits for room
+        gate.set()
+        outcomes = await asyncio.gather(*tasks)
+        assert {(outcome.error, cancelled) for outcome, cancelled in outcomes} == {(None, None)}
+        assert done == list(range(19))
+        await writer.close()
 
 
 # ----------------------------------------------------------------
@@ -254,31 +235,28 @@ async def chunks(content: bytes, size: int = 100_000) -> AsyncIterator[bytes]:
         await asyncio.sleep(0)
 
 
-def test_a_body_is_put_and_read_while_others_go_on(database_url: str, tmp_path: Path) -> None:
-    async def run() -> None:
-        async with AsyncStore.open(database_url) as store:
-            path = tmp_path / "file"
-            path.write_bytes(LARGE)
-            sources: list[Any] = [chunks(LARGE), path, BytesIO(LARGE), LARGE]
-            blobs = await asyncio.gather(*(store.blobs.put(source) for source in sources))
-            assert len({blob.sha256 for blob in blobs}) == 1
-            digest = blobs[0].sha256
+async def test_a_body_is_put_and_read_while_others_go_on(database_url: str, tmp_path: Path) -> None:
+    async with AsyncStore.open(database_url) as store:
+        path = tmp_path / "file"
+        path.write_bytes(LARGE)
+        sources: list[Any] = [chunks(LARGE), path, BytesIO(LARGE), LARGE]
+        blobs = await asyncio.gather(*(store.blobs.put(source) for source in sources))
+        assert len({blob.sha256 for blob in blobs}) == 1
+        digest = blobs[0].sha256
 
-            async def read() -> bytes:
-                return b"".join([piece async for piece in await store.blobs.open(digest)])
+        async def read() -> bytes:
+            return b"".join([piece async for piece in await store.blobs.open(digest)])
 
-            assert set(await asyncio.gather(read(), read(), store.blobs.read(digest))) == {LARGE}
-            async with store.begin() as tx:
-                small = await tx.blobs.put(chunks(b"small"))
-                assert [piece async for piece in await tx.blobs.open(small.sha256)] == [b"small"]
-            reader = await store.blobs.open(digest, start=PIECE, end=PIECE + 5)
-            assert [piece async for piece in reader] == [LARGE[PIECE : PIECE + 5]]
-            async with store.read() as reading:
-                left = await reading.blobs.open(digest)
-            with pytest.raises(Closed):
-                await anext(aiter(left))
-
-    asyncio.run(run())
+        assert set(await asyncio.gather(read(), read(), store.blobs.read(digest))) == {LARGE}
+        async with store.begin() as tx:
+            small = await tx.blobs.put(chunks(b"small"))
+            assert [piece async for piece in await tx.blobs.open(small.sha256)] == [b"small"]
+        reader = await store.blobs.open(digest, start=PIECE, end=PIECE + 5)
+        assert [piece async for piece in reader] == [LARGE[PIECE : PIECE + 5]]
+        async with store.read() as reading:
+            left = await reading.blobs.open(digest)
+        with pytest.raises(Closed):
+            await anext(aiter(left))
 
 
 @pytest.mark.parametrize("after", [0, 3])

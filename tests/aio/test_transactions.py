@@ -15,243 +15,182 @@ from persist import AsyncStore, LeaseLost, StoreBusy, StoreInUse, TransactionOpe
 from persist.db.concurrency.worker_threads import Workers
 from persist.db.transactions.database_transaction import DatabaseTransaction
 from persist.db.transactions.unit_of_work import UnitOfWork
-from tests.aio.conftest import WithStore, new_session
+from tests.aio.conftest import new_session
 from tests.aio.loops import ENOUGH
 
 
-def test_gather_inside_a_transaction_runs_one_verb_after_the_other(with_store: WithStore[object]) -> None:
-    async def body(store: AsyncStore) -> None:
-        session_id = await new_session(store)
-        async with store.begin() as tx:
-            appended = [
-                tx.chat.messages.append(session_id, role="user", parts=[{"type": "text", "text": str(number)}])
-                for number in range(10)
-            ]
-            await asyncio.gather(*appended)
-        async with store.read() as tx:
-            assert len(await tx.chat.messages.list(session_id)) == 10
-
-    with_store(body)
+async def test_gather_inside_a_transaction_runs_one_verb_after_the_other(store: AsyncStore) -> None:
+    session_id = await new_session(store)
+    async with store.begin() as tx:
+        appended = [
+            tx.chat.messages.append(session_id, role="user", parts=[{"type": "text", "text": str(number)}])
+            for number in range(10)
+        ]
+        await asyncio.gather(*appended)
+    async with store.read() as tx:
+        assert len(await tx.chat.messages.list(session_id)) == 10
 
 
-def test_a_snapshot_on_a_connection_that_is_ready_is_one_hop_for_each_verb(
-    with_store: WithStore[object], monkeypatch: pytest.MonkeyPatch
+async def test_a_snapshot_on_a_connection_that_is_ready_is_one_hop_for_each_verb(
+    store: AsyncStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hops = 0
+    hops: list[int] = []
     call = Workers.call
 
     async def counted(self: Workers, *args: Any) -> Any:
-        nonlocal hops
-        hops += 1
+        hops.append(1)
         return await call(self, *args)
 
     monkeypatch.setattr(Workers, "call", counted)
 
-    async def body(store: AsyncStore) -> None:
-        nonlocal hops
-        session_id = await new_session(store)
-        seen = []
-        for _ in range(50):
-            await asyncio.sleep(0.005)  # by then a server has nearly always answered
-            hops = 0
-            async with store.read() as tx:
-                assert (await tx.chat.sessions.get(session_id)).id == session_id
-                assert await tx.chat.messages.list(session_id) == []
-            seen.append(hops)
-        assert seen[0] == 3, "it has to connect"
-        assert min(seen) == 2
-
-    with_store(body)
+    session_id = await new_session(store)
+    seen = []
+    for _ in range(50):
+        await asyncio.sleep(0.005)  # by then a server has nearly always answered
+        hops.clear()
+        async with store.read() as tx:
+            assert (await tx.chat.sessions.get(session_id)).id == session_id
+            assert await tx.chat.messages.list(session_id) == []
+        seen.append(len(hops))
+    assert seen[0] == 3, "it has to connect"
+    assert min(seen) == 2
 
 
-def test_snapshots_at_the_same_time_are_each_whole(with_store: WithStore[object]) -> None:
-    async def body(store: AsyncStore) -> None:
-        session_id = await new_session(store)
+async def test_snapshots_at_the_same_time_are_each_whole(store: AsyncStore) -> None:
+    session_id = await new_session(store)
 
-        async def write(number: int) -> None:
-            async with store.begin() as tx:
-                for _ in range(2):
-                    await tx.chat.messages.append(session_id, role="user", parts=[{"type": "text", "text": str(number)}])
-
-        async def look() -> None:
-            for _ in range(20):
-                async with store.read() as tx:
-                    first = await tx.chat.messages.list(session_id)
-                    await asyncio.sleep(0)
-                    assert await tx.chat.messages.list(session_id) == first
-                    assert len(first) % 2 == 0
-
-        await asyncio.gather(*(write(number) for number in range(10)), *(look() for _ in range(8)))
-
-    with_store(body)
-
-
-def test_a_task_that_did_not_enter_the_transaction_uses_it_when_nobody_else_does(with_store: WithStore[object]) -> None:
-    async def body(store: AsyncStore) -> None:
-        session_id = await new_session(store)
-        handed_over: asyncio.Queue[Any] = asyncio.Queue()
-        used = asyncio.Event()
-
-        async def stranger() -> None:
-            tx = await handed_over.get()
-            await tx.chat.sessions.get(session_id)
-            used.set()
-            using = await handed_over.get()
-            with pytest.raises(WrongOwner):
-                await tx.chat.sessions.get(session_id)
-            await using
-
-        task = asyncio.create_task(stranger())
-        await asyncio.sleep(0)
+    async def write(number: int) -> None:
         async with store.begin() as tx:
-            handed_over.put_nowait(tx)
-            await used.wait()
-            using = asyncio.create_task(tx.chat.prompts.put("meanwhile"))
-            await asyncio.sleep(0)
-            handed_over.put_nowait(using)
-            await task
-
-    with_store(body)
-
-
-def test_a_nested_begin_is_refused_at_once_and_a_later_one_is_not(with_store: WithStore[object]) -> None:
-    async def body(store: AsyncStore) -> None:
-        session_id = await new_session(store)
-        started = asyncio.Event()
-        ended = asyncio.Event()
-
-        async def child() -> None:
-            with pytest.raises(TransactionOpen):
-                async with store.begin():
-                    pass
-            recorder = store.record(session_id)
-            with pytest.raises(TransactionOpen):
-                await recorder.feed({"type": "start"})
-            started.set()
-            await ended.wait()
-            async with store.begin() as tx:
-                await tx.chat.sessions.get(session_id)
-
-        async with store.begin():
-            task = asyncio.create_task(child())
-            await started.wait()
-        ended.set()
-        await task
-
-    with_store(body)
-
-
-def test_tasks_write_one_after_the_other(with_store: WithStore[object]) -> None:
-    async def body(store: AsyncStore) -> None:
-        session_id = await new_session(store)
-
-        async def writer(number: int) -> None:
-            async with store.begin() as tx:
+            for _ in range(2):
                 await tx.chat.messages.append(session_id, role="user", parts=[{"type": "text", "text": str(number)}])
 
-        await asyncio.gather(*(writer(number) for number in range(60)))
-        async with store.read() as tx:
-            assert len(await tx.chat.messages.list(session_id)) == 60
-
-    with_store(body)
-
-
-def test_cancellation_at_any_moment_commits_nothing_and_leaks_nothing(with_store: WithStore[object]) -> None:
-    async def body(store: AsyncStore) -> None:
-        session_id = await new_session(store)
-        dice = random.Random(7)
-        finished = 0
-
-        async def writer(number: int) -> None:
-            nonlocal finished
-            async with store.begin() as tx:
-                for part in range(3):
-                    await tx.chat.messages.append(session_id, role="user", parts=[{"type": "text", "text": f"{number} {part}"}])
-            finished += 1
-
-        for number in range(60):
-            task = asyncio.create_task(writer(number))
-            for _ in range(dice.randrange(30)):
+    async def look() -> None:
+        for _ in range(20):
+            async with store.read() as tx:
+                first = await tx.chat.messages.list(session_id)
                 await asyncio.sleep(0)
-            await asyncio.sleep(dice.random() * 0.004)
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-        async with store.begin() as tx:  # the lock is free, the pool is whole
-            messages = await tx.chat.messages.list(session_id)
-        texts = [message["parts"][0]["text"].split() for message in messages]
-        whole = {number for number, _ in texts}
-        assert len(texts) == 3 * len(whole)
-        assert len(whole) >= finished
+                assert await tx.chat.messages.list(session_id) == first
+                assert len(first) % 2 == 0
 
-    with_store(body)
+    await asyncio.gather(*(write(number) for number in range(10)), *(look() for _ in range(8)))
 
 
-def test_the_loop_goes_on_while_a_begin_waits_for_another_process(sqlite_url: str) -> None:
-    async def body() -> None:
-        async with AsyncStore.open(sqlite_url) as store:
-            session_id = await new_session(store)
-            locked, release = threading.Event(), threading.Event()
+async def test_a_task_that_did_not_enter_the_transaction_uses_it_when_nobody_else_does(store: AsyncStore) -> None:
+    session_id = await new_session(store)
+    handed_over: asyncio.Queue[Any] = asyncio.Queue()
+    used = asyncio.Event()
 
-            def other() -> None:
-                connection = sqlite3.connect(str(store.path), isolation_level=None)
-                connection.execute("BEGIN IMMEDIATE")
-                locked.set()
-                release.wait(30)
-                connection.execute("ROLLBACK")
-                connection.close()
+    async def stranger() -> None:
+        tx = await handed_over.get()
+        await tx.chat.sessions.get(session_id)
+        used.set()
+        using = await handed_over.get()
+        with pytest.raises(WrongOwner):
+            await tx.chat.sessions.get(session_id)
+        await using
 
-            holder = threading.Thread(target=other)
-            holder.start()
-            await asyncio.to_thread(locked.wait)
-
-            async def write() -> None:
-                async with store.begin() as tx:
-                    await tx.chat.sessions.update_metadata(session_id, {"seen": True})
-
-            task = asyncio.create_task(write())
-            for _ in range(20):  # were the loop blocked, nobody would release the lock
-                await asyncio.sleep(0.005)
-            cancelled = asyncio.create_task(write())
-            await asyncio.sleep(0.01)
-            cancelled.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await cancelled
-            release.set()
-            await task
-            await asyncio.to_thread(holder.join)
-
-    asyncio.run(body())
+    task = asyncio.create_task(stranger())
+    await asyncio.sleep(0)
+    async with store.begin() as tx:
+        handed_over.put_nowait(tx)
+        await used.wait()
+        using = asyncio.create_task(tx.chat.prompts.put("meanwhile"))
+        await asyncio.sleep(0)
+        handed_over.put_nowait(using)
+        await task
 
 
-def test_a_store_in_use_is_not_closed(with_store: WithStore[object]) -> None:
-    async def body(store: AsyncStore) -> None:
-        async with store.read():
-            with pytest.raises(StoreInUse):
-                await store.close()
-        await store.close()
-        await store.close()
+async def test_a_nested_begin_is_refused_at_once_and_a_later_one_is_not(store: AsyncStore) -> None:
+    session_id = await new_session(store)
+    started = asyncio.Event()
+    ended = asyncio.Event()
 
-    with_store(body)
+    async def child() -> None:
+        with pytest.raises(TransactionOpen):
+            async with store.begin():
+                pass
+        recorder = store.record(session_id)
+        with pytest.raises(TransactionOpen):
+            await recorder.feed({"type": "start"})
+        started.set()
+        await ended.wait()
+        async with store.begin() as tx:
+            await tx.chat.sessions.get(session_id)
+
+    async with store.begin():
+        task = asyncio.create_task(child())
+        await started.wait()
+    ended.set()
+    await task
 
 
-def test_transact_replays_the_whole_function(with_store: WithStore[object]) -> None:
-    async def body(store: AsyncStore) -> None:
+async def test_cancellation_at_any_moment_commits_nothing_and_leaks_nothing(store: AsyncStore) -> None:
+    session_id = await new_session(store)
+    dice = random.Random(7)
+    finished = 0
+
+    async def writer(number: int) -> None:
+        nonlocal finished
+        async with store.begin() as tx:
+            for part in range(3):
+                await tx.chat.messages.append(session_id, role="user", parts=[{"type": "text", "text": f"{number} {part}"}])
+        finished += 1
+
+    for number in range(60):
+        task = asyncio.create_task(writer(number))
+        for _ in range(dice.randrange(30)):
+            await asyncio.sleep(0)
+        await asyncio.sleep(dice.random() * 0.004)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    async with store.begin() as tx:  # the lock is free, the pool is whole
+        messages = await tx.chat.messages.list(session_id)
+    texts = [message["parts"][0]["text"].split() for message in messages]
+    whole = {number for number, _ in texts}
+    assert len(texts) == 3 * len(whole)
+    assert len(whole) >= finished
+
+
+async def test_the_loop_goes_on_while_a_begin_waits_for_another_process(sqlite_url: str) -> None:
+    async with AsyncStore.open(sqlite_url) as store:
         session_id = await new_session(store)
-        tries = 0
+        locked, release = threading.Event(), threading.Event()
 
-        async def fn(tx: Any) -> str:
-            nonlocal tries
-            tries += 1
-            await tx.chat.messages.append(session_id, role="user", parts=[])
-            if tries < 3:
-                raise StoreBusy(0.0)
-            return "done"
+        def other() -> None:
+            connection = sqlite3.connect(str(store.path), isolation_level=None)
+            connection.execute("BEGIN IMMEDIATE")
+            locked.set()
+            release.wait(30)
+            connection.execute("ROLLBACK")
+            connection.close()
 
-        assert await store.transact(fn) == "done"
-        async with store.read() as tx:
-            assert len(await tx.chat.messages.list(session_id)) == 1
+        holder = threading.Thread(target=other)
+        holder.start()
+        await asyncio.to_thread(locked.wait)
 
-    with_store(body)
+        async def write() -> None:
+            async with store.begin() as tx:
+                await tx.chat.sessions.update_metadata(session_id, {"seen": True})
+
+        task = asyncio.create_task(write())
+        for _ in range(20):  # were the loop blocked, nobody would release the lock
+            await asyncio.sleep(0.005)
+        cancelled = asyncio.create_task(write())
+        await asyncio.sleep(0.01)
+        cancelled.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await cancelled
+        release.set()
+        await task
+        await asyncio.to_thread(holder.join)
+
+
+async def test_a_store_in_use_is_not_closed(store: AsyncStore) -> None:
+    async with store.read():
+        with pytest.raises(StoreInUse):
+            await store.close()
+    await store.close()
+    await store.close()
 
 
 def test_a_begin_that_is_cancelled_twice_keeps_nobody_waiting(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -321,9 +260,7 @@ HOUR = timedelta(hours=1)
 
 
 @pytest.mark.parametrize("at", ["before it", "after it"])
-def test_a_claim_whose_worker_was_cancelled_is_found(
-    with_store: WithStore[object], monkeypatch: pytest.MonkeyPatch, at: str
-) -> None:
+async def test_a_claim_whose_worker_was_cancelled_is_found(store: AsyncStore, monkeypatch: pytest.MonkeyPatch, at: str) -> None:
     reached, go_on = threading.Event(), threading.Event()
     commit = UnitOfWork.commit
 
@@ -335,102 +272,93 @@ def test_a_claim_whose_worker_was_cancelled_is_found(
         if at == "before it":
             commit(self)
 
-    async def body(store: AsyncStore) -> None:
+    async with store.begin() as tx:
+        run = await tx.workflows.runs.create("build", trigger_id="t", current_phase="plan", status="queued")
+    got: list[Any] = []
+
+    async def worker() -> None:
         async with store.begin() as tx:
-            run = await tx.workflows.runs.create("build", trigger_id="t", current_phase="plan", status="queued")
-        got: list[Any] = []
+            lease = await tx.workflows.runs.claim("w1", lease=HOUR)
+        got.append(lease)
 
-        async def worker() -> None:
-            async with store.begin() as tx:
-                lease = await tx.workflows.runs.claim("w1", lease=HOUR)
-            got.append(lease)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(UnitOfWork, "commit", slow)
-            task = asyncio.create_task(worker())
-            assert await asyncio.to_thread(reached.wait, ENOUGH)
-            task.cancel()
-            await asyncio.sleep(0)
-            go_on.set()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-        assert got == []
-        async with store.begin() as tx:
-            assert await tx.workflows.runs.claim("w1", lease=HOUR) is None
-            (lease,) = await tx.workflows.runs.held_by("w1")
-            assert lease.run_id == run.id
-            with pytest.raises(LeaseLost):
-                await tx.workflows.runs.append_phase(run.id, "plan")
-            await tx.workflows.runs.append_phase(run.id, "plan", lease=lease)
-            await tx.workflows.runs.finish(run.id, "succeeded", lease=lease)
-
-    with_store(body)
+    with monkeypatch.context() as patch:
+        patch.setattr(UnitOfWork, "commit", slow)
+        task = asyncio.create_task(worker())
+        assert await asyncio.to_thread(reached.wait, ENOUGH)
+        task.cancel()
+        await asyncio.sleep(0)
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert got == []
+    async with store.begin() as tx:
+        assert await tx.workflows.runs.claim("w1", lease=HOUR) is None
+        (lease,) = await tx.workflows.runs.held_by("w1")
+        assert lease.run_id == run.id
+        with pytest.raises(LeaseLost):
+            await tx.workflows.runs.append_phase(run.id, "plan")
+        await tx.workflows.runs.append_phase(run.id, "plan", lease=lease)
+        await tx.workflows.runs.finish(run.id, "succeeded", lease=lease)
 
 
-def test_a_task_that_is_cancelled_while_its_verb_ends_interrupts_nobody(
-    with_store: WithStore[object], monkeypatch: pytest.MonkeyPatch
+async def test_a_task_that_is_cancelled_while_its_verb_ends_interrupts_nobody(
+    store: AsyncStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its connection is about to be somebody else's."""
     ending, go_on, asked = threading.Event(), threading.Event(), threading.Event()
     interrupted: list[object] = []
     interrupt = DatabaseTransaction.interrupt
 
-    async def body(store: AsyncStore) -> None:
-        transactions = type(store._store.runtime.transactions)
-        end_read = transactions.end_read
+    transactions = type(store._store.runtime.transactions)
+    end_read = transactions.end_read
 
-        def slow(*arguments: Any) -> None:
-            ending.set()
-            go_on.wait(ENOUGH)
-            end_read(*arguments)
+    def slow(*arguments: Any) -> None:
+        ending.set()
+        go_on.wait(ENOUGH)
+        end_read(*arguments)
 
-        def asking(self: DatabaseTransaction) -> None:
-            interrupt(self)
-            asked.set()
+    def asking(self: DatabaseTransaction) -> None:
+        interrupt(self)
+        asked.set()
 
-        monkeypatch.setattr(transactions, "end_read", slow)
-        monkeypatch.setattr(transactions, "interrupt", lambda self, driver: interrupted.append(driver))
-        monkeypatch.setattr(DatabaseTransaction, "interrupt", asking)
-        task = asyncio.create_task(store.chat.sessions.list())
-        assert await asyncio.to_thread(ending.wait, ENOUGH)
-        task.cancel()
-        assert await asyncio.to_thread(asked.wait, ENOUGH)
-        go_on.set()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    with_store(body)
+    monkeypatch.setattr(transactions, "end_read", slow)
+    monkeypatch.setattr(transactions, "interrupt", lambda self, driver: interrupted.append(driver))
+    monkeypatch.setattr(DatabaseTransaction, "interrupt", asking)
+    task = asyncio.create_task(store.chat.sessions.list())
+    assert await asyncio.to_thread(ending.wait, ENOUGH)
+    task.cancel()
+    assert await asyncio.to_thread(asked.wait, ENOUGH)
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
     assert interrupted == []
 
 
-def test_a_connection_is_nobody_elses_before_its_interrupt_is_over(
-    with_store: WithStore[object], monkeypatch: pytest.MonkeyPatch
+async def test_a_connection_is_nobody_elses_before_its_interrupt_is_over(
+    store: AsyncStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order: list[str] = []
 
-    async def body(store: AsyncStore) -> None:
-        runtime = store._store.runtime
-        interrupting, release = threading.Event(), runtime.connections.release
+    runtime = store._store.runtime
+    interrupting, release = threading.Event(), runtime.connections.release
 
-        def slow(*_: object) -> None:
-            interrupting.set()
-            time.sleep(0.05)
-            order.append("interrupted")
+    def slow(*_: object) -> None:
+        interrupting.set()
+        time.sleep(0.05)
+        order.append("interrupted")
 
-        def released(*arguments: Any, **options: Any) -> None:
-            order.append("released")
-            release(*arguments, **options)
+    def released(*arguments: Any, **options: Any) -> None:
+        order.append("released")
+        release(*arguments, **options)
 
-        with monkeypatch.context() as patch:
-            patch.setattr(runtime.transactions, "interrupt", slow)
-            patch.setattr(runtime.connections, "release", released)
-            work = UnitOfWork(runtime, writable=False)
-            work.begin()
-            other = threading.Thread(target=work.interrupt)
-            other.start()
-            assert interrupting.wait(ENOUGH)
-            work.end_read()
-            other.join(ENOUGH)
-
-    with_store(body)
+    with monkeypatch.context() as patch:
+        patch.setattr(runtime.transactions, "interrupt", slow)
+        patch.setattr(runtime.connections, "release", released)
+        work = UnitOfWork(runtime, writable=False)
+        work.begin()
+        other = threading.Thread(target=work.interrupt)
+        other.start()
+        assert interrupting.wait(ENOUGH)
+        work.end_read()
+        other.join(ENOUGH)
     assert order == ["interrupted", "released"]
