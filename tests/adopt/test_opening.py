@@ -112,12 +112,6 @@ def test_an_older_file_of_ours_is_only_brought_up_to_date(tmp_path: Path) -> Non
     assert list(tmp_path.glob("*before-adopt*")) == []
 
 
-def test_without_a_backup(foreign: Make) -> None:
-    file = foreign(INSTANCE)
-    assert file.adopt(backup=False).backup_path is None
-    assert [path.name for path in file.path.parent.iterdir()] == ["foreign.db"]
-
-
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_a_dry_run_tells_the_same_and_changes_nothing(foreign: Make, system: str) -> None:
     file = foreign(SYSTEMS[system])

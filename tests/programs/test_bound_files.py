@@ -22,7 +22,7 @@ from persist.programs import agents_file, audit, open_run_file, subagent
 from persist.programs.storage.attachments import Folder
 from persist.settings import Settings
 from tests.cases import each
-from tests.programs.bound import MB, attached, bind_file, open_stream, read
+from tests.programs.bound import MB, attached, bind_file, read
 from tests.programs.raw_rows import codes, put
 from tests.programs.test_attachments import bind, resolve
 from tests.programs.test_hostile_files import soon
@@ -60,20 +60,6 @@ def test_frames_see_the_nearest(run_file: Store, run: str, source: Path) -> None
     assert subagent(run_file, run, frame).bindings.bind_file("x", source).execution_id == frame
     assert read(run_file, run, "x", frame) == source.read_bytes()
     assert read(run_file, run, "x") == b"in the root"
-
-
-@pytest.mark.parametrize("name", ["a\r\nb", "../../x", ".x", "é 🦊", "a" * 300])
-def test_any_name_may_be_bound(run_file: Store, run: str, file: Path, source: Path, name: str) -> None:
-    assert bind_file(run_file, run, name, source).name == name
-    assert len(attached(file)) == 1
-    assert read(run_file, run, name) == source.read_bytes()
-
-
-@pytest.mark.parametrize("name", ["a\x00b", "", 3, None])
-def test_no_name_is_no_file(run_file: Store, run: str, file: Path, source: Path, name: Any) -> None:
-    with pytest.raises(InvalidValue):
-        bind_file(run_file, run, name, source)
-    assert attached(file) == []
 
 
 def test_a_file_of_other_names_and_an_attachment_are_sources(run_file: Store, run: str, tmp_path: Path, source: Path) -> None:
@@ -130,21 +116,6 @@ def test_what_is_rolled_back_leaves_no_file(run_file: Store, run: str, file: Pat
         fails()
     assert (attached(file), audit(run_file, run)) == (before, [])
     assert read(run_file, run, "x") == source.read_bytes()
-
-
-def test_a_file_goes_with_its_last_row(run_file: Store, run: str, file: Path, source: Path) -> None:
-    path = str(bind_file(run_file, run, "x", source).attachment_path)
-    with sqlite3.connect(file) as raw:
-        put(raw, "copy", path)
-    raw.close()
-    stream = open_stream(run_file, run, "x")
-    bind(run_file, run, "x", "small")
-    assert read(run_file, run, "copy") == source.read_bytes()
-    bind_file(run_file, run, "copy", source)
-    assert not (file.parent / path).exists()
-    with stream:
-        assert stream.read() == source.read_bytes()  # what it was opened for stays
-    assert audit(run_file, run) == []
 
 
 def test_a_refused_name_costs_no_copy(run_file: Store, run: str, file: Path, source: Path) -> None:
@@ -400,15 +371,6 @@ def test_a_file_that_vanishes_is_not_found(run_file: Store, run: str, file: Path
         bind_file(run_file, run, "x", source)
     assert (caught.value.kind, caught.value.id) == ("file", str(source))
     assert attached(file) == []
-
-
-def test_a_transaction_goes_on_after_a_refusal(run_file: Store, run: str, file: Path, source: Path, tmp_path: Path) -> None:
-    with run_file.begin() as tx:
-        with pytest.raises(NotFound):
-            tx.programs.bindings.bind_file(run, "x", tmp_path / "nowhere")
-        tx.programs.bindings.bind_file(run, "x", source)
-    assert len(attached(file)) == 1
-    assert read(run_file, run, "x") == source.read_bytes()
 
 
 def test_a_link_that_is_swapped_in_is_never_read(

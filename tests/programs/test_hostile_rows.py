@@ -108,12 +108,6 @@ def test_a_file_goes_when_its_last_row_goes(run_file: Store, run: str, file: Pat
     assert {one.code for one in audit(run_file, run)} == {"raw_write"}
 
 
-def test_no_file_is_written_twice(run_file: Store, run: str, file: Path) -> None:
-    paths = [bind(run_file, run, "x", "the same" * LARGE).attachment_path for _ in range(5)]
-    assert len(set(paths)) == 5
-    assert [str(one.relative_to(file.parent)) for one in (file.parent / "attachments").iterdir()] == paths[-1:]
-
-
 def test_a_rolled_back_row_keeps_what_it_named(run_file: Store, run: str) -> None:
     bind(run_file, run, "x", "one" * LARGE)
 

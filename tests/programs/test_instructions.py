@@ -198,12 +198,6 @@ def test_without_a_file_there_are_no_commands(run_file: Store, run: str) -> None
         bind_sql("x", "\x00")
 
 
-def test_the_database_is_unharmed(run_file: Store, file: Path, raw: sqlite3.Connection, sqlite3_shell: Sqlite3) -> None:
-    sqlite3_shell.shell(command(file, bind_sql("x", NASTY)))
-    assert raw.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-    assert raw.execute("PRAGMA foreign_key_check").fetchall() == []
-
-
 def test_an_async_store_tells_the_same(run_file: Store, run: str, file: Path, tmp_path: Path) -> None:
     with run_file.begin() as tx:
         frame = tx.programs.executions.begin(run, statement_index=1, statement_text="do process(topic)").id

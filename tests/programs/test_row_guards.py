@@ -209,17 +209,6 @@ def test_copies_and_backups_keep_the_guards_and_older_rows(
             assert "attachment_escapes" in [one.code for one in audit(store, run)]
 
 
-def test_guards_and_the_event_log_stand_side_by_side(
-    run_file: Store, run: str, bound: None, file: Path, sqlite3_shell: Sqlite3
-) -> None:
-    run_file.switch_events(True)
-    run_file.programs.bindings.bind(run, "draft", "next")
-    run_file.switch_events(False)
-    assert len(triggers(file)) == 37
-    told = sqlite3_shell.run(file, "UPDATE bindings SET value = 'other' WHERE name = 'topic'")
-    assert BOUND_ONCE in told.stderr
-
-
 def test_what_was_set_aside_is_put_back_as_it_was(run_file: Store, raw: sqlite3.Connection, file: Path) -> None:
     """It is a row from before the guards, whoever brings it."""
     with before_guards(raw):
@@ -241,23 +230,3 @@ def test_a_rebuilt_run_has_its_consts_and_guards(
         rebuild(run_file, target)
     assert values(tmp_path / "rebuilt.db") == values(file)
     assert triggers(tmp_path / "rebuilt.db") == triggers(file)
-
-
-@pytest.mark.parametrize(
-    "sql",
-    [
-        "DROP TRIGGER persist_row_guard_bindings_update",
-        "DROP TRIGGER persist_row_guard_bindings_update; CREATE TRIGGER persist_row_guard_bindings_update"
-        " BEFORE UPDATE ON bindings BEGIN SELECT 1; END",
-    ],
-)
-def test_an_audit_tells_of_guards_that_were_taken_away(
-    sqlite3_shell: Sqlite3, run_file: Store, run: str, bound: None, file: Path, sql: str
-) -> None:
-    assert audit(run_file, run) == []
-    assert sqlite3_shell.run(file, sql).returncode == 0
-    assert sqlite3_shell.run(file, "UPDATE bindings SET value = 'other' WHERE name = 'topic'").returncode == 0
-    finding, noted = audit(run_file, run)
-    assert (finding.code, finding.subject) == ("guard_missing", "trigger persist_row_guard_bindings_update")
-    assert (noted.code, noted.before) == ("raw_write", {"value": "as it was"})
-    assert ("program_guard_missing", "warning") in [(one.code, one.severity) for one in doctor(run_file)]

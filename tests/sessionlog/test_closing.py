@@ -185,14 +185,6 @@ def test_a_result_without_a_session_goes_nowhere(home: Path) -> None:
     assert not home.exists()
 
 
-def test_a_run_may_end_more_than_once(home: Path) -> None:
-    log = writer(home)
-    log.feed(text("a"))
-    log.finalize()
-    log.finalize()
-    assert lines(home)[1:] == [RESULT, RESULT]
-
-
 @each(
     ("options", "given", "wanted"),
     [

@@ -328,22 +328,6 @@ def test_a_batch_for_two_sessions_is_two_appends(home: Path, watched: type[Watch
     assert contents(home, "s2") == [said("c"), said("d")]
 
 
-def test_a_batch_without_lines_touches_nothing(home: Path) -> None:
-    writer(home).feed_many([{"type": "session", "id": "s1"}, event("turn_start")])
-    assert not home.exists()
-
-
-def test_lines_are_utf8_as_it_is_compact_and_ended(home: Path) -> None:
-    writer(home, initial_prompt="é \u2028 日本 \x85 😀\n").feed(event("turn_start"))
-    assert (
-        log_path(home).read_bytes()
-        == (
-            '{"type":"user","message":{"role":"user","content":"é \u2028 日本 \x85 😀\\n"},'
-            '"timestamp":"2026-06-15T11:00:00.000Z","sessionId":"s1"}\n'
-        ).encode()
-    )
-
-
 def test_a_short_write_is_continued(home: Path, watched: type[Watched]) -> None:
     watched.takes = iter([1, 5, 0, 7])
     writer(home).feed_many([text("a"), text("b")])
@@ -378,13 +362,6 @@ def test_a_file_that_was_removed_is_made_again(home: Path) -> None:
     log_path(home).unlink()
     log.feed(text("b"))
     assert contents(home) == [said("b")]
-
-
-def test_what_is_there_is_never_changed(home: Path) -> None:
-    log_path(home).parent.mkdir(parents=True)
-    log_path(home).write_bytes(b"anything\n\x00\xff\n")
-    writer(home).feed(text("a"))
-    assert log_path(home).read_bytes().startswith(b"anything\n\x00\xff\n{")
 
 
 def test_writers_need_no_close(home: Path, recwarn: pytest.WarningsRecorder) -> None:

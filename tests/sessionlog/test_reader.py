@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from persist.errors import InvalidValue, NotFound, PersistError
-from persist.sessionlog import LogMessage, iter_session_log, messages_of, read_session_log, truncate_tool_result
+from persist.sessionlog import iter_session_log, messages_of, read_session_log, truncate_tool_result
 from tests.cases import each
 from tests.sessionlog.scenes import call, contents, event, lines, log_path, message, text, writer
 
@@ -185,28 +185,6 @@ def test_timestamps_that_are_none_sort_as_text(path: Path) -> None:
     assert [entry.msg["content"] for entry in read_session_log(path)] == ["", [], "t10", "t2"]
 
 
-def test_what_a_writer_wrote(home: Path) -> None:
-    log = writer(home, initial_prompt="Do it", model="m", keep_thinking=True)
-    log.feed(message({"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "ok"}))
-    log.feed(call(arguments={"command": "ls"}))
-    log.feed(event("tool_execution_end", toolCallId="t1", result="a.py", isError=True))
-    log.feed(event("extension_status", extension="github"))
-    log.finalize(api_error="boom")
-    assert [
-        {name: value for name, value in entry.msg.items() if name != "timestamp"} for entry in read_session_log(log_path(home))
-    ] == [
-        {"role": "user", "content": "Do it"},
-        {"role": "assistant", "content": "ok", "reasoning": "hm", "model": "m"},
-        {
-            "role": "assistant",
-            "tool_calls": [{"id": "t1", "function": {"name": "bash", "arguments": {"command": "ls"}}}],
-            "model": "m",
-        },
-        {"role": "tool", "content": "a.py", "tool_call_id": "t1"},
-        {"role": "system", "content": "boom"},
-    ]
-
-
 def test_a_log_that_is_not_there(path: Path) -> None:
     for read in (read_session_log, iter_session_log):
         with pytest.raises(NotFound) as caught:
@@ -218,13 +196,6 @@ def test_a_log_that_is_not_there(path: Path) -> None:
 def test_a_folder_is_no_log(tmp_path: Path) -> None:
     with pytest.raises(PersistError):
         read_session_log(tmp_path)
-
-
-def test_values_are_values() -> None:
-    entry = LogMessage(0, {"role": "user"})
-    assert entry == LogMessage(index=0, msg={"role": "user"})
-    with pytest.raises(AttributeError):
-        entry.index = 1  # type: ignore[misc]  # on purpose
 
 
 def test_memory_does_not_grow_with_the_log(home: Path) -> None:
@@ -253,15 +224,6 @@ LIMIT = 65_536
 
 def marker(dropped: int) -> str:
     return f"\n…[truncated {dropped} chars]"
-
-
-@each(
-    "whole",
-    ["", "a" * LIMIT, "é" * 40_000, "é" * LIMIT, "😀" * (LIMIT // 2), "a" * (LIMIT - 2) + "😀", "\ud83d" * LIMIT],
-    ids=["empty", "ascii", "40000 accents", "accents", "emoji", "emoji at the end", "halves"],
-)
-def test_up_to_the_limit_nothing_changes(whole: str) -> None:
-    assert truncate_tool_result(whole) == whole
 
 
 @each(

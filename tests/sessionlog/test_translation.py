@@ -64,23 +64,6 @@ def test_another_session_event_goes_on_in_another_file_without_the_prompt(home: 
     assert contents(home, "s2") == [[{"type": "text", "text": "two"}]]
 
 
-def test_a_new_writer_appends_and_repeats_the_prompt(home: Path) -> None:
-    for number in range(2):
-        writer(home, initial_prompt="Do it").feed(text(str(number)))
-    assert contents(home) == ["Do it", [{"type": "text", "text": "0"}], "Do it", [{"type": "text", "text": "1"}]]
-
-
-def test_no_prompt_no_prompt_line(home: Path) -> None:
-    writer(home).feed(text("a"))
-    assert len(lines(home)) == 1
-
-
-@pytest.mark.parametrize("prompt", ["", "x" * 70_000])
-def test_the_prompt_is_written_as_it_is(home: Path, prompt: str) -> None:
-    writer(home, initial_prompt=prompt).feed(text("a"))
-    assert contents(home)[0] == prompt
-
-
 # ---------------------------------------------------------------- messages
 
 

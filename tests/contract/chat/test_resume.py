@@ -34,27 +34,6 @@ def test_a_gap_in_the_indexes_is_stepped_over(store: Any, raw: Raw, session: str
     assert words(shown(store, session)) == ["onetwo"]
 
 
-def test_a_streaming_input_goes_on_from_what_was_received(store: Any, session: str) -> None:
-    with store.record(session) as recorder:
-        recorder.feed_many([start("m"), {"type": "tool-input-start", "toolCallId": "c", "toolName": "bash"}])
-        recorder.feed({"type": "tool-input-delta", "toolCallId": "c", "inputTextDelta": '{"command":"l'})
-    with store.record(session) as recorder:
-        recorder.feed(start("m"))
-        recorder.feed({"type": "tool-input-delta", "toolCallId": "c", "inputTextDelta": 's"}'})
-    (part,) = shown(store, session)[0]["parts"]
-    assert (part["rawInput"], part["input"], part["state"]) == ('{"command":"ls"}', {"command": "ls"}, "input-streaming")
-
-
-def test_open_text_of_a_dead_turn_stays_as_it_is(store: Any, session: str) -> None:
-    with store.record(session) as recorder:
-        recorder.feed_many([start("m"), *text("cut o")[:-1]])
-    record(store, session, [start("m"), *text("anew", id="another")])
-    assert shown(store, session)[0]["parts"] == [
-        {"type": "text", "text": "cut o", "state": "streaming"},
-        {"type": "text", "text": "anew", "state": "done"},
-    ]
-
-
 @pytest.mark.parametrize("kind", ["text", "reasoning"])
 def test_a_start_that_names_an_open_part_goes_on_with_it(store: Any, other: Any, session: str, kind: str) -> None:
     def chunks(*pieces: str, id: str) -> list[dict[str, Any]]:
@@ -110,12 +89,6 @@ def test_a_refused_start_leaves_the_open_part_to_be_named(store: Any, session: s
             recorder.feed({**text()[0], "providerMetadata": {"p": {"n": float("nan")}}})
         recorder.feed_many(text("ff"))
     assert words(shown(store, session)) == ["cut off"]
-
-
-def test_metadata_goes_on_from_what_is_stored(store: Any, session: str) -> None:
-    record(store, session, [{**start("m"), "messageMetadata": {"a": 1, "o": {"x": 1}}}, *text("x"), {"type": "finish"}])
-    record(store, session, [{**start("m"), "messageMetadata": {"b": 2, "o": {"y": 2}}}, *text("x"), {"type": "finish"}])
-    assert shown(store, session)[0]["metadata"] == {"a": 1, "b": 2, "o": {"x": 1, "y": 2}}
 
 
 def test_a_resumed_message_keeps_its_place(store: Any, clock: Any, session: str) -> None:

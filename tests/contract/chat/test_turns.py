@@ -100,12 +100,6 @@ def test_a_takeover_fences_the_first_recorder(store: Any, other: Any, late: dict
     store.chat.sessions.delete(session)
 
 
-def test_a_takeover_of_nothing_is_an_ordinary_turn(store: Any, raw: Raw, session: str) -> None:
-    record(store, session, turn(*text("x")), takeover=True)
-    assert state(raw) == []
-    assert words(shown(store, session)) == ["x"]
-
-
 @each(
     "owner",
     ["another.host/1/nonce", "{host}/{hidden}/nonce", "{host}/{own}/nonce", "{host}/{boot}/1/1/{hidden}/1/nonce"],

@@ -123,34 +123,6 @@ def test_every_cut_is_what_a_second_connection_sees(store: Any, other: Any) -> N
     assert not wrong, "\n".join(f"{name}: {difference}" for name, difference in wrong.items())
 
 
-def test_frames_after_an_abort_are_dropped(store: Any, clock: Any, session: str) -> None:
-    """(c) 1: open text stays as it is, tools are frozen."""
-    chunks = [
-        {"type": "start", "messageId": "m"},
-        *text("a")[:-1],
-        {"type": "tool-input-start", "toolCallId": "c", "toolName": "bash"},
-        {"type": "abort"},
-        {"type": "text-delta", "id": "t", "delta": "more"},
-        {"type": "nonsense"},
-        {"type": "text-delta", "id": "unknown", "delta": "?"},
-        {"type": "tool-output-available", "toolCallId": "c", "output": 1},
-        {"type": "start", "messageId": "another"},
-        {"type": "finish"},
-    ]
-    record(store, session, chunks)
-    assert shown(store, session) == [
-        {
-            "id": "m",
-            "role": "assistant",
-            "parts": [
-                {"type": "text", "text": "a", "state": "streaming"},
-                {"type": "tool-bash", "toolCallId": "c", "state": "input-streaming"},
-            ],
-            "metadata": {"stopped_at": int(clock().timestamp() * 1000)},
-        }
-    ]
-
-
 def test_a_fatal_chunk_names_its_place_and_closes_the_recorder(store: Any, other: Any, session: str) -> None:
     """(c) 4: what came before it is kept, even what was only buffered."""
     recorder = store.record(session, save_on="turn")

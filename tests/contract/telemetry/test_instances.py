@@ -1,6 +1,5 @@
 """Files of instances: made and upgraded when they are opened, refused where they must be, gone when they are purged."""
 
-import hashlib
 import os
 import shutil
 import sqlite3
@@ -12,17 +11,7 @@ from typing import Any
 import pytest
 
 from persist import AsyncStore, Store
-from persist.errors import (
-    Conflict,
-    InvalidValue,
-    MigrationFailed,
-    NotFound,
-    NotPermitted,
-    PersistError,
-    ReadOnlyTransaction,
-    SchemaTooNew,
-    StoreInUse,
-)
+from persist.errors import Conflict, InvalidValue, NotFound, NotPermitted, PersistError, ReadOnlyTransaction, StoreInUse
 from persist.schema import migrate
 from persist.schema.metadata import HEAD
 from persist.settings import Settings
@@ -31,17 +20,11 @@ from persist.telemetry import open_instance, open_workspace, purge_instance
 from tests.cases import each
 from tests.contract.telemetry.scenes import read, write
 
-KEPT = Path(__file__).parents[2] / "schema" / "databases" / "0001.db"
-
 
 def ask(path: Path, *statements: str) -> list[Any]:
     """Run them on a connection of their own; the rows of the last one."""
     with closing(sqlite3.connect(path, isolation_level=None)) as raw:
         return [raw.execute(statement).fetchall() for statement in statements][-1]
-
-
-def digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 @pytest.fixture
@@ -82,14 +65,6 @@ def test_an_asynchronous_store_knows_whose_file_it_is(tmp_path: Path) -> None:
         assert AsyncStore(store).workspace_id is None
 
 
-def test_an_older_file_is_upgraded(tmp_path: Path, path: Path) -> None:
-    path.parent.mkdir()
-    shutil.copyfile(KEPT, path)
-    with open_instance(tmp_path, "box") as store:
-        write(store, "status", "record", "busy")
-    assert ask(path, "SELECT value FROM _meta WHERE key = 'schema_version'") == [(HEAD,)]
-
-
 @contextmanager
 def nobody(folder: Path) -> Iterator[None]:
     """Somebody who may read that folder and not write to it."""
@@ -121,54 +96,6 @@ def test_a_file_where_a_folder_should_be_gives_no_store(tmp_path: Path) -> None:
         open_instance(tmp_path, "other")
     with pytest.raises(NotFound):
         open_workspace(tmp_path / "nowhere" / "queue.db", "ws")
-
-
-@pytest.mark.parametrize("mark", ["_meta", "version"])
-def test_a_newer_file_is_refused_as_it_is(tmp_path: Path, path: Path, mark: str) -> None:
-    """2: whichever of the two marks is newer."""
-    open_instance(tmp_path, "box").close()
-    note = "UPDATE _meta SET value = '9999' WHERE key = 'schema_version'"
-    row = "UPDATE persist_alembic_version SET version_num = '9999'"
-    ask(path, note if mark == "_meta" else row)
-    before = digest(path)
-    with pytest.raises(SchemaTooNew) as refused:
-        open_instance(tmp_path, "box")
-    assert (refused.value.found, refused.value.known) == ("9999", HEAD)
-    assert "9999" in str(refused.value)
-    assert HEAD in str(refused.value)
-    assert digest(path) == before
-
-
-@pytest.mark.parametrize("noted", ["UPDATE _meta SET value = '0001' WHERE key = 'schema_version'", "DELETE FROM _meta"])
-def test_a_mark_that_an_older_program_left_is_set_right(tmp_path: Path, path: Path, noted: str) -> None:
-    open_instance(tmp_path, "box").close()
-    ask(path, noted)
-    open_instance(tmp_path, "box").close()
-    assert ("schema_version", HEAD) in ask(path, "SELECT key, value FROM _meta")
-
-
-def test_a_migration_that_fails_halts_and_changes_nothing(tmp_path: Path, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """3"""
-    path.parent.mkdir()
-    shutil.copyfile(KEPT, path)
-    folder = tmp_path / "revisions"
-    shutil.copytree(migrate.script_dir(), folder, ignore=shutil.ignore_patterns("__pycache__"))
-    (second,) = (folder / "versions").glob("0003_*.py")
-    text = second.read_text().replace(
-        "def upgrade() -> None:\n", "def upgrade() -> None:\n    raise RuntimeError('no such luck')\n"
-    )
-    second.write_text(text)
-    monkeypatch.setattr(migrate, "script_dir", lambda: str(folder))
-    tables = ask(path, "SELECT name FROM sqlite_master ORDER BY name")
-    with pytest.raises(MigrationFailed) as failed:
-        open_instance(tmp_path, "box")
-    error = failed.value
-    assert (error.path, error.from_version, error.to_version, error.revision) == (str(path), "0001", HEAD, "0003")
-    assert all(word in str(error) for word in (str(path), "0001", HEAD, "0003", "no such luck"))
-    assert ask(path, "SELECT name FROM sqlite_master ORDER BY name") == tables
-    assert ask(path, "SELECT value FROM _meta") == [("0001",)]
-    monkeypatch.undo()
-    open_instance(tmp_path, "box").close()
 
 
 def test_a_file_of_another_instance_is_refused(tmp_path: Path, path: Path) -> None:
