@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 
+from persist import Store
+from persist.chat.storage.turns import end_turn
 from persist.db.concurrency.ownership import new_owner
 from persist.errors import Closed, Conflict
+from persist.store.transaction import work_of
 from tests.cases import each
 from tests.contract.chat.scenes import create, record, say, shown, text, turn, words
 from tests.contract.conftest import Raw
@@ -98,6 +101,15 @@ def test_a_takeover_fences_the_first_recorder(store: Any, other: Any, late: dict
             second.feed_many([*text(", and more"), {"type": "finish"}])
     assert words(shown(store, session)) == ["kept, and more"]
     store.chat.sessions.delete(session)
+
+
+def test_a_turn_is_ended_for_its_owner_alone(database_url: str, open_raw: Any) -> None:
+    """As by the doctor, which found the process of a turn gone, and another one took the turn meanwhile."""
+    with Store.open(database_url) as store, store.record(session := create(store)) as recorder:
+        recorder.feed({"type": "start", "messageId": "m"})
+        with store.begin() as tx:
+            end_turn(work_of(tx), session, new_owner())
+        assert state(open_raw(database_url)) == [(session, "m", "running")]
 
 
 @each(
