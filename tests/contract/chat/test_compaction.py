@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from persist.errors import InvalidValue, NotFound
+from persist.errors import NotFound
 from tests.cases import each
 from tests.contract.chat.scenes import create, rollup, say, shown, words
 
@@ -106,12 +106,6 @@ def test_a_marker_that_says_more_stays_the_assistants(store: Any, session: str) 
     assert view(store, session, summary_as="data") == shown(store, session)
 
 
-def test_a_summary_in_another_form_is_refused(store: Any, session: str) -> None:
-    with store.read() as tx, pytest.raises(InvalidValue) as refused:
-        tx.chat.messages.model_view(session, summary_as="system")
-    assert refused.value.path == "summary_as"
-
-
 def test_without_a_tail_the_marker_is_the_boundary(store: Any, session: str, talk: list[str]) -> None:
     compact(store, session, None)
     assert words(view(store, session)) == ["what happened"]
@@ -157,15 +151,3 @@ def test_the_tail_starts_at_a_visible_message_of_the_session(store: Any, session
             compact(store, session, tail)
     with pytest.raises(NotFound):
         compact(store, "ses_nowhere", None)
-
-
-@each(
-    "bad",
-    [{"summary": None}, {"summary": 5}, {"auto": 1}, {"summary_tokens": -1}, {"summary_tokens": 1.5}, {"summary_tokens": True}],
-)
-def test_a_bad_compaction_is_refused(store: Any, bad: dict[str, Any]) -> None:
-    session = create(store)
-    with pytest.raises(InvalidValue) as refused:
-        compact(store, session, None, **bad)
-    assert refused.value.path == next(iter(bad))
-    assert shown(store, session) == []

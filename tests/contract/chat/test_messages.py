@@ -37,17 +37,6 @@ def test_an_appended_tool_part_is_found_by_its_call(store: Any, raw: Raw, sessio
     assert rows == [("call_0", "output-available"), (None, None)]
 
 
-def test_all_three_roles_and_no_other(store: Any, session: str) -> None:
-    for role in ("system", "user", "assistant"):
-        say(store, session, role, role=role)
-    assert [message["role"] for message in shown(store, session)] == ["system", "user", "assistant"]
-    with store.begin() as tx:
-        for bad in ("tool", "", None, 1):
-            with pytest.raises(InvalidValue) as refused:
-                tx.chat.messages.append(session, role=bad, parts=HI)
-            assert refused.value.path == "role"
-
-
 @each("parts", ["hi", {"type": "text"}, None, ["hi"], [{}], [{"type": 1}], [{"type": ""}], [{"type": "text", "text": {1, 2}}]])
 def test_parts_are_a_list_of_objects_with_a_type(store: Any, parts: Any) -> None:
     session = create(store)
@@ -55,17 +44,6 @@ def test_parts_are_a_list_of_objects_with_a_type(store: Any, parts: Any) -> None
         tx.chat.messages.append(session, role="user", parts=parts)
     assert refused.value.path.startswith("parts")
     assert shown(store, session) == []
-
-
-def test_a_message_needs_its_session_and_an_id_of_its_own(store: Any, session: str) -> None:
-    with store.begin() as tx, pytest.raises(NotFound):
-        tx.chat.messages.append("ses_nowhere", role="user", parts=HI)
-    assert say(store, session, "first", id="client-1") == "client-1"
-    with pytest.raises(Conflict), store.begin() as tx:
-        tx.chat.messages.append(session, role="user", parts=HI, id="client-1")
-    with store.begin() as tx, pytest.raises(InvalidValue):
-        tx.chat.messages.append(session, role="user", parts=HI, id="")
-    assert words(shown(store, session)) == ["first"]
 
 
 def test_messages_come_in_the_order_they_were_appended_whatever_their_ids(store: Any, clock: Any, session: str) -> None:

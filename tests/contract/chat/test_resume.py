@@ -273,17 +273,6 @@ def test_nothing_is_as_old_as_the_longest_time(store: Any, clock: Any, session: 
     assert [repair(store, idle=idle) for idle in (timedelta.max, timedelta(0))] == [0, 1]
 
 
-def test_bad_arguments_are_refused(store: Any, session: str) -> None:
-    with store.begin() as tx:
-        with pytest.raises(NotFound):
-            tx.chat.messages.repair_interrupted("ses_nowhere")
-        for idle in (300, timedelta(microseconds=-1), timedelta.min):
-            with pytest.raises(InvalidValue, match="idle"):
-                tx.chat.messages.repair_interrupted(idle=idle)
-        with pytest.raises(InvalidValue):
-            tx.chat.messages.repair_interrupted(session, human_input_tools="question")
-
-
 # ----------------------------------------------------------------
 # Replaying a stored message, whoever recorded it and whether or not it is still being recorded.
 

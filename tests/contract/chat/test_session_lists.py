@@ -235,10 +235,3 @@ def test_a_cursor_serves_only_the_list_it_came_from(store: Any, ten: list[str]) 
             tx.chat.sessions.list(limit=2, agent="plan", after=cursor)
         with pytest.raises(InvalidValue):
             tx.chat.sessions.list(limit=2, agent="build", include_archived=True, after=cursor)
-
-
-@each("limit", [0, -1, 1.5, True, "3", 10**9])
-def test_a_limit_is_a_positive_number_within_reason(store: Any, limit: Any) -> None:
-    with store.read() as tx, pytest.raises(InvalidValue) as refused:
-        tx.chat.sessions.list(limit=limit)
-    assert refused.value.path == "limit"

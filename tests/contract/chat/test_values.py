@@ -258,13 +258,6 @@ def test_a_lone_half_can_be_a_prompt_too(store: Any) -> None:
         assert tx.chat.prompts.get(digest) == "half \ud83d"
 
 
-def test_an_unknown_digest_is_not_found(store: Any) -> None:
-    with store.read() as tx, pytest.raises(NotFound):
-        tx.chat.prompts.get("0" * 64)
-    with store.begin() as tx, pytest.raises(InvalidValue):
-        tx.chat.prompts.put(b"bytes")
-
-
 def test_the_same_prompt_of_two_turns_is_one_row_named_by_both(store: Any, raw: Raw, session: str) -> None:
     """(c) 24"""
     for _ in range(2):

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from persist.errors import Conflict, InvalidValue, NotFound
+from persist.errors import Conflict, NotFound
 from persist.framework_state.checkpoints.schemas import Blob, ChannelHistory, PendingWrite, Write
 from persist.testing import FrozenClock
 
@@ -183,21 +183,3 @@ def test_pages_go_on_where_the_last_ended(store: Any) -> None:
             {(one.id, one.thread_id, one.namespace) for one in whole}, reverse=True
         )
         assert {one.id for one in tx.checkpoints.states.page(before="2", namespace="n1")} == {"1"}
-
-
-@pytest.mark.parametrize("bad", ["a\x00", "\ud83d"], ids=["nul", "half"])
-def test_keys_that_databases_refuse_are_refused(store: Any, raw: Any, bad: str) -> None:
-    with store.begin() as tx:
-        for attempt in (
-            lambda: put(tx, "1", thread=bad),
-            lambda: put(tx, bad),
-            lambda: put(tx, "1", values={"a": blob("x"), bad: blob("y")}),
-            lambda: put(tx, "1", head=Blob(bad, b"")),
-            lambda: tx.checkpoints.states.put_writes("t", "1", [Write(0, bad, blob("x"))], task_id="task"),
-            lambda: tx.checkpoints.states.put_writes("t", "1", [Write(True, "a", blob("x"))], task_id="task"),
-            lambda: put(tx, "1", metadata={"n": float("nan")}),
-            lambda: put(tx, ""),
-        ):
-            with pytest.raises(InvalidValue):
-                attempt()
-    assert raw.count("checkpoint_threads") == 0

@@ -21,32 +21,6 @@ PROVENANCE = {
     "artifacts_path": "/srv/artifacts/1",
     "source_kind": "imported_fs",
 }
-BAD_COLUMNS: list[tuple[str, Any]] = [
-    ("status", "ok"),
-    ("status", "Running"),
-    ("status", ""),
-    ("status", 1),
-    ("invocation_kind", "cron"),
-    ("invocation_kind", ""),
-    ("source_kind", "imported"),
-    ("source_kind", 0),
-    ("name", 1),
-    ("user", ""),
-    ("user", "a\x00b"),
-    ("agent_name", "\ud83d"),
-    ("agent_name", 7),
-    ("started_at", "2026-01-01T00:00:00Z"),
-    ("started_at", 1_700_000_000.0),
-    ("ended_at", datetime(2026, 1, 1)),  # naive: its zone would be a guess
-    ("updated_at", datetime(2026, 1, 1)),
-    ("node_metadata", [1]),
-    ("node_metadata", "text"),
-    ("node_metadata", {"a": float("nan")}),
-    ("node_metadata", {1: "a"}),
-    ("node_metadata", {"a": DAY}),
-    ("first_msg_id", ""),
-    ("last_msg_id", 3),
-]
 TABLES = ["sessions", "branches", "progressions", "progression_members", "messages", "status_transitions"]
 
 

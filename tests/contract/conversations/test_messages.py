@@ -218,13 +218,6 @@ def test_a_message_needs_four_fields_and_has_no_others(store: Any, raw: Raw) -> 
     assert raw.count("messages") == 0
 
 
-def test_a_message_is_a_dict(store: Any) -> None:
-    with store.begin() as tx:
-        for bad in (None, "text", 1, ["id"], [("id", "a")]):
-            assert refused(tx.conversations.messages.put, bad) == "message"
-            assert refused(tx.conversations.messages.put_many, [bad]) == "messages[0]"
-
-
 def test_depth_is_limited(store: Any) -> None:
     def nested(levels: int) -> Any:
         value: Any = "deep"
@@ -290,16 +283,6 @@ def test_many_are_read_by_id_in_the_order_asked_for(store: Any) -> None:
     assert store.conversations.messages.get_many(iter(ids[:2])) == {id: found[id] for id in ids[:2]}
     assert list(found) == ids[::-1]
     assert all(one.id == one.content == id for id, one in found.items())
-
-
-def test_ids_and_messages_are_lists(store: Any) -> None:
-    with store.begin() as tx:
-        for bad, at in (("ids", ""), (b"ids", ""), (None, ""), (5, ""), ([None], "[0]"), (["a", 5], "[1]"), (["a", ""], "[1]")):
-            assert refused(tx.conversations.messages.get_many, bad) == f"ids{at}"
-            assert refused(tx.conversations.messages.put_many, [message("a")], progression_ids=bad) == f"progression_ids{at}"
-        for no_list in (None, "text", b"x", message("a"), 5, {"a"}):
-            assert refused(tx.conversations.messages.put_many, no_list) == "messages"
-    assert stored(store, "a") is None
 
 
 def test_of_many_with_one_id_the_last_stays(store: Any, raw: Raw) -> None:

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from persist.conversations.storage import lineage
-from persist.errors import InvalidValue, NotFound
+from persist.errors import InvalidValue
 from tests.contract.conftest import Raw
 from tests.contract.conversations.making import delete_branch, dump, fork_into
 from tests.contract.conversations.scenes import (
@@ -83,15 +83,6 @@ def test_replacing_makes_these_its_whole_content(store: Any) -> None:
     assert containing(store, "b") == []
 
 
-def test_an_unknown_progression_is_not_replaced(store: Any, raw: Raw) -> None:
-    with store.begin() as tx:
-        with pytest.raises(NotFound) as missing:
-            tx.conversations.progressions.replace(NOWHERE, ["a"])
-        assert (missing.value.kind, missing.value.id) == ("progression", NOWHERE)
-        tx.conversations.progressions.create("mine")  # the transaction is still good
-    assert raw.rows("SELECT id FROM progressions") == [("mine",)]
-
-
 def test_a_message_knows_the_progressions_that_hold_it(store: Any) -> None:
     for name in ("p3", "p1", "p2"):
         make_progression(store, ["a", name, "a"], name)
@@ -102,27 +93,6 @@ def test_a_message_knows_the_progressions_that_hold_it(store: Any) -> None:
     replace(store, "p3", ["p2"])
     assert containing(store, "a") == ["p1", "p2"]
     assert containing(store, "p2") == ["p1", "p2", "p3"]
-
-
-def test_a_bad_id_is_named_and_nothing_is_written(store: Any, raw: Raw) -> None:
-    progression = make_progression(store, ["a"])
-    with store.begin() as tx:
-        verbs = tx.conversations.progressions
-        for bad in [None, *NOT_LABELS]:
-            assert refused(verbs.get, bad) == "id"
-            assert refused(verbs.append, bad, "b") == "id"
-            assert refused(verbs.append, progression, bad) == "message_id"
-            assert refused(verbs.replace, bad, []) == "id"
-            assert refused(verbs.replace, progression, ["b", bad]) == "ids[1]"
-            assert refused(verbs.create, "new", ids=["b", bad]) == "ids[1]"
-            assert refused(verbs.containing, bad) == "message_id"
-        for bad in NOT_LABELS:
-            assert refused(verbs.create, bad) == "id"
-        for bad in ("text", b"x", None, 5):
-            assert refused(verbs.create, "new", ids=bad) == "ids"
-            assert refused(verbs.replace, progression, bad) == "ids"
-    assert items(store, progression) == ["a"]
-    assert raw.rows("SELECT id FROM progressions") == [(progression,)]
 
 
 @pytest.mark.parametrize("verb", ["append", "put_many"])

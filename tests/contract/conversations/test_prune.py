@@ -3,10 +3,7 @@
 from datetime import timedelta
 from typing import Any
 
-import pytest
-
 from persist.conversations.schemas import PruneReport
-from persist.errors import InvalidValue
 from tests.contract.conftest import Raw
 from tests.contract.conversations.making import (
     DAY,
@@ -15,12 +12,10 @@ from tests.contract.conversations.making import (
     branch_of,
     branches,
     change,
-    dump,
     fork_into,
     make_branch,
     make_session,
     members,
-    prune,
     pruned,
     put,
     say,
@@ -253,26 +248,6 @@ def test_a_message_of_another_program_without_an_instant_of_its_own_counts_from_
 
 
 # ---------------------------------------------------------------- refusals, and all or nothing
-
-
-def test_a_bad_option_is_named(store: Any, raw: Raw, clock: Any) -> None:
-    talk(store, "old", "a")
-    clock.advance(delta=400 * DAY)
-    before = dump(raw)
-    bad: list[tuple[str, Any]] = [
-        *(("keep_days", value) for value in (-1, 1.5, True, None, "30", 10**7, 2**63 - 1)),
-        *(("keep_n", value) for value in (-1, 1.5, True, None, "100", 2**63)),
-        *(("dry_run", value) for value in (0, 1, None, "yes")),
-        *(("orphan_grace", value) for value in (1, None, -DAY, timedelta.max)),
-    ]
-    with store.begin() as tx:
-        for name, value in bad:
-            with pytest.raises(InvalidValue) as refused:
-                tx.conversations.sessions.prune(**{"keep_n": 0, name: value})
-            assert refused.value.path == name, (name, value)
-        tx.conversations.sessions.get("old")
-    assert dump(raw) == before
-    assert prune(store, keep_n=2**63 - 1) == NOTHING
 
 
 def test_a_dry_run_leaves_the_transaction_as_it_was(store: Any, raw: Raw, clock: Any) -> None:

@@ -38,15 +38,6 @@ def test_a_conversation_reads_as_it_was_written(store: Any) -> None:
     assert first.parent_id is None
 
 
-def test_unknown_ids(store: Any) -> None:
-    with store.read() as tx:
-        assert tx.histories.records.find("gone") is None
-        for call in (tx.histories.records.get, tx.histories.entries.get, tx.histories.entries.list):
-            with pytest.raises(NotFound):
-                call("gone")
-    assert store.histories.records.delete("gone") is False
-
-
 @pytest.mark.parametrize(
     ("expected", "head", "entries"),
     [

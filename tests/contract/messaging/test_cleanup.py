@@ -8,10 +8,10 @@ import pytest
 from sqlalchemy import Engine, create_engine
 
 from persist import Store
-from persist.errors import InvalidValue, NotFound
+from persist.errors import NotFound
 from persist.messaging.schemas import MessagingRole
 from tests.contract.conftest import Raw
-from tests.contract.faces import in_one_way, on_one_face
+from tests.contract.faces import on_one_face
 from tests.contract.messaging.scenes import KEY, THREADS, add, end, history, plant, stored, talk, words
 
 WEEK = timedelta(days=7)
@@ -96,16 +96,6 @@ def test_the_age_is_the_callers(store: Any, clock: Any, raw: Raw) -> None:
     assert ids(raw) == [second]
     clock.advance(delta=MILLISECOND)
     assert clean(store, timedelta()) == 1
-
-
-@in_one_way("age", [-MILLISECOND, 7, 7.0, None, "7 days"])
-def test_an_age_is_a_duration_that_is_not_negative(store: Any, clock: Any, raw: Raw, age: Any) -> None:
-    ended(store, "U1")
-    clock.advance(delta=timedelta(days=1000))
-    with store.begin() as tx, pytest.raises(InvalidValue) as refused:
-        tx.messaging.sessions.cleanup_stale(age)
-    assert refused.value.path == "older_than"
-    assert raw.count("messaging_sessions") == 1
 
 
 @on_one_face

@@ -2,13 +2,10 @@
 
 import re
 from datetime import timedelta
-from itertools import product
 from typing import Any
 
 import pytest
 
-from persist.errors import InvalidValue
-from tests.cases import each
 from tests.contract.conftest import Raw
 from tests.contract.messaging.scenes import KEY, THREADS, plant, stored, talk
 
@@ -133,24 +130,6 @@ def test_a_session_of_this_very_transaction_is_reused(store: Any, clock: Any, ra
         clock.advance(delta=timedelta(hours=1))
         new = tx.messaging.sessions.get_or_create(**KEY)
     assert active_rows(raw) == [new.id]
-
-
-@each(("name", "bad"), product(["platform", "channel_id", "user_id", "thread_id"], ["", 7, "a\x00b", "\ud83d"]))
-def test_a_bad_part_of_the_key_is_named(store: Any, raw: Raw, name: str, bad: Any) -> None:
-    with store.begin() as tx:
-        with pytest.raises(InvalidValue) as refused:
-            tx.messaging.sessions.get_or_create(**{**KEY, name: bad})
-        assert refused.value.path == name
-        kept = tx.messaging.sessions.get_or_create(**KEY)  # the transaction is still good
-    assert raw.rows("SELECT id FROM messaging_sessions") == [(kept.id,)]
-
-
-@each("idle", [-MILLISECOND, 1800, 30.0, None, "30m"])
-def test_idle_is_a_duration_that_is_not_negative(store: Any, raw: Raw, idle: Any) -> None:
-    with store.begin() as tx, pytest.raises(InvalidValue) as refused:
-        tx.messaging.sessions.get_or_create(**KEY, idle=idle)
-    assert refused.value.path == "idle"
-    assert raw.count("messaging_sessions") == 0
 
 
 def test_reuse_is_one_statement_on_sqlite_and_takes_no_lock(counted_store: Any, statements: list[str], database_url: str) -> None:

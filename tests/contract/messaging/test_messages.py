@@ -9,7 +9,7 @@ from persist.messaging.schemas import MessagingRole
 from persist.settings import Settings
 from tests.cases import each
 from tests.contract.conftest import Raw
-from tests.contract.faces import in_one_way, on_one_face
+from tests.contract.faces import on_one_face
 from tests.contract.messaging.scenes import NOWHERE, add, end, history, stored, talk, words
 
 HARD_TEXTS = [
@@ -78,17 +78,6 @@ def test_a_message_without_its_key_is_not_recognised(store: Any, raw: Raw, talki
     assert add(store, talking, "newer", platform_message_id="1767.001") == new
 
 
-def test_both_roles_and_no_other(store: Any, talking: str) -> None:
-    for role in ("user", "assistant"):
-        assert add(store, talking, role=role).role == role
-    with store.begin() as tx:
-        for bad in ("system", "tool", "", None, 1, ["user"]):
-            with pytest.raises(InvalidValue) as refused:
-                tx.messaging.messages.add(talking, role=bad, content="hi")
-            assert refused.value.path == "role"
-    assert [message.role for message in history(store, talking)] == ["user", "assistant"]
-
-
 def test_adding_does_not_touch_the_session(store: Any, clock: Any, talking: str) -> None:
     before = stored(store, talking)
     clock.advance(seconds=5)
@@ -102,45 +91,12 @@ def test_an_ended_session_still_takes_messages(store: Any, talking: str) -> None
     assert words(history(store, talking)) == ["one more thing"]
 
 
-def test_a_message_needs_its_session(store: Any, raw: Raw, talking: str) -> None:
-    with store.begin() as tx:
-        with pytest.raises(NotFound) as missing:
-            tx.messaging.messages.add(NOWHERE, role="user", content="hi")
-        assert (missing.value.kind, missing.value.id) == ("messaging session", NOWHERE)
-        tx.messaging.messages.add(talking, role="user", content="kept")  # the transaction is still good
-    assert words(history(store, talking)) == ["kept"]
-    assert raw.count("messaging_messages") == 1
-
-
 @on_one_face
 @each("hard", HARD_TEXTS)
 def test_any_text_comes_back_as_it_was(store: Any, talking: str, hard: str) -> None:
     made = add(store, talking, hard)
     assert made.content == hard
     assert made in history(store, talking)
-
-
-@in_one_way(
-    ("fields", "path"),
-    [
-        ({"content": None}, "content"),
-        ({"content": b"hi"}, "content"),
-        ({"content": {"text": "hi"}}, "content"),
-        ({"platform_message_id": ""}, "platform_message_id"),
-        ({"platform_message_id": 1767}, "platform_message_id"),
-        ({"platform_message_id": "\x00"}, "platform_message_id"),
-        ({"session_id": ""}, "session_id"),
-        ({"session_id": None}, "session_id"),
-    ],
-)
-def test_a_bad_field_is_named_and_nothing_is_written(store: Any, talking: str, fields: dict[str, Any], path: str) -> None:
-    given = {"session_id": talking, "role": "user", "content": "hi", **fields}
-    with store.begin() as tx:
-        with pytest.raises(InvalidValue) as refused:
-            tx.messaging.messages.add(given.pop("session_id"), **given)
-        assert refused.value.path == path
-        tx.messaging.messages.add(talking, role="user", content="kept")
-    assert words(history(store, talking)) == ["kept"]
 
 
 def test_content_has_a_cap(open_store: Any) -> None:
@@ -199,20 +155,6 @@ def test_fifty_are_read_unless_asked(store: Any, talking: str) -> None:
         for number in range(51):
             tx.messaging.messages.add(talking, role="user", content=f"m{number}")
     assert words(history(store, talking)) == [f"m{number}" for number in range(1, 51)]
-
-
-def test_an_empty_history_is_not_an_unknown_one(store: Any, talking: str) -> None:
-    assert history(store, talking) == []
-    with pytest.raises(NotFound) as missing:
-        history(store, NOWHERE)
-    assert (missing.value.kind, missing.value.id) == ("messaging session", NOWHERE)
-
-
-@each("limit", [0, -1, 1001, 1.5, True, "3", None])
-def test_a_limit_is_from_one_to_a_thousand(store: Any, talking: str, limit: Any) -> None:
-    with pytest.raises(InvalidValue) as refused:
-        history(store, talking, limit=limit)
-    assert refused.value.path == "limit"
 
 
 def test_a_message_takes_two_statements_at_most_and_its_reading_one(

@@ -101,22 +101,6 @@ def test_a_cursor_serves_only_the_list_it_came_from(store: Any, ten: list[str]) 
                 sessions.list(limit=2, after=cursor, **filters)
 
 
-@each(
-    ("options", "path"),
-    [
-        *(({"limit": limit}, "limit") for limit in (0, -1, 1.5, True, "3", 1001)),
-        ({"platform": ""}, "platform"),
-        ({"platform": 7}, "platform"),
-        ({"active": 1}, "active"),
-        ({"active": "yes"}, "active"),
-    ],
-)
-def test_a_bad_option_is_named(store: Any, options: dict[str, Any], path: str) -> None:
-    with store.read() as tx, pytest.raises(InvalidValue) as refused:
-        tx.messaging.sessions.list(**options)
-    assert refused.value.path == path
-
-
 def test_a_page_is_one_statement_of_the_sessions_columns(counted_store: Any, statements: list[str]) -> None:
     """However many sessions and messages there are."""
     for number in range(5):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from persist import Store
-from persist.errors import InvalidValue, NotFound
+from persist.errors import InvalidValue
 from tests.cases import each
 from tests.contract.conftest import Raw
 from tests.contract.messaging.scenes import NOWHERE, THREADS, end, found, plant, stored, talk, touch
@@ -15,12 +15,6 @@ from tests.contract.messaging.scenes import NOWHERE, THREADS, end, found, plant,
 HALF_HOUR = timedelta(minutes=30)
 
 # ---------------------------------------------------------------- finding
-
-
-def test_an_unknown_session_is_not_found(store: Any) -> None:
-    with store.read() as tx, pytest.raises(NotFound) as missing:
-        tx.messaging.sessions.get(NOWHERE)
-    assert (missing.value.kind, missing.value.id) == ("messaging session", NOWHERE)
 
 
 @pytest.mark.parametrize("thread", THREADS)
@@ -82,13 +76,6 @@ def test_a_row_that_is_neither_active_nor_inactive_is_never_found(store: Any, cl
     assert found(store, include_stale=True) is None
 
 
-@each(("name", "bad"), [("platform", ""), ("channel_id", None), ("thread_id", ""), ("thread_id", 7)])
-def test_a_bad_part_of_the_place_is_named(store: Any, name: str, bad: Any) -> None:
-    with pytest.raises(InvalidValue) as refused:
-        found(store, **{name: bad})
-    assert refused.value.path == name
-
-
 # ---------------------------------------------------------------- changing
 
 
@@ -146,14 +133,6 @@ def test_an_unknown_session_is_false_and_others_stay(store: Any, verb: str, more
             getattr(tx.messaging.sessions, verb)("", *more)
         assert refused.value.path == "id"
     assert stored(store, made.id) == made
-
-
-@each("bad", ["", 7, "\x00"])
-def test_an_agent_session_has_an_id(store: Any, bad: Any) -> None:
-    made = talk(store)
-    with store.begin() as tx, pytest.raises(InvalidValue) as refused:
-        tx.messaging.sessions.set_agent_session(made.id, bad)
-    assert refused.value.path == "agent_session_id"
 
 
 # ---------------------------------------------------------------- how

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from persist.errors import InvalidValue, NotFound, UnreadableRow
+from persist.errors import NotFound, UnreadableRow
 from persist.testing import FrozenClock
 from tests.contract.programs.scenes import OTHER, RUN, ask, do, make
 
@@ -72,13 +72,6 @@ def test_segments_count_from_one_per_agent(store: Any) -> None:
     assert ask(store, "agents", "segments", RUN, "nobody") == []
     with pytest.raises(NotFound):
         do(store, "agents", "add_segment", RUN, "nobody", prompt="p", summary="s")
-
-
-def test_words_are_checked(store: Any) -> None:
-    with pytest.raises(InvalidValue):
-        do(store, "agents", "start", RUN, "captain", resume=False, scope="world")
-    with pytest.raises(InvalidValue):
-        do(store, "agents", "remember", RUN, "captain", None)
 
 
 def test_agents_of_a_run_that_is_gone_are_still_read(store: Any, raw: Any) -> None:

@@ -92,12 +92,6 @@ def test_pending_statements_start_later(store: Any, clock: FrozenClock) -> None:
     assert do(store, "executions", "skip", RUN, waiting).status == "skipped"
 
 
-@each("status", ["completed", "started", ""])
-def test_a_statement_begins_pending_or_executing(store: Any, status: str) -> None:
-    with pytest.raises(InvalidValue):
-        begin(store, status=status)
-
-
 def test_metadata_is_merged(store: Any) -> None:
     id = begin(store, metadata={"a": 1, "b": {"c": 2, "d": 3}})
     merged = do(store, "executions", "update", RUN, id, {"a": None, "b": {"c": 9}, "e": [1]})

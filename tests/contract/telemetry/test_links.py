@@ -1,13 +1,11 @@
 """Links to GitHub: what was found, errors, and which are due."""
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from persist.errors import InvalidValue
 from persist.testing import FrozenClock
-from tests.cases import each
 from tests.contract.conftest import Raw
 from tests.contract.telemetry.scenes import EPOCH, read, t, write
 
@@ -171,21 +169,3 @@ def test_at_most_five_are_due_at_once(store: Any, me: dict[str, str], clock: Fro
 def test_words_of_others_are_kept(store: Any, me: dict[str, str]) -> None:
     link = fetch(store, me, 1, pr_state="open", build_state="queued", review_state="dismissed")
     assert (link.build_state, link.review_state, link.refresh_after) == ("queued", "dismissed", t(T + 300))
-
-
-@each(
-    "wrong",
-    [
-        {"url": "https://github.com/owner/repo"},
-        {"url": ""},
-        {"fetched_at": datetime(2026, 1, 1)},
-        {"pr_state": ""},
-        {"pr_is_draft": 1},
-        {"fetched_at": datetime.max.replace(tzinfo=EPOCH.tzinfo)},
-    ],
-)
-def test_what_is_no_link_is_refused(store: Any, me: dict[str, str], wrong: dict[str, Any]) -> None:
-    with store.begin() as tx:
-        with pytest.raises(InvalidValue):
-            tx.telemetry.links.upsert(**({"url": URL.format(1), "fetched_at": t(T)} | wrong), **me)
-        assert tx.telemetry.links.list(**me) == []

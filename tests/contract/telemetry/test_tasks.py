@@ -171,20 +171,3 @@ def test_a_task_that_lists_leave_out_is_found_by_the_doctor(
         assert doctor(keeper) == []
     assert poll(store, here, task("a")) == 1
     assert sorted(states(store, here)) == ["a", "b"]
-
-
-def test_wrong_arguments_are_refused(store: Any, here: dict[str, str]) -> None:
-    with store.begin() as tx:
-        wrong: list[tuple[str, Any, dict[str, Any]]] = [
-            ("poll", {"id": "a"}, {}),
-            ("poll", ["a"], {}),
-            ("claim", "", {}),
-            ("claim", "x", {"max_parallel": 0}),
-            ("purge", timedelta(-1), {}),
-            ("complete", "", {}),
-        ]
-        for verb, value, options in wrong:
-            with pytest.raises(InvalidValue):
-                getattr(tx.telemetry.tasks, verb)(value, **options, **here)
-        with pytest.raises(InvalidValue):
-            tx.telemetry.tasks.list(state="lost", **here)

@@ -336,12 +336,6 @@ def test_depth_and_size_have_their_limits(store: Any, open_store: Any) -> None:
         append(store, {"a": "x" * (64 * 2**20)})
 
 
-@each("bad", [{"project": ""}, {"session": ""}, {"project": "\x00"}, {"subpath": "\ud83d"}, {"fold": 1}, {"once": 1}])
-def test_names_and_options(store: Any, bad: dict[str, Any]) -> None:
-    with pytest.raises(InvalidValue):
-        append(store, {}, **bad)
-
-
 def test_an_entry_that_another_program_spoilt_is_left_out(store: Any, raw: Raw, caplog: pytest.LogCaptureFixture) -> None:
     append(store, *uuids("a", "b", "c"))
     raw.rows("UPDATE transcript_entries SET entry = 'no json' WHERE uuid = 'a'")

@@ -300,19 +300,3 @@ def test_a_sum_stops_at_what_64_bits_hold(store: Any) -> None:
         for _ in range(1025):
             tx.usage.calls.record(model="large", at=NOON, token_input=2**53, **BOX)
     assert [one.token_input for one in sums(store, "by_day")] == [2**63 - 1]
-
-
-@each(
-    ("path", "given"),
-    [
-        ("group", {"group": "town"}),
-        ("owner", {"owner": 7}),
-        ("since", {"since": NOON.replace(tzinfo=None)}),
-        ("limit", {"limit": 0}),
-        ("after", {"after": "x"}),
-    ],
-)
-def test_bad_questions_are_refused(store: Any, path: str, given: dict[str, Any]) -> None:
-    with pytest.raises(InvalidValue) as refused:
-        sums(store, "by_day", **given)
-    assert refused.value.path == path
