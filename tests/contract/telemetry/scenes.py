@@ -11,19 +11,14 @@ def t(seconds: float) -> datetime:
     return EPOCH + timedelta(seconds=seconds)
 
 
-def write(store: Any, aggregate: str, verb: str, *values: Any, **named: Any) -> Any:
-    """`tx.telemetry.<aggregate>.<verb>(…)` in a transaction."""
-    return getattr(getattr(store.telemetry, aggregate), verb)(*values, **named)
-
-
-def read(store: Any, aggregate: str, verb: str, *values: Any, **named: Any) -> Any:
-    """The same under read()."""
+def do(store: Any, aggregate: str, verb: str, *values: Any, **named: Any) -> Any:
+    """`store.telemetry.<aggregate>.<verb>(…)`."""
     return getattr(getattr(store.telemetry, aggregate), verb)(*values, **named)
 
 
 def log(store: Any, me: dict[str, str], *entries: tuple[float, str]) -> list[Any]:
     """Record statuses at their seconds; what each gave."""
-    return [write(store, "status", "record", status, at=t(second), **me) for second, status in entries]
+    return [do(store, "status", "record", status, at=t(second), **me) for second, status in entries]
 
 
 def task(id: str, **more: Any) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from persist.settings import Settings
 from persist.single_owner_files import FILE
 from persist.telemetry import open_instance, open_workspace, purge_instance
 from tests.cases import each
-from tests.contract.telemetry.scenes import read, write
+from tests.contract.telemetry.scenes import do
 
 
 def ask(path: Path, *statements: str) -> list[Any]:
@@ -49,12 +49,12 @@ def test_a_new_instance_has_a_file_that_is_current(tmp_path: Path, path: Path) -
 def test_opening_it_again_migrates_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """1"""
     with open_instance(tmp_path, "box") as store:
-        write(store, "status", "record", "busy")
+        do(store, "status", "record", "busy")
     monkeypatch.setattr(migrate, "upgrade_with", None)
     monkeypatch.setattr("persist.schema.opening._create", None)
     with open_instance(tmp_path, "box") as store:
         assert store.instance_id == "box"
-        assert read(store, "status", "current").new_status == "busy"
+        assert do(store, "status", "current").new_status == "busy"
     with Store.open(f"sqlite:///{tmp_path / 'box' / FILE}") as plain:
         assert plain.instance_id == "box"
 
@@ -117,10 +117,10 @@ def test_readers_make_nothing_and_write_nothing(tmp_path: Path, path: Path) -> N
     Store.open(f"sqlite:///{path}").close()
     with open_instance(tmp_path, "box", read_only=True) as reader, open_instance(tmp_path, "box") as writer:
         assert reader.instance_id == "box"
-        write(writer, "status", "record", "busy")
-        assert read(reader, "status", "current").instance_id == "box"
+        do(writer, "status", "record", "busy")
+        assert do(reader, "status", "current").instance_id == "box"
         with pytest.raises(ReadOnlyTransaction):
-            write(reader, "status", "record", "idle")
+            do(reader, "status", "record", "idle")
 
 
 @each("name", ["", ".", "..", "a/b", "../up", "a\\b", "\x00"])
@@ -146,12 +146,13 @@ def test_waiting_for_the_lock_ends_after_four_waits(tmp_path: Path, path: Path) 
 
         with open_instance(tmp_path, "box", settings=settings, sleep=let_go) as store:
             other.execute("BEGIN IMMEDIATE")
-            write(store, "status", "record", "busy")
+            with store.begin() as tx:
+                tx.telemetry.status.record("busy")
             assert [round(1000 * wait) for wait in waits] == [100, 200, 400, 800]
             waits[:] = [0.0] * 10
             other.execute("BEGIN IMMEDIATE")
-            with pytest.raises(PersistError, match="lock"):
-                write(store, "status", "record", "idle")
+            with pytest.raises(PersistError, match="lock"), store.begin():
+                raise AssertionError("entered")
             assert len(waits) == 14
             other.execute("ROLLBACK")
 
@@ -162,11 +163,11 @@ def test_waiting_for_the_lock_ends_after_four_waits(tmp_path: Path, path: Path) 
 def test_a_purge_waits_for_nobody_and_removes_the_file_alone(tmp_path: Path, path: Path) -> None:
     """13"""
     store = open_instance(tmp_path, "box")
-    write(store, "status", "record", "busy")
+    do(store, "status", "record", "busy")
     (path.parent / "notes.txt").write_text("mine")
     with pytest.raises(StoreInUse):
         purge_instance(tmp_path, "box")
-    assert read(store, "status", "current").new_status == "busy"
+    assert do(store, "status", "current").new_status == "busy"
     store.close()
     for beside in ("-wal", "-shm"):
         path.with_name(FILE + beside).touch()
@@ -174,7 +175,7 @@ def test_a_purge_waits_for_nobody_and_removes_the_file_alone(tmp_path: Path, pat
     assert [left.name for left in path.parent.iterdir()] == ["notes.txt"]
     purge_instance(tmp_path, "box")
     with open_instance(tmp_path, "box") as again:
-        assert read(again, "status", "current") is None
+        assert do(again, "status", "current") is None
 
 
 def test_a_purge_is_refused_while_another_writes(tmp_path: Path, path: Path) -> None:

@@ -12,7 +12,7 @@ from persist import Store
 from persist.errors import InvalidValue, NotFound
 from persist.settings import Settings
 from persist.testing import FrozenClock
-from tests.contract.telemetry.scenes import log, read, t, write
+from tests.contract.telemetry.scenes import do, log, t
 from tests.examples import examples
 
 DAY = [(60, "busy"), (61, "busy"), (300, "question"), (420, "busy"), (421, "busy"), (900, "idle")]
@@ -23,7 +23,7 @@ def test_repeats_are_no_transitions(store: Any, me: dict[str, str]) -> None:
     """4"""
     made = log(store, me, *DAY)
     assert [entry and entry.new_status for entry in made] == ["busy", None, "question", "busy", None, "idle"]
-    history = read(store, "status", "history", **me)
+    history = do(store, "status", "history", **me)
     assert [(entry.occurred_at, entry.new_status) for entry in history] == [
         (t(60), "busy"),
         (t(300), "question"),
@@ -31,22 +31,22 @@ def test_repeats_are_no_transitions(store: Any, me: dict[str, str]) -> None:
         (t(900), "idle"),
     ]
     assert history == [entry for entry in made if entry is not None]
-    assert read(store, "status", "current", **me) == made[-1]
+    assert do(store, "status", "current", **me) == made[-1]
 
 
 def test_a_repeat_does_not_move_the_last_transition_into_a_status(store: Any, me: dict[str, str]) -> None:
     """4"""
     log(store, me, *DAY)
-    assert read(store, "status", "last", "busy", **me).occurred_at == t(420)
-    assert read(store, "status", "last", "question", **me).occurred_at == t(300)
-    assert read(store, "status", "last", "crashed", **me) is None
+    assert do(store, "status", "last", "busy", **me).occurred_at == t(420)
+    assert do(store, "status", "last", "question", **me).occurred_at == t(300)
+    assert do(store, "status", "last", "crashed", **me) is None
 
 
 def test_the_status_at_an_instant(store: Any, me: dict[str, str]) -> None:
     """4"""
     log(store, me, *DAY)
     asked = {59.999: None, 60: "busy", 299: "busy", 300: "question", 419.5: "question", 420: "busy", 10**9: "idle"}
-    assert {second: read(store, "status", "at", t(second), **me) for second in asked} == asked
+    assert {second: do(store, "status", "at", t(second), **me) for second in asked} == asked
 
 
 def test_other_metadata_is_a_transition_of_a_question_alone(store: Any, me: dict[str, str]) -> None:
@@ -59,47 +59,47 @@ def test_other_metadata_is_a_transition_of_a_question_alone(store: Any, me: dict
         ("busy", {"x": 1}),
         ("busy", {"x": 2}),
     ]
-    made = [write(store, "status", "record", status, metadata=metadata, **me) for status, metadata in record]
+    made = [do(store, "status", "record", status, metadata=metadata, **me) for status, metadata in record]
     assert [entry is not None for entry in made] == [True, False, True, True, True, True, False]
 
 
 def test_metadata_comes_back_as_it_was(store: Any, me: dict[str, str]) -> None:
-    made = write(store, "status", "record", "question", metadata=SECRET, **me)
+    made = do(store, "status", "record", "question", metadata=SECRET, **me)
     assert made.metadata == SECRET
-    assert read(store, "status", "current", **me) == made
+    assert do(store, "status", "current", **me) == made
     with store.begin() as tx, pytest.raises(InvalidValue):
         tx.telemetry.status.record("question", metadata={"x": float("nan")}, **me)
 
 
 def test_entries_are_numbered_by_one_sequence(store: Any) -> None:
     """Order is by these numbers: a later entry has a greater one, wherever the database keeps the table."""
-    made = [write(store, "status", "record", word, instance_id=box) for box in "ab" for word in ("busy", "idle")]
+    made = [do(store, "status", "record", word, instance_id=box) for box in "ab" for word in ("busy", "idle")]
     assert [entry.id for entry in made] == [1, 2, 3, 4]
 
 
 def test_the_clock_says_when_and_seconds_are_whole(store: Any, me: dict[str, str], clock: FrozenClock) -> None:
-    entry = write(store, "status", "record", "busy", **me)
+    entry = do(store, "status", "record", "busy", **me)
     assert entry.occurred_at == clock().replace(microsecond=0)
-    assert read(store, "status", "current", **me) == entry
+    assert do(store, "status", "current", **me) == entry
 
 
 def test_order_is_by_id_when_the_clock_went_back(store: Any, me: dict[str, str]) -> None:
     log(store, me, (100, "busy"), (50, "idle"), (70, "question"))
-    assert read(store, "status", "current", **me).new_status == "question"
-    assert [entry.new_status for entry in read(store, "status", "history", **me)] == ["busy", "idle", "question"]
-    assert [read(store, "status", "at", t(second), **me) for second in (49, 50, 69, 70, 100)] == [
+    assert do(store, "status", "current", **me).new_status == "question"
+    assert [entry.new_status for entry in do(store, "status", "history", **me)] == ["busy", "idle", "question"]
+    assert [do(store, "status", "at", t(second), **me) for second in (49, 50, 69, 70, 100)] == [
         None,
         "idle",
         "idle",
         "question",
         "question",
     ]
-    assert read(store, "status", "durations", t(0), t(200), **me) == {"idle": 20.0, "question": 130.0}
+    assert do(store, "status", "durations", t(0), t(200), **me) == {"idle": 20.0, "question": 130.0}
 
 
 def test_history_is_the_newest_ones_oldest_first(store: Any, me: dict[str, str]) -> None:
     log(store, me, *DAY)
-    newest = read(store, "status", "history", limit=2, **me)
+    newest = do(store, "status", "history", limit=2, **me)
     assert [entry.new_status for entry in newest] == ["busy", "idle"]
     for limit in (0, -1, True, 1.0):
         with store.read() as tx, pytest.raises(InvalidValue):
@@ -108,10 +108,10 @@ def test_history_is_the_newest_ones_oldest_first(store: Any, me: dict[str, str])
 
 def test_seconds_in_each_status(store: Any, me: dict[str, str]) -> None:
     log(store, me, *DAY)
-    assert read(store, "status", "durations", t(0), t(1000), **me) == {"busy": 720.0, "question": 120.0, "idle": 100.0}
-    assert read(store, "status", "durations", t(100), t(310.5), **me) == {"busy": 200.0, "question": 10.5}
-    assert read(store, "status", "durations", t(0), t(60), **me) == {}
-    assert read(store, "status", "durations", t(70), t(70), **me) == {}
+    assert do(store, "status", "durations", t(0), t(1000), **me) == {"busy": 720.0, "question": 120.0, "idle": 100.0}
+    assert do(store, "status", "durations", t(100), t(310.5), **me) == {"busy": 200.0, "question": 10.5}
+    assert do(store, "status", "durations", t(0), t(60), **me) == {}
+    assert do(store, "status", "durations", t(70), t(70), **me) == {}
     with store.read() as tx, pytest.raises(InvalidValue):
         tx.telemetry.status.durations(t(2), t(1), **me)
 
@@ -137,66 +137,63 @@ def test_the_oldest_entry_that_is_kept_is_flagged(open_store: Any, me: dict[str,
     store = open_store(settings=Settings(status_log_keep=2, status_log_trim_every=1))
     made = log(store, me, (1, "a"), (2, "b"), (3, "c"))
     assert [entry.is_oldest for entry in made] == [True, False, False]
-    assert [(entry.new_status, entry.is_oldest) for entry in read(store, "status", "history", **me)] == [
-        ("b", True),
-        ("c", False),
-    ]
-    assert read(store, "status", "last", "b", **me).is_oldest
-    assert not read(store, "status", "current", **me).is_oldest
-    assert read(store, "status", "at", t(1), **me) is None
-    assert read(store, "status", "durations", t(0), t(10), **me) == {"b": 1.0, "c": 7.0}
+    assert [(entry.new_status, entry.is_oldest) for entry in do(store, "status", "history", **me)] == [("b", True), ("c", False)]
+    assert do(store, "status", "last", "b", **me).is_oldest
+    assert not do(store, "status", "current", **me).is_oldest
+    assert do(store, "status", "at", t(1), **me) is None
+    assert do(store, "status", "durations", t(0), t(10), **me) == {"b": 1.0, "c": 7.0}
 
 
 def test_nothing_is_known_of_an_instance_that_never_said_anything(store: Any, me: dict[str, str]) -> None:
-    assert read(store, "status", "current", **me) is None
-    assert read(store, "status", "at", t(10**9), **me) is None
-    assert read(store, "status", "history", **me) == []
-    assert read(store, "status", "durations", t(0), t(1), **me) == {}
+    assert do(store, "status", "current", **me) is None
+    assert do(store, "status", "at", t(10**9), **me) is None
+    assert do(store, "status", "history", **me) == []
+    assert do(store, "status", "durations", t(0), t(1), **me) == {}
 
 
 def test_rows_of_other_programs_count(store: Any, raw: Any, me: dict[str, str]) -> None:
     columns, marks = ("occurred_at, new_status", "?, ?") if not me else ("instance_id, occurred_at, new_status", "'box', ?, ?")
     raw.rows(f"INSERT INTO status_log ({columns}) VALUES ({marks})", 60, "busy")
-    assert read(store, "status", "current", **me).occurred_at == t(60)
+    assert do(store, "status", "current", **me).occurred_at == t(60)
     assert log(store, me, (70, "busy"), (80, "idle"))[0] is None
-    assert read(store, "status", "last", "idle", **me).occurred_at - t(60) == timedelta(seconds=20)
+    assert do(store, "status", "last", "idle", **me).occurred_at - t(60) == timedelta(seconds=20)
 
 
 def test_the_latest_of_every_instance(store: Any) -> None:
     """What changed last comes first; an instance without entries is not known."""
     for instance, entries in {"a": [(1, "idle"), (9, "busy")], "b": [(20, "idle")], "c": [(3, "idle"), (2, "question")]}.items():
         log(store, {"instance_id": instance}, *entries)
-    latest = read(store, "status", "latest")
+    latest = do(store, "status", "latest")
     assert [(entry.instance_id, entry.new_status, entry.occurred_at) for entry in latest] == [
         ("b", "idle", t(20)),
         ("a", "busy", t(9)),
         ("c", "question", t(2)),
     ]
     assert [entry.is_oldest for entry in latest] == [True, False, False]
-    assert latest == [read(store, "status", "current", instance_id=entry.instance_id) for entry in latest]
-    assert read(store, "status", "latest", limit=2) == latest[:2]
+    assert latest == [do(store, "status", "current", instance_id=entry.instance_id) for entry in latest]
+    assert do(store, "status", "latest", limit=2) == latest[:2]
     with pytest.raises(InvalidValue):
-        read(store, "status", "latest", limit=0)
+        do(store, "status", "latest", limit=0)
 
 
 def test_older_entries_are_reached_page_by_page(store: Any, me: dict[str, str]) -> None:
     log(store, me, *DAY)
-    everything = read(store, "status", "history", **me)
+    everything = do(store, "status", "history", **me)
     found: list[Any] = []
-    while page := read(store, "status", "history", limit=2, before=found[0].id if found else None, **me):
+    while page := do(store, "status", "history", limit=2, before=found[0].id if found else None, **me):
         found = [*page, *found]
     assert found == everything
     with pytest.raises(InvalidValue):
-        read(store, "status", "history", before=-1, **me)
+        do(store, "status", "history", before=-1, **me)
 
 
 def test_older_instances_follow_the_last_one_that_was_shown(store: Any) -> None:
     for number in range(7):
         log(store, {"instance_id": f"i{number}"}, (number // 2, "idle"))
-    everything = read(store, "status", "latest")
+    everything = do(store, "status", "latest")
     found: list[Any] = []
-    while page := read(store, "status", "latest", limit=3, before=found[-1].instance_id if found else None):
+    while page := do(store, "status", "latest", limit=3, before=found[-1].instance_id if found else None):
         found += page
     assert (found, len(found)) == (everything, 7)
     with pytest.raises(NotFound):
-        read(store, "status", "latest", before="unknown")
+        do(store, "status", "latest", before="unknown")

@@ -11,7 +11,7 @@ from persist.db.dialects.postgres import connections
 from persist.errors import LeaseLost
 from persist.testing import FrozenClock
 from tests.contract.conftest import Raw
-from tests.contract.telemetry.scenes import read, t, task, write
+from tests.contract.telemetry.scenes import do, t, task
 
 FIVE = timedelta(minutes=5)
 
@@ -19,12 +19,12 @@ FIVE = timedelta(minutes=5)
 @pytest.fixture
 def queue(store: Any, here: dict[str, str]) -> Callable[..., Any]:
     """`queue(verb, …)` is a verb on the tasks a, b and c, found in this order."""
-    write(store, "tasks", "poll", [task(id, discovered_at=t(at)) for at, id in enumerate("abc")], **here)
-    return lambda verb, *values, **named: write(store, "tasks", verb, *values, **named, **here)
+    do(store, "tasks", "poll", [task(id, discovered_at=t(at)) for at, id in enumerate("abc")], **here)
+    return lambda verb, *values, **named: do(store, "tasks", verb, *values, **named, **here)
 
 
 def state(store: Any, here: dict[str, str], id: str = "a") -> Any:
-    return next(task for task in read(store, "tasks", "list", **here) if task.id == id)
+    return next(task for task in do(store, "tasks", "list", **here) if task.id == id)
 
 
 def test_a_claim_with_a_lease_ends_with_it(
@@ -146,14 +146,14 @@ def test_what_an_older_release_writes_works_unchanged(store: Any, here: dict[str
     )
     raw.rows("UPDATE tasks SET state = 'in_progress', instance_name = 'old', claimed_at = 5 WHERE id = 'a' AND state = 'queued'")
     clock.advance(delta=timedelta(days=1))
-    assert write(store, "tasks", "claim", "box-1", lease=FIVE, **here) is None
+    assert do(store, "tasks", "claim", "box-1", lease=FIVE, **here) is None
     claimed = state(store, here)
     assert (claimed.instance_name, claimed.claim_token, claimed.claim_expires_at) == ("old", 0, None)
-    assert write(store, "tasks", "fail", "a", **here)
-    assert write(store, "tasks", "retry", "a", **here)
-    assert write(store, "tasks", "claim", "box-1", lease=FIVE, **here).claim_token == 1
+    assert do(store, "tasks", "fail", "a", **here)
+    assert do(store, "tasks", "retry", "a", **here)
+    assert do(store, "tasks", "claim", "box-1", lease=FIVE, **here).claim_token == 1
     raw.rows("UPDATE tasks SET state = 'completed', completed_at = 9 WHERE id = 'a' AND state = 'in_progress'")
-    assert not write(store, "tasks", "complete", "a", token=1, **here)
+    assert not do(store, "tasks", "complete", "a", token=1, **here)
 
 
 @pytest.mark.parametrize("backend", ["postgres"])
@@ -162,13 +162,13 @@ def test_on_a_server_its_clock_decides(
 ) -> None:
     """A machine whose clock is ten minutes ahead takes nobody's task."""
     store = open_store(clock=None)
-    write(store, "tasks", "poll", [task("a")], **here)
-    claimed = write(store, "tasks", "claim", "box-1", lease=FIVE, **here)
+    do(store, "tasks", "poll", [task("a")], **here)
+    claimed = do(store, "tasks", "claim", "box-1", lease=FIVE, **here)
     monkeypatch.setattr(connections, "wall_ns", lambda: time.time_ns() + 600_000_000_000)
     ahead = open_store(clock=None)
-    assert write(ahead, "tasks", "claim", "box-2", lease=FIVE, **here) is None
+    assert do(ahead, "tasks", "claim", "box-2", lease=FIVE, **here) is None
     assert (
-        write(ahead, "tasks", "renew", "a", FIVE, token=claimed.claim_token, **here).claim_expires_at
+        do(ahead, "tasks", "renew", "a", FIVE, token=claimed.claim_token, **here).claim_expires_at
         < claimed.claim_expires_at + FIVE
     )
-    assert write(store, "tasks", "complete", "a", token=claimed.claim_token, **here)
+    assert do(store, "tasks", "complete", "a", token=claimed.claim_token, **here)

@@ -10,7 +10,7 @@ from persist.errors import InvalidValue
 from persist.maintenance import doctor
 from persist.testing import FrozenClock
 from tests.cases import each
-from tests.contract.telemetry.scenes import read, t, task, write
+from tests.contract.telemetry.scenes import do, t, task
 
 WHOLE = task(
     "github/a/b#1",
@@ -22,25 +22,25 @@ WHOLE = task(
 
 
 def poll(store: Any, here: dict[str, str], *found: dict[str, Any]) -> int:
-    return int(write(store, "tasks", "poll", list(found), **here))
+    return int(do(store, "tasks", "poll", list(found), **here))
 
 
 def states(store: Any, here: dict[str, str]) -> dict[str, str]:
-    return {task.id: str(task.state) for task in read(store, "tasks", "list", **here)}
+    return {task.id: str(task.state) for task in do(store, "tasks", "list", **here)}
 
 
 def test_polling_twice_finds_once(store: Any, here: dict[str, str]) -> None:
     """12"""
     assert poll(store, here, WHOLE, task("b")) == 2
     assert poll(store, here, WHOLE | {"title": "renamed"}, task("b"), task("c"), task("c")) == 1
-    found = read(store, "tasks", "list", **here)
+    found = do(store, "tasks", "list", **here)
     assert {task.id: task.title for task in found} == {WHOLE["id"]: "Do github/a/b#1", "b": "Do b", "c": "Do c"}
     assert poll(store, here) == 0
 
 
 def test_a_task_comes_back_as_it_was_found(store: Any, here: dict[str, str], clock: FrozenClock) -> None:
     poll(store, here, WHOLE, task("b"))
-    whole, plain = read(store, "tasks", "list", **here)
+    whole, plain = do(store, "tasks", "list", **here)
     assert whole.model_dump(include=set(WHOLE)) == WHOLE
     assert (whole.state, whole.instance_name, whole.claimed_at, whole.completed_at, whole.outcome) == ("queued", *[None] * 4)
     assert (plain.body, plain.links, plain.labels) == (None, [], [])
@@ -49,38 +49,38 @@ def test_a_task_comes_back_as_it_was_found(store: Any, here: dict[str, str], clo
 
 def test_claims_are_first_in_first_out(store: Any, here: dict[str, str], clock: FrozenClock) -> None:
     poll(store, here, *(task(id, discovered_at=t(at)) for id, at in (("late", 300), ("b", 100), ("a", 100), ("c", 200))))
-    claimed = [write(store, "tasks", "claim", f"box-{number}", max_parallel=9, **here) for number in range(5)]
+    claimed = [do(store, "tasks", "claim", f"box-{number}", max_parallel=9, **here) for number in range(5)]
     assert [task and task.id for task in claimed] == ["a", "b", "c", "late", None]
     assert (claimed[0].state, claimed[0].instance_name) == ("in_progress", "box-0")
     assert claimed[0].claimed_at == clock().replace(microsecond=0)
-    assert read(store, "tasks", "list", state="in_progress", **here)[0] == claimed[0]
+    assert do(store, "tasks", "list", state="in_progress", **here)[0] == claimed[0]
 
 
 def test_no_more_are_in_progress_than_may(store: Any, here: dict[str, str]) -> None:
     poll(store, here, task("a"), task("b"), task("c"))
-    assert write(store, "tasks", "claim", "x", **here).id == "a"
-    assert write(store, "tasks", "claim", "y", **here) is None
-    assert write(store, "tasks", "claim", "y", max_parallel=2, **here).id == "b"
-    assert write(store, "tasks", "claim", "z", max_parallel=2, **here) is None
-    assert write(store, "tasks", "complete", "a", **here)
-    assert write(store, "tasks", "claim", "z", max_parallel=2, **here).id == "c"
+    assert do(store, "tasks", "claim", "x", **here).id == "a"
+    assert do(store, "tasks", "claim", "y", **here) is None
+    assert do(store, "tasks", "claim", "y", max_parallel=2, **here).id == "b"
+    assert do(store, "tasks", "claim", "z", max_parallel=2, **here) is None
+    assert do(store, "tasks", "complete", "a", **here)
+    assert do(store, "tasks", "claim", "z", max_parallel=2, **here).id == "c"
 
 
 def test_a_failed_task_stays_failed_until_somebody_retries(store: Any, here: dict[str, str], clock: FrozenClock) -> None:
     """12"""
     poll(store, here, WHOLE)
-    write(store, "tasks", "claim", "x", **here)
-    assert write(store, "tasks", "fail", WHOLE["id"], outcome="no \x00 luck", **here)
-    failed = read(store, "tasks", "list", state="failed", **here)[0]
+    do(store, "tasks", "claim", "x", **here)
+    assert do(store, "tasks", "fail", WHOLE["id"], outcome="no \x00 luck", **here)
+    failed = do(store, "tasks", "list", state="failed", **here)[0]
     assert (failed.outcome, failed.instance_name) == ("no \x00 luck", "x")
     assert failed.completed_at == clock().replace(microsecond=0)
     assert poll(store, here, WHOLE) == 0
-    assert write(store, "tasks", "claim", "x", **here) is None
+    assert do(store, "tasks", "claim", "x", **here) is None
     assert states(store, here) == {WHOLE["id"]: "failed"}
-    assert write(store, "tasks", "retry", WHOLE["id"], **here)
-    again = read(store, "tasks", "list", **here)[0]
+    assert do(store, "tasks", "retry", WHOLE["id"], **here)
+    again = do(store, "tasks", "list", **here)[0]
     assert (again.state, again.outcome, again.instance_name, again.claimed_at, again.completed_at) == ("queued", *[None] * 4)
-    assert write(store, "tasks", "claim", "y", **here).instance_name == "y"
+    assert do(store, "tasks", "claim", "y", **here).instance_name == "y"
 
 
 def undo(store: Any, verb: str, here: dict[str, str]) -> None:
@@ -95,17 +95,17 @@ def test_only_what_may_follow_follows(store: Any, here: dict[str, str], state: s
     """12"""
     poll(store, here, task("a"))
     if state == "cancelled":
-        write(store, "tasks", "cancel", "a", **here)
+        do(store, "tasks", "cancel", "a", **here)
     elif state != "queued":
-        write(store, "tasks", "claim", "x", **here)
+        do(store, "tasks", "claim", "x", **here)
     if state in ("completed", "failed"):
-        write(store, "tasks", "complete" if state == "completed" else "fail", "a", outcome="first", **here)
-    before = read(store, "tasks", "list", **here)
+        do(store, "tasks", "complete" if state == "completed" else "fail", "a", outcome="first", **here)
+    before = do(store, "tasks", "list", **here)
     may = {"queued": {"cancel"}, "in_progress": {"complete", "fail"}, "failed": {"retry"}}.get(state, set())
     with store.begin() as tx:
         for verb in {"complete", "fail", "retry", "cancel"} - may:
             assert not getattr(tx.telemetry.tasks, verb)("a", **here)
-    assert read(store, "tasks", "list", **here) == before
+    assert do(store, "tasks", "list", **here) == before
     for verb in sorted(may):
         with pytest.raises(ZeroDivisionError):
             undo(store, verb, here)
@@ -113,29 +113,29 @@ def test_only_what_may_follow_follows(store: Any, here: dict[str, str], state: s
 
 def test_a_task_that_is_not_there(store: Any, here: dict[str, str]) -> None:
     for verb in ("complete", "fail", "retry", "cancel"):
-        assert not write(store, "tasks", verb, "nothing", **here)
+        assert not do(store, "tasks", verb, "nothing", **here)
 
 
 def test_completed_tasks_are_purged_when_they_are_old(store: Any, here: dict[str, str], clock: FrozenClock) -> None:
     poll(store, here, *map(task, "abcd"))
     for verb in ("complete", "fail"):
-        write(store, "tasks", verb, write(store, "tasks", "claim", "x", **here).id, **here)
-    write(store, "tasks", "cancel", "c", **here)
+        do(store, "tasks", verb, do(store, "tasks", "claim", "x", **here).id, **here)
+    do(store, "tasks", "cancel", "c", **here)
     clock.advance(delta=timedelta(days=7))
-    assert write(store, "tasks", "purge", timedelta(days=7), **here) == 0
+    assert do(store, "tasks", "purge", timedelta(days=7), **here) == 0
     clock.advance(seconds=1)
-    assert write(store, "tasks", "purge", timedelta.max, **here) == 0
-    assert write(store, "tasks", "purge", timedelta(days=7), **here) == 1
+    assert do(store, "tasks", "purge", timedelta.max, **here) == 0
+    assert do(store, "tasks", "purge", timedelta(days=7), **here) == 1
     assert states(store, here) == {"b": "failed", "c": "cancelled", "d": "queued"}
 
 
 def test_workspaces_have_queues_of_their_own(store: Any) -> None:
     for name in ("one", "two"):
-        assert write(store, "tasks", "poll", [task("a")], workspace_id=name) == 1
-        claimed = write(store, "tasks", "claim", "x", workspace_id=name)
+        assert do(store, "tasks", "poll", [task("a")], workspace_id=name) == 1
+        claimed = do(store, "tasks", "claim", "x", workspace_id=name)
         assert (claimed.id, claimed.workspace_id) == ("a", name)
-    assert write(store, "tasks", "complete", "a", workspace_id="one")
-    assert [task.state for task in read(store, "tasks", "list", workspace_id="two")] == ["in_progress"]
+    assert do(store, "tasks", "complete", "a", workspace_id="one")
+    assert [task.state for task in do(store, "tasks", "list", workspace_id="two")] == ["in_progress"]
 
 
 @each(

@@ -9,15 +9,15 @@ from persist.errors import InvalidValue, PayloadTooLarge
 from persist.telemetry import open_instance, open_workspace
 from persist.telemetry.usage import FIGURES
 from persist.testing import FrozenClock
-from tests.contract.telemetry.scenes import read, t, task, write
+from tests.contract.telemetry.scenes import do, t, task
 
 NOTHING = dict.fromkeys(FIGURES)
 
 
 def sample(store: Any, second: float, me: dict[str, str], **used: int | None) -> dict[str, Any]:
     """Sample -> the row as the verb gave it, which is the row that is there."""
-    made = write(store, "usage", "sample", at=t(second), **used, **me)
-    total = read(store, "usage", "totals", made.occurred_at, made.occurred_at + timedelta(seconds=1), **me)
+    made = do(store, "usage", "sample", at=t(second), **used, **me)
+    total = do(store, "usage", "totals", made.occurred_at, made.occurred_at + timedelta(seconds=1), **me)
     assert total.samples == 1
     figures = {name: getattr(made, name) for name in FIGURES}
     assert figures == {name: getattr(total, name) for name in FIGURES}
@@ -38,26 +38,26 @@ def test_totals_of_a_range_include_its_beginning_and_not_its_end(store: Any, me:
         sample(store, second, me, token_input=second, cost_usd_micros=1)
     asked = {(10, 30): 30, (10.5, 30): 20, (10, 30.5): 60, (None, 20): 10, (20, None): 50, (None, None): 60, (31, None): None}
     found = {
-        bounds: read(store, "usage", "totals", *(None if second is None else t(second) for second in bounds), **me).token_input
+        bounds: do(store, "usage", "totals", *(None if second is None else t(second) for second in bounds), **me).token_input
         for bounds in asked
     }
     assert found == asked
 
 
 def test_totals_of_what_nobody_knows(store: Any, me: dict[str, str]) -> None:
-    empty = read(store, "usage", "totals", **me)
+    empty = do(store, "usage", "totals", **me)
     assert empty.model_dump() == {"samples": 0, **NOTHING}
     sample(store, 1, me, token_input=5)
     sample(store, 2, me)
-    assert read(store, "usage", "totals", **me).model_dump() == {"samples": 2, **NOTHING, "token_input": 5}
+    assert do(store, "usage", "totals", **me).model_dump() == {"samples": 2, **NOTHING, "token_input": 5}
 
 
 def test_today_begins_at_midnight_where_we_are(store: Any, me: dict[str, str], clock: FrozenClock) -> None:
     midnight = clock().astimezone().replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=None).astimezone(UTC)
     for offset in (-1, 0, 1):
-        write(store, "usage", "sample", at=midnight + timedelta(seconds=offset), token_input=1, **me)
-    assert read(store, "usage", "today", **me).samples == 2
-    assert read(store, "usage", "totals", **me).samples == 3
+        do(store, "usage", "sample", at=midnight + timedelta(seconds=offset), token_input=1, **me)
+    assert do(store, "usage", "today", **me).samples == 2
+    assert do(store, "usage", "totals", **me).samples == 3
 
 
 def test_today_ends_at_the_next_midnight(store: Any, me: dict[str, str], clock: FrozenClock) -> None:
@@ -65,14 +65,14 @@ def test_today_ends_at_the_next_midnight(store: Any, me: dict[str, str], clock: 
     midnight = clock().astimezone().replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=None)
     for day, offset in ((0, 0), (1, -1), (1, 0), (366, 0)):
         at = (midnight + timedelta(days=day)).astimezone(UTC) + timedelta(seconds=offset)
-        write(store, "usage", "sample", at=at, token_input=1, **me)
-    assert read(store, "usage", "today", **me).samples == 2
+        do(store, "usage", "sample", at=at, token_input=1, **me)
+    assert do(store, "usage", "today", **me).samples == 2
 
 
 def test_figures_of_instances_do_not_mix(store: Any) -> None:
     for name in ("a", "b"):
-        write(store, "usage", "sample", at=t(1), token_input=1, instance_id=name)
-    assert read(store, "usage", "totals", instance_id="a").token_input == 1
+        do(store, "usage", "sample", at=t(1), token_input=1, instance_id=name)
+    assert do(store, "usage", "totals", instance_id="a").token_input == 1
 
 
 def test_a_sum_that_does_not_fit_leaves_the_transaction_usable(store: Any, me: dict[str, str]) -> None:
@@ -84,7 +84,7 @@ def test_a_sum_that_does_not_fit_leaves_the_transaction_usable(store: Any, me: d
         assert refused.value.path == "token_input"
         grown = tx.telemetry.usage.sample(at=t(1), token_input=0, token_output=1, cost_usd_micros=most, **me)
     assert (grown.token_input, grown.token_output, grown.cost_usd_micros) == (most, 2, most)
-    totals = read(store, "usage", "totals", **me)
+    totals = do(store, "usage", "totals", **me)
     assert (totals.samples, totals.token_input, totals.token_output, totals.cost_usd_micros) == (1, most, 2, most)
 
 
@@ -99,20 +99,20 @@ def test_a_tag_said_again_is_one_tag(store: Any, me: dict[str, str]) -> None:
     """9"""
     seen = []
     for second in (100, 150, 120, 95):
-        tag = write(store, "tags", "record", "issue", "https://github.com/a/b/issues/1", at=t(second), **me)
+        tag = do(store, "tags", "record", "issue", "https://github.com/a/b/issues/1", at=t(second), **me)
         seen.append((tag.first_seen, tag.last_seen))
     assert seen == [(t(100), t(100)), (t(100), t(150)), (t(100), t(150)), (t(95), t(150))]
-    assert [(tag.first_seen, tag.last_seen) for tag in read(store, "tags", "list", **me)] == [(t(95), t(150))]
+    assert [(tag.first_seen, tag.last_seen) for tag in do(store, "tags", "list", **me)] == [(t(95), t(150))]
 
 
 def test_tags_are_told_apart_by_kind_and_value(store: Any, me: dict[str, str], clock: FrozenClock) -> None:
     for kind, value in (("repo", "b"), ("link", "a"), ("repo", "a"), ("pr", "Ä")):
-        write(store, "tags", "record", kind, value, **me)
-    found = read(store, "tags", "list", **me)
+        do(store, "tags", "record", kind, value, **me)
+    found = do(store, "tags", "list", **me)
     assert [(tag.kind, tag.value) for tag in found] == [("link", "a"), ("pr", "Ä"), ("repo", "a"), ("repo", "b")]
     assert {tag.first_seen for tag in found} == {clock().replace(microsecond=0)}
-    assert [tag.value for tag in read(store, "tags", "list", kind="repo", **me)] == ["a", "b"]
-    assert read(store, "tags", "list", kind="issue", **me) == []
+    assert [tag.value for tag in do(store, "tags", "list", kind="repo", **me)] == ["a", "b"]
+    assert do(store, "tags", "list", kind="issue", **me) == []
 
 
 def test_tags_that_are_none_are_refused(store: Any, me: dict[str, str]) -> None:
@@ -133,27 +133,27 @@ def test_tags_that_are_none_are_refused(store: Any, me: dict[str, str]) -> None:
 def called(store: Any, me: dict[str, str]) -> list[Any]:
     calls = [("bash", 0), ("edit", None), ("bash", 1), ("edit", -9), ("bash", 0)]
     return [
-        write(store, "tools", "record", key, exit_code=code, duration_ms=index, at=t(50 - index), **me)
+        do(store, "tools", "record", key, exit_code=code, duration_ms=index, at=t(50 - index), **me)
         for index, (key, code) in enumerate(calls)
     ]
 
 
 def test_the_last_calls_are_the_newest_first(store: Any, me: dict[str, str]) -> None:
     made = called(store, me)
-    assert read(store, "tools", "last", **me) == made[::-1]
-    assert read(store, "tools", "last", 2, **me) == made[:-3:-1]
+    assert do(store, "tools", "last", **me) == made[::-1]
+    assert do(store, "tools", "last", 2, **me) == made[:-3:-1]
 
 
 def test_calls_of_one_tool_and_failures(store: Any, me: dict[str, str]) -> None:
     made = called(store, me)
-    assert read(store, "tools", "last", tool_key="edit", **me) == [made[3], made[1]]
-    assert read(store, "tools", "last", failures_only=True, **me) == [made[3], made[2]]
-    assert read(store, "tools", "last", tool_key="bash", failures_only=True, **me) == [made[2]]
-    assert read(store, "tools", "last", tool_key="other", **me) == []
+    assert do(store, "tools", "last", tool_key="edit", **me) == [made[3], made[1]]
+    assert do(store, "tools", "last", failures_only=True, **me) == [made[3], made[2]]
+    assert do(store, "tools", "last", tool_key="bash", failures_only=True, **me) == [made[2]]
+    assert do(store, "tools", "last", tool_key="other", **me) == []
 
 
 def test_a_call_of_which_little_is_known(store: Any, me: dict[str, str], clock: FrozenClock) -> None:
-    call = write(store, "tools", "record", "bash", **me)
+    call = do(store, "tools", "record", "bash", **me)
     assert (call.exit_code, call.duration_ms, call.occurred_at) == (None, None, clock().replace(microsecond=0))
 
 
@@ -204,16 +204,16 @@ def test_a_server_refuses_a_raw_row_without_an_owner(store: Any, raw: Any) -> No
         raw.rows("INSERT INTO status_log (occurred_at, new_status) VALUES (1, 'busy')")
     raw.rows("SET persist.instance_id = 'box'")
     raw.rows("INSERT INTO status_log (occurred_at, new_status) VALUES (1, 'busy')")
-    assert read(store, "status", "current", instance_id="box").new_status == "busy"
+    assert do(store, "status", "current", instance_id="box").new_status == "busy"
 
 
 def test_values_show_the_owner_that_was_named(store: Any) -> None:
-    assert write(store, "status", "record", "busy", instance_id="a").instance_id == "a"
-    assert write(store, "tags", "record", "repo", "x", instance_id="a").instance_id == "a"
-    assert write(store, "links", "record_error", "https://github.com/o/r/pull/1", "x", instance_id="a").instance_id == "a"
-    assert write(store, "usage", "sample", at=t(1), instance_id="a").instance_id == "a"
-    assert write(store, "tools", "record", "bash", instance_id="a").instance_id == "a"
-    assert read(store, "status", "current", instance_id="b") is None
+    assert do(store, "status", "record", "busy", instance_id="a").instance_id == "a"
+    assert do(store, "tags", "record", "repo", "x", instance_id="a").instance_id == "a"
+    assert do(store, "links", "record_error", "https://github.com/o/r/pull/1", "x", instance_id="a").instance_id == "a"
+    assert do(store, "usage", "sample", at=t(1), instance_id="a").instance_id == "a"
+    assert do(store, "tools", "record", "bash", instance_id="a").instance_id == "a"
+    assert do(store, "status", "current", instance_id="b") is None
 
 
 def test_a_files_own_rows_are_found_by_its_id_and_without_one(tmp_path: Any, open_raw: Any) -> None:
@@ -221,18 +221,18 @@ def test_a_files_own_rows_are_found_by_its_id_and_without_one(tmp_path: Any, ope
         raw = open_raw(f"sqlite:///{store.path}")
         raw.rows("INSERT INTO status_log (occurred_at, new_status) VALUES (1, 'busy')")
         for named in ({}, {"instance_id": "box"}):
-            assert write(store, "status", "record", "busy", **named) is None
-            assert read(store, "status", "current", **named).instance_id == "box"
-            write(store, "usage", "sample", at=t(1), token_input=1, **named)
-        write(store, "status", "record", "busy", instance_id="guest")
-        assert read(store, "usage", "totals").token_input == 2
+            assert do(store, "status", "record", "busy", **named) is None
+            assert do(store, "status", "current", **named).instance_id == "box"
+            do(store, "usage", "sample", at=t(1), token_input=1, **named)
+        do(store, "status", "record", "busy", instance_id="guest")
+        assert do(store, "usage", "totals").token_input == 2
         assert raw.rows("SELECT DISTINCT instance_id FROM usage_samples") == [("",)]
         assert raw.rows("SELECT instance_id FROM status_log ORDER BY id") == [("",), ("guest",)]
 
 
 def test_a_workspaces_tasks_likewise(tmp_path: Any, open_raw: Any) -> None:
     with open_workspace(tmp_path / "queue.db", "ws") as store:
-        write(store, "tasks", "poll", [task("a")])
-        assert write(store, "tasks", "poll", [task("a")], workspace_id="ws") == 0
-        assert write(store, "tasks", "claim", "x", workspace_id="ws").workspace_id == "ws"
+        do(store, "tasks", "poll", [task("a")])
+        assert do(store, "tasks", "poll", [task("a")], workspace_id="ws") == 0
+        assert do(store, "tasks", "claim", "x", workspace_id="ws").workspace_id == "ws"
         assert open_raw(f"sqlite:///{store.path}").rows("SELECT workspace_id FROM tasks") == [("",)]

@@ -14,7 +14,7 @@ from persist.telemetry import trim
 from persist.telemetry.windows import sizes
 from persist.testing import FrozenClock
 from tests.contract.conftest import Raw
-from tests.contract.telemetry.scenes import t, write
+from tests.contract.telemetry.scenes import do, t
 from tests.examples import examples
 
 TABLES = {"status_log": "id", "usage_samples": "occurred_at", "tool_history": "id"}
@@ -28,11 +28,11 @@ def small(keep: int = 5, every: int | None = 5) -> Settings:
 def insert(store: Any, table: str, number: int, me: dict[str, str]) -> None:
     """A row of that number: also its second."""
     if table == "status_log":
-        write(store, "status", "record", f"word {number}", at=t(number), **me)
+        do(store, "status", "record", f"word {number}", at=t(number), **me)
     elif table == "usage_samples":
-        write(store, "usage", "sample", at=t(number), token_input=number, **me)
+        do(store, "usage", "sample", at=t(number), token_input=number, **me)
     else:
-        write(store, "tools", "record", "bash", duration_ms=number, at=t(number), **me)
+        do(store, "tools", "record", "bash", duration_ms=number, at=t(number), **me)
 
 
 def kept(raw: Raw, table: str, me: dict[str, str]) -> list[int]:
