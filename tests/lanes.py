@@ -93,7 +93,7 @@ SLOW = 1.0
 
 KEPT = (
     "tests/architecture/",
-    "tests/contract/chat/test_vectors.py::test_the_final_messages_are_the_sdks",
+    "tests/contract/chat/test_ai_sdk.py::test_the_final_messages_are_the_sdks",
     "tests/contract/conversations/test_vectors.py",
     "tests/contract/test_toy_domain.py",
     "tests/contract/usage/",

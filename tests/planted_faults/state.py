@@ -33,7 +33,7 @@ FAULTS = (
         "conversations",
         ".where(_chain.c.inherited > 0)",
         ".where(_chain.c.inherited > 1)",
-        ("tests/contract/conversations/test_forks.py", *CONVERSATIONS),
+        ("tests/contract/conversations/test_branches.py", *CONVERSATIONS),
     ),
     Fault(
         "messaging: cleaning up takes sessions that are active",
@@ -65,7 +65,7 @@ FAULTS = (
         "telemetry",
         "behind(columns, edge.scalar_subquery(), descending=True, inclusive=True)",
         "behind(columns, edge.scalar_subquery(), descending=True)",
-        ("tests/contract/telemetry/test_windows.py", *TELEMETRY),
+        ("tests/contract/telemetry/test_status.py", *TELEMETRY),
     ),
     Fault(
         "telemetry: sums until an instant count what is at it",
@@ -73,7 +73,7 @@ FAULTS = (
         "telemetry",
         'query = query.where(_U.occurred_at < param("until"))',
         'query = query.where(_U.occurred_at <= param("until"))',
-        ("tests/contract/telemetry/test_usage.py", *TELEMETRY),
+        ("tests/contract/telemetry/test_links.py", *TELEMETRY),
     ),
     Fault(
         "telemetry: a link that is due is met on the next page again",
