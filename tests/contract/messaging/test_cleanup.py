@@ -122,6 +122,7 @@ def host(store: Store, database_url: str) -> Iterator[Engine]:
     engine.dispose()
 
 
+@on_one_face
 @pytest.mark.parametrize("thread", THREADS)
 def test_every_verb_works_and_the_callers_commit_keeps_it(store: Store, clock: Any, host: Engine, thread: str | None) -> None:
     old = talk(store, thread_id=thread)
