@@ -19,8 +19,8 @@ CEILINGS = {
     "persist: lines of code": 64_600,
     "persist: names imported from persist": 7_640,
     "persist: definitions that share their name": 1_036,
-    "tests: files": 838,
-    "tests: lines": 117_890,
+    "tests: files": 785,
+    "tests: lines": 113_200,
 }
 NEAR = 0.02
 """How far below its ceiling a count may be, as a part of it: a ceiling far above allows what it should refuse."""
