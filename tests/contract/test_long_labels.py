@@ -124,6 +124,23 @@ def _session(tx: Any, id: str) -> object:
     return tx.chat.sessions.create(agent="agent", model={"providerID": "p", "modelID": "m"}, id=id)
 
 
+def _progression(tx: Any, id: str) -> object:
+    return tx.conversations.progressions.create(id, ids=["a secret"])
+
+
+def _thread(tx: Any, id: str) -> object:
+    return tx.checkpoints.states.put(id, "1", head=Blob("b", b"a secret"), values={"c": ("1", Blob("b", b"a secret"))})
+
+
+def _writes(tx: Any, id: str) -> object:
+    return tx.checkpoints.states.put_writes(id, "1", [Write(0, "c", Blob("b", b"a secret"))], task_id="t")
+
+
+def _copied(tx: Any, id: str) -> object:
+    tx.checkpoints.states.put("source", "1", head=Blob("b", b"a secret"))
+    return tx.checkpoints.threads.copy("source", id)
+
+
 @each("create", [_run, _execution, _approval, _session], ids=lambda verb: verb.__name__)
 def test_a_taken_id_is_refused_and_the_transaction_goes_on(store: Any, create: Callable[[Any, str], object]) -> None:
     with store.begin() as tx:
@@ -173,6 +190,7 @@ LEFT: dict[str, tuple[Callable[[Any, str], object], Callable[[Any, str], object]
     "chat_messages": (_message, lambda tx, id: None, lambda tx, id: tx.chat.messages.list("conversation")[0]["parts"][1:]),
     "replay_sessions": (_replay, lambda tx, id: None, lambda tx, id: tx.replay_streams.messages.list(id, "stream")[1:]),
     "history_runs": (_event, lambda tx, id: None, lambda tx, id: tx.histories.run_events.list(id)[1:]),
+    "progressions": (_progression, lambda tx, id: None, lambda tx, id: tx.conversations.progressions.get(id)[1:]),
     "workflow_runs": (_run, lambda tx, id: tx.workflows.effects.begin(id, "send"), lambda tx, id: tx.workflows.effects.list(id)),
 }
 """By table: what makes a row of a chosen id, what makes a row below it, and what shows those below."""
@@ -192,6 +210,20 @@ def test_an_id_under_which_rows_of_a_former_row_are_left_is_refused(sqlite_store
     with sqlite_store.begin() as tx:
         make(tx, "mine")
         assert not shown(tx, "mine")
+
+
+@each("make", [_thread, _writes, _copied], ids=lambda verb: verb.__name__)
+def test_every_way_to_a_thread_refuses_the_id_of_a_former_one(sqlite_store: Any, make: Callable[[Any, str], object]) -> None:
+    with sqlite_store.begin() as tx:
+        tx.checkpoints.states.put("mine", "former", head=Blob("b", b"a secret"))
+    with closing(sqlite3.connect(sqlite_store.runtime.dialect.path)) as raw, raw:
+        raw.execute("DELETE FROM checkpoint_threads WHERE id = 'mine'")
+    with pytest.raises(Conflict, match="persist doctor --fix"), sqlite_store.begin() as tx:
+        make(tx, "mine")
+    doctor(sqlite_store, fix=True)
+    with sqlite_store.begin() as tx:
+        make(tx, "mine")
+        assert tx.checkpoints.states.page(thread_id="mine", id="former") == []
 
 
 def test_every_way_to_a_message_refuses_the_id_of_a_former_one(sqlite_store: Any) -> None:

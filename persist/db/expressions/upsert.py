@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, Literal
 
-from sqlalchemy import ClauseElement, ColumnElement, Insert, Table, bindparam, exists, insert, literal, or_, select
+from sqlalchemy import ClauseElement, ColumnElement, Insert, Table, and_, bindparam, exists, insert, literal, or_, select
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 
@@ -66,18 +66,20 @@ def insert_missing(table: Table, *keys: str) -> Insert:
     return merge(table, *keys)
 
 
-@cache
-def _left_by_former(table: Table) -> Statement:
+def left_by_former(table: Table) -> ColumnElement[bool]:
     """Whether rows of other tables refer to an `id` that no row has, as a program leaves them that deletes without foreign keys.
 
-    A row, or none. The owner of a new row with the id would see them.
+    The owner of a new row with the id would see them.
     """
     id = bindparam("id", type_=table.c.id.type)
     keyed = (key for other in table.metadata.tables.values() if other is not table for key in other.foreign_keys)
     links = [key.parent for key in keyed if key.target_fullname == f"{table.fullname}.id"]
-    return Statement(
-        select(literal(1)).where(~exists().where(table.c.id == id), or_(*(exists().where(link == id) for link in links)))
-    )
+    return and_(~exists().where(table.c.id == id), or_(*(exists().where(link == id) for link in links)))
+
+
+@cache
+def _left_by_former(table: Table) -> Statement:
+    return Statement(select(literal(1)).where(left_by_former(table)))
 
 
 def refuse_former(row: Callable[..., Row | None], table: Table, kind: str, id: str) -> None:

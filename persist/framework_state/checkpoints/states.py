@@ -84,6 +84,7 @@ class CheckpointThreads(Repository[F]):
         work = self._work
         names = {"source": work.label("source", source), "target": work.label("target", target)}
         now = work.now()
+        work.refuse_former(threads, "thread", names["target"])
         with work.batch() as batch:
             found = batch.row(_EXISTS, source=names["source"])
             made = batch.run(_MAKE, source=names["source"], id=names["target"], created_at=now, updated_at=now)

@@ -7,8 +7,8 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Exists, Insert, and_, bindparam, delete, exists, func, insert, select
 
-from persist.db.changes.batch import Batch, Requirement, RequirementMissed
-from persist.db.expressions.upsert import insert_missing, insert_where, merge, merging, overwriting, upsert
+from persist.db.changes.batch import Batch, FirstUse, Requirement, RequirementMissed
+from persist.db.expressions.upsert import insert_missing, insert_where, merging, overwriting, upsert
 from persist.db.schema.column_types import label_rows
 from persist.db.statements.prepared import Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
@@ -57,6 +57,7 @@ def store_writes(work: UnitOfWork, rows: Sequence[WriteRow]) -> None:
     if not rows:
         return
     now = work.now()
+    work.refuse_former(threads, "thread", rows[0]["thread_id"])
     with work.batch(last=True) as batch:
         batch.run(_MAKE_THREAD, id=rows[0]["thread_id"], created_at=now, updated_at=now)
         batch.run_many(WRITE, rows)
@@ -87,7 +88,7 @@ _LATEST = Statement(
     .limit(1)
 )
 _DIGESTS = Statement(select(_P.digest, _P.position).where(*_of_list))
-_TOUCH = Statement(merge(threads, "id", updated_at="latest"))
+_TOUCH = FirstUse(threads, "thread", updated_at="latest")
 _LOCK = Statement(select(threads.c.id).where(threads.c.id == param("in_thread")).with_for_update())
 _ADD_PIECE = Statement(insert(pieces))
 _PUT = Statement(upsert(values, *_KEY_OF_VALUE))
@@ -153,7 +154,7 @@ def store(work: UnitOfWork, new: NewState) -> dict[str, KnownList]:
     lists = _planned(work, new)
     with work.batch(last=True) as batch:
         if not lists:
-            _touch(work, batch, new)
+            _TOUCH.run(batch, **new.touched(work))
         _rely(batch, new)
         batch.run_many(_ADD_PIECE, [row for one in lists for row in one.added])
         batch.run_many(_DROP, new.dropped())
@@ -168,7 +169,7 @@ def _planned(work: UnitOfWork, new: NewState) -> list[GrownList]:
     if not channels:
         return []
     with work.batch() as batch:
-        _touch(work, batch, new)
+        _TOUCH.run(batch, **new.touched(work))
         found = {channel: batch.row(_LATEST, **new.key, channel=channel) for channel in channels}
     latest = {channel: _known(new.key["thread_id"], pending.result) for channel, pending in found.items()}
     lists = new.grown(latest.__getitem__)
@@ -200,10 +201,6 @@ def _free(latest: KnownList | None) -> int | None:
 
 def _stored(lists: list[GrownList]) -> dict[str, KnownList]:
     return {one.key["channel"]: one.stored for one in lists}
-
-
-def _touch(work: UnitOfWork, batch: Batch, new: NewState) -> None:
-    batch.run_many(_TOUCH, [new.touched(work)])
 
 
 def _rely(batch: Batch, new: NewState) -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 from sqlalchemy import bindparam, delete, func, select, true, update
 
-from persist.db.changes.batch import Batch
-from persist.db.expressions.upsert import insert_where, merge, merging, overwriting
+from persist.db.changes.batch import Batch, FirstUse
+from persist.db.expressions.upsert import insert_where, merging, overwriting
 from persist.db.operations.bounded_deletion import Keyset
 from persist.db.statements.prepared import Statement, among, param
 from persist.db.statements.row_values import Values
@@ -48,7 +48,7 @@ _GET = Statement(select(*_RUN.columns).where(_this, _registered))
 _GET_ANY = Statement(select(*_RUN.columns).where(_this))
 _STATE = Statement(select(_R.updated_at).where(_this))
 _LOCK = Statement(select(_R.id).where(_this).with_for_update())
-_MAKE = Statement(merge(runs, "id", updated_at="latest"))
+_MAKE = FirstUse(runs, "history run", updated_at="latest")
 _GIVEN = ("conversation_id", "parent_id", "agent_name", "registration_id", "started_at", "metadata_json")
 _REGISTER = Statement(
     update(runs)
@@ -137,10 +137,9 @@ class HistoryRuns(Repository[F]):
 
 def touch(work: UnitOfWork, batch: Batch, run_id: str) -> None:
     """Make the run if it is not there, note that it took a step, and lock it until the transaction ends."""
-    work.refuse_former(runs, "history run", run_id)
     now = work.now()
     unregistered = dict.fromkeys((*_GIVEN, "newest_sequence", "newest_keys_json"))
-    batch.run(_MAKE, **{**unregistered, "id": run_id, "created_at": now, "updated_at": now, "metadata_json": {}})
+    _MAKE.run(batch, **{**unregistered, "id": run_id, "created_at": now, "updated_at": now, "metadata_json": {}})
 
 
 def erase(work: UnitOfWork, id: str, before: datetime | None = None, *, left: bool = False) -> dict[str, int] | None:

@@ -5,7 +5,8 @@ from typing import Any
 
 from sqlalchemy import and_, bindparam, delete, func, literal, select, true
 
-from persist.db.expressions.upsert import insert_where, merge
+from persist.db.changes.batch import FirstUse
+from persist.db.expressions.upsert import insert_where
 from persist.db.operations.bounded_deletion import Keyset
 from persist.db.schema.column_types import LABEL_BYTES, Int64
 from persist.db.statements.prepared import LIMIT, Statement, param
@@ -53,7 +54,7 @@ _MESSAGE = Values(ReplayMessage, messages)
 _session = _M.session_id == param("in_session")
 _in_stream = (_session, _M.stream == param("in_stream"))
 
-_OPEN = Statement(merge(sessions, "id", updated_at="latest"))
+_OPEN = FirstUse(sessions, "replay session", updated_at="latest")
 """Makes the session or locks its row, so that the positions of a stream are given in the order of the commits."""
 _last = select(func.coalesce(func.max(_M.position), 0)).where(*_in_stream).scalar_subquery()
 _APPEND = Statement(insert_where(messages, true(), {"position": _last + 1}))
@@ -109,9 +110,8 @@ class ReplayMessages(Repository[F]):
         now = work.now()
         expired = _expired(self, keep_for)
         session, id = where["in_session"], work.runtime.ids.mint("rpl")
-        work.refuse_former(sessions, "replay session", session)
         with work.batch(last=True) as batch:
-            batch.run(_OPEN, id=session, created_at=now, updated_at=now)
+            _OPEN.run(batch, id=session, created_at=now, updated_at=now)
             row = {"session_id": session, "id": id, "stream": where["in_stream"], "created_at": now, "message": text}
             batch.run(_APPEND, **where, **row)
             if keep is not None:
