@@ -91,7 +91,9 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def backoff(attempt: int, *, first: timedelta = _FIRST, longest: timedelta = _LONGEST) -> timedelta:
-    """The wait after an attempt, from 1: doubled up to `longest`, less a random quarter. Raises InvalidValue if negative."""
+    """The wait after an attempt, from 1: doubled up to `longest`, less a random quarter. Raises InvalidValue."""
+    if type(attempt) is not int or attempt < 0:
+        raise InvalidValue("attempt", "expected a whole number, 0 or more.")
     wait, most = check_timedelta("first", first) // _MICROSECOND, check_timedelta("longest", longest) // _MICROSECOND
     doublings = min(max(attempt, 1) - 1, most.bit_length())
     return timedelta(microseconds=min(wait << doublings, most)) * random.uniform(0.75, 1.0)

@@ -160,8 +160,12 @@ def test_waits_grow_up_to_the_longest_one(first: timedelta, longest: timedelta) 
         assert exact * 0.75 <= wait_of(attempt, first=first, longest=longest) <= exact, attempt
 
 
-def test_a_wait_is_not_negative() -> None:
+def test_a_wait_is_of_a_length_of_time_and_a_number_of_attempts() -> None:
     for name in ("first", "longest"):
         with pytest.raises(InvalidValue) as refused:
             wait_of(1, **{name: timedelta(seconds=-1)})
         assert refused.value.path == name
+    for attempt in (None, "3", math.nan, 1.5, -1):
+        with pytest.raises(InvalidValue) as refused:
+            wait_of(attempt)  # type: ignore[arg-type]  # what is no number
+        assert refused.value.path == "attempt"
