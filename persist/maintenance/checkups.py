@@ -217,9 +217,13 @@ def check_catalog(work: UnitOfWork) -> Iterator[Problem]:
 
 
 def check_rows(work: UnitOfWork) -> Iterator[Problem]:
-    """Report every cell that persist cannot read. The repair moves its row to the quarantine, except for rows of `_meta`."""
+    """Report every cell that persist cannot read. The repair moves its row to the quarantine.
+
+    Rows of `_meta` stay, and rows that verbs give as they are: those in which only words are not of their columns' lists.
+    """
     for row in bad_rows(work):
-        repair = None if row.table is _meta else partial(set_aside, table=row.table, key=row.key)
+        stays = row.table is _meta or all(cell.word for cell in row.cells)
+        repair = None if stays else partial(set_aside, table=row.table, key=row.key)
         for cell in row.cells:
             yield Problem("unreadable", Severity.ERROR, row.name, cell.reason, repair)
 

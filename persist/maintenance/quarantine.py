@@ -54,7 +54,7 @@ def set_aside(work: UnitOfWork, *, table: Table, key: Cells) -> str | None:
         for place in raw.find(table, key):
             values = raw.values(table, place, columns)
             bad = [] if values is None else bad_cells(columns, values)
-            if bad:
+            if not all(cell.word for cell in bad):
                 said.append(aside.row(table, place, bad))
     settle(work, aside.moved)
     return " ".join(said) or None

@@ -216,10 +216,11 @@ _CONTENT = (FreeText, Json, LargeBinary)
 
 @dataclass(frozen=True, slots=True)
 class Bad:
-    """An unreadable cell and the reason."""
+    """An unreadable cell and the reason. `word`: it is a word that is not of its column's list, which verbs give as it is."""
 
     column: str
     reason: str
+    word: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +250,8 @@ def bad_cells(columns: Sequence[Column[Any]], values: Sequence[Any]) -> list[Bad
     found = []
     for column, value in zip(columns, values, strict=True):
         if value is not None and (reason := _reader(column)(value)) is not None:
-            found.append(Bad(column.name, f"{column.name} holds {_described(column, value)}, which is {reason}."))
+            word = isinstance(column.type, EnumText) and type(value) is str
+            found.append(Bad(column.name, f"{column.name} holds {_described(column, value)}, which is {reason}.", word))
     return found
 
 

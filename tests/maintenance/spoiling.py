@@ -18,6 +18,8 @@ from persist.schema.metadata import metadata
 from tests.schema.places import Place
 
 NOT_UTF8 = "CAST(x'c328' AS TEXT)"
+NO_WORD = "'unheard-of'"
+"""A word that is not of its column's list, which verbs give as it is."""
 OWN = ("_meta", "quarantine")
 """Tables of the database's own."""
 
@@ -47,7 +49,7 @@ def _values(table: Table, column: Column[Any]) -> list[str]:
     if isinstance(kind, Integer | Float | Bool):
         return ["'word'", "x'ff'"]
     if isinstance(kind, EnumText) and column not in OF_PROGRAMS.shapes:
-        return ["'unheard-of'", NOT_UTF8]
+        return [NO_WORD, NOT_UTF8]
     return ["x'ff'", NOT_UTF8]
 
 
@@ -75,7 +77,7 @@ def _server_value(column: Column[Any]) -> str | None:
         return r"'\x00'" if column in SHAPES else None
     if isinstance(kind, EnumText) and column not in OF_PROGRAMS.shapes:
         checks = " ".join(str(one.sqltext) for one in column.table.constraints if hasattr(one, "sqltext"))
-        return None if f"{column.name} IN" in checks else "'unheard-of'"
+        return None if f"{column.name} IN" in checks else NO_WORD
     return None
 
 

@@ -17,11 +17,23 @@ from persist.maintenance.transactions import looking
 from persist.schema.metadata import metadata
 from persist.testing import FrozenClock
 from tests.maintenance.filled import filled
-from tests.maintenance.spoiling import NOT_UTF8, OWN, Cell, raw_rows, server_rows, spoil, spoilt_on_a_file, spoilt_on_a_server
+from tests.maintenance.spoiling import (
+    NO_WORD,
+    NOT_UTF8,
+    OWN,
+    Cell,
+    raw_rows,
+    server_rows,
+    spoil,
+    spoilt_on_a_file,
+    spoilt_on_a_server,
+)
 from tests.schema.filling import transcript
 from tests.schema.places import Place
 
-CELLS = list(spoilt_on_a_file())
+CELLS = [cell for cell in spoilt_on_a_file() if cell[2] != NO_WORD]
+WORDS = [cell for cell in spoilt_on_a_file() if cell[2] == NO_WORD]
+ON_A_SERVER = [cell for cell in spoilt_on_a_server() if cell[2] != NO_WORD]
 TABLES = sorted({str(cell[0].name) for cell in CELLS})
 
 
@@ -164,13 +176,28 @@ AS_PERSIST = "SET LOCAL persist.writes = 'on'"
 
 def test_cells_of_a_server(postgres_url: str) -> None:
     """The first cells of all tables at once."""
-    rounds = in_rounds(spoilt_on_a_server())
+    rounds = in_rounds(ON_A_SERVER)
     spoil_on_a_server(postgres_url, rounds[:1])
 
 
 def test_every_cell_of_a_server(postgres_url: str) -> None:
     """The first cells of all tables at once, then the second ones, and so on."""
-    spoil_on_a_server(postgres_url, in_rounds(spoilt_on_a_server()))
+    spoil_on_a_server(postgres_url, in_rounds(ON_A_SERVER))
+
+
+def test_a_row_with_a_word_that_its_column_does_not_list_is_named_and_stays(filled_file: Path, tmp_path: Path) -> None:
+    """Verbs give the word as it is: another program, or a newer version, knows what it means."""
+    path = tmp_path / "state.db"
+    shutil.copyfile(filled_file, path)
+    spoilt = {f"{cell[0].name}.{cell[1].name}" for cell in WORDS if spoil(path, cell)}
+    assert len(spoilt) > 10
+    with Store.open(f"sqlite:///{path}", clock=FrozenClock()) as store:
+        before = raw_rows(path)
+        found = [one for one in doctor(store, fix=True) if one.code == "unreadable"]
+        assert {f"{one.subject.split()[0]}.{one.message.split()[0]}" for one in found} == spoilt
+        assert not any(one.fixed for one in found)
+        assert quarantined(store) == []
+    assert raw_rows(path) == before
 
 
 def spoil_on_a_server(url: str, rounds: list[list[Cell]]) -> None:
@@ -209,7 +236,7 @@ def _spoilt(place: Place, cell: Cell) -> str:
 def test_a_word_that_a_check_refuses_is_no_damage(filled_file: Path, tmp_path: Path) -> None:
     path = tmp_path / "state.db"
     shutil.copyfile(filled_file, path)
-    (cell,) = [one for one in CELLS if (one[0].name, one[1].name, one[2]) == ("chat_messages", "role", "'unheard-of'")]
+    (cell,) = [one for one in WORDS if (one[0].name, one[1].name) == ("chat_messages", "role")]
     spoil(path, cell)
     with Store.open(f"sqlite:///{path}", clock=FrozenClock()) as store:
         (finding,) = [one for one in doctor(store, full=True) if one.severity == "error"]
