@@ -10,10 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar
 
-from sqlalchemy import Select, Table, case, func, literal, not_, select
+from sqlalchemy import Select, case, func, literal, select
 
 from persist.db.changes.journal import Journal, ReturningStatement, twin_of
-from persist.db.expressions.upsert import Rule, insert_where, left_by_former, merge, merging, of_former
 from persist.db.statements.prepared import CompiledStatement, Driver, Row, Statement, StatementCache, note_deletions
 from persist.db.unreadable.cells import By
 from persist.db.unreadable.excerpts import filled_up
@@ -144,27 +143,6 @@ class ImmediateBatch(Batch):
 
     def row(self, prepared: Statement, /, **values: Any) -> Pending[Row | None]:
         return known(self._runner.row(prepared, **values))
-
-
-class FirstUse:
-    """Makes the row of an id at its first use, and merges into it at each later one, by rules as those of `merge`.
-
-    In a file the INSERT itself refuses the id of a former row of which rows of other tables are left.
-    """
-
-    __slots__ = ("_kind", "_merge", "_merge_in_file", "_table")
-
-    def __init__(self, table: Table, kind: str, **rules: Rule) -> None:
-        self._table, self._kind = table, kind
-        self._merge = Statement(merge(table, "id", **rules))
-        self._merge_in_file = Statement(merging(insert_where(table, not_(left_by_former(table))), "id", **rules))
-
-    def run(self, batch: Batch, **values: Any) -> None:
-        """Make or change the row. Raises Conflict for the id of a former row."""
-        if not batch.one_writer:
-            batch.run(self._merge, **values)
-        elif not batch.run(self._merge_in_file, **values).result:
-            raise of_former(self._table, self._kind, values["id"])
 
 
 def known(result: R) -> Pending[R]:

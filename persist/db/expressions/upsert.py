@@ -4,10 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, Literal
 
-from sqlalchemy import ClauseElement, ColumnElement, Insert, Table, and_, bindparam, exists, insert, literal, or_, select
+from sqlalchemy import ClauseElement, ColumnElement, Insert, Table, and_, bindparam, exists, insert, literal, not_, or_, select
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 
+from persist.db.changes.batch import Batch
 from persist.db.sqlalchemy_private import end_with
 from persist.db.statements.prepared import Row, Statement
 from persist.errors import Conflict, named
@@ -66,7 +67,7 @@ def insert_missing(table: Table, *keys: str) -> Insert:
     return merge(table, *keys)
 
 
-def left_by_former(table: Table) -> ColumnElement[bool]:
+def _is_of_former(table: Table) -> ColumnElement[bool]:
     """Whether rows of other tables refer to an `id` that no row has, as a program leaves them that deletes without foreign keys.
 
     The owner of a new row with the id would see them.
@@ -79,7 +80,7 @@ def left_by_former(table: Table) -> ColumnElement[bool]:
 
 @cache
 def _left_by_former(table: Table) -> Statement:
-    return Statement(select(literal(1)).where(left_by_former(table)))
+    return Statement(select(literal(1)).where(_is_of_former(table)))
 
 
 def refuse_former(row: Callable[..., Row | None], table: Table, kind: str, id: str) -> None:
@@ -152,3 +153,24 @@ def _render_on_conflict(element: _OnConflict, compiler: SQLCompiler, **kw: Any) 
     changes = (f"{quote(name)} = {_RULES[rule].format(quote(name), table)}" for name, rule in element.rules.items())
     where = f" WHERE {element.where}" if element.where else ""
     return f"ON CONFLICT{target} DO UPDATE SET {', '.join(changes)}{where}"
+
+
+class FirstUse:
+    """Makes the row of an id at its first use, and merges into it at each later one, by rules as those of `merge`.
+
+    In a file the INSERT itself refuses the id of a former row of which rows of other tables are left.
+    """
+
+    __slots__ = ("_kind", "_merge", "_merge_in_file", "_table")
+
+    def __init__(self, table: Table, kind: str, **rules: Rule) -> None:
+        self._table, self._kind = table, kind
+        self._merge = Statement(merge(table, "id", **rules))
+        self._merge_in_file = Statement(merging(insert_where(table, not_(_is_of_former(table))), "id", **rules))
+
+    def run(self, batch: Batch, **values: Any) -> None:
+        """Make or change the row. Raises Conflict for the id of a former row."""
+        if not batch.one_writer:
+            batch.run(self._merge, **values)
+        elif not batch.run(self._merge_in_file, **values).result:
+            raise of_former(self._table, self._kind, values["id"])

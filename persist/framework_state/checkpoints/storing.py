@@ -7,8 +7,8 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Exists, Insert, and_, bindparam, delete, exists, func, insert, select
 
-from persist.db.changes.batch import Batch, FirstUse, Requirement, RequirementMissed
-from persist.db.expressions.upsert import insert_missing, insert_where, merging, overwriting, upsert
+from persist.db.changes.batch import Batch, Requirement, RequirementMissed
+from persist.db.expressions.upsert import FirstUse, insert_missing, insert_where, merging, overwriting, upsert
 from persist.db.schema.column_types import label_rows
 from persist.db.statements.prepared import Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork

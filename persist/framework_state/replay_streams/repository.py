@@ -5,8 +5,7 @@ from typing import Any
 
 from sqlalchemy import and_, bindparam, delete, func, literal, select, true
 
-from persist.db.changes.batch import FirstUse
-from persist.db.expressions.upsert import insert_where
+from persist.db.expressions.upsert import FirstUse, insert_where
 from persist.db.operations.bounded_deletion import Keyset
 from persist.db.schema.column_types import LABEL_BYTES, Int64
 from persist.db.statements.prepared import LIMIT, Statement, param
