@@ -11,6 +11,10 @@ from persist.cli import main
 
 Command = Callable[..., Result]
 
+EVIL = "\x1b[2J\x9b\u202e"
+"""What clears a terminal, and turns what follows it around."""
+SHOWN = "\\x1b[2J\\x9b\\u202e"
+
 
 @pytest.fixture
 def command(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Command:

@@ -2,19 +2,17 @@
 
 import json
 import os
-from collections.abc import Callable
 
 import pytest
-from click.testing import Result
 
 from persist import Store
 from persist.testing import FrozenClock
 from persist.workflows.schemas import Approval, WorkflowRun
 from tests.cases import each
+from tests.cli.conftest import Command
 
 pytestmark = pytest.mark.one_database
 
-Command = Callable[..., Result]
 GATES = {"decision": "approve", "question": "reply"}
 
 
@@ -66,12 +64,6 @@ def test_ls_filters(command: Command, gates: dict[str, Approval]) -> None:
 def test_ls_json(command: Command, gates: dict[str, Approval]) -> None:
     found = json.loads(command("approvals", "ls", "--json").stdout)
     assert found == {"items": [gates[name].model_dump(mode="json") for name in ("question", "decision")], "cursor": None}
-
-
-def test_ls_of_nothing(command: Command, database_url: str) -> None:
-    Store.open(database_url).close()
-    result = command("approvals", "ls")
-    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "Nothing waits for an answer.\n")
 
 
 def test_approving_resumes_the_run(command: Command, gates: dict[str, Approval], database_url: str) -> None:
@@ -169,12 +161,6 @@ def test_a_run_that_ended_meanwhile_stays_ended(command: Command, gates: dict[st
     assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
     assert "is not pending: it was rejected already" in result.stderr
     assert state(database_url, gate)[1].status == "cancelled"
-
-
-@pytest.mark.parametrize("answer", [("--approve",), ("--reject",), ("--reply", "x")], ids=lambda answer: answer[0])
-def test_nobody_to_answer(command: Command, gates: dict[str, Approval], answer: tuple[str, ...]) -> None:
-    result = command("approvals", "answer", "apr_nobody", *answer)
-    assert (result.exit_code, result.stderr) == (1, "Error: There is no approval 'apr_nobody'.\n")
 
 
 def test_the_actor_of_a_command_is_in_its_events_and_answers(

@@ -1,6 +1,9 @@
-"""`persist conversations`, on both databases."""
+"""`persist conversations`, its import and its example, on both databases."""
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,12 +16,12 @@ from persist import Store
 from persist.cli import main
 from persist.testing import FrozenClock
 from tests.cases import each
+from tests.cli.conftest import EVIL, SHOWN, Command
+from tests.markdown import ROOT
+from tests.subprocesses import Worker
 
 pytestmark = pytest.mark.one_database
 
-Command = Callable[..., Result]
-EVIL = "\x1b[2J\x9b\u202e"
-SHOWN = "\\x1b[2J\\x9b\\u202e"
 HOUR = timedelta(hours=1)
 
 
@@ -102,13 +105,6 @@ def test_ls_pages(command: Command, stored: dict[str, str], database_url: str) -
     last = json.loads(command(*page, "--json", "--after", first["cursor"]).stdout)
     assert ([item["id"] for item in last["items"]], last["cursor"]) == (["ses_old"], None)
     assert command(*page, "--after", "nonsense").exit_code == 1
-
-
-def test_ls_of_nothing(command: Command, database_url: str) -> None:
-    Store.open(database_url).close()
-    result = command("conversations", "ls")
-    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "No sessions.\n")
-    assert json.loads(command("conversations", "ls", "--json").stdout) == {"items": [], "cursor": None}
 
 
 # ---------------------------------------------------------------- show
@@ -226,25 +222,94 @@ def test_doctor_leaves_the_young_alone(command: Command, database_url: str) -> N
 # ---------------------------------------------------------------- all of them
 
 
-@pytest.mark.parametrize("args", [("ls",), ("show", "x"), ("prune",), ("prune", "--dry-run"), ("doctor",)], ids=" ".join)
-def test_a_missing_file_stays_missing(args: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("PERSIST_DATABASE_URL", raising=False)
-    command = ["conversations", *args]
-    result = CliRunner().invoke(main, [*command, "--url", f"sqlite:///{tmp_path / 'none.db'}"])
-    assert result.exit_code == 1
-    assert result.stderr.startswith("Error: There is no SQLite file ")
+# ---------------------------------------------------------------- `persist conversations import`, on both databases
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    """Two runs, and one with a broken manifest, whose name would take over a terminal."""
+    for name, manifest in (("r1", '{"status": "timeout"}'), ("r2", "{}"), (f"r3{EVIL}", "{")):
+        (tmp_path / "runs" / name / "branches").mkdir(parents=True)
+        (tmp_path / "runs" / name / "run.json").write_text(manifest)
+        branch = {
+            "messages": {"collections": [{"id": f"{name}-m", "created_at": 1_767_000_000.5, "role": "user", "content": "hi"}]}
+        }
+        (tmp_path / "runs" / name / "branches" / f"{name}-b.json").write_text(json.dumps(branch))
+    return tmp_path / "runs"
+
+
+def test_import_counts_what_it_did_and_fails_for_errors(command: Command, runs: Path, database_url: str) -> None:
+    result = command("conversations", "import", str(runs))
+    assert (result.exit_code, result.stdout) == (1, "2 imported, 0 skipped, 1 errors\n")
+    assert not {"\x1b", "\x9b", "\u202e"} & set(result.stderr)
+    warning, error = result.stderr.splitlines()
+    assert warning.startswith("Warning: the run 'r3\\x1b[2J")
+    assert error == f"Error: Of the runs below {str(runs)!r}, 1 could not be imported."
+    again = command("conversations", "import", str(runs), "--json")
+    assert (again.exit_code, json.loads(again.stdout)) == (1, {"imported": 0, "skipped": 2, "errors": 1})
+    (runs / f"r3{EVIL}" / "run.json").write_text('{"id": "r3"}')
+    last = command("conversations", "import", str(runs), "-q")
+    assert (last.exit_code, last.output) == (0, "")
+    assert sorted(command("conversations", "ls", "-q", "--source", "imported_fs").stdout.split()) == ["r1", "r2", "r3"]
+    assert "  hi\n" in command("conversations", "show", "r1").stdout
+
+
+def test_import_of_no_folder_makes_no_database(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'new.db'}"
+    result = CliRunner().invoke(main, ["conversations", "import", str(tmp_path / "none"), "--url", url])
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith("Error: There is no folder ")
     assert list(tmp_path.iterdir()) == []
-    assert CliRunner().invoke(main, command).exit_code == 2
 
 
-def test_help_names_the_commands() -> None:
-    shown = CliRunner().invoke(main, ["conversations", "-h"]).stdout
-    assert all(f"  {name} " in shown for name in ("import", "ls", "show", "prune", "doctor"))
-    for name in ("import", "ls", "show", "prune", "doctor"):
-        told = CliRunner().invoke(main, ["conversations", name, "-h"]).stdout
-        assert all(option in told for option in ("--url", "--schema", "--json", "-q, --quiet", "-h, --help"))
+# ----------------------------------------------------------------
+# examples/conversations.py, on both databases, twice on the same one.
 
 
-def test_nobody(command: Command, stored: dict[str, str]) -> None:
-    result = command("conversations", "show", "ses_nobody")
-    assert (result.exit_code, result.stdout, result.stderr) == (1, "", "Error: There is no session 'ses_nobody'.\n")
+PRINTED = """\
+1. A conversation, and forks of forks of it
+   main     inherits 0: You plan a picnic. / Will there be rain or sun? / Sun, and no wind.
+   doubt    inherits 2: You plan a picnic. / Will there be rain or sun? / Rain, I fear.
+   indoors  inherits 3: You plan a picnic. / Will there be rain or sun? / Rain, I fear. / What does a hall cost?
+   budget   inherits 4: You plan a picnic. / Will there be rain or sun? / Rain, I fear. / What does a hall cost? / \
+The price is over budget.
+   6 messages are stored
+2. Two sessions send each other messages
+   the writer read ['Write an invitation.', 'Say that it may rain.']; unread now: 0 there, 1 here
+3. What was said about money?
+   0.00 The price is over budget.
+   0.00 What does a hall cost?
+4. Old sessions go, and what nothing else shows
+   1 session, 1 branch and 1 of its 2 messages are gone
+"""
+
+
+def fresh(url: str) -> tuple[int, str, str]:
+    command = [sys.executable, "-W", "error", str(ROOT / "examples" / "conversations.py"), "--url", url]
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    return done.returncode, done.stdout, done.stderr
+
+
+def forked(url: str) -> tuple[int, str]:
+    """What it ends with and what it says, forked from a process that has loaded persist."""
+    with Worker("examples.conversations", "--url", url) as worker:
+        said, _ = worker.communicate(timeout=120)
+    return worker.wait(), said
+
+
+def test_the_example_shows_what_it_says(database_url: str) -> None:
+    code, said, errors = fresh(database_url)
+    again = forked(database_url)
+    assert (code, errors, again[0]) == (0, "", 0)
+    for shown in (said, again[1]):
+        # two messages are equally near, so either may be the first
+        assert sorted(shown.splitlines()) == sorted(PRINTED.splitlines())
+
+
+def test_the_example_leaves_the_sessions_of_others_alone(database_url: str) -> None:
+    with Store.open(database_url) as store, store.begin() as tx:
+        tx.conversations.sessions.create(id="mine", agent_name="somebody")
+    assert forked(database_url) == (1, "")
+    with Store.open(database_url) as store, store.read() as tx:
+        assert [session.id for session in tx.conversations.sessions.list().items] == ["mine"]

@@ -5,7 +5,6 @@ import os
 import re
 import shlex
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -15,13 +14,13 @@ from click.testing import Result
 from persist import Store
 from persist.maintenance import copy_resumably
 from persist.testing import FrozenClock
+from tests.cli.conftest import Command
 from tests.cli.golden import assert_golden
 from tests.maintenance.filled import filled
 from tests.maintenance.moving import new_url
 from tests.schema.filling import transcript
 from tests.schema.places import Place
 
-Command = Callable[..., Result]
 TABLES = {r"\b[0-9a-f]{32}\b": "<checksum>"}
 
 

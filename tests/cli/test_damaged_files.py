@@ -14,10 +14,9 @@ from click.testing import CliRunner, Result
 from persist import Store
 from persist.cli import main
 from persist.testing import FrozenClock
+from tests.cli.conftest import Command
 from tests.statemachines.both_databases import alike
 from tests.statemachines.scene import make
-
-Command = Callable[..., Result]
 
 
 @pytest.fixture

@@ -1,19 +1,20 @@
-"""`persist doctor`: what it prints, and how it ends."""
+"""`persist doctor`, `persist maintain` and `persist quarantine`: what they print, and how they end."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from click.testing import Result
 
 from persist import Store
+from persist.errors import Unavailable
+from persist.maintenance import quarantined
 from persist.testing import FrozenClock
 from tests.cases import each
+from tests.cli.conftest import Command
 from tests.cli.golden import assert_golden
+from tests.maintenance.pruning_scenes import every_row
 from tests.schema.places import Place
-
-Command = Callable[..., Result]
 
 _REPLACE = {
     r"which is \d{4}": "which is REVISION",
@@ -108,13 +109,6 @@ def test_a_broken_file_is_one_finding_and_stays_as_it_is(
     assert path.read_bytes() == DAMAGED[kind]
 
 
-def test_a_file_that_is_not_there(command: Command, tmp_path: Path) -> None:
-    result = command("doctor", "--fix", "--url", f"sqlite:///{tmp_path / 'none.db'}")
-    assert (result.exit_code, result.stdout) == (1, "")
-    assert "none.db" in result.stderr
-    assert not (tmp_path / "none.db").exists()
-
-
 def test_an_older_schema_is_a_finding(command: Command, database_url: str) -> None:
     Store.open(database_url).close()
     place = Place(database_url)
@@ -130,3 +124,106 @@ def test_an_older_schema_is_a_finding(command: Command, database_url: str) -> No
         f"UPDATE {place.named('persist_alembic_version')} SET version_num = '0004'",
         f"UPDATE {place.named('_meta')} SET value = '0004' WHERE key = 'schema_version'",
     )
+
+
+# ---------------------------------------------------------------- `persist maintain`: what a job runs, and what it tells
+
+
+def test_what_it_says(command: Command, filled: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PERSIST_MESSAGING_KEEP_DAYS", "30")
+    monkeypatch.setenv("PERSIST_STATUS_LOG_KEEP", "2")
+    before = every_row(filled)
+    trial = command("maintain", "--dry-run")
+    assert (trial.exit_code, every_row(filled)) == (0, before)
+    result = command("maintain")
+    assert result.exit_code == 0
+    assert_golden("maintain", f"{trial.output}{result.output}{command('maintain').output}")
+
+
+def test_by_default_it_prunes_nothing(command: Command, filled: str) -> None:
+    before = every_row(filled)
+    result = command("maintain", "--json")
+    assert not [step for step in json.loads(result.stdout)["steps"] if step["name"].startswith("prune")]
+    assert every_row(filled) == before
+
+
+def test_json(command: Command, database_url: str) -> None:
+    Store.open(database_url).close()
+    told = json.loads(command("maintain", "--json", "--dry-run").stdout)
+    assert told.keys() == {"dry_run", "steps", "failed"}
+    assert (told["dry_run"], told["failed"]) == (True, False)
+    assert all(step.keys() == {"name", "tables", "error"} for step in told["steps"])
+
+
+def test_quiet(command: Command, filled: str) -> None:
+    assert command("maintain", "-q").output == ""
+
+
+def test_a_step_that_fails_is_one_line_and_exit_code_1(command: Command, filled: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(*_: Any) -> int:
+        raise Unavailable("The server went away")
+
+    monkeypatch.setattr("persist.maintenance.pruning.clear_dead", gone)
+    result = command("maintain", "-q")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == "Error: clear dead turns: The server went away.\n"
+    assert "clear dead turns   failed  -" in command("maintain").stdout
+
+
+@pytest.mark.parametrize("wrong", [("PERSIST_CHAT_KEEP_DAYS", "-3"), ("PERSIST_WORKFLOWS_KEEP_LAST", "x")])
+def test_a_wrong_setting_is_named(command: Command, filled: str, monkeypatch: pytest.MonkeyPatch, wrong: tuple[str, str]) -> None:
+    monkeypatch.setenv(*wrong)
+    result = command("maintain")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert wrong[0] in result.stderr
+
+
+# ----------------------------------------------------------------
+# `persist quarantine`: what was set aside, what it held, and its way back.
+
+
+@pytest.fixture
+def spoilt(database_url: str, clock: FrozenClock) -> str:
+    """A run whose context is no object; its id."""
+    with Store.open(database_url, clock=clock) as store, store.begin() as tx:
+        run = tx.workflows.runs.create("triage", trigger_id="issue/1", current_phase="plan", id="run_1")
+    place = Place(database_url)
+    place.run(f"UPDATE {place.named('workflow_runs')} SET context = '[7]'")
+    return run.id
+
+
+def test_a_row_goes_and_comes_back(command: Command, database_url: str, clock: FrozenClock, spoilt: str) -> None:
+    assert command("quarantine", "ls").stdout == "Nothing is in quarantine.\n"
+    result = command("doctor", "--fix")
+    assert (
+        "workflow_runs run_1: context holds text of 3 characters, which is no object. Moved to quarantine"
+        in result.stdout.replace("'", "")
+    )
+    with Store.open(database_url, clock=clock) as store:
+        (moved,) = quarantined(store)
+    (listed,) = json.loads(command("quarantine", "ls", "--json").stdout)["items"]
+    assert (listed["id"], listed["table"], listed["key"]) == (moved.id, "workflow_runs", spoilt)
+    assert "row" not in listed
+    line = command("quarantine", "ls").stdout.splitlines()[1]
+    assert line.startswith(moved.id)
+    assert command("quarantine", "ls", "--after", moved.id).stdout == "Nothing is in quarantine.\n"
+    shown = json.loads(command("quarantine", "show", moved.id, "--json").stdout)
+    assert list(shown["row"]["context"].values()) == ["[7]"]
+    assert shown["row"]["lease_owner"] is None
+    result = command("quarantine", "restore", moved.id)
+    assert (result.exit_code, result.stdout) == (0, "workflow_runs run_1\n")
+    assert command("quarantine", "ls").stdout == "Nothing is in quarantine.\n"
+    assert command("doctor").exit_code == 1
+
+
+def test_what_a_row_held(command: Command, database_url: str, clock: FrozenClock, spoilt: str) -> None:
+    command("doctor", "--fix")
+    with Store.open(database_url, clock=clock) as store:
+        (moved,) = quarantined(store)
+    lines = command("quarantine", "show", moved.id).stdout.splitlines()
+    assert lines[0].startswith(f"workflow_runs {spoilt}, moved ")
+    assert lines[1] == moved.cause
+    (line,) = [line for line in lines[2:] if line.split()[:1] == ["context"]]
+    assert line.split()[2] == "[7]"
+    (line,) = [line for line in lines[2:] if line.split()[:1] == ["lease_owner"]]
+    assert line.split() == ["lease_owner", "null"]

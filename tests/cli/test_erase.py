@@ -1,17 +1,15 @@
 """`persist erase`: who is erased, what it asks, and what it tells."""
 
 import json
-from collections.abc import Callable
 
 import pytest
-from click.testing import Result
 
 from persist import Store
 from persist.maintenance import verify_report
+from tests.cli.conftest import Command
 from tests.cli.golden import assert_golden
 from tests.maintenance.erasing_scenes import person, places_of, rows, secret_of
 
-Command = Callable[..., Result]
 MARIA = ("--owner", "maria", "--session", "maria-session", "--namespace", "people.maria")
 
 
@@ -22,7 +20,7 @@ def people(command: Command, database_url: str) -> None:
         person(store, "peter")
 
 
-def test_a_dry_run_and_then_the_run(command: Command, database_url: str) -> None:
+def test_an_erasure_is_counted_and_then_done(command: Command, database_url: str) -> None:
     before = rows(database_url)
     trial = command("erase", *MARIA, "--dry-run")
     assert trial.exit_code == 0
@@ -42,13 +40,13 @@ def test_json_is_a_report_that_can_be_verified(command: Command, monkeypatch: py
     assert (found["selectors"], found["dry_run"], found["total"]) == ({"user_id": "maria"}, False, sum(found["tables"].values()))
 
 
-def test_quiet_says_nothing(command: Command) -> None:
+def test_a_quiet_erasure_says_nothing(command: Command) -> None:
     result = command("erase", "--owner", "nobody", "--yes", "-q")
     assert (result.exit_code, result.output) == (0, "")
 
 
 @pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("n\n", 1), ("\n", 1), ("", 1)])
-def test_on_a_terminal_it_asks(
+def test_on_a_terminal_an_erasure_is_asked_for(
     command: Command, database_url: str, monkeypatch: pytest.MonkeyPatch, answer: str, code: int
 ) -> None:
     monkeypatch.setattr("persist.cli.operations.asks", lambda: True)
@@ -59,7 +57,7 @@ def test_on_a_terminal_it_asks(
     assert (rows(database_url) == before) == (code == 1)
 
 
-def test_called_wrongly(command: Command, database_url: str) -> None:
+def test_an_erasure_of_nobody(command: Command, database_url: str) -> None:
     before = rows(database_url)
     for wrong in ((), ("--yes",), ("--owner", "maria"), ("--owner",), ("maria",), ("--owner", "maria", "--older-than", "1d")):
         result = command("erase", *wrong)

@@ -39,6 +39,34 @@ LISTS: list[tuple[str, ...]] = [
 ]
 
 
+OF_NOTHING: dict[tuple[str, ...], str] = {
+    ("approvals", "ls"): "Nothing waits for an answer.",
+    ("ls", "chat"): "No sessions.",
+    ("ls", "workflows"): "No runs.",
+    ("runs", "ls"): "No runs.",
+    **dict.fromkeys([("conversations", "ls"), ("messaging", "ls")], "No sessions."),
+}
+"""What some of them say where there is nothing to list."""
+UNKNOWN: list[tuple[str, str]] = [
+    *((f"approvals answer nobody {answer}", "approval") for answer in ("--approve", "--reject", "--reply x")),
+    *((f"runs {verb} nobody", "workflow run") for verb in ("show", "cancel", "pause", "resume", "restart", "retry")),
+    *((f"quarantine {verb} nobody", "row in quarantine") for verb in ("show", "restore")),
+    ("conversations show nobody", "session"),
+    ("messaging show nobody", "messaging session"),
+    ("signals ls nobody", "workflow run"),
+    ("signals send nobody paid", "workflow run"),
+    ("show nobody", "session or run"),
+]
+"""Commands with an id that nothing has, and the kind of what there is not."""
+ON_A_FILE = [
+    *("ls", "show x", "current", "check", "stats", "doctor --fix", "watch --timeout 0", "record --session ses_x"),
+    *("runs ls", "runs show x", "runs cancel x", "runs pause x", "runs resume x", "runs restart x"),
+    *("approvals ls", "approvals answer x --approve", "prune chat --older-than 1d"),
+    *("conversations ls", "conversations show x", "conversations prune", "conversations prune --dry-run", "conversations doctor"),
+    *("events on", "events off", "events status", "events trim --keep 1"),
+    *("telemetry status", "telemetry usage", "telemetry tools", "telemetry links"),
+]
+"""Commands that make no file."""
 OTHERS = ("chat", "key", "--rate", "1", "--json")
 
 
@@ -58,6 +86,9 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_every_list_has_one_shape(command: Command, database_url: str) -> None:
     Store.open(database_url).close()
     for args in LISTS:
+        if args in OF_NOTHING:
+            result = command(*args)
+            assert (result.exit_code, result.stdout, result.stderr) == (0, "", f"{OF_NOTHING[args]}\n"), args
         result = command(*args, "--json")
         assert result.exit_code == (1 if args[0] == "signals" else 0), (args, result.output)
         if result.exit_code == 0:
@@ -78,6 +109,30 @@ def test_every_command_ls_is_in_that_test() -> None:
     """A new list is looked at, too; those of logs and of tenants need no database, and have tests of their own."""
     lists = {names for names, _ in every_command(main) if "ls" in names} - {("ls",), ("logs", "ls"), ("tenants", "ls")}
     assert lists <= {args[:2] for args in LISTS}
+
+
+@each(("line", "kind"), UNKNOWN)
+def test_an_id_that_nothing_has_is_named(command: Command, line: str, kind: str) -> None:
+    command("upgrade")
+    result = command(*line.split())
+    assert (result.exit_code, result.stdout, result.stderr) == (1, "", f"Error: There is no {kind} 'nobody'.\n")
+
+
+@each("line", ON_A_FILE)
+def test_a_missing_file_stays_missing(tmp_path: Path, line: str) -> None:
+    result = run(*line.split(), "--url", f"sqlite:///{(tmp_path / 'none.db').as_posix()}")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith("Error: There is no SQLite file ")
+    assert list(tmp_path.iterdir()) == []
+    assert run(*line.split()).exit_code == 2, "no database is named"
+
+
+def test_every_command_of_a_group_has_the_options_of_all() -> None:
+    for names, command in every_command(main):
+        if names[0] in ("approvals", "conversations", "messaging", "runs", "signals"):
+            shown = run(*names, "-h").stdout
+            assert all(option in shown for option in ("--url", "--schema", "--json", "-q, --quiet", "-h, --help")), names
+            assert str(command.short_help) in run(*names[:-1], "-h").stdout
 
 
 LONGEST_AGES: list[tuple[str, ...]] = [

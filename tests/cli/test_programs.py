@@ -1,9 +1,10 @@
-"""`persist programs`, on run files and on both databases."""
+"""`persist programs`, `persist histories` and `persist transcripts`, on run files and on both databases."""
 
 import json
 import re
-from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -12,11 +13,9 @@ from persist import Store
 from persist.cli import main
 from persist.programs import list_run_files, open_run_file
 from persist.testing import FrozenClock
-from tests.cli.test_runs import EVIL, SHOWN
+from tests.cli.conftest import EVIL, SHOWN, Command
 
 pytestmark = pytest.mark.one_database
-
-Command = Callable[..., Result]
 
 
 def fill(store: Store, run: str) -> int:
@@ -120,3 +119,121 @@ def test_run_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert run("bindings", place, "large") == "z" * 200_000 + "\n"
     monkeypatch.setenv("PERSIST_DATABASE_URL", "sqlite:///nowhere.db")
     assert sorted(run("ls", "-q", "--root", ".").split()) == sorted([made, second["id"]])
+
+
+# ----------------------------------------------------------------
+# `persist histories` and `persist show` of runs that took steps and were never registered.
+
+
+AT = datetime(2026, 1, 2, tzinfo=UTC)
+
+
+@pytest.fixture
+def url(database_url: str) -> str:
+    with Store.open(database_url) as store, store.begin() as tx:
+        tx.histories.run_events.append("silent", "run_started", step_index=0, at=AT)
+    return database_url
+
+
+def parsed(url: str, *words: str) -> Any:
+    done = CliRunner().invoke(main, [*words, "--url", url])
+    assert done.exit_code == 0, done.output
+    return done
+
+
+def test_a_run_that_was_never_registered_is_shown(url: str) -> None:
+    for words in (["show", "silent"], ["histories", "show", "silent"]):
+        lines = [line.split(maxsplit=1) for line in parsed(url, *words).stdout.splitlines() if line]
+        assert ["run", "silent"] in lines
+        assert ["started", "never registered"] in lines
+        assert lines[-1][0] == "0"
+    told = json.loads(parsed(url, "show", "silent", "--json").stdout)
+    assert (told["run"]["id"], told["run"]["started_at"], len(told["events"])) == ("silent", None, 1)
+
+
+def test_a_run_that_was_never_registered_is_listed(url: str) -> None:
+    _, row = parsed(url, "histories", "runs").stdout.splitlines()
+    assert row.startswith("silent ")
+    assert "never registered" in row
+    assert parsed(url, "histories", "runs", "-q").stdout == "silent\n"
+    assert "persist histories runs" in parsed(url, "ls", "histories").stderr
+
+
+# ----------------------------------------------------------------
+# `persist transcripts`: sessions, their files, and which one is meant.
+
+
+SLUG = "-home-me"
+ENTRIES: list[dict[str, Any]] = [
+    {"type": "user", "uuid": "a", "message": {"role": "user", "content": "Hi \x1b[31m"}},
+    {"type": "assistant", "uuid": "b", "message": {"role": "assistant", "content": [{"type": "text", "text": "Hello."}]}},
+    {"type": "custom-title", "customTitle": "t"},
+]
+
+
+@pytest.fixture
+def transcript(database_url: str, clock: FrozenClock) -> str:
+    """Two sessions; another project has one of them, too."""
+    with Store.open(database_url, clock=clock) as store, store.begin() as tx:
+        append = tx.transcripts.entries.append
+        append(SLUG, "one", ENTRIES)
+        append(SLUG, "one", ENTRIES[:1], subpath="subagents/agent-1")
+        append(SLUG, "two", ENTRIES[:1])
+        append("-home-you", "two", ENTRIES[:1])
+    return database_url
+
+
+def test_ls_and_show(command: Command, transcript: str) -> None:
+    assert sorted(command("transcripts", "ls", "-q").stdout.split()) == ["one", "two", "two"]
+    assert command("transcripts", "ls", "-q", "--project", "-home-you").stdout == "two\n"
+    listed = json.loads(command("transcripts", "ls", "--json", "--limit", "2").stdout)
+    assert len(listed["items"]) == 2
+    assert len(json.loads(command("transcripts", "ls", "--json", "--after", listed["cursor"]).stdout)["items"]) == 1
+    shown = command("transcripts", "show", "one").stdout
+    assert "subagents/agent-1" in shown
+    assert "Hello." in shown
+    assert "\x1b[31m" not in shown
+    assert command("transcripts", "show", "one", "-q").stdout == command("show", "one", "-q").stdout
+    found = json.loads(command("transcripts", "show", "one", "--json", "--limit", "2").stdout)
+    assert found["entries"] == ENTRIES[1:]
+    assert found["subpaths"] == ["subagents/agent-1"]
+    part = json.loads(
+        command("transcripts", "show", found["transcript"]["id"], "--json", "--subpath", "subagents/agent-1").stdout
+    )
+    assert part["entries"] == ENTRIES[:1]
+
+
+def test_which_one_is_meant(command: Command, transcript: str, tmp_path: Path) -> None:
+    for arguments in (("transcripts", "show", "two"), ("show", "two"), ("transcripts", "write", "two", "--home", str(tmp_path))):
+        result = command(*arguments)
+        assert result.exit_code == 2
+        assert "--project" in result.stderr
+    assert json.loads(command("transcripts", "show", "two", "--project", "-home-you", "--json").stdout)["entries"] == ENTRIES[:1]
+    nobody = command("transcripts", "show", "nobody")
+    assert (nobody.exit_code, nobody.stderr) == (1, "Error: There is no transcript 'nobody'.\n")
+    file = str(tmp_path / "x.jsonl")
+    assert "names several: trn_" in command("export", file, "--session", "two").stderr
+    assert command("export", file, "--session", "one", "-q").exit_code == 0
+    lines = [json.loads(line) for line in Path(file).read_text(encoding="utf-8").splitlines()]
+    assert [line["table"] for line in lines if "table" in line] == ["transcript_sessions", *["transcript_entries"] * 4]
+
+
+def test_files_and_back(command: Command, transcript: str, tmp_path: Path) -> None:
+    written = command("transcripts", "write", "one", "--home", str(tmp_path)).stdout.splitlines()
+    log = tmp_path / "projects" / SLUG / "one.jsonl"
+    assert written == [str(log), str(log.with_suffix("") / "subagents" / "agent-1.jsonl")]
+    assert [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()] == ENTRIES
+    again = command("transcripts", "write", "one", "--home", str(tmp_path))
+    assert (again.exit_code, again.stdout) == (1, "")
+    assert "is there already" in again.stderr
+    assert command("transcripts", "write", "one", "--home", str(tmp_path), "--force", "-q").output == ""
+    with log.open("a", encoding="utf-8") as file:
+        file.write('{"type": "tag"}\n{"type": "to')
+    said = command("transcripts", "import", "--home", str(tmp_path)).stdout
+    assert said == "1 new entries of 1 sessions; 1 broken lines were skipped\n"
+    counts = json.loads(command("transcripts", "import", "one", "--home", str(tmp_path), "--as", "tenant", "--json").stdout)
+    assert counts == {"sessions": 1, "entries": 5, "skipped": 1}
+    assert command("transcripts", "ls", "-q", "--project", "tenant").stdout == "one\n"
+    missing = command("transcripts", "import", "nobody", "--home", str(tmp_path))
+    assert (missing.exit_code, missing.stderr) == (1, "Error: There is no session log 'nobody'.\n")
+    assert command("transcripts", "import", "one").exit_code == 2

@@ -1,19 +1,18 @@
-"""`persist telemetry`, on both databases."""
+"""`persist telemetry` and `persist messaging`, on both databases."""
 
 import json
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from click.testing import Result
 
 from persist import Store
+from persist.testing import FrozenClock
+from tests.cli.conftest import EVIL, SHOWN, Command
+from tests.cli.golden import assert_golden
 
 pytestmark = pytest.mark.one_database
 
-Command = Callable[..., Result]
-EVIL = "\x1b[2J\x9b"
-SHOWN = "\\x1b[2J\\x9b"
 PULL = "https://github.com/o/r/pull/1"
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -81,15 +80,6 @@ def test_links(command: Command, box: list[str]) -> None:
     assert [link["url"] for link in json.loads(command("telemetry", "links", "--json", "--due", *box).stdout)["items"]] == [PULL]
 
 
-@pytest.mark.parametrize("what", ["status", "tools", "links"])
-def test_nothing_is_known(command: Command, box: list[str], what: str) -> None:
-    result = command("telemetry", what, "--instance", "other")
-    assert (result.exit_code, result.stdout) == (0, "")
-    assert result.stderr.startswith("No ")
-    assert lines(command("telemetry", what, "-q", "--instance", "other")) == []
-    assert json.loads(command("telemetry", what, "--json", "--instance", "other").stdout) == {"items": [], "cursor": None}
-
-
 @pytest.mark.parametrize("what", ["status", "usage", "tools", "links"])
 def test_without_an_instance_it_is_the_files_own(command: Command, box: list[str], backend: str, what: str) -> None:
     result = command("telemetry", what)
@@ -101,8 +91,72 @@ def test_without_an_instance_it_is_the_files_own(command: Command, box: list[str
         assert "instance_id" in result.stderr
 
 
-@pytest.mark.parametrize("what", ["status", "usage", "tools", "links"])
-def test_a_missing_file_is_an_error(command: Command, backend: str, what: str) -> None:
-    result = command("telemetry", what, "--url", "sqlite:///nowhere/missing.db")
-    assert result.exit_code == 1
-    assert "Traceback" not in result.output
+# ---------------------------------------------------------------- `persist messaging`, on both databases
+
+
+IDS = {r"mse_\w+": "ID", r" +\n": "\n"}
+
+
+@pytest.fixture
+def said(database_url: str, clock: FrozenClock) -> list[str]:
+    """The ids of three sessions, the oldest first: one that is over, one in a thread, one of another platform."""
+    ids = []
+    with Store.open(database_url, clock=clock) as store, store.begin() as tx:
+        keys = [("slack", None, "U1"), ("slack", f"171.5{EVIL}", "U2"), ("discord", None, "U3")]
+        for platform, thread, user in keys:
+            clock.advance(delta=timedelta(minutes=1))
+            session = tx.messaging.sessions.get_or_create(platform=platform, channel_id="C1", thread_id=thread, user_id=user)
+            ids.append(session.id)
+        tx.messaging.sessions.deactivate(ids[0])
+        tx.messaging.sessions.set_agent_session(ids[1], "ses_1")
+        for role, content in (("user", f"Hello{EVIL}\nthere"), ("assistant", "Since noon.")):
+            tx.messaging.messages.add(ids[1], role=role, content=content, platform_message_id=f"p{EVIL}")
+            tx.messaging.sessions.touch(ids[1])
+    return ids
+
+
+def listed(result: Result) -> list[str]:
+    assert result.exit_code == 0, result.output
+    return result.stdout.split()
+
+
+def test_what_it_looks_like(command: Command, said: list[str]) -> None:
+    shown = command("messaging", "ls").stdout + command("messaging", "show", said[1]).stdout
+    assert "\x1b" not in shown
+    assert_golden("messaging", shown, IDS)
+
+
+def test_ls_filters(command: Command, said: list[str]) -> None:
+    over, thread, other = said
+    assert set(listed(command("messaging", "ls", "-q"))) == set(said)
+    assert set(listed(command("messaging", "ls", "-q", "--platform", "slack"))) == {over, thread}
+    assert listed(command("messaging", "ls", "-q", "--inactive")) == [over]
+    assert set(listed(command("messaging", "ls", "-q", "--active"))) == {thread, other}
+
+
+def test_ls_pages(command: Command, said: list[str], database_url: str) -> None:
+    first = json.loads(command("messaging", "ls", "--limit", "2", "--json").stdout)
+    with Store.open(database_url) as store, store.read() as tx:
+        page = tx.messaging.sessions.list(limit=2)
+    assert first == {"items": [session.model_dump(mode="json") for session in page.items], "cursor": page.cursor}
+    assert command("messaging", "ls", "--limit", "2").stderr == f"There are more: add --after {page.cursor}\n"
+    last = json.loads(command("messaging", "ls", "--limit", "2", "--json", "--after", first["cursor"]).stdout)
+    assert (len(last["items"]), last["cursor"]) == (1, None)
+    wrong = command("messaging", "ls", "--after", "nonsense")
+    assert (wrong.exit_code, wrong.stdout, wrong.stderr.count("\n")) == (1, "", 1)
+
+
+def test_show_json_is_everything(command: Command, said: list[str], database_url: str) -> None:
+    shown = json.loads(command("messaging", "show", said[1], "--json").stdout)
+    with Store.open(database_url) as store, store.read() as tx:
+        assert shown["session"] == tx.messaging.sessions.get(said[1]).model_dump(mode="json")
+        messages = [message.model_dump(mode="json") for message in tx.messaging.messages.history(said[1])]
+    assert shown["messages"] == messages
+    newest = json.loads(command("messaging", "show", said[1], "--json", "--limit", "1").stdout)
+    assert newest["messages"] == messages[-1:]
+
+
+def test_show_quiet_is_the_messages_alone(command: Command, said: list[str]) -> None:
+    said = command("messaging", "show", said[1], "-q").stdout
+    assert "Since noon." in said
+    assert "platform" not in said

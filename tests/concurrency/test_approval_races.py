@@ -13,7 +13,7 @@ import pytest
 from persist import Store
 from persist.errors import Conflict, NotFound, TransitionError
 from persist.workflows.schemas import Approval, WorkflowRun
-from tests.concurrency.test_threads import together
+from tests.at_once import together
 from tests.contract.workflows.making import gate_of, make_run, pause, paused, run_of
 from tests.subprocesses import Worker
 

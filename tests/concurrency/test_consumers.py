@@ -15,7 +15,7 @@ from persist import Store
 from persist.errors import LeaseLost
 from persist.events import Event
 from persist.testing import FrozenClock
-from tests.concurrency.test_threads import together
+from tests.at_once import together
 from tests.contract.chat.scenes import create, eventually
 from tests.contract.conftest import Raw
 from tests.contract.events.scenes import events

@@ -13,7 +13,7 @@ import pytest
 from persist import Store
 from persist.conversations.schemas import PruneReport
 from persist.testing import FrozenClock
-from tests.concurrency.test_threads import together
+from tests.at_once import together
 from tests.contract.conftest import Raw
 from tests.contract.conversations.making import (
     fork_into,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from persist import Store
-from tests.concurrency.test_threads import together
+from tests.at_once import together
 from tests.contract.conftest import Raw
 from tests.contract.conversations.scenes import (
     append,

@@ -1,19 +1,28 @@
-"""A recording process is killed at any moment: what it acknowledged is there, and the next one goes on."""
+"""Recorders, workers and writers of usage that are killed at any moment, and servers that stall at a commit."""
 
 import os
+import random
 import signal
 import sqlite3
 import subprocess
 import sys
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from persist import Store
 from persist.chat.reducer import reduce
+from persist.maintenance import doctor, prune
+from tests.concurrency.usage_worker import CUT
 from tests.concurrency.worker import stream
-from tests.contract.chat.scenes import create, record, shown, text
+from tests.contract.chat.scenes import MODEL, create, record, shown, text
+from tests.contract.workflows.scenes import queue, stored
 from tests.subprocesses import ROOT, Spawn, Worker
+from tests.torture.outage_hosts import Fate, Message, Proxy
 
 CUTS = [1, 2, 3, 5, 43, 44, 46, 54, 55, 90, 120, len(stream())]
 
@@ -88,3 +97,120 @@ def test_a_killed_call_is_repaired_with_what_had_come_of_its_input(store: Store,
     for part in unfinished:
         repaired = next(found for found in after if found.get("toolCallId") == part["toolCallId"])
         assert (repaired["state"], repaired["errorText"]) == ("output-error", "aborted by host restart")
+
+
+# ----------------------------------------------------------------
+# Processes that write usage, trim its window and prune it are killed at any moment: sums, window and budgets still agree.
+
+
+WORKERS = 3
+
+
+def test_sums_agree_with_calls_after_kills(store: Store, database_url: str) -> None:
+    with store.begin() as tx:
+        sessions = [tx.chat.sessions.create(agent="build", model=MODEL, owner="trimmed").id for _ in range(WORKERS)]
+        tx.usage.budgets.set("owner:trimmed", "total", max_tokens=1_000_000)
+    with ExitStack() as stack:
+        workers = [
+            stack.enter_context(Worker("tests.concurrency.usage_worker", database_url, f"w{number}", session))
+            for number, session in enumerate(sessions)
+        ]
+        for turn, worker in enumerate(workers):
+            while int(worker.stdout.readline()) < 4 + turn:
+                pass
+            worker.send_signal(signal.SIGKILL)
+            worker.wait(30)
+    prune(store, "usage", older_than=CUT)
+    with store.read() as tx:
+        calls = [
+            *tx.usage.calls.list(instance_id="kept", limit=1000).items,
+            *tx.usage.calls.list(run_id="kept", limit=1000).items,
+        ]
+        days = tx.usage.by_day(owner="pruned").items
+        hours = {one.starts_at: (one.calls, one.token_input) for one in tx.usage.by_hour(owner="pruned").items}
+        scopes = {str(one.group): one for one in tx.usage.by_group("scope", owner="trimmed").items}
+        (standing,) = tx.usage.budgets.standings()
+        newest = {scope: _newest(tx, scope) for scope in scopes}
+        stored = [tx.chat.sessions.get(id).total_tokens for id in sessions]
+        samples = tx.telemetry.usage.totals(instance_id="trimmed").token_input
+    counted = Counter(call.occurred_at.replace(minute=0, second=0, microsecond=0) for call in calls)
+    assert hours == {hour: (number, 3 * number) for hour, number in counted.items()}
+    assert [(one.starts_at, one.calls) for one in days] == [(CUT, len(calls))]
+    assert {scope: one.calls for scope, one in scopes.items()} == newest, "calls are numbered without a gap"
+    used = {scope: one.token_input + one.token_output for scope, one in scopes.items()}
+    assert standing.tokens == sum(used.values())
+    assert used["instance:trimmed"] == samples
+    assert sum(stored) == standing.tokens - used["instance:trimmed"] > 0
+    assert [found for found in doctor(store) if found.code != "turn_dead"] == []
+
+
+def _newest(tx: Any, scope: str) -> int:
+    kind, id = scope.split(":")
+    found = tx.usage.calls.list(**{f"{kind}_id": id}, limit=1000).items
+    assert len(found) < 5 + 2
+    return int(found[0].seq)
+
+
+# ----------------------------------------------------------------
+# Workers of `persist.workflows` that are killed at every moment: each phase is done once, and no run is lost.
+
+
+RUNS, NAMES = 12, ("w0", "w1", "w2")
+PATIENCE = 120
+
+
+def test_killed_at_any_moment_workers_do_each_phase_once(store: Store, database_url: str, tmp_path: Path) -> None:
+    world = tmp_path / "world"
+    world.touch()
+    ids = [queue(store, max_restarts=1000) for _ in range(RUNS)]
+
+    def at_once(*moments: int) -> Counter[int]:
+        """Return codes of workers, of which each dies after so many moments. One of a name takes up what the former held."""
+        working = [
+            Worker("tests.concurrency.dying_worker", database_url, name, world, number)
+            for name, number in zip(NAMES, moments, strict=True)
+        ]
+        try:
+            return Counter(process.wait(PATIENCE) for process in working)
+        finally:
+            for process in working:
+                process.close()
+
+    seeded = random.Random(7)
+    killed = sum(at_once(*(seeded.randint(1, 12) for _ in NAMES))[-signal.SIGKILL] for _ in range(8))
+    assert killed >= len(NAMES)
+    assert at_once(0, 0, 0) == {0: 3}  # what a worker held that had ended is claimed by its name's next process
+
+    for id in ids:
+        run = stored(store, id)
+        assert (run.status, run.lease_owner) == ("succeeded", None)
+        assert [item["phase"] for item in run.phase_history] == ["plan", "apply"]
+        with store.read() as tx:
+            done = [found.skill for found in tx.workflows.executions.for_run(id) if found.success]
+            assert sorted(done) == ["build:apply", "build:plan"]
+            assert tx.workflows.effects.get(id, "comment").state == "done"
+    assert sorted(world.read_text(encoding="utf-8").split()) == sorted(ids)
+
+
+# ----------------------------------------------------------------
+# The answer to a snapshot's COMMIT that never arrives, or arrives in part, keeps no store from being closed.
+
+
+@pytest.mark.parametrize("stalled", [b"C", b"Z"], ids=["all of it", "its end"])
+def test_a_store_closes_whose_last_answer_is_held_back(new_postgres_database: Callable[..., str], stalled: bytes) -> None:
+    with Proxy(new_postgres_database(), random.Random(1)) as proxy:
+        store = Store.open(proxy.url)
+        session = create(store)
+        with store.read() as tx:
+            tx.chat.sessions.get(session)
+            seen: list[bytes] = []
+
+            def judge(message: Message) -> Fate:
+                if not message.from_server:
+                    return Fate.PASS
+                seen.append(message.kind)
+                return Fate.STALL if message.kind == stalled else Fate.PASS  # what comes after it is held back with it
+
+            proxy.judge = judge
+        store.close()
+        assert seen[-1:] == [stalled]

@@ -19,9 +19,9 @@ from persist.db.expressions import locking as turns
 from persist.db.statements.prepared import compiled_for
 from persist.errors import NotFound, StoreBusy, Unavailable
 from tests.concurrency.following import Follower, append, data
-from tests.concurrency.test_watching_postgres import wait_for
+from tests.concurrency.test_watching import wait_for
 from tests.contract.chat.scenes import create, eventually, shown, text, words
-from tests.torture.proxy import Fate, Proxy, nth, passes
+from tests.torture.outage_hosts import Fate, Proxy, nth, passes
 
 _OTHERS = "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
 

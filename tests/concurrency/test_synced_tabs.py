@@ -12,7 +12,7 @@ import pytest
 
 from persist import Store
 from persist.errors import Conflict, InvalidValue
-from tests.concurrency.test_threads import together
+from tests.at_once import together
 from tests.contract.chat.posts import approved, asked, posted, talk, user
 from tests.contract.chat.scenes import Message, create, record, say, shown, text, turn, words
 from tests.subprocesses import Worker

@@ -1,9 +1,13 @@
 """Following the log while others write to it: from where, how long, and what a reader holds meanwhile."""
 
+import json
+import logging
 import sqlite3
 import threading
-from collections.abc import Callable
-from contextlib import closing
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from typing import Any
 
 import psycopg
@@ -11,9 +15,11 @@ import pytest
 
 from persist import Store
 from persist.errors import Closed, InvalidValue, TransactionOpen
-from tests.concurrency.following import Follower, append, data
+from tests.concurrency.following import PATIENCE, Follower, append, data
 from tests.contract.chat.scenes import create, record, turn
 from tests.contract.chat.scenes import text as words
+from tests.examples import examples
+from tests.subprocesses import Worker
 
 MANY = 450  # more than are read at once
 
@@ -231,3 +237,211 @@ def test_a_whole_turn_comes_once_however_it_is_read(store: Store, other: Store) 
     assert follower.take(len(stored)) == stored
     one_by_one = [next(iter(store.watch(session, after=seq, timeout=0))) for seq in range(len(stored))]
     assert one_by_one == stored
+
+
+# ----------------------------------------------------------------
+# What watching does with a server: commits that overtake each other, lost connections, poolers.
+
+
+_OTHERS = "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+_LISTENERS = f"{_OTHERS} AND query LIKE 'LISTEN %'"
+
+
+@pytest.fixture
+def backend() -> str:
+    return "postgres"
+
+
+@pytest.fixture
+def raw(database_url: str) -> Iterator[psycopg.Connection[Any]]:
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        yield connection
+
+
+def wait_for(raw: psycopg.Connection[Any], query: str, count: int = 1) -> None:
+    """Until the server shows so many."""
+    deadline = time.monotonic() + PATIENCE
+    while (row := raw.execute(f"SELECT count(*) {query}").fetchone()) is None or row[0] != count:
+        assert time.monotonic() < deadline, row
+        time.sleep(0.01)
+
+
+def test_a_transaction_that_began_first_and_commits_last_is_not_lost(store: Store, open_store: Callable[..., Store]) -> None:
+    late, reader = open_store(), Follower(open_store())
+    with late.begin() as tx:
+        first = tx.chat.sessions.create(agent="late", model={})
+        second = create(store)
+        assert [event.stream_id for event in reader.take(1)] == [second]
+    (event,) = reader.take(1)
+    assert (event.stream_id, event.position) == (first.id, 2)
+
+
+def test_a_number_that_is_given_before_its_commit_is_waited_for(
+    store: Store, open_store: Callable[..., Store], raw: psycopg.Connection[Any]
+) -> None:
+    late, reader = open_store(), Follower(open_store())
+    with late.begin() as tx:
+        assert tx.events.append("a", "said", "first").position == 1
+        append(store, "b", "second")
+        assert reader.nothing()
+    assert [(event.position, event.data) for event in reader.take(2)] == [(1, "first"), (2, "second")]
+
+
+def test_a_listening_connection_that_is_cut_is_replaced(
+    store: Store, raw: psycopg.Connection[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "persist")
+    reader = Follower(store, "a")
+    append(store, "a", 0)
+    assert data(reader.take(1)) == [0]
+    for number in (1, 2):
+        wait_for(raw, _LISTENERS)
+        raw.execute(f"SELECT pg_terminate_backend(pid, 60000) {_LISTENERS}")  # waits until that connection is gone
+        append(store, "a", number)
+        assert data(reader.take(1)) == [number]
+    wait_for(raw, _LISTENERS)
+    assert len([record for record in caplog.records if "listening" in record.message]) == 2
+
+
+def test_every_connection_is_cut_and_the_watch_goes_on(store: Store, raw: psycopg.Connection[Any]) -> None:
+    reader = Follower(store, "a")
+    append(store, "a", 1)
+    assert data(reader.take(1)) == [1]
+    raw.execute(f"SELECT pg_terminate_backend(pid) {_OTHERS} AND backend_type = 'client backend'")
+    store.transact(lambda tx: tx.events.append("a", "said", 2))
+    assert data(reader.take(1)) == [2]
+
+
+def test_tables_that_are_away_and_come_back_end_no_watch(
+    store: Store, raw: psycopg.Connection[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    reader = Follower(store)
+    append(store, "a", "before")
+    assert data(reader.take(1)) == ["before"]
+    raw.execute("ALTER SCHEMA persist RENAME TO elsewhere")  # as where a backup is restored
+    deadline = time.monotonic() + PATIENCE
+    while "the log of events cannot be read now" not in caplog.text:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    raw.execute("ALTER SCHEMA elsewhere RENAME TO persist")
+    append(store, "a", "after")
+    assert data(reader.take(1)) == ["after"]
+
+
+def test_where_nobody_can_listen_it_looks_again_and_again(
+    open_store: Callable[..., Store], raw: psycopg.Connection[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "persist")
+    store = open_store(events=True, listen_url="postgresql://nobody:secret@127.0.0.1:1/nowhere")
+    reader = Follower(store, "a")
+    for number in range(3):
+        append(store, "a", number)
+        assert data(reader.take(1)) == [number]
+    store.close()
+    (record,) = [record for record in caplog.records if "listening" in record.message]
+    assert "secret" not in record.getMessage()
+
+
+def test_behind_a_pooler_it_looks_again_and_again_and_says_so_once(
+    open_store: Callable[..., Store], raw: psycopg.Connection[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "persist")
+    store = open_store(events=True, pooler="transaction")
+    readers = [Follower(store, "a"), Follower(store)]
+    for number in range(3):
+        append(open_store(), "a", number)
+        assert [data(reader.take(1)) for reader in readers] == [[number], [number]]
+    wait_for(raw, _LISTENERS, count=0)
+    (record,) = caplog.records
+    assert "listen_url" in record.getMessage()
+
+
+def test_behind_a_pooler_a_listen_url_is_told(
+    open_store: Callable[..., Store], database_url: str, raw: psycopg.Connection[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "persist")
+    store = open_store(events=True, pooler="transaction", listen_url=database_url)
+    reader = Follower(store, "a")
+    wait_for(raw, _LISTENERS)
+    append(store, "a", 1)
+    assert data(reader.take(1)) == [1]
+    assert caplog.records == []
+
+
+def test_a_watch_of_one_schema_hears_nothing_of_another(
+    store: Store, open_store: Callable[..., Store], raw: psycopg.Connection[Any]
+) -> None:
+    elsewhere = open_store(schema="elsewhere", migrate=True, events=True)
+    reader = Follower(elsewhere)
+    append(store, "a", "here")
+    append(elsewhere, "a", "there")
+    assert data(reader.take(1)) == ["there"]
+    elsewhere.close()
+    assert reader.rest() == []
+
+
+# ----------------------------------------------------------------
+# Processes that write, and processes that watch and are killed: nothing is missing, nothing comes twice, all is in order.
+
+
+Start = Callable[..., Worker]
+WRITERS, EACH = 4, examples(1000)
+TOTAL = WRITERS * EACH
+KILLED_AFTER = (1, 280, 760, 16, 1200)
+
+
+@pytest.fixture
+def start(database_url: str) -> Iterator[Start]:
+    """`start(command, *arguments)`: a worker on the test's database; none outlives the test."""
+    with ExitStack() as stack:
+
+        def run(command: str, *arguments: Any) -> Worker:
+            worker = Worker("tests.concurrency.watching_worker", command, database_url, *arguments)
+            stack.callback(worker.close)
+            return worker
+
+        yield run
+
+
+def said(process: Worker, least: int) -> list[Any]:
+    """So many lines of a reader, and those it got out until SIGKILL ended it; half a line is none."""
+    lines = [process.stdout.readline() for _ in range(least)]
+    process.kill()
+    rest = process.stdout.read()
+    lines += rest[: rest.rfind("\n") + 1].splitlines(keepends=True)
+    process.wait(30)
+    assert all(line.endswith("\n") for line in lines), "the reader ended by itself"
+    return [json.loads(line) for line in lines]
+
+
+def followed(start: Start, stream: str, total: int, cursor: int) -> list[Any]:
+    """What readers saw of a stream, each killed and followed by one that goes on; `cursor`: which number it goes on from."""
+    seen: list[Any] = []
+    for least in (*KILLED_AFTER, total):
+        if len(seen) < total:
+            after = seen[-1][cursor] if seen else 0
+            seen += said(start("watch", stream, after), min(least, total - len(seen)))
+    return seen
+
+
+def test_readers_that_are_killed_and_go_on_see_everything_once_and_in_order(
+    open_store: Callable[..., Store], start: Start
+) -> None:
+    store = open_store(events=True)
+    writers = [start("write", f"writer {number}", EACH) for number in range(WRITERS)]
+    seen = followed(start, "*", TOTAL, cursor=0)
+    for writer in writers:
+        assert writer.wait(300) == 0
+    positions = [position for position, *_ in seen]
+    assert positions == sorted(set(positions))
+    assert len(positions) == TOTAL
+    seqs, numbers = defaultdict(list), defaultdict(list)
+    for _, seq, stream, told in seen:
+        seqs[stream].append(seq)
+        numbers[told["writer"]].append(told["number"])
+    assert all(found == list(range(1, len(found) + 1)) for found in seqs.values())
+    assert dict(numbers) == {f"writer {number}": list(range(EACH)) for number in range(WRITERS)}
+    assert list(store.watch("*", after=positions[-1], timeout=0)) == []
+
+    again = followed(start, "shared 0", len(seqs["shared 0"]), cursor=1)
+    assert again == [line for line in seen if line[2] == "shared 0"]

@@ -15,7 +15,7 @@ import pytest
 from persist import Store
 from persist.errors import LeaseLost, TransitionError
 from persist.workflows.schemas import Lease, WorkflowRun
-from tests.concurrency.test_threads import together
+from tests.at_once import together
 from tests.contract.workflows.scenes import ask, claim, do, make, queue, result, start, stored
 from tests.subprocesses import Worker
 
@@ -141,19 +141,6 @@ def executions_of(store: Store, id: str) -> list[str]:
 
 
 # ---------------------------------------------------------------- threads
-
-
-def test_threads_claim_each_run_once(store: Store) -> None:
-    ids = [queue(store) for _ in range(40)]
-
-    def claims(worker: str) -> list[str]:
-        mine = []
-        while (lease := claim(store, worker)) is not None:
-            mine.append(lease.run_id)
-        return mine
-
-    found = together([partial(claims, f"w{number}") for number in range(8)])
-    assert sorted(id for mine in found for id in mine) == sorted(ids)
 
 
 def test_a_run_that_is_claimed_finished_and_cancelled_at_once_ends_once(store: Store) -> None:

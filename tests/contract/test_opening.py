@@ -16,7 +16,7 @@ from sqlalchemy import Engine, create_engine, event, text
 
 from persist import AsyncStore, Store
 from persist.chat.following.turn_watch import turn_watch
-from persist.errors import InvalidValue, NotFound, ReadOnlyTransaction, SchemaOutdated, TransactionOpen, UnsupportedEngine
+from persist.errors import InvalidValue, ReadOnlyTransaction, SchemaOutdated, TransactionOpen, UnsupportedEngine
 from persist.testing import FrozenClock
 from tests.cases import each
 from tests.contract.chat.scenes import MODEL, create, eventually, record, say, shown, turn, words
@@ -43,13 +43,6 @@ def test_a_read_only_store_reads_and_never_writes(store: Any, open_store: Any) -
     assert words(shown(reader, session)) == ["hi", "later"]
 
 
-def test_reading_a_file_that_is_not_there_makes_none(tmp_path: Path) -> None:
-    path = tmp_path / "nothing.db"
-    with pytest.raises(NotFound):
-        Store.open(f"sqlite:///{path}", read_only=True)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_reading_an_empty_database_creates_no_tables(tmp_path: Path, empty_postgres_url: str) -> None:
     (tmp_path / "empty.db").touch()
     for url in (f"sqlite:///{tmp_path / 'empty.db'}", empty_postgres_url):
@@ -64,11 +57,6 @@ def test_postgres_is_not_migrated_unless_asked(empty_postgres_url: str) -> None:
     assert "upgrade" in outdated.value.command
     with Store.open(empty_postgres_url, migrate=True) as store:
         create(store)
-
-
-def test_sqlite_is_not_created_when_told_not_to(sqlite_url: str) -> None:
-    with pytest.raises(SchemaOutdated):
-        Store.open(sqlite_url, migrate=False)
 
 
 @pytest.mark.parametrize("url", ["mysql://localhost/x", "postgresql+asyncpg://localhost/x", "sqlite+aiosqlite:///x.db"])

@@ -12,7 +12,7 @@ from sqlalchemy import create_engine, update
 from persist import Store
 from persist.db.schema.column_types import FreeText, Json, Label
 from persist.db.statements.prepared import Statement
-from persist.errors import InvalidValue, UnreadableRow
+from persist.errors import UnreadableRow
 from persist.workflows.models import runs as workflow_runs
 from tests.async_portal import Portal
 from tests.contract.conftest import Raw
@@ -232,8 +232,3 @@ def test_text_that_is_no_text_is_passed_by_and_ends_no_transaction(sqlite_store:
         tx.chat.sessions.delete("bad")
     with sqlite_store.read() as tx:
         assert [session.id for session in tx.chat.sessions.list().items] == ["good"]
-
-
-def test_what_cannot_be_read_is_no_valid_argument_either(sqlite_store: Store) -> None:
-    with sqlite_store.begin() as tx, pytest.raises(InvalidValue):
-        tx.chat.sessions.create(agent=b"\xff", model={})  # type: ignore[arg-type]  # what a stranger wrote

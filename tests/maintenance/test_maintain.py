@@ -18,7 +18,7 @@ from persist.errors import InvalidValue, ReadOnlyTransaction, Unavailable
 from persist.maintenance import MaintenanceReport, maintain
 from persist.settings import Settings
 from persist.testing import FrozenClock
-from tests.concurrency.test_threads import together
+from tests.at_once import together
 from tests.contract.chat.scenes import create, shown
 from tests.contract.conftest import Raw
 from tests.contract.conversations import making as talk

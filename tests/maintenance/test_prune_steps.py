@@ -20,8 +20,8 @@ from persist.maintenance import maintain, prune
 from persist.maintenance.pruning import prune_conversations
 from persist.settings import Settings
 from persist.testing import FrozenClock
+from tests.at_once import together
 from tests.concurrency.test_conversation_pruning import until_it_waits
-from tests.concurrency.test_threads import together
 from tests.contract.chat.scenes import create, record, step, text
 from tests.contract.conftest import Raw
 from tests.contract.histories.scenes import save

@@ -187,12 +187,7 @@ FAULTS = (
         "usage",
         'batch.lock(_LOCK_SCOPE, lock_key=f"persist calls of {call.scope}")',
         "",
-        (
-            "tests/contract/usage",
-            "tests/concurrency/test_budgets.py",
-            "tests/concurrency/test_usage_killed.py",
-            "tests/roundtrips",
-        ),
+        ("tests/contract/usage", "tests/concurrency/test_limits.py", "tests/concurrency/test_killed.py", "tests/roundtrips"),
     ),
     Fault(
         "events: a consumer meets its last event again",

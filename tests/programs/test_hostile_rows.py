@@ -1,7 +1,7 @@
 """Rows that others put into a run, and several that name one file: nothing of theirs is removed, nothing that a row names."""
 
 import sqlite3
-import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -9,6 +9,7 @@ import pytest
 from persist import Store
 from persist.errors import InvalidValue, UnreadableRow
 from persist.programs import audit, instructions_for_subagent, open_run_file
+from tests.at_once import together
 from tests.programs.raw_rows import codes, put
 from tests.programs.test_attachments import bind, resolve
 
@@ -125,11 +126,9 @@ def test_a_rolled_back_row_keeps_what_it_named(run_file: Store, run: str) -> Non
 
 def test_writers_of_one_name_never_mix_their_values(run_file: Store, run: str, file: Path) -> None:
     """Each has a store of its own; a subagent's shell is beside them in the torture run."""
-    start = threading.Barrier(3)
 
     def write(letter: str, met: list[str]) -> None:
         with open_run_file(file) as store:
-            start.wait(60)
             for number in range(15):
                 bind(store, run, "x", f"{letter}{number} " + letter * LARGE, summary=f"{letter}{number}")
                 bound = store.programs.bindings.get(run, "x")
@@ -140,11 +139,7 @@ def test_writers_of_one_name_never_mix_their_values(run_file: Store, run: str, f
                     met.append(f"mixed: {text[:20]} … {text[-20:]}")
 
     found: dict[str, list[str]] = {letter: [] for letter in "abc"}
-    threads = [threading.Thread(target=write, args=item) for item in found.items()]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
+    together([partial(write, *item) for item in found.items()])
     assert [len(met) for met in found.values()] == [15] * 3
     last = run_file.programs.bindings.resolve(run, "x").value
     row = run_file.programs.bindings.get(run, "x")

@@ -9,17 +9,31 @@ from persist import Store
 from persist.chat.recording.recorder import Recorder
 from persist.settings import Settings
 from persist.testing import FrozenClock
-from tests.schema.filling_agent_tasks import agent_tasks_seen, fill_agent_tasks
 from tests.schema.filling_app_sessions import app_sessions_seen, fill_app_sessions
-from tests.schema.filling_blobs import blobs_seen, fill_blobs, with_a_file
-from tests.schema.filling_checkpoints import checkpoints_seen, fill_checkpoints
-from tests.schema.filling_conversations import conversations_seen, fill_conversations
-from tests.schema.filling_events import events_seen, fill_events
-from tests.schema.filling_histories import fill_histories, histories_seen
+from tests.schema.filling_conversations import (
+    blobs_seen,
+    conversations_seen,
+    events_seen,
+    fill_blobs,
+    fill_conversations,
+    fill_events,
+    fill_usage,
+    usage_seen,
+    with_a_file,
+)
+from tests.schema.filling_frameworks import (
+    agent_tasks_seen,
+    checkpoints_seen,
+    fill_agent_tasks,
+    fill_checkpoints,
+    fill_histories,
+    fill_replay_streams,
+    fill_transcripts,
+    histories_seen,
+    replay_streams_seen,
+    transcripts_seen,
+)
 from tests.schema.filling_machines import fill_programs, fill_telemetry, programs_seen, telemetry_seen
-from tests.schema.filling_replay_streams import fill_replay_streams, replay_streams_seen
-from tests.schema.filling_transcripts import fill_transcripts, transcripts_seen
-from tests.schema.filling_usage import fill_usage, usage_seen
 from tests.schema.filling_workflows import fill_messaging, fill_workflows, messaging_seen, workflows_seen
 
 LONG = Settings(fold_ms=3_600_000, fold_bytes=2**20)

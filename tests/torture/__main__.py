@@ -22,6 +22,7 @@ from tests.torture import branch_forks as inheriting
 from tests.torture import (
     containers,
     damage,
+    disks,
     dying_servers,
     forking,
     full_disks,
@@ -32,20 +33,18 @@ from tests.torture import (
     odd_settings,
     opening,
     operations,
-    poolers,
     queue_workers,
     recording,
-    refused_writes,
     releases,
     runfiles,
     scripted,
+    servers,
     shells,
     values,
 )
 from tests.torture import many_processes as crowd
 from tests.torture.killed_processes import ready
-from tests.torture.scenario import Ground, Scenario, Tally, run
-from tests.torture.table import HEAD, row, verdict
+from tests.torture.scenario import HEAD, Ground, Scenario, Tally, row, run, verdict
 
 MODULES = (
     recording,
@@ -63,9 +62,9 @@ MODULES = (
     inheriting,
     lost_connections,
     dying_servers,
-    poolers,
+    servers,
     full_disks,
-    refused_writes,
+    disks,
     damage,
     host_engines,
     hostile,

@@ -12,9 +12,8 @@ from persist import Store
 from persist.conversations.storage import lineage
 from persist.errors import Conflict, InvalidValue, NotFound, PersistError, StoreBusy
 from persist.store.transaction import Transaction
-from tests.torture.integrity import intact
 from tests.torture.killed_processes import Victim, ready
-from tests.torture.scenario import Ground, Scenario, Tally
+from tests.torture.scenario import Ground, Scenario, Tally, intact
 
 _TURNS = 40
 _SAID = 8

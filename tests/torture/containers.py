@@ -21,8 +21,7 @@ from persist.chat.reducer import reduce
 from persist.errors import Conflict, StoreBusy
 from persist.maintenance import doctor, maintain, prune
 from persist.store.transaction import Transaction
-from tests.torture.integrity import intact
-from tests.torture.scenario import Ground, Missing, Scenario, Tally
+from tests.torture.scenario import Ground, Missing, Scenario, Tally, intact
 
 _ROOT = Path(__file__).parents[2]
 _ALONE = ("--pid", "--fork", "--mount-proc", "--kill-child")

@@ -13,8 +13,7 @@ from persist.errors import PersistError
 from persist.maintenance import backup, checkpoint, doctor, export, maintain, stats, vacuum
 from persist.testing import FrozenClock
 from tests.schema.filling import fill, transcript
-from tests.torture.integrity import intact
-from tests.torture.scenario import Ground, Scenario, Tally
+from tests.torture.scenario import Ground, Scenario, Tally, intact
 
 _BESIDE = ("-wal", "-shm")
 _ROOT = Path(__file__).resolve().parents[2]

@@ -6,11 +6,9 @@ from contextlib import ExitStack
 from functools import partial
 
 from persist.schema.migrate import upgrade
-from tests.torture.integrity import intact
-from tests.torture.scenario import Ground, Scenario, Tally
+from tests.torture.scenario import Ground, Scenario, Tally, intact
 from tests.torture.servers import Server, promote, server, standby
-from tests.torture.workers_beside import WorkersBeside
-from tests.torture.writers import Writers
+from tests.torture.writers import WorkersBeside, Writers
 
 
 def restarted(ground: Ground, tally: Tally) -> None:

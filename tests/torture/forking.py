@@ -10,9 +10,8 @@ from multiprocessing.connection import Connection
 
 from persist import AsyncStore, Store
 from persist.errors import StoreForked
-from tests.torture.integrity import intact
 from tests.torture.killed_processes import Victim, wait_until_gone
-from tests.torture.scenario import Ground, Scenario, Tally
+from tests.torture.scenario import Ground, Scenario, Tally, intact
 
 _CHILDREN = 5
 _MESSAGES = 15

@@ -16,9 +16,8 @@ from persist.settings import Settings
 from persist.single_owner_files import create_run_file
 from tests.sessionlog.scenes import text
 from tests.torture.disks import Disk, small_disk
-from tests.torture.integrity import intact
 from tests.torture.recording import answer
-from tests.torture.scenario import Ground, Scenario, Tally
+from tests.torture.scenario import Ground, Scenario, Tally, intact
 
 KEPT = Path(__file__).parents[1] / "schema" / "databases"
 _LONG = "long " * 4000

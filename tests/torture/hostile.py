@@ -15,9 +15,8 @@ from persist.errors import NotPermitted, PersistError, StoreBusy
 from persist.settings import Settings
 from persist.testing import FrozenClock
 from tests.torture.disks import LimitedDisk, small_disk
-from tests.torture.integrity import intact
 from tests.torture.killed_processes import Victim
-from tests.torture.scenario import Ground, Scenario, Tally
+from tests.torture.scenario import Ground, Scenario, Tally, intact
 
 _BLOCKED = 0.05
 """Seconds that an event loop may stand still, whatever others do to the database."""

@@ -14,9 +14,8 @@ from persist import Store
 from persist.events import rebuild
 from persist.settings import Settings
 from persist.store.transaction import Transaction
-from tests.torture.integrity import intact, whole
 from tests.torture.killed_processes import doomed, marked, sudden, wait_until_gone
-from tests.torture.scenario import Ground, Tally
+from tests.torture.scenario import Ground, Tally, intact, whole
 from tests.torture.state import State, differing, state
 
 Step = Callable[[Transaction], object]

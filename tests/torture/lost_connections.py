@@ -10,11 +10,9 @@ from itertools import islice
 import psycopg
 
 from persist import AsyncStore, Store
-from tests.torture.integrity import intact
-from tests.torture.keyed_writes import DEEDS, attempt, judge
-from tests.torture.outage_hosts import Host
-from tests.torture.proxy import Fate, Judge, Message, Proxy, nth, passes
-from tests.torture.scenario import Ground, Scenario, Tally
+from tests.torture.outage_hosts import Fate, Host, Judge, Message, Proxy, nth, passes
+from tests.torture.scenario import Ground, Scenario, Tally, intact
+from tests.torture.state import DEEDS, attempt, judge
 
 _CUTS = (Fate.CUT_BEFORE, Fate.CUT_AFTER)
 _EVENTS = 30

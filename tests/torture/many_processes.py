@@ -24,9 +24,8 @@ from persist.programs.models import bindings, executions
 from persist.store.transaction import Transaction
 from persist.telemetry.models import status_log, tasks
 from persist.workflows.models import runs
-from tests.torture.integrity import intact
 from tests.torture.killed_processes import Victim, ready
-from tests.torture.scenario import Ground, Scenario, Tally
+from tests.torture.scenario import Ground, Scenario, Tally, intact
 
 _PROCESSES = 8
 _SECONDS = 4.0

@@ -8,8 +8,7 @@ from sqlalchemy import make_url
 
 from persist import Store
 from persist.errors import PersistError
-from tests.torture.integrity import intact
-from tests.torture.scenario import Ground, Scenario, Tally
+from tests.torture.scenario import Ground, Scenario, Tally, intact
 
 _THREADS = 6
 _SETTINGS = ("default_transaction_isolation = serializable", "extra_float_digits = 0")

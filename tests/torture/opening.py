@@ -14,10 +14,9 @@ from persist.errors import UnmanagedDatabase
 from persist.maintenance import adopt
 from persist.schema.migrate import check, upgrade
 from tests.adopt.shapes import SYSTEMS
-from tests.schema.test_kept_databases import FOLDER, assert_reads_as_written
-from tests.torture.integrity import intact, whole
+from tests.schema.test_upgrades import FOLDER, assert_reads_as_written
 from tests.torture.killed_processes import Victim, doomed, marked, wait_until_gone
-from tests.torture.scenario import Ground, Scenario, Tally
+from tests.torture.scenario import Ground, Scenario, Tally, intact, whole
 
 _EVENTS = 6.3
 

@@ -13,10 +13,9 @@ from persist.maintenance import backup, checkpoint, copy, export, import_, maint
 from tests.torture import conversation_writes as conversing
 from tests.torture import telemetry_writes as observing
 from tests.torture import transitions
-from tests.torture.integrity import healthy, whole
 from tests.torture.kill_rounds import BEGINS, Ticks
 from tests.torture.killed_processes import doomed, marked, wait_until_gone
-from tests.torture.scenario import Ground, Scenario, Tally
+from tests.torture.scenario import Ground, Scenario, Tally, healthy, whole
 from tests.torture.state import State, differing, state
 
 _EVENTS = 6.0

@@ -17,10 +17,9 @@ from persist.db.statements.prepared import Statement, param
 from persist.errors import Conflict
 from persist.maintenance import maintain
 from persist.settings import Settings
-from tests.torture.integrity import intact
 from tests.torture.kill_rounds import rebuilds
 from tests.torture.killed_processes import Victim, doomed, marked, sudden, wait_until_gone
-from tests.torture.scenario import Ground, Scenario, Tally
+from tests.torture.scenario import Ground, Scenario, Tally, intact
 
 Chunks = Sequence[Mapping[str, Any]]
 _OFTEN = Settings(fold_bytes=300)

@@ -16,10 +16,9 @@ from persist.errors import PersistError
 from persist.schema.metadata import REVISIONS
 from persist.schema.migrate import upgrade
 from tests.schema.places import ROOT, VERSIONS
-from tests.schema.test_kept_databases import FOLDER
+from tests.schema.test_upgrades import FOLDER
 from tests.torture import older
-from tests.torture.integrity import intact
-from tests.torture.scenario import Ground, Scenario, Tally
+from tests.torture.scenario import Ground, Scenario, Tally, intact
 
 _SECONDS = 60
 """For anything the other process does; far more than it takes."""

@@ -8,9 +8,8 @@ from persist import Store
 from persist.errors import PersistError
 from persist.programs import audit, create_run_file, list_run_files, open_run_file
 from persist.settings import Settings
-from tests.torture.integrity import healthy, whole
 from tests.torture.killed_processes import Victim, doomed
-from tests.torture.scenario import Ground, Scenario, Tally
+from tests.torture.scenario import Ground, Scenario, Tally, healthy, whole
 
 _SMALL = Settings(attachment_bytes=1000)
 _NAMES = ("a", "b", "c")

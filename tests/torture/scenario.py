@@ -1,12 +1,17 @@
-"""What every scenario is given, and what it answers."""
+"""What every scenario is given and answers, whether a store is whole, and the table of what came of all."""
 
 import random
+import sqlite3
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from persist import Store
+from persist.maintenance import doctor
 
 
 class Missing(Exception):  # noqa: N818  # no failure: what a scenario needs is not on this machine
@@ -76,3 +81,55 @@ def run(scenario: Scenario, ground: Ground) -> Tally:
     except Exception:
         tally.problems.append(traceback.format_exc())
     return tally
+
+
+# ----------------------------------------------------------------
+# Whether a database is whole, asked of the database itself and of the doctor.
+
+
+def intact(url: str, tally: Tally, *, schema: str | None = None) -> None:
+    """Note what is broken; a file must also be whole for SQLite itself."""
+    whole(url, tally)
+    with Store.open(url, schema=schema) as store:
+        healthy(store, url, tally)
+
+
+def healthy(store: Store, what: str, tally: Tally) -> None:
+    """Note the errors that the doctor finds."""
+    tally.problems += [f"doctor of {what}: {finding}" for finding in doctor(store) if finding.severity == "error"]
+
+
+def whole(url: str, tally: Tally) -> None:
+    """Note what SQLite finds wrong with a file; nothing of a server."""
+    if url.startswith("sqlite"):
+        with closing(sqlite3.connect(Path(url.removeprefix("sqlite:///")))) as connection:
+            for check in ("integrity_check", "foreign_key_check"):
+                if (found := connection.execute(f"PRAGMA {check}").fetchall()) not in ([("ok",)], []):
+                    tally.problems.append(f"{check} of {url}: {found[:5]}")
+
+
+# ---------------------------------------------------------------- the table of a run, in Markdown
+
+
+HEAD = """\
+| what is done to it | database | rounds | acknowledged | lost | repaired | errors by type |
+|---|---|---|---|---|---|---|"""
+
+
+def row(name: str, database: str, tally: Tally) -> str:
+    if tally.missing:
+        return f"| {name} | {database} | not run: there is no {tally.missing} | | | | |"
+    errors = ", ".join(f"{kind} {count:,}" for kind, count in sorted(tally.errors.items()))
+    counts = " | ".join(f"{count:,}" for count in (tally.rounds, tally.acknowledged, tally.lost, tally.repaired))
+    return f"| {name} | {database} | {counts} | {errors} |"
+
+
+def verdict(tallies: Iterable[Tally]) -> str:
+    """One sentence on all of them."""
+    rounds = acknowledged = lost = problems = 0
+    for tally in tallies:
+        rounds += tally.rounds
+        acknowledged += tally.acknowledged
+        lost += tally.lost
+        problems += len(tally.problems)
+    return f"{rounds:,} rounds, {acknowledged:,} acknowledged writes, {lost:,} lost, {problems:,} broken promises."

@@ -1,6 +1,7 @@
-"""Postgres servers that may die: of the wheel's programs, durable (fsync and synchronous_commit are on), thrown away."""
+"""Postgres servers that may die: of the wheel's programs, durable, thrown away; and poolers before them."""
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -8,11 +9,15 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import psycopg
 from psycopg import conninfo
 
+from persist.schema.migrate import upgrade
 from tests.databases import Programs, wait_until_ready
+from tests.torture.scenario import Ground, Missing, Scenario, Tally, intact
+from tests.torture.writers import Writers
 
 _GONE_SECONDS = 30
 
@@ -129,3 +134,61 @@ def _any_runs(pids: list[int]) -> bool:
     command = ["ps", "-o", "stat=", "-p", ",".join(map(str, pids))]
     listed = subprocess.run(command, capture_output=True, text=True, check=False).stdout
     return any(not state.startswith("Z") for state in listed.split())
+
+
+# ----------------------------------------------------------------
+# PgBouncer in transaction mode between the stores and the server, with few connections for many.
+
+
+_CONFIGURATION = """\
+[databases]
+* = host={folder} user=postgres
+[pgbouncer]
+listen_addr = 127.0.0.1
+listen_port = {port}
+unix_socket_dir =
+auth_type = any
+pool_mode = transaction
+default_pool_size = 3
+max_client_conn = 200
+server_idle_timeout = 1
+"""
+
+
+@contextmanager
+def pgbouncer(of: Server) -> Iterator[str]:
+    """The URL of the server's maintenance database through a pool of three connections."""
+    program = shutil.which("pgbouncer", path=os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin")))
+    if program is None:
+        raise Missing("pgbouncer")
+    port, file = free_port(), of.programs.home / "pgbouncer.ini"
+    file.write_text(_CONFIGURATION.format(folder=of.programs.home, port=port))
+    file.chmod(0o644)
+    process = of.programs.keep_running(program, "--quiet", str(file))
+    try:
+        url = f"postgresql://postgres@127.0.0.1:{port}/postgres"
+        wait_until_ready(url, of.programs.log)
+        yield url
+    finally:
+        of.programs.stop(process)
+
+
+def pooled(ground: Ground, tally: Tally) -> None:
+    """Writers of every domain, told of the pooler and not, with the log of events and without: nothing rests on a session."""
+    ways: list[dict[str, Any]] = [
+        {"pooler": "transaction", "events": False},
+        {"events": True},
+        {"pooler": "transaction"},
+        {"events": False},
+    ]
+    with server() as behind, pgbouncer(behind) as url:
+        upgrade(url)
+        for number in ground.rounds():
+            with Writers(url, **ways[number % len(ways)]) as writers:
+                writers.go_on(str(number), lambda: time.sleep(0.3), tally)
+            tally.rounds += 1
+        tally.problems += [f"{count} {kind}" for kind, count in tally.errors.items()]
+        intact(url, tally)
+
+
+SCENARIOS = [Scenario("behind a pooler", ("postgres",), pooled)]

@@ -19,8 +19,7 @@ from persist.programs import audit, create_run_file, instructions_for_subagent, 
 from persist.programs.subagents.instructions import SUMMARY, bind_sql, command
 from persist.settings import Settings
 from tests.command_line import Sqlite3, find_sqlite3
-from tests.torture.integrity import healthy, whole
-from tests.torture.scenario import Ground, Missing, Scenario, Tally
+from tests.torture.scenario import Ground, Missing, Scenario, Tally, healthy, whole
 
 _SMALL = Settings(attachment_bytes=1000)
 _ROUNDS = 25

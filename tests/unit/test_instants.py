@@ -1,16 +1,41 @@
 """Instants in columns: cut to what the column keeps, alike on both databases, whatever the session's zone."""
 
+import collections.abc
+import copy
+import enum
+import importlib
+import math
+import pickle
+import pkgutil
+import types
+import typing
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta, timezone
+from enum import StrEnum
 from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 from sqlalchemy import Integer, bindparam, literal, select
 
+import persist
 from persist.db.schema.column_types import Bool
 from persist.db.statements.prepared import Statement
+from persist.db.values.arguments import (
+    check_choice,
+    check_count,
+    check_flag,
+    check_timedelta,
+    optional_amount,
+    optional_count,
+    optional_label,
+)
 from persist.db.values.json import join_halves
+from persist.db.values.frozen import Value, construct
+from persist.errors import InvalidValue
+from persist.framework_state.checkpoints.schemas import Blob
 from tests.cases import each
 from tests.unit.json_values import LEAD, normal, same, texts, values
 from tests.unit.laboratory import GET, INSTANTS, NAMES, Laboratory, Word, specimens
@@ -227,3 +252,184 @@ def test_types_can_be_cached() -> None:
         for kind in (type(column.type), type(column.type.with_variant(Integer(), "none"))):
             assert getattr(kind, "cache_ok", True) is not None
     assert select(specimens)._generate_cache_key() is not None
+
+
+# ----------------------------------------------------------------
+# Values built from rows equal those that the validating constructor makes.
+
+
+SAMPLES: dict[Any, list[Any]] = {
+    str: ["text", ""],
+    int: [7, -(2**63)],
+    float: [0.25, 0.0],
+    bool: [True, False],
+    bytes: [b"\x00\xff"],
+    datetime: [datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)],
+    timedelta: [timedelta(seconds=1.5)],
+    Any: [{"a": [1, None]}, None, 3],
+    Blob: [Blob("msgpack", b"\x00\xff")],
+}
+
+
+def _value_classes() -> list[type[Value]]:
+    for module in pkgutil.walk_packages(persist.__path__, "persist."):
+        if module.name.endswith((".schemas", "_values")):
+            importlib.import_module(module.name)
+    return list(_below(Value))
+
+
+def _below(base: type[Value]) -> Iterator[type[Value]]:
+    for child in base.__subclasses__():
+        if child.__module__.startswith("persist."):
+            yield child
+        yield from _below(child)
+
+
+def samples(annotation: Any) -> list[Any]:
+    """A few values of a type."""
+    if annotation in SAMPLES:
+        return SAMPLES[annotation]
+    if annotation is type(None):
+        return [None]
+    origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin in (types.UnionType, typing.Union):
+        return [sample for one in inner for sample in samples(one)]
+    if origin is list:
+        return [[], samples(inner[0])]
+    if origin is tuple:
+        return [(), tuple(samples(inner[0]))]
+    if origin is collections.abc.Sequence:
+        return [samples(inner[0])]
+    if origin is dict:
+        return [{}, {"key": samples(inner[1])[0]}]
+    if origin is typing.Literal:
+        return list(inner)
+    if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
+        return list(annotation)
+    if isinstance(annotation, type) and issubclass(annotation, Value):
+        return [annotation(**fields) for fields in rows(annotation)]
+    raise AssertionError(f"no samples of {annotation}: add some to this test")
+
+
+def rows(model: type[Value]) -> list[dict[str, Any]]:
+    """Fields for a few values of a class, every sample of every field in one of them."""
+    columns = {name: samples(field.annotation) for name, field in model.model_fields.items()}
+    maximum = max(map(len, columns.values()))
+    return [{name: column[number % len(column)] for name, column in columns.items()} for number in range(maximum)]
+
+
+MODELS = _value_classes()
+
+
+def test_there_are_values() -> None:
+    assert {"ChatSession", "ChatMessage", "StepUsage"} <= {model.__name__ for model in MODELS}
+
+
+@each("model", MODELS, ids=lambda model: str(model.__name__))
+def test_a_built_value_equals_a_validated_one(model: type[Value]) -> None:
+    for fields in rows(model):
+        built, validated = construct(model, fields), model(**fields)
+        assert built == validated
+        assert validated == built
+        assert type(built) is model
+        assert repr(built) == repr(validated)
+        assert built.model_dump() == validated.model_dump()
+        assert built.model_dump_json() == validated.model_dump_json()
+        assert built.model_fields_set == validated.model_fields_set
+        assert built.model_extra == validated.model_extra
+        assert built.__dict__.keys() == validated.__dict__.keys()
+        assert [type(value) for value in built.__dict__.values()] == [type(value) for value in validated.__dict__.values()]
+
+
+@each("model", MODELS, ids=lambda model: str(model.__name__))
+def test_a_built_value_lives_like_a_validated_one(model: type[Value]) -> None:
+    fields = rows(model)[0]
+    built = construct(model, fields)
+    assert copy.deepcopy(built) == built
+    assert pickle.loads(pickle.dumps(built)) == built
+    assert built.model_copy() == built
+    assert model.model_validate(built.model_dump()) == built
+    name = next(iter(fields))
+    with pytest.raises(ValidationError, match="frozen"):
+        setattr(built, name, fields[name])
+
+
+@each("model", MODELS, ids=lambda model: str(model.__name__))
+def test_a_built_value_keeps_a_row_of_its_own(model: type[Value]) -> None:
+    fields = rows(model)[0]
+    built = construct(model, fields)
+    fields.clear()
+    assert built == model(**rows(model)[0])
+
+
+@each("model", MODELS, ids=lambda model: str(model.__name__))
+def test_a_field_too_many_is_refused_when_validating(model: type[Value]) -> None:
+    with pytest.raises(ValidationError, match="Extra inputs"):
+        model(**rows(model)[0] | {"surprise": 1})
+
+
+# ----------------------------------------------------------------
+# The checks that verbs of every domain share: each gives the value back, or names what was wrong with it.
+
+
+class Named(StrEnum):
+    ONE = "one"
+    TWO = "two"
+
+
+def refused(check: Callable[..., Any], *values: Any, **options: Any) -> None:
+    for value in values:
+        with pytest.raises(InvalidValue) as error:
+            check("the.path", value, **options)
+        assert error.value.path == "the.path", value
+
+
+def test_a_label_may_be_absent_but_not_empty() -> None:
+    assert optional_label("p", None) is None
+    assert optional_label("p", "é") == "é"
+    refused(optional_label, "", 7, b"x", "a\x00b", "\ud83d", True)
+    assert optional_label("p", "", empty=True) == ""
+    refused(optional_label, 7, "a\x00b", empty=True)
+
+
+def test_a_word_is_one_of_the_vocabulary() -> None:
+    assert check_choice("p", "one", Named) is Named.ONE
+    assert check_choice("p", Named.TWO, Named) is Named.TWO
+    for bad in ("three", "", "ONE", "one ", None, 1, ["one"], {"one": 1}, b"one"):
+        with pytest.raises(InvalidValue) as error:
+            check_choice("the.path", bad, Named)
+        assert error.value.path == "the.path"
+        assert "one, two" in error.value.reason
+
+
+def test_a_flag_is_true_or_false() -> None:
+    assert check_flag("p", True) is True
+    assert check_flag("p", False) is False
+    refused(check_flag, 1, 0, None, "true", [])
+
+
+def test_a_count_is_whole_from_0_and_fits_64_bits() -> None:
+    assert [check_count("p", value) for value in (0, 7, 2**63 - 1)] == [0, 7, 2**63 - 1]
+    refused(check_count, -1, 2**63, True, 1.0, "1", None, math.nan)
+    assert optional_count("p", None) is None
+    assert optional_count("p", 0) == 0
+    refused(optional_count, -1, 2**63, False, 1.0, "1")
+
+
+def test_an_amount_is_finite_from_0() -> None:
+    assert optional_amount("p", None) is None
+    for value in (0, 7, 0.25, 2**63, 5e-324, 1.7976931348623157e308):
+        found = optional_amount("p", value)
+        assert (found, type(found)) == (float(value), float)
+    refused(optional_amount, -1, -0.5, True, "1", math.nan, math.inf, -math.inf, 10**400)
+
+
+def test_a_span_is_a_length_of_time() -> None:
+    for value in (timedelta(), timedelta(microseconds=1), timedelta.max):
+        assert check_timedelta("p", value) is value
+    refused(check_timedelta, -timedelta(microseconds=1), timedelta.min, 7, None, "1h")
+
+
+def test_a_span_that_something_lasts_is_a_millisecond_at_least() -> None:
+    assert check_timedelta("p", timedelta(milliseconds=1), zero=False) == timedelta(milliseconds=1)
+    refused(check_timedelta, timedelta(), timedelta(microseconds=999), -timedelta(1), 7, zero=False)

@@ -4,6 +4,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -17,6 +18,7 @@ from persist.db.concurrency.semaphore import Permits
 from persist.db.concurrency.writer_lock import Cancelled, WriterLock
 from persist.db.connections import MAX, shares, width
 from persist.errors import StoreBusy, TransactionOpen
+from tests.at_once import together
 from tests.cases import each
 
 
@@ -80,11 +82,7 @@ def test_only_one_holds_it() -> None:
             inside -= 1
             lock.release()
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    together([partial(work, number) for number in range(8)])
     assert (maximum, lock.owner, waiting(lock)) == (1, None, 0)
 
 

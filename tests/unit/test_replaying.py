@@ -1,21 +1,24 @@
 """A stored message becomes chunks again, and the real reducers of both majors rebuild it from them."""
 
 import json
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from persist.chat.following.rendering import IndexedPart, SentChunks, missing_chunks
+from persist.chat.recording.draft import Unfolded
 from persist.chat.reducer import reduce
-from persist.chat.reducer.chunks import validate
+from persist.chat.reducer.chunks import ONLY_IN_7, ChunkType, validate
+from persist.chat.reducer.parts import LONG, PartState
 from persist.chat.reducer.replaying import chunks_of
+from persist.db.values.json import JsonFrame
 from persist.errors import InvalidValue
-from persist.settings import AiSdk
+from persist.settings import AiSdk, Settings
 from tests.cases import each
 from tests.streams.replaying import FILE, replays
-from tests.streams.vectors import VECTORS, name_of
+from tests.streams.vectors import VECTORS, cases, name_of
 
 VERDICTS: dict[str, dict[str, Any]] = json.loads(FILE.read_text(encoding="utf-8"))
 REPLAYS = list(replays())
@@ -124,3 +127,155 @@ VALUES = st.one_of(
 def test_whatever_is_stored_is_replayed_without_an_error(parts: list[dict[str, Any]], major: AiSdk) -> None:
     known = [part for part in parts if isinstance(part.get("type"), str)]
     assert chunks_of({"id": "m", "role": "assistant", "parts": known}, ai_sdk=major)[0]["type"] == "start"
+
+
+# ----------------------------------------------------------------
+# When growing text is folded: by size as rarely as its length allows, by the clock once nothing more comes.
+
+
+SETTINGS = Settings()
+FOLD = SETTINGS.fold_ms / 1000
+PIECE = 20
+
+
+class Time:
+    """Monotonic seconds that a test counts."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def time(monkeypatch: pytest.MonkeyPatch) -> Time:
+    fake = Time()
+    monkeypatch.setattr("persist.chat.recording.draft.time", fake)
+    return fake
+
+
+def part_of(base: int) -> PartState:
+    """A stored part of so many bytes; a long one is held by the database alone."""
+    part = PartState({"type": "text", "text": ""})
+    part.id, part.base = "p", base
+    part.frame = JsonFrame("", "") if base >= LONG else None
+    return part
+
+
+LENGTHS = [0, 10_000, 200_000, 2**20, 16 * 2**20]
+
+
+@pytest.mark.parametrize("base", LENGTHS)
+def test_a_stream_that_stalls_is_due_once_nothing_came_for_fold_ms(time: Time, base: int) -> None:
+    unfolded, part = Unfolded(SETTINGS), part_of(base)
+    for _ in range(5):
+        unfolded.delta_stored(part, PIECE)
+        time.now += FOLD / 10
+    assert unfolded.due() <= time.now - FOLD / 10 + FOLD
+
+
+@pytest.mark.parametrize("base", LENGTHS)
+def test_what_keeps_coming_waits_no_longer_than_its_length_asks(time: Time, base: int) -> None:
+    unfolded, part = Unfolded(SETTINGS), part_of(base)
+    began = time.now
+    unfolded.delta_stored(part, PIECE)
+    while unfolded.due() > time.now:
+        unfolded.delta_stored(part, 0)
+        time.now += FOLD / 10
+    share = 4 if part.frame else 8
+    assert time.now - began == pytest.approx(FOLD * max(1, base / share / SETTINGS.fold_bytes), abs=FOLD / 5)
+
+
+def cost(time: Time, pieces: int, seconds: float) -> int:
+    """Bytes that folds write for a part of so many pieces, which come that far apart."""
+    unfolded, part = Unfolded(SETTINGS), part_of(0)
+    written = 0
+    for _ in range(pieces):
+        if unfolded and unfolded.due() <= time.now:
+            unfolded.folded()
+            written += part.base
+        if unfolded.should_fold(part, PIECE):
+            unfolded.part_stored(part)
+            written += part.base + PIECE
+        else:
+            unfolded.delta_stored(part, PIECE)
+        part.base += PIECE
+        time.now += seconds
+    return written
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.001, 0.05, FOLD / 2])
+def test_twice_the_length_costs_twice_the_bytes_while_it_keeps_coming(time: Time, seconds: float) -> None:
+    assert cost(time, 20_000, seconds) <= 2.5 * cost(time, 10_000, seconds)
+
+
+# ----------------------------------------------------------------
+# validate against the real uiMessageChunkSchema; only unknown types are told apart instead of refused.
+
+
+CASES = cases("chunk_validation")
+KNOWN = {AiSdk.V6: set(ChunkType) - ONLY_IN_7, AiSdk.V7: set(ChunkType)}
+
+
+def is_unknown(chunk: object, ai_sdk: AiSdk) -> bool:
+    kind = chunk.get("type") if isinstance(chunk, dict) else None
+    return isinstance(kind, str) and kind not in KNOWN[ai_sdk] and not kind.startswith("data-")
+
+
+@each(("ai_sdk", "case"), CASES, ids=lambda one: f"{one[0]:d}, {json.dumps(one[1]['chunk'])[:60]}")
+def test_same_verdict_as_the_sdk(ai_sdk: AiSdk, case: dict[str, Any]) -> None:
+    chunk = case["chunk"]
+    if is_unknown(chunk, ai_sdk):
+        assert validate(chunk, ai_sdk) is None
+    elif case["accepted"]:
+        assert validate(chunk, ai_sdk) == chunk["type"]
+    else:
+        with pytest.raises(InvalidValue):
+            validate(chunk, ai_sdk)
+
+
+@each("ai_sdk", AiSdk)
+def test_the_vectors_cover_every_type(ai_sdk: AiSdk) -> None:
+    accepted = {case["chunk"]["type"] for major, case in CASES if major == ai_sdk and case["accepted"]}
+    assert accepted >= KNOWN[ai_sdk]
+
+
+@each("kind", sorted(ONLY_IN_7))
+def test_6_does_not_know_what_only_7_has(kind: str) -> None:
+    assert validate({"type": kind}, AiSdk.V6) is None
+
+
+@each(
+    "chunk",
+    [
+        {"type": "tool-input-available", "toolCallId": "c", "toolName": "w"},
+        {"type": "tool-input-error", "toolCallId": "c", "toolName": "w", "errorText": "e"},
+        {"type": "tool-output-available", "toolCallId": "c"},
+        {"type": "data-status", "id": "x"},
+        {"type": "message-metadata"},
+    ],
+    ids=lambda chunk: str(chunk["type"]),
+)
+def test_a_missing_payload_of_unknown_type_is_accepted(chunk: dict[str, Any]) -> None:
+    assert validate(chunk) == chunk["type"]
+
+
+@each(
+    ("chunk", "path"),
+    [
+        ({"type": "text-delta", "id": "t"}, "text-delta.delta"),
+        ({"type": "text-delta", "id": None, "delta": "x"}, "text-delta.id"),
+        ({"type": "finish", "finishReason": "bored"}, "finish.finishReason"),
+        ({"type": "data-x", "data": 1, "id": 5}, "data-x.id"),
+        ({"type": 5}, "type"),
+        ({}, "type"),
+        (["text-start"], "chunk"),
+        (None, "chunk"),
+    ],
+    ids=str,
+)
+def test_the_error_names_the_field(chunk: object, path: str) -> None:
+    with pytest.raises(InvalidValue) as caught:
+        validate(cast("dict[str, Any]", chunk))
+    assert caught.value.path == path

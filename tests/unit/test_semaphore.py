@@ -3,9 +3,9 @@
 import asyncio
 import gc
 import math
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from persist.db.concurrency.semaphore import Lease, Semaphore
 from persist.db.concurrency.worker_threads import Timed, Timer
+from tests.at_once import together
 from tests.examples import examples
 
 
@@ -268,10 +269,6 @@ def test_threads_with_a_loop_each_are_never_inside_together() -> None:
 
         await asyncio.gather(*(once() for _ in range(50)))
 
-    threads = [threading.Thread(target=asyncio.run, args=(main(),), daemon=True) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    together([partial(asyncio.run, main()) for _ in range(6)])
     timer.stop()
     assert (maximum, len(done)) == (1, 300)

@@ -2,18 +2,31 @@
 
 import logging
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
-from sqlalchemy import Table
+from sqlalchemy import Column, Table, make_url, select, update
 
 from persist import Store
+from persist.conversations.models import branches
+from persist.db.schema.column_types import Json
+from persist.db.statements.prepared import Statement, param
+from persist.db.transactions.repository import Repository, writes
+from persist.db.unreadable.cells import OnUnreadable
+from persist.db.unreadable.conditions import reader_of
+from persist.db.values.json import decode, encode
+from persist.errors import InvalidValue, UnreadableRow
 from persist.maintenance import maintain, prune
 from persist.maintenance.pruning import PRUNINGS
+from persist.maintenance.table_keys import SHAPES
+from persist.schema.metadata import metadata
+from persist.store.transaction import transaction_per_verb
 from persist.testing import FrozenClock
+from tests.cases import each
 from tests.statemachines.scene import verbs
 from tests.unreadable.cells import spoil_row, tables
 from tests.unreadable.verdicts import DOMAINS, NEEDED, SWEEPS, filled, problems
@@ -84,3 +97,120 @@ def _spoilt(scene: Path, path: Path, of: Sequence[Table], clock: FrozenClock) ->
     for table in of:
         spoil_row(path, table)
     return Store.open(f"sqlite:///{path.as_posix()}", clock=clock, sleep=lambda seconds: None)  # nobody waits for its lock
+
+
+# ----------------------------------------------------------------
+# A verb's last batch commits on Postgres, and reads what cannot be read: the changes are kept, and the answer says so.
+
+
+_RENAME = Statement(update(branches).where(branches.c.id == param("row_id")).values(name=param("name")))
+_RENAMED = Statement(
+    update(branches).where(branches.c.id == param("row_id")).values(name=param("name")).returning(branches.c.started_at)
+)
+_LOOK = Statement(select(branches.c.started_at).where(branches.c.id == param("row_id")))
+_NEED = Statement(
+    select(branches.c.id, branches.c.started_at).where(branches.c.id == param("row_id")), unreadable=OnUnreadable.RAISE
+)
+
+
+class Probe(Repository):
+    """Verbs that rename a branch and read when it started, in one batch."""
+
+    @writes
+    def look(self, id: str) -> Any:
+        with self._work.batch(last=True) as batch:
+            batch.run(_RENAME, row_id=id, name="looked")
+            found = batch.row(_LOOK, row_id=id)
+        return found.result
+
+    @writes
+    def return_it(self, id: str) -> Any:
+        with self._work.batch(last=True) as batch:
+            found = batch.returned(_RENAMED, row_id=id, name="returned")
+        return found.result
+
+    @writes
+    def need(self, id: str) -> Any:
+        with self._work.batch(last=True) as batch:
+            batch.run(_RENAME, row_id=id, name="needed")
+            found = batch.row(_NEED, row_id=id)
+        return found.result
+
+
+@pytest.fixture
+def store(postgres_url: str) -> Iterator[Store]:
+    with Store.open(postgres_url) as store:
+        store.conversations.sessions.create(id="talk")
+        store.conversations.branches.create("talk", id="branch", name="new")
+        with psycopg.connect(postgres_url, autocommit=True) as other:
+            other.execute("UPDATE persist.branches SET started_at = 'infinity'")
+        yield store
+
+
+@pytest.mark.parametrize(("verb", "name"), [("look", "looked"), ("return_it", "returned")])
+def test_a_cell_that_is_not_needed_is_left_out(store: Store, postgres_url: str, verb: str, name: str) -> None:
+    probe = Probe(transaction_per_verb(store.runtime))
+    assert getattr(probe, verb)("branch") == (None,)
+    with psycopg.connect(postgres_url) as other:
+        assert other.execute("SELECT name FROM persist.branches").fetchall() == [(name,)]
+
+
+def test_a_cell_that_is_needed_raises_and_says_that_the_changes_are_kept(store: Store, postgres_url: str) -> None:
+    with pytest.raises(UnreadableRow) as unread:
+        Probe(transaction_per_verb(store.runtime)).need("branch")
+    assert unread.value.committed
+    assert unread.value.column == "started_at"
+    assert "what the call changed is committed" in str(unread.value)
+    with psycopg.connect(postgres_url) as other:
+        assert other.execute("SELECT name FROM persist.branches").fetchall() == [("needed",)]
+
+
+def test_inside_of_a_transaction_nothing_is_committed(store: Store, postgres_url: str) -> None:
+    with pytest.raises(UnreadableRow) as unread, store.begin() as tx:
+        Probe(tx._work).need("branch")
+    assert not unread.value.committed
+    with psycopg.connect(postgres_url) as other:
+        assert other.execute("SELECT name FROM persist.branches").fetchall() == [("new",)]
+
+
+# ----------------------------------------------------------------
+# What readers refuse in a column of JSON the doctor finds there, and writers do not write: on both databases.
+
+
+DIALECTS: list[Any] = [make_url(url).get_dialect()() for url in ("sqlite://", "postgresql+psycopg://")]
+VALUES = ["null", "7", '"x"', "[]", "[1]", '["x"]', "[{}]", "{}", '{"a": 1}']
+COLUMNS = [
+    column
+    for table in metadata.sorted_tables
+    for column in table.columns
+    if isinstance(column.type, Json) and column.type.shape is not None
+]
+
+
+@each("dialect", DIALECTS, ids=["sqlite", "postgres"])
+@each("column", COLUMNS, ids=str)
+def test_the_doctor_finds_what_readers_refuse(column: Column[Any], dialect: Any) -> None:
+    stored: Any = column.type.dialect_impl(dialect)
+    kinds: list[Any] = [column.type, stored.column_expression(column).type] if dialect.name == "postgresql" else [column.type]
+    finds = reader_of(column, SHAPES.get(column))
+    for value in VALUES:
+        for kind in kinds:
+            assert finds(value) is not None or not _refuses(kind.result_processor(dialect, None), value), value
+            assert kind.misfit(decode(value)) is None or _refuses(kind.result_processor(dialect, None), value), value
+
+
+@pytest.mark.parametrize("dialect", DIALECTS, ids=["sqlite", "postgres"])
+@pytest.mark.parametrize("column", COLUMNS, ids=str)
+def test_what_readers_refuse_is_not_written(column: Column[Any], dialect: Any) -> None:
+    kind: Any = column.type.dialect_impl(dialect)
+    for value in map(decode, VALUES[1:]):  # None writes NULL
+        assert _refuses(kind.bind_processor(dialect), value) == (kind.misfit(value) is not None), value
+        assert _refuses(kind.bind_processor(dialect), encode(value)) == (type(value) is not kind.shape), value
+
+
+def _refuses(process: Any, value: Any) -> bool:
+    try:
+        process(value)
+    except InvalidValue:
+        return True
+    return False

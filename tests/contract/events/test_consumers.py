@@ -1,15 +1,13 @@
 """Consumers: every event at least once and in order, whoever else asks, and whatever becomes of who has them."""
 
-from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from persist.errors import Conflict, InvalidValue, LeaseLost, NotFound, ReadOnlyTransaction
+from persist.errors import Conflict, LeaseLost, NotFound
 from persist.events.schemas import EventBatch
-from tests.cases import each
 from tests.contract.events.scenes import events
 
 MINUTE = timedelta(minutes=1)
@@ -290,48 +288,3 @@ def test_a_consumer_passes_over_what_was_trimmed_before_it_began(logging_store: 
 
 
 # ---------------------------------------------------------------- refusals
-
-
-@each(
-    "verb, arguments",
-    [
-        ("next", {"name": ""}),
-        ("next", {"name": "a", "limit": 0}),
-        ("next", {"name": "a", "limit": 1001}),
-        ("next", {"name": "a", "lease": timedelta(0)}),
-        ("next", {"name": "a", "lease": timedelta.max}),
-        ("next", {"name": "a", "lease": 60}),
-        ("ack", {"name": "outbox", "position": -1}),
-        ("ack", {"name": "outbox", "position": "now"}),
-        ("ack", {"name": "outbox", "position": 1, "token": "1"}),
-        ("create", {"name": "a", "at": "later"}),
-        ("create", {"name": "a", "at": -1}),
-        ("create", {"name": "a", "types": []}),
-        ("create", {"name": "a", "types": "run.completed"}),
-        ("create", {"name": "a", "types": [""]}),
-        ("create", {"name": "a", "types": [f"t{number}" for number in range(101)]}),
-        ("list", {"limit": 0}),
-    ],
-    ids=str,
-)
-def test_refusals(logging_store: Any, verb: str, arguments: dict[str, Any]) -> None:
-    note(logging_store)
-    with logging_store.begin() as tx:
-        with pytest.raises(InvalidValue):
-            getattr(tx.events.consumers, verb)(**arguments)
-        assert tx.events.consumers.list() == []
-
-
-def test_nothing_is_handed_out_to_a_reader(logging_store: Any) -> None:
-    with logging_store.read() as tx:
-        for verb, more in (("next", ()), ("ack", (1,)), ("create", ()), ("remove", ())):
-            with pytest.raises(ReadOnlyTransaction):
-                getattr(tx.events.consumers, verb)("outbox", *more)
-
-
-def test_a_verb_alone_is_a_transaction(logging_store: Any, open_store: Callable[..., Any]) -> None:
-    note(logging_store)
-    batch = logging_store.events.consumers.next("outbox")
-    assert positions(batch) == [1]
-    assert logging_store.events.consumers.ack("outbox", batch.position, token=batch.token)
-    assert consumer(open_store()).position == 1

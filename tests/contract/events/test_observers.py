@@ -125,11 +125,6 @@ def test_there_is_nothing_to_be_told_of_while_the_log_is_off(store: Any) -> None
     ]
 
 
-def test_only_something_to_call_is_an_observer(logging_store: Any) -> None:
-    with pytest.raises(InvalidValue, match="callback"):
-        logging_store.on_commit("print")
-
-
 def test_trimming_tells_of_the_snapshots_it_writes(logging_store: Any, told: Told) -> None:
     session = create(logging_store)
     say(logging_store, session, "hi")

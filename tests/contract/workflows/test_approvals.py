@@ -70,14 +70,6 @@ def test_what_a_request_omits(store: Any) -> None:
     assert gate.id.startswith("apr_")
 
 
-def test_an_id_of_a_gate_is_given_once(store: Any, raw: Raw) -> None:
-    run = make_run(store)
-    request(store, run.id, id="mine")
-    with pytest.raises(Conflict):
-        request(store, run.id, id="mine")
-    assert raw.count("workflow_approvals") == 1
-
-
 def test_a_pause_marks_merges_opens_and_pauses_in_one_step(store: Any, other: Any, clock: Any) -> None:
     run = make_run(store, context={"issue": 42})
     with store.begin() as tx:

@@ -1,4 +1,4 @@
-"""Attempts of a run that fail and are repeated, and why a run did not succeed."""
+"""Attempts of a run that fail and are repeated, why a run did not succeed, and which runs are dispatched again after a crash."""
 
 from collections.abc import Callable
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""Lists of executions: their order, their pages, and what no list reads."""
+"""Lists of executions: their order, their pages, and what no list reads; and chats as their executions show them."""
 
 import re
 from datetime import UTC, datetime, timedelta

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from persist.errors import Conflict, PayloadTooLarge
+from persist.errors import PayloadTooLarge
 from persist.settings import Settings
 from persist.workflows.schemas import Execution, Outcome
 from tests.cases import each
@@ -78,13 +78,6 @@ def test_what_is_omitted_at_the_start_is_absent(store: Any) -> None:
     assert len(found.id) == 30
     assert found.id.startswith("exe_")
     assert (found.repo, found.issue_number, found.workflow_run_id, found.session_id) == (None, None, None, None)
-
-
-def test_an_id_is_taken_once(store: Any) -> None:
-    start(store, id="mine", skill="first")
-    with pytest.raises(Conflict):
-        start(store, id="mine", skill="second")
-    assert execution(store, "mine").skill == "first"
 
 
 def test_an_execution_whose_run_has_no_row_is_read_and_finished(store: Any, raw: Raw) -> None:

@@ -1,8 +1,10 @@
-"""Gates that expire: whoever looks first closes them, and their runs go on, or fail."""
+"""Gates that expire, that nobody needs to answer any more, and runs that wait at several."""
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from persist import Store
 from persist.errors import Conflict, LeaseLost, NotFound, TransitionError
 from persist.workflows.schemas import Approval, FailureKind
+from tests.at_once import together
 from tests.cases import each
 from tests.contract.conftest import Raw
 from tests.contract.workflows.making import fail, gate_of, make_run, pause, paused, pending, request, respond, resume, run_of
@@ -437,28 +440,18 @@ def test_an_answer_and_an_end_at_the_same_time_never_wait_for_each_other(databas
     """Whoever takes the run and its gates takes the run first, so that one of the two is simply later."""
     with Store.open(database_url) as store:
         runs = [paused(store) for _ in range(20)]
-        failures: list[BaseException] = []
-        together = threading.Barrier(2)
+        barrier = threading.Barrier(2)
 
         def each(act: Callable[[Store, str, str], object]) -> None:
             for run_id, id in runs:
-                together.wait(30)
-                try:
+                barrier.wait(30)
+                with suppress(Conflict):
                     act(store, run_id, id)
-                except Conflict:
-                    pass
-                except BaseException as error:
-                    failures.append(error)
 
         def end(store: Store, run_id: str, id: str) -> None:
             with store.begin() as tx:
                 tx.workflows.runs.cancel(run_id)
 
-        threads = [threading.Thread(target=each, args=(act,)) for act in (end, lambda store, _, id: resume(store, id))]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert failures == []
+        together([partial(each, act) for act in (end, lambda store, _, id: resume(store, id))])
         assert {run_of(store, run_id).status for run_id, _ in runs} == {"cancelled"}
         assert pending(store) == []

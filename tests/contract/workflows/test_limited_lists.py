@@ -1,4 +1,4 @@
-"""Lists that return everything unless they are given a limit, and then pages."""
+"""Lists that return everything unless they are given a limit, and counts that need not be exact."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,10 +1,11 @@
 """Overrides: what an operator switched off or rescheduled, and going back to the defaults."""
 
-import threading
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from persist.workflows.schemas import CronOverride, WorkflowOverride
+from tests.at_once import together
 from tests.contract.conftest import Raw
 from tests.contract.workflows.making import plant
 
@@ -118,26 +119,15 @@ def test_overrides_are_listed_by_name(store: Any) -> None:
 
 def test_changes_of_many_at_once_are_all_kept(store: Any) -> None:
     """The first override of a name, by threads that each change one thing."""
-    barrier = threading.Barrier(6)
-    errors: list[BaseException] = []
 
     def change(number: int) -> None:
-        try:
-            barrier.wait(30)
-            for round in range(5):
-                if number % 2:
-                    set_cron(store, f"c{round}", enabled=False)
-                else:
-                    set_cron(store, f"c{round}", schedule="@daily")
-        except BaseException as error:
-            errors.append(error)
+        for round in range(5):
+            if number % 2:
+                set_cron(store, f"c{round}", enabled=False)
+            else:
+                set_cron(store, f"c{round}", schedule="@daily")
 
-    threads = [threading.Thread(target=change, args=(number,)) for number in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
-    assert errors == []
+    together([partial(change, number) for number in range(6)])
     with store.read() as tx:
         found = [(one.name, one.enabled, one.schedule) for one in tx.workflows.cron_overrides.all()]
     assert found == [(f"c{round}", False, "@daily") for round in range(5)]

@@ -1,4 +1,4 @@
-"""`workflows.phases` and `store.phase`: a phase of a run that is done once, in two transactions."""
+"""Phases and effects of a run, by verbs and by blocks: each is done once, and what it left is known after a crash."""
 
 from datetime import timedelta
 from decimal import Decimal

@@ -1,7 +1,7 @@
 """The order in which runs are claimed, runs that wait for their time, and claims of several."""
 
-import threading
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ from persist import Store
 from persist.errors import InvalidValue
 from persist.testing import FrozenClock
 from persist.workflows.schemas import Lease, RunStatus
+from tests.at_once import together
 from tests.contract.workflows.scenes import HOUR, ask, claim, do, queue, stored, taken
 from tests.examples import examples
 
@@ -181,18 +182,13 @@ def test_an_idle_claim_waits_for_no_writer(sqlite_url: str) -> None:
 def test_many_that_claim_several_claim_each_once(open_store: Any) -> None:
     stores = [open_store() for _ in range(4)]
     ids = [queue(stores[0], priority=number % 3) for number in range(40)]
-    begin, found = threading.Barrier(len(stores)), []
+    found: list[str] = []
 
     def drain(store: Any) -> None:
-        begin.wait()
         while mine := claimed(store, 3):
             found.extend(mine)
 
-    threads = [threading.Thread(target=drain, args=(store,)) for store in stores]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    together([partial(drain, store) for store in stores])
     assert sorted(found) == sorted(ids)
 
 

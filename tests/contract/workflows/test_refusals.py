@@ -1,11 +1,11 @@
-"""A verb that is refused has written nothing, even where it checks and writes at once: the transaction goes on and commits."""
+"""A verb that is refused has written nothing; what is made once for its key; the first and the last instants there are."""
 
 import io
 import json
-import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta, timezone
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,6 +16,7 @@ from persist.errors import Conflict, InvalidValue, LeaseLost, NotFound, PayloadT
 from persist.maintenance import export
 from persist.settings import Settings
 from persist.testing import FrozenClock
+from tests.at_once import together
 from tests.cases import each
 from tests.contract.conftest import Raw
 from tests.contract.faces import on_one_face
@@ -225,18 +226,13 @@ def test_a_gate_opens_once_for_its_key(store: Any) -> None:
 @pytest.mark.parametrize("options", [{"idempotency_key": "k"}, {"unique_trigger": True}])
 def test_of_many_at_once_one_makes_the_run(open_store: Any, options: dict[str, Any]) -> None:
     stores = [open_store() for _ in range(4)]
-    begin, made = threading.Barrier(len(stores)), []
+    made: list[str] = []
 
     def ask_for_it(store: Any) -> None:
-        begin.wait()
         for _ in range(5):
             made.append(make(store, **options).id)
 
-    threads = [threading.Thread(target=ask_for_it, args=(store,)) for store in stores]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    together([partial(ask_for_it, store) for store in stores])
     assert len(made) == 20
     assert len(set(made)) == 1
 

@@ -9,9 +9,8 @@ import pytest
 from sqlalchemy import create_engine
 
 from persist import Store
-from persist.errors import Conflict, InvalidValue, LeaseLost, StoreBusy, TransactionAborted
+from persist.errors import Conflict, LeaseLost, StoreBusy, TransactionAborted
 from persist.workflows.schemas import WorkflowRun
-from tests.cases import each
 from tests.contract.faces import every_way
 from tests.contract.workflows.scenes import HOUR, claim, do, held, make, queue, stored
 
@@ -154,29 +153,6 @@ def test_an_exception_of_one_observer_is_logged_and_harms_nobody(store: Any, cap
     assert "run_finished" in record.getMessage()
 
 
-def test_a_removed_observer_is_told_no_more(store: Any) -> None:
-    seen: list[str] = []
-
-    def one(run: WorkflowRun) -> None:
-        seen.append("one")
-
-    remove_first, remove_second = store.on_run_finished(one), store.on_run_finished(one)
-    store.on_run_finished(lambda run: seen.append("two"))
-    do(store, "cancel", make(store).id)
-    assert seen == ["one", "one", "two"]
-    remove_first()
-    remove_first()
-    do(store, "cancel", make(store).id)
-    assert seen == ["one", "one", "two", "one", "two"]
-    remove_second()
-    do(store, "cancel", make(store).id)
-    assert seen[5:] == ["two"]
-    store.on_run_finished(one)
-    remove_first()  # it was the remover of another registration
-    do(store, "cancel", make(store).id)
-    assert seen[6:] == ["two", "one"]
-
-
 def test_an_observer_may_remove_itself(store: Any) -> None:
     seen: list[str] = []
 
@@ -191,13 +167,6 @@ def test_an_observer_may_remove_itself(store: Any) -> None:
     for id in ids:
         do(store, "cancel", id)
     assert (seen, after) == (ids[:1], ids)
-
-
-@each("bad", [None, 7, "print"])
-def test_an_observer_is_a_function(store: Any, bad: Any) -> None:
-    with pytest.raises(InvalidValue) as refused:
-        store.on_run_finished(bad)
-    assert refused.value.path == "callback"
 
 
 def test_another_store_does_not_hear_of_it(store: Any, other: Any, told: list[WorkflowRun]) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from persist.errors import Conflict, InvalidValue, TransitionError
+from persist.errors import InvalidValue, TransitionError
 from persist.workflows.schemas import RunStatus, WorkflowRun
 from tests.contract.conftest import Raw
 from tests.contract.workflows.making import plant
@@ -71,14 +71,6 @@ def test_a_run_begins_in_any_status(store: Any, clock: Any) -> None:
         made = make(store, status=status.value)
         assert made.status is status
         assert made.finished_at == (clock() if status in ENDED else None)
-
-
-def test_an_id_is_given_once(store: Any) -> None:
-    first = make(store, id="run_1")
-    with pytest.raises(Conflict):
-        make(store, "other", id="run_1")
-    assert stored(store, "run_1") == first
-    assert ask(store, "count") == 1
 
 
 # ---------------------------------------------------------------- finding

@@ -1,7 +1,7 @@
 """Schedules queue runs at the times of a cron expression, once however many processes ask."""
 
-import threading
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -9,6 +9,7 @@ import pytest
 from persist import Store
 from persist.errors import InvalidValue
 from persist.workflows.schemas import RunStatus, Schedule, WorkflowRun
+from tests.at_once import together
 from tests.cases import each
 from tests.contract.conftest import Raw
 from tests.contract.workflows.scenes import ask, taken
@@ -235,18 +236,12 @@ def test_of_many_that_ask_at_once_one_fires(open_store: Any, clock: Any) -> None
     for number in range(3):
         hourly(stores[0], f"s{number}", catch_up="all")
     clock.advance(delta=5 * HOUR)
-    begin = threading.Barrier(len(stores))
     found: list[str] = []
 
     def fire(store: Any) -> None:
-        begin.wait()
         for _ in range(3):
             found.extend(run.id for run in schedules(store, "fire_due"))
 
-    threads = [threading.Thread(target=fire, args=(store,)) for store in stores]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    together([partial(fire, store) for store in stores])
     assert len(found) == len(set(found)) == 15
     assert ask(stores[0], "count", status=RunStatus.QUEUED) == 15

@@ -1,68 +1,21 @@
 """Tasks of A2A: owners apart, ends final, tokens an owner's own, and updates that write what is new."""
 
 import asyncio
-import threading
-from base64 import urlsafe_b64encode
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import anyio
 import pytest
-from a2a.types.a2a_pb2 import ListTasksRequest, Part, Task, TaskPushNotificationConfig, TaskState
-from a2a.utils.errors import InvalidParamsError
-from a2a.utils.task import encode_page_token
+from a2a.types.a2a_pb2 import ListTasksRequest, Part, Task, TaskPushNotificationConfig
 
 from persist import AsyncStore, Store
-from persist.errors import Conflict, InvalidValue, UnsupportedEngine
-from persist.integrations.a2a import InvalidTask, PersistPushNotificationConfigStore, PersistTaskStore, TaskEnded
+from persist.errors import UnsupportedEngine
+from persist.integrations.a2a import PersistPushNotificationConfigStore, PersistTaskStore
 from tests.integrations.a2a.scenes import of, task
 from tests.roundtrips.bounds import Row
 from tests.roundtrips.meter import Meter, complaint, metered, require
 
 Do = Callable[[Awaitable[Any]], Any]
-
-
-def test_owners_do_not_see_each_other(tasks: PersistTaskStore, do: Do) -> None:
-    do(tasks.save(task(said=1), of("ann")))
-    do(tasks.save(task(said=2), of("bob")))
-    assert len(do(tasks.get("t", of("ann"))).history) == 1
-    assert len(do(tasks.get("t", of("bob"))).history) == 2
-    assert do(tasks.get("t", of(""))) is None
-    do(tasks.delete("t", of("")))
-    do(tasks.delete("t", of("bob")))
-    assert do(tasks.get("t", of("bob"))) is None
-    assert do(tasks.get("t", of("ann"))) is not None
-    assert do(tasks.list(ListTasksRequest(), of("bob"))).total_size == 0
-
-
-@pytest.mark.parametrize("end", ["COMPLETED", "CANCELED", "FAILED", "REJECTED"])
-def test_a_final_state_is_final(tasks: PersistTaskStore, do: Do, end: str) -> None:
-    final = TaskState.Value(f"TASK_STATE_{end}")
-    do(tasks.save(task(state=final), of("ann")))
-    for state in TaskState.values():
-        if state == final:
-            continue
-        with pytest.raises(TaskEnded) as caught:
-            do(tasks.save(task(state=state), of("ann")))
-        assert isinstance(caught.value, InvalidParamsError)
-        assert isinstance(caught.value, Conflict)
-        assert caught.value.message == str(caught.value)
-    do(tasks.save(task(state=final, parts=1), of("ann")))  # what belongs to the end may still come
-    assert do(tasks.get("t", of("ann"))) == task(state=final, parts=1)
-
-
-def test_tokens_are_an_owners_own(tasks: PersistTaskStore, do: Do) -> None:
-    for id in "abc":
-        do(tasks.save(task(id), of("ann")))
-        do(tasks.save(task(id), of("bob")))
-    token = do(tasks.list(ListTasksRequest(page_size=1), of("ann"))).next_page_token
-    second = do(tasks.list(ListTasksRequest(page_size=1, page_token=token), of("ann")))
-    assert [one.id for one in second.tasks] == ["b"]
-    broken = [token[:-3], "x", "é", "🦀", encode_page_token("a"), urlsafe_b64encode(b"[1, 2, 3]").decode(), "W10", "bnVsbA"]
-    for owner, given in [("bob", token), ("", token), *(("ann", one) for one in broken)]:
-        with pytest.raises(InvalidParamsError) as caught:
-            do(tasks.list(ListTasksRequest(page_token=given), of(owner)))
-        assert isinstance(caught.value, InvalidValue)
 
 
 def test_bytes_and_text_come_back_equal(tasks: PersistTaskStore, do: Do) -> None:
@@ -81,19 +34,6 @@ def test_bytes_and_text_come_back_equal(tasks: PersistTaskStore, do: Do) -> None
     bare = Task(id="bare")
     do(tasks.save(bare, of("")))
     assert do(tasks.get("bare", of(""))) == bare
-
-
-def test_wrong_arguments_are_refused_with_both_classes(tasks: PersistTaskStore, do: Do) -> None:
-    wrong: list[Callable[[], object]] = [
-        lambda: PersistTaskStore("sqlite://"),  # type: ignore[arg-type]  # the point
-        lambda: PersistPushNotificationConfigStore(None),  # type: ignore[arg-type]  # the point
-        lambda: do(tasks.save(Task(), of(""))),
-        lambda: do(tasks.save(task("x" * 601), of(""))),
-        lambda: do(tasks.list(ListTasksRequest(page_size=-1), of(""))),
-    ]
-    for call in wrong:
-        with pytest.raises(InvalidTask):
-            call()
 
 
 @pytest.fixture
@@ -124,28 +64,6 @@ def test_an_append_to_a_long_artifact_writes_its_new_part_alone(one_store: Store
     assert asyncio.run(tasks.get("t", of("ann"))) == growing
 
 
-def test_savers_at_once_leave_one_of_their_tasks_whole(database_url: str) -> None:
-    with Store.open(database_url) as store:
-        tasks, errors = PersistTaskStore(store), list[BaseException]()
-
-        def save(number: int) -> None:
-            try:
-                for said in range(5):
-                    asyncio.run(tasks.save(task(said=number * 10 + said), of("ann")))
-            except BaseException as error:
-                errors.append(error)
-
-        threads = [threading.Thread(target=save, args=(number,)) for number in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert errors == []
-        found = asyncio.run(tasks.get("t", of("ann")))
-        assert found is not None
-        assert found == task(said=len(found.history))
-
-
 def test_on_trio_a_store_serves_too(tasks: PersistTaskStore, store: Store | AsyncStore) -> None:
     async def scene() -> None:
         await tasks.save(task(), of("ann"))
@@ -156,19 +74,6 @@ def test_on_trio_a_store_serves_too(tasks: PersistTaskStore, store: Store | Asyn
         return
     with pytest.raises(UnsupportedEngine):
         anyio.run(scene, backend="trio")
-
-
-def test_a_cancelled_save_is_whole_or_nothing(tasks: PersistTaskStore, runner: asyncio.Runner) -> None:
-    async def scene() -> None:
-        for delay in range(12):
-            given = task(f"t{delay}", parts=5)
-            running = asyncio.ensure_future(tasks.save(given, of("ann")))
-            await asyncio.sleep(delay / 3000)
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
-            assert await tasks.get(f"t{delay}", of("ann")) in (None, given)
-
-    runner.run(scene())
 
 
 ROWS = (

@@ -39,19 +39,6 @@ def assert_summary_is_of_the_last(do: Do, sessions: Any) -> None:
     assert summary["data"]["custom_title"] == do(sessions.tail(KEY, 1))[0]["customTitle"]
 
 
-def test_many_tasks_append_to_one_session_from_its_first_moment(sessions: Any, do: Do) -> None:
-    async def work(name: str) -> None:
-        for number in range(3):
-            await sessions.append(KEY, batch(name, number))
-
-    async def all_at_once() -> None:
-        await asyncio.gather(*[work(str(name)) for name in range(12)])
-
-    do(all_at_once())
-    assert_whole(do(sessions.load(KEY)), 12, 3)
-    assert_summary_is_of_the_last(do, sessions)
-
-
 def test_one_store_on_many_loops(sessions: Any, do: Do) -> None:
     async def work(name: int) -> None:
         for number in range(2):
@@ -107,29 +94,6 @@ def test_a_process_that_is_killed_leaves_whole_batches(spawn: Spawn, look: Store
     assert_summary_is_of_the_last(do, sessions)
     do(sessions.append(KEY, main[-BATCH:]))  # the mirror tries again
     assert do(sessions.load(KEY)) == [*main, main[-1]]
-
-
-def test_a_cancelled_append_is_done_wholly_or_not_at_all(sessions: Any, do: Do) -> None:
-    async def cancelled() -> int:
-        ended = 0
-        for number in range(30):
-            call = asyncio.ensure_future(sessions.append(KEY, batch("a", number)))
-            for _ in range(number % 8):
-                await asyncio.sleep(0)
-            await asyncio.sleep(0.0003 * (number % 5))
-            call.cancel()
-            call.cancel()
-            try:
-                await call
-            except asyncio.CancelledError:
-                ended += 1
-            before = await sessions.load(KEY)
-            await asyncio.sleep(0.001)
-            assert await sessions.load(KEY) == before  # nothing happens behind the caller's back
-            assert [entry["of"][2] for entry in before or []] == [0, 1, 2, 3] * (len(before or []) // BATCH)
-        return ended
-
-    assert do(cancelled()) > 0
 
 
 def test_deletions_beside_appends_leave_whole_batches(sessions: Any, do: Do, look: Store) -> None:

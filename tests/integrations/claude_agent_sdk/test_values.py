@@ -75,21 +75,6 @@ def test_keys_that_name_nothing_are_refused(sessions: Any, do: Do, key: Any) -> 
             do(call)
 
 
-def test_keys_are_compared_whole(sessions: Any, do: Do) -> None:
-    """Joined to one text, as the SDK's store in memory has them, these would be one key."""
-    places = [("a", "b/c", None), ("a/b", "c", None), ("a", "b", "c"), ("A", "b", "c"), ("a", "b", None)]
-    for project, session, subpath in places:
-        key = {"project_key": project, "session_id": session} | ({"subpath": subpath} if subpath else {})
-        do(sessions.append(key, [{"type": "x", "place": [project, session, subpath]}]))
-    for project, session, subpath in places:
-        key = {"project_key": project, "session_id": session} | ({"subpath": subpath} if subpath else {})
-        assert do(sessions.load(key)) == [{"type": "x", "place": [project, session, subpath]}]
-    assert [one["session_id"] for one in do(sessions.list_sessions("a/b"))] == ["c"]
-    do(sessions.delete({"project_key": "a", "session_id": "b"}))
-    assert do(sessions.load({"project_key": "A", "session_id": "b", "subpath": "c"})) is not None
-    assert do(sessions.list_subkeys({"project_key": "a", "session_id": "b"})) == []
-
-
 def test_mtimes_are_of_one_clock_and_never_go_back(sessions: Any, do: Do, clock: FrozenClock) -> None:
     def mtimes() -> set[int]:
         found = [*do(sessions.list_sessions("p")), *do(sessions.list_session_summaries("p"))]

@@ -1,6 +1,5 @@
 """The artifact service, and the same calls on the framework's in-memory service."""
 
-import asyncio
 from datetime import timedelta
 from typing import Any
 
@@ -78,28 +77,6 @@ def test_the_users_artifacts_are_seen_in_all_sessions(artifacts: PersistArtifact
             assert await artifacts.load_artifact(**NAMES, filename=name.removeprefix("user:")) is not None
         assert await artifacts.load_artifact(**NAMES, session_id="other", filename="a") is None
         assert await artifacts.list_artifact_keys(app_name="app", user_id="joe", session_id=ID) == []
-
-    do(story())
-
-
-def test_concurrent_saves_get_versions_of_their_own(artifacts: PersistArtifactService, do: Do) -> None:
-    async def story() -> None:
-        parts = [types.Part(text=f"{number}") for number in range(24)]
-        numbers = await asyncio.gather(*(artifacts.save_artifact(**FILE, artifact=part) for part in parts))
-        assert sorted(numbers) == list(range(24)) == await artifacts.list_versions(**FILE)
-        for part, number in zip(parts, numbers, strict=True):
-            assert await artifacts.load_artifact(**FILE, version=number) == part
-
-    do(story())
-
-
-def test_a_deleted_artifact_begins_anew(artifacts: PersistArtifactService, do: Do) -> None:
-    async def story() -> None:
-        await artifacts.save_artifact(**FILE, artifact=PARTS[0])
-        await artifacts.delete_artifact(**FILE)
-        await artifacts.delete_artifact(**FILE)
-        assert (await artifacts.load_artifact(**FILE), await artifacts.list_versions(**FILE)) == (None, [])
-        assert await artifacts.save_artifact(**FILE, artifact=PARTS[1]) == 0
 
     do(story())
 

@@ -1,6 +1,5 @@
 """The memory service finds what the framework's in-memory service finds."""
 
-import asyncio
 import math
 from typing import Any
 
@@ -18,7 +17,7 @@ from hypothesis import strategies as st
 from persist import Store
 from persist.integrations.google_adk import PersistMemoryService
 from tests.integrations.google_adk.conftest import Do
-from tests.integrations.google_adk.scenes import APP, NAMES, USER, event
+from tests.integrations.google_adk.scenes import APP, NAMES, USER
 
 WORDS = [
     "hello",
@@ -100,18 +99,6 @@ def test_ten_are_found_at_most_and_those_with_most_words_first(memories: Persist
         long = " ".join(f"word{number}" for number in range(500)) + " common"
         assert await found(memories, long) == await found(theirs, long) != []
         assert await found(memories, "common", user="joe") == await found(memories, "") == []
-
-    do(story())
-
-
-def test_sessions_of_one_user_are_added_at_once(memories: PersistMemoryService, do: Do) -> None:
-    async def story() -> None:
-        events = [event(f"remark {number}") for number in range(9)]
-        session = Session(id="s", events=events, **NAMES)
-        others = [Session(id=f"t{number}", events=[event("remark")], **NAMES) for number in range(4)]
-        await asyncio.gather(*(memories.add_session_to_memory(one) for one in [session, *others] * 3))
-        assert len(await found(memories, "remark")) == 10
-        assert [one["id"] for one in await found(memories, "8")] == [events[8].id]
 
     do(story())
 

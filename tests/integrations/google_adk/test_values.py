@@ -113,17 +113,6 @@ def test_values_with_a_json_form_are_stored_in_it(sessions: PersistSessionServic
     assert AuthCredential.model_validate(found.state["credential"]).api_key == "k"
 
 
-def test_what_is_read_is_a_copy(sessions: PersistSessionService, do: Do) -> None:
-    async def story() -> None:
-        given: dict[str, Any] = {"a": [1], "user:b": [1]}
-        session = await create(sessions, given)
-        given["a"].append(2)
-        session.state["user:b"].append(2)
-        assert (await get(sessions)).state == {"a": [1], "user:b": [1]}
-
-    do(story())
-
-
 @dataclass
 class Plan:
     steps: Any

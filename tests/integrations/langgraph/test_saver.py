@@ -6,11 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.base import DeltaChannelHistory
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
-from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, _DeltaSnapshot
+from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
 from persist import AsyncStore, Store
 from persist.errors import Conflict, InvalidValue
@@ -22,26 +21,6 @@ Call = Callable[..., Any]
 
 
 # ---------------------------------------------------------------- lists
-
-
-def test_a_list_that_grew_shrank_and_changed_is_what_it_was_at_every_checkpoint(call: Call, saver: PersistSaver) -> None:
-    said: list[Any] = [HumanMessage("hi", id="0"), *(AIMessage(entry["content"], id=entry["content"]) for entry in messages(6))]
-    lists = [said[:3], said[:5], said, said[2:], [said[0], *said[4:]], said[::-1], [*said, *said], said[:3], []]
-    for number, value in enumerate(lists):
-        put(call, saver, f"{number}", {"said": value}, parent=f"{number - 1}" if number else None)
-    found = [one.checkpoint["channel_values"]["said"] for one in call(saver.list, config())]
-    assert found == lists[::-1]
-    call(saver.prune, ["t"])
-    assert call(saver.get_tuple, config()).checkpoint["channel_values"]["said"] == []
-
-
-def test_two_forks_of_a_list_do_not_mix(call: Call, saver: PersistSaver) -> None:
-    trunk = messages(5)
-    put(call, saver, "1", {"said": trunk})
-    for id in ("2", "3", "4"):
-        put(call, saver, id, {"said": [*trunk, {"fork": id * 400}]}, parent="1")
-    found = {one.checkpoint["id"]: one.checkpoint["channel_values"]["said"] for one in call(saver.list, config())}
-    assert found == {"1": trunk} | {id: [*trunk, {"fork": id * 400}] for id in "234"}
 
 
 @pytest.mark.parametrize("keep", ["prune", "delete_for_runs"])
@@ -84,30 +63,6 @@ def test_prune_refuses_what_it_does_not_know(call: Call, saver: PersistSaver) ->
 
 
 # ---------------------------------------------------------------- writes
-
-
-def test_writes_come_in_the_order_of_path_task_and_index(call: Call, saver: PersistSaver) -> None:
-    put(call, saver, "1")
-    at = config(id="1")
-    call(saver.put_writes, at, [("c", "z1"), ("c", "z2")], "z", "~1")
-    call(saver.put_writes, at, [("c", "a1")], "a", "~2")
-    call(saver.put_writes, at, [("c", "b1")], "b", "")
-    assert [value for _, _, value in call(saver.get_tuple, config()).pending_writes] == ["b1", "z1", "z2", "a1"]
-
-
-def test_an_ordinary_write_stays_and_a_special_one_is_replaced(call: Call, saver: PersistSaver) -> None:
-    put(call, saver, "1")
-    for value in ("first", "second"):
-        call(saver.put_writes, config(id="1"), [("c", value), (ERROR, value), (INTERRUPT, value)], "task")
-    found = {channel: value for _, channel, value in call(saver.get_tuple, config()).pending_writes}
-    assert found == {"c": "first", ERROR: "second", INTERRUPT: "second"}
-
-
-def test_writes_may_come_before_their_checkpoint(call: Call, saver: PersistSaver) -> None:
-    call(saver.put_writes, config(id="1"), [("c", 1)], "task")
-    assert call(saver.get_tuple, config()) is None
-    put(call, saver, "1")
-    assert call(saver.get_tuple, config()).pending_writes == [("task", "c", 1)]
 
 
 # ---------------------------------------------------------------- delta channels
@@ -172,22 +127,6 @@ def test_a_long_listing_comes_page_by_page(call: Call, saver: PersistSaver) -> N
     assert odd == [f"{number:03}" for number in range(53, 0, -2)][:23]
     assert [one.checkpoint["id"] for one in call(saver.list, None, limit=0)] == []
     assert [one.checkpoint["id"] for one in call(saver.list, config("1"), before=config(id="004"))] == ["001"]
-
-
-def test_a_paused_listing_holds_nothing(database_url: str) -> None:
-    async def run() -> int:
-        async with AsyncStore.open(database_url) as store:
-            saver = PersistSaver(store)
-            for number in range(3):
-                await saver.aput(config(), checkpoint(f"{number}"), metadata(), {})
-            listing = saver.alist(config())
-            await anext(listing)
-            async with store.begin() as tx:
-                await tx.checkpoints.threads.delete("other")
-            await saver.aput(config(), checkpoint("9"), metadata(), {})
-            return 1 + len([one async for one in listing])
-
-    assert asyncio.run(run()) == 3
 
 
 def test_a_paused_synchronous_listing_holds_nothing(database_url: str) -> None:

@@ -2,22 +2,12 @@
 
 import asyncio
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from langgraph.store.base import (
-    BaseStore,
-    GetOp,
-    IndexConfig,
-    InvalidNamespaceError,
-    ListNamespacesOp,
-    MatchCondition,
-    PutOp,
-    SearchOp,
-)
+from langgraph.store.base import BaseStore, GetOp, IndexConfig, ListNamespacesOp, MatchCondition, PutOp, SearchOp
 from langgraph.store.memory import InMemoryStore
 
 from persist import AsyncStore, Store
@@ -127,37 +117,10 @@ def test_what_json_cannot_give_back_is_refused_before_anything_is_written(call: 
     assert call(items.search, ()) == []
 
 
-@pytest.mark.parametrize("label", ["a.b", "", "a\x00", 7], ids=repr)
-def test_a_label_that_is_none_is_the_frameworks_error(call: Call, items: PersistStore, label: Any) -> None:
-    for op in (PutOp((label,), "k", {}), GetOp((label,), "k"), SearchOp((label,)), GetOp(("a", label), "k")):
-        with pytest.raises(InvalidNamespaceError):
-            call(items.batch, [op])
-
-
 @pytest.mark.parametrize("key", ["a\x00", "\ud83d"], ids=["nul", "half"])
 def test_a_key_that_databases_refuse_is_refused(call: Call, items: PersistStore, key: str) -> None:
     with pytest.raises(InvalidValue):
         call(items.put, ("docs",), key, {"n": 1})
-
-
-def test_an_item_keeps_when_it_was_made(call: Call, items: PersistStore, clock: FrozenClock) -> None:
-    call(items.put, ("docs",), "k", {"n": 1})
-    made = clock()
-    clock.advance(seconds=5)
-    call(items.put, ("docs",), "k", {"n": 2})
-    found = call(items.get, ("docs",), "k")
-    assert (found.value, found.created_at.second, found.updated_at - found.created_at) == (
-        {"n": 2},
-        made.second,
-        timedelta(seconds=5),
-    )
-
-
-def test_a_namespace_is_not_one_that_begins_alike(call: Call, items: PersistStore) -> None:
-    for namespace in (("a",), ("a", "b"), ("ab",), ("a-b",), ("A",)):
-        call(items.put, namespace, "k", {})
-    assert {found.namespace for found in call(items.search, ("a",))} == {("a",), ("a", "b")}
-    assert call(items.list_namespaces, prefix=("a",)) == [("a",), ("a", "b")]
 
 
 def test_what_changed_last_is_found_first_page_by_page(call: Call, items: PersistStore, clock: FrozenClock) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import threading
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import timedelta
 from typing import Any
@@ -74,28 +73,6 @@ def test_what_json_would_change_is_refused(events: PersistEventStore, do: Do, wr
     assert do(replayed(session, before)) == ("1", [])
 
 
-def test_wrong_arguments_are_refused_with_both_classes(events: PersistEventStore, do: Do) -> None:
-    wrong: list[Callable[[], object]] = [
-        lambda: PersistEventStore("sqlite://"),  # type: ignore[arg-type]  # the point
-        lambda: PersistEventStore(events.store, max_events_per_stream=0),
-        lambda: PersistEventStore(events.store, max_events_per_stream=2**63),
-        lambda: PersistEventStore(events.store, max_age=timedelta(0)),
-        lambda: PersistEventStore(events.store, page_size=0),
-        lambda: events.for_session(""),
-        lambda: do(events.for_session("a").store_event("s" * 601, None)),
-        lambda: do(events.for_session("a" * 601).store_event("s", None)),
-    ]
-    for call in wrong:
-        with pytest.raises(InvalidMessage):
-            call()
-
-
-@pytest.mark.parametrize("id", ["", "x", "rpl_", "\x00", "\ud83d", "é" * 1000, "rpl_1a20e4bb3fc0007KVuhD19V0Lw"])
-def test_an_id_that_nobody_was_given_is_none(events: PersistEventStore, do: Do, id: str) -> None:
-    do(events.for_session("a").store_event("1", note(1)))
-    assert do(replayed(events.for_session("a"), id)) == (None, [])
-
-
 @pytest.mark.parametrize("name", ["", "_GET_stream", "\x00\ud83d", "\ufdd0", "x" * 600])
 def test_any_request_id_names_a_stream(events: PersistEventStore, do: Do, name: str) -> None:
     session = events.for_session("\x00")
@@ -163,45 +140,6 @@ def test_an_event_that_somebody_spoilt_is_left_out(
     with caplog.at_level(logging.WARNING, "persist"):
         assert [event.message for event in do(replayed(session, first))[1]] == [note(0), note(2)]
     assert "left out" in caplog.text
-
-
-def test_a_cancelled_call_has_stored_its_event_or_not(events: PersistEventStore, runner: asyncio.Runner) -> None:
-    session = events.for_session("a")
-
-    async def scene() -> None:
-        first = await session.store_event("1", None)
-        known = 0
-        for delay in range(20):
-            task = asyncio.ensure_future(session.store_event("1", note(delay)))
-            await asyncio.sleep(delay / 4000)
-            task.cancel()
-            done = (await asyncio.gather(task, return_exceptions=True))[0]
-            _, found = await replayed(session, first)
-            assert len(found) - known in ({1} if isinstance(done, str) else {0, 1})
-            known = len(found)
-
-    runner.run(scene())
-
-
-def test_writers_of_one_session_on_several_threads_lose_nothing(database_url: str) -> None:
-    with Store.open(database_url) as store:
-        session = PersistEventStore(store).for_session("a")
-        first = asyncio.run(session.store_event("1", None))
-        given: list[list[str]] = []
-
-        def write(who: int) -> None:
-            given.append([asyncio.run(session.store_event("1", note(who * 100 + number))) for number in range(10)])
-
-        threads = [threading.Thread(target=write, args=(who,)) for who in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        _, found = asyncio.run(replayed(session, first))
-        assert sorted(event.event_id or "" for event in found) == sorted(id for ids in given for id in ids)
-        for ids in given:
-            places = [[event.event_id for event in found].index(id) for id in ids]
-            assert places == sorted(places)
 
 
 class InMemory:

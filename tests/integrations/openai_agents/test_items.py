@@ -1,6 +1,5 @@
 """Items come back exactly as the framework's own session gives them back: differential tests against SQLiteSession."""
 
-import asyncio
 import itertools
 import json
 from collections.abc import Awaitable, Callable
@@ -105,18 +104,6 @@ def test_an_item_is_kept_exactly(session: Session, do: Do, item: Any) -> None:
     assert json.dumps(json.loads(expected)) == json.dumps(do(ours.get_items())[1]) == json.dumps(do(ours.get_items(1))[0])
     assert json.dumps(do(ours.pop_item())) == json.dumps(json.loads(expected))
     assert do(ours.get_items()) == [plain]
-
-
-def test_what_the_caller_changes_later_is_not_stored(session: Session, do: Do) -> None:
-    async def changed_meanwhile() -> Any:
-        item: Any = {"role": "user", "content": "as it was"}
-        adding = asyncio.ensure_future(session().add_items([item]))
-        await asyncio.sleep(0)
-        item["content"] = "changed"
-        await adding
-        return await session().get_items()
-
-    assert do(changed_meanwhile()) == [{"role": "user", "content": "as it was"}]
 
 
 def test_switching_there_and_back_loses_nothing(session: Session, do: Do, store: Store | AsyncStore) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import inspect
-import math
 import sqlite3
 from collections.abc import Awaitable, Callable
 from contextlib import closing
@@ -47,15 +46,6 @@ def test_a_session_nobody_used_is_empty_and_stays_unmade(session: Session, do: D
         assert tx.chat.sessions.list().items == []
 
 
-def test_the_limit_gives_the_latest_oldest_first(session: Session, do: Do) -> None:
-    ours = session()
-    do(ours.add_items(said("a", "b")))
-    do(ours.add_items(said("c")))
-    assert [do(ours.get_items(limit)) for limit in (None, 0, 1, 2, 9, -1, 2**80)] == [
-        said(*texts) for texts in ("abc", "", "c", "bc", "abc", "abc", "abc")
-    ]
-
-
 @pytest.mark.parametrize("settings", [SessionSettings(limit=2), {"limit": 2}], ids=["settings", "dict"])
 def test_the_settings_hold_where_no_limit_is_given(session: Session, do: Do, settings: Any) -> None:
     ours = session(session_settings=settings)
@@ -82,14 +72,6 @@ def test_settings_that_the_framework_refuses_are_refused_in_its_words(session: S
     do(ours.add_items(said("a", "b")))
     ours.session_settings = {"limit": 1}
     assert do(ours.get_items()) == said("b")
-
-
-def test_popping_takes_the_latest_until_nothing_is_left(session: Session, do: Do) -> None:
-    ours = session()
-    do(ours.add_items(said("a", "b")))
-    assert [do(ours.pop_item()) for _ in range(3)] == [*said("b", "a"), None]
-    do(ours.add_items(said("c")))
-    assert do(ours.get_items()) == said("c")
 
 
 def test_a_cleared_session_goes_on(session: Session, do: Do, look: Store) -> None:
@@ -198,24 +180,6 @@ def test_what_cannot_be_stored_is_refused_before_anything_is(session: Session, d
     assert refusal.value.message == str(refusal.value)
     with look.read() as tx:
         assert tx.chat.sessions.list().items == []
-
-
-def test_arguments_that_make_no_sense_are_refused(store: Store | AsyncStore, session: Session, do: Do) -> None:
-    wrong: list[tuple[Any, ...]] = [("", store), (7, store), (None, store), ("a", None), ("a", "sqlite:///x.db")]
-    for arguments in wrong:
-        with pytest.raises(InvalidItem):
-            PersistSession(*arguments)
-    with pytest.raises(InvalidItem, match="session_settings"):
-        session(session_settings={"limit": "many"})
-    limits: list[Any] = ["2", 2.0, math.nan, True]
-    for limit in limits:
-        with pytest.raises(InvalidItem, match="limit"):
-            do(session().get_items(limit))
-    with pytest.raises(InvalidItem, match="agent"):
-        do(session(agent="").add_items(said("a")))
-    with pytest.raises(InvalidItem, match="model"):
-        do(session(model={"x": math.nan}).add_items(said("a")))
-    assert do(session().get_items()) == []
 
 
 def test_inside_an_open_transaction_it_is_refused_instead_of_waiting(store: Store | AsyncStore, session: Session, do: Do) -> None:

@@ -34,18 +34,6 @@ def assert_whole(items: list[Any], turns: int) -> None:
         assert [item["turn"] for item, _ in halves if item["worker"] == worker] == list(range(turns))
 
 
-def test_many_tasks_use_one_session_from_its_first_moment(session: Session, do: Do) -> None:
-    async def work(worker: int) -> None:
-        for turn in range(3):
-            await session().add_items(pair(worker, turn))
-
-    async def all_at_once() -> None:
-        await asyncio.gather(*[work(worker) for worker in range(WORKERS)])
-
-    do(all_at_once())
-    assert_whole(do(session().get_items()), 3)
-
-
 def test_one_store_on_many_loops_serves_one_session(session: Session, do: Do) -> None:
     async def work(worker: int) -> None:
         for turn in range(2):
@@ -79,18 +67,6 @@ def test_processes_share_a_session(database_url: str, look: Store) -> None:
     started = [subprocess.Popen([*line, str(first)], cwd=ROOT) for first in range(0, WORKERS, 5)]
     assert [process.wait(120) for process in started] == [0] * 4
     assert_whole(asyncio.run(PersistSession("user-1", look).get_items()), 2)
-
-
-def test_an_item_is_popped_once_however_many_try(session: Session, do: Do) -> None:
-    items: list[Any] = [{"n": n} for n in range(15)]
-
-    async def pop_all() -> list[Any]:
-        await session().add_items(items)
-        return await asyncio.gather(*[session().pop_item() for _ in range(WORKERS)])
-
-    popped = do(pop_all())
-    assert sorted(item["n"] for item in popped if item is not None) == list(range(15))
-    assert do(session().get_items()) == []
 
 
 def test_a_cancelled_call_happens_wholly_or_not_at_all(session: Session, do: Do) -> None:

@@ -133,18 +133,6 @@ def test_branches_and_forks(conversations: PersistConversationStore, do: Do) -> 
     do(explore())
 
 
-def test_scopes_keep_conversations_apart(conversations: PersistConversationStore, do: Do) -> None:
-    async def scoped() -> None:
-        await conversations.save(conversation("c", "a"), scope="maria")
-        await conversations.save(conversation("d", "a"), scope="otto")
-        assert await conversations.load("c", scope="otto") is None
-        await conversations.delete("c", scope="otto")
-        assert [found.conversation_id for found in await conversations.list_conversations(scope="maria")] == ["c"]
-        assert [found.conversation_id for found in await conversations.list_conversations(limit=1)] == ["d"]
-
-    do(scoped())
-
-
 def test_what_is_not_there(conversations: PersistConversationStore, do: Do) -> None:
     assert do(conversations.load("gone")) is None
     assert do(conversations.read_history(None)) == []

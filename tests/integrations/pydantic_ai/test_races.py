@@ -4,10 +4,8 @@ import asyncio
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
-from pydantic_ai.conversation_store import ConversationConflict
 from pydantic_ai.exceptions import UserError
 from sqlalchemy import func, select
 
@@ -17,7 +15,6 @@ from persist.integrations.pydantic_ai import PersistConversationStore
 from persist.maintenance import doctor
 from tests.integrations.pydantic_ai.conftest import Do
 from tests.integrations.pydantic_ai.scenes import conversation, said, turns
-from tests.integrations.pydantic_ai.worker import turn
 
 ROOT = Path(__file__).parents[3]
 WORKER = [sys.executable, "-m", "tests.integrations.pydantic_ai.worker"]
@@ -37,25 +34,6 @@ def test_processes_share_a_conversation(database_url: str) -> None:
         assert words[1::2] == [f"{word}!" for word in words[::2]]
         for name in "ab":
             assert [word for word in words[::2] if word[0] == name] == [f"{name}{number}" for number in range(8)]
-
-
-def test_tasks_share_a_conversation(conversations: PersistConversationStore, do: Do) -> None:
-    async def together() -> None:
-        await asyncio.gather(*[turn(conversations, "c", f"w{number}") for number in range(8)])
-
-    do(together())
-    assert sorted(said(do(conversations.load("c")).messages)[::2]) == [f"w{number}" for number in range(8)]
-
-
-def test_of_many_that_make_it_one_does(conversations: PersistConversationStore, do: Do) -> None:
-    async def together() -> list[Any]:
-        saves = [conversations.save(conversation("c", f"w{number}")) for number in range(8)]
-        return await asyncio.gather(*saves, return_exceptions=True)
-
-    results = do(together())
-    assert sum(isinstance(result, list) for result in results) == 1
-    assert all(isinstance(result, list | ConversationConflict) for result in results)
-    assert len(do(conversations.load("c")).messages) == 2
 
 
 def test_forks_are_made_while_others_are_deleted(conversations: PersistConversationStore, do: Do, database_url: str) -> None:
@@ -108,29 +86,3 @@ def test_a_killed_process_leaves_whole_turns(database_url: str) -> None:
                 assert asyncio.run(conversations.load(record.id)) is not None
                 if record.id != "c":
                     asyncio.run(conversations.delete(record.id))
-
-
-def test_a_cancelled_save_is_done_wholly_or_not_at_all(conversations: PersistConversationStore, do: Do) -> None:
-    async def cancelled() -> int:
-        ended = 0
-        for number in range(24):
-            loaded = await conversations.load("c") or conversation("c")
-            before = len(loaded.messages)
-            loaded.messages += turns(f"{number}")
-            call = asyncio.ensure_future(conversations.save(loaded))
-            for _ in range(number % 6):
-                await asyncio.sleep(0)
-            await asyncio.sleep(0.0004 * (number % 5))
-            call.cancel()
-            call.cancel()
-            try:
-                await call
-            except asyncio.CancelledError:
-                ended += 1
-            after = await conversations.load("c")
-            assert (0 if after is None else len(after.messages)) in (before, before + 2)
-            again = await conversations.load("c")
-            assert again == after  # nothing happens behind the caller's back
-        return ended
-
-    assert do(cancelled()) > 0
