@@ -157,6 +157,6 @@ def test_show_json_is_everything(command: Command, said: list[str], database_url
 
 
 def test_show_quiet_is_the_messages_alone(command: Command, said: list[str]) -> None:
-    said = command("messaging", "show", said[1], "-q").stdout
-    assert "Since noon." in said
-    assert "platform" not in said
+    printed = command("messaging", "show", said[1], "-q").stdout
+    assert "Since noon." in printed
+    assert "platform" not in printed
