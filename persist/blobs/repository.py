@@ -18,7 +18,7 @@ from persist.blobs.schemas import Blob
 from persist.blobs.sharing import SharedBlobStore
 from persist.db.changes.batch import Batch, Pending, StatementRunner
 from persist.db.concurrency.observers import AFTERWARDS
-from persist.db.expressions.upsert import insert_missing, merge
+from persist.db.expressions.upsert import Rule, insert_missing, merge, upsert
 from persist.db.operations.bounded_deletion import Keyset
 from persist.db.schema.column_types import among_labels
 from persist.db.statements.prepared import Row, Statement, param
@@ -40,19 +40,14 @@ _this = param("digest")
 
 _KNOWN = (_B.media_type, _B.size, _B.created_at, _B.put_at, _B.outside)
 # What a put left that died half-way is completed where bodies belong today; a complete body stays where it is.
-PUT = Statement(merge(blobs, "sha256", put_at="latest", complete="new", outside="until_complete").returning(*_KNOWN, _B.body))
-_PUT_NAMED = Statement(
-    merge(blobs, "sha256", put_at="latest", complete="new", named="new", outside="until_complete").returning(_B.outside)
-)
+_PUTTING: dict[str, Rule] = {"put_at": "latest", "complete": "new", "outside": "until_complete", "body": "new_inside"}
+PUT = Statement(merge(blobs, "sha256", **_PUTTING).returning(*_KNOWN))
+_PUT_NAMED = Statement(merge(blobs, "sha256", named="new", **_PUTTING).returning(_B.outside))
 STAGE = Statement(merge(blobs, "sha256", put_at="latest", outside="until_complete").returning(_B.complete, _B.outside))
-ADD_PIECE = Statement(insert_missing(pieces, "sha256", "position"))
+ADD_PIECE = Statement(upsert(pieces, "sha256", "position", where="blob_pieces.body <> excluded.body"))
+"""Adds a piece, or writes a damaged one anew."""
 SIZE_OF_PIECES = Statement(select(func.coalesce(func.sum(func.length(_P.body)), 0)).where(_P.sha256 == _this))
 REWRITE = Statement(update(blobs).where(_B.sha256 == _this).values(body=param("content")))
-REWRITE_PIECE = Statement(
-    update(pieces)
-    .where(_P.sha256 == _this, _P.position == param("place"), _P.body != param("content"))
-    .values(body=param("content"))
-)
 WHERE = Statement(select(_B.outside, _B.body).where(_B.sha256 == _this))
 _CLAIM = Statement(insert_missing(blobs, "sha256"))
 _UNCLAIM = Statement(delete(blobs).where(_B.sha256 == _this))
@@ -382,20 +377,21 @@ class Blobs(Repository[F]):
         with work.batch(last=body is not None) as batch:
             found = batch.returned(PUT, **self._row(content, media_type, body))
         assert found.result is not None, "an existing row is merged into and returned"
-        *known, outside, stored = found.result
+        *known, outside = found.result
         if outside:  # the row is locked: nobody deletes the body at this moment
             keep_outside(outside_of(work.runtime, content.sha256), content, anew=repair)
         elif content.size <= INLINE:
-            if stored != (whole := content.read_all()):
-                work.go_on()
-                work.run(REWRITE, digest=content.sha256, content=whole)
-        else:
-            found_size = work.row(SIZE_OF_PIECES, digest=content.sha256)
-            if repair or found_size is None or found_size[0] != content.size:
-                for position, piece in enumerate(content.pieces()):
-                    if not work.run(ADD_PIECE, sha256=content.sha256, position=position, body=piece):
-                        work.run(REWRITE_PIECE, digest=content.sha256, place=position, content=piece)
+            if body is None:  # bodies belong outside by now, and this one stays where it is
+                work.run(REWRITE, digest=content.sha256, content=content.read_all())
+        elif repair or self._size_of_pieces(content.sha256) != content.size:
+            for position, piece in enumerate(content.pieces()):
+                work.run(ADD_PIECE, sha256=content.sha256, position=position, body=piece)
         return BLOB((content.sha256, *known))
+
+    def _size_of_pieces(self, digest: str) -> int:
+        row = self._work.row(SIZE_OF_PIECES, digest=digest)
+        assert row is not None, "a sum has a row"
+        return int(row[0])
 
     @writes
     def _stage(self, content: Content, media_type: str, position: int, some: Sequence[bytes]) -> Staged:

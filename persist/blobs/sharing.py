@@ -172,7 +172,7 @@ class SharedBlobStore:
         if others:
             return f"other databases are registered in {self.store!r}, too: {', '.join(others)}"
         if self._name is None:
-            return None
+            return f"a database in memory is not registered in {self.store!r}, where others cannot see what it names"
         if self._name not in found:
             return f"this database could not be registered in {self.store!r}"
         since = _entry(self._name, found[self._name], own=True).since

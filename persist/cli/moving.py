@@ -210,12 +210,12 @@ def as_said(report: CopyReport) -> dict[str, Any]:
     tables = {name: {"rows": rows, "checksum": report.checksums[name]} for name, rows in report.tables.items()}
     unknown = {"carried": dict(report.carried), "left_unknown": dict(report.left_unknown)}
     left = {"left_out": list(report.left_out), "computed": list(report.computed)}
-    return {"tables": tables, **left, **unknown, "filled": dict(report.filled)}
+    return {"tables": tables, **left, **unknown, "filled": dict(report.filled), "bodies_outside": report.bodies_outside}
 
 
 def same(report: CopyReport, equal: str) -> str:
     """What was proven: that both are equal only if nothing was left and nothing was filled."""
-    whole = not (report.left_out or report.left_unknown or report.filled or report.computed)
+    whole = not (report.left_out or report.left_unknown or report.filled or report.computed or report.bodies_outside)
     return equal if whole else "what was copied was read back and is the same"
 
 
@@ -224,6 +224,11 @@ def say_others(report: CopyReport) -> None:
     _say_unknown("Copied", report)
     if report.left_out:
         say(f"Not copied, because they are not persist's: {', '.join(map(inline, report.left_out))}.")
+    if report.bodies_outside:
+        say(
+            f"Outside of both databases: {report.bodies_outside:,} bodies of blobs. Open the copy with the same PERSIST_BLOBS"
+            " before the other one deletes any: it registers there."
+        )
 
 
 def _say_unknown(done: str, report: CopyReport | ExportReport | ImportReport, *, err: bool = False) -> None:

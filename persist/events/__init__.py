@@ -7,5 +7,5 @@ from persist.lazy_imports import lazy_names
 # imported on first use: rebuild imports Store, which imports this package
 if TYPE_CHECKING:
     from persist.events.schemas import Event as Event
-    from persist.maintenance.rebuilding import rebuild as rebuild
+    from persist.maintenance import rebuild as rebuild
 lazy_names(globals())

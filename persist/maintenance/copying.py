@@ -244,15 +244,19 @@ def _copy(source: UnitOfWork, target: UnitOfWork, digest: str) -> None:
             target.run(ADD_PIECE, **dict(zip(pieces.columns.keys(), piece, strict=True)))
 
 
-def copy_bodies(source: UnitOfWork, target: Runtime) -> None:
-    """Copy bodies that are outside of the source's database to where the target keeps such bodies, if it has such a place."""
+def copy_bodies(source: UnitOfWork, target: Runtime) -> int:
+    """Copy bodies that are outside of the source's database to where the target keeps such bodies, if it has such a place.
+
+    Return how many stay where they are.
+    """
     there: BlobStore | None = target.blob_store
     if there is None:
-        return
+        return sum(len(digests) for digests in chunks(source, _OUTSIDE, _ROWS))
     for digests in chunks(source, _OUTSIDE, _ROWS):
         for (digest,) in digests:
             if not there.exists(digest):
                 there.put(digest, outside_of(source.runtime, digest).open(digest))
+    return 0
 
 
 _NO_LONGER_UNFINISHED = Statement(delete(META).where(META.c.key == UNFINISHED), silent=True)
@@ -268,6 +272,7 @@ class CopyReport:
     `left_unknown`: what was left on request, in the same form.
     `filled`: by table.column, how many values the target has where the source held nothing and the target has to hold something.
     `computed`: table.column of what the source computes. It was not copied nor compared: the target computes it, or lacks it.
+    `bodies_outside`: how many bodies of blobs stay outside of both databases: the target has to be opened with the same `blobs`.
     """
 
     tables: dict[str, int]
@@ -277,6 +282,7 @@ class CopyReport:
     carried: Mapping[str, int] = field(default_factory=dict)
     left_unknown: Mapping[str, int] = field(default_factory=dict)
     computed: tuple[str, ...] = ()
+    bodies_outside: int = 0
 
 
 def copy(
@@ -303,7 +309,8 @@ def copy(
             tables, checksums = copied.run()
             carried = copied.unknown.counts
             left, filled = left_out(reading, carried), dict(reading.bulk.filled)
-            report = CopyReport(tables, checksums, left, filled, carried, copied.unknown.left, computed_in(reading))
+            computed, outside = computed_in(reading), copied.bodies_outside
+            report = CopyReport(tables, checksums, left, filled, carried, copied.unknown.left, computed, outside)
         target.runtime.scopes.update(copied.taken)
         target.runtime.keep_log(copied.logs)
         target.runtime.strict = copied.strict
@@ -339,7 +346,7 @@ class _Copy:
         self.taken = dict(own) if target.bulk.one_file else {}
         self.logs = self.strict = False
         self.leave_unknown = leave_unknown
-        self.done = self.steps = 0
+        self.done = self.steps = self.bodies_outside = 0
 
     def run(self) -> tuple[dict[str, int], dict[str, str]]:
         if self.source.bulk.identity() == self.target.bulk.identity():
@@ -365,7 +372,7 @@ class _Copy:
         for table in TABLES:
             self._check(table, sums[table])
         take_positions(self.target.work)  # the sequence goes on above the copied positions
-        copy_bodies(self.source.work, self.target.store.runtime)
+        self.bodies_outside = copy_bodies(self.source.work, self.target.store.runtime)
         return {str(t.name): sums[t].rows for t in TABLES}, {str(t.name): str(sums[t]) for t in TABLES}
 
     def _table(self, table: Table) -> Checksum:

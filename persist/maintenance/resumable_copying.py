@@ -314,12 +314,12 @@ class _ResumableCopy:
                 work.delete(table)
             sums = {table: work.mend(table, partial(self._tell, compared=True)) for table in COPIED}
             unknown = self._carry(source)
-            copying.copy_bodies(source.work, self.writer.runtime)
+            outside = copying.copy_bodies(source.work, self.writer.runtime)
             sums[META] = self._end(source)
             left, computed = copying.left_out(source, unknown.counts), computed_in(source)
         tables = {str(table.name): sums[table].rows for table in TABLES}
         checksums = {str(table.name): str(sums[table]) for table in TABLES}
-        return copying.CopyReport(tables, checksums, left, dict(work.filled), unknown.counts, unknown.left, computed)
+        return copying.CopyReport(tables, checksums, left, dict(work.filled), unknown.counts, unknown.left, computed, outside)
 
     def _carry(self, source: Session) -> Carrying:
         """Carry what persist does not know, in one transaction: most databases have none of it."""

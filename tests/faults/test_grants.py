@@ -79,6 +79,26 @@ def granted(empty_postgres_url: str, role: Role) -> dict[RoleKind, str]:
     return urls
 
 
+def test_who_may_make_roles_makes_the_owner_of_a_new_database(empty_postgres_url: str, role: Role) -> None:
+    """As the administrators of managed services, who are no superusers."""
+    admin, owner = new_name("admin"), new_name("owner")
+    url, owners = role(admin), role(owner)
+    name = sql.Identifier(admin)
+    with psycopg.connect(empty_postgres_url, autocommit=True) as raw:
+        raw.execute(sql.SQL("CREATE ROLE {} LOGIN CREATEROLE").format(name))
+        database = sql.Identifier(raw.info.dbname)
+        raw.execute(sql.SQL("GRANT CREATE ON DATABASE {} TO {}").format(database, name))
+    for _ in range(2):
+        run(url, grant_script(RoleKind.OWNER, role=owner, owner=owner))
+    persist.upgrade(owners)
+    with psycopg.connect(empty_postgres_url, autocommit=True) as raw:
+        raw.execute("CREATE MATERIALIZED VIEW persist.mine AS SELECT 1 AS one")
+    run(empty_postgres_url, grant_script(RoleKind.OWNER, role=owner, owner=owner))
+    with psycopg.connect(empty_postgres_url) as raw:
+        theirs = "SELECT DISTINCT pg_get_userbyid(relowner) FROM pg_class WHERE relnamespace = 'persist'::regnamespace"
+        assert raw.execute(theirs).fetchall() == [(owner,)]
+
+
 def test_the_owner_upgrades_and_switches_the_log(granted: dict[RoleKind, str]) -> None:
     persist.upgrade(granted[RoleKind.OWNER])
     with Store.open(granted[RoleKind.OWNER], events=True) as store:

@@ -53,6 +53,7 @@ def test_hosts_are_read_as_the_servers_library_reads_them(postgres_url: str, mon
     ("option", "advice"),
     [
         ("prepare_threshold=0", "prepares its own"),
+        ("port=abc", "not made of numbers"),
         ("row_factory=x", "psycopg.connect"),
         ("cursor_factory=x", "psycopg.connect"),
         ("context=x", "psycopg.connect"),

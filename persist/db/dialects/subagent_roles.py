@@ -61,7 +61,7 @@ def grants(kind: RoleKind, role: str, *, owner: str, schema: str, versions: Sequ
     made = role_made(role)
     if kind is RoleKind.OWNER:
         there = [f"CREATE SCHEMA IF NOT EXISTS {where} AUTHORIZATION {to};", f"ALTER SCHEMA {where} OWNER TO {to};"]
-        return [made, *there, _handed_over(role, schema)]
+        return [made, _joined(role), *there, _handed_over(role, schema)]
     if kind is RoleKind.WATCHER:
         tables = ", ".join(f"{where}.{quoted(table)}" for table in (*versions, *log))
         numbers = f"GRANT SELECT ON ALL SEQUENCES IN SCHEMA {where} TO {to};"  # how far positions are
@@ -82,7 +82,7 @@ def _handed_over(role: str, schema: str) -> str:
     theirs = f"pg_namespace.nspname = {literal(schema)} AND {literal(role)} <> pg_get_userbyid"
     tables = (
         "SELECT 'TABLE ' || pg_class.oid::regclass AS what FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace"
-        f" WHERE relkind IN ('r', 'p', 'v') AND {theirs}(relowner)"
+        f" WHERE relkind IN ('r', 'p', 'v', 'm') AND {theirs}(relowner)"
     )
     sequences = (
         "SELECT 'SEQUENCE ' || pg_class.oid::regclass FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace"
@@ -98,6 +98,15 @@ def _handed_over(role: str, schema: str) -> str:
         f" LOOP EXECUTE 'ALTER ' || what || {literal(f' OWNER TO {quoted(role)}')}; END LOOP; END"
     )
     return f"DO {body(give)};"
+
+
+def _joined(role: str) -> str:
+    """The statement that lets who runs the script give things to the role: who may make roles is no member of those it makes."""
+    join = (
+        f"BEGIN IF CURRENT_USER <> {literal(role)} AND NOT (SELECT rolsuper FROM pg_roles WHERE rolname = CURRENT_USER)"
+        f" THEN GRANT {quoted(role)} TO CURRENT_USER; END IF; EXCEPTION WHEN insufficient_privilege THEN NULL; END"
+    )
+    return f"DO {body(join)};"
 
 
 def role_made(role: str) -> str:

@@ -38,7 +38,7 @@ def insert_where(
     return insert(table).from_select([column.name for column in columns], row)
 
 
-Rule = Literal["earliest", "latest", "later", "sum", "capped_sum", "new", "until_complete"]
+Rule = Literal["earliest", "latest", "later", "sum", "capped_sum", "new", "until_complete", "new_inside"]
 _MAX = 2**63 - 1
 _RULES: dict[Rule, str] = {
     "earliest": "CASE WHEN excluded.{0} < {1}.{0} THEN excluded.{0} ELSE {1}.{0} END",
@@ -50,6 +50,8 @@ _RULES: dict[Rule, str] = {
     "capped_sum": f"CASE WHEN {{1}}.{{0}} > {_MAX} - excluded.{{0}} THEN {_MAX} ELSE {{1}}.{{0}} + excluded.{{0}} END",
     "new": "excluded.{0}",
     "until_complete": "CASE WHEN {1}.complete THEN {1}.{0} ELSE excluded.{0} END",
+    # a body that a row holds itself is written anew, and so mended
+    "new_inside": "CASE WHEN excluded.{0} IS NULL OR ({1}.complete AND {1}.outside) THEN {1}.{0} ELSE excluded.{0} END",
 }
 
 

@@ -33,7 +33,8 @@ class is_distributed(ColumnElement[Any]):  # noqa: N801  # reads as the SQL it s
 
 @written_as(
     sqlite="NULL",
-    postgresql="(SELECT datname || ' ' || oid FROM pg_catalog.pg_database WHERE datname = current_database()) || '.' || tableoid",
+    postgresql="(SELECT system_identifier FROM pg_catalog.pg_control_system())"
+    " || '.' || (SELECT datname || ' ' || oid FROM pg_catalog.pg_database WHERE datname = current_database()) || '.' || tableoid",
 )
 @made_of()
 class place_of_tables(ColumnElement[Any]):  # noqa: N801  # reads as the SQL it stands for

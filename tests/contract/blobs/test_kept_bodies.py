@@ -17,7 +17,8 @@ from persist.testing import FrozenClock
 from tests.contract.blobs.body_stores import MemoryBlobStore
 from tests.contract.blobs.test_body_stores import UNKNOWN, body, digest, files_in
 from tests.contract.chat.scenes import create
-from tests.contract.chat.test_files import append, file
+from tests.contract.chat.test_files import CAP, append, file
+from tests.contract.chat.test_files import body as file_body
 from tests.contract.conftest import Raw
 
 
@@ -152,3 +153,38 @@ def test_a_damaged_body_is_written_anew_by_whoever_puts_it_again(
                 else:
                     store.blobs.put(content)
                 assert store.blobs.read(name) == content
+
+
+@pytest.mark.parametrize("outside", [False, True])
+def test_a_message_with_the_same_file_mends_a_damaged_body(
+    open_store: Callable[..., Any], raw: Raw, tmp_path: Path, *, outside: bool
+) -> None:
+    folder = FolderBlobStore(tmp_path / "bodies")
+    zero = "x'00'" if raw.is_sqlite else "decode('00', 'hex')"
+
+    def damage(name: str, how: str) -> None:
+        if outside:
+            (path,) = [path for path in files_in(folder) if path.name == name]
+            path.unlink() if how == "gone" else path.write_bytes(b"0")
+        elif how == "gone":
+            raw.rows("DELETE FROM blob_pieces WHERE position = 0 AND sha256 = ?", name)
+        else:
+            raw.rows(f"UPDATE blob_pieces SET body = {zero} WHERE sha256 = ?", name)
+
+    with open_store(blobs=folder if outside else None) as store:
+        for size in (CAP + 1, PIECE * 2):
+            append(store, create(store), file(size))
+            for how in ("cut off", "gone"):
+                damage(digest(file_body(size)), how)
+                session = create(store)
+                append(store, session, file(size))
+                assert store.chat.messages.list(session)[0]["parts"] == [file(size)]
+
+
+def test_a_body_that_another_program_made_text_is_mended(sqlite_store: Any, raw: Raw) -> None:
+    for size in (0, 9, INLINE + 7):
+        name = sqlite_store.blobs.put(body(size)).sha256
+        for table in ("blobs", "blob_pieces"):
+            raw.rows(f"UPDATE {table} SET body = 'text' WHERE sha256 = ? AND body IS NOT NULL", name)
+        assert sqlite_store.blobs.put(body(size), repair=True).size == size
+        assert sqlite_store.blobs.read(name) == body(size)

@@ -8,13 +8,16 @@ from datetime import timedelta
 from pathlib import Path
 from time import monotonic
 
+import psycopg
 import pytest
+from click.testing import CliRunner
 
 from persist import Store
 from persist.blobs import BlobStore, FolderBlobStore, FsspecBlobStore, sharing
 from persist.blobs.sharing import LOOK_SECONDS
+from persist.cli import main
 from persist.errors import NotFound
-from persist.maintenance import backup, copy, doctor, erase, export, import_, maintain, prune
+from persist.maintenance import backup, copy, copy_resumably, doctor, erase, export, import_, maintain, prune
 from persist.testing import FrozenClock
 from tests.contract.blobs.test_blobs import digest
 from tests.contract.chat.scenes import create
@@ -224,3 +227,36 @@ def test_each_database_may_have_a_place_of_its_own_in_one_folder(
     assert len([*(tmp_path / "all").iterdir()]) == 3
     with opened("sqlite:///:memory:", blobs=place) as memory:
         assert memory.blobs.read(memory.blobs.put(b"m").sha256) == b"m"
+
+
+def test_a_database_of_a_server_is_known_by_its_server(postgres_url: str, opened: Callable[..., Store]) -> None:
+    """A dump that is restored on two servers has the same numbers on both."""
+    store = opened(postgres_url)
+    store.blobs.put(b"a")
+    with psycopg.connect(postgres_url) as raw:
+        ((server,),) = raw.execute("SELECT system_identifier FROM pg_control_system()").fetchall()
+    (only,) = store.runtime.blob_store.databases()
+    assert only.database.startswith(f"{server}.")
+
+
+def test_databases_in_memory_remove_nothing(opened: Callable[..., Store], place: BlobStore) -> None:
+    first, second = opened("sqlite:///:memory:"), opened("sqlite:///:memory:")
+    name = first.blobs.put(b"a").sha256
+    second.blobs.put(b"a")
+    assert first.blobs.delete(name)
+    assert second.blobs.read(name) == b"a"
+    assert "blobs_kept" in codes(second)
+
+
+def test_a_copy_says_how_many_bodies_stay_outside(sqlite_url: str, tmp_path: Path, opened: Callable[..., Store]) -> None:
+    source = opened(sqlite_url)
+    source.blobs.put(b"a")
+    with Store.open(tmp_path / "without.db") as without:
+        assert copy(source, without).bodies_outside == 1
+    with Store.open(tmp_path / "with.db", blobs=tmp_path / "others") as beside:
+        assert copy(source, beside).bodies_outside == 0
+    assert copy_resumably(source, f"sqlite:///{(tmp_path / 'resumed.db').as_posix()}").bodies_outside == 1
+    source.close()
+    said = CliRunner().invoke(main, ["copy", sqlite_url, f"sqlite:///{(tmp_path / 'said.db').as_posix()}"])
+    assert "what was copied was read back and is the same" in said.output
+    assert "Outside of both databases: 1 bodies of blobs." in said.output

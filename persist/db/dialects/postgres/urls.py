@@ -13,6 +13,7 @@ from persist.errors import InvalidValue, UnsupportedEngine, shown
 DRIVERS = frozenset({"postgres", "postgresql", "postgresql+psycopg"})
 _SEVERAL = re.compile(r"(?P<head>[\w+]+://(?:[^:/@?]*(?::[^@]*)?@)?)(?P<hosts>[^/?@]*,[^/?@]*)(?P<tail>[/?].*)?", re.DOTALL)
 _HOST = re.compile(r"(?P<name>\[[^]]*]|[^:]*)(?::(?P<port>[0-9]*))?")
+_PORTS = re.compile(r"[0-9]{0,5}(,[0-9]{0,5})*")
 _ADVICE = {
     "pgbouncer": "say pooler='transaction' or set PERSIST_POOLER=transaction, if the pooler must be told at all",
     "schema": "give schema= (--schema on the command line) or set PERSIST_SCHEMA_NAME",
@@ -56,6 +57,8 @@ def server_url(text: str | URL) -> URL:
 def check_options(path: str, url: URL) -> None:
     """Raise InvalidValue for an option that the server's library does not have, or that persist could not work with."""
     for name, value in url.query.items():
+        if name == "port" and not _PORTS.fullmatch(",".join([value] if isinstance(value, str) else value)):
+            raise InvalidValue(path, "its option port is not made of numbers.")
         known = name in _known() and name not in _ADVICE
         if known and (isinstance(value, str) or name in ("host", "port")):
             continue
