@@ -1,6 +1,5 @@
 """The plan of an erasure: items found in rows, in the quarantine and in the event log, before anything is deleted."""
 
-import time
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,20 +12,16 @@ from sqlalchemy import Column, Table, select
 from persist.blobs.upkeep import ErasableBlobs
 from persist.db.changes.journal import key_of
 from persist.db.dialects.backends import operations_of
-from persist.db.expressions.locking import LOCK_TIMEOUT_SECONDS
 from persist.db.operations.erasing import IDS, SESSION, Elsewhere, Erasable, Key, Lead, Owners, SelectorPath, in_parts
 from persist.db.schema.column_types import Label
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable, error_of
 from persist.domains import upkeeps
-from persist.errors import StoreBusy, UnreadableRow
-from persist.events.erasing import changes_in, in_streams, is_there, last_position, named_in, stream_named, unreadable_events
+from persist.errors import UnreadableRow
+from persist.events.erasing import changes_in, in_streams, is_there, named_in, stream_named, unreadable_events
 from persist.events.models import event_log
-from persist.maintenance import erasure_marks as marks
 from persist.maintenance.quarantine import quarantine, text_of
-from persist.maintenance.steps import Run
 from persist.schema.metadata import metadata
-from persist.store.store import Store
 
 # Rows that the tables may have no more: those of which the event log tells, and those in the quarantine.
 
@@ -353,44 +348,3 @@ class _ErasedKeys:
         return any(key in some for some in self._things) or (
             isinstance(key, tuple) and len(key) == 1 and key[0] in self._sessions
         )
-
-
-_PATIENCE = 5 * LOCK_TIMEOUT_SECONDS
-"""As long as a step waits for a row that another transaction has locked, with its retries."""
-_PAUSE = 0.02
-
-
-def look_again(run: Run, store: Store, id: str, keys: Sequence[str], selectors: Mapping[str, str]) -> tuple[list[str], int]:
-    """Wait for transactions that were writing while parts of an erasure were erased, and add their rows to the erasure.
-
-    The new parts have rows that remain, and rows that only the log has because their writers deleted them. Without selectors they
-    have only items made from items of these parts, such as forks. Returns the keys of the new parts, and a position: with
-    selectors, all rows in events up to this position were seen. Raises StoreBusy if a writer goes on.
-    """
-    written = run(last_position, writes=False)  # transactions with smaller ones are waited for
-    _wait_for_writers(run, store.runtime.sleep)
-    chosen, parts = set(keys), run(partial(marks.parts, id=id), writes=False)
-    erased = [(part.kind, part.things, part.elsewhere) for part in parts if part.key in chosen and part.kind != marks.SESSIONS]
-    plan = run(partial(planned_again, selectors=selectors, erased=erased), writes=False)
-    waiting = {(part.kind, key) for part in parts if part.upto is None for key in part.things}
-    late = marks.split(plan, waiting)
-    return run(partial(marks.add, id=id, parts=late)) if late else [], written
-
-
-def _wait_for_writers(run: Run, sleep: Callable[[float], object]) -> None:
-    """Wait until every transaction that has written, or locked a row to write, is over: what it has committed can be seen then.
-
-    Nobody waits for the caller: transactions that write later go on, and are not waited for. Raises StoreBusy after 25 seconds.
-    """
-    before = run(_writers, writes=False)
-    began = time.monotonic()
-    while before:
-        if time.monotonic() - began > _PATIENCE:
-            reason = "another transaction that has written goes on; the erasure is not done, `persist maintain` finishes it"
-            raise StoreBusy(_PATIENCE, reason)
-        sleep(_PAUSE)
-        before &= run(_writers, writes=False)
-
-
-def _writers(work: UnitOfWork) -> frozenset[str]:
-    return operations_of(work.runtime.dialect).writers(work.select)

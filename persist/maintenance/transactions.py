@@ -12,7 +12,7 @@ from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.transactions.verb_frame import Verb
 from persist.errors import UnsupportedEngine
 from persist.schema.metadata import metadata
-from persist.schema.opening import verify
+from persist.schema.revision import verify
 from persist.store.store import Store
 from persist.store.transaction import work_of
 

@@ -23,7 +23,7 @@ from persist.db.dialects.upgrade_steps import Step, StepKind, afterwards, locks_
 from persist.db.schema.base import SCHEMA_TOKEN
 from persist.errors import MigrationFailed, PersistError, SchemaOutdated, SchemaTooNew, SchemaUnknown, UnmanagedDatabase
 from persist.schema.metadata import HEAD
-from persist.schema.opening import found_revision, verify
+from persist.schema.revision import found_revision, verify
 from persist.settings import Settings
 
 # Reads from the revisions what an upgrade does, step by step, without a database.

@@ -5,30 +5,20 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
-import orjson
 from sqlalchemy import Connection, Table, insert, update
 from sqlalchemy import Dialect as SADialect
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from persist.chat.storage.unfolded_probe import ANY_DELTA
 from persist.db.dialects.interface import Dialect
-from persist.db.schema.base import SCHEMA_TOKEN, VERSION_TABLE, settings_of, table_of
+from persist.db.schema.base import SCHEMA_TOKEN, settings_of, table_of
 from persist.db.schema.column_types import Meta
 from persist.db.schema.row_guards import GUARDS
 from persist.db.statements import schema_version
 from persist.db.statements.prepared import Kind, Statement, param
-from persist.errors import (
-    Conflict,
-    CopyUnfinished,
-    PersistError,
-    SchemaOutdated,
-    SchemaTooNew,
-    SchemaUnknown,
-    StoreCorrupt,
-    UnmanagedDatabase,
-    UnreadableRow,
-)
+from persist.errors import Conflict, CopyUnfinished, PersistError, SchemaOutdated, SchemaTooNew, StoreCorrupt, UnreadableRow
 from persist.lazy_imports import lazy_module
+from persist.schema.revision import verify
 
 if TYPE_CHECKING:
     from persist.db.dialects import backends
@@ -38,46 +28,6 @@ else:
     backends = lazy_module("persist.db.dialects.backends")
     catalog = lazy_module("persist.schema.metadata")
     migrating = lazy_module("persist.schema.migrate")
-
-
-def found_revision(connection: Connection, dialect: Dialect) -> str | None:
-    """The revision of a database; None if persist never created its tables there."""
-    return schema_version.read_version(connection) if VERSION_TABLE in dialect.tables.names(connection) else None
-
-
-def verify(connection: Connection, dialect: Dialect) -> None:
-    """Raises SchemaOutdated, SchemaTooNew, SchemaUnknown, CopyUnfinished or UnmanagedDatabase, unless the database is at HEAD.
-
-    The version row says what the tables are. A `_meta.schema_version` that lags behind, as another program wrote it, is no error.
-    """
-    tables = dialect.tables.names(connection)  # read only once: another process may be creating them
-    found = schema_version.read_version(connection) if VERSION_TABLE in tables else None
-    noted = schema_version.read_noted(connection) if found is not None and Meta.__tablename__ in tables else None
-    for mark in (noted, found):
-        if schema_version.is_newer(mark):
-            raise SchemaTooNew(str(mark), schema_version.HEAD)
-    if noted == schema_version.COPYING:
-        raise CopyUnfinished(copy_command(schema_version.read_copy(connection), dialect))
-    if noted is not None and schema_version.number_of(noted) is None:
-        raise SchemaUnknown(noted, schema_version.HEAD, f"{Meta.__tablename__}.schema_version")
-    if found == schema_version.HEAD:
-        return
-    if found is None:
-        strangers = sorted(tables & {table.name for table in catalog.metadata.tables.values()})
-        if strangers:
-            raise UnmanagedDatabase(strangers)
-    elif found not in schema_version.REVISIONS:
-        raise SchemaUnknown(found, schema_version.HEAD, f"{VERSION_TABLE}.version_num")
-    raise SchemaOutdated(found, schema_version.HEAD, dialect.tables.upgrade_command())
-
-
-def copy_command(noted: str | None, dialect: Dialect) -> str:
-    """The shell command that continues the copy in this note of `_meta`."""
-    try:
-        source = orjson.loads(noted or "")["source"]
-    except (orjson.JSONDecodeError, KeyError, TypeError):
-        source = "SRC"
-    return f"persist copy --resumable {source} {dialect.tables.arguments('--target-schema')}"
 
 
 _meta = table_of(Meta)

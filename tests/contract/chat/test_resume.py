@@ -227,6 +227,7 @@ def test_hidden_messages_are_left_as_they_are(store: Any, session: str) -> None:
     record(store, session, turn(call("bash", "c")))
     store.chat.sessions.rewind(session, first)
     assert repair(store, session) == 0
+    assert repair(store, idle=timedelta(0)) == 0
 
 
 def test_a_running_turn_is_not_repaired(store: Any, session: str) -> None:
