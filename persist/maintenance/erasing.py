@@ -28,11 +28,10 @@ from persist.errors import Conflict, InvalidValue, NotPermitted, PersistError, S
 from persist.events import erasing as log
 from persist.maintenance import erasure_marks as marks
 from persist.maintenance.backups import empty_log, rewrite
-from persist.maintenance.erasure_marks import EVENTS_ASIDE, Mark, Part, copies_of, elsewhere_of
+from persist.maintenance.erasure_marks import EVENTS_ASIDE, Mark, Part, copies_of, elsewhere_of, look_again
 from persist.maintenance.erasure_plans import TABLES, Plan, kinds, planned
 from persist.maintenance.quarantine import quarantine
 from persist.maintenance.steps import Run, running
-from persist.maintenance.written_meanwhile import look_again
 from persist.sessionlog.erasing import ErasedLogs, check_log_folder, erase_session_logs
 from persist.store.store import Store
 

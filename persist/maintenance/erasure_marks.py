@@ -5,8 +5,9 @@ are gone when the erasure is done. Any program that may write to the database ma
 therefore checks its content, and the row affects the database alone: no row names a folder or a file.
 """
 
+import time
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Annotated, Any
@@ -14,7 +15,9 @@ from typing import Annotated, Any
 from pydantic import AwareDatetime, Field, TypeAdapter
 from sqlalchemy import bindparam, delete, or_, select, update
 
+from persist.db.dialects.backends import operations_of
 from persist.db.dialects.interface import Problem, Severity
+from persist.db.expressions.locking import LOCK_TIMEOUT_SECONDS
 from persist.db.operations.bounded_deletion import role_seeing_some
 from persist.db.operations.erasing import SELECTORS, Erased, Key, in_parts
 from persist.db.schema.base import table_of
@@ -22,10 +25,13 @@ from persist.db.schema.column_types import Label, Meta
 from persist.db.statements.prepared import Row, Statement
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
-from persist.errors import StoreCorrupt
+from persist.errors import StoreBusy, StoreCorrupt
 from persist.events import erasing as log
+from persist.events.erasing import last_position
 from persist.events.models import event_log
-from persist.maintenance.erasure_plans import TABLES, Plan, kinds, quarantined_cells, shared_tables
+from persist.maintenance.erasure_plans import TABLES, Plan, kinds, planned_again, quarantined_cells, shared_tables
+from persist.maintenance.steps import Run
+from persist.store.store import Store
 
 _M = table_of(Meta).c
 SESSIONS = "session ids"
@@ -337,3 +343,46 @@ def elsewhere_of(parts: Sequence[Part]) -> _Keys:
         for table, (columns, keys) in part.elsewhere.items():
             found.setdefault(table, (columns, set()))[1].update(keys)
     return found
+
+
+# What others wrote while rows of a person were erased: who had begun is waited for, without a lock that would stop others.
+
+_PATIENCE = 5 * LOCK_TIMEOUT_SECONDS
+"""As long as a step waits for a row that another transaction has locked, with its retries."""
+_PAUSE = 0.02
+
+
+def look_again(run: Run, store: Store, id: str, keys: Sequence[str], selectors: Mapping[str, str]) -> tuple[list[str], int]:
+    """Wait for transactions that were writing while parts of an erasure were erased, and add their rows to the erasure.
+
+    The new parts have rows that remain, and rows that only the log has because their writers deleted them. Without selectors they
+    have only items made from items of these parts, such as forks. Returns the keys of the new parts, and a position: with
+    selectors, all rows in events up to this position were seen. Raises StoreBusy if a writer goes on.
+    """
+    written = run(last_position, writes=False)  # transactions with smaller ones are waited for
+    _wait_for_writers(run, store.runtime.sleep)
+    chosen, known = set(keys), run(partial(parts, id=id), writes=False)
+    erased = [(part.kind, part.things, part.elsewhere) for part in known if part.key in chosen and part.kind != SESSIONS]
+    plan = run(partial(planned_again, selectors=selectors, erased=erased), writes=False)
+    waiting = {(part.kind, key) for part in known if part.upto is None for key in part.things}
+    late = split(plan, waiting)
+    return run(partial(add, id=id, parts=late)) if late else [], written
+
+
+def _wait_for_writers(run: Run, sleep: Callable[[float], object]) -> None:
+    """Wait until every transaction that has written, or locked a row to write, is over: what it has committed can be seen then.
+
+    Nobody waits for the caller: transactions that write later go on, and are not waited for. Raises StoreBusy after 25 seconds.
+    """
+    before = run(_writers, writes=False)
+    began = time.monotonic()
+    while before:
+        if time.monotonic() - began > _PATIENCE:
+            reason = "another transaction that has written goes on; the erasure is not done, `persist maintain` finishes it"
+            raise StoreBusy(_PATIENCE, reason)
+        sleep(_PAUSE)
+        before &= run(_writers, writes=False)
+
+
+def _writers(work: UnitOfWork) -> frozenset[str]:
+    return operations_of(work.runtime.dialect).writers(work.select)

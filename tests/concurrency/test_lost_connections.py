@@ -128,7 +128,8 @@ def test_a_connection_that_is_lost_as_a_transaction_begins_is_replaced_and_nobod
     with Store.open(proxy.url) as store:
         create(store)
         proxy.judge = nth(1, Fate.CUT_BEFORE)
-        create(store)
+        with store.begin() as tx:
+            tx.chat.sessions.create(agent="build", model={})
     assert not caplog.records
 
 
