@@ -65,9 +65,10 @@ def plant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plant:
             text = _REVISION.format(number=planted[-1], before=before, body=indent(dedent(body).strip("\n"), "    "))
             (folder / "versions" / f"{planted[-1]}_planted.py").write_text(text)
         monkeypatch.setattr("persist.schema.migrate.script_dir", lambda: str(folder))
-        for module in ("persist.db.statements.schema_version", "persist.schema.migrate"):
+        for module in ("persist.db.statements.schema_version", "persist.schema.migrate", "persist.schema.revision"):
             monkeypatch.setattr(f"{module}.HEAD", planted[-1])
-        monkeypatch.setattr("persist.db.statements.schema_version.REVISIONS", (*known, *planted))
+        for module in ("persist.db.statements.schema_version", "persist.schema.revision"):
+            monkeypatch.setattr(f"{module}.REVISIONS", (*known, *planted))
         return planted
 
     return add
