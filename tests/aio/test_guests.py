@@ -42,52 +42,39 @@ async def test_join_leaves_commit_and_rollback_to_the_host(prepared_url: str, co
     await engine.dispose()
 
 
-def test_a_store_over_the_hosts_engine_leaves_it_open(prepared_url: str) -> None:
+async def test_a_store_over_the_hosts_engine_leaves_it_open(prepared_url: str) -> None:
     engine = create_engine(prepared_url.replace("postgresql://", "postgresql+psycopg://"))
-
-    async def body() -> None:
-        async with AsyncStore.from_engine(engine) as store:
-            session_id = await new_session(store)
-            async with store.record(session_id) as recorder:
-                await recorder.feed({"type": "start"})
-                await recorder.feed({"type": "text-start", "id": "t"})
-
-    asyncio.run(body())
+    async with AsyncStore.from_engine(engine) as store:
+        session_id = await new_session(store)
+        async with store.record(session_id) as recorder:
+            await recorder.feed({"type": "start"})
+            await recorder.feed({"type": "text-start", "id": "t"})
     with engine.connect() as connection:
         assert connection.execute(text("SELECT 1")).scalar() == 1
     engine.dispose()
 
 
-def test_what_is_no_connection_is_refused_with_advice(prepared_url: str) -> None:
+async def test_what_is_no_connection_is_refused_with_advice(prepared_url: str) -> None:
     engine = create_engine(prepared_url.replace("postgresql://", "postgresql+psycopg://"))
-
-    async def body() -> None:
-        theirs = async_engine(prepared_url)
-        async with AsyncStore.open(prepared_url) as store, theirs.connect() as connection, AsyncSession(theirs) as session:
-            with engine.connect() as sync_connection, Session(engine) as sync_session:
-                wrong: list[tuple[Any, str]] = [
-                    (session, "session.connection"),
-                    (sync_session, "session.connection"),
-                    (theirs, "engine.begin"),
-                    (engine, "engine.begin"),
-                    ("text", "expected one of SQLAlchemy, got str"),
-                    (None, "got NoneType"),
-                ]
-                asynchronous = [(sync_connection, "synchronous"), (connection.sync_connection, "synchronous")]
-                for given, advice in [
-                    *wrong,
-                    *asynchronous,
-                    (theirs.sync_engine, "engine.begin"),
-                    (theirs.connect(), "not open"),
-                ]:
-                    with pytest.raises(InvalidValue, match=re.escape(advice)):
-                        store.join(given)
-                for given, advice in [*wrong, (connection, "asynchronous")]:
-                    with pytest.raises(InvalidValue, match=re.escape(advice)):
-                        store._store.join(given)
-        await theirs.dispose()
-
-    asyncio.run(body())
+    theirs = async_engine(prepared_url)
+    async with AsyncStore.open(prepared_url) as store, theirs.connect() as connection, AsyncSession(theirs) as session:
+        with engine.connect() as sync_connection, Session(engine) as sync_session:
+            wrong: list[tuple[Any, str]] = [
+                (session, "session.connection"),
+                (sync_session, "session.connection"),
+                (theirs, "engine.begin"),
+                (engine, "engine.begin"),
+                ("text", "expected one of SQLAlchemy, got str"),
+                (None, "got NoneType"),
+            ]
+            asynchronous = [(sync_connection, "synchronous"), (connection.sync_connection, "synchronous")]
+            for given, advice in [*wrong, *asynchronous, (theirs.sync_engine, "engine.begin"), (theirs.connect(), "not open")]:
+                with pytest.raises(InvalidValue, match=re.escape(advice)):
+                    store.join(given)
+            for given, advice in [*wrong, (connection, "asynchronous")]:
+                with pytest.raises(InvalidValue, match=re.escape(advice)):
+                    store._store.join(given)
+    await theirs.dispose()
     engine.dispose()
 
 
@@ -144,32 +131,28 @@ async def test_a_host_of_a_database_with_a_log_of_events_keeps_it(prepared_url: 
 
 
 @pytest.mark.parametrize(("size", "overflow"), [(5, 10), (1, 1), (1, 0)])
-def test_as_many_transactions_are_let_in_as_the_pool_of_the_host_has_connections(
+async def test_as_many_transactions_are_let_in_as_the_pool_of_the_host_has_connections(
     prepared_url: str, size: int, overflow: int
 ) -> None:
     """The pool gives up at once, so that nobody may ask it for more than it has."""
     url = prepared_url.replace("postgresql://", "postgresql+psycopg://")
     engine = create_engine(url, pool_size=size, max_overflow=overflow, pool_timeout=0.01)
+    async with AsyncStore.from_engine(engine) as store:
+        session_id = await new_session(store)
 
-    async def body() -> None:
-        async with AsyncStore.from_engine(engine) as store:
-            session_id = await new_session(store)
+        async def visit() -> None:
+            for _ in range(3):
+                async with store.begin() as tx:
+                    await tx.chat.messages.append(session_id, role="user", parts=[])
+                    if size + overflow > 1:
+                        async with store.read() as reading:
+                            await reading.chat.sessions.get(session_id)
+                async with store.read() as reading:
+                    await reading.chat.sessions.get(session_id)
 
-            async def visit() -> None:
-                for _ in range(3):
-                    async with store.begin() as tx:
-                        await tx.chat.messages.append(session_id, role="user", parts=[])
-                        if size + overflow > 1:
-                            async with store.read() as reading:
-                                await reading.chat.sessions.get(session_id)
-                    async with store.read() as reading:
-                        await reading.chat.sessions.get(session_id)
-
-            await asyncio.gather(*(visit() for _ in range(16)))
-            async with store.read() as reading:
-                assert len(await reading.chat.messages.list(session_id)) == 48
-
-    asyncio.run(body())
+        await asyncio.gather(*(visit() for _ in range(16)))
+        async with store.read() as reading:
+            assert len(await reading.chat.messages.list(session_id)) == 48
     engine.dispose()
 
 

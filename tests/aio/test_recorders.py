@@ -70,30 +70,6 @@ async def test_a_cancelled_feed_is_durable_or_never_started(store: AsyncStore) -
     assert position == len(stored)
 
 
-async def test_a_stalled_stream_is_folded_by_the_timer(store: AsyncStore, database_url: str) -> None:
-    session_id = await new_session(store)
-    async with store.record(session_id, buffer_ms=20) as recorder:
-        for chunk in START:
-            await recorder.feed(chunk)
-        await recorder.feed(delta("waits"))
-        for _ in range(500):
-            if await text_of(store, session_id) == "waits":
-                break
-            await asyncio.sleep(0.02)
-        else:
-            pytest.fail("the buffered text was never written")
-
-
-async def test_closing_the_store_flushes_its_recorders(database_url: str) -> None:
-    async with AsyncStore.open(database_url) as store:
-        session_id = await new_session(store)
-        recorder = store.record(session_id, buffer_bytes=10_000)
-        for chunk in (*START, delta("kept")):
-            await recorder.feed(chunk)
-    async with AsyncStore.open(database_url) as store:
-        assert await text_of(store, session_id) == "kept"
-
-
 # ----------------------------------------------------------------
 # A recorder whose loop is closed in the middle of a write: it is closed, and its session is free for the next one.
 

@@ -62,41 +62,33 @@ def patient() -> Settings:
     return Settings(fold_ms=600_000)
 
 
-def test_chunks_that_are_ready_together_share_one_transaction(
+async def test_chunks_that_are_ready_together_share_one_transaction(
     database_url: str, patient: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     statements = seen_statements(monkeypatch)
-
-    async def body() -> None:
-        async with AsyncStore.open(database_url, settings=patient) as store:
-            recorders = await begun(store, 16)
-            before = len(statements)
-            for text in "abc":
-                await asyncio.gather(*(recorder.feed(delta(text)) for recorder in recorders))
-            told = [statement.split()[0].rstrip(";") for statement in statements[before:]]
-            if database_url.startswith("sqlite"):
-                assert (told.count("BEGIN"), told.count("COMMIT")) == (3, 3)
-            else:
-                assert told == ["WITH"] * 3  # a statement that commits by itself
-            assert {await text_in(store, recorder) for recorder in recorders} == {"begunabc"}
-            for recorder in recorders:
-                await recorder.close()
-
-    asyncio.run(body())
+    async with AsyncStore.open(database_url, settings=patient) as store:
+        recorders = await begun(store, 16)
+        before = len(statements)
+        for text in "abc":
+            await asyncio.gather(*(recorder.feed(delta(text)) for recorder in recorders))
+        told = [statement.split()[0].rstrip(";") for statement in statements[before:]]
+        if database_url.startswith("sqlite"):
+            assert (told.count("BEGIN"), told.count("COMMIT")) == (3, 3)
+        else:
+            assert told == ["WITH"] * 3  # a statement that commits by itself
+        assert {await text_in(store, recorder) for recorder in recorders} == {"begunabc"}
+        for recorder in recorders:
+            await recorder.close()
 
 
-def test_chunks_that_share_a_commit_hold_whatever_text_holds(database_url: str, patient: Settings) -> None:
+async def test_chunks_that_share_a_commit_hold_whatever_text_holds(database_url: str, patient: Settings) -> None:
     texts = ["", "\x00", "\ud83d", "\ude00", "\ufdd0", "\ufdd00000", '"},{"delta":"x', "\\u0000 \\", "ä日😀\u2028", "%s %%"]
-
-    async def body() -> None:
-        async with AsyncStore.open(database_url, settings=patient) as store:
-            recorders = await begun(store, len(texts))
-            await asyncio.gather(*(recorder.feed(delta(text)) for recorder, text in zip(recorders, texts, strict=True)))
-            assert [await text_in(store, recorder) for recorder in recorders] == [f"begun{text}" for text in texts]
-            for recorder in recorders:
-                await recorder.close()
-
-    asyncio.run(body())
+    async with AsyncStore.open(database_url, settings=patient) as store:
+        recorders = await begun(store, len(texts))
+        await asyncio.gather(*(recorder.feed(delta(text)) for recorder, text in zip(recorders, texts, strict=True)))
+        assert [await text_in(store, recorder) for recorder in recorders] == [f"begun{text}" for text in texts]
+        for recorder in recorders:
+            await recorder.close()
 
 
 @pytest.mark.parametrize("synchronous", ["normal", "full"])
@@ -150,29 +142,28 @@ async def test_a_lock_that_is_never_given_back_is_said_and_the_chunk_may_be_fed_
         await recorder.close()
 
 
-async def test_a_chunk_waits_for_a_transaction_of_its_own_store(database_url: str) -> None:
-    async with AsyncStore.open(database_url) as store:
-        (recorder,) = await begun(store, 1)
-        entered, leave = asyncio.Event(), asyncio.Event()
+async def test_a_chunk_waits_for_a_transaction_of_its_own_store(store: AsyncStore) -> None:
+    (recorder,) = await begun(store, 1)
+    entered, leave = asyncio.Event(), asyncio.Event()
 
-        async def hold() -> None:
-            async with store.begin() as tx:
-                await tx.chat.prompts.put("held")
-                entered.set()
-                await leave.wait()
+    async def hold() -> None:
+        async with store.begin() as tx:
+            await tx.chat.prompts.put("held")
+            entered.set()
+            await leave.wait()
 
-        holder = asyncio.create_task(hold())
-        await entered.wait()
-        fed = asyncio.create_task(recorder.feed(delta(" later")))
-        await asyncio.sleep(0.02)
-        leave.set()
-        await asyncio.gather(holder, fed)
-        assert await text_in(store, recorder) == "begun later"
-        await recorder.close()
+    holder = asyncio.create_task(hold())
+    await entered.wait()
+    fed = asyncio.create_task(recorder.feed(delta(" later")))
+    await asyncio.sleep(0.02)
+    leave.set()
+    await asyncio.gather(holder, fed)
+    assert await text_in(store, recorder) == "begun later"
+    await recorder.close()
 
 
-async def test_a_single_chunk_whose_turn_was_taken_is_refused(database_url: str) -> None:
-    async with AsyncStore.open(database_url) as store:
+async def test_a_single_chunk_whose_turn_was_taken_is_refused(database_url: str, patient: Settings) -> None:
+    async with AsyncStore.open(database_url, settings=patient) as store:
         session_id = await new_session(store)
         recorder = store.record(session_id)
         for chunk in (*BEGINNING, delta("mine")):
@@ -189,14 +180,13 @@ async def test_a_single_chunk_whose_turn_was_taken_is_refused(database_url: str)
         assert await text_of(store, session_id) == "mine"
 
 
-async def test_chunks_fed_to_one_recorder_all_at_once_keep_their_order(database_url: str) -> None:
-    async with AsyncStore.open(database_url) as store:
-        session_id = await new_session(store)
-        async with store.record(session_id) as recorder:
-            for chunk in BEGINNING:
-                await recorder.feed(chunk)
-            await asyncio.gather(*(recorder.feed(delta(f"{number},")) for number in range(400)))
-        assert await text_of(store, session_id) == "".join(f"{number}," for number in range(400))
+async def test_chunks_fed_to_one_recorder_all_at_once_keep_their_order(store: AsyncStore) -> None:
+    session_id = await new_session(store)
+    async with store.record(session_id) as recorder:
+        for chunk in BEGINNING:
+            await recorder.feed(chunk)
+        await asyncio.gather(*(recorder.feed(delta(f"{number},")) for number in range(400)))
+    assert await text_of(store, session_id) == "".join(f"{number}," for number in range(400))
 
 
 async def test_whoever_finds_the_queue_full_waits_for_room(sqlite_url: str) -> None:
@@ -235,46 +225,42 @@ async def chunks(content: bytes, size: int = 100_000) -> AsyncIterator[bytes]:
         await asyncio.sleep(0)
 
 
-async def test_a_body_is_put_and_read_while_others_go_on(database_url: str, tmp_path: Path) -> None:
-    async with AsyncStore.open(database_url) as store:
-        path = tmp_path / "file"
-        path.write_bytes(LARGE)
-        sources: list[Any] = [chunks(LARGE), path, BytesIO(LARGE), LARGE]
-        blobs = await asyncio.gather(*(store.blobs.put(source) for source in sources))
-        assert len({blob.sha256 for blob in blobs}) == 1
-        digest = blobs[0].sha256
+async def test_a_body_is_put_and_read_while_others_go_on(store: AsyncStore, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(LARGE)
+    sources: list[Any] = [chunks(LARGE), path, BytesIO(LARGE), LARGE]
+    blobs = await asyncio.gather(*(store.blobs.put(source) for source in sources))
+    assert len({blob.sha256 for blob in blobs}) == 1
+    digest = blobs[0].sha256
 
-        async def read() -> bytes:
-            return b"".join([piece async for piece in await store.blobs.open(digest)])
+    async def read() -> bytes:
+        return b"".join([piece async for piece in await store.blobs.open(digest)])
 
-        assert set(await asyncio.gather(read(), read(), store.blobs.read(digest))) == {LARGE}
-        async with store.begin() as tx:
-            small = await tx.blobs.put(chunks(b"small"))
-            assert [piece async for piece in await tx.blobs.open(small.sha256)] == [b"small"]
-        reader = await store.blobs.open(digest, start=PIECE, end=PIECE + 5)
-        assert [piece async for piece in reader] == [LARGE[PIECE : PIECE + 5]]
-        async with store.read() as reading:
-            left = await reading.blobs.open(digest)
-        with pytest.raises(Closed):
-            await anext(aiter(left))
+    assert set(await asyncio.gather(read(), read(), store.blobs.read(digest))) == {LARGE}
+    async with store.begin() as tx:
+        small = await tx.blobs.put(chunks(b"small"))
+        assert [piece async for piece in await tx.blobs.open(small.sha256)] == [b"small"]
+    reader = await store.blobs.open(digest, start=PIECE, end=PIECE + 5)
+    assert [piece async for piece in reader] == [LARGE[PIECE : PIECE + 5]]
+    async with store.read() as reading:
+        left = await reading.blobs.open(digest)
+    with pytest.raises(Closed):
+        await anext(aiter(left))
 
 
 @pytest.mark.parametrize("after", [0, 3])
-def test_a_put_that_is_cancelled_stores_nothing(database_url: str, after: int) -> None:
+async def test_a_put_that_is_cancelled_stores_nothing(database_url: str, after: int) -> None:
     async def endless() -> AsyncIterator[bytes]:
         for _ in range(after):
             yield bytes(PIECE)
         await asyncio.sleep(3600)
         yield b""
 
-    async def run() -> None:
-        async with AsyncStore.open(database_url) as store:
-            putting = asyncio.create_task(store.blobs.put(endless()))
-            await asyncio.sleep(0.2)
-            putting.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await putting
-            assert (await store.blobs.list()).items == []
-            assert (await store.blobs.put(chunks(b"other"))).size == 5
-
-    asyncio.run(run())
+    async with AsyncStore.open(database_url) as store:
+        putting = asyncio.create_task(store.blobs.put(endless()))
+        await asyncio.sleep(0.2)
+        putting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await putting
+        assert (await store.blobs.list()).items == []
+        assert (await store.blobs.put(chunks(b"other"))).size == 5

@@ -193,7 +193,7 @@ async def test_a_store_in_use_is_not_closed(store: AsyncStore) -> None:
     await store.close()
 
 
-def test_a_begin_that_is_cancelled_twice_keeps_nobody_waiting(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_begin_that_is_cancelled_twice_keeps_nobody_waiting(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """First while it is opened, and once more while that is undone."""
     reached, go_on = threading.Semaphore(0), threading.Semaphore(0)
 
@@ -209,47 +209,40 @@ def test_a_begin_that_is_cancelled_twice_keeps_nobody_waiting(sqlite_url: str, m
         async with store.begin():
             pytest.fail("it was cancelled")
 
-    async def main() -> None:
-        async with AsyncStore.open(sqlite_url) as store:
-            with monkeypatch.context() as patch:
-                patch.setattr(UnitOfWork, "begin", slow(UnitOfWork.begin))
-                patch.setattr(UnitOfWork, "rollback", slow(UnitOfWork.rollback))
-                task = asyncio.create_task(hold(store))
-                for _ in range(2):
-                    await asyncio.to_thread(reached.acquire, timeout=ENOUGH)
-                    task.cancel()
-                    await asyncio.sleep(0)
-                    go_on.release()
-                with pytest.raises(asyncio.CancelledError):
-                    await task
-            async with store.begin() as tx:
-                await tx.chat.prompts.put("after")
-
-    asyncio.run(main())
+    async with AsyncStore.open(sqlite_url) as store:
+        with monkeypatch.context() as patch:
+            patch.setattr(UnitOfWork, "begin", slow(UnitOfWork.begin))
+            patch.setattr(UnitOfWork, "rollback", slow(UnitOfWork.rollback))
+            task = asyncio.create_task(hold(store))
+            for _ in range(2):
+                await asyncio.to_thread(reached.acquire, timeout=ENOUGH)
+                task.cancel()
+                await asyncio.sleep(0)
+                go_on.release()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        async with store.begin() as tx:
+            await tx.chat.prompts.put("after")
 
 
-def test_a_transaction_that_does_not_end_is_said_to_be_waited_for(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_transaction_that_does_not_end_is_said_to_be_waited_for(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("persist.db.transactions.async_transactions.PATIENCE", 0.1)
+    async with AsyncStore.open(sqlite_url) as store:
+        other = asyncio.Event()
 
-    async def main() -> None:
-        async with AsyncStore.open(sqlite_url) as store:
-            other = asyncio.Event()
+        async def hold() -> None:
+            async with store.begin():
+                held.set()
+                await other.wait()
 
-            async def hold() -> None:
-                async with store.begin():
-                    held.set()
-                    await other.wait()
-
-            held = asyncio.Event()
-            holder = asyncio.create_task(hold())
-            await held.wait()
-            with pytest.raises(StoreBusy, match=r"none of the writing transactions .* ends \(open: 1\)"):
-                await store.chat.prompts.put("late")
-            other.set()
-            await holder
-            await store.chat.prompts.put("in time")
-
-    asyncio.run(main())
+        held = asyncio.Event()
+        holder = asyncio.create_task(hold())
+        await held.wait()
+        with pytest.raises(StoreBusy, match=r"none of the writing transactions .* ends \(open: 1\)"):
+            await store.chat.prompts.put("late")
+        other.set()
+        await holder
+        await store.chat.prompts.put("in time")
 
 
 # ----------------------------------------------------------------

@@ -54,24 +54,6 @@ def numbers(batch: list[LogMessage]) -> list[tuple[int, Any]]:
     return [(entry.index, entry.msg.get("n")) for entry in batch]
 
 
-def test_a_character_split_between_two_appends_arrives_whole_and_once(path: Path) -> None:
-    whole = '{"n":"é😀日"}\n'.encode()
-    tail = follow(path)
-    assert next(tail) == []
-    for at in range(len(whole)):
-        append(path, whole[at : at + 1])
-        batch = next(tail)
-        assert numbers(batch) == ([(0, "é😀日")] if at == len(whole) - 1 else [])
-    append(path, line(1))
-    assert numbers(next(tail)) == [(1, 1)]
-
-
-def test_only_line_feeds_end_lines(path: Path) -> None:
-    texts = ["a\u2028b", "c\u0085d", "e\u2029f\x7f"]
-    path.write_bytes("".join(f'{{"n":"{text}"}}\r\n' for text in texts).encode())
-    assert numbers(at_once(path)) == list(enumerate(texts))
-
-
 @given(st.lists(st.sampled_from(["", "x", "{", '{"n":"é"}', '{"n":"😀\u2028"}', "5", "\r"]), max_size=12), st.data())
 def test_however_a_log_arrives_it_is_the_same(tmp_path_factory: pytest.TempPathFactory, parts: list[str], data: Any) -> None:
     path = tmp_path_factory.mktemp("tail") / "log.jsonl"
@@ -142,15 +124,6 @@ def test_a_log_that_is_removed_is_waited_for_again(path: Path) -> None:
     assert numbers(next(batches)) == [(0, 0), (1, 1)]
     path.unlink()
     assert [numbers(batch) for batch in batches] == [[(0, 5)]]
-
-
-def test_a_missing_log_and_its_missing_folder_are_waited_for(tmp_path: Path) -> None:
-    path = tmp_path / "projects" / "-x" / "log.jsonl"
-    tail = follow(path)
-    assert next(tail) == []
-    path.parent.mkdir(parents=True)
-    path.write_bytes(line(0))
-    assert numbers(next(tail)) == [(0, 0)]
 
 
 def test_the_lines_before_a_stop_are_handed_out(path: Path) -> None:

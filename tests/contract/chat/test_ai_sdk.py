@@ -58,20 +58,6 @@ def test_a_refused_input(store: Any, ai_sdk: int | None, key: str) -> None:
     store.chat.sessions.delete(session)
 
 
-def test_text_goes_on_after_the_step_in_7_alone(store: Any, session: str) -> None:
-    chunks = [START, {"type": "start-step"}, *text("a")[:-1], {"type": "finish-step"}, {"type": "start-step"}, *text("b")[1:]]
-    with store.record(session, ai_sdk=6) as recorder:
-        recorder.feed_many(chunks[:-2])
-        with pytest.raises(StreamProtocolError):
-            recorder.feed(chunks[-2])
-    record(store, session, [{**START, "messageId": "n"}, *chunks[1:]])
-    assert parts(store, session) == [
-        {"type": "step-start"},
-        {"type": "text", "text": "ab", "state": "done"},
-        {"type": "step-start"},
-    ]
-
-
 def test_what_only_7_has_is_counted_by_6(store: Any, session: str) -> None:
     with store.record(session, ai_sdk=6) as recorder:
         recorder.feed_many(

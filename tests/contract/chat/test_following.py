@@ -256,18 +256,6 @@ def test_a_deleted_session_ends_its_followers(store: Any, other: Any, session: s
         assert list(chunks) == [{"type": "abort"}]
 
 
-def test_a_slow_follower_gets_text_in_one_piece(store: Any, other: Any, session: str) -> None:
-    with store.record(session) as recorder:
-        recorder.feed_many([*OPEN, delta("0 ")])
-        chunks = iter(other.follow(session))
-        take(chunks, 4)
-        for number in range(1, 200):
-            recorder.feed(delta(f"{number} "))
-        recorder.feed({"type": "finish"})
-    rest = list(chunks)
-    assert words_of(rest) == "".join(f"{number} " for number in range(1, 200))
-
-
 def test_many_follow_one_turn(store: Any, other: Any, session: str) -> None:
     with store.record(session) as recorder:
         recorder.feed_many([*OPEN, delta("a")])

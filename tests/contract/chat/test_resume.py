@@ -283,13 +283,6 @@ def replayed(store: Any, id: str, **options: Any) -> list[dict[str, Any]]:
     return found
 
 
-def test_a_message_is_rebuilt_under_its_id(store: Any, session: str) -> None:
-    chunks = turn(*text("a", "b"), call("bash", "c", {"cmd": "ls"}), approval("ap", "c"), output("c", [1]), id="m")
-    record(store, session, chunks, model={"model_id": "m"}, system_prompt="Be brief.")
-    assert [reduce(replayed(store, "m"))] == shown(store, session)
-    assert replayed(store, "m")[-1] == {"type": "finish"}
-
-
 def test_a_running_message_has_what_it_has_and_no_end(store: Any, other: Any, session: str) -> None:
     with store.record(session) as recorder:
         for count, chunk in enumerate(turn(*text("a", "b"), call("bash", "c", {}), id="m"), start=1):

@@ -216,13 +216,6 @@ def test_the_grace_is_counted_from_when_it_was_put(store: Any, raw: Raw, clock: 
     assert pruned(store, raw).messages == 2
 
 
-def test_the_grace_may_be_another(store: Any, raw: Raw, clock: Any) -> None:
-    put(store, "m")
-    clock.advance(seconds=10)
-    assert pruned(store, raw, orphan_grace=timedelta(seconds=10)) == NOTHING
-    assert pruned(store, raw, orphan_grace=timedelta(seconds=9)).messages == 1
-
-
 def test_whatever_names_a_message_keeps_it_from_the_sweep(store: Any, raw: Raw, clock: Any) -> None:
     put(store, "in a progression", "first", "last", "system", "nowhere")
     with store.begin() as tx:

@@ -58,31 +58,6 @@ def test_a_session_goes_with_its_branches_and_progressions(store: Any, other: An
     assert (raw.count("progressions"), raw.count("progression_members")) == (2, 0)
 
 
-def test_forks_of_forks_keep_their_history(store: Any) -> None:
-    """(c) 29: whichever of the line goes, and in whatever order."""
-    talk(store)
-    for session in ("t", "u", "v"):
-        make_session(store, session)
-    one = fork_into(store, "t", "root", 4)
-    say(store, one, "one1", "one2")
-    two = fork_into(store, "u", one, 5)
-    say(store, two, "two1")
-    three = fork_into(store, "v", two, 6)
-    twig = fork_into(store, "v", two, 2)
-    say(store, three, "three1")
-    want = {
-        one: ["root0", "root1", "root2", "root3", "one1", "one2"],
-        two: ["root0", "root1", "root2", "root3", "one1", "two1"],
-        three: ["root0", "root1", "root2", "root3", "one1", "two1", "three1"],
-        twig: ["root0", "root1"],
-    }
-    for victim, its in (("t", one), ("s", "root"), ("u", two)):
-        assert {id: shown(store, id) for id in want} == want
-        delete_session(store, victim)
-        want.pop(its, None)
-    assert {id: shown(store, id) for id in want} == want
-
-
 def test_parents_that_go_together_leave_the_history_of_a_fork(store: Any) -> None:
     """The parent and its fork are of one session; the fork of the fork is not."""
     talk(store)
@@ -148,23 +123,6 @@ def test_a_branch_goes_alone(store: Any) -> None:
     assert branches(store, "s") == ["sibling"]
     assert (members(store, own), members(store, pool)) == ([], [*ids, "x"])
     assert shown(store, "sibling") == ["x"]
-
-
-def test_forks_of_a_branch_that_goes_keep_their_history(store: Any) -> None:
-    talk(store)
-    one = fork(store, "root", 3)
-    say(store, one, "one1")
-    two = fork(store, one)
-    say(store, two, "two1")
-    delete_branch(store, "root")
-    assert (shown(store, one), shown(store, two)) == (
-        ["root0", "root1", "root2", "one1"],
-        ["root0", "root1", "root2", "one1", "two1"],
-    )
-    delete_branch(store, one)
-    assert shown(store, two) == ["root0", "root1", "root2", "one1", "two1"]
-    say(store, two, "two2")
-    assert shown(store, fork(store, two)) == ["root0", "root1", "root2", "one1", "two1", "two2"]
 
 
 def test_a_history_with_missing_messages_keeps_its_places(store: Any) -> None:

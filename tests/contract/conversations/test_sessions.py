@@ -1,7 +1,7 @@
 """Sessions: created with defaults or with what is given, changed column by column, and never half."""
 
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from itertools import combinations
 from typing import Any
 
@@ -64,12 +64,6 @@ def test_everything_that_is_given_is_kept(store: Any, other: Any, raw: Raw) -> N
     assert {name: getattr(found, name) for name in given} == given
     assert (found.last_message_at, found.ended_at_is_approximate) == (AT + DAY, False)
     assert raw.count("progressions") == 1
-
-
-def test_an_instant_of_another_zone_is_the_same_instant(store: Any) -> None:
-    east = timezone(timedelta(hours=5, minutes=30))
-    assert make_session(store, "s", created_at=AT.astimezone(east)).created_at == AT
-    assert session_of(store, "s").created_at.tzinfo is UTC
 
 
 def test_a_session_that_exists_is_given_back_as_it_is(store: Any, raw: Raw) -> None:
