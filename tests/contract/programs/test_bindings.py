@@ -121,6 +121,13 @@ def test_anonymous_names_count_up(store: Any, open_store: Callable[..., Any]) ->
         do(reopened, "bindings", "next_anonymous", OTHER)
 
 
+def test_anonymous_names_follow_what_is_bound(store: Any) -> None:
+    """20"""
+    for expected in ("anon_001", "anon_002", "anon_003"):
+        assert ask(store, "bindings", "next_anonymous", RUN) == expected
+        bind(store, expected, "x")
+
+
 def test_large_values_stay_inline_without_a_run_file(store: Any, open_store: Callable[..., Any]) -> None:
     value = "x" * 200_000
     bound = bind(store, "x", value, summary="many x")
