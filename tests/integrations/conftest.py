@@ -1,6 +1,7 @@
 """What the tests of every framework need: an event loop, and a store of each face on each database that works on it."""
 
 import asyncio
+import inspect
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
@@ -9,6 +10,16 @@ from sqlalchemy import create_engine
 
 from persist import AsyncStore, Store
 from persist.testing import FrozenClock
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is a coroutine function on the loop of its store."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    given = {name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters}
+    pyfuncitem.funcargs["runner"].run(pyfuncitem.obj(**given))
+    return True
 
 
 @pytest.fixture

@@ -39,68 +39,59 @@ def test_a_part_is_loaded_as_it_was_saved(artifacts: PersistArtifactService, do:
     assert do(artifacts.load_artifact(**FILE)) == before == part
 
 
-def test_versions_and_what_is_known_of_them(artifacts: PersistArtifactService, do: Do) -> None:
-    async def story() -> None:
-        metadata = {"z": [float("inf"), 2**70], "a": "\x00"}
-        assert await artifacts.save_artifact(**FILE, artifact=PARTS[0], custom_metadata=metadata) == 0
-        plain = {"inlineData": {"data": "_w==", "mimeType": "a/b"}}
-        assert await artifacts.save_artifact(**FILE, artifact=plain) == 1
-        first, second = await artifacts.list_artifact_versions(**FILE)
-        assert (first.version, first.mime_type, first.custom_metadata) == (0, "text/plain", metadata)
-        assert (second.version, second.mime_type, second.custom_metadata) == (1, "a/b", {})
-        assert second.canonical_uri == "persist://apps/app/users/maria/sessions/talk/artifacts/f/versions/1"
-        assert second.create_time >= first.create_time > 1e9
-        assert await artifacts.get_artifact_version(**FILE) == second
-        assert await artifacts.get_artifact_version(**FILE, version=0) == first
-        assert await artifacts.get_artifact_version(**FILE, version=2) is None
-        loaded = await artifacts.load_artifact(**FILE, version=1)
-        assert loaded is not None
-        assert loaded.inline_data is not None
-        assert loaded.inline_data.data == b"\xff"
-        assert [await artifacts.load_artifact(**FILE, version=number) for number in (2, -1)] == [None, None]
-
-    do(story())
+async def test_versions_and_what_is_known_of_them(artifacts: PersistArtifactService) -> None:
+    metadata = {"z": [float("inf"), 2**70], "a": "\x00"}
+    assert await artifacts.save_artifact(**FILE, artifact=PARTS[0], custom_metadata=metadata) == 0
+    plain = {"inlineData": {"data": "_w==", "mimeType": "a/b"}}
+    assert await artifacts.save_artifact(**FILE, artifact=plain) == 1
+    first, second = await artifacts.list_artifact_versions(**FILE)
+    assert (first.version, first.mime_type, first.custom_metadata) == (0, "text/plain", metadata)
+    assert (second.version, second.mime_type, second.custom_metadata) == (1, "a/b", {})
+    assert second.canonical_uri == "persist://apps/app/users/maria/sessions/talk/artifacts/f/versions/1"
+    assert second.create_time >= first.create_time > 1e9
+    assert await artifacts.get_artifact_version(**FILE) == second
+    assert await artifacts.get_artifact_version(**FILE, version=0) == first
+    assert await artifacts.get_artifact_version(**FILE, version=2) is None
+    loaded = await artifacts.load_artifact(**FILE, version=1)
+    assert loaded is not None
+    assert loaded.inline_data is not None
+    assert loaded.inline_data.data == b"\xff"
+    assert [await artifacts.load_artifact(**FILE, version=number) for number in (2, -1)] == [None, None]
 
 
-def test_the_users_artifacts_are_seen_in_all_sessions(artifacts: PersistArtifactService, do: Do) -> None:
-    async def story() -> None:
-        for name in ("b", "user:z", "a", "user:m", "user:"):
-            if name != "user:":
-                await artifacts.save_artifact(**OF_SESSION, filename=name, artifact=PARTS[0])
-        await artifacts.save_artifact(**NAMES, filename="of nobody's session", artifact=PARTS[0])
-        of_user = ["user:m", "user:of nobody's session", "user:z"]
-        assert await artifacts.list_artifact_keys(**OF_SESSION) == ["a", "b", *of_user]
-        assert await artifacts.list_artifact_keys(**NAMES) == of_user
-        assert await artifacts.list_artifact_keys(**NAMES, session_id="other") == of_user
-        for name in of_user:
-            assert await artifacts.load_artifact(**NAMES, session_id="other", filename=name) is not None
-            assert await artifacts.load_artifact(**NAMES, filename=name.removeprefix("user:")) is not None
-        assert await artifacts.load_artifact(**NAMES, session_id="other", filename="a") is None
-        assert await artifacts.list_artifact_keys(app_name="app", user_id="joe", session_id=ID) == []
-
-    do(story())
+async def test_the_users_artifacts_are_seen_in_all_sessions(artifacts: PersistArtifactService) -> None:
+    for name in ("b", "user:z", "a", "user:m", "user:"):
+        if name != "user:":
+            await artifacts.save_artifact(**OF_SESSION, filename=name, artifact=PARTS[0])
+    await artifacts.save_artifact(**NAMES, filename="of nobody's session", artifact=PARTS[0])
+    of_user = ["user:m", "user:of nobody's session", "user:z"]
+    assert await artifacts.list_artifact_keys(**OF_SESSION) == ["a", "b", *of_user]
+    assert await artifacts.list_artifact_keys(**NAMES) == of_user
+    assert await artifacts.list_artifact_keys(**NAMES, session_id="other") == of_user
+    for name in of_user:
+        assert await artifacts.load_artifact(**NAMES, session_id="other", filename=name) is not None
+        assert await artifacts.load_artifact(**NAMES, filename=name.removeprefix("user:")) is not None
+    assert await artifacts.load_artifact(**NAMES, session_id="other", filename="a") is None
+    assert await artifacts.list_artifact_keys(app_name="app", user_id="joe", session_id=ID) == []
 
 
-def test_references_are_followed_within_their_scope(artifacts: PersistArtifactService, do: Do) -> None:
-    async def story() -> None:
-        def reference(name: str, version: int = 0, session_id: str | None = ID, user_id: str = "maria") -> types.Part:
-            uri = artifact_util.get_artifact_uri("app", user_id, name, version, session_id)
-            return types.Part(file_data=types.FileData(file_uri=uri))
+async def test_references_are_followed_within_their_scope(artifacts: PersistArtifactService) -> None:
+    def reference(name: str, version: int = 0, session_id: str | None = ID, user_id: str = "maria") -> types.Part:
+        uri = artifact_util.get_artifact_uri("app", user_id, name, version, session_id)
+        return types.Part(file_data=types.FileData(file_uri=uri))
 
-        await artifacts.save_artifact(**OF_SESSION, filename="end", artifact=PARTS[2])
-        await artifacts.save_artifact(**OF_SESSION, filename="1", artifact=reference("end"))
-        await artifacts.save_artifact(**OF_SESSION, filename="2", artifact=reference("1"))
-        assert await artifacts.load_artifact(**OF_SESSION, filename="2") == PARTS[2]
-        await artifacts.save_artifact(**OF_SESSION, filename="gone", artifact=reference("end", 9))
-        assert await artifacts.load_artifact(**OF_SESSION, filename="gone") is None
-        await artifacts.save_artifact(**OF_SESSION, filename="loop", artifact=reference("loop"))
+    await artifacts.save_artifact(**OF_SESSION, filename="end", artifact=PARTS[2])
+    await artifacts.save_artifact(**OF_SESSION, filename="1", artifact=reference("end"))
+    await artifacts.save_artifact(**OF_SESSION, filename="2", artifact=reference("1"))
+    assert await artifacts.load_artifact(**OF_SESSION, filename="2") == PARTS[2]
+    await artifacts.save_artifact(**OF_SESSION, filename="gone", artifact=reference("end", 9))
+    assert await artifacts.load_artifact(**OF_SESSION, filename="gone") is None
+    await artifacts.save_artifact(**OF_SESSION, filename="loop", artifact=reference("loop"))
+    with pytest.raises(InputValidationError):
+        await artifacts.load_artifact(**OF_SESSION, filename="loop")
+    for foreign in (reference("x", user_id="joe"), reference("x", session_id="other")):
         with pytest.raises(InputValidationError):
-            await artifacts.load_artifact(**OF_SESSION, filename="loop")
-        for foreign in (reference("x", user_id="joe"), reference("x", session_id="other")):
-            with pytest.raises(InputValidationError):
-                await artifacts.save_artifact(**OF_SESSION, filename="foreign", artifact=foreign)
-
-    do(story())
+            await artifacts.save_artifact(**OF_SESSION, filename="foreign", artifact=foreign)
 
 
 @pytest.mark.parametrize(

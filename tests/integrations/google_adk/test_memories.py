@@ -86,43 +86,37 @@ def test_searches_find_what_the_in_memory_service_finds(database_url: str, do: D
         compared()
 
 
-def test_ten_are_found_at_most_and_those_with_most_words_first(memories: PersistMemoryService, do: Do) -> None:
-    async def story() -> None:
-        theirs = InMemoryMemoryService()
-        events = [made(number, ["common " * (number % 3) + "word " + "rare" * (number == 13)]) for number in range(15)]
-        for service in (memories, theirs):
-            await service.add_session_to_memory(Session(id="s", events=events, **NAMES))
-            await service.add_session_to_memory(Session(id="s", events=events, **NAMES))
-        listed = await found(memories, "common rare WORD?")
-        assert listed == await found(theirs, "common rare WORD?")
-        assert (len(listed), listed[0]["id"]) == (10, "e13")
-        long = " ".join(f"word{number}" for number in range(500)) + " common"
-        assert await found(memories, long) == await found(theirs, long) != []
-        assert await found(memories, "common", user="joe") == await found(memories, "") == []
-
-    do(story())
+async def test_ten_are_found_at_most_and_those_with_most_words_first(memories: PersistMemoryService) -> None:
+    theirs = InMemoryMemoryService()
+    events = [made(number, ["common " * (number % 3) + "word " + "rare" * (number == 13)]) for number in range(15)]
+    for service in (memories, theirs):
+        await service.add_session_to_memory(Session(id="s", events=events, **NAMES))
+        await service.add_session_to_memory(Session(id="s", events=events, **NAMES))
+    listed = await found(memories, "common rare WORD?")
+    assert listed == await found(theirs, "common rare WORD?")
+    assert (len(listed), listed[0]["id"]) == (10, "e13")
+    long = " ".join(f"word{number}" for number in range(500)) + " common"
+    assert await found(memories, long) == await found(theirs, long) != []
+    assert await found(memories, "common", user="joe") == await found(memories, "") == []
 
 
-def test_entries_that_are_written_directly(memories: PersistMemoryService, do: Do) -> None:
-    async def story() -> None:
-        entry = MemoryEntry(
-            content=types.Content(parts=[types.Part(text="likes tea\x00 \ud83d"), types.Part(thought_signature=b"\xff")]),
-            custom_metadata={"n": float("inf"), "z": 2**70},
-            author="maria",
-            timestamp="yesterday",
-            id="one",
-        )
-        unnamed = MemoryEntry(content=types.Content(parts=[types.Part(text="tea")]))
-        await memories.add_memory(**NAMES, memories=[entry, unnamed], custom_metadata={"ttl": "1d"})
-        await memories.add_memory(**NAMES, memories=[entry])
-        first, second = (await memories.search_memory(**NAMES, query="likes tea")).memories
-        assert first == entry.model_copy(update={"custom_metadata": {"ttl": "1d", "n": math.inf, "z": 2**70}})
-        assert second.content == unnamed.content
-        assert second.id is not None
-        await memories.delete_memory(**NAMES, memory_id=second.id)
-        await memories.delete_memory(**NAMES)
-        assert len((await memories.search_memory(**NAMES, query="tea")).memories) == 1
-        with pytest.raises(InputValidationError):
-            await memories.add_memory(**NAMES, memories=[entry], custom_metadata={"b": b"bytes"})
-
-    do(story())
+async def test_entries_that_are_written_directly(memories: PersistMemoryService) -> None:
+    entry = MemoryEntry(
+        content=types.Content(parts=[types.Part(text="likes tea\x00 \ud83d"), types.Part(thought_signature=b"\xff")]),
+        custom_metadata={"n": float("inf"), "z": 2**70},
+        author="maria",
+        timestamp="yesterday",
+        id="one",
+    )
+    unnamed = MemoryEntry(content=types.Content(parts=[types.Part(text="tea")]))
+    await memories.add_memory(**NAMES, memories=[entry, unnamed], custom_metadata={"ttl": "1d"})
+    await memories.add_memory(**NAMES, memories=[entry])
+    first, second = (await memories.search_memory(**NAMES, query="likes tea")).memories
+    assert first == entry.model_copy(update={"custom_metadata": {"ttl": "1d", "n": math.inf, "z": 2**70}})
+    assert second.content == unnamed.content
+    assert second.id is not None
+    await memories.delete_memory(**NAMES, memory_id=second.id)
+    await memories.delete_memory(**NAMES)
+    assert len((await memories.search_memory(**NAMES, query="tea")).memories) == 1
+    with pytest.raises(InputValidationError):
+        await memories.add_memory(**NAMES, memories=[entry], custom_metadata={"b": b"bytes"})

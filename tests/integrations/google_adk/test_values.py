@@ -10,13 +10,11 @@ import pytest
 from google.adk.auth.auth_credential import AuthCredential, AuthCredentialTypes
 from google.adk.events.event import Event, NodeInfo
 from google.adk.events.event_actions import EventActions, EventCompaction
-from google.adk.sessions.session import Session
 from google.adk.tools.tool_confirmation import ToolConfirmation
 from google.genai import types
 
 from persist.integrations.google_adk import InvalidArgument, PersistArtifactService, PersistSessionService
 from tests.integrations.alike_keys import ALIKE, NONE, NULL
-from tests.integrations.google_adk.conftest import Do
 from tests.integrations.google_adk.scenes import NAMES, create, event, get
 
 HARD = "Naïve\x00 text \ud83d \ufdd0 stays 😀 what it was."
@@ -70,15 +68,12 @@ def everything() -> Event:
     )
 
 
-def test_every_field_of_an_event_comes_back(sessions: PersistSessionService, do: Do) -> None:
-    async def story() -> tuple[Event, Session]:
-        session = await create(sessions, VALUES)
-        assert list(session.state) == list(VALUES)
-        given = everything()
-        await sessions.append_event(session, given)
-        return given, await get(sessions)
-
-    given, found = do(story())
+async def test_every_field_of_an_event_comes_back(sessions: PersistSessionService) -> None:
+    session = await create(sessions, VALUES)
+    assert list(session.state) == list(VALUES)
+    given = everything()
+    await sessions.append_event(session, given)
+    given, found = given, await get(sessions)
     assert found.events == [given]
     assert found.state == VALUES
     assert json.dumps(found.state) == json.dumps(VALUES), "the order of keys, and the sign of zero"
@@ -86,29 +81,22 @@ def test_every_field_of_an_event_comes_back(sessions: PersistSessionService, do:
     assert found.events[0].model_dump() == given.model_dump()
 
 
-def test_not_a_number_stays_one(sessions: PersistSessionService, do: Do) -> None:
-    async def story() -> Session:
-        session = await create(sessions)
-        given = event(delta={"user:n": [float("nan")]}, custom_metadata={"n": float("nan")}, output=float("-inf"))
-        await sessions.append_event(session, given)
-        return await get(sessions)
-
-    found = do(story())
+async def test_not_a_number_stays_one(sessions: PersistSessionService) -> None:
+    session = await create(sessions)
+    given = event(delta={"user:n": [float("nan")]}, custom_metadata={"n": float("nan")}, output=float("-inf"))
+    await sessions.append_event(session, given)
+    found = await get(sessions)
     assert math.isnan(found.state["user:n"][0])
     assert math.isnan(found.events[0].custom_metadata["n"])
     assert found.events[0].output == -math.inf
 
 
-def test_values_with_a_json_form_are_stored_in_it(sessions: PersistSessionService, do: Do) -> None:
+async def test_values_with_a_json_form_are_stored_in_it(sessions: PersistSessionService) -> None:
     """As in the framework's own database: it stores credentials in the state, for one."""
-
-    async def story() -> Session:
-        session = await create(sessions, {"at": datetime(2026, 1, 2, tzinfo=UTC), "several": {3}})
-        credential = AuthCredential(auth_type=AuthCredentialTypes.API_KEY, api_key="k")
-        await sessions.append_event(session, event(delta={"credential": credential, "pair": (1, 2)}))
-        return await get(sessions)
-
-    found = do(story())
+    session = await create(sessions, {"at": datetime(2026, 1, 2, tzinfo=UTC), "several": {3}})
+    credential = AuthCredential(auth_type=AuthCredentialTypes.API_KEY, api_key="k")
+    await sessions.append_event(session, event(delta={"credential": credential, "pair": (1, 2)}))
+    found = await get(sessions)
     assert (found.state["at"], found.state["several"], found.state["pair"]) == ("2026-01-02T00:00:00Z", [3], [1, 2])
     assert AuthCredential.model_validate(found.state["credential"]).api_key == "k"
 
@@ -119,21 +107,17 @@ class Plan:
 
 
 @pytest.mark.parametrize("alike", [*ALIKE, NULL, Plan(ALIKE[0])], ids=repr)
-def test_two_keys_that_are_one_in_json_are_refused(store: Any, do: Do, alike: Any) -> None:
+async def test_two_keys_that_are_one_in_json_are_refused(store: Any, alike: Any) -> None:
     sessions, artifacts = PersistSessionService(store), PersistArtifactService(store)
-
-    async def story() -> Session:
-        for value in (alike, Plan(NONE)):
-            with pytest.raises(InvalidArgument, match="one key in JSON"):
-                await create(sessions, {"app:plan": value}, id="refused")
-        session = await create(sessions)
-        for given in (event(delta={"plan": alike}), event(custom_metadata={"plan": alike}), event(output=alike)):
-            with pytest.raises(InvalidArgument, match="one key in JSON"):
-                await sessions.append_event(session, given)
+    for value in (alike, Plan(NONE)):
         with pytest.raises(InvalidArgument, match="one key in JSON"):
-            await artifacts.save_artifact(**NAMES, filename="f", artifact=types.Part(text="hi"), custom_metadata={"plan": alike})
-        assert await artifacts.list_artifact_keys(**NAMES) == []
-        return await get(sessions)
-
-    found = do(story())
+            await create(sessions, {"app:plan": value}, id="refused")
+    session = await create(sessions)
+    for given in (event(delta={"plan": alike}), event(custom_metadata={"plan": alike}), event(output=alike)):
+        with pytest.raises(InvalidArgument, match="one key in JSON"):
+            await sessions.append_event(session, given)
+    with pytest.raises(InvalidArgument, match="one key in JSON"):
+        await artifacts.save_artifact(**NAMES, filename="f", artifact=types.Part(text="hi"), custom_metadata={"plan": alike})
+    assert await artifacts.list_artifact_keys(**NAMES) == []
+    found = await get(sessions)
     assert (found.state, found.events) == ({}, [])

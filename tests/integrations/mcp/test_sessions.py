@@ -46,22 +46,16 @@ async def two_clients(app: Any, kind: type[Client] = Client) -> None:
     assert (await two.resume(first)).events == []
 
 
-def test_a_manager_gives_each_session_its_own_store(events: PersistEventStore, do: Do) -> None:
-    async def scene() -> None:
-        async with running(PersistSessionManager(lowlevel(), events)) as app:
-            await two_clients(app)
-
-    do(scene())
+async def test_a_manager_gives_each_session_its_own_store(events: PersistEventStore) -> None:
+    async with running(PersistSessionManager(lowlevel(), events)) as app:
+        await two_clients(app)
 
 
-def test_a_binding_does_so_for_a_manager_that_somebody_else_makes(events: PersistEventStore, do: Do) -> None:
-    async def scene() -> None:
-        talker = server()
-        app = SessionBinding(talker.streamable_http_app(event_store=events))
-        async with talker.session_manager.run():
-            await two_clients(app)
-
-    do(scene())
+async def test_a_binding_does_so_for_a_manager_that_somebody_else_makes(events: PersistEventStore) -> None:
+    talker = server()
+    app = SessionBinding(talker.streamable_http_app(event_store=events))
+    async with talker.session_manager.run():
+        await two_clients(app)
 
 
 def test_on_trio_a_store_serves_too(events: PersistEventStore, store: Store | AsyncStore) -> None:

@@ -31,21 +31,18 @@ def said(*texts: str) -> list[Any]:
 
 @pytest.mark.parametrize("encrypted", ["", "inside", "around"])
 @pytest.mark.parametrize("limit", [None, 3])
-def test_a_conversation_is_compacted_as_over_the_framework_s_own_session(
-    session: Session, do: Do, encrypted: str, limit: int | None
+async def test_a_conversation_is_compacted_as_over_the_framework_s_own_session(
+    session: Session, encrypted: str, limit: int | None
 ) -> None:
-    async def both() -> None:
-        settings = SessionSettings(limit=limit)
-        theirs = SQLiteSession("user-1", session_settings=settings)
-        try:
-            clients = Client(), Client()
-            found = await talk(compacting(session(session_settings=settings), clients[0], encrypted=encrypted), 4)
-            assert json.dumps(found) == json.dumps(await talk(compacting(theirs, clients[1], encrypted=encrypted), 4))
-            assert clients[0].asked == clients[1].asked > 0
-        finally:
-            theirs.close()
-
-    do(both())
+    settings = SessionSettings(limit=limit)
+    theirs = SQLiteSession("user-1", session_settings=settings)
+    try:
+        clients = Client(), Client()
+        found = await talk(compacting(session(session_settings=settings), clients[0], encrypted=encrypted), 4)
+        assert json.dumps(found) == json.dumps(await talk(compacting(theirs, clients[1], encrypted=encrypted), 4))
+        assert clients[0].asked == clients[1].asked > 0
+    finally:
+        theirs.close()
 
 
 class History:
@@ -93,15 +90,12 @@ class History:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_random_histories_end_as_over_the_framework_s_own_session(session: Session, do: Do, seed: int) -> None:
-    async def both() -> None:
-        theirs = SQLiteSession("user-1")
-        try:
-            assert json.dumps(await History(session(), seed).run()) == json.dumps(await History(theirs, seed).run())
-        finally:
-            theirs.close()
-
-    do(both())
+async def test_random_histories_end_as_over_the_framework_s_own_session(session: Session, seed: int) -> None:
+    theirs = SQLiteSession("user-1")
+    try:
+        assert json.dumps(await History(session(), seed).run()) == json.dumps(await History(theirs, seed).run())
+    finally:
+        theirs.close()
 
 
 @pytest.mark.parametrize("encrypted", ["", "inside", "around"])
@@ -185,23 +179,20 @@ def test_a_summary_that_cannot_be_stored_changes_nothing(session: Session, do: D
     assert do(ours.get_items()) == []
 
 
-def test_a_cancelled_replacement_happens_wholly_or_not_at_all(session: Session, do: Do) -> None:
-    async def cancelled() -> None:
-        for number in range(20):
-            await session().clear_session()
-            await session().add_items(said("a", "b"))
-            snapshot = await session()._get_compaction_snapshot(5)
-            replacing = snapshot.replace_suffix(0, said("c")) if number % 2 else session()._atomic_replace_items(said("c"))
-            running = asyncio.ensure_future(replacing)
-            await asyncio.sleep(0.0003 * (number % 7))
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
-            found = await session().get_items()
-            assert found in (said("a", "b"), said("c"))
-            await asyncio.sleep(0)
-            assert await session().get_items() == found
-
-    do(cancelled())
+async def test_a_cancelled_replacement_happens_wholly_or_not_at_all(session: Session) -> None:
+    for number in range(20):
+        await session().clear_session()
+        await session().add_items(said("a", "b"))
+        snapshot = await session()._get_compaction_snapshot(5)
+        replacing = snapshot.replace_suffix(0, said("c")) if number % 2 else session()._atomic_replace_items(said("c"))
+        running = asyncio.ensure_future(replacing)
+        await asyncio.sleep(0.0003 * (number % 7))
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        found = await session().get_items()
+        assert found in (said("a", "b"), said("c"))
+        await asyncio.sleep(0)
+        assert await session().get_items() == found
 
 
 @pytest.mark.long

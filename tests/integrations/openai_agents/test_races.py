@@ -69,26 +69,23 @@ def test_processes_share_a_session(database_url: str, look: Store) -> None:
     assert_whole(asyncio.run(PersistSession("user-1", look).get_items()), 2)
 
 
-def test_a_cancelled_call_happens_wholly_or_not_at_all(session: Session, do: Do) -> None:
-    async def cancelled() -> tuple[int, list[Any]]:
-        ended = 0
-        for number in range(40):
-            call = asyncio.ensure_future(session().add_items([{"n": number, "half": half} for half in (0, 1)]))
-            for _ in range(number % 8):
-                await asyncio.sleep(0)
-            await asyncio.sleep(0.0002 * (number % 5))
-            call.cancel()
-            call.cancel()
-            try:
-                await call
-            except asyncio.CancelledError:
-                ended += 1
-            before = await session().get_items()
+async def test_a_cancelled_call_happens_wholly_or_not_at_all(session: Session) -> None:
+    ended = 0
+    for number in range(40):
+        call = asyncio.ensure_future(session().add_items([{"n": number, "half": half} for half in (0, 1)]))
+        for _ in range(number % 8):
             await asyncio.sleep(0)
-            assert await session().get_items() == before  # nothing happens behind the caller's back
-        return ended, before
-
-    ended, items = do(cancelled())
+        await asyncio.sleep(0.0002 * (number % 5))
+        call.cancel()
+        call.cancel()
+        try:
+            await call
+        except asyncio.CancelledError:
+            ended += 1
+        before = await session().get_items()
+        await asyncio.sleep(0)
+        assert await session().get_items() == before  # nothing happens behind the caller's back
+    ended, items = ended, before
     assert ended > 0
     assert [item["half"] for item in items] == [0, 1] * (len(items) // 2)
     assert [item["n"] for item in items[::2]] == [item["n"] for item in items[1::2]]

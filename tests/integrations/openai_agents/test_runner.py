@@ -60,26 +60,23 @@ async def talk(session: Any, *, streamed: bool) -> tuple[list[Any], list[list[An
 
 
 @pytest.mark.parametrize("streamed", [False, True], ids=["run", "run_streamed"])
-def test_a_run_stores_and_sees_what_it_does_with_the_framework_s_own_session(session: Session, do: Do, streamed: bool) -> None:
-    async def both() -> None:
-        theirs = SQLiteSession("theirs")
-        try:
-            ours = await talk(session(), streamed=streamed)
-            assert json.dumps(ours) == json.dumps(await talk(theirs, streamed=streamed))
-        finally:
-            theirs.close()
-        items, seen = ours
-        assert [item.get("type", item.get("role")) for item in items] == [
-            "user",
-            "reasoning",
-            "function_call",
-            "function_call_output",
-            "message",
-        ] * 2
-        assert items[3]["output"] == "sunny in Faro\x00\ud800"
-        assert [len(items) for items in seen] == [1, 4, 6, 9]
-
-    do(both())
+async def test_a_run_stores_and_sees_what_it_does_with_the_framework_s_own_session(session: Session, streamed: bool) -> None:
+    theirs = SQLiteSession("theirs")
+    try:
+        ours = await talk(session(), streamed=streamed)
+        assert json.dumps(ours) == json.dumps(await talk(theirs, streamed=streamed))
+    finally:
+        theirs.close()
+    items, seen = ours
+    assert [item.get("type", item.get("role")) for item in items] == [
+        "user",
+        "reasoning",
+        "function_call",
+        "function_call_output",
+        "message",
+    ] * 2
+    assert items[3]["output"] == "sunny in Faro\x00\ud800"
+    assert [len(items) for items in seen] == [1, 4, 6, 9]
 
 
 def test_a_run_sees_no_more_than_the_settings_allow(session: Session, do: Do) -> None:
@@ -94,19 +91,16 @@ def test_a_run_sees_no_more_than_the_settings_allow(session: Session, do: Do) ->
     assert [item["content"] for item in do(limited())[0]] == ["7", "8", "And in Faro?"]
 
 
-def test_a_run_that_fails_keeps_what_came_before(session: Session, do: Do) -> None:
+async def test_a_run_that_fails_keeps_what_came_before(session: Session) -> None:
     def fail(items: list[Any]) -> list[Any]:
         if items[-1].get("type") == "function_call_output":
             raise RuntimeError("the network is gone")
         return [call("weather", '{"city":"Faro"}', "call_0")]
 
-    async def failing() -> Any:
-        agent: Agent[Any] = Agent(name="travel", model=Scripted(fail), tools=[weather])
-        with pytest.raises(RuntimeError, match="network"):
-            await Runner.run(agent, "And in Faro?", session=session(), run_config=QUIET)
-        return await session().get_items()
-
-    kept = do(failing())
+    agent: Agent[Any] = Agent(name="travel", model=Scripted(fail), tools=[weather])
+    with pytest.raises(RuntimeError, match="network"):
+        await Runner.run(agent, "And in Faro?", session=session(), run_config=QUIET)
+    kept = await session().get_items()
     assert [item.get("type", item.get("role")) for item in kept] == ["user", "function_call", "function_call_output"]
 
 

@@ -21,25 +21,21 @@ from tests.integrations.pydantic_ai.conftest import Do
 from tests.integrations.pydantic_ai.scenes import AT, asked, conversation, plain, said, turns
 
 
-def test_an_agent_goes_on_where_it_was(conversations: PersistConversationStore, do: Do) -> None:
+async def test_an_agent_goes_on_where_it_was(conversations: PersistConversationStore) -> None:
     agent = Agent(TestModel(custom_output_text="yes"))
-
-    async def talk() -> None:
-        talked = Conversation(conversation_id="c")
-        for turn in range(3):
-            result = await agent.run(f"turn {turn}", conversation=talked)
-            stored = await conversations.save(result, scope="maria")
-            assert len(stored) == 2
-            loaded = await conversations.load("c")
-            assert loaded is not None
-            assert loaded == result.conversation
-            talked = loaded
-        assert talked.usage.requests == 3
-        entries = await conversations.load_entries("c")
-        assert entries is not None
-        assert [entry.parent_id for entry in entries] == [None, *(entry.id for entry in entries[:-1])]
-
-    do(talk())
+    talked = Conversation(conversation_id="c")
+    for turn in range(3):
+        result = await agent.run(f"turn {turn}", conversation=talked)
+        stored = await conversations.save(result, scope="maria")
+        assert len(stored) == 2
+        loaded = await conversations.load("c")
+        assert loaded is not None
+        assert loaded == result.conversation
+        talked = loaded
+    assert talked.usage.requests == 3
+    entries = await conversations.load_entries("c")
+    assert entries is not None
+    assert [entry.parent_id for entry in entries] == [None, *(entry.id for entry in entries[:-1])]
 
 
 def test_a_record_comes_back_as_it_was(conversations: PersistConversationStore, do: Do) -> None:
@@ -68,69 +64,60 @@ def test_a_record_comes_back_as_it_was(conversations: PersistConversationStore, 
     assert do(conversations.read_record("c")) == record
 
 
-def test_a_conversation_saved_meanwhile_is_not_overwritten(conversations: PersistConversationStore, do: Do) -> None:
-    async def save() -> None:
-        await conversations.save(conversation("c", "a"))
-        one, other = await conversations.load("c"), await conversations.load("c")
-        assert one is not None
-        assert other is not None
-        one.messages += turns("b")
-        await conversations.save(one)
-        other.messages += turns("x")
-        with pytest.raises(ConversationConflict):
-            await conversations.save(other)
-        record = ConversationRecord(conversation_id="c", head_id=None)
-        with pytest.raises(ConversationConflict) as caught:
-            await conversations.write_record(record, expected_revision=other.revision)
-        assert isinstance(caught.value, ConversationChanged)
-        assert isinstance(caught.value, Conflict)
-        assert isinstance(caught.value, UserError)
-        assert caught.value.conversation_id == "c"
-        assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
-        with pytest.raises(ConversationConflict):
-            await conversations.save(conversation("c", "new"))
-        loaded = await conversations.load("c")
-        assert loaded is not None
-        assert said(loaded.messages) == ["a", "a!", "b", "b!"]
-
-    do(save())
+async def test_a_conversation_saved_meanwhile_is_not_overwritten(conversations: PersistConversationStore) -> None:
+    await conversations.save(conversation("c", "a"))
+    one, other = await conversations.load("c"), await conversations.load("c")
+    assert one is not None
+    assert other is not None
+    one.messages += turns("b")
+    await conversations.save(one)
+    other.messages += turns("x")
+    with pytest.raises(ConversationConflict):
+        await conversations.save(other)
+    record = ConversationRecord(conversation_id="c", head_id=None)
+    with pytest.raises(ConversationConflict) as caught:
+        await conversations.write_record(record, expected_revision=other.revision)
+    assert isinstance(caught.value, ConversationChanged)
+    assert isinstance(caught.value, Conflict)
+    assert isinstance(caught.value, UserError)
+    assert caught.value.conversation_id == "c"
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+    with pytest.raises(ConversationConflict):
+        await conversations.save(conversation("c", "new"))
+    loaded = await conversations.load("c")
+    assert loaded is not None
+    assert said(loaded.messages) == ["a", "a!", "b", "b!"]
 
 
-def test_the_last_messages_alone(conversations: PersistConversationStore, do: Do) -> None:
-    async def window() -> None:
-        await conversations.save(conversation("c", "a", "b", "c"))
-        loaded = await conversations.load("c", limit=2)
-        assert loaded is not None
-        assert said(loaded.messages) == ["c", "c!"]
-        loaded.messages += turns("d")
-        assert len(await conversations.save(loaded)) == 2
-        assert said((await conversations.load("c")).messages) == ["a", "a!", "b", "b!", "c", "c!", "d", "d!"]  # type: ignore[union-attr]  # it is there
-
-    do(window())
+async def test_the_last_messages_alone(conversations: PersistConversationStore) -> None:
+    await conversations.save(conversation("c", "a", "b", "c"))
+    loaded = await conversations.load("c", limit=2)
+    assert loaded is not None
+    assert said(loaded.messages) == ["c", "c!"]
+    loaded.messages += turns("d")
+    assert len(await conversations.save(loaded)) == 2
+    assert said((await conversations.load("c")).messages) == ["a", "a!", "b", "b!", "c", "c!", "d", "d!"]  # type: ignore[union-attr]  # it is there
 
 
-def test_branches_and_forks(conversations: PersistConversationStore, do: Do) -> None:
-    async def explore() -> None:
-        await conversations.save(conversation("c", "a", "b"))
-        loaded = await conversations.load("c")
-        assert loaded is not None
-        branch = await conversations.branch("c", at=2, expected_revision=loaded.revision)
-        branch.messages += turns("x")
-        await conversations.save(branch)
-        fork = await conversations.fork("c", at=3, new_conversation_id="fork")
-        assert said(fork.messages) == ["a", "a!", "x"]
-        record = await conversations.read_record("c")
-        assert record is not None
-        back = await conversations.branch("c", from_entry=record.branches[0], expected_revision=record.revision)
-        assert said(back.messages) == ["a", "a!", "b", "b!"]
-        await conversations.delete("c")
-        assert said((await conversations.load("fork")).messages) == ["a", "a!", "x"]  # type: ignore[union-attr]  # it is there
-        with pytest.raises(KeyError):
-            await conversations.read_entry(record.branches[0])
-        await conversations.delete("fork")
-        assert await conversations.list_conversations() == []
-
-    do(explore())
+async def test_branches_and_forks(conversations: PersistConversationStore) -> None:
+    await conversations.save(conversation("c", "a", "b"))
+    loaded = await conversations.load("c")
+    assert loaded is not None
+    branch = await conversations.branch("c", at=2, expected_revision=loaded.revision)
+    branch.messages += turns("x")
+    await conversations.save(branch)
+    fork = await conversations.fork("c", at=3, new_conversation_id="fork")
+    assert said(fork.messages) == ["a", "a!", "x"]
+    record = await conversations.read_record("c")
+    assert record is not None
+    back = await conversations.branch("c", from_entry=record.branches[0], expected_revision=record.revision)
+    assert said(back.messages) == ["a", "a!", "b", "b!"]
+    await conversations.delete("c")
+    assert said((await conversations.load("fork")).messages) == ["a", "a!", "x"]  # type: ignore[union-attr]  # it is there
+    with pytest.raises(KeyError):
+        await conversations.read_entry(record.branches[0])
+    await conversations.delete("fork")
+    assert await conversations.list_conversations() == []
 
 
 def test_what_is_not_there(conversations: PersistConversationStore, do: Do) -> None:

@@ -154,25 +154,22 @@ def test_runs_are_listed_by_their_start(steps: PersistStepStore, do: Do) -> None
     assert [run.run_id for run in do(steps.list_runs(parent_run_id="p", conversation_id="c"))] == ["r3", "r0"]
 
 
-def test_a_run_of_the_harness_can_be_continued(steps: PersistStepStore, do: Do) -> None:
+async def test_a_run_of_the_harness_can_be_continued(steps: PersistStepStore) -> None:
     async def tool(x: int) -> str:
         return f"{x}"
 
-    async def run() -> None:
-        agent = Agent(TestModel(), tools=[tool], capabilities=[StepPersistence(store=steps)])
-        result = await agent.run("go")
-        (registered,) = await steps.list_runs()
-        kinds = [event.kind for event in await steps.list_events(run_id=registered.run_id)]
-        assert kinds[0] == "run_started"
-        assert kinds[-1] == "run_completed"
-        assert await steps.list_unresolved_tool_effects(run_id=registered.run_id) == []
-        history = await continue_run(steps, run_id=registered.run_id)
-        assert history == result.all_messages()[: len(history)]
-        again = await agent.run("more", message_history=history)
-        assert len(await steps.list_runs()) == 2
-        assert len(again.all_messages()) > len(history)
-
-    do(run())
+    agent = Agent(TestModel(), tools=[tool], capabilities=[StepPersistence(store=steps)])
+    result = await agent.run("go")
+    (registered,) = await steps.list_runs()
+    kinds = [event.kind for event in await steps.list_events(run_id=registered.run_id)]
+    assert kinds[0] == "run_started"
+    assert kinds[-1] == "run_completed"
+    assert await steps.list_unresolved_tool_effects(run_id=registered.run_id) == []
+    history = await continue_run(steps, run_id=registered.run_id)
+    assert history == result.all_messages()[: len(history)]
+    again = await agent.run("more", message_history=history)
+    assert len(await steps.list_runs()) == 2
+    assert len(again.all_messages()) > len(history)
 
 
 def test_a_run_of_many_snapshots_takes_bytes_for_each_message_once(steps: PersistStepStore, do: Do, database_url: str) -> None:
