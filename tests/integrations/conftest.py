@@ -10,6 +10,7 @@ from sqlalchemy import create_engine
 
 from persist import AsyncStore, Store
 from persist.testing import FrozenClock
+from tests.roundtrips.meter import Meter, metered
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -62,3 +63,10 @@ def execute(store: Any, database_url: str) -> Iterator[Callable[[str], int]]:
 
     yield executed
     engine.dispose()
+
+
+@pytest.fixture
+def meter(postgres_url: str) -> Iterator[Meter]:
+    """Counts how often a store waits for an answer of Postgres."""
+    with metered(postgres_url) as meter:
+        yield meter

@@ -34,6 +34,26 @@ all              950 tokens in   590 out  $0.011700
 """
 
 
+NAMES = {
+    "a2a": ("a2a", "the A2A SDK", "a2a"),
+    "claude_agent_sdk": ("claude_agent_sdk", "the Claude Agent SDK", "claude-agent-sdk"),
+    "google_adk": ("google.adk", "Google ADK", "google-adk"),
+    "langgraph": ("langgraph", "LangGraph", "langgraph"),
+    "mcp": ("mcp", "the MCP SDK", "mcp"),
+    "openai_agents": ("agents", "the OpenAI Agents SDK", "openai-agents"),
+}
+"""By module: what it imports, and what it calls this framework and the extra that installs it."""
+
+
+@pytest.mark.parametrize("module", NAMES)
+def test_a_missing_framework_is_named_in_one_sentence(module: str) -> None:
+    framework, name, extra = NAMES[module]
+    lines = [f"import sys; sys.modules[{framework!r}] = None", "try:", f" import persist.integrations.{module}"]
+    code = "\n".join([*lines, "except ImportError as error:", " print(error)"])
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == f"persist.integrations.{module} needs {name}: pip install 'agent-persist[{extra}]'.\n"
+
+
 @pytest.mark.long
 def test_the_example_survives_a_kill_within_each_framework(sqlite_url: str, postgres_url: str) -> None:
     urls = (sqlite_url, postgres_url)

@@ -13,7 +13,7 @@ from persist.errors import UnsupportedEngine
 from persist.integrations.a2a import PersistPushNotificationConfigStore, PersistTaskStore
 from tests.integrations.a2a.scenes import of, task
 from tests.roundtrips.bounds import Row
-from tests.roundtrips.meter import Meter, complaint, metered, require
+from tests.roundtrips.meter import Meter, complaint, require
 
 Do = Callable[[Awaitable[Any]], Any]
 
@@ -86,12 +86,6 @@ ROWS = (
     Row("get_info_for_dispatch", 1, goal=2),
     Row("delete_info", 1, goal=2),
 )
-
-
-@pytest.fixture
-def meter(postgres_url: str) -> Iterator[Meter]:
-    with metered(postgres_url) as meter:
-        yield meter
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)

@@ -5,7 +5,7 @@ import logging
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from tests.integrations.claude_agent_sdk.worker import KEY
 from tests.integrations.telling import SECRET, require_silence
 from tests.integrations.wrong_kinds import KINDS, WRONG, require_typed_errors
 from tests.roundtrips.bounds import Row
-from tests.roundtrips.meter import Meter, complaint, metered, require
+from tests.roundtrips.meter import Meter, complaint, require
 from tests.subprocesses import ROOT
 
 
@@ -119,12 +119,6 @@ ROWS = (
 )
 SUB: Any = {**KEY, "subpath": "subagents/agent-1"}
 BATCH: Any = [{"type": "user", "uuid": str(number)} for number in range(50)] + [{"type": "tag", "tag": "t"}]
-
-
-@pytest.fixture
-def meter(postgres_url: str) -> Iterator[Meter]:
-    with metered(postgres_url) as meter:
-        yield meter
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)

@@ -3,8 +3,6 @@
 import json
 import math
 import pickle
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -15,7 +13,6 @@ from persist.errors import InvalidValue
 from persist.integrations.claude_agent_sdk import InvalidEntry, PersistSessionStore
 from persist.testing import FrozenClock
 from tests.integrations.claude_agent_sdk.conftest import Do
-from tests.subprocesses import ROOT
 
 KEY = {"project_key": "p", "session_id": "s"}
 HARD = {
@@ -106,18 +103,3 @@ def test_it_is_what_the_framework_expects(store: Any, look: Store) -> None:
     wrong: Any = "sqlite:///state.db"
     with pytest.raises(InvalidEntry, match="expected a Store or an AsyncStore, got str"):
         PersistSessionStore(wrong)
-
-
-def test_a_missing_framework_is_named_in_one_sentence() -> None:
-    code = """
-import sys
-sys.modules["claude_agent_sdk"] = None
-try:
-    import persist.integrations.claude_agent_sdk
-except ImportError as error:
-    print(error)
-"""
-    done = subprocess.run([sys.executable, "-W", "error", "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout == (
-        "persist.integrations.claude_agent_sdk needs the Claude Agent SDK: pip install 'agent-persist[claude-agent-sdk]'.\n"
-    )

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from tests.integrations.google_adk.scenes import APP, FILE, NAMES, create, event
 from tests.integrations.telling import SECRET, require_silence
 from tests.integrations.wrong_kinds import KINDS, WRONG, require_typed_errors
 from tests.roundtrips.bounds import Row
-from tests.roundtrips.meter import Meter, complaint, metered, require
+from tests.roundtrips.meter import Meter, complaint, require
 from tests.subprocesses import ROOT
 
 SESSION: dict[str, Any] = {**NAMES, "session_id": "talk"}
@@ -109,12 +109,6 @@ ROWS = (
     Row("add_session_to_memory", 2, goal=2),
     Row("search_memory", 2, goal=2),
 )
-
-
-@pytest.fixture
-def meter(postgres_url: str) -> Iterator[Meter]:
-    with metered(postgres_url) as meter:
-        yield meter
 
 
 def test_a_method_keeps_its_bound(meter: Meter, do: Do) -> None:
@@ -292,12 +286,6 @@ def test_event_loops_in_several_threads_share_a_service(database_url: str) -> No
         together([partial(talk, name) for name in "abc"])
         stored = asyncio.run(get(service))
         assert sorted(said(stored)) == sorted(said(session)) == [f"{name}{number}" for name in "abc" for number in range(5)]
-
-
-def test_without_the_framework_the_extra_is_named() -> None:
-    program = "import sys; sys.modules['google.adk'] = None\nimport persist.integrations.google_adk"
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
-    assert "pip install 'agent-persist[google-adk]'" in done.stderr
 
 
 # ----------------------------------------------------------------

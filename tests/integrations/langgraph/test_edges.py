@@ -26,7 +26,7 @@ from tests.integrations.langgraph.test_strict_saver import plant
 from tests.integrations.telling import SECRET, require_silence
 from tests.integrations.wrong_kinds import KINDS, WRONG, require_typed_errors
 from tests.roundtrips.bounds import Row
-from tests.roundtrips.meter import Meter, complaint, metered, require
+from tests.roundtrips.meter import Meter, complaint, require
 from tests.subprocesses import ROOT
 
 Do = Callable[[Awaitable[Any]], Any]
@@ -117,12 +117,6 @@ ROWS = (
     Row("store.list_namespaces", 1, goal=1),
     Row("get_tuple", 2, goal=2),
 )
-
-
-@pytest.fixture
-def meter(postgres_url: str) -> Iterator[Meter]:
-    with metered(postgres_url) as meter:
-        yield meter
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import json
 import logging
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -23,7 +23,7 @@ from tests.integrations.mcp.test_events import note, replayed
 from tests.integrations.telling import SECRET, require_silence
 from tests.integrations.wrong_kinds import KINDS, WRONG, require_typed_errors
 from tests.roundtrips.bounds import Row
-from tests.roundtrips.meter import Meter, complaint, metered, require
+from tests.roundtrips.meter import Meter, complaint, require
 from tests.subprocesses import ROOT
 
 Do = Callable[[Awaitable[Any]], Any]
@@ -69,12 +69,6 @@ def test_what_is_no_store(wrong: Any) -> None:
 
 
 ROWS = (Row("store_event", 1, goal=2), Row("replay_events_after", 2, goal=2))
-
-
-@pytest.fixture
-def meter(postgres_url: str) -> Iterator[Meter]:
-    with metered(postgres_url) as meter:
-        yield meter
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)

@@ -3,7 +3,7 @@
 import inspect
 import json
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -19,7 +19,7 @@ from tests.integrations.openai_agents.conftest import Session
 from tests.integrations.telling import SECRET, require_silence
 from tests.integrations.wrong_kinds import KINDS, WRONG, require_typed_errors
 from tests.roundtrips.bounds import Row
-from tests.roundtrips.meter import Meter, complaint, metered, require
+from tests.roundtrips.meter import Meter, complaint, require
 
 Do = Callable[[Awaitable[Any]], Any]
 
@@ -52,12 +52,6 @@ def test_arguments_of_a_new_session(store: Store | AsyncStore, wrong: Any) -> No
 
 
 ROWS = (Row("add_items", 2, goal=2), Row("get_items", 1, goal=1), Row("pop_item", 2, goal=2), Row("clear_session", 2, goal=2))
-
-
-@pytest.fixture
-def meter(postgres_url: str) -> Iterator[Meter]:
-    with metered(postgres_url) as meter:
-        yield meter
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)

@@ -147,18 +147,3 @@ def test_messages_that_are_no_items_are_nobody_s_business(session: Session, do: 
     assert do(ours.pop_item()) == {"n": 0}
     with look.read() as tx:
         assert len(tx.chat.messages.list("user-1")) == len(tx.chat.messages.queued("user-1")) == 1
-
-
-def test_a_missing_framework_is_named_in_one_sentence() -> None:
-    code = """
-import sys
-sys.modules["agents"] = None
-try:
-    import persist.integrations.openai_agents
-except ImportError as error:
-    print(error)
-"""
-    done = subprocess.run([sys.executable, "-W", "error", "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout == (
-        "persist.integrations.openai_agents needs the OpenAI Agents SDK: pip install 'agent-persist[openai-agents]'.\n"
-    )

@@ -5,7 +5,7 @@ import json
 import logging
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from tests.integrations.pydantic_ai.scenes import AT, asked, conversation, said,
 from tests.integrations.telling import SECRET, require_silence
 from tests.integrations.wrong_kinds import KINDS, WRONG, require_typed_errors
 from tests.roundtrips.bounds import Row
-from tests.roundtrips.meter import Meter, complaint, metered, require
+from tests.roundtrips.meter import Meter, complaint, require
 
 
 def test_arguments_of_a_conversation_store(store: Store | AsyncStore, database_url: str, do: Do) -> None:
@@ -75,12 +75,6 @@ ROWS = (
     Row("read_history", 1),
     Row("read_entry", 1),
 )
-
-
-@pytest.fixture
-def meter(postgres_url: str) -> Iterator[Meter]:
-    with metered(postgres_url) as meter:
-        yield meter
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)

@@ -5,7 +5,7 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import count
 from typing import Any
 
@@ -25,7 +25,7 @@ from tests.integrations.pydantic_ai_harness.scenes import AT, effect, event, gro
 from tests.integrations.telling import SECRET, require_silence
 from tests.integrations.wrong_kinds import KINDS, WRONG, require_typed_errors
 from tests.roundtrips.bounds import Row
-from tests.roundtrips.meter import Meter, complaint, metered, require
+from tests.roundtrips.meter import Meter, complaint, require
 from tests.subprocesses import ROOT
 
 
@@ -69,12 +69,6 @@ ROWS = (
     Row("get_tool_effect", 1),
     Row("list_unresolved_tool_effects", 1),
 )
-
-
-@pytest.fixture
-def meter(postgres_url: str) -> Iterator[Meter]:
-    with metered(postgres_url) as meter:
-        yield meter
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
