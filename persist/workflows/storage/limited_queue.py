@@ -58,14 +58,6 @@ def _columns(table: FromClause) -> tuple[ColumnElement[Any], ...]:
     )
 
 
-def _sorted_by_turn(found: FromClause) -> Select[Any]:
-    return select(*found.c).order_by(*_in_order(found))
-
-
-def _in_order(found: FromClause) -> tuple[ColumnElement[Any], ...]:
-    return found.c.priority.desc(), found.c.since, found.c.id
-
-
 def _names(line: _Line, names: int) -> FromClause:
     """The workflows that have runs in the line, or those that are wanted."""
     if names:
@@ -126,15 +118,11 @@ def _with_room(found: FromClause, rows: int) -> Select[Any]:
         return select(*found.c).where(has_room(found.c.name, found.c.key))
 
     def place(column: ColumnElement[Any]) -> ColumnElement[Any]:
-        return func.row_number().over(partition_by=column, order_by=_in_order(found))
+        return func.row_number().over(partition_by=column, order_by=claim_order(found))
 
     ranked = select(*found.c, place(found.c.name).label("of_name"), place(found.c.key).label("of_key")).subquery("ranked")
-    columns = [ranked.c[column.name] for column in found.c]
-    return (
-        select(*columns)
-        .where(has_room(ranked.c.name, ranked.c.key, ranked.c.of_name, ranked.c.of_key))
-        .order_by(*_in_order(ranked))
-    )
+    room = has_room(ranked.c.name, ranked.c.key, ranked.c.of_name, ranked.c.of_key)
+    return select(*[ranked.c[column.name] for column in found.c]).where(room).order_by(*claim_order(ranked))
 
 
 def waiting(line: _Line, names: int, rows: int, *, far: bool, lateral: bool) -> FromClause:
@@ -145,7 +133,8 @@ def waiting(line: _Line, names: int, rows: int, *, far: bool, lateral: bool) -> 
     else:
         most = rows + queue.AHEAD
         found = _front(line, names, few if names > 1 else most, lateral=lateral)
-    first = _sorted_by_turn(found.cte(f"{line.word}_found")).limit(literal_column(str(most))).cte(f"{line.word}_first")
+    first = found.cte(f"{line.word}_found")
+    first = select(*first.c).order_by(*claim_order(first)).limit(literal_column(str(most))).cte(f"{line.word}_first")
     # the LIMIT keeps a planner from looking for room after what a reader asks of each run, which may lock it
     return _with_room(first, rows).limit(literal_column(str(most))).subquery("waiting_runs")
 

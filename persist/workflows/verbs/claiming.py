@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from functools import cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, bindparam, literal_column, select, union_all, update
+from sqlalchemy import CTE, ColumnElement, bindparam, literal_column, select, union_all, update
 from sqlalchemy.sql.expression import FromClause
 
 from persist.db.schema.column_types import Int64
@@ -17,7 +17,7 @@ from persist.db.unreadable.cells import is_unreadable, number_after
 from persist.db.values.arguments import check_list, check_timedelta
 from persist.db.values.clock import epoch_ms, instant_after
 from persist.errors import InvalidValue
-from persist.workflows.models import queued_since, runs
+from persist.workflows.models import claim_order, place, queued_since, runs
 from persist.workflows.schemas import Lease, RunStatus, WorkflowRun
 from persist.workflows.storage import limited_queue, queue
 from persist.workflows.storage.limited_queue import DUE, READY
@@ -52,8 +52,11 @@ def rounded(count: int) -> int:
     return 1 << (count - 1).bit_length() if count else 0
 
 
-def claim_chosen(chosen: Any) -> Statement:
-    """Claim the runs of a CTE with their `id` and `updated_at`: the runs, and when each was updated before."""
+def _claim_first(found: list[CTE]) -> Statement:
+    """Claim the first `many` of what was found, in the order of the queue: the runs, and when each was updated before."""
+    both = union_all(*[select(*one.c) for one in found]).subquery("both") if found[1:] else found[0]
+    many = bindparam("many", type_=Int64())
+    chosen = select(both.c.id, both.c.updated_at).order_by(*claim_order(both)).limit(many).cte("chosen")
     return Statement(update(runs).where(_R.id == chosen.c.id).values(CLAIMED).returning(*RUN.columns, chosen.c.updated_at))
 
 
@@ -61,7 +64,7 @@ def readable_or_undone(work: UnitOfWork, found: list[Row], mark: Any) -> list[Wo
     """The claimed runs in their order; None, and the claim is undone, if one of them cannot be decoded."""
     rows = [row[: len(RUN.fields)] for row in found]
     if not work.carried or not any(is_unreadable(cell) for row in rows for cell in row):
-        return sorted(map(RUN, rows), key=queue.place)
+        return sorted(map(RUN, rows), key=place)
     work.go_on()
     for row in found:
         work.run(_UNDO_CLAIM, row_id=row[RUN.fields.index("id")], at=row[-1])
@@ -149,10 +152,7 @@ def _claim_limited_at_once(names: int, rows: int, way: "_SearchRange") -> Statem
         return query.cte(f"{line.word}_runs")
 
     sources = [waiting(READY), *([waiting(DUE)] if way.with_due else [])]
-    both = union_all(*[select(*one.c) for one in sources]).subquery("both") if way.with_due else sources[0]
-    order = (both.c.priority.desc(), both.c.since, both.c.id)
-    many = bindparam("many", type_=Int64())
-    return claim_chosen(select(both.c.id, both.c.updated_at).order_by(*order).limit(many).cte("chosen"))
+    return _claim_first(sources)
 
 
 class _SearchRange(NamedTuple):
@@ -296,7 +296,7 @@ def _first(work: UnitOfWork, values: dict[str, str], now: datetime) -> WorkflowR
     if not limited and any(row[-1] for row in found):
         limits.know(work, True)
         return _first(work, values, now)
-    return min([RUN(row[:-1]) for row in found], key=queue.place, default=None)
+    return min([RUN(row[:-1]) for row in found], key=place, default=None)
 
 
 def _try_first(work: UnitOfWork, count: int, taken: dict[str, Any], values: dict[str, str]) -> list[WorkflowRun] | None:
@@ -354,7 +354,4 @@ def _claim_at_once(names: int, rows: int, with_due: bool) -> Statement:
         return queue.ready_of_several(table, names, rows, *columns) if names > 1 else queue.ready(table, names, *columns)
 
     sources = [waiting("ready", ready), *([waiting("due", queue.due)] if with_due else [])]
-    both = union_all(*[select(*one.c) for one in sources]).subquery("both") if with_due else sources[0]
-    order = (both.c.priority.desc(), both.c.since, both.c.id)
-    chosen = select(both.c.id, both.c.updated_at).order_by(*order).limit(bindparam("many", type_=Int64())).cte("chosen")
-    return claim_chosen(chosen)
+    return _claim_first(sources)
