@@ -22,9 +22,9 @@ from persist.db.unreadable.cells import is_unreadable
 from persist.db.values.arguments import check_count, check_flag, check_timedelta
 from persist.db.values.pages import PagedList
 from persist.errors import InvalidValue
+from persist.workflows.fire_times import check_schedule
 from persist.workflows.models import cron_overrides, limits, starts, workflow_overrides
 from persist.workflows.schemas import ANY_WORKFLOW, WORKFLOW_PREFIX, CronOverride, Limit, WorkflowOverride, WorkflowRun
-from persist.workflows.storage.cron import check_schedule
 from persist.workflows.storage.run_rows import announce_claimable
 
 # What claims do about limits: whether there are any, which of the claimed runs have to go back, and counting starts.
@@ -250,7 +250,7 @@ class CronOverrides(Repository[F]):
     ) -> CronOverride:
         """Change what is given and keep what is omitted; a schedule of None is the default one again.
 
-        Raises InvalidValue for a schedule that is no cron expression (persist.workflows.storage.cron).
+        Raises InvalidValue for a schedule that is no cron expression (persist.workflows.fire_times).
         """
         work = self._work
         row_name, changed_by, now = work.label("name", name), acting(work, "by", by), work.now()

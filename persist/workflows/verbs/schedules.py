@@ -22,10 +22,9 @@ from persist.db.values.clock import as_utc, iso_ms
 from persist.db.values.json import Json
 from persist.db.values.pages import PagedList
 from persist.errors import InvalidValue, PayloadTooLarge, named
-from persist.workflows.fire_times import check_timezone, fires_after, missed, next_fire
+from persist.workflows.fire_times import check_schedule, check_timezone, fires_after, missed, next_fire
 from persist.workflows.models import cron_overrides, schedules
 from persist.workflows.schemas import CatchUp, Schedule, WorkflowRun
-from persist.workflows.storage.cron import check_schedule
 from persist.workflows.storage.run_rows import context_of
 from persist.workflows.verbs import creating
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from persist.errors import InvalidValue
 from persist.workflows.fire_times import fires_after, missed, next_fire
-from persist.workflows.storage.cron import check_schedule
+from persist.workflows.fire_times import check_schedule
 from tests.cases import each
 
 BERLIN = "Europe/Berlin"
