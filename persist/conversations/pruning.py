@@ -24,10 +24,10 @@ from sqlalchemy import (
 
 from persist.conversations.models import branches, exchange_cursors, exchange_items, members, messages, progressions, sessions
 from persist.conversations.schemas import PruneReport, Status
-from persist.conversations.shortening import shorten
 from persist.conversations.storage import deletion as removal
+from persist.conversations.storage.progressions import SHOW
 from persist.conversations.storage.rows import OF_SESSIONS
-from persist.db.changes.batch import Batch
+from persist.db.changes.batch import Batch, Pending
 from persist.db.expressions.keyset import behind
 from persist.db.operations.bounded_deletion import delete_rows
 from persist.db.operations.pruning import MOST_CANDIDATES, Cut, Pruning, Removed
@@ -155,15 +155,15 @@ _SYSTEM = Statement(select(_B.system_msg_id).where(_B.session_id == _id))
 _in_pool = select(func.coalesce(func.max(_P.ord) + 1, 0)).where(_P.progression_id == _S.progression_id).scalar_subquery()
 _in_branch = select(func.coalesce(func.max(_P.ord) + 1, 0)).where(_P.progression_id == _B.progression_id).scalar_subquery()
 _in_branches = select(func.coalesce(func.sum(_in_branch), 0)).where(_B.session_id == _S.id).scalar_subquery()
-_named = or_(
+IS_NAMED = or_(
     exists().where(_P.message_id == _MESSAGES.id),
     exists().where(_B.system_msg_id == _MESSAGES.id),
     exists().where(_S.first_msg_id == _MESSAGES.id),
     exists().where(_S.last_msg_id == _MESSAGES.id),
     exists().where(exchange_items.c.message_id == _MESSAGES.id),
 )
-_DELETE_UNNAMED = Statement(delete(messages).where(among_labels(_MESSAGES.id, "ids"), ~_named))
-_orphan = and_(func.coalesce(type_coerce(_MESSAGES.stored_at, Float64()), _MESSAGES.created_at) < param("guard"), ~_named)
+_DELETE_UNNAMED = Statement(delete(messages).where(among_labels(_MESSAGES.id, "ids"), ~IS_NAMED))
+_orphan = and_(func.coalesce(type_coerce(_MESSAGES.stored_at, Float64()), _MESSAGES.created_at) < param("guard"), ~IS_NAMED)
 _SWEEP = Statement(delete(messages).where(_orphan))
 # With several writers, a DELETE that waited for a message's lock does not see rows that have come to name it, but the next
 # statement does. Hence the messages are locked by a statement of its own first, in the order of their ids.
@@ -343,7 +343,7 @@ class _Sessions(Pruning):
 
     def remove(self, work: UnitOfWork, cut: Cut, found: Sequence[Row]) -> Removed:
         if len(found) == 1 and found[0][2] > self.rows:
-            shortened = shorten(work, found[0][1], _STILL, cut.before, self.rows)
+            shortened = _shorten(work, found[0][1], cut.before, self.rows)
             if shortened is not None:
                 shortened.rest, shortened.begun = found, True
                 return shortened
@@ -442,3 +442,48 @@ SESSIONS = _Sessions()
 PRUNINGS: tuple[Pruning, ...] = (SESSIONS, _Exchange(), _Messages())
 SESSION_PRUNINGS: tuple[Pruning, ...] = (SESSIONS, _Messages(any_age=True))
 """What `sessions.prune` deletes."""
+
+
+# One large session is pruned in parts: the last places of its longest progression first.
+
+_session, _pool = param("of_session"), progressions.c
+_by_session, _by_branch = exists().where(_S.progression_id == _pool.id), exists().where(_B.progression_id == _pool.id)
+_all_places = select(func.coalesce(func.max(_P.ord) + 1, 0)).where(_P.progression_id == _pool.id).scalar_subquery()
+_of_session = or_(_by_session.where(_S.id == _session), _by_branch.where(_B.session_id == _session))
+_of_others = or_(_by_session.where(_S.id != _session), _by_branch.where(_B.session_id != _session))
+_own = select(_pool.id, _all_places.label("places"), _pool.folded).where(and_(_of_session, ~_of_others))
+_LONGEST = Statement(_own.order_by(_all_places.desc(), _pool.id).limit(1))
+_own_places = _own.subquery("own")
+_TOTAL = Statement(select(func.coalesce(func.sum(_own_places.c.places), 0)))
+_LAST = Statement(select(_P.message_id).where(_P.progression_id == _id, _P.ord >= param("first")))
+_DELETE = Statement(delete(members).where(_P.progression_id == _id, _P.ord >= param("first")))
+
+
+class _LockedSession:
+    """A session with its branches, locked as for its deletion, and whether it may still go."""
+
+    def __init__(self, batch: Batch, id: str, cutoff: datetime) -> None:
+        self.doomed = removal.DoomedSessions(batch, [id])
+        self.still: Pending[list[Row]] = batch.rows(_STILL, ids=[id], cutoff=cutoff)
+
+
+def _shorten(work: UnitOfWork, id: str, cutoff: datetime, most: int) -> Removed | None:
+    """Delete at most `most` last places of the session's longest progression; their messages are the followers.
+
+    None, and nothing is deleted, if the session may not be pruned, or has no more than `most` places that only it shows.
+    """
+    asked = OF_SESSIONS.locked(work, lambda batch: _LockedSession(batch, id, cutoff), ids=[id])
+    _, forks, _ = asked.doomed.branches.found()
+    if not asked.still.result or forks:  # forks keep what they inherit, and that is not deleted anyway
+        return None
+    total, longest = work.row(_TOTAL, of_session=id), work.row(_LONGEST, of_session=id)
+    if total is None or longest is None or total[0] <= most:
+        return None
+    pool, places, folded = longest
+    first = max(places - most, 0)
+    removed = Removed()
+    removed.followers += sorted({message for (message,) in work.rows(_LAST, row_id=pool, first=first)})
+    if folded > first:  # written once: the array lags from now on, and shows nothing that is gone
+        work.run(SHOW, row_id=pool, upto=0)
+    removed.rows[members.name] += work.run(_DELETE, row_id=pool, first=first)
+    return removed

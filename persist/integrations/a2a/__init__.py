@@ -1,8 +1,7 @@
 """A2A on persist: `PersistTaskStore` and `PersistPushNotificationConfigStore` for webhooks. Needs the extra `a2a`."""
 
 try:
-    from persist.integrations.a2a.encoding import InvalidTask, TaskEnded
-    from persist.integrations.a2a.task_store import PersistPushNotificationConfigStore, PersistTaskStore
+    from persist.integrations.a2a.task_store import InvalidTask, PersistPushNotificationConfigStore, PersistTaskStore, TaskEnded
 except ModuleNotFoundError as error:
     if error.name is None or error.name.partition(".")[0] not in ("a2a", "google"):
         raise

@@ -21,18 +21,85 @@ from persist.db.group_commit.writer import SharedRows
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_count, check_list
 from persist.errors import InvalidValue, shown
+from persist.framework_state.checkpoints.schemas import Checkpoint as StoredCheckpoint
 from persist.framework_state.checkpoints.schemas import Loaded
 from persist.framework_state.checkpoints.states import CheckpointStates, CheckpointThreads
 from persist.framework_state.checkpoints.storing import WRITE, checked_writes
-from persist.integrations.langgraph.encoding import Encoding
+from persist.integrations.langgraph.encoding import Encoding, History
 from persist.integrations.langgraph.kept_lists import NOTHING, CheckpointPut, KnownThreads, SavedLists, SaverStates
-from persist.integrations.langgraph.listing import Listing
-from persist.integrations.langgraph.options import checkpoint_id, id_text, id_texts, pairs, thread_key
+from persist.integrations.langgraph.options import (
+    checkpoint_id,
+    configurable,
+    id_text,
+    id_texts,
+    mapping,
+    optional_limit,
+    pairs,
+    thread_key,
+)
 from persist.integrations.langgraph.strict import Allowed, StrictSerializer
 from persist.integrations.store_bridge import StoreBridge
 from persist.store.async_store import AsyncStore
 from persist.store.store import Store
 from persist.store.transaction import Transaction
+
+_PAGE = 20
+"""The most checkpoints that one page loads."""
+
+_FILTERED_PAGE = 200
+"""Checkpoints that one page tests against a filter."""
+
+
+class _Listing:
+    """A listing's conditions, and where its next page begins."""
+
+    def __init__(
+        self,
+        encoding: Encoding,
+        config: RunnableConfig | None,
+        filter: Mapping[str, Any] | None,
+        before: RunnableConfig | None,
+        limit: int | None,
+    ) -> None:
+        self._encoding, self._left = encoding, optional_limit("limit", limit)
+        self._history = History(encoding)
+        self._filter = None if filter is None else mapping("filter", filter)
+        named = None if config in (None, {}) else configurable(config)
+        self._where = {
+            "thread_id": None if named is None else thread_key(config)[0],
+            "namespace": None if named is None else named.get("checkpoint_ns"),
+            "id": None if named is None else checkpoint_id(config),
+            "before": None if before in (None, {}) else checkpoint_id(before, "before"),
+        }
+        self._last: StoredCheckpoint | None = None
+        self.ended = self._left is not None and self._left <= 0
+
+    def page(self, tx: Transaction) -> list[CheckpointTuple]:
+        """The next page of checkpoints."""
+        page_size = _FILTERED_PAGE if self._filter else _PAGE if self._left is None else min(_PAGE, self._left)
+        rows = tx.checkpoints.states.page(**self._where, after=self._last, limit=page_size)
+        maximum = _PAGE if self._left is None else min(_PAGE, self._left)
+        matching: list[StoredCheckpoint] = []
+        for row in rows:
+            if len(matching) == maximum:
+                break
+            self._last = row
+            if self._matches(row):
+                matching.append(row)
+        else:
+            self.ended = len(rows) < page_size
+        if self._left is not None:
+            self._left -= len(matching)
+            self.ended = self.ended or self._left == 0
+        self._history.turn_page()
+        return [self._encoding.tuple(loaded, history=self._history) for loaded in tx.checkpoints.states.load(matching)]
+
+    def _matches(self, row: StoredCheckpoint) -> bool:
+        if not self._filter:
+            return True
+        known = self._encoding.metadata(row)
+        return all(wanted == known.get(name) for name, wanted in self._filter.items())
+
 
 Histories = Mapping[str, DeltaChannelHistory]
 
@@ -130,7 +197,7 @@ class PersistSaver(BaseCheckpointSaver[str]):
         `filter`: metadata that must be equal. `before`: only ids smaller than that config's. Checkpoints are read in pages. Each
         page's transaction ends before its first checkpoint is yielded.
         """
-        listing = Listing(self._encoding, config, filter, before, limit)
+        listing = _Listing(self._encoding, config, filter, before, limit)
         while not listing.ended:
             yield from self._bridge.run_sync(listing.page, writes=False)
 
@@ -143,7 +210,7 @@ class PersistSaver(BaseCheckpointSaver[str]):
         limit: int | None = None,
     ) -> AsyncIterator[CheckpointTuple]:
         """See list."""
-        listing = Listing(self._encoding, config, filter, before, limit)
+        listing = _Listing(self._encoding, config, filter, before, limit)
         while not listing.ended:
             for found in await self._bridge.run_async(listing.page, writes=False):
                 yield found

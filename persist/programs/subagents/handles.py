@@ -13,15 +13,17 @@ from typing import Any, BinaryIO, Literal, ParamSpec, TypeVar, overload
 from persist.db.values.arguments import check_amount, check_choice, optional_label
 from persist.errors import InvalidValue, NotPermitted, named
 from persist.programs.schemas import SETTLED, Agent, AgentSegment, AuditFinding, Binding, ExecutionStatus, Isolation
-from persist.programs.subagents.isolation import SubagentFile, SubagentRole, isolated
 from persist.programs.subagents.stores import (
     AnyStore,
     AsyncProgramStore,
     ProgramStore,
     Question,
+    SubagentFile,
+    SubagentRole,
     ask,
     check_frame,
     is_async,
+    isolated,
     transactions,
 )
 

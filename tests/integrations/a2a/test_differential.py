@@ -25,7 +25,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from persist import Store
 from persist.integrations.a2a import PersistPushNotificationConfigStore, PersistTaskStore, TaskEnded
-from persist.integrations.a2a.encoding import FINAL
+from persist.integrations.a2a.task_store import FINAL
 from tests.integrations.a2a.scenes import of
 
 OWNERS, IDS = ("", "ann", "bob"), ("t1", "t2", "T3", "é")

@@ -9,7 +9,7 @@ from typing import Any
 
 from persist import Store
 from persist.integrations.openai_agents import PersistSession
-from persist.integrations.openai_agents.items import SessionItems
+from persist.integrations.openai_agents.session import SessionItems
 from tests.integrations.openai_agents.compacting import Client, compacting, talk
 
 
