@@ -168,7 +168,7 @@ if TYPE_CHECKING:
     from persist.workflows.steps import AsyncStep as AsyncStep
     from persist.workflows.steps import PhaseBlock as PhaseBlock
     from persist.workflows.steps import Step as Step
-    from persist.workflows.storage.executions import ExecutionTotals as ExecutionTotals
+    from persist.workflows.storage.execution_rows import ExecutionTotals as ExecutionTotals
     from persist.workflows.verbs.run_reads import CountFilters as CountFilters
     from persist.workflows.verbs.run_reads import RunFilters as RunFilters
 

@@ -19,39 +19,16 @@ from persist.chat.models import IS_UNFINISHED, VISIBLE, deltas, messages, part_b
 from persist.chat.recording.resume import old_before
 from persist.chat.reducer.parts import misfit_of_part
 from persist.chat.schemas import ToolState, TurnState
+from persist.chat.storage import folding
 from persist.chat.storage.files import FILE_TYPES, STORED, referred
-from persist.chat.storage.folding import (
-    PART_ID,
-    fold_each,
-    grown_text,
-    has_deltas,
-    joined_deltas,
-    log_left_unfolded,
-    part_ids,
-    stored_objects,
-    stored_part,
-)
 from persist.chat.storage.turns import TURN, Turn, end_turn, read_turn, running_sessions
 from persist.chat.storage.unfolded_probe import ANY_DELTA
 from persist.db.dialects.interface import Problem, Severity
 from persist.db.expressions.json_text import json_text, stored_text
 from persist.db.expressions.locking import lock_table
-from persist.db.operations.bounded_deletion import Condition, DependentRows, Ids, Units, delete_rows, may_be_hidden
-from persist.db.operations.erasing import (
-    LINK,
-    NAMED,
-    OWNER,
-    SESSION,
-    Dependent,
-    Erasable,
-    ErasableRows,
-    Erased,
-    Key,
-    Lead,
-    equal,
-    followed,
-    holding,
-)
+from persist.db.operations import erasing
+from persist.db.operations.bounded_deletion import Condition, DependentRows, Ids, Units, delete_rows
+from persist.db.operations.keyset import may_be_hidden
 from persist.db.operations.pruning import MOST_CANDIDATES, AgedRows, Cut, Pruning, Removed
 from persist.db.operations.upkeep import Exported, Rows, Rules, Takeover, Upkeep, parent_key, the_id
 from persist.db.schema.base import json_key_set
@@ -144,11 +121,11 @@ def with_deltas(work: UnitOfWork, rows: Sequence[tuple[Any, ...]]) -> list[tuple
         part_id = row[id]
         try:
             if part_id in deltas_of:
-                tail, _ = joined_deltas(part_id, deltas_of[part_id])
-                grown = grown_text(part_id, stored_part(part_id, row[data]), tail)
+                tail, _ = folding.joined_deltas(part_id, deltas_of[part_id])
+                grown = folding.grown_text(part_id, folding.stored_part(part_id, row[data]), tail)
                 row = (*row[:data], str(grown), *row[data + 1 :])
         except UnreadableRow as error:
-            log_left_unfolded(error)
+            folding.log_left_unfolded(error)
         folded.append(row)
     return folded
 
@@ -252,25 +229,25 @@ _MENTIONED = {
 }
 
 
-def _parts_go_with(table: Table) -> Dependent:
+def _parts_go_with(table: Table) -> erasing.Dependent:
     def of(ids: Sequence[str]) -> ColumnElement[bool]:
         return table.c.part_id.in_(select(_P.id).where(_P.session_id.in_(ids)))
 
-    return Dependent(table, of)
+    return erasing.Dependent(table, of)
 
 
-def _messages_go_with(table: Table) -> Dependent:
-    return Dependent(table, lambda ids: table.c.message_id.in_(select(_M.id).where(_M.session_id.in_(ids))))
+def _messages_go_with(table: Table) -> erasing.Dependent:
+    return erasing.Dependent(table, lambda ids: table.c.message_id.in_(select(_M.id).where(_M.session_id.in_(ids))))
 
 
-class _Sessions(ErasableRows):
+class _Sessions(erasing.ErasableRows):
     derived_from = _S.parent_id
 
-    def mentioned(self, change: Mapping[str, Any]) -> dict[str, list[Key]]:
+    def mentioned(self, change: Mapping[str, Any]) -> dict[str, list[erasing.Key]]:
         text = str(change) if change["table"] in (messages.name, parts.name) else ""
         return {name: [(digest,) for digest in found.findall(text)] for name, found in _MENTIONED.items()}
 
-    def named_alone(self, work: UnitOfWork, keys: Sequence[Key]) -> dict[str, list[Key]]:
+    def named_alone(self, work: UnitOfWork, keys: Sequence[erasing.Key]) -> dict[str, list[erasing.Key]]:
         ids = [id for (id,) in keys]
         named = select(_DIGEST).where(_M.session_id.in_(ids), _NAMES_PROMPT).distinct()
         filed = select(part_blobs.c.sha256).join(parts, _P.id == part_blobs.c.part_id).where(_P.session_id.in_(ids)).distinct()
@@ -280,16 +257,16 @@ class _Sessions(ErasableRows):
         }
 
 
-class _ErasablePrompts(Erasable):
+class _ErasablePrompts(erasing.Erasable):
     """System prompts that only erased messages name."""
 
     table = prompts
     key = ("digest",)
     own_streams = False
 
-    def erase(self, work: UnitOfWork, keys: Sequence[Key]) -> Erased:
+    def erase(self, work: UnitOfWork, keys: Sequence[erasing.Key]) -> erasing.Erased:
         work.select(lock_table(prompts))  # waits for transactions that refer to a prompt in a message not committed yet
-        erased, digests = Erased(), {digest for (digest,) in keys}
+        erased, digests = erasing.Erased(), {digest for (digest,) in keys}
         if may_be_hidden(work, [messages]):
             there = work.found(select(prompts.c.digest).where(prompts.c.digest.in_(digests)), unreadable=OnUnreadable.LEAVE_OUT)
             erased.kept["system_prompts: row security may hide messages that name them"] = len(there)
@@ -308,7 +285,7 @@ _IDLE = timedelta(minutes=5)
 _WAITS_FOR_PERSON = ToolState.APPROVAL_REQUESTED
 _RUNNING = select(_T.session_id, *TURN).where(_T.state == TurnState.RUNNING)
 _UNFOLDED = (
-    select(PART_ID, stored_text(_P.session_id))
+    select(folding.PART_ID, stored_text(_P.session_id))
     .outerjoin(parts, _P.id == _D.part_id)
     .group_by(_P.session_id, _D.part_id)
     .order_by(_D.part_id)
@@ -344,7 +321,7 @@ def checkup(work: UnitOfWork) -> Iterator[Problem]:
         yield Problem("turn_dead", Severity.WARNING, f"session {session}", message, partial(_drop, session=session))
     yield from _unfolded(work, alive, old_before(now))
     for part, session, text in work.found(_FILED, unreadable=OnUnreadable.LEAVE_OUT):
-        if any(data is not None and referred(data) is not None for data in stored_objects([text])):
+        if any(data is not None and referred(data) is not None for data in folding.stored_objects([text])):
             message = f"{part} looks as if its file were a blob, and names none: it is shown as it is stored."
             yield Problem("file_unnamed", Severity.WARNING, f"session {session}", message)
     calls: Iterable[Any] = work.found(_CALLS.where(_P.updated_at < now - _IDLE), unreadable=OnUnreadable.LEAVE_OUT)
@@ -361,9 +338,9 @@ def _unfolded(work: UnitOfWork, alive: set[str], before: datetime) -> Iterator[P
     rows: Iterable[Any] = work.select(_UNFOLDED.having(func.max(_D.created_at) < before)).all()
     unreadable: list[UnreadableRow] = []
     unfolded = []
-    for part in part_ids([(part,) for part, session in rows if session not in skipped], unreadable.append):
+    for part in folding.part_ids([(part,) for part, session in rows if session not in skipped], unreadable.append):
         try:
-            unfolded += [part] if has_deltas(work, part) else []
+            unfolded += [part] if folding.has_deltas(work, part) else []
         except UnreadableRow as error:
             unreadable.append(error)
     for failure in unreadable:
@@ -374,7 +351,7 @@ def _unfolded(work: UnitOfWork, alive: set[str], before: datetime) -> Iterator[P
 
 
 def _fold(work: UnitOfWork, *, parts: list[str]) -> None:
-    fold_each(work, parts, log_left_unfolded)
+    folding.fold_each(work, parts, folding.log_left_unfolded)
 
 
 def _drop(work: UnitOfWork, *, session: str) -> None:
@@ -391,16 +368,16 @@ UPKEEP = Upkeep(
         _Sessions(
             sessions,
             ("id",),
-            {OWNER: equal(_S.owner), SESSION: equal(_S.id), NAMED: equal(_S.id)},
+            {erasing.OWNER: erasing.equal(_S.owner), erasing.SESSION: erasing.equal(_S.id), erasing.NAMED: erasing.equal(_S.id)},
             (
                 _parts_go_with(deltas),
                 _parts_go_with(part_blobs),
-                holding(parts, "session_id"),
+                erasing.holding(parts, "session_id"),
                 _messages_go_with(step_usage),
-                holding(messages, "session_id"),
-                holding(turns, "session_id"),
+                erasing.holding(messages, "session_id"),
+                erasing.holding(turns, "session_id"),
             ),
-            leading=(Lead((_S.id,), partial(followed, otherwise=LINK)),),
+            leading=(erasing.Lead((_S.id,), partial(erasing.followed, otherwise=erasing.LINK)),),
         ),
         _ErasablePrompts(),
     ),

@@ -7,21 +7,11 @@ from typing import Any, TypeVar
 
 import click
 
+from persist import sessionlog
 from persist.cli.database import FloatRange, as_json, quiet
 from persist.cli.nouns import Answer, Noun, Table, answers, known
 from persist.cli.output import Paint, inline, printable, say, say_json, shortened
 from persist.errors import NotFound
-from persist.sessionlog import (
-    LogMessage,
-    Scope,
-    SessionLogInfo,
-    find_session_log,
-    iter_session_log,
-    list_session_logs,
-    messages_of,
-    session_log_path,
-    tail_session_log,
-)
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -57,7 +47,7 @@ logs = Noun(
     "List, print and follow session logs; no database.",
     "List, print and follow the JSONL logs of agent sessions. They are files; no database is involved.",
 )
-LOGS = Table[SessionLogInfo](
+LOGS = Table[sessionlog.SessionLogInfo](
     "No session logs.",
     ("SESSION", "PROJECT", "STARTED (UTC)", "WRITTEN (UTC)", "BYTES"),
     lambda info: (info.session_id, info.project_slug, info.started_at, info.modified_at, info.size),
@@ -75,7 +65,11 @@ LOGS = Table[SessionLogInfo](
 @in_home
 @click.option("--project", metavar="SLUG", help="Only this project's.")
 @click.option(
-    "--scope", type=click.Choice([scope.value for scope in Scope]), default="all", show_default=True, help="Which ones."
+    "--scope",
+    type=click.Choice([scope.value for scope in sessionlog.Scope]),
+    default="all",
+    show_default=True,
+    help="Which ones.",
 )
 @click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="How many.")
 @answers("Print the session ids alone.")
@@ -84,7 +78,7 @@ def ls(home: Path, project: str | None, scope: str, limit: int) -> Answer:
 
     With --json: an object with `items`, `cursor` (null) and `more`, how many were left out.
     """
-    found = [info for info in list_session_logs(home, scope=scope) if project in (None, info.project_slug)]
+    found = [info for info in sessionlog.list_session_logs(home, scope=scope) if project in (None, info.project_slug)]
     more = max(0, len(found) - limit)
     note = f"There are {more:,} more: add --limit {len(found)}" if more else None
     return LOGS.all(found[:limit], note, more=more)
@@ -102,12 +96,12 @@ def show(session: str, home: Path, project: str | None, as_json: bool, quiet: bo
     Long inputs and outputs of tools are cut; with --json everything is there, one message on each line: an object with
     `index` and `msg`. However long the log is, only one message of it is in memory.
     """
-    info = find_session_log(home, session, project_slug=project)
+    info = sessionlog.find_session_log(home, session, project_slug=project)
     paint = Paint()
     if not as_json and not quiet:
         for line in known(_facts(info)):
             say(line)
-    for message in iter_session_log(info.path):
+    for message in sessionlog.iter_session_log(info.path):
         if as_json:
             say_json({"index": message.index, "msg": message.msg})
         else:
@@ -128,20 +122,24 @@ def tail(session: str, home: Path, project: str | None, since: int, poll: float,
     With --json every line of the log is printed as it is stored, in an object with `index` and `msg`. A log that does not
     exist yet is waited for if --project says where it will be.
     """
-    path = find_session_log(home, session).path if project is None else session_log_path(home, project, session)
+    path = (
+        sessionlog.find_session_log(home, session).path
+        if project is None
+        else sessionlog.session_log_path(home, project, session)
+    )
     paint = Paint()
     for line in _lines(path, since, poll):
         if as_json:
             say_json({"index": line.index, "msg": line.msg})
         else:
-            for message in messages_of(line.msg):
+            for message in sessionlog.messages_of(line.msg):
                 _say_message(message, paint)
         if until_result and line.msg.get("type") == "result":
             return
 
 
-def _lines(path: Path, since: int, poll: float) -> Iterator[LogMessage]:
-    for batch in tail_session_log(path, since_index=since, poll=poll):
+def _lines(path: Path, since: int, poll: float) -> Iterator[sessionlog.LogMessage]:
+    for batch in sessionlog.tail_session_log(path, since_index=since, poll=poll):
         yield from batch
 
 
@@ -149,7 +147,7 @@ def _say_message(message: dict[str, Any], paint: Paint) -> None:
     say("\n".join(["", *log_message_lines(message, paint)]))
 
 
-def _facts(info: SessionLogInfo) -> list[tuple[str, object]]:
+def _facts(info: sessionlog.SessionLogInfo) -> list[tuple[str, object]]:
     return [
         ("session", info.session_id),
         ("project", info.project_slug),

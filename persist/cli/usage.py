@@ -15,7 +15,7 @@ from persist.db.values.clock import instant_before
 from persist.db.values.pages import Page
 from persist.store.transaction import work_of
 from persist.usage.schemas import Bucket, Group, UsageSum
-from persist.workflows.storage.executions import UncountedCost, uncounted_cost
+from persist.workflows.storage.execution_rows import UncountedCost, uncounted_cost
 
 _MILLION = 1_000_000
 _LEAST_BAR, _MOST_BAR = 8, 40

@@ -26,7 +26,7 @@ from persist.conversations.models import branches, exchange_cursors, exchange_it
 from persist.conversations.schemas import PruneReport, Status
 from persist.conversations.storage import deletion as removal
 from persist.conversations.storage.progressions import SHOW
-from persist.conversations.storage.rows import OF_SESSIONS
+from persist.conversations.storage.records import OF_SESSIONS
 from persist.db.changes.batch import Batch, Pending
 from persist.db.expressions.keyset import behind
 from persist.db.operations.bounded_deletion import delete_rows

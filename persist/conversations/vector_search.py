@@ -14,7 +14,7 @@ from persist.conversations.embeddings import pack, unpack
 from persist.conversations.models import members, messages
 from persist.conversations.schemas import Metric
 from persist.conversations.storage.lineage import ITEMS
-from persist.conversations.storage.rows import CHUNK, get_branch, get_session
+from persist.conversations.storage.records import CHUNK, get_branch, get_session
 from persist.db.dialects.backends import vector_functions_of
 from persist.db.dialects.interface import VectorFunctions
 from persist.db.statements.prepared import Row, Statement, param

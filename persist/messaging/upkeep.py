@@ -4,12 +4,12 @@ from functools import partial
 
 from sqlalchemy import false, func, select, update
 
-from persist.db.operations.erasing import LINK, NAMED, OWNER, SESSION, USER, Lead, equal, followed
+from persist.db.operations import erasing
 from persist.db.operations.upkeep import Aggregate, Rules, Takeover, Upkeep, aged, erasable, exported
 from persist.messaging.models import IS_ACTIVE, SAME_THREAD, sessions
 
 _S = sessions.c
-_FOLLOWED = partial(followed, otherwise=NAMED)
+_FOLLOWED = partial(erasing.followed, otherwise=erasing.NAMED)
 
 
 def _one_active(takeover: Takeover) -> None:
@@ -29,12 +29,12 @@ UPKEEP = Upkeep(
         erasable(
             _sessions,
             {
-                OWNER: equal(_S.user_id),
-                USER: equal(_S.user_id),
-                SESSION: equal(_S.id, _S.agent_session_id),
-                LINK: equal(_S.agent_session_id),
+                erasing.OWNER: erasing.equal(_S.user_id),
+                erasing.USER: erasing.equal(_S.user_id),
+                erasing.SESSION: erasing.equal(_S.id, _S.agent_session_id),
+                erasing.LINK: erasing.equal(_S.agent_session_id),
             },
-            leading=(Lead((_S.id,), _FOLLOWED), Lead((_S.id,), _FOLLOWED, (_S.agent_session_id,))),
+            leading=(erasing.Lead((_S.id,), _FOLLOWED), erasing.Lead((_S.id,), _FOLLOWED, (_S.agent_session_id,))),
         ),
     ),
     exports=(exported(_sessions, "messaging session"),),

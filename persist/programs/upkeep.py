@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from sqlalchemy import ColumnElement, exists, func, literal_column, select
 
 from persist.db.dialects.interface import Problem, Severity
+from persist.db.operations import erasing
 from persist.db.operations.bounded_deletion import DependentRows, Ids
-from persist.db.operations.erasing import SESSION, Elsewhere, ErasableRows, Erased, Key, Values, equal, holding
 from persist.db.operations.pruning import AgedRows
 from persist.db.operations.upkeep import Exported, Rows, Rules, Takeover, Upkeep, scope_of_id, the_id
 from persist.db.schema.base import any_value
@@ -77,21 +77,21 @@ NOTES = AgedRows(raw_writes, _W.at, _W.id, only=~exists().where(_R.id == _W.run_
 """A shell deleted the run, or named one that never was; other notes go with their run."""
 
 
-class _Runs(ErasableRows):
+class _Runs(erasing.ErasableRows):
     batch = 10
 
-    def find(self, work: UnitOfWork, selector: str, values: Values) -> list[Key]:
+    def find(self, work: UnitOfWork, selector: str, values: erasing.Values) -> list[erasing.Key]:
         found = super().find(work, selector, values)
         own = work.runtime.scopes.get("run_id")
-        if selector == SESSION and own is not None and own in values:
+        if selector == erasing.SESSION and own is not None and own in values:
             found.append((own,))
         return found
 
-    def written_again(self, work: UnitOfWork, keys: Sequence[Key], elsewhere: Elsewhere) -> Sequence[Key]:
+    def written_again(self, work: UnitOfWork, keys: Sequence[erasing.Key], elsewhere: erasing.Elsewhere) -> Sequence[erasing.Key]:
         own = work.runtime.scopes.get("run_id")
         return super().written_again(work, [key for key in keys if key != (own,)], elsewhere)
 
-    def erase(self, work: UnitOfWork, keys: Sequence[Key]) -> Erased:
+    def erase(self, work: UnitOfWork, keys: Sequence[erasing.Key]) -> erasing.Erased:
         own = work.runtime.scopes.get("run_id")
         going = [key for key in keys if key != (own,)]
         named = select(func.count()).where(_B.run_id.in_([id for (id,) in going]), _B.attachment_path.is_not(None))
@@ -178,10 +178,10 @@ UPKEEP = Upkeep(
         _Runs(
             runs,
             ("id",),
-            {SESSION: equal(runs.c.id)},
+            {erasing.SESSION: erasing.equal(runs.c.id)},
             # of one run they go together: rows refer to each other, and attachments are counted before
             [
-                holding(table, "run_id", together=True)
+                erasing.holding(table, "run_id", together=True)
                 for table in (bindings, segments, agents, imports, subagents, executions, raw_writes)
             ],
         ),

@@ -19,8 +19,8 @@ from persist.errors import Conflict, InvalidValue
 from persist.telemetry.models import usage_samples, window_marks
 from persist.telemetry.schemas import UsageSample, UsageTotals
 from persist.telemetry.windows import USAGE_SAMPLES, next_second, number_of, second
+from persist.usage import writing
 from persist.usage.schemas import Source
-from persist.usage.writing import Call, begin, end, refuse_unless_counted, window_of, write
 
 FIGURES = ("token_input", "token_output", "token_cache_read", "token_cache_write", "cost_usd_micros")
 
@@ -165,13 +165,13 @@ class UsageSamples(Repository[F]):
             if guarded or [*told.values()].count(None) < len(told):
                 raise InvalidValue("model", "name the model of the call that the further arguments tell of.")
             return _add(work, scope, occurred_at, used)
-        call = Call.of(work, Source.INSTANCE, public_scope(work, "instance_id", scope), at, model, **used, **told)
+        call = writing.Call.of(work, Source.INSTANCE, public_scope(work, "instance_id", scope), at, model, **used, **told)
         if guarded:
-            refuse_unless_counted(work, call)
+            writing.refuse_unless_counted(work, call)
         if call.source is None:
             return _add(work, scope, occurred_at, used, call)
         USAGE_SAMPLES.lock(work, scope)
-        if write(work, window_of(work.runtime.settings), call):
+        if writing.write(work, writing.window_of(work.runtime.settings), call):
             return _add(work, scope, occurred_at, used)
         row = work.row(_LOCK, owner=scope, second=occurred_at)
         return _sample(work, scope, occurred_at, dict(zip(FIGURES, row or [None] * len(FIGURES), strict=True)))
@@ -203,7 +203,7 @@ class UsageSamples(Repository[F]):
 
 
 def _add(
-    work: UnitOfWork, scope: str, occurred_at: datetime, used: dict[str, int | None], call: Call | None = None
+    work: UnitOfWork, scope: str, occurred_at: datetime, used: dict[str, int | None], call: writing.Call | None = None
 ) -> UsageSample:
     """Add usage to the row of its second. `call`: one without a source, to be written with it."""
     one_writer = work.runtime.dialect.one_writer
@@ -222,7 +222,7 @@ def _add(
     else:
         raise Conflict("The sample of this second kept changing; try again.")
     if one_writer and call is not None:
-        write(work, window_of(work.runtime.settings), call)
+        writing.write(work, writing.window_of(work.runtime.settings), call)
     return _sample(work, scope, occurred_at, used)
 
 
@@ -231,7 +231,7 @@ def _sample(work: UnitOfWork, owner: str, occurred_at: datetime, used: dict[str,
 
 
 def _added_at_once(
-    work: UnitOfWork, owner: str, occurred_at: datetime, used: dict[str, int | None], call: Call | None
+    work: UnitOfWork, owner: str, occurred_at: datetime, used: dict[str, int | None], call: writing.Call | None
 ) -> dict[str, int | None] | None:
     """Insert the row, or add to the existing one, in one round trip; the sums. None if neither was possible.
 
@@ -243,9 +243,9 @@ def _added_at_once(
         counted = USAGE_SAMPLES.count_if(batch, owner, _COUNT_NEW, second=occurred_at)
         grown = batch.returned(_GROW, **given)
         added = batch.run(_ADD, **given)
-        begun = None if call is None else begin(batch, call)
+        begun = None if call is None else writing.begin(batch, call)
     if begun is not None and call is not None:
-        end(work, window_of(work.runtime.settings), call, begun)
+        writing.end(work, writing.window_of(work.runtime.settings), call, begun)
     if added.result:
         if counted.result is None:
             with work.batch() as batch:

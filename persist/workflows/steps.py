@@ -17,7 +17,7 @@ from persist.db.values.arguments import check_body
 from persist.db.values.json import encode
 from persist.errors import EffectUnknown, InvalidValue, PayloadTooLarge, PersistError, Unavailable
 from persist.workflows.schemas import Effect, EffectState, Lease, Phase, WorkflowRun
-from persist.workflows.storage.executions import ExecutionTotals, check_totals
+from persist.workflows.storage.execution_rows import ExecutionTotals, check_totals
 
 if TYPE_CHECKING:
     from persist.db.values.json import Json

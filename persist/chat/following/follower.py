@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from persist.chat.following.rendering import RESULT, Chunk, SentChunks, TurnSnapshot, ending_chunks, missing_chunks, snapshot_turn
+from persist.chat.following import rendering
 from persist.chat.following.turn_watch import Waiter, turn_watch
 from persist.chat.schemas import STOPPED_AT, TurnState
 from persist.chat.storage.turns import Turn
@@ -33,14 +33,14 @@ _MAX_COUNT = 2**31
 _REFUSED = "it is no cursor of follow()."
 
 
-def encode_cursor(sent: SentChunks) -> str:
+def encode_cursor(sent: rendering.SentChunks) -> str:
     """The cursor of this place: base64url text without padding."""
     flags = sent.started | sent.ended << 1 | sent.step_ended << 2
     text = orjson.dumps([sent.message_id, flags, sent.settled, sent.step, sent.metadata, sent.entries])
     return base64.urlsafe_b64encode(text).decode("ascii").rstrip("=")
 
 
-def decode_cursor(cursor: object) -> SentChunks:
+def decode_cursor(cursor: object) -> rendering.SentChunks:
     """The place that a cursor names. Raises InvalidValue for text that `encode_cursor` did not make."""
     if not isinstance(cursor, str) or not cursor.isascii() or len(cursor) > _MAX_BYTES:
         raise InvalidValue("cursor", _REFUSED)
@@ -54,7 +54,7 @@ def decode_cursor(cursor: object) -> SentChunks:
             if id and _is_count(settled, 0) and _is_count(step, -1) and all(map(_is_entry, entries)):
                 check_label("cursor", id)
                 told = [None if entry is None else (entry[0], entry[1]) for entry in entries]
-                return SentChunks(id, bool(flags & 1), bool(flags & 2), settled, step, metadata, bool(flags & 4), told)
+                return rendering.SentChunks(id, bool(flags & 1), bool(flags & 2), settled, step, metadata, bool(flags & 4), told)
     raise InvalidValue("cursor", _REFUSED)
 
 
@@ -68,7 +68,7 @@ def _is_entry(entry: Any) -> bool:
             return True
         case [str(), [stage, sent]]:
             known = _is_count(sent, -1) if stage == 0 else isinstance(sent, str)
-            return type(stage) is int and 0 <= stage <= RESULT and known
+            return type(stage) is int and 0 <= stage <= rendering.RESULT and known
         case [str(), sent]:
             return _is_count(sent, -1)
     return False
@@ -97,14 +97,14 @@ class Following:
         """The place after the last chunk; None before the first one."""
         return None if self._sent is None else encode_cursor(self._sent)
 
-    def snapshot(self, work: UnitOfWork) -> TurnSnapshot:
+    def snapshot(self, work: UnitOfWork) -> rendering.TurnSnapshot:
         """The session as stored now. Raises NotFound without it, or if the cursor names a message of another one."""
         sent = self._sent
-        return snapshot_turn(
+        return rendering.snapshot_turn(
             work, self.session_id, None if sent is None else sent.message_id, 0 if sent is None else sent.settled
         )
 
-    def chunks(self, seen: TurnSnapshot) -> Iterator[Chunk]:
+    def chunks(self, seen: rendering.TurnSnapshot) -> Iterator[rendering.Chunk]:
         """The chunks that the follower lacks after this snapshot. None come while the turn is silent."""
         turn = seen.turn
         running = turn is not None and self._runs(turn)
@@ -114,13 +114,13 @@ class Following:
                 return
             if seen.metadata is None or turn.message_id is None:
                 return  # its first part is not stored yet
-            self._sent = SentChunks(turn.message_id)
+            self._sent = rendering.SentChunks(turn.message_id)
         sent = self._sent
         goes_on = turn is not None and turn.message_id == sent.message_id
         if seen.metadata is not None:
             # a dead recorder's turn is no end: the next one may write the other half of the text's last character
             final = turn is None or not goes_on or turn.state != TurnState.RUNNING
-            for chunk in missing_chunks(sent, seen.metadata, seen.parts, final=final, ai_sdk=self._ai_sdk):
+            for chunk in rendering.missing_chunks(sent, seen.metadata, seen.parts, final=final, ai_sdk=self._ai_sdk):
                 sent.ended = sent.step_ended = False
                 yield chunk
         if running and goes_on and (seen.metadata is not None or not sent.started):
@@ -132,7 +132,7 @@ class Following:
             last = "finish" if sent.started and not stopped else "abort"
         else:
             last = "error" if turn.state == TurnState.ERROR else "abort"
-        yield from ending_chunks(sent, last)
+        yield from rendering.ending_chunks(sent, last)
         self.over = True
 
     def _runs(self, turn: Turn) -> bool:
@@ -174,7 +174,7 @@ class _Follower:
     def __init__(self, runtime: Runtime, session_id: str, cursor: str | None, ai_sdk: int | None) -> None:
         self._runtime = runtime
         self._following = Following(runtime, session_id, cursor, ai_sdk)
-        self._chunks: Iterator[Chunk] = iter(())
+        self._chunks: Iterator[rendering.Chunk] = iter(())
         self._waiter: Waiter | None = None
         self._closed = False
         self._outage = Outage(runtime.errors, "a turn that is followed cannot be read")
@@ -188,14 +188,14 @@ class _Follower:
         """The place after the last chunk, to be given to `follow` after a reconnect; None before the first chunk."""
         return self._following.cursor
 
-    def _next_known(self) -> Chunk | None:
+    def _next_known(self) -> rendering.Chunk | None:
         """The next chunk of the last snapshot; None if there is none left."""
         return next(self._chunks, None)
 
-    def _take(self, seen: TurnSnapshot) -> None:
+    def _take(self, seen: rendering.TurnSnapshot) -> None:
         self._chunks = self._following.chunks(seen)
 
-    def _snapshot(self) -> TurnSnapshot:
+    def _snapshot(self) -> rendering.TurnSnapshot:
         with self._reads.reading:
             if self._reads.stopped:
                 raise Closed("store")
@@ -232,7 +232,7 @@ class Follower(_Follower):
     def __iter__(self) -> "Follower":
         return self
 
-    def __next__(self) -> Chunk:
+    def __next__(self) -> rendering.Chunk:
         self._runtime.check_process()
         while True:
             chunk = self._next_known()
@@ -282,7 +282,7 @@ class AsyncFollower(_Follower):
         session_id: str,
         cursor: str | None,
         ai_sdk: int | None,
-        call: Callable[[Callable[[], TurnSnapshot]], Awaitable[TurnSnapshot]],
+        call: Callable[[Callable[[], rendering.TurnSnapshot]], Awaitable[rendering.TurnSnapshot]],
     ) -> None:
         super().__init__(runtime, session_id, cursor, ai_sdk)
         self._call = call
@@ -292,7 +292,7 @@ class AsyncFollower(_Follower):
     def __aiter__(self) -> "AsyncFollower":
         return self
 
-    async def __anext__(self) -> Chunk:
+    async def __anext__(self) -> rendering.Chunk:
         self._runtime.check_process()
         while True:
             chunk = self._next_known()

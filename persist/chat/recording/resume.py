@@ -15,8 +15,8 @@ from persist.chat.models import HIDDEN, IS_UNFINISHED, VISIBLE, deltas, messages
 from persist.chat.reducer.parts import Part
 from persist.chat.reducer.parts import approval_id as approval_of
 from persist.chat.schemas import UNFINISHED, Role, ToolState, UIMessage
+from persist.chat.storage import folding
 from persist.chat.storage.files import StoredFile, put_back, referred
-from persist.chat.storage.folding import fold, fold_each, fold_message, log_left_unfolded, part_ids, stored_object, stored_part
 from persist.chat.storage.statements import LEFT_AFTER
 from persist.chat.storage.turns import read_turn
 from persist.chat.storage.unfolded_probe import ANY_DELTA
@@ -151,14 +151,14 @@ class Sweep:
         """Fold one batch of up to a hundred parts; the number folded, 0 when none is left that can be folded."""
         left = folded = 0
         while not folded and (found := db.rows(_OLD, before=self._before, left=left)):
-            folded = fold_each(db, part_ids(found, self._log_once), self._log_once)
+            folded = folding.fold_each(db, folding.part_ids(found, self._log_once), self._log_once)
             left += len(found)
         return folded
 
     def _log_once(self, error: UnreadableRow) -> None:
         if str(error) not in self._logged:
             self._logged.add(str(error))
-            log_left_unfolded(error)
+            folding.log_left_unfolded(error)
 
 
 def fold_left_deltas(connection: PinnedConnection) -> int:
@@ -227,10 +227,10 @@ def load_message(db: StatementRunner, runtime: Runtime, session_id: str, id: str
         raise Conflict(f"Message {id} belongs to another session.", constraint="chat_messages")
     if role != Role.ASSISTANT:
         raise Conflict(f"Message {id} is a {role} message; only an assistant message can be resumed.", constraint="chat_messages")
-    metadata = stored_object(db, stored, f"the metadata of message {id}")
+    metadata = folding.stored_object(db, stored, f"the metadata of message {id}")
     if metadata.get("hidden_at") is not None:
         raise hidden_error(id)
-    fold_message(db, id)
+    folding.fold_message(db, id)
     rows = db.rows(_PARTS, row_id=id)
     message: UIMessage = {"id": id, "role": "assistant", "parts": [_data(db, row) for row in rows]}
     filed = [StoredFile(id, row[1], data) for row, data in zip(rows, message["parts"], strict=True) if referred(data) is not None]
@@ -245,7 +245,7 @@ def _data(db: StatementRunner, row: Row) -> Part:
     part_id, index, stored = row
     if type(index) is not int:
         raise UnreadableRow("chat_parts", (part_id,), "index", "it is no number")
-    return stored_part(part_id, stored, db.to_plain_json)
+    return folding.stored_part(part_id, stored, db.to_plain_json)
 
 
 def refuse_hidden(db: StatementRunner, ids: Iterable[str]) -> None:
@@ -285,7 +285,7 @@ def find_unfinished_call(
 
 
 def _call(db: StatementRunner, part_id: str, message_id: str) -> StoredCall:
-    fold(db, part_id)
+    folding.fold(db, part_id)
     found = db.row(_DATA, row_id=part_id)
     assert found is not None  # same transaction
     data = _data(db, found)

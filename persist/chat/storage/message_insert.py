@@ -16,17 +16,6 @@ from persist.chat.storage import usage
 from persist.chat.storage.files import NAME_BLOB, refuse_reference, taken_out, with_own_files
 from persist.chat.storage.folding import stored_object
 from persist.chat.storage.statements import LOCK_SESSION, SET_MODEL, TOUCH_SESSION, setting_model, touching
-from persist.chat.storage.usage import (
-    ADD_COUNTERS,
-    COMPACTION,
-    SET_COUNTERS,
-    VISIBLE_MESSAGES,
-    counters_of,
-    marker_value,
-    recompute,
-    totals_of,
-    visible_values,
-)
 from persist.db.changes.batch import Batch, Pending, StatementRunner
 from persist.db.expressions.upsert import insert_where, of_former, taken, unless_there
 from persist.db.schema.column_types import Int64, among_labels
@@ -178,8 +167,8 @@ def post(work: UnitOfWork, posting: Posting, *, id: str | None, touch: bool = Tr
     metadata = encode(posting.metadata, "metadata", work.runtime.limits)
     session_id, now = posting.session_id, work.now()
     id = work.runtime.ids.mint("msg", now) if id is None else id
-    added = counters_of(posting.role, {}, posting.metadata) if posting.role is Role.ASSISTANT else {}
-    marker = next((data for data, *_ in reversed(posting.parts) if data["type"] == COMPACTION), None)
+    added = usage.counters_of(posting.role, {}, posting.metadata) if posting.role is Role.ASSISTANT else {}
+    marker = next((data for data, *_ in reversed(posting.parts) if data["type"] == usage.COMPACTION), None)
     if posting.files and touch and work.row(LOCK_SESSION, row_id=session_id) is None:
         raise NotFound("session", session_id)
     shown = posting.metadata.get("queued_at") is None and posting.metadata.get("hidden_at") is None
@@ -191,15 +180,15 @@ def post(work: UnitOfWork, posting: Posting, *, id: str | None, touch: bool = Tr
             touch_session(work, batch, session_id, posting.metadata if posting.role is Role.USER else {}, now)
         inserted, files = insert_last(work, batch, posting, id, metadata, now)
         if totals is not None:
-            batch.run(SET_COUNTERS, row_id=session_id, **totals)
+            batch.run(usage.SET_COUNTERS, row_id=session_id, **totals)
         elif added and marker is None:
-            batch.run(ADD_COUNTERS, row_id=session_id, **added)
+            batch.run(usage.ADD_COUNTERS, row_id=session_id, **added)
     row = inserted.result
     if row is None:
         raise NotFound("session", session_id)
     add_outside(files)
     if marker is not None and not shown:
-        recompute(work, session_id)
+        usage.recompute(work, session_id)
     created: datetime = row[0]
     return new_message(id, posting, decode(metadata) if posting.metadata else {}, created, now)
 
@@ -270,14 +259,14 @@ def _totals_with(work: UnitOfWork, posting: Posting, id: str, marker: Mapping[st
     """Lock the session; the parameters of SET_COUNTERS once this compaction is its last message."""
     with work.batch() as batch:
         session = batch.row(LOCK_SESSION, row_id=posting.session_id)
-        rows = batch.rows(VISIBLE_MESSAGES, row_id=posting.session_id)
+        rows = batch.rows(usage.VISIBLE_MESSAGES, row_id=posting.session_id)
     if session.result is None:
         raise NotFound("session", posting.session_id)
-    visible = visible_values(work, rows.result)
+    visible = usage.visible_values(work, rows.result)
     if tail is not None and all(message["id"] != tail for message in visible):
         raise NotFound("message", tail)
     visible.append({"id": id, "role": str(posting.role), "parts": [], "metadata": posting.metadata})
-    return totals_of(visible, marker_value((id, marker)))
+    return usage.totals_of(visible, usage.marker_value((id, marker)))
 
 
 def part_rows(work: UnitOfWork, posting: Posting, message_id: str, now: datetime) -> list[dict[str, Any]]:

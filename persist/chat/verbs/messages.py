@@ -17,13 +17,12 @@ from persist.chat.reducer.parts import approval_id as approval_of
 from persist.chat.reducer.parts import is_part, with_approval_response
 from persist.chat.reducer.replaying import Chunk, chunks_of
 from persist.chat.schemas import ChatMessage, Files, Role, SummaryAs, SyncedMessages, ToolState, UIMessage
-from persist.chat.storage import transcript
+from persist.chat.storage import transcript, usage
 from persist.chat.storage.files import blob_of_session
 from persist.chat.storage.folding import stored_object
 from persist.chat.storage.message_insert import Posting, append, check_parts, post
 from persist.chat.storage.statements import LOCK_SESSION, REWRITE_PART
 from persist.chat.storage.turns import TURN, stop_turn, turn_of
-from persist.chat.storage.usage import SET_COUNTERS, add_step, check_step, marker_value, newest_of, step_counts, totals_of
 from persist.chat.verbs import branching, queueing, repair, syncing
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.repository import F, Repository, reads, writes
@@ -114,14 +113,14 @@ def delete_message(work: UnitOfWork, id: str) -> None:
     ]
     visible = [message for message in everything if message["id"] != id and _is_visible(message)]
     markers = [row for row in marker_rows.result if row[0] != id]
-    moved = [(row, _without_tail(row, id, everything)) for row in markers if (marker_value(row) or ("", None))[1] == id]
+    moved = [(row, _without_tail(row, id, everything)) for row in markers if (usage.marker_value(row) or ("", None))[1] == id]
     latest = {row[2]: data for row, data in moved}
     counted = [(row[0], latest.get(row[2], row[1])) for row in markers]
     with work.batch(last=True) as batch:
         for row, data in moved:
             batch.run(REWRITE_PART, row_id=row[2], new_type=row[3], new_tool_state=None, data=work.json("part", data), at=now)
         batch.run(_DELETE, row_id=id)
-        batch.run(SET_COUNTERS, row_id=session_id, **totals_of(visible, newest_of(counted, visible)))
+        batch.run(usage.SET_COUNTERS, row_id=session_id, **usage.totals_of(visible, usage.newest_of(counted, visible)))
         if turn is not None and turn.message_id == id:
             stop_turn(batch, session_id, turn)
 
@@ -413,7 +412,7 @@ class ChatMessages(Repository[F]):
 
         Counts are tokens, `cost_usd` US dollars. Raises NotFound without the message.
         """
-        counts = step_counts(
+        counts = usage.step_counts(
             input_tokens=input_tokens,
             output_tokens=output_tokens,
             reasoning_tokens=reasoning_tokens,
@@ -423,7 +422,7 @@ class ChatMessages(Repository[F]):
         )
         work = self._work
         id, window = work.label("message_id", message_id), window_of(work.runtime.settings)
-        add_step(work, id, check_step(step), counts, work.now(), window)
+        usage.add_step(work, id, usage.check_step(step), counts, work.now(), window)
 
     @writes
     def answer_approval(self, session_id: str, approval_id: str, *, approved: bool, reason: str | None = None) -> bool:

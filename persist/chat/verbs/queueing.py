@@ -10,21 +10,7 @@ from sqlalchemy import Text, bindparam, case, cast, false, select, true, update
 from persist.chat.models import DELIVERY, IS_UNFINISHED, QUEUED, QUEUED_AT, TRIGGERED, VISIBLE, messages, parts, sessions
 from persist.chat.reducer.parts import is_part, tool_name
 from persist.chat.schemas import ChatMessage, Role, ToolState, TurnState
-from persist.chat.storage import turns, usage
-from persist.chat.storage.message_insert import (
-    GET_MESSAGE,
-    LOCK_MESSAGE,
-    MESSAGE_COLUMNS,
-    PLACE_LAST,
-    STORE_KEYS,
-    STORED_PARTS,
-    Posting,
-    found_message,
-    message_value,
-    post,
-    same_content,
-    touch_session,
-)
+from persist.chat.storage import message_insert, turns, usage
 from persist.chat.storage.statements import LOCK_SESSION, SET_METADATA, is_stale
 from persist.db.changes.batch import Batch, Pending
 from persist.db.concurrency.ownership import this_process_as_owner
@@ -39,19 +25,21 @@ from persist.errors import Conflict, InvalidValue, NotFound
 
 _M, _P = messages.c, parts.c
 _id = param("row_id")
-_in_line = select(*MESSAGE_COLUMNS).where(_M.session_id == _id, QUEUED).order_by(QUEUED_AT, _M.id)
+_in_line = select(*message_insert.MESSAGE_COLUMNS).where(_M.session_id == _id, QUEUED).order_by(QUEUED_AT, _M.id)
 _QUEUED = Statement(_in_line, unreadable=OnUnreadable.LEAVE_OUT)
 _FIRST = Statement(_in_line.limit(LIMIT), unreadable=OnUnreadable.LEAVE_OUT)
 _LAST = Statement(
     select(cast(QUEUED_AT, Text)).where(_M.session_id == _id, QUEUED).order_by(QUEUED_AT.desc(), _M.id.desc()).limit(1)
 )
 _DELIVERED = Statement(
-    select(*MESSAGE_COLUMNS).where(
+    select(*message_insert.MESSAGE_COLUMNS).where(
         _M.session_id == _id, TRIGGERED, bindparam("delivery", type_=Text()) == DELIVERY, _M.role == Role.USER
     ),
     unreadable=OnUnreadable.LEAVE_OUT,
 )
-_USERS = Statement(select(*MESSAGE_COLUMNS).where(_M.session_id == _id, _M.role == Role.USER), unreadable=OnUnreadable.LEAVE_OUT)
+_USERS = Statement(
+    select(*message_insert.MESSAGE_COLUMNS).where(_M.session_id == _id, _M.role == Role.USER), unreadable=OnUnreadable.LEAVE_OUT
+)
 _OPEN = Statement(
     select(_P.tool_state, _P.data_json)
     .join(messages, _M.id == _P.message_id)
@@ -65,7 +53,7 @@ _CLAIM = Statement(update(messages).where(_M.id == _id).values(claimed_by=param(
 # Of a bare condition a server believes that hardly any message meets it, and sorts the session; of CASE, that half of them do.
 _shown = case((VISIBLE, true()), else_=false())
 _NEWEST = Statement(
-    select(*MESSAGE_COLUMNS, _M.claimed_by, _M.claimed_at)
+    select(*message_insert.MESSAGE_COLUMNS, _M.claimed_by, _M.claimed_at)
     .where(_M.session_id == _id, _shown)
     .order_by(_M.created_at.desc(), _M.id.desc())
     .limit(1),
@@ -73,32 +61,38 @@ _NEWEST = Statement(
 )
 
 
-def enqueue(work: UnitOfWork, posting: Posting, *, id: str | None) -> ChatMessage:
+def enqueue(work: UnitOfWork, posting: message_insert.Posting, *, id: str | None) -> ChatMessage:
     """Insert a waiting user message. For a known delivery, or a known id with equal payload, return the existing message."""
     session_id, delivery = posting.session_id, _delivery_id(posting.metadata)
     with work.batch() as batch:
         session = batch.row(LOCK_SESSION, row_id=session_id)
-        same = None if id is None else (batch.row(GET_MESSAGE, row_id=id), batch.rows(STORED_PARTS, row_id=id))
+        same = (
+            None
+            if id is None
+            else (batch.row(message_insert.GET_MESSAGE, row_id=id), batch.rows(message_insert.STORED_PARTS, row_id=id))
+        )
         delivered = None if delivery is None else _delivery_candidates(batch, session_id, delivery)
         last = batch.row(_LAST, row_id=session_id)
     if session.result is None:
         raise NotFound("session", session_id)
     if same is not None and same[0].result is not None:
-        message = message_value(work, same[0].result)
-        if same_content(posting, message, [data for (data,) in same[1].result]):
+        message = message_insert.message_value(work, same[0].result)
+        if message_insert.same_content(posting, message, [data for (data,) in same[1].result]):
             return message
         raise Conflict(f"Message {id} exists with another payload.", constraint="chat_messages.id")
     if same is not None and same[1].result:
         raise of_former(messages, "message", str(id))
     for row in [] if delivered is None else delivered.result:
-        message = message_value(work, row)
+        message = message_insert.message_value(work, row)
         if _delivery_id(message.metadata) == delivery:
             return message
     at = epoch_ms(work.now())
     # strictly after those that wait already: within one millisecond, ids given by callers have no order
     at = max(at, _after(last.result))
     metadata = {**posting.metadata, "queued_at": at, "queue_enqueued_at": at}
-    return post(work, Posting(posting.session_id, Role.USER, posting.parts, metadata), id=id, touch=False)
+    return message_insert.post(
+        work, message_insert.Posting(posting.session_id, Role.USER, posting.parts, metadata), id=id, touch=False
+    )
 
 
 def _after(last: Row | None) -> int:
@@ -112,7 +106,7 @@ def _after(last: Row | None) -> int:
 
 def queued(work: UnitOfWork, session_id: str) -> list[ChatMessage]:
     """The waiting messages, first in, first out: by (queued_at, id)."""
-    return [message_value(work, row) for row in work.rows(_QUEUED, row_id=session_id)]
+    return [message_insert.message_value(work, row) for row in work.rows(_QUEUED, row_id=session_id)]
 
 
 def claim(work: UnitOfWork, session_id: str, human_input_tools: frozenset[str]) -> ChatMessage | None:
@@ -135,23 +129,23 @@ def claim(work: UnitOfWork, session_id: str, human_input_tools: frozenset[str]) 
     if left is not None:
         with work.batch(last=True) as batch:
             batch.run(_CLAIM, row_id=left[0], owner=this_process_as_owner(), at=now)
-        return message_value(work, left)
+        return message_insert.message_value(work, left)
     if not first.result:
         return None
-    message = message_value(work, first.result[0])
+    message = message_insert.message_value(work, first.result[0])
     metadata = {key: value for key, value in message.metadata.items() if key != "queued_at"}
     added = usage.counters_of(message.role, message.metadata, metadata)
     with work.batch() as batch:
-        batch.run(PLACE_LAST, new=message.id, session=session_id, metadata=work.json("metadata", metadata), at=now)
+        batch.run(message_insert.PLACE_LAST, new=message.id, session=session_id, metadata=work.json("metadata", metadata), at=now)
         batch.run(_CLAIM, row_id=message.id, owner=this_process_as_owner(), at=now)
-        touch_session(work, batch, session_id, metadata, now)
+        message_insert.touch_session(work, batch, session_id, metadata, now)
         if added:
             batch.run(usage.ADD_COUNTERS, row_id=session_id, **added)
         marker = batch.row(usage.NEWEST_MARKER, row_id=session_id)
-        claimed = batch.row(GET_MESSAGE, row_id=message.id)
+        claimed = batch.row(message_insert.GET_MESSAGE, row_id=message.id)
     if marker.result is not None and marker.result[0] == message.id:  # it is visible from now on: earlier usage no longer counts
         usage.recompute(work, session_id)
-    return found_message(work, message.id, claimed.result)
+    return message_insert.found_message(work, message.id, claimed.result)
 
 
 def _left_by_dead(newest: list[Row], now: datetime) -> Row | None:
@@ -171,10 +165,10 @@ def cancel(work: UnitOfWork, id: str) -> bool:
     """Cancel a waiting message. Its row stays, hidden, so that the id stays taken."""
     with work.batch() as batch:
         batch.lock(_LOCK_SESSION_OF, row_id=id)  # in the order of locks that claim uses
-        row = batch.row(LOCK_MESSAGE, row_id=id)
+        row = batch.row(message_insert.LOCK_MESSAGE, row_id=id)
     if row.result is None:
         return False
-    message = message_value(work, row.result)
+    message = message_insert.message_value(work, row.result)
     if message.metadata.get("queued_at") is None:
         return False
     at = epoch_ms(work.now())
@@ -187,10 +181,10 @@ def cancel(work: UnitOfWork, id: str) -> bool:
 
 def patch_metadata(work: UnitOfWork, id: str, patch: Mapping[str, Json]) -> ChatMessage:
     """Merge a patch into any message's metadata. Raises InvalidValue for keys that belong to queue and rewind."""
-    owned = sorted(STORE_KEYS & set(patch))
+    owned = sorted(message_insert.STORE_KEYS & set(patch))
     if owned:
         raise InvalidValue(f"patch.{owned[0]}", "this key belongs to the queue and rewind verbs.")
-    message = found_message(work, id, work.row(LOCK_MESSAGE, row_id=id))
+    message = message_insert.found_message(work, id, work.row(message_insert.LOCK_MESSAGE, row_id=id))
     metadata = merge_patch(message.metadata, patch)
     text, added = work.json("metadata", metadata), usage.counters_of(message.role, message.metadata, metadata)
     with work.batch(last=not added) as batch:
@@ -198,10 +192,10 @@ def patch_metadata(work: UnitOfWork, id: str, patch: Mapping[str, Json]) -> Chat
         if added:
             batch.run(usage.ADD_COUNTERS, row_id=message.session_id, **added)
             boundary = usage.boundary_of(batch, id)
-        changed = batch.row(GET_MESSAGE, row_id=id)
+        changed = batch.row(message_insert.GET_MESSAGE, row_id=id)
     if added and usage.is_before(id, boundary.result):
         usage.recompute(work, message.session_id)
-    return found_message(work, id, changed.result)
+    return message_insert.found_message(work, id, changed.result)
 
 
 def _waits_for_human(unfinished: list[Row], tools: frozenset[str]) -> bool:

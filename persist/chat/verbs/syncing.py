@@ -13,18 +13,9 @@ from persist.chat.posted.messages import Posted, edited_metadata, possibly_new, 
 from persist.chat.posted.plan import Answer, Edit, Plan, Planner, Running, Stored, Trigger
 from persist.chat.reducer.parts import Part
 from persist.chat.schemas import Files, Role, SyncedMessages
-from persist.chat.storage import turns, usage
+from persist.chat.storage import message_insert, turns, usage
 from persist.chat.storage.files import STORED, StoredFile, is_reference, put_back
 from persist.chat.storage.folding import grown_part, joined_deltas, read_object, stored_objects
-from persist.chat.storage.message_insert import (
-    Posting,
-    check_parts,
-    insert_last,
-    insert_parts,
-    naming_taken,
-    refuse_left,
-    touch_session,
-)
 from persist.chat.storage.statements import LOCK_SESSION, SET_METADATA
 from persist.chat.storage.transcript import GROWING, SOME_PARTS, by_message
 from persist.db.changes.batch import Batch
@@ -233,8 +224,8 @@ class _Writer:
         last = not recounts and not any(posting.has_files_outside for posting in postings)
         files: Added = []
         ids = [id for id, *_ in self._added]
-        refuse_left(work, ids)
-        with naming_taken(work, ", ".join(ids)), work.batch(last=last) as batch:
+        message_insert.refuse_left(work, ids)
+        with message_insert.naming_taken(work, ", ".join(ids)), work.batch(last=last) as batch:
             for answer, text in self._answers:
                 where = {"row_id": answer.message_id, "position": parts.index(answer.message_id, answer.place)}
                 batch.run(_REWRITE, **where, new_tool_state=answer.data["state"], data=text, at=now)
@@ -245,13 +236,13 @@ class _Writer:
                 id, posting, metadata = self._edit
                 batch.run(SET_METADATA, row_id=id, metadata=metadata, at=now)
                 batch.run(_REMOVE_PARTS, row_id=id)
-                files += insert_parts(work, batch, posting, id, now)
+                files += message_insert.insert_parts(work, batch, posting, id, now)
             previous = None
             for id, posting, metadata in self._added:
-                files += insert_last(work, batch, posting, id, metadata, now, previous=previous)[1]
+                files += message_insert.insert_last(work, batch, posting, id, metadata, now, previous=previous)[1]
                 previous = id
             if self._added or self._edit:
-                touch_session(work, batch, session_id, {}, now)
+                message_insert.touch_session(work, batch, session_id, {}, now)
         add_outside(files)
         if recounts:
             usage.recompute(work, session_id)
@@ -279,14 +270,14 @@ class _Writer:
         refuse_prototype(text, answer.data, answer.path)
         return text
 
-    def _edited(self, edit: Edit) -> tuple[str, Posting, JsonText]:
+    def _edited(self, edit: Edit) -> tuple[str, message_insert.Posting, JsonText]:
         return edit.posted.id, *self._posting(edit.posted, edited_metadata(edit.given, edit.stored.metadata))
 
-    def _posting(self, posted: Posted, metadata: dict[str, Any]) -> tuple[Posting, JsonText]:
+    def _posting(self, posted: Posted, metadata: dict[str, Any]) -> tuple[message_insert.Posting, JsonText]:
         path = f"{posted.path}.parts"
-        checked = check_parts(self._work, self._session_id, posted.parts, path)
+        checked = message_insert.check_parts(self._work, self._session_id, posted.parts, path)
         for index, (data, text, _) in enumerate(checked):
             refuse_prototype(text, data, f"{path}[{index}]")
         text = self._work.json(f"{posted.path}.metadata", metadata)
         refuse_prototype(text, metadata, f"{posted.path}.metadata")
-        return Posting(self._session_id, Role.USER, checked, metadata), text
+        return message_insert.Posting(self._session_id, Role.USER, checked, metadata), text

@@ -10,7 +10,7 @@ from persist.conversations.models import branches, messages, progressions, sessi
 from persist.conversations.schemas import Branch
 from persist.conversations.storage.lineage import Heirs, copied_progression, is_shared
 from persist.conversations.storage.progressions import Places, cut
-from persist.conversations.storage.rows import BRANCH, OF_PROGRESSION, OF_SESSIONS, Line, lock_sessions
+from persist.conversations.storage.records import BRANCH, OF_PROGRESSION, OF_SESSIONS, Line, lock_sessions
 from persist.db.changes.batch import Batch, Pending
 from persist.db.schema.column_types import among_labels
 from persist.db.statements.prepared import Row, Statement, param

@@ -8,8 +8,8 @@ from sqlalchemy import Text, bindparam, case, cast, exists, func, insert, litera
 
 from persist.conversations.models import branches, members, messages, progressions, sessions
 from persist.conversations.schemas import Branch, ConvMessage
+from persist.conversations.storage import records
 from persist.conversations.storage.progressions import Places, add_members, ask_ids, member_ids, unchanged
-from persist.conversations.storage.rows import BRANCH, COLUMNS, WITH_TYPE, ask_branch, find_branch, hold_with, message_values
 from persist.db.changes.batch import Batch, Pending
 from persist.db.expressions.upsert import insert_missing
 from persist.db.schema.column_types import Int64, Label
@@ -87,7 +87,9 @@ _IS_WHOLE = _ENDS & ~_BROKEN
 
 _IDS = Statement(select(_position, _MEMBERS.message_id).select_from(ITEMS))
 _MESSAGES = Statement(
-    select(_position, _IS_WHOLE, *COLUMNS).select_from(ITEMS.join(WITH_TYPE, messages.c.id == _MEMBERS.message_id))
+    select(_position, _IS_WHOLE, *records.COLUMNS).select_from(
+        ITEMS.join(records.WITH_TYPE, messages.c.id == _MEMBERS.message_id)
+    )
 )
 _HAS_END = Statement(select(_ENDS).where(_B.id == param("row_id")))
 _LINE_OF = Statement(
@@ -140,7 +142,7 @@ def history(work: UnitOfWork, branch_id: str, *, first: int, end: int) -> list[C
     rows = work.rows(_MESSAGES, row_id=branch_id, first=first, end=end)
     if not rows or not rows[0][1]:
         _check_line(work, branch_id)
-    return [*message_values(row[2:] for row in _ordered(rows))]
+    return [*records.message_values(row[2:] for row in _ordered(rows))]
 
 
 def descends(work: UnitOfWork, branch_id: str, ancestor_id: str) -> bool:
@@ -153,9 +155,9 @@ class Ancestry:
 
     def __init__(self, batch: Batch, parent: str, branch_id: str) -> None:
         self._parent, self._branch = parent, branch_id
-        self._named = ask_branch(batch, parent)
-        hold_with(batch, parent)
-        self._held, self._descends = ask_branch(batch, parent), batch.row(_DESCENDS, row_id=parent, branch=branch_id)
+        self._named = records.ask_branch(batch, parent)
+        records.hold_with(batch, parent)
+        self._held, self._descends = records.ask_branch(batch, parent), batch.row(_DESCENDS, row_id=parent, branch=branch_id)
 
     def check(self) -> None:
         """Raises Conflict if the parent was deleted since it was named, or is the branch itself or descends from it."""
@@ -284,7 +286,7 @@ class Heirs:
             parent = former[parent][0]
         pointers = None if parent is None else dict(zip(POINTERS, (parent, _inherited(branch)), strict=True))
         fields: dict[str, Any] = {
-            **dict.fromkeys(BRANCH.fields),
+            **dict.fromkeys(records.BRANCH.fields),
             "id": new,
             "created_at": branch.created_at,
             "name": branch.name,
@@ -350,7 +352,7 @@ _ADOPT = Statement(
 def astray(work: UnitOfWork) -> Iterator[tuple[Branch, str, bool]]:
     """Branches whose published fork pointers have no effect, with the reason and whether `adopt` can repair them."""
     for (id,) in work.found(_SUSPECTS.order_by(_B.id), unreadable=OnUnreadable.LEAVE_OUT):
-        branch = find_branch(work, id)
+        branch = records.find_branch(work, id)
         if branch is None:
             continue
         why = _why(work, branch)
@@ -360,7 +362,7 @@ def astray(work: UnitOfWork) -> Iterator[tuple[Branch, str, bool]]:
 
 def adopt(work: UnitOfWork, id: str) -> bool:
     """Copy the metadata's fork pointers into the columns; False if they are invalid, or equal already."""
-    branch = find_branch(work, id, lock=True)
+    branch = records.find_branch(work, id, lock=True)
     why = None if branch is None else _why(work, branch)
     if branch is None or why is None or not why[1]:
         return False
@@ -371,7 +373,7 @@ def adopt(work: UnitOfWork, id: str) -> bool:
 def _why(work: UnitOfWork, branch: Branch) -> tuple[str, bool] | None:
     """What is wrong with the pointers and whether `adopt` can repair it; None if nothing is wrong."""
     columns, said = (branch.parent_branch_id, branch.forked_at_ord), _said_by(branch)
-    if columns[0] is not None and find_branch(work, columns[0]) is None:
+    if columns[0] is not None and records.find_branch(work, columns[0]) is None:
         return f"it was forked from {columns[0]!r}, which is gone: it shows its own messages alone.", False
     if said == columns:
         return None
@@ -384,7 +386,7 @@ def _why(work: UnitOfWork, branch: Branch) -> tuple[str, bool] | None:
     fork = f"its metadata says that it was forked from {parent!r} at {inherited!r}"
     if not isinstance(parent, str) or type(inherited) is not int or inherited < 0:
         return f"{fork}, which is no place: it shows its own messages alone.", False
-    if find_branch(work, parent) is None:
+    if records.find_branch(work, parent) is None:
         return f"{fork}, which names no branch: it shows its own messages alone.", False
     wrong = _not_shown(work, branch, parent, inherited)
     if wrong is not None:

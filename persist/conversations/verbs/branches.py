@@ -11,21 +11,8 @@ from persist.conversations.models import branches, messages
 from persist.conversations.schemas import CLONE_FROM, Branch, ConvMessage, Status, StatusChange, StatusTransition
 from persist.conversations.schemas import node_metadata as checked_metadata
 from persist.conversations.storage import deletion as removal
-from persist.conversations.storage import lineage
+from persist.conversations.storage import lineage, records
 from persist.conversations.storage import progressions as membership
-from persist.conversations.storage.rows import (
-    BRANCH,
-    OF_BRANCH,
-    ask_branch,
-    ask_progression,
-    ask_session,
-    check_progression,
-    found_branch,
-    found_session,
-    get_branch,
-    hold_with,
-    owned_progression,
-)
 from persist.conversations.verbs import lifecycle
 from persist.conversations.verbs.sessions import Check, instant, label, text
 from persist.db.changes.batch import Batch, Pending
@@ -76,7 +63,9 @@ _PARENT = Statement(
     )
 )
 _LIST = Statement(
-    select(*BRANCH.columns).where(_B.session_id == param("session"), _B.former_of.is_(None)).order_by(_B.created_at, _B.id)
+    select(*records.BRANCH.columns)
+    .where(_B.session_id == param("session"), _B.former_of.is_(None))
+    .order_by(_B.created_at, _B.id)
 )
 _SET_METADATA = Statement(update(branches).where(_B.id == _id).values(node_metadata=param("value")))
 _SET_SYSTEM = Statement(update(branches).where(_B.id == _id).values(system_msg_id=param("message")))
@@ -125,37 +114,39 @@ class Branches(Repository[F]):
         wanted = optional_label("progression_id", progression_id)
         system = fields["system_msg_id"]
         with work.batch() as batch:
-            session = ask_session(batch, work.label("id", session_id))
-            existing = ask_branch(batch, branch_id)
+            session = records.ask_session(batch, work.label("id", session_id))
+            existing = records.ask_branch(batch, branch_id)
             message = _ask_message(batch, system)
             line = None if parent is None else lineage.Ancestry(batch, parent, branch_id)
-            pool = ask_progression(batch, wanted)
+            pool = records.ask_progression(batch, wanted)
             creation = lifecycle.Creation(batch, "branch", branch_id, word)
-        found_session(session, session_id)
+        records.found_session(session, session_id)
         if existing.result is not None:
-            return _of_session(found_branch(existing, branch_id), session_id)
+            return _of_session(records.found_branch(existing, branch_id), session_id)
         _check_message(message, system)
         if line is not None:
             line.check()
-        check_progression(pool, wanted)
+        records.check_progression(pool, wanted)
         with work.batch() as batch:
-            fields["progression_id"] = owned_progression(work, batch, wanted)
+            fields["progression_id"] = records.owned_progression(work, batch, wanted)
             inserted = batch.run(
-                _INSERT, **{**dict.fromkeys(BRANCH.fields), **fields, "session_id": session_id, "former_of": None}
+                _INSERT, **{**dict.fromkeys(records.BRANCH.fields), **fields, "session_id": session_id, "former_of": None}
             )
             creation.log(work, batch)
-            stored = ask_branch(batch, branch_id)
+            stored = records.ask_branch(batch, branch_id)
         if not inserted.result:  # another writer was faster
             creation.undo(work)
             if wanted is None:
                 membership.remove_progression(work, fields["progression_id"])
-        return _of_session(found_branch(stored, branch_id), session_id)
+        return _of_session(records.found_branch(stored, branch_id), session_id)
 
     @writes
     def delete(self, id: str) -> bool:
         """Delete a branch; False if there is none. Branches that were forked from it keep their history."""
         branch_id = self._work.label("id", id)
-        doomed = OF_BRANCH.locked(self._work, lambda batch: removal.Doomed(batch, OF_BRANCH, row_id=branch_id), row_id=branch_id)
+        doomed = records.OF_BRANCH.locked(
+            self._work, lambda batch: removal.Doomed(batch, records.OF_BRANCH, row_id=branch_id), row_id=branch_id
+        )
         if not doomed.is_there:
             return False
         removal.remove_branches(self._work, doomed)
@@ -164,13 +155,13 @@ class Branches(Repository[F]):
     @reads
     def get(self, id: str) -> Branch:
         """The branch. Raises NotFound."""
-        return get_branch(self._work, id)
+        return records.get_branch(self._work, id)
 
     @reads
     def list(self, session_id: str) -> List[Branch]:
         """The session's branches, oldest first."""
         rows = self._work.rows(_LIST, session=self._work.label("session_id", session_id))
-        return [BRANCH(row) for row in rows]
+        return [records.BRANCH(row) for row in rows]
 
     @writes
     def fork(self, id: str, *, at: int | None = None, name: str | None = None, new_id: str | None = None) -> Branch:
@@ -184,22 +175,22 @@ class Branches(Repository[F]):
         title = None if name is None else work.body("name", name)
         parent = work.label("id", id)
         with work.batch() as batch:
-            hold_with(batch, parent)
+            records.hold_with(batch, parent)
             found = batch.row(_PARENT, row_id=parent)
-            existing = None if new_id is None else ask_branch(batch, fork_id)
+            existing = None if new_id is None else records.ask_branch(batch, fork_id)
         if found.result is None:
             raise NotFound("branch", id)
         size, session_id, user, system_msg_id, node_metadata, *counted = found.result
         need(*counted)
         if existing is not None and existing.result is not None:
-            return _fork_of(found_branch(existing, fork_id), parent, at)
+            return _fork_of(records.found_branch(existing, fork_id), parent, at)
         inherited = size if at is None else check_count("at", at)
         if inherited > size:
             raise InvalidValue("at", f"the branch {id!r} has a history of {size} items.")
         metadata = dict(node_metadata or {}) | {"parent_branch_id": parent, "forked_at_ord": inherited}
         metadata.pop(CLONE_FROM, None)  # a fork inherits; it is no copy
         fields = {
-            **dict.fromkeys(BRANCH.fields),
+            **dict.fromkeys(records.BRANCH.fields),
             "id": fork_id,
             "session_id": session_id,
             "created_at": work.now(),
@@ -211,11 +202,11 @@ class Branches(Repository[F]):
             "forked_at_ord": inherited,
         }
         with work.batch() as batch:
-            fields["progression_id"] = owned_progression(work, batch, None)
+            fields["progression_id"] = records.owned_progression(work, batch, None)
             inserted = batch.run(_INSERT, **fields, former_of=None)
         if not inserted.result:  # another writer was faster
             membership.remove_progression(work, fields["progression_id"])
-            return _fork_of(get_branch(work, fork_id), parent, at)
+            return _fork_of(records.get_branch(work, fork_id), parent, at)
         return construct(Branch, {**fields, "node_metadata": metadata})
 
     @reads
@@ -239,12 +230,12 @@ class Branches(Repository[F]):
         """Change name, user, started_at or ended_at. Unknown columns are InvalidValue."""
         work = self._work
         changes = branch_changes(work, columns)
-        branch = get_branch(work, id, lock=True)
+        branch = records.get_branch(work, id, lock=True)
         with work.batch(last=True) as batch:
             if changes:
                 change(batch, branch.id, changes)
-            stored = ask_branch(batch, id)
-        return found_branch(stored, id)
+            stored = records.ask_branch(batch, id)
+        return records.found_branch(stored, id)
 
     @writes
     def update_metadata(self, id: str, patch: Mapping[str, Json]) -> Branch:
@@ -254,12 +245,12 @@ class Branches(Repository[F]):
         for key in lineage.POINTERS:
             if key in given:
                 raise InvalidValue(f"patch.{key}", "where a branch was forked never changes.")
-        branch = get_branch(work, id, lock=True)
+        branch = records.get_branch(work, id, lock=True)
         merged = work.json("node_metadata", merge_patch(branch.node_metadata or {}, given))
         with work.batch(last=True) as batch:
             batch.run(_SET_METADATA, row_id=id, value=merged)
-            stored = ask_branch(batch, id)
-        return found_branch(stored, id)
+            stored = records.ask_branch(batch, id)
+        return records.found_branch(stored, id)
 
     @writes
     def set_system_message(self, id: str, message_id: str | None) -> Branch:
@@ -267,30 +258,30 @@ class Branches(Repository[F]):
         work = self._work
         wanted = optional_label("message_id", message_id)
         with work.batch() as batch:
-            locked = ask_branch(batch, work.label("id", id), lock=True)
+            locked = records.ask_branch(batch, work.label("id", id), lock=True)
             message = _ask_message(batch, wanted)
-        found_branch(locked, id)
+        records.found_branch(locked, id)
         _check_message(message, wanted)
         with work.batch(last=True) as batch:
             batch.run(_SET_SYSTEM, row_id=id, message=wanted)
-            stored = ask_branch(batch, id)
-        return found_branch(stored, id)
+            stored = records.ask_branch(batch, id)
+        return records.found_branch(stored, id)
 
     @writes
     def set_status(self, id: str, status: str, **change: Unpack[StatusChange]) -> bool:
         """Change the status, as `sessions.set_status` does for a session; reasons are stored only in the history."""
         branch_id = self._work.label("id", id)
         with self._work.batch() as batch:
-            locked = ask_branch(batch, branch_id, lock=True)
+            locked = records.ask_branch(batch, branch_id, lock=True)
             known = lifecycle.StatusFacts(self._work, batch, "branch", branch_id)
-        return lifecycle.set_status(self._work, found_branch(locked, id), status, known=known, **change)
+        return lifecycle.set_status(self._work, records.found_branch(locked, id), status, known=known, **change)
 
     @reads
     def transitions(self, id: str) -> List[StatusTransition]:
         """Every status change of the branch, oldest first; kept after the branch is deleted. Raises NotFound."""
         found = lifecycle.history_of(self._work, "branch", self._work.label("id", id))
         if not found:
-            get_branch(self._work, id)
+            records.get_branch(self._work, id)
         return found
 
     @writes
@@ -301,11 +292,11 @@ class Branches(Repository[F]):
         ended = None if ended_at is None else as_utc("ended_at", ended_at)
         branch_id = work.label("id", id)
         with work.batch() as batch:
-            locked = ask_branch(batch, branch_id, lock=True)
+            locked = records.ask_branch(batch, branch_id, lock=True)
             known = lifecycle.StatusFacts(work, batch, "branch", branch_id)
         if locked.result is None:
             return False
-        return lifecycle.finalize_branch(work, found_branch(locked, id), wanted, ended, known)
+        return lifecycle.finalize_branch(work, records.found_branch(locked, id), wanted, ended, known)
 
 
 def _of_session(branch: Branch, session_id: str) -> Branch:

@@ -12,17 +12,7 @@ from sqlalchemy import exists, func, or_, select, update
 from persist.conversations.models import exchange_cursors, exchange_items, messages
 from persist.conversations.schemas import ConvMessage, message_fields
 from persist.conversations.storage import progressions as membership
-from persist.conversations.storage.rows import (
-    COLUMNS,
-    WITH_TYPE,
-    add_message,
-    ask_message,
-    ask_session,
-    found_session,
-    message_values,
-    stored_message,
-    type_number,
-)
+from persist.conversations.storage import records
 from persist.db.changes.batch import Pending
 from persist.db.expressions.upsert import insert_missing, insert_where, merging
 from persist.db.statements.prepared import LIMIT, Row, Statement, param
@@ -69,7 +59,7 @@ _MOVE = Statement(
 @cache
 def _box(which: str, *, unread: bool, channel: bool, after: bool) -> Statement:
     items = _with_cursor if which == INBOX else exchange_items
-    query = select(_I.seq, *COLUMNS).select_from(items.join(WITH_TYPE, _M.id == _I.message_id))
+    query = select(_I.seq, *records.COLUMNS).select_from(items.join(records.WITH_TYPE, _M.id == _I.message_id))
     query = query.where(_for_owner if which == INBOX else _I.sender == param("owner"))
     if unread:
         query = query.where(_unread)
@@ -174,14 +164,14 @@ class Exchange(Repository[F]):
         pool, was_sent = None, False
         if session_id is not None or not minted:
             with work.batch() as batch:
-                session = None if session_id is None else ask_session(batch, work.label("id", session_id))
+                session = None if session_id is None else records.ask_session(batch, work.label("id", session_id))
                 sent = None if minted else batch.row(_SENT, message=message_id)
-            pool = None if session is None or session_id is None else found_session(session, session_id).progression_id
+            pool = None if session is None or session_id is None else records.found_session(session, session_id).progression_id
             was_sent = sent is not None and _was_sent(sent, message_id, way)
-        number = 0 if was_sent else type_number(work, fields["lion_class"])
+        number = 0 if was_sent else records.type_number(work, fields["lion_class"])
         item = {"message_id": message_id, "sent_at": work.now(), **way}
         with work.batch() as batch:
-            stored = ask_message(batch, message_id) if was_sent else add_message(batch, fields, number)
+            stored = records.ask_message(batch, message_id) if was_sent else records.add_message(batch, fields, number)
             appended = None if pool is None else membership.add(batch, pool, message_id)
             if not was_sent:
                 batch.returned(_HEAD)
@@ -191,7 +181,7 @@ class Exchange(Repository[F]):
         # another sender of the same message, or another program that changed the row of the last seq
         if added is not None and not added.result and not self._is_sent(message_id, way):
             work.run(_ADD, seq=self._recounted(), **item)
-        return stored_message(stored)
+        return records.stored_message(stored)
 
     def _is_sent(self, message_id: str, way: Mapping[str, str | None]) -> bool:
         with self._work.batch() as batch:
@@ -215,7 +205,7 @@ class Exchange(Repository[F]):
             (values["after"],) = decode_cursor(self._work.label("after", after), name, remembered, (int,))
         statement = _box(which, unread=unread, channel=channel is not None, after=after is not None)
         rows = self._work.rows(statement, limit=check_limit(limit) + 1, **values)
-        items = [*message_values(row[1:] for row in rows[:limit])]
+        items = [*records.message_values(row[1:] for row in rows[:limit])]
         return Page(items, None if len(rows) <= limit else encode_cursor(name, remembered, [rows[limit - 1][0]]))
 
     def _values(self, owner: str, channel: str | None) -> dict[str, Any]:

@@ -10,20 +10,10 @@ from persist.conversations.embeddings import pack
 from persist.conversations.models import branches, members, messages, progressions, sessions
 from persist.conversations.schemas import ConvMessage, Metric, Progression, message_fields, message_list
 from persist.conversations.schemas import node_metadata as checked_metadata
-from persist.conversations.storage import lineage
+from persist.conversations.storage import lineage, records
 from persist.conversations.storage import progressions as membership
 from persist.conversations.storage.deletion import Change
 from persist.conversations.storage.progressions import Extension, member_ids
-from persist.conversations.storage.rows import (
-    add_message,
-    find_message,
-    find_messages,
-    message_rows,
-    put_message,
-    stored_message,
-    type_number,
-    write_messages,
-)
 from persist.conversations.vector_search import Query, Scope, candidates, nearest
 from persist.db.schema.column_types import Label
 from persist.db.schema.instants import EpochReal
@@ -185,7 +175,7 @@ class Vectors(Repository[F]):
             ranked = nearest(wanted, count, near(scope, wanted, count))
             new = [id for _, id in ranked if id not in looked]
             looked |= {*new}
-            found |= find_messages(work, new)
+            found |= records.find_messages(work, new)
             hits = [(found[id], distance) for distance, id in ranked if id in found]
             if len(hits) >= k or len(ranked) < count:
                 return hits[:k]
@@ -240,7 +230,7 @@ class ConvMessages(Repository[F]):
         `created_at` keeps its first value. Content may be any JSON value but None: 0, "" and [] are content.
         """
         work = self._work
-        return put_message(work, message_fields(work, message))
+        return records.put_message(work, message_fields(work, message))
 
     @writes
     def put_many(
@@ -259,11 +249,11 @@ class ConvMessages(Repository[F]):
             membership.check_progressions(work, pools)
         ids = [one["id"] for one in fields]
         growing = [Extension(work, pool, ids) for pool in sorted(set(pools))]  # one order: no deadlock
-        rows = message_rows(work, fields)
+        rows = records.message_rows(work, fields)
         if not rows and not growing:
             return 0
         with work.batch(last=not growing) as batch:
-            write_messages(batch, rows)
+            records.write_messages(batch, rows)
             for one in growing:
                 one.add(batch)
             if session_id is not None and ids:
@@ -285,12 +275,12 @@ class ConvMessages(Repository[F]):
     @reads
     def get(self, id: str) -> ConvMessage | None:
         """The message, None if it does not exist."""
-        return find_message(self._work, self._work.label("id", id))
+        return records.find_message(self._work, self._work.label("id", id))
 
     @reads
     def get_many(self, ids: Sequence[str]) -> dict[str, ConvMessage]:
         """Messages by id, in the order of `ids`; unknown ids are left out."""
-        return find_messages(self._work, id_list(self._work, ids))
+        return records.find_messages(self._work, id_list(self._work, ids))
 
     @writes
     def delete(self, id: str) -> bool:
@@ -326,13 +316,13 @@ class ConvMessages(Repository[F]):
             shown = bool(inherited) and lineage.inherits(work, branch_id, message_id)
         else:
             shown = inherits.result is not None
-        number = type_number(work, fields["lion_class"])
+        number = records.type_number(work, fields["lion_class"])
         with work.batch() as batch:
-            stored = add_message(batch, fields, number)
+            stored = records.add_message(batch, fields, number)
             if fields["role"] == "system":  # before the progressions: the locking order of ending a branch
                 batch.run(_SET_SYSTEM, row_id=branch_id, message=message_id)
             appended = [(one, membership.add(batch, one, message_id)) for one in sorted({pool} if shown else {own, pool})]
             batch.run(_ACTIVITY, row_id=session_id, first=message_id, last=message_id, at=work.now())
         for progression_id, added in appended:
             membership.note_added(work, progression_id, added)
-        return stored_message(stored)
+        return records.stored_message(stored)

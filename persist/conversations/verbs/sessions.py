@@ -21,17 +21,7 @@ from persist.conversations.schemas import (
 )
 from persist.conversations.schemas import node_metadata as checked_metadata
 from persist.conversations.storage import deletion as removal
-from persist.conversations.storage.rows import (
-    OF_SESSIONS,
-    SESSION,
-    ask_progression,
-    ask_session,
-    check_progression,
-    found_session,
-    get_session,
-    lock_with_pool,
-    owned_progression,
-)
+from persist.conversations.storage import records
 from persist.conversations.verbs import lifecycle
 from persist.conversations.verbs.lifecycle import TERMINAL
 from persist.db.changes.batch import Batch
@@ -129,7 +119,7 @@ def new_session(
     word = None if status is None else check_choice("status", status, Status)
     created, updated, progression = columns.pop("created_at"), columns.pop("updated_at"), columns.pop("progression_id")
     fields: dict[str, Any] = {
-        **dict.fromkeys(SESSION.fields),
+        **dict.fromkeys(records.SESSION.fields),
         "source_kind": SourceKind.LIVE,
         **session_changes(work, {**columns, **provenance, "node_metadata": node_metadata}),
         "id": work.runtime.ids.mint_uuid() if id is None else work.label("id", id),
@@ -159,7 +149,7 @@ _WORDS: dict[str, type[StrEnum]] = {"status": Status, "invocation_kind": Invocat
 
 @cache
 def _page(names: tuple[str, ...], *, since: bool, after: bool) -> Statement:
-    query = select(*SESSION.columns, _exactly).order_by(_S.updated_at.desc(), _S.id.desc()).limit(LIMIT)
+    query = select(*records.SESSION.columns, _exactly).order_by(_S.updated_at.desc(), _S.id.desc()).limit(LIMIT)
     for name in names:
         query = query.where(_S[name] == param(name))
     if since:
@@ -187,7 +177,12 @@ def page(
     statement = _page(names, since=since is not None, after=after is not None)
     rows = work.rows(statement, limit=limit + 1, **values)
     return Page.of(
-        rows, limit, lambda row: SESSION(row[:-1]), name=_LIST, filters=remembered, key=lambda row, item: [row[-1], item.id]
+        rows,
+        limit,
+        lambda row: records.SESSION(row[:-1]),
+        name=_LIST,
+        filters=remembered,
+        key=lambda row, item: [row[-1], item.id],
     )
 
 
@@ -261,30 +256,30 @@ class ConvSessions(Repository[F]):
         )
         row_id, wanted = fields["id"], fields["progression_id"]
         with work.batch() as batch:
-            existing = ask_session(batch, row_id)
+            existing = records.ask_session(batch, row_id)
             pointers = removal.ask_pointers(batch, fields)
-            pool = ask_progression(batch, wanted)
+            pool = records.ask_progression(batch, wanted)
             creation = lifecycle.Creation(batch, "session", row_id, fields["status"])
         if existing.result is not None:
-            return found_session(existing, row_id)
+            return records.found_session(existing, row_id)
         removal.check_pointers(pointers)
-        check_progression(pool, wanted)
+        records.check_progression(pool, wanted)
         if id is not None:
             work.refuse_former(sessions, "session", row_id)
         with work.batch() as batch:
-            fields["progression_id"] = owned_progression(work, batch, wanted)
+            fields["progression_id"] = records.owned_progression(work, batch, wanted)
             inserted = batch.run(_INSERT, **fields)
             creation.log(work, batch)
-            stored = ask_session(batch, row_id)
+            stored = records.ask_session(batch, row_id)
         if not inserted.result:  # another writer was faster
             creation.undo(work)
             removal.remove_unowned(work, [] if wanted is not None else [fields["progression_id"]])
-        return found_session(stored, row_id)
+        return records.found_session(stored, row_id)
 
     @reads
     def get(self, id: str) -> ConvSession:
         """The session. Raises NotFound."""
-        return get_session(self._work, id)
+        return records.get_session(self._work, id)
 
     @reads
     def list(
@@ -331,10 +326,10 @@ class ConvSessions(Repository[F]):
         changes = session_changes(work, columns)
         row_id = work.label("id", id)
         with work.batch() as batch:
-            locked = lock_with_pool(batch, row_id) if says_status else ask_session(batch, row_id, lock=True)
+            locked = records.lock_with_pool(batch, row_id) if says_status else records.ask_session(batch, row_id, lock=True)
             pointers = removal.ask_pointers(batch, changes)
             known = lifecycle.StatusFacts(work, batch, "session", row_id) if says_status else None
-        session = found_session(locked, id)
+        session = records.found_session(locked, id)
         removal.check_pointers(pointers)
         if known is not None and (status is None or status != session.status):
             lifecycle.set_status(work, session, status, last=False, known=known)
@@ -345,20 +340,20 @@ class ConvSessions(Repository[F]):
                 change(batch, id, {"updated_at": now, **changes})
             if patched is not None:
                 batch.run(_SET_METADATA, row_id=id, value=patched, at=changes.get("updated_at", now))
-            stored = ask_session(batch, row_id)
-        return found_session(stored, id)
+            stored = records.ask_session(batch, row_id)
+        return records.found_session(stored, id)
 
     @writes
     def touch(self, id: str, at: datetime) -> ConvSession:
         """Note activity at an instant: `last_message_at` and `updated_at` move forward to it, never back."""
         work = self._work
         instant = as_utc("at", at)
-        session = get_session(work, id, lock=True)
+        session = records.get_session(work, id, lock=True)
         last = max(session.last_message_at or instant, instant)
         with work.batch(last=True) as batch:
             batch.run(_TOUCH, row_id=id, last=last, at=max(session.updated_at, instant))
-            stored = ask_session(batch, id)
-        return found_session(stored, id)
+            stored = records.ask_session(batch, id)
+        return records.found_session(stored, id)
 
     @writes
     def set_status(self, id: str, status: str, **change: Unpack[StatusChange]) -> bool:
@@ -369,25 +364,25 @@ class ConvSessions(Repository[F]):
         """
         row_id = self._work.label("id", id)
         with self._work.batch() as batch:
-            locked = lock_with_pool(batch, row_id)
+            locked = records.lock_with_pool(batch, row_id)
             known = lifecycle.StatusFacts(self._work, batch, "session", row_id)
-        return lifecycle.set_status(self._work, found_session(locked, id), status, known=known, **change)
+        return lifecycle.set_status(self._work, records.found_session(locked, id), status, known=known, **change)
 
     @reads
     def transitions(self, id: str) -> List[StatusTransition]:
         """Every status change of the session, oldest first; kept after the session is deleted. Raises NotFound."""
         found = lifecycle.history_of(self._work, "session", self._work.label("id", id))
         if not found:
-            get_session(self._work, id)
+            records.get_session(self._work, id)
         return found
 
     @writes
     def delete(self, id: str) -> bool:
         """Delete a session and its branches; False if there is none. Forks keep their history; messages stay until `prune`."""
         session_id = self._work.label("id", id)
-        session, doomed = OF_SESSIONS.locked(
+        session, doomed = records.OF_SESSIONS.locked(
             self._work,
-            lambda batch: (removal.DoomedSessions(batch, [session_id]), ask_session(batch, session_id, lock=True))[::-1],
+            lambda batch: (removal.DoomedSessions(batch, [session_id]), records.ask_session(batch, session_id, lock=True))[::-1],
             ids=[session_id],
         )
         if session.result is None:

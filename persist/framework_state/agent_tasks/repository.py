@@ -17,22 +17,13 @@ from persist.db.unreadable.excerpts import Shortened
 from persist.db.values.arguments import check_flag
 from persist.db.values.pages import Page, check_limit
 from persist.errors import Conflict, InvalidValue, NotFound
+from persist.framework_state.agent_tasks import schemas
 from persist.framework_state.agent_tasks.models import pieces, tasks, webhooks
-from persist.framework_state.agent_tasks.schemas import (
-    AgentTask,
-    LoadedTask,
-    Piece,
-    TaskPage,
-    Webhook,
-    checked_bytes,
-    checked_pieces,
-    label_of,
-)
 
 List = list
 _TRIES = 8
 _T, _P = tasks.c, pieces.c
-_TASK = Values(AgentTask, tasks)
+_TASK = Values(schemas.AgentTask, tasks)
 _LATEST = Keyset("agent_tasks.latest", _TASK, (_T.updated_at, _T.id))
 _KEY = (_P.kind, _P.position, _P.part)
 _this = (_T.owner == param("of_owner"), _T.task_id == param("of_task"))
@@ -100,7 +91,7 @@ class AgentTasks(Repository[F]):
         *,
         state: str,
         head: bytes,
-        pieces: Sequence[Piece],
+        pieces: Sequence[schemas.Piece],
         context_id: str = "",
         status_key: str = "",
         final: bool = False,
@@ -113,13 +104,13 @@ class AgentTasks(Repository[F]):
         key = _key(self, owner, task_id)
         now = work.now()
         new = {
-            "context_id": label_of(work, "context_id", context_id, empty=True),
-            "state": label_of(work, "state", state),
+            "context_id": schemas.label_of(work, "context_id", context_id, empty=True),
+            "state": schemas.label_of(work, "state", state),
             "final": check_flag("final", final),
-            "status_key": label_of(work, "status_key", status_key, empty=True),
-            "head": checked_bytes("head", head),
+            "status_key": schemas.label_of(work, "status_key", status_key, empty=True),
+            "head": schemas.checked_bytes("head", head),
         }
-        given = checked_pieces(work, pieces)
+        given = schemas.checked_pieces(work, pieces)
         digests = {place: blake2b(data, digest_size=16).digest() for place, data in given.items()}
         for _ in range(_TRIES):
             with work.batch() as batch:
@@ -175,7 +166,7 @@ class AgentTasks(Repository[F]):
         return written
 
     @reads
-    def get(self, owner: str, task_id: str) -> LoadedTask | None:
+    def get(self, owner: str, task_id: str) -> schemas.LoadedTask | None:
         """The task with its pieces; None if this owner has none of this id."""
         key = _key(self, owner, task_id)
         with self._work.batch() as batch:
@@ -193,21 +184,24 @@ class AgentTasks(Repository[F]):
         since: str | None = None,
         after: Sequence[str] | None = None,
         limit: int = 50,
-    ) -> TaskPage:
+    ) -> schemas.TaskPage:
         """An owner's tasks by status key and id, greatest first, and how many there are in all.
 
         `since`: only those whose status key is not less. `after`: the status key and the id of the last task of the page before.
         """
         work = self._work
         named = {"context_id": context_id, "state": state, "since": since}
-        filters = {name: label_of(work, name, value) for name, value in named.items() if value is not None}
+        filters = {name: schemas.label_of(work, name, value) for name, value in named.items() if value is not None}
         page: dict[str, Any] = {}
         if after is not None:
             if not isinstance(after, tuple) or len(after) != 2:
                 raise InvalidValue("after", "expected a pair of a status key and an id.")
-            page = {"after_key": label_of(work, "after", after[0], empty=True), "after_id": label_of(work, "after", after[1])}
+            page = {
+                "after_key": schemas.label_of(work, "after", after[0], empty=True),
+                "after_id": schemas.label_of(work, "after", after[1]),
+            }
         limit = check_limit(limit)
-        values = {"of_owner": label_of(work, "owner", owner, empty=True), **filters}
+        values = {"of_owner": schemas.label_of(work, "owner", owner, empty=True), **filters}
         given = (*filters, *(["after"] if page else []))
         with work.batch() as batch:
             rows = batch.rows(_listed("tasks", *given), **values, **page, limit=limit + 1)
@@ -217,15 +211,15 @@ class AgentTasks(Repository[F]):
         shown, parts = rows.result[:limit], below.result
         if isinstance(rows.result, Shortened):  # the pieces are those of the first tasks, unreadable ones among them
             parts = [piece for id, *_ in shown for piece in work.rows(_PIECES_BY_ID, row_id=id)]
-        return TaskPage(_loaded(shown, parts), total.result[0], len(rows.result) > limit)
+        return schemas.TaskPage(_loaded(shown, parts), total.result[0], len(rows.result) > limit)
 
     @reads
-    def latest(self, *, limit: int = 20, after: str | None = None) -> Page[AgentTask]:
+    def latest(self, *, limit: int = 20, after: str | None = None) -> Page[schemas.AgentTask]:
         """Tasks of every owner, the one saved last first. Pass a page's `cursor` as `after` for the next page."""
         return _LATEST.page(self._work, limit, after)
 
     @reads
-    def by_id(self, id: str) -> LoadedTask:
+    def by_id(self, id: str) -> schemas.LoadedTask:
         """The task in the row with this id, for any owner. Raises NotFound."""
         key = {"row_id": self._work.label("id", id)}
         with self._work.batch() as batch:
@@ -248,7 +242,7 @@ class AgentTasks(Repository[F]):
 
 def _key(repository: Repository[Any], owner: str, task_id: str) -> dict[str, str]:
     work = repository._work
-    return {"of_owner": label_of(work, "owner", owner, empty=True), "of_task": label_of(work, "task_id", task_id)}
+    return {"of_owner": schemas.label_of(work, "owner", owner, empty=True), "of_task": schemas.label_of(work, "task_id", task_id)}
 
 
 def _place(id: str, place: tuple[Any, ...]) -> dict[str, Any]:
@@ -259,19 +253,19 @@ def _piece(id: str, place: tuple[str, int, int], digest: bytes, data: bytes) -> 
     return {"task": id, "kind": place[0], "position": place[1], "part": place[2], "digest": digest, "data": data}
 
 
-def _loaded(rows: Sequence[Row], below: Sequence[Row]) -> List[LoadedTask]:
-    by_task: dict[str, List[Piece]] = {}
+def _loaded(rows: Sequence[Row], below: Sequence[Row]) -> List[schemas.LoadedTask]:
+    by_task: dict[str, List[schemas.Piece]] = {}
     for task, kind, position, part, data in below:
-        by_task.setdefault(task, []).append(Piece(kind, position, part, bytes(data)))
+        by_task.setdefault(task, []).append(schemas.Piece(kind, position, part, bytes(data)))
     found = []
     for row in rows:
         task = _TASK(row[:-1])
-        found.append(LoadedTask(task, bytes(row[-1]), by_task.get(task.id, [])))
+        found.append(schemas.LoadedTask(task, bytes(row[-1]), by_task.get(task.id, [])))
     return found
 
 
 _W = webhooks.c
-_WEBHOOK = Values(Webhook, webhooks)
+_WEBHOOK = Values(schemas.Webhook, webhooks)
 _of_task = _W.task_id == param("of_task")
 _of_owner = _W.owner == param("of_owner")
 
@@ -294,29 +288,32 @@ class AgentTaskWebhooks(Repository[F]):
         """Store an owner's webhook of a task, in place of the one with this id. It is then the last of the list."""
         work = self._work
         row = {
-            "task_id": label_of(work, "task_id", task_id, empty=True),
-            "owner": label_of(work, "owner", owner, empty=True),
-            "id": label_of(work, "id", id, empty=True),
+            "task_id": schemas.label_of(work, "task_id", task_id, empty=True),
+            "owner": schemas.label_of(work, "owner", owner, empty=True),
+            "id": schemas.label_of(work, "id", id, empty=True),
         }
-        stored = checked_bytes("data", data)
+        stored = schemas.checked_bytes("data", data)
         with work.batch(last=True) as batch:
             batch.run(_SET_WEBHOOK, **row, place=work.runtime.ids.mint("whk"), updated_at=work.now(), data=stored)
 
     @reads
-    def list(self, task_id: str, *, owner: str | None = None) -> List[Webhook]:
+    def list(self, task_id: str, *, owner: str | None = None) -> List[schemas.Webhook]:
         """The webhooks of a task, the one set last at the end: an owner's, or with None every owner's."""
         work = self._work
-        key = {"of_task": label_of(work, "task_id", task_id, empty=True)}
+        key = {"of_task": schemas.label_of(work, "task_id", task_id, empty=True)}
         if owner is not None:
-            key["of_owner"] = label_of(work, "owner", owner, empty=True)
+            key["of_owner"] = schemas.label_of(work, "owner", owner, empty=True)
         return [_WEBHOOK(row) for row in work.rows(_webhooks(owner is not None), **key)]
 
     @writes
     def delete(self, task_id: str, *, owner: str, id: str | None = None) -> int:
         """Delete an owner's webhook of a task, or with None all of them; the number deleted."""
         work = self._work
-        key = {"of_task": label_of(work, "task_id", task_id, empty=True), "of_owner": label_of(work, "owner", owner, empty=True)}
-        one = None if id is None else label_of(work, "id", id, empty=True)
+        key = {
+            "of_task": schemas.label_of(work, "task_id", task_id, empty=True),
+            "of_owner": schemas.label_of(work, "owner", owner, empty=True),
+        }
+        one = None if id is None else schemas.label_of(work, "id", id, empty=True)
         with work.batch(last=True) as batch:
             deleted = batch.run(_DELETE_WEBHOOKS, **key) if one is None else batch.run(_DELETE_WEBHOOK, **key, row_id=one)
         return deleted.result

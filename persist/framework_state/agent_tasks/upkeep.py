@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from sqlalchemy import exists, select, true
 
 from persist.db.dialects.interface import Problem, Severity
-from persist.db.operations.erasing import OWNER, SESSION, EqualTuple, ErasableRows, Lead, equal, found_by
+from persist.db.operations import erasing
 from persist.db.operations.pruning import AgedRows, Orphaned
 from persist.db.operations.upkeep import Aggregate, Upkeep, aged, erasable, exported
 from persist.db.transactions.unit_of_work import UnitOfWork
@@ -61,17 +61,17 @@ def checkup(work: UnitOfWork) -> Iterator[Problem]:
 UPKEEP = Upkeep(
     prunings=(TASKS, WEBHOOKS),
     erasables=(
-        ErasableRows(
+        erasing.ErasableRows(
             webhooks,
             ("task_id", "owner", "id"),
-            {OWNER: equal(_W.owner), _TASK: EqualTuple((_W.owner, _W.task_id))},
+            {erasing.OWNER: erasing.equal(_W.owner), _TASK: erasing.EqualTuple((_W.owner, _W.task_id))},
             own_streams=False,
             rooted=False,
         ),
         erasable(
             _tasks,
-            {OWNER: equal(_T.owner), SESSION: equal(_T.id, _T.context_id)},
-            leading=(Lead((_T.id,), found_by(_TASK), (_T.owner, _T.task_id)),),
+            {erasing.OWNER: erasing.equal(_T.owner), erasing.SESSION: erasing.equal(_T.id, _T.context_id)},
+            leading=(erasing.Lead((_T.id,), erasing.found_by(_TASK), (_T.owner, _T.task_id)),),
         ),
     ),
     exports=(exported(_tasks, "agent task"),),

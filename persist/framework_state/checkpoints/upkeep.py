@@ -9,8 +9,8 @@ from sqlalchemy import Table, bindparam, delete, or_, select, update
 
 from persist.db.changes.batch import Batch
 from persist.db.dialects.interface import Problem, Severity
+from persist.db.operations import erasing
 from persist.db.operations.bounded_deletion import Condition
-from persist.db.operations.erasing import NAMESPACE, SESSION, Equal, ErasableRows, SelectorPath, Values, equal, holding
 from persist.db.operations.pruning import AgedRows
 from persist.db.operations.upkeep import Hangs, Upkeep, aged, erasable, exported
 from persist.db.schema.base import floats32, json_object, optional, texts, texts_by_name
@@ -278,10 +278,10 @@ HANGING: Mapping[Table, Hangs] = {pieces: _with_piece, values: _with_value, stat
 _M = memories.c
 
 
-class _Within(Equal):
+class _Within(erasing.Equal):
     """Selects the rows of a namespace and of all namespaces below it."""
 
-    def __call__(self, values: Values) -> Condition:
+    def __call__(self, values: erasing.Values) -> Condition:
         (column,) = self.columns
         # everything below a namespace sorts between its text plus "." and its text plus "/", the next character
         return or_(column.in_(values), *((column > f"{value}.") & (column < f"{value}/") for value in values))
@@ -339,13 +339,13 @@ UPKEEP = Upkeep(
         AgedRows(memories, _M.expires_at, _M.namespace, _M.key),
     ),
     erasables=(
-        erasable(THREADS, {SESSION: equal(threads.c.id)}),
-        ErasableRows(
+        erasable(THREADS, {erasing.SESSION: erasing.equal(threads.c.id)}),
+        erasing.ErasableRows(
             memories,
             ("namespace",),
-            {NAMESPACE: _Within((_M.namespace,))},
-            (holding(vectors, "namespace"),),
-            further=(SelectorPath(NAMESPACE, _Within((vectors.c.namespace,)), (vectors.c.namespace,)),),
+            {erasing.NAMESPACE: _Within((_M.namespace,))},
+            (erasing.holding(vectors, "namespace"),),
+            further=(erasing.SelectorPath(erasing.NAMESPACE, _Within((vectors.c.namespace,)), (vectors.c.namespace,)),),
             rooted=False,
         ),
     ),

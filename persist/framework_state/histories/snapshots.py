@@ -19,7 +19,8 @@ from persist.db.unreadable.cells import OnUnreadable
 from persist.db.values.arguments import check_choice, check_flag, check_list, optional_label
 from persist.db.values.clock import as_utc
 from persist.errors import NotFound, StoreCorrupt
-from persist.framework_state.histories.appending import HAS_NEXT, AskedHistory, Place, chain, history_to, message_columns, place
+from persist.framework_state.histories import appending
+from persist.framework_state.histories.appending import place
 from persist.framework_state.histories.models import entries, runs, snapshots
 from persist.framework_state.histories.records import OF_ENTRIES, AskedReleasing
 from persist.framework_state.histories.runs import touch
@@ -41,7 +42,7 @@ _roots = select(_E.root_id).where(_E.id.in_(_heads))
 _LOCK_TREES = Statement(select(_E.id).where(_E.id.in_(_roots)).order_by(_E.id).with_for_update())
 _NEWEST_SEQUENCE = Statement(select(_R.newest_sequence, _R.newest_keys_json).where(_R.id == param("run_id")))
 _HAS_KEY = Statement(select(_S.position).where(_of_run, _S.idempotency_key == param("idempotency_key")))
-_place = (_E.id, _E.root_id, _E.line_id, _E.depth, HAS_NEXT, _E.digest)
+_place = (_E.id, _E.root_id, _E.line_id, _E.depth, appending.HAS_NEXT, _E.digest)
 _with_head = snapshots.outerjoin(entries, _E.id == _S.head_id)
 _NEWEST = Statement(select(_S.position, *_place).select_from(_with_head).where(_of_run).order_by(_S.position.desc()).limit(1))
 _IN_TREES = Statement(select(*_place).where(_E.root_id.in_(_roots)))
@@ -75,7 +76,7 @@ def _latest_row(interrupted: bool) -> Statement:
 @cache
 def _latest_entries(interrupted: bool) -> Statement:
     head = _latest(interrupted, _S.head_id).scalar_subquery()
-    return Statement(history_to(_E.id == head), unreadable=OnUnreadable.RAISE)
+    return Statement(appending.history_to(_E.id == head), unreadable=OnUnreadable.RAISE)
 
 
 class RunSnapshots(Repository[F]):
@@ -103,7 +104,9 @@ class RunSnapshots(Repository[F]):
         `keep`: the newest so many stay, and the newest one and the newest complete one at any rate; None: all stay.
         """
         work = self._work
-        columns = [message_columns(work, f"messages[{at}]", one) for at, one in enumerate(check_list("messages", messages))]
+        columns = [
+            appending.message_columns(work, f"messages[{at}]", one) for at, one in enumerate(check_list("messages", messages))
+        ]
         key = optional_label("idempotency_key", idempotency_key, empty=True)
         number = None if sequence is None else whole_number("sequence", sequence)
         maximum = None if keep is None else whole_number("keep", keep, minimum=1)
@@ -150,7 +153,7 @@ class RunSnapshots(Repository[F]):
         if found.result is None:
             return None
         snapshot = _SNAPSHOT(found.result)
-        return LoadedSnapshot(snapshot, [] if snapshot.head_id is None else chain(snapshot.head_id, rows.result))
+        return LoadedSnapshot(snapshot, [] if snapshot.head_id is None else appending.chain(snapshot.head_id, rows.result))
 
     @reads
     def list(self, run_id: str, *, include_interrupted: bool = False) -> List[LoadedSnapshot]:
@@ -160,7 +163,7 @@ class RunSnapshots(Repository[F]):
         found = [_SNAPSHOT(row) for row in work.rows(_ALL_OF_RUN, run_id=run_id)]
         kept = [one for one in found if interrupted or one.state == SnapshotState.COMPLETE]
         with work.batch() as batch:
-            asked = [AskedHistory(batch, one.head_id) for one in kept]
+            asked = [appending.AskedHistory(batch, one.head_id) for one in kept]
         return [*_loaded(zip(kept, asked, strict=True))]
 
 
@@ -169,7 +172,7 @@ class _Stored:
     """A stored entry at which a list of messages may go on."""
 
     id: str
-    place: Place
+    place: appending.Place
     digest: bytes | None
 
 
@@ -221,7 +224,7 @@ class _Earlier:
         fitting = [one for one in map(_stored, found.result) if _begins(one, digests)]
         return max(fitting, key=lambda one: one.place.depth, default=None)
 
-    def outdated(self, keep: int | None, state: str, head: tuple[str, Place] | None) -> tuple[List[int], List[str]]:
+    def outdated(self, keep: int | None, state: str, head: tuple[str, appending.Place] | None) -> tuple[List[int], List[str]]:
         """The positions of snapshots to drop after one more, and the ids of entries that may be reached by none then."""
         if keep is None or len(self._kept) < keep:
             return [], []
@@ -238,7 +241,7 @@ class _Earlier:
         return [row[0] for row in gone], sorted(set(lost))
 
 
-def _loaded(found: Iterable[tuple[Snapshot, AskedHistory]]) -> Iterator[LoadedSnapshot]:
+def _loaded(found: Iterable[tuple[Snapshot, appending.AskedHistory]]) -> Iterator[LoadedSnapshot]:
     for one, history in found:
         entries = None
         with suppress(NotFound, StoreCorrupt):
@@ -259,7 +262,7 @@ def _digests(columns: Iterable[Mapping[str, Any]]) -> List[bytes]:
 
 def _stored(row: Sequence[Any]) -> _Stored:
     id, root_id, line_id, depth, has_next, digest = row
-    return _Stored(id, Place(root_id, line_id, depth, bool(has_next)), digest)
+    return _Stored(id, appending.Place(root_id, line_id, depth, bool(has_next)), digest)
 
 
 def _begins(stored: _Stored, digests: Sequence[bytes]) -> bool:
@@ -271,7 +274,7 @@ def _begins(stored: _Stored, digests: Sequence[bytes]) -> bool:
 
 def _added(
     work: UnitOfWork, columns: Sequence[Mapping[str, Any]], digests: Sequence[bytes], shared: _Stored | None
-) -> tuple[List[dict[str, Any]], tuple[str, Place] | None]:
+) -> tuple[List[dict[str, Any]], tuple[str, appending.Place] | None]:
     """The rows of the messages behind the shared ones, and the last entry of all, None if there is no message."""
     begin = 0 if shared is None else shared.place.depth + 1
     places = {} if shared is None else {shared.id: shared.place}

@@ -11,21 +11,8 @@ from typing import Any
 from sqlalchemy import ColumnElement, CompoundSelect, Select, Table, and_, exists, false, or_, select
 
 from persist.db.dialects.interface import Problem, Severity
+from persist.db.operations import erasing
 from persist.db.operations.bounded_deletion import DependentRows, Ids, count_below, delete_rows
-from persist.db.operations.erasing import (
-    HISTORY,
-    NAMESPACE,
-    SESSION,
-    By,
-    Erasable,
-    Erased,
-    Key,
-    Lead,
-    SelectorPath,
-    equal,
-    followed,
-    found_by,
-)
 from persist.db.operations.pruning import AgedRows, Cut, Pruning, Removed
 from persist.db.operations.upkeep import Aggregate, Rows, Upkeep, exported, the_id
 from persist.db.schema.base import json_object, optional, texts
@@ -151,7 +138,7 @@ _ENTRY = "history entry"
 _ENDS = (_H.head_id, branches.c.entry_id, snapshots.c.head_id)
 
 
-class _ErasableWhole(Erasable):
+class _ErasableWhole(erasing.Erasable):
     """Rows that go with everything below them and with the entries that nothing else reaches."""
 
     key = ("id",)
@@ -161,33 +148,33 @@ class _ErasableWhole(Erasable):
     def __init__(
         self,
         table: Table,
-        by: By,
+        by: erasing.By,
         derived_from: ColumnElement[str | None],
         erase: Callable[[UnitOfWork, str], Mapping[str, int] | None],
         left: Sequence[ColumnElement[str]],
-        leading: Sequence[Lead],
+        leading: Sequence[erasing.Lead],
     ) -> None:
         self.table, self.by, self.derived_from, self._erase = table, by, derived_from, erase
-        self.further = [SelectorPath(SESSION, equal(column), (column,)) for column in left]
-        self.leading = [Lead((table.c.id,), followed), *leading]
+        self.further = [erasing.SelectorPath(erasing.SESSION, erasing.equal(column), (column,)) for column in left]
+        self.leading = [erasing.Lead((table.c.id,), erasing.followed), *leading]
 
-    def erase(self, work: UnitOfWork, keys: Sequence[Key]) -> Erased:
-        erased = Erased()
+    def erase(self, work: UnitOfWork, keys: Sequence[erasing.Key]) -> erasing.Erased:
+        erased = erasing.Erased()
         for (id,) in sorted(keys):
             erased.rows.update(self._erase(work, id) or {})
         return erased
 
 
-class _Trees(Erasable):
+class _Trees(erasing.Erasable):
     """Trees of messages: what is left of those in which nothing ends any more, also where a message was set aside."""
 
     table = entries
     key = ("root_id",)
-    by = {_ENTRY: equal(_E.id)}  # noqa: RUF012  # read only
+    by = {_ENTRY: erasing.equal(_E.id)}  # noqa: RUF012  # read only
     own_streams = False
 
-    def erase(self, work: UnitOfWork, keys: Sequence[Key]) -> Erased:
-        erased, of = Erased(), _E.root_id.in_([root for (root,) in keys])
+    def erase(self, work: UnitOfWork, keys: Sequence[erasing.Key]) -> erasing.Erased:
+        erased, of = erasing.Erased(), _E.root_id.in_([root for (root,) in keys])
         _found(work, select(_E.id).where(of).order_by(_E.id).with_for_update())
         ended = {
             root
@@ -204,7 +191,7 @@ class _Trees(Erasable):
         return erased
 
 
-def _found(work: UnitOfWork, query: Any) -> list[Key]:
+def _found(work: UnitOfWork, query: Any) -> list[erasing.Key]:
     return [tuple(row) for row in work.found(query, unreadable=OnUnreadable.LEAVE_OUT)]
 
 
@@ -271,22 +258,22 @@ UPKEEP = Upkeep(
     erasables=(
         _ErasableWhole(
             runs,
-            {SESSION: equal(_R.id, _R.conversation_id), HISTORY: equal(_R.conversation_id)},
+            {erasing.SESSION: erasing.equal(_R.id, _R.conversation_id), erasing.HISTORY: erasing.equal(_R.conversation_id)},
             _R.parent_id,
             lambda work, id: history_runs.erase(work, id, left=True),
             [table.c.run_id for table in BELOW_RUN],
-            [Lead((snapshots.c.run_id,), found_by(_ENTRY), (snapshots.c.head_id,))],
+            [erasing.Lead((snapshots.c.run_id,), erasing.found_by(_ENTRY), (snapshots.c.head_id,))],
         ),
         _ErasableWhole(
             histories,
-            {SESSION: equal(_H.id), NAMESPACE: equal(_H.scope)},
+            {erasing.SESSION: erasing.equal(_H.id), erasing.NAMESPACE: erasing.equal(_H.scope)},
             _H.forked_from,
             lambda work, id: records.erase(work, id, left=True),
             [branches.c.history_id],
             [
-                Lead((_H.id,), found_by(HISTORY)),
-                Lead((_H.id,), found_by(_ENTRY), (_H.head_id,)),
-                Lead((branches.c.history_id,), found_by(_ENTRY), (branches.c.entry_id,)),
+                erasing.Lead((_H.id,), erasing.found_by(erasing.HISTORY)),
+                erasing.Lead((_H.id,), erasing.found_by(_ENTRY), (_H.head_id,)),
+                erasing.Lead((branches.c.history_id,), erasing.found_by(_ENTRY), (branches.c.entry_id,)),
             ],
         ),
         _Trees(),

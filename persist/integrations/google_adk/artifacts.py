@@ -13,7 +13,7 @@ from persist.framework_state.app_sessions import schemas as stored
 from persist.framework_state.app_sessions.artifacts import AppArtifacts
 from persist.framework_state.app_sessions.schemas import ArtifactKey
 from persist.integrations.framework_errors import kind_of
-from persist.integrations.google_adk.encoding import InvalidArgument, mapping, model_of, model_text, stored_value, value_text
+from persist.integrations.google_adk import encoding
 from persist.integrations.store_bridge import StoreBridge
 from persist.store.async_store import AsyncStore
 from persist.store.store import Store
@@ -33,7 +33,7 @@ class PersistArtifactService(BaseArtifactService):
     """
 
     def __init__(self, store: Store | AsyncStore) -> None:
-        with InvalidArgument.raised():
+        with encoding.InvalidArgument.raised():
             self._bridge = StoreBridge(store)
 
     async def save_artifact(
@@ -47,15 +47,15 @@ class PersistArtifactService(BaseArtifactService):
         custom_metadata: dict[str, Any] | None = None,
     ) -> int:
         """Save a version and return its number: 0, 1, 2 and so on. A part with `file_data` is kept as the reference it is."""
-        with InvalidArgument.raised():
+        with encoding.InvalidArgument.raised():
             key = _key(app_name, user_id, filename, session_id)
             part = _part(artifact)
             mime_type = _mime_type(part, key)
-            metadata = value_text("custom_metadata", mapping("custom_metadata", custom_metadata))
+            metadata = encoding.value_text("custom_metadata", encoding.mapping("custom_metadata", custom_metadata))
             data = None if part.inline_data is None else part.inline_data.data
             if part.inline_data is not None:
                 part = part.model_copy(update={"inline_data": part.inline_data.model_copy(update={"data": None})})
-            text = model_text("artifact", part)
+            text = encoding.model_text("artifact", part)
             return await self._bridge.call_async(
                 lambda work: AppArtifacts(work).save(key, text, data=data, mime_type=mime_type, metadata=metadata), writes=True
             )
@@ -64,13 +64,13 @@ class PersistArtifactService(BaseArtifactService):
         self, *, app_name: str, user_id: str, filename: str, session_id: str | None = None, version: int | None = None
     ) -> types.Part | None:
         """A version of an artifact, the latest without a number; None if there is none. References to artifacts are followed."""
-        with InvalidArgument.raised():
+        with encoding.InvalidArgument.raised():
             key = _key(app_name, user_id, filename, session_id)
             return await self._bridge.call_async(lambda work: _load(AppArtifacts(work), key, version), writes=False)
 
     async def list_artifact_keys(self, *, app_name: str, user_id: str, session_id: str | None = None) -> list[str]:
         """The names of a session's artifacts and of the user's, sorted; those of the user begin with `user:`."""
-        with InvalidArgument.raised():
+        with encoding.InvalidArgument.raised():
             _check_names(app_name, user_id, session_id)
             found = await self._bridge.call_async(
                 lambda work: AppArtifacts(work).names(app_name, user_id, session_id), writes=False
@@ -79,7 +79,7 @@ class PersistArtifactService(BaseArtifactService):
 
     async def delete_artifact(self, *, app_name: str, user_id: str, filename: str, session_id: str | None = None) -> None:
         """Delete an artifact with all its versions, if there is one."""
-        with InvalidArgument.raised():
+        with encoding.InvalidArgument.raised():
             key = _key(app_name, user_id, filename, session_id)
             await self._bridge.call_async(lambda work: AppArtifacts(work).delete(key), writes=True)
 
@@ -92,7 +92,7 @@ class PersistArtifactService(BaseArtifactService):
         self, *, app_name: str, user_id: str, filename: str, session_id: str | None = None
     ) -> list[ArtifactVersion]:
         """What is known of an artifact's versions, besides their contents."""
-        with InvalidArgument.raised():
+        with encoding.InvalidArgument.raised():
             key = _key(app_name, user_id, filename, session_id)
             found = await self._bridge.call_async(lambda work: AppArtifacts(work).versions(key), writes=False)
         return [_version(key, one) for one in found]
@@ -102,7 +102,7 @@ class PersistArtifactService(BaseArtifactService):
     ) -> ArtifactVersion | None:
         """What is known of one version, the latest without a number; None if there is none."""
         if version is not None and type(version) is not int:
-            raise InvalidArgument("version", f"expected a whole number, got {type(version).__name__}.")
+            raise encoding.InvalidArgument("version", f"expected a whole number, got {type(version).__name__}.")
         found = await self.list_artifact_versions(app_name=app_name, user_id=user_id, filename=filename, session_id=session_id)
         named = found[-1:] if version is None else [one for one in found if one.version == version]
         return named[0] if named else None
@@ -113,11 +113,11 @@ def _check_names(app_name: str, user_id: str, session_id: str | None) -> None:
     given = {"app_name": app_name, "user_id": user_id, **({} if session_id is None else {"session_id": session_id})}
     for name, value in given.items():
         if not isinstance(value, str):
-            raise InvalidArgument(name, f"expected text, got {type(value).__name__}.")
+            raise encoding.InvalidArgument(name, f"expected text, got {type(value).__name__}.")
         try:
             artifact_util.validate_path_segment(value, name)
         except ValueError as error:
-            raise InvalidArgument(name, str(error)) from error
+            raise encoding.InvalidArgument(name, str(error)) from error
 
 
 def _key(app_name: str, user_id: str, filename: str, session_id: str | None) -> ArtifactKey:
@@ -137,7 +137,7 @@ def _part(artifact: types.Part | dict[str, Any]) -> types.Part:
         if isinstance(part, types.Part):
             return part
         found = f"expected a part, got {type(part).__name__}."
-    raise InvalidArgument("artifact", found)
+    raise encoding.InvalidArgument("artifact", found)
 
 
 def _mime_type(part: types.Part, key: ArtifactKey) -> str | None:
@@ -147,7 +147,7 @@ def _mime_type(part: types.Part, key: ArtifactKey) -> str | None:
     if part.text is not None:
         return "text/plain"
     if part.file_data is None:
-        raise InvalidArgument("artifact", "Not supported artifact type: it has neither inline_data, text nor file_data.")
+        raise encoding.InvalidArgument("artifact", "Not supported artifact type: it has neither inline_data, text nor file_data.")
     if not artifact_util.is_artifact_ref(part):
         return part.file_data.mime_type
     _referred(part, key)
@@ -159,11 +159,11 @@ def _referred(part: types.Part, key: ArtifactKey) -> tuple[ArtifactKey, int]:
     uri = part.file_data.file_uri if part.file_data is not None else None
     parsed = artifact_util.parse_artifact_uri(uri or "")
     if parsed is None:
-        raise InvalidArgument("artifact", "Invalid artifact reference URI.")
+        raise encoding.InvalidArgument("artifact", "Invalid artifact reference URI.")
     if (parsed.app_name, parsed.user_id) != (key.app_name, key.user_id):
-        raise InvalidArgument("artifact", "Artifact references must stay within the same app and user scope.")
+        raise encoding.InvalidArgument("artifact", "Artifact references must stay within the same app and user scope.")
     if parsed.session_id not in (None, key.session_id):
-        raise InvalidArgument("artifact", "Session-scoped artifact references must stay within the same session scope.")
+        raise encoding.InvalidArgument("artifact", "Session-scoped artifact references must stay within the same session scope.")
     return _key(parsed.app_name, parsed.user_id, parsed.filename, parsed.session_id), parsed.version
 
 
@@ -174,13 +174,13 @@ def _load(artifacts: AppArtifacts, key: ArtifactKey, version: int | None) -> typ
         found = artifacts.load(key, version)
         if found is None:
             return None
-        part = model_of(types.Part, found.part, f"artifact {key.filename}")
+        part = encoding.model_of(types.Part, found.part, f"artifact {key.filename}")
         if part.inline_data is not None:
             part.inline_data.data = found.data
         if not artifact_util.is_artifact_ref(part):
             return None if part in (types.Part(), _REMOVED) else part
         key, version = _referred(part, key)
-    raise InvalidArgument("artifact", "Exceeded maximum recursion depth resolving artifact references.")
+    raise encoding.InvalidArgument("artifact", "Exceeded maximum recursion depth resolving artifact references.")
 
 
 def _version(key: ArtifactKey, found: stored.ArtifactVersion) -> ArtifactVersion:
@@ -188,7 +188,7 @@ def _version(key: ArtifactKey, found: stored.ArtifactVersion) -> ArtifactVersion
     name = key.filename if key.session_id is not None else _USER + key.filename
     owner = f"persist://apps/{key.app_name}/users/{key.user_id}{of_session}"
     what = f"artifact {name}"
-    metadata = stored_value(what, found.metadata)
+    metadata = encoding.stored_value(what, found.metadata)
     if not isinstance(metadata, dict):
         raise StoreCorrupt(what, f"the metadata of version {found.version} are no object.")
     return ArtifactVersion(

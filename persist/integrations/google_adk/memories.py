@@ -18,7 +18,7 @@ from persist.db.values.arguments import check_kind, check_list
 from persist.framework_state.app_sessions.memories import AppMemories
 from persist.framework_state.app_sessions.schemas import NewMemory
 from persist.integrations.framework_errors import kind_of
-from persist.integrations.google_adk.encoding import InvalidArgument, mapping, model_of, model_text
+from persist.integrations.google_adk import encoding
 from persist.integrations.store_bridge import StoreBridge
 from persist.store.async_store import AsyncStore
 from persist.store.store import Store
@@ -35,12 +35,12 @@ class PersistMemoryService(BaseMemoryService):
     """
 
     def __init__(self, store: Store | AsyncStore) -> None:
-        with InvalidArgument.raised():
+        with encoding.InvalidArgument.raised():
             self._bridge = StoreBridge(store)
 
     async def add_session_to_memory(self, session: Session) -> None:
         """Replace the session's memories by its events that have content."""
-        with InvalidArgument.raised():
+        with encoding.InvalidArgument.raised():
             given = _memories("session.events", check_kind("session", session, Session).events, {})
             await self._bridge.call_async(
                 lambda work: AppMemories(work).replace(session.app_name, session.user_id, session.id, given), writes=True
@@ -56,8 +56,8 @@ class PersistMemoryService(BaseMemoryService):
         custom_metadata: Mapping[str, object] | None = None,
     ) -> None:
         """Add events to the memories, except events that are there already. The metadata are stored with each event."""
-        with InvalidArgument.raised():
-            given = _memories("events", events, mapping("custom_metadata", custom_metadata))
+        with encoding.InvalidArgument.raised():
+            given = _memories("events", events, encoding.mapping("custom_metadata", custom_metadata))
             await self._bridge.call_async(
                 lambda work: AppMemories(work).add(app_name, user_id, session_id or _OF_NO_SESSION, given), writes=True
             )
@@ -66,12 +66,12 @@ class PersistMemoryService(BaseMemoryService):
         self, *, app_name: str, user_id: str, memories: Sequence[MemoryEntry], custom_metadata: Mapping[str, object] | None = None
     ) -> None:
         """Add memory entries under their ids, or under new ids. The metadata are added to each entry's own."""
-        with InvalidArgument.raised():
-            shared, given = mapping("custom_metadata", custom_metadata), []
+        with encoding.InvalidArgument.raised():
+            shared, given = encoding.mapping("custom_metadata", custom_metadata), []
             for number, one in enumerate(check_list("memories", memories)):
                 path = f"memories[{number}]"
                 entry = check_kind(path, one, MemoryEntry)
-                metadata = {**shared, **mapping(f"{path}.custom_metadata", entry.custom_metadata)}
+                metadata = {**shared, **encoding.mapping(f"{path}.custom_metadata", entry.custom_metadata)}
                 given.append(_memory(entry.model_copy(update={"id": entry.id or str(uuid.uuid4()), "custom_metadata": metadata})))
             await self._bridge.call_async(
                 lambda work: AppMemories(work).add(app_name, user_id, _OF_NO_SESSION, given), writes=True
@@ -80,18 +80,18 @@ class PersistMemoryService(BaseMemoryService):
     async def search_memory(self, *, app_name: str, user_id: str, query: str) -> SearchMemoryResponse:
         """The user's memories that share the most words with the query, at most ten."""
         if not isinstance(query, str):
-            raise InvalidArgument("query", f"expected text, got {type(query).__name__}.")
-        with InvalidArgument.raised():
+            raise encoding.InvalidArgument("query", f"expected text, got {type(query).__name__}.")
+        with encoding.InvalidArgument.raised():
             words = _words(query)
             found = await self._bridge.call_async(
                 lambda work: AppMemories(work).search(app_name, user_id, words, limit=_MOST), writes=False
             )
-        return SearchMemoryResponse(memories=[model_of(MemoryEntry, one.entry, f"memory {one.id}") for one in found])
+        return SearchMemoryResponse(memories=[encoding.model_of(MemoryEntry, one.entry, f"memory {one.id}") for one in found])
 
     async def delete_memory(self, *, app_name: str, user_id: str, memory_id: str | None = None) -> None:
         """Delete a memory by its id. Adding its session or event again does not bring it back."""
         if memory_id:
-            with InvalidArgument.raised():
+            with encoding.InvalidArgument.raised():
                 await self._bridge.call_async(lambda work: AppMemories(work).delete(app_name, user_id, memory_id), writes=True)
 
 
@@ -111,7 +111,7 @@ def _entry(event: Event, metadata: Mapping[str, object]) -> MemoryEntry:
         return MemoryEntry(id=event.id, content=event.content, author=event.author, timestamp=at, custom_metadata=dict(metadata))
     except ValidationError as error:
         found = kind_of(error)
-    raise InvalidArgument("event", f"it cannot be remembered: {found}.")
+    raise encoding.InvalidArgument("event", f"it cannot be remembered: {found}.")
 
 
 def _local_time(timestamp: float) -> str:
@@ -120,14 +120,14 @@ def _local_time(timestamp: float) -> str:
         return datetime.fromtimestamp(timestamp).isoformat()
     except (ValueError, TypeError, OverflowError, OSError):
         pass
-    raise InvalidArgument("event.timestamp", "it is no instant of a calendar.")
+    raise encoding.InvalidArgument("event.timestamp", "it is no instant of a calendar.")
 
 
 def _memory(entry: MemoryEntry) -> NewMemory:
     text = _text(check_kind("memory.content", entry.content, types.Content))
     return NewMemory(
         id=entry.id or "",
-        entry=model_text("memory", entry),
+        entry=encoding.model_text("memory", entry),
         text=unicodedata.normalize("NFC", text).lower(),
         words=_words_found_by(text),
     )

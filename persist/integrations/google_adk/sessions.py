@@ -15,17 +15,7 @@ from persist.db.values.arguments import check_kind
 from persist.errors import Conflict, NotFound
 from persist.framework_state.app_sessions.schemas import Appended, InHand, LoadedSession, NewEvent, StateChange
 from persist.framework_state.app_sessions.sessions import AppSessions
-from persist.integrations.google_adk.encoding import (
-    InvalidArgument,
-    SessionExists,
-    SessionMissing,
-    SessionStale,
-    change_of,
-    model_of,
-    state_of,
-    stored_event,
-    values_of,
-)
+from persist.integrations.google_adk import encoding
 from persist.integrations.store_bridge import StoreBridge
 from persist.store.async_store import AsyncStore
 from persist.store.store import Store
@@ -83,7 +73,7 @@ class PersistSessionService(BaseSessionService):
     """
 
     def __init__(self, store: Store | AsyncStore) -> None:
-        with InvalidArgument.raised():
+        with encoding.InvalidArgument.raised():
             self._bridge = StoreBridge(store)
         self._turns = Turns()
 
@@ -92,14 +82,14 @@ class PersistSessionService(BaseSessionService):
     ) -> Session:
         """Create a session. Raises SessionExists if the user has one with that id; a blank id becomes a new one."""
         given = None if session_id is None else _stripped(session_id) or None
-        with InvalidArgument.raised():
-            change = change_of(state)
+        with encoding.InvalidArgument.raised():
+            change = encoding.change_of(state)
             try:
                 made = await self._bridge.call_async(
                     lambda work: AppSessions(work).create(app_name, user_id, given, state=change), writes=True
                 )
             except Conflict as error:
-                raise SessionExists(str(given)) from error
+                raise encoding.SessionExists(str(given)) from error
         return _session(made)
 
     async def get_session(
@@ -107,7 +97,7 @@ class PersistSessionService(BaseSessionService):
     ) -> Session | None:
         """The session with the events that `config` names, in the order of appending; None if there is none."""
         if config is not None and not isinstance(config, GetSessionConfig):
-            raise InvalidArgument("config", f"expected a GetSessionConfig, got {type(config).__name__}.")
+            raise encoding.InvalidArgument("config", f"expected a GetSessionConfig, got {type(config).__name__}.")
         window, named = config or GetSessionConfig(), _stripped(session_id)
 
         def read() -> Session | None:
@@ -119,27 +109,27 @@ class PersistSessionService(BaseSessionService):
             )
             return None if found is None else _session(found)
 
-        with InvalidArgument.raised():
+        with encoding.InvalidArgument.raised():
             return await self._bridge.in_worker(read, writes=False)
 
     async def list_sessions(self, *, app_name: str, user_id: str | None = None) -> ListSessionsResponse:
         """The sessions of a user, or of all users, with their state and without events; the one used last comes last."""
-        with InvalidArgument.raised():
+        with encoding.InvalidArgument.raised():
             found = await self._bridge.call_async(lambda work: AppSessions(work).of_app(app_name, user_id), writes=False)
         return ListSessionsResponse(sessions=[_session(one) for one in found])
 
     async def delete_session(self, *, app_name: str, user_id: str, session_id: str) -> None:
         """Delete a session, if it exists, with its events and its own state."""
-        with InvalidArgument.raised():
+        with encoding.InvalidArgument.raised():
             await self._bridge.call_async(
                 lambda work: AppSessions(work).delete(app_name, user_id, _stripped(session_id)), writes=True
             )
 
     async def get_user_state(self, *, app_name: str, user_id: str) -> dict[str, Any]:
         """The state that all sessions of the user share, without the prefix `user:`."""
-        with InvalidArgument.raised():
+        with encoding.InvalidArgument.raised():
             found = await self._bridge.call_async(lambda work: AppSessions(work).user_state(app_name, user_id), writes=False)
-        return values_of(found)
+        return encoding.values_of(found)
 
     async def append_event(self, session: Session, event: Event) -> Event:
         """Store an event and its change of the state, then apply both to the session object.
@@ -147,13 +137,13 @@ class PersistSessionService(BaseSessionService):
         Raises SessionStale, SessionMissing or InvalidArgument, and then changes neither the store, nor the object, nor the event.
         An event that is stored already, because its answer was lost, is not stored again.
         """
-        with InvalidArgument.raised():
+        with encoding.InvalidArgument.raised():
             check_kind("session", session, Session)
             check_kind("session.state", session.state, dict)
             check_kind("session.events", session.events, list)
             if check_kind("event", event, Event).partial:
                 return event
-            new, change = stored_event(event)
+            new, change = encoding.stored_event(event)
             async with self._turns.of(session):
                 return await self._bridge.in_worker(lambda: self._append(session, event, new, change), writes=True)
 
@@ -169,9 +159,9 @@ class PersistSessionService(BaseSessionService):
                     writes=True,
                 )
             except NotFound as error:
-                raise SessionMissing(session.id) from error
+                raise encoding.SessionMissing(session.id) from error
             except Conflict as error:
-                raise SessionStale(session.id) from error
+                raise encoding.SessionStale(session.id) from error
             if _is_news(session, appended, expected):
                 self._apply_temp_state(session, event)
                 event = self._commit_event_to_session(session, self._trim_temp_delta_state(event))
@@ -191,18 +181,18 @@ def _is_news(session: Session, appended: Appended, expected: str | None) -> bool
 def _stripped(session_id: object) -> str:
     """The id without blanks around it. Raises InvalidArgument for anything but text."""
     if not isinstance(session_id, str):
-        raise InvalidArgument("session_id", f"expected text, got {type(session_id).__name__}.")
+        raise encoding.InvalidArgument("session_id", f"expected text, got {type(session_id).__name__}.")
     return session_id.strip()
 
 
 def _session(loaded: LoadedSession) -> Session:
     stored = loaded.session
-    events = [model_of(Event, event.data, f"event {event.id} of session {stored.session_id}") for event in loaded.events]
+    events = [encoding.model_of(Event, event.data, f"event {event.id} of session {stored.session_id}") for event in loaded.events]
     session = Session(
         id=stored.session_id,
         app_name=stored.app_name,
         user_id=stored.user_id,
-        state=state_of(loaded.state),
+        state=encoding.state_of(loaded.state),
         events=events,
         last_update_time=stored.update_time,
     )

@@ -25,18 +25,9 @@ from persist.framework_state.checkpoints.schemas import Checkpoint as StoredChec
 from persist.framework_state.checkpoints.schemas import Loaded
 from persist.framework_state.checkpoints.states import CheckpointStates, CheckpointThreads
 from persist.framework_state.checkpoints.storing import WRITE, checked_writes
+from persist.integrations.langgraph import options
 from persist.integrations.langgraph.encoding import Encoding, History
 from persist.integrations.langgraph.kept_lists import NOTHING, CheckpointPut, KnownThreads, SavedLists, SaverStates
-from persist.integrations.langgraph.options import (
-    checkpoint_id,
-    configurable,
-    id_text,
-    id_texts,
-    mapping,
-    optional_limit,
-    pairs,
-    thread_key,
-)
 from persist.integrations.langgraph.strict import Allowed, StrictSerializer
 from persist.integrations.store_bridge import StoreBridge
 from persist.store.async_store import AsyncStore
@@ -61,15 +52,15 @@ class _Listing:
         before: RunnableConfig | None,
         limit: int | None,
     ) -> None:
-        self._encoding, self._left = encoding, optional_limit("limit", limit)
+        self._encoding, self._left = encoding, options.optional_limit("limit", limit)
         self._history = History(encoding)
-        self._filter = None if filter is None else mapping("filter", filter)
-        named = None if config in (None, {}) else configurable(config)
+        self._filter = None if filter is None else options.mapping("filter", filter)
+        named = None if config in (None, {}) else options.configurable(config)
         self._where = {
-            "thread_id": None if named is None else thread_key(config)[0],
+            "thread_id": None if named is None else options.thread_key(config)[0],
             "namespace": None if named is None else named.get("checkpoint_ns"),
-            "id": None if named is None else checkpoint_id(config),
-            "before": None if before in (None, {}) else checkpoint_id(before, "before"),
+            "id": None if named is None else options.checkpoint_id(config),
+            "before": None if before in (None, {}) else options.checkpoint_id(before, "before"),
         }
         self._last: StoredCheckpoint | None = None
         self.ended = self._left is not None and self._left <= 0
@@ -293,7 +284,7 @@ class PersistSaver(BaseCheckpointSaver[str]):
         whole: bool = False,
     ) -> CheckpointPut:
         """The checkpoint to store; `whole`: with all of its values, whatever is known to be stored."""
-        key = thread_key(config)
+        key = options.thread_key(config)
         known = NOTHING if whole else self._known.of(key)
         return self._encoding.put(key, config, checkpoint, metadata, new_versions, known)
 
@@ -310,11 +301,11 @@ class PersistSaver(BaseCheckpointSaver[str]):
     def _put_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str
     ) -> Callable[[], None]:
-        thread_id, namespace = thread_key(config)
-        after = checkpoint_id(config)
+        thread_id, namespace = options.thread_key(config)
+        after = options.checkpoint_id(config)
         if after is None:
             raise InvalidValue("config.configurable.checkpoint_id", "it is missing: writes follow a checkpoint.")
-        given = self._encoding.writes(pairs("writes", writes))
+        given = self._encoding.writes(options.pairs("writes", writes))
         task = {"task_id": task_id, "task_path": task_path, "namespace": namespace}
         rows = checked_writes(thread_id, after, given, **task)
 
@@ -325,8 +316,8 @@ class PersistSaver(BaseCheckpointSaver[str]):
         return store
 
     def _find(self, config: RunnableConfig) -> Callable[[UnitOfWork], Loaded | None]:
-        thread_id, namespace = thread_key(config)
-        id = checkpoint_id(config)
+        thread_id, namespace = options.thread_key(config)
+        id = options.checkpoint_id(config)
         known, memory = self._known.of((thread_id, namespace)).lists, self._encoding.lists
         kept = None if memory is None else SavedLists(memory, known)
         return lambda work: SaverStates(work, known, kept=kept).find(thread_id, namespace=namespace, id=id)
@@ -334,14 +325,14 @@ class PersistSaver(BaseCheckpointSaver[str]):
     def _read(self, config: RunnableConfig, found: Loaded | None) -> CheckpointTuple | None:
         if found is None:
             return None
-        key, versions = thread_key(config), found.checkpoint.versions
+        key, versions = options.thread_key(config), found.checkpoint.versions
         known = self._known.of(key)
         self._known.note(key, replace(known, versions={channel: versions[channel] for channel in found.values}))
-        return self._encoding.tuple(found, config if checkpoint_id(config) else None)
+        return self._encoding.tuple(found, config if options.checkpoint_id(config) else None)
 
     def _history(self, config: RunnableConfig, channels: Sequence[str]) -> Callable[[Transaction], Histories]:
-        thread_id, namespace = thread_key(config)
-        id, named = checkpoint_id(config), check_list("channels", channels)
+        thread_id, namespace = options.thread_key(config)
+        id, named = options.checkpoint_id(config), check_list("channels", channels)
 
         def history(tx: Transaction) -> Histories:
             at = id
@@ -357,22 +348,22 @@ class PersistSaver(BaseCheckpointSaver[str]):
 
 
 def _delete(thread_id: str) -> Callable[[UnitOfWork], object]:
-    id = id_text("thread_id", thread_id)
+    id = options.id_text("thread_id", thread_id)
     return lambda work: CheckpointThreads(work).delete(id)
 
 
 def _delete_runs(run_ids: Sequence[str]) -> Callable[[UnitOfWork], object]:
-    runs = id_texts("run_ids", run_ids)
+    runs = options.id_texts("run_ids", run_ids)
     return lambda work: CheckpointThreads(work).delete_runs(runs)
 
 
 def _copy(source: str, target: str) -> Callable[[UnitOfWork], object]:
-    ids = id_text("source_thread_id", source), id_text("target_thread_id", target)
+    ids = options.id_text("source_thread_id", source), options.id_text("target_thread_id", target)
     return lambda work: CheckpointThreads(work).copy(*ids)
 
 
 def _prunings(thread_ids: Sequence[str], strategy: str) -> Iterator[Callable[[UnitOfWork], object]]:
-    ids = id_texts("thread_ids", thread_ids)
+    ids = options.id_texts("thread_ids", thread_ids)
     if strategy not in ("keep_latest", "delete"):
         raise InvalidValue("strategy", f"there is no {shown(strategy)}: expected 'keep_latest' or 'delete'.")
     if strategy == "delete":

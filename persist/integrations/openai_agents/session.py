@@ -30,19 +30,7 @@ from persist.db.values.arguments import check_list
 from persist.db.values.json import Json, JsonText, escape_text
 from persist.errors import InvalidValue
 from persist.integrations.framework_errors import InvalidForFramework, kind_of
-from persist.integrations.openai_agents.stored_items import (
-    KEY,
-    Item,
-    MessageForm,
-    Part,
-    StoredItem,
-    answered,
-    as_text,
-    message_form,
-    metadata_of,
-    stored_items,
-    unanswered,
-)
+from persist.integrations.openai_agents import stored_items
 from persist.integrations.store_bridge import StoreBridge
 from persist.store.async_store import AsyncStore
 from persist.store.store import Store
@@ -58,7 +46,7 @@ _ALL = Statement(_HEAD.order_by(_M.created_at, _M.id))
 _LATEST = Statement(_HEAD.order_by(_M.created_at.desc(), _M.id.desc()).limit(LIMIT))
 _OLDEST = Statement(_HEAD.order_by(_M.created_at, _M.id).limit(LIMIT).offset(bindparam("skip", type_=Int64())))
 _DELETE = Statement(delete(messages).where(_M.id == param("row_id")))
-_CLEAR = Statement(delete(messages).where(_M.session_id == _session, json_key_set(_M.metadata_json, KEY)))
+_CLEAR = Statement(delete(messages).where(_M.session_id == _session, json_key_set(_M.metadata_json, stored_items.KEY)))
 _CALLS = (
     select(_P.id, _P.type, _P.data_json)
     .join(messages, _M.id == _P.message_id)
@@ -76,8 +64,8 @@ _PAGE = 500
 class _EncodedItem:
     """An item to insert, encoded."""
 
-    item: Item
-    form: MessageForm
+    item: stored_items.Item
+    form: stored_items.MessageForm
     metadata: JsonText
     parts: list[JsonText]
 
@@ -86,7 +74,7 @@ class _EncodedItem:
 class _OwnPart:
     """A part to insert, and its row."""
 
-    part: Part
+    part: stored_items.Part
     row: dict[str, Any]
 
     @property
@@ -131,7 +119,7 @@ class SessionItems(Repository[F]):
         return True
 
     @reads
-    def read(self, session_id: str, limit: int | None) -> list[Item]:
+    def read(self, session_id: str, limit: int | None) -> list[stored_items.Item]:
         """The latest items, oldest first; all without a limit. Unreadable items are left out and not counted."""
         if limit is None:
             found = self._stored(self._work.rows(_ALL, session_id=session_id))
@@ -140,13 +128,13 @@ class SessionItems(Repository[F]):
         return [one.item for one in found if one.item is not None]
 
     @reads
-    def tail(self, session_id: str, limit: int) -> tuple[list[StoredItem], bool]:
+    def tail(self, session_id: str, limit: int) -> tuple[list[stored_items.StoredItem], bool]:
         """(the latest items, oldest first, unreadable ones too; whether these are all)."""
         found = self._latest(session_id, limit + 1)
         return found[:limit][::-1], len(found) <= limit
 
     @writes
-    def pop(self, session_id: str) -> Item | None:
+    def pop(self, session_id: str) -> stored_items.Item | None:
         """Delete the latest readable item and return it; None if there is none."""
         with self._work.batch() as batch:
             locked = batch.row(_LOCK, session_id=session_id)
@@ -163,7 +151,11 @@ class SessionItems(Repository[F]):
 
     @writes
     def replace_tail(
-        self, session_id: str, expected: Sequence[StoredItem], texts: Sequence[str], is_expired: Callable[[Item], bool] | None
+        self,
+        session_id: str,
+        expected: Sequence[stored_items.StoredItem],
+        texts: Sequence[str],
+        is_expired: Callable[[stored_items.Item], bool] | None,
     ) -> bool:
         """Put other items, given as JSON text, in the place of the latest ones. False: the latest ones are not as expected.
 
@@ -187,10 +179,10 @@ class SessionItems(Repository[F]):
         if texts:
             self.add(session_id, texts, agent=agent, model=model)
 
-    def _remove(self, session_id: str, removed: Sequence[StoredItem], *, last: bool = False) -> None:
+    def _remove(self, session_id: str, removed: Sequence[stored_items.StoredItem], *, last: bool = False) -> None:
         """Delete items. A call that stays waits again for an output that goes. `last`: the verb then writes nothing more."""
         work, now = self._work, self._work.now()
-        forms = [message_form(one.item) for one in removed if one.item is not None]
+        forms = [stored_items.message_form(one.item) for one in removed if one.item is not None]
         calls = {part.get("toolCallId") for form in forms for part in form.parts}
         counts = any(one.counts for one in removed)
         with work.batch() as batch:
@@ -203,12 +195,12 @@ class SessionItems(Repository[F]):
         with work.batch(last=last and not counts) as batch:
             batch.run_many(_DELETE, [{"row_id": one.id} for one in removed])
             for call in answered_calls:
-                batch.run(REWRITE_PART, **self._rewritten(call, unanswered, now))
+                batch.run(REWRITE_PART, **self._rewritten(call, stored_items.unanswered, now))
             touch_session(work, batch, session_id, {}, now)
         if counts:
             recompute(work, session_id)
 
-    def _remove_expired(self, session_id: str, end: str, is_expired: Callable[[Item], bool]) -> None:
+    def _remove_expired(self, session_id: str, end: str, is_expired: Callable[[stored_items.Item], bool]) -> None:
         """Delete the oldest items, up to the first that is not expired, or unreadable, or has the id `end`."""
         kept = 0
         while rows := self._work.rows(_OLDEST, session_id=session_id, limit=_PAGE, skip=kept):
@@ -235,9 +227,9 @@ class SessionItems(Repository[F]):
     def _encoded(self, index: int, text: str) -> _EncodedItem:
         """Encode an item. Refuses invalid ones (InvalidValue) before anything is written."""
         work, item = self._work, json.loads(text)
-        form = message_form(item)
+        form = stored_items.message_form(item)
         path = f"items[{index}]"
-        metadata = work.json(path, metadata_of(text))
+        metadata = work.json(path, stored_items.metadata_of(text))
         return _EncodedItem(item, form, metadata, [work.json(path, part) for part in form.parts])
 
     def _create(self, session_id: str, agent: str, model: Json, now: datetime) -> None:
@@ -295,14 +287,14 @@ class SessionItems(Repository[F]):
                 continue
             latest = next((one for one in reversed(own) if one.is_open and one.row["tool_call_id"] == _call_label(call_id)), None)
             if latest is not None:
-                latest.part = answered(encoded.item, latest.part)
+                latest.part = stored_items.answered(encoded.item, latest.part)
                 changed = {"tool_state": latest.part["state"], "data_json": self._work.json("output", latest.part)}
                 latest.row |= changed
             elif (rows := stored[call_id]) and isinstance(rows[0][2], dict):
-                rewritten.append(self._rewritten(rows.pop(0), partial(answered, encoded.item), now))
+                rewritten.append(self._rewritten(rows.pop(0), partial(stored_items.answered, encoded.item), now))
         return rewritten
 
-    def _rewritten(self, row: Row, change: Callable[[Part], Part], now: datetime) -> dict[str, Any]:
+    def _rewritten(self, row: Row, change: Callable[[stored_items.Part], stored_items.Part], now: datetime) -> dict[str, Any]:
         """The parameters of REWRITE_PART to change the part of a call, which shows or removes its output."""
         id, kind, part = row
         changed = change(part)
@@ -314,7 +306,7 @@ class SessionItems(Repository[F]):
             "at": now,
         }
 
-    def _latest(self, session_id: str, count: int, *, readable: bool = False) -> list[StoredItem]:
+    def _latest(self, session_id: str, count: int, *, readable: bool = False) -> list[stored_items.StoredItem]:
         """The latest items, newest first; `readable`: without unreadable ones."""
         window = count
         while True:
@@ -324,8 +316,8 @@ class SessionItems(Repository[F]):
                 return found[:count]
             window *= 2
 
-    def _stored(self, rows: Sequence[Row]) -> list[StoredItem]:
-        return stored_items(rows, self._work.to_plain_json)
+    def _stored(self, rows: Sequence[Row]) -> list[stored_items.StoredItem]:
+        return stored_items.stored_items(rows, self._work.to_plain_json)
 
 
 def _call_label(call_id: str) -> str:
@@ -432,7 +424,7 @@ class PersistSession:
         stored, complete = await self._run(lambda items: items.tail(self.chat_id, limit), write=False)
         if any(one.item is None for one in stored):
             return None
-        is_expired = cast("Callable[[Item], bool] | None", prune_prefix)
+        is_expired = cast("Callable[[stored_items.Item], bool] | None", prune_prefix)
 
         async def replace_suffix(start: int, output: list[TResponseInputItem]) -> bool:
             expected = stored[start:]
@@ -454,7 +446,7 @@ class PersistSession:
     async def _write(self, items: Sequence[TResponseInputItem], verb: Callable[[SessionItems, list[str]], T]) -> T:
         """Run one verb that is given the texts of items. InvalidItem for an item that cannot be stored."""
         with InvalidItem.raised():
-            texts = [as_text(index, item) for index, item in enumerate(items)]
+            texts = [stored_items.as_text(index, item) for index, item in enumerate(items)]
             return await self._run(lambda stored: verb(stored, texts))
 
     async def _run(self, verb: Callable[[SessionItems], T], *, write: bool = True) -> T:

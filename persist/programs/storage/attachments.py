@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, TypeAlias
 
+from persist.db import files
 from persist.db.concurrency.observers import AFTERWARDS, UNDO
 from persist.db.dialects.untrusted_files import identities, identities_in_use
-from persist.db.files import check_path, files, replace, sync_file, sync_folder, typed
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.json import utf8_size
 from persist.errors import InvalidValue, NotFound, PayloadTooLarge, PersistError
@@ -108,8 +108,8 @@ class Folder:
                 for piece in content:
                     file.write(piece)
                 file.flush()
-                sync_file(file.fileno())
-            replace(self._at(temporary), self._at(name), folder=self._handle)
+                files.sync_file(file.fileno())
+            files.replace(self._at(temporary), self._at(name), folder=self._handle)
         except BaseException:
             with suppress(OSError):
                 self.remove(temporary)
@@ -142,10 +142,10 @@ class Folder:
 
     def _sync(self) -> None:
         if self._handle is None:
-            sync_folder(self._path)
+            files.sync_folder(self._path)
         else:
             with suppress(OSError):
-                sync_file(self._handle)
+                files.sync_file(self._handle)
 
 
 @contextmanager
@@ -199,7 +199,7 @@ class RunFolder:
         """Write a value to a new file; return its path, which no row has named before."""
         path = names.attachment_path(name, execution_id, secrets.token_hex(16))
         *below, file = names.attachment_parts(path)
-        with files(self.home / path), opened(self.home, below, make=True) as folder:
+        with files.files(self.home / path), opened(self.home, below, make=True) as folder:
             folder.write(file, content)
         return path
 
@@ -210,7 +210,7 @@ class RunFolder:
 
     def read(self, path: str, limit: int) -> str:
         """The text of an attachment. Errors as `open`. Raises PayloadTooLarge for more than `limit` bytes."""
-        with self.open(path) as file, files(self.home / path):
+        with self.open(path) as file, files.files(self.home / path):
             size = os.fstat(file.fileno()).st_size
             content = file.read(limit + 1) if size <= limit else b""
             if max(size, len(content)) > limit:
@@ -249,7 +249,7 @@ class RunFolder:
         except NotADirectoryError:
             raise InvalidValue("attachment_path", f"{path!r} leads through something that is no folder.") from None
         except OSError as error:
-            raise typed(error, self.home / path) from error
+            raise files.typed(error, self.home / path) from error
 
     def _own(self) -> frozenset[Identity]:
         return identities(self.database)
@@ -265,7 +265,7 @@ def folder_of(work: UnitOfWork, run_id: str) -> RunFolder | None:
 
 def checked_folder(folder: object) -> Path:
     """The absolute path of a folder that a caller names. Raises NotFound unless it is one."""
-    path = Path(os.path.abspath(check_path("folder", folder)))
+    path = Path(os.path.abspath(files.check_path("folder", folder)))
     if not path.is_dir():
         raise NotFound("folder", str(path))
     return path
@@ -304,7 +304,7 @@ _PIECE = 2**20
 
 def check_source(path: object) -> Path:
     """The path, checked to name a file. Raises InvalidValue for a folder. Also NotPermitted, from `check_path`."""
-    checked = check_path("path", path)
+    checked = files.check_path("path", path)
     if checked.name in ("", ".."):
         raise InvalidValue("path", f"{str(checked)!r} is a folder.")
     return checked
@@ -360,4 +360,4 @@ def _refusals(path: Path) -> Iterator[None]:
     except OSError as error:
         if isinstance(error, PersistError):
             raise
-        raise typed(error, path) from error
+        raise files.typed(error, path) from error

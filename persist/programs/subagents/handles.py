@@ -13,19 +13,7 @@ from typing import Any, BinaryIO, Literal, ParamSpec, TypeVar, overload
 from persist.db.values.arguments import check_amount, check_choice, optional_label
 from persist.errors import InvalidValue, NotPermitted, named
 from persist.programs.schemas import SETTLED, Agent, AgentSegment, AuditFinding, Binding, ExecutionStatus, Isolation
-from persist.programs.subagents.stores import (
-    AnyStore,
-    AsyncProgramStore,
-    ProgramStore,
-    Question,
-    SubagentFile,
-    SubagentRole,
-    ask,
-    check_frame,
-    is_async,
-    isolated,
-    transactions,
-)
+from persist.programs.subagents import stores
 
 
 class Backoff(StrEnum):
@@ -122,7 +110,7 @@ def _wanted(strategy: Strategy, count: int | None, branches: int) -> int:
 
 P = ParamSpec("P")
 R = TypeVar("R")
-Run = Callable[[Question], Any]
+Run = Callable[[stores.Question], Any]
 
 
 class SubagentBindings:
@@ -173,7 +161,7 @@ class SubagentAgents:
     __slots__ = ("add_segment", "recall", "remember", "segments")
 
     def __init__(self, write: Run, read: Run, run_id: str, agent: str | None = None) -> None:
-        def own(call: Callable[[Any, str], Any], name: str) -> Question:
+        def own(call: Callable[[Any, str], Any], name: str) -> stores.Question:
             """The call, which raises NotPermitted for any other agent than the handle's."""
 
             def question(programs: Any) -> Any:
@@ -217,8 +205,8 @@ class SubagentHandle:
 
     __slots__ = ("agents", "bindings")
 
-    def __init__(self, store: AnyStore, run_id: str, execution_id: int | None, agent: str | None = None) -> None:
-        write, read = transactions(store)
+    def __init__(self, store: stores.AnyStore, run_id: str, execution_id: int | None, agent: str | None = None) -> None:
+        write, read = stores.transactions(store)
         self.bindings = SubagentBindings(write, read, run_id, execution_id)
         self.agents = SubagentAgents(write, read, run_id, agent)
 
@@ -264,11 +252,11 @@ class AsyncSubagentHandle:
 
     __slots__ = ("_checked", "agents", "bindings")
 
-    def __init__(self, store: AsyncProgramStore, run_id: str, execution_id: int | None, agent: str | None = None) -> None:
+    def __init__(self, store: stores.AsyncProgramStore, run_id: str, execution_id: int | None, agent: str | None = None) -> None:
         handle = SubagentHandle(store, run_id, execution_id, agent)
         self.bindings = AsyncSubagentBindings(handle.bindings)
         self.agents = AsyncSubagentAgents(handle.agents)
-        self._checked: Callable[[], Any] = lambda: check_frame(store, run_id, execution_id, self)
+        self._checked: Callable[[], Any] = lambda: stores.check_frame(store, run_id, execution_id, self)
 
     def __await__(self) -> Generator[Any, None, "AsyncSubagentHandle"]:
         checked: Coroutine[Any, Any, AsyncSubagentHandle] = self._checked()
@@ -276,46 +264,48 @@ class AsyncSubagentHandle:
 
 
 @overload
-def subagent(store: ProgramStore, run_id: str, execution_id: int | None = None, *, agent: str | None = None) -> SubagentHandle:
+def subagent(
+    store: stores.ProgramStore, run_id: str, execution_id: int | None = None, *, agent: str | None = None
+) -> SubagentHandle:
     """Over a Store."""
 
 
 @overload
 def subagent(
-    store: AsyncProgramStore, run_id: str, execution_id: int | None = None, *, agent: str | None = None
+    store: stores.AsyncProgramStore, run_id: str, execution_id: int | None = None, *, agent: str | None = None
 ) -> AsyncSubagentHandle:
     """Over an AsyncStore."""
 
 
 @overload
 def subagent(
-    store: ProgramStore,
+    store: stores.ProgramStore,
     run_id: str,
     execution_id: int | None = None,
     *,
     isolation: Literal["file"],
     agent: str | None = None,
     folder: str | Path | None = None,
-) -> SubagentFile:
+) -> stores.SubagentFile:
     """With a file of its own."""
 
 
 @overload
 def subagent(
-    store: AsyncProgramStore,
+    store: stores.AsyncProgramStore,
     run_id: str,
     execution_id: int | None = None,
     *,
     isolation: Literal["file"],
     agent: str | None = None,
     folder: str | Path | None = None,
-) -> Coroutine[Any, Any, SubagentFile]:
+) -> Coroutine[Any, Any, stores.SubagentFile]:
     """With a file of its own, over an AsyncStore."""
 
 
 @overload
 def subagent(
-    store: ProgramStore,
+    store: stores.ProgramStore,
     run_id: str,
     execution_id: int | None = None,
     *,
@@ -323,13 +313,13 @@ def subagent(
     agent: str | None = None,
     expires_in: timedelta | None = None,
     role: str | None = None,
-) -> SubagentRole:
+) -> stores.SubagentRole:
     """With a token for the server."""
 
 
 @overload
 def subagent(
-    store: AsyncProgramStore,
+    store: stores.AsyncProgramStore,
     run_id: str,
     execution_id: int | None = None,
     *,
@@ -337,12 +327,12 @@ def subagent(
     agent: str | None = None,
     expires_in: timedelta | None = None,
     role: str | None = None,
-) -> Coroutine[Any, Any, SubagentRole]:
+) -> Coroutine[Any, Any, stores.SubagentRole]:
     """With a token for the server, over an AsyncStore."""
 
 
 def subagent(
-    store: AnyStore,
+    store: stores.AnyStore,
     run_id: str,
     execution_id: int | None = None,
     *,
@@ -367,26 +357,26 @@ def subagent(
     """
     if isolation is not None:
         given: dict[str, Any] = {"agent": agent, "folder": folder, "expires_in": expires_in, "role": role}
-        return isolated(store, run_id, execution_id, check_choice("isolation", isolation, Isolation), **given)
+        return stores.isolated(store, run_id, execution_id, check_choice("isolation", isolation, Isolation), **given)
     name = optional_label("agent", agent)
-    if is_async(store):
+    if stores.is_async(store):
         return AsyncSubagentHandle(store, run_id, execution_id, name)  # type: ignore[arg-type]  # checked by is_async
-    return check_frame(store, run_id, execution_id, SubagentHandle(store, run_id, execution_id, name))
+    return stores.check_frame(store, run_id, execution_id, SubagentHandle(store, run_id, execution_id, name))
 
 
 @overload
-def audit(store: ProgramStore, run_id: str) -> list[AuditFinding]:
+def audit(store: stores.ProgramStore, run_id: str) -> list[AuditFinding]:
     """Over a Store."""
 
 
 @overload
-def audit(store: AsyncProgramStore, run_id: str) -> Coroutine[Any, Any, list[AuditFinding]]:
+def audit(store: stores.AsyncProgramStore, run_id: str) -> Coroutine[Any, Any, list[AuditFinding]]:
     """Over an AsyncStore."""
 
 
-def audit(store: AnyStore, run_id: str) -> list[AuditFinding] | Coroutine[Any, Any, list[AuditFinding]]:
+def audit(store: stores.AnyStore, run_id: str) -> list[AuditFinding] | Coroutine[Any, Any, list[AuditFinding]]:
     """What a raw writer wrote into the run against the rules; awaited over an AsyncStore. See `tx.programs.runs.audit`."""
-    found: list[AuditFinding] | Coroutine[Any, Any, list[AuditFinding]] = ask(
+    found: list[AuditFinding] | Coroutine[Any, Any, list[AuditFinding]] = stores.ask(
         store, [lambda programs: programs.runs.audit(run_id)], lambda answers: answers[0]
     )
     return found

@@ -15,19 +15,8 @@ from persist.db.values.json import Json, merge_patch
 from persist.errors import InvalidValue, NotFound, RecursionLimitExceeded, TransitionError
 from persist.programs.models import executions
 from persist.programs.schemas import SETTLED, ExecutionStatus, Loop, ParallelBlock, ProgramExecution, ProgramRun, ResumePoint
-from persist.programs.storage import binding_rows
+from persist.programs.storage import binding_rows, run_rows
 from persist.programs.storage.binding_rows import BINDING
-from persist.programs.storage.run_rows import (
-    EXECUTION,
-    GET_EXECUTION,
-    RUN_EXISTS,
-    become,
-    check_found,
-    facts_of,
-    get_execution,
-    set_metadata,
-    this_second,
-)
 from persist.programs.verbs.agents import AGENT, ALL_AGENTS
 from persist.programs.verbs.bindings import ALL_BINDINGS
 
@@ -37,9 +26,9 @@ _GIVEN = ("run_id", "statement_index", "started_at", "updated_at", "parent_id", 
 _ADD = Statement(
     insert(executions)
     .values(**{name: param(name) for name in _GIVEN}, status=param("to"), written_status=param("to"), metadata=param("facts"))
-    .returning(*EXECUTION.columns)
+    .returning(*run_rows.EXECUTION.columns)
 )
-_OF_RUN = select(*EXECUTION.columns).where(_E.run_id == param("run")).order_by(_E.id)
+_OF_RUN = select(*run_rows.EXECUTION.columns).where(_E.run_id == param("run")).order_by(_E.id)
 ALL_EXECUTIONS = Statement(_OF_RUN)
 _WITH_STATUS = Statement(_OF_RUN.where(_E.status == param("word")))
 _CHILDREN = Statement(_OF_RUN.where(_E.parent_id == param("parent")))
@@ -77,11 +66,11 @@ class ProgramExecutions(Repository[F]):
         stored = stored_scope(work, "run_id", run_id)
         above = None if parent_id is None else check_count("id", parent_id)
         with work.batch() as batch:
-            run = batch.row(RUN_EXISTS, row_id=work.label("run_id", run_id))
+            run = batch.row(run_rows.RUN_EXISTS, row_id=work.label("run_id", run_id))
             depth = None if above is None else binding_rows.ask_depth(work, batch, run_id, above)
-        check_found(run, run_id)
+        run_rows.check_found(run, run_id)
         self._check_depth(above, depth)
-        now = this_second(work)
+        now = run_rows.this_second(work)
         with work.batch(last=True) as batch:
             begun = batch.returned(
                 _ADD,
@@ -95,12 +84,12 @@ class ProgramExecutions(Repository[F]):
                 facts=facts,
             )
         assert begun.result is not None
-        return EXECUTION.public(work, begun.result)
+        return run_rows.EXECUTION.public(work, begun.result)
 
     @reads
     def get(self, run_id: str, id: int) -> ProgramExecution:
         """The execution. Raises NotFound."""
-        return get_execution(self._work, run_id, id)
+        return run_rows.get_execution(self._work, run_id, id)
 
     @reads
     def list(self, run_id: str, *, status: str | None = None) -> List[ProgramExecution]:
@@ -111,40 +100,40 @@ class ProgramExecutions(Repository[F]):
             rows = work.rows(ALL_EXECUTIONS, run=stored)
         else:
             rows = work.rows(_WITH_STATUS, run=stored, word=check_choice("status", status, ExecutionStatus))
-        return [EXECUTION.public(work, row) for row in rows]
+        return [run_rows.EXECUTION.public(work, row) for row in rows]
 
     @writes
     def start(self, run_id: str, id: int) -> ProgramExecution:
         """pending -> executing. Raises TransitionError otherwise."""
-        execution = get_execution(self._work, run_id, id, lock=True)
+        execution = run_rows.get_execution(self._work, run_id, id, lock=True)
         if execution.status == ExecutionStatus.FAILED:  # only a retry executes again
             raise TransitionError(f"execution {id}", execution.status, ExecutionStatus.EXECUTING)
-        return become(self._work, execution, ExecutionStatus.EXECUTING)
+        return run_rows.become(self._work, execution, ExecutionStatus.EXECUTING)
 
     @writes
     def update(self, run_id: str, id: int, metadata_patch: Mapping[str, Json]) -> ProgramExecution:
         """Merge a patch (RFC 7396) into the metadata: objects merge, null removes."""
         work = self._work
         patch = work.json_object("metadata_patch", metadata_patch)
-        execution = get_execution(work, run_id, id, lock=True)
-        return set_metadata(work, execution, merge_patch(facts_of(execution), patch))
+        execution = run_rows.get_execution(work, run_id, id, lock=True)
+        return run_rows.set_metadata(work, execution, merge_patch(run_rows.facts_of(execution), patch))
 
     @writes
     def complete(self, run_id: str, id: int) -> ProgramExecution:
         """executing -> completed. Raises TransitionError otherwise."""
-        return become(self._work, get_execution(self._work, run_id, id, lock=True), ExecutionStatus.COMPLETED)
+        return run_rows.become(self._work, run_rows.get_execution(self._work, run_id, id, lock=True), ExecutionStatus.COMPLETED)
 
     @writes
     def fail(self, run_id: str, id: int, error_message: str) -> ProgramExecution:
         """pending or executing -> failed. Raises TransitionError otherwise."""
         message = self._work.body("error_message", error_message)
-        execution = get_execution(self._work, run_id, id, lock=True)
-        return become(self._work, execution, ExecutionStatus.FAILED, error=message)
+        execution = run_rows.get_execution(self._work, run_id, id, lock=True)
+        return run_rows.become(self._work, execution, ExecutionStatus.FAILED, error=message)
 
     @writes
     def skip(self, run_id: str, id: int) -> ProgramExecution:
         """pending or executing -> skipped, as the losing branches of a parallel block are. Raises TransitionError otherwise."""
-        return become(self._work, get_execution(self._work, run_id, id, lock=True), ExecutionStatus.SKIPPED)
+        return run_rows.become(self._work, run_rows.get_execution(self._work, run_id, id, lock=True), ExecutionStatus.SKIPPED)
 
     @reads
     def children(self, run_id: str, id: int) -> List[ProgramExecution]:
@@ -152,11 +141,11 @@ class ProgramExecutions(Repository[F]):
         work, number = self._work, check_count("id", id)
         stored = stored_scope(work, "run_id", run_id)
         with work.batch() as batch:
-            above = batch.row(GET_EXECUTION, row_run=stored, row_id=number)
+            above = batch.row(run_rows.GET_EXECUTION, row_run=stored, row_id=number)
             below = batch.rows(_CHILDREN, run=stored, parent=number)
         if above.result is None:
             raise NotFound("execution", str(id))
-        return [EXECUTION.public(work, row) for row in below.result]
+        return [run_rows.EXECUTION.public(work, row) for row in below.result]
 
     @reads
     def depth(self, run_id: str, id: int) -> int:
@@ -180,12 +169,12 @@ class ProgramExecutions(Repository[F]):
     def set_iteration(self, run_id: str, id: int, iteration: int) -> ProgramExecution:
         """Note the current iteration of a loop. Raises InvalidValue past the loop's `max_iterations`: stop before that."""
         number = check_count("iteration", iteration)
-        execution = get_execution(self._work, run_id, id, lock=True)
-        facts = facts_of(execution)
+        execution = run_rows.get_execution(self._work, run_id, id, lock=True)
+        facts = run_rows.facts_of(execution)
         maximum = facts.get("max_iterations")
         if isinstance(maximum, int) and number > maximum:
             raise InvalidValue("iteration", f"the loop has at most {maximum}.")
-        return set_metadata(self._work, execution, {**facts, "current_iteration": number})
+        return run_rows.set_metadata(self._work, execution, {**facts, "current_iteration": number})
 
     @writes
     def record_retry(self, run_id: str, id: int, *, attempt: int, max_retries: int) -> ProgramExecution:
@@ -197,11 +186,11 @@ class ProgramExecutions(Repository[F]):
         number, maximum = check_count("attempt", attempt), check_count("max_retries", max_retries)
         if not 1 <= number <= maximum:
             raise InvalidValue("attempt", f"retries count from 1 to max_retries, which is {maximum}.")
-        execution = get_execution(work, run_id, id, lock=True)
-        facts = {**facts_of(execution), "retry_attempt": number, "max_retries": maximum}
+        execution = run_rows.get_execution(work, run_id, id, lock=True)
+        facts = {**run_rows.facts_of(execution), "retry_attempt": number, "max_retries": maximum}
         if execution.status == ExecutionStatus.FAILED:
-            return become(work, execution, ExecutionStatus.EXECUTING, facts=facts)
-        return set_metadata(work, execution, facts)
+            return run_rows.become(work, execution, ExecutionStatus.EXECUTING, facts=facts)
+        return run_rows.set_metadata(work, execution, facts)
 
     def _check_depth(self, parent_id: int | None, depth: Pending[Row | None] | None) -> None:
         limit = self._work.runtime.settings.max_depth
@@ -228,7 +217,7 @@ def resume_point(work: UnitOfWork, run: ProgramRun) -> ResumePoint:
         found = batch.rows(ALL_EXECUTIONS, run=stored)
         bindings = batch.rows(ALL_BINDINGS, run=stored)
         agents = batch.rows(ALL_AGENTS, run=stored)
-    executions = [EXECUTION.public(work, row) for row in found.result]
+    executions = [run_rows.EXECUTION.public(work, row) for row in found.result]
     executing = [one for one in executions if one.status == ExecutionStatus.EXECUTING]
     return ResumePoint(
         run=run,
@@ -242,7 +231,7 @@ def resume_point(work: UnitOfWork, run: ProgramRun) -> ResumePoint:
 
 def parallel_blocks(executions: list[ProgramExecution]) -> Iterable[ParallelBlock]:
     """The unfinished parallel blocks, with every branch that is declared or has begun; the last attempt of each."""
-    facts = {one.id: facts_of(one) for one in executions}
+    facts = {one.id: run_rows.facts_of(one) for one in executions}
     for block in executions:
         found = facts[block.id]
         if "parallel_id" not in found or "branch" in found or block.status in SETTLED:
@@ -267,7 +256,7 @@ def parallel_blocks(executions: list[ProgramExecution]) -> Iterable[ParallelBloc
 def loops(executions: list[ProgramExecution]) -> Iterable[Loop]:
     """The unfinished loops."""
     for one in executions:
-        found = facts_of(one)
+        found = run_rows.facts_of(one)
         if "loop_id" in found and one.status not in SETTLED:
             yield Loop(
                 loop_id=str(found["loop_id"]),

@@ -10,9 +10,9 @@ from sqlalchemy import insert, literal_column, select, update
 from persist.db.changes.batch import Batch, Pending
 from persist.db.dialects.backends import ask_row_guards, missing_row_guards, unknown_triggers
 from persist.db.expressions.upsert import insert_where, overwriting
-from persist.db.operations.bounded_deletion import Keyset
+from persist.db.operations.keyset import Keyset
+from persist.db.schema import row_guards
 from persist.db.schema.base import VERSION_TABLE
-from persist.db.schema.row_guards import DELETE, GUARDS, INSERT, MAX_EMPTIED, MAX_NOTES, REPLACE, TRUNCATE, UPDATE
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.database_transaction import LEFT
 from persist.db.transactions.own_scope import ScopedValues, stored_scope
@@ -37,33 +37,16 @@ from persist.programs.schemas import (
     RunStatus,
     check_run,
 )
-from persist.programs.storage import attachments
+from persist.programs.storage import attachments, run_rows
 from persist.programs.storage.attachments import RunFolder
 from persist.programs.storage.binding_rows import BINDING
-from persist.programs.storage.run_rows import (
-    EXECUTION,
-    GET_RUN,
-    HOLD,
-    IS_THERE,
-    LET_GO,
-    RUN,
-    RUN_EXISTS,
-    SEEN,
-    STALE_AFTER,
-    ask_agents_owner,
-    check_found,
-    check_free,
-    get_run,
-    hold_values,
-    lost,
-    outlives_runs,
-    this_second,
-)
 from persist.programs.verbs.agents import AGENT, ALL_AGENTS
 from persist.programs.verbs.bindings import ALL_BINDINGS
 from persist.programs.verbs.executions import ALL_EXECUTIONS, resume_point
 
-GUARDED = [table for table in (runs, executions, bindings, agents, segments, imports, raw_writes) if GUARDS in table.info]
+GUARDED = [
+    table for table in (runs, executions, bindings, agents, segments, imports, raw_writes) if row_guards.GUARDS in table.info
+]
 _R, _E, _S, _W = runs.c, executions.c, segments.c, raw_writes.c
 _RUN = Statement(select(_R.status, _R.written_status).where(_R.id == param("run")))
 _TREE = Statement(select(_E.id, _E.parent_id, _E.status, _E.written_status).where(_E.run_id == param("run")).order_by(_E.id))
@@ -73,13 +56,19 @@ _NOTES = (
     .where(_W.at != literal_column("0"))
     .order_by(_W.id)
 )
-_RAW = Statement(_NOTES.where(_W.run_id == param("run")).limit(literal_column(str(MAX_NOTES + 1))))
+_RAW = Statement(_NOTES.where(_W.run_id == param("run")).limit(literal_column(str(row_guards.MAX_NOTES + 1))))
 _OF_NO_RUN = Statement(
-    _NOTES.where(_W.run_id == literal_column("''"), _W.run_id != param("run")).limit(literal_column(str(MAX_EMPTIED)))
+    _NOTES.where(_W.run_id == literal_column("''"), _W.run_id != param("run")).limit(literal_column(str(row_guards.MAX_EMPTIED)))
 )
 RAW_WRITE = "raw_write"
 """The code of what a program that is not persist wrote."""
-_DONE = {INSERT: "inserted", REPLACE: "replaced", UPDATE: "changed", DELETE: "deleted", TRUNCATE: "emptied"}
+_DONE = {
+    row_guards.INSERT: "inserted",
+    row_guards.REPLACE: "replaced",
+    row_guards.UPDATE: "changed",
+    row_guards.DELETE: "deleted",
+    row_guards.TRUNCATE: "emptied",
+}
 
 
 class Audited:
@@ -174,7 +163,7 @@ def audit_raw_writes(rows: Sequence[Row], of_no_run: Sequence[Row]) -> Iterator[
 
     of_no_run   notes without a run, such as those of emptied tables: a writer that fills their room leaves the run its own
     """
-    for at, table, operation, key, writer, before in (*of_no_run, *rows[:MAX_NOTES]):
+    for at, table, operation, key, writer, before in (*of_no_run, *rows[: row_guards.MAX_NOTES]):
         if any(map(is_unreadable, (at, table, operation))):
             continue  # `audit_cells` reports it
         subject = f"{table} {_named(key)}" if isinstance(key, dict) else f"table {table}"
@@ -182,7 +171,7 @@ def audit_raw_writes(rows: Sequence[Row], of_no_run: Sequence[Row]) -> Iterator[
         role = "" if noted["writer"] is None else f" of the role {shown(noted['writer'].get('role'))}"
         message = f"it was {_DONE.get(operation, shown(operation))} by a raw writer{role} at {at:%Y-%m-%d %H:%M:%S} UTC."
         yield AuditFinding.of(RAW_WRITE, subject, message, at=at, **noted)
-    for found, room, whose in ((rows, MAX_NOTES, "a run"), (of_no_run, MAX_EMPTIED, "what is of no run")):
+    for found, room, whose in ((rows, row_guards.MAX_NOTES, "a run"), (of_no_run, row_guards.MAX_EMPTIED, "what is of no run")):
         if len(found) >= room:
             yield AuditFinding.of(RAW_WRITE, "notes", f"{whose} has room for {room:,}: what was written later has none.")
 
@@ -241,7 +230,7 @@ _IMPORT = ScopedValues(Import, imports, "run_id")
 _OF_RUN = select(*_IMPORT.columns).where(_I.run_id == param("run")).order_by(_I.alias)
 _ALL = Statement(_OF_RUN)
 _GET = Statement(_OF_RUN.where(_I.alias == param("row_alias")))
-_PUT = Statement(overwriting(insert_where(imports, IS_THERE), "run_id", "alias"))
+_PUT = Statement(overwriting(insert_where(imports, run_rows.IS_THERE), "run_id", "alias"))
 
 
 class Imports(Repository[F]):
@@ -258,19 +247,19 @@ class Imports(Repository[F]):
         work.json("outputs_schema", outputs_schema)
         stored = stored_scope(work, "run_id", run_id)
         with work.batch(last=True) as batch:
-            run = batch.row(RUN_EXISTS, row_id=run_id)
+            run = batch.row(run_rows.RUN_EXISTS, row_id=run_id)
             batch.run(
                 _PUT,
                 row_id=run_id,
                 run_id=stored,
                 alias=name,
                 source_url=url,
-                fetched_at=this_second(work),
+                fetched_at=run_rows.this_second(work),
                 inputs_schema=inputs_schema,
                 outputs_schema=outputs_schema,
             )
             written = batch.row(_GET, run=stored, row_alias=name)
-        check_found(run, run_id)
+        run_rows.check_found(run, run_id)
         assert written.result is not None, "it was written a moment ago"
         return _IMPORT.public(self._work, written.result)
 
@@ -290,7 +279,7 @@ class Imports(Repository[F]):
 
 _NEWEST = Keyset(
     "programs.runs",
-    RUN,
+    run_rows.RUN,
     (_R.started_at, _R.id),
     {"status": _R.status == param("status")},
     where=[_R.started_at.is_not(None)],
@@ -301,13 +290,13 @@ _ADD = Statement(
         **{name: param(name) for name in ("id", "program_path", "started_at", "updated_at", "state_mode", "program_source")},
         status=param("to"),
         written_status=param("to"),
-        **HOLD,
+        **run_rows.HOLD,
     )
 )
 _set_status = (
     update(runs).where(_R.id == param("row_id")).values(status=param("to"), written_status=param("to"), updated_at=param("at"))
 )
-_FINISH, _RESUME = Statement(_set_status.values(**LET_GO)), Statement(_set_status.values(**HOLD))
+_FINISH, _RESUME = Statement(_set_status.values(**run_rows.LET_GO)), Statement(_set_status.values(**run_rows.HOLD))
 
 
 class ProgramRuns(Repository[F]):
@@ -319,7 +308,7 @@ class ProgramRuns(Repository[F]):
     def create(self, *, program_path: str | None = None, program_source: str | None = None, id: str | None = None) -> ProgramRun:
         """Create a run of this process, running. By default `id` is like 20260116-143052-a7b3c9. Raises Conflict if taken."""
         work = self._work
-        now = this_second(work)
+        now = run_rows.this_second(work)
         run_id = names.run_id(now, secrets.choice) if id is None else work.label("id", id)
         path = optional_label("program_path", program_path)
         source = None if program_source is None else work.body("program_source", program_source)
@@ -333,15 +322,15 @@ class ProgramRuns(Repository[F]):
                 to=RunStatus.RUNNING,
                 started_at=now,
                 updated_at=now,
-                **hold_values(work),
+                **run_rows.hold_values(work),
             )
-            written = batch.row(GET_RUN, row_id=run_id)
+            written = batch.row(run_rows.GET_RUN, row_id=run_id)
         return _written(written)
 
     @reads
     def get(self, id: str) -> ProgramRun:
         """The run. Raises NotFound."""
-        return get_run(self._work, id)
+        return run_rows.get_run(self._work, id)
 
     @reads
     def list(self, *, status: str | None = None, limit: int = 20, after: str | None = None) -> Page[ProgramRun]:
@@ -355,12 +344,12 @@ class ProgramRuns(Repository[F]):
         to = check_choice("status", status, RunStatus)
         if to is RunStatus.RUNNING:
             raise InvalidValue("status", "a run finishes as completed, failed or interrupted; resume() goes on with one.")
-        run = get_run(self._work, id, lock=True)
+        run = run_rows.get_run(self._work, id, lock=True)
         check_run(run.id, run.status, to)
         return self._become(run, to, _FINISH)
 
     @writes
-    def resume(self, id: str, *, stale_after: timedelta = STALE_AFTER) -> ProgramRun:
+    def resume(self, id: str, *, stale_after: timedelta = run_rows.STALE_AFTER) -> ProgramRun:
         """interrupted or failed -> running, and this process runs it; or take a running run over from a process that is gone.
 
         A process of this machine and boot is gone when it has ended. Where that cannot be known, such as on another machine, it
@@ -369,10 +358,14 @@ class ProgramRuns(Repository[F]):
         """
         work = self._work
         span = check_timedelta("stale_after", stale_after)
-        run = get_run(work, id, lock=True)
-        if run.status == RunStatus.COMPLETED or not check_free(run, this_second(work), span) or run.status != RunStatus.RUNNING:
+        run = run_rows.get_run(work, id, lock=True)
+        if (
+            run.status == RunStatus.COMPLETED
+            or not run_rows.check_free(run, run_rows.this_second(work), span)
+            or run.status != RunStatus.RUNNING
+        ):
             check_run(run.id, run.status, RunStatus.RUNNING)
-        return self._become(run, RunStatus.RUNNING, _RESUME, **hold_values(work))
+        return self._become(run, RunStatus.RUNNING, _RESUME, **run_rows.hold_values(work))
 
     @writes
     def seen(self, id: str) -> ProgramRun:
@@ -383,26 +376,26 @@ class ProgramRuns(Repository[F]):
         work = self._work
         run_id = work.label("id", id)
         with work.batch(last=True) as batch:
-            renewed = batch.run(SEEN, row_id=run_id, **hold_values(work))
-            written = batch.row(GET_RUN, row_id=run_id)
+            renewed = batch.run(run_rows.SEEN, row_id=run_id, **run_rows.hold_values(work))
+            written = batch.row(run_rows.GET_RUN, row_id=run_id)
         if written.result is None:
             raise NotFound("program run", id)
-        run = RUN(written.result)
+        run = run_rows.RUN(written.result)
         if not renewed.result:
-            raise lost(run)
+            raise run_rows.lost(run)
         return run
 
     @reads
     def resume_point(self, id: str) -> ResumePoint:
         """The state to continue from: run, executing statements, bindings as stored, agents, open parallel blocks and loops."""
-        return resume_point(self._work, get_run(self._work, id))
+        return resume_point(self._work, run_rows.get_run(self._work, id))
 
     def _become(self, run: ProgramRun, to: RunStatus, statement: Statement, **holder: object) -> ProgramRun:
         """Give a locked run another status."""
         work = self._work
         with work.batch(last=True) as batch:
-            batch.run(statement, row_id=run.id, to=to, at=this_second(work), **holder)
-            written = batch.row(GET_RUN, row_id=run.id)
+            batch.run(statement, row_id=run.id, to=to, at=run_rows.this_second(work), **holder)
+            written = batch.row(run_rows.GET_RUN, row_id=run.id)
         return _written(written)
 
     @reads
@@ -417,14 +410,14 @@ class ProgramRuns(Repository[F]):
         work = self._work
         stored = stored_scope(work, "run_id", id)
         with work.batch() as batch:
-            owner = ask_agents_owner(work, batch, id)
+            owner = run_rows.ask_agents_owner(work, batch, id)
             executions, agents = batch.rows(ALL_EXECUTIONS, run=stored), batch.rows(ALL_AGENTS, run=stored)
             bindings, audited = batch.rows(ALL_BINDINGS, run=stored), Audited(work, batch, id)
-        check_found(owner, id)
-        frames = {EXECUTION.public(work, row).id for row in executions.result}
+        run_rows.check_found(owner, id)
+        frames = {run_rows.EXECUTION.public(work, row).id for row in executions.result}
         known = {agent.name: agent.scope for agent in (AGENT.public(work, row) for row in agents.result)}
         bound = [BINDING.public(work, row) for row in bindings.result]
-        has_folder = not outlives_runs(id, work.runtime.scopes.get("run_id"))
+        has_folder = not run_rows.outlives_runs(id, work.runtime.scopes.get("run_id"))
         found = [
             *audit_run(audited.run.result, id),
             *audit_executions(audited.tree.result),
@@ -439,4 +432,4 @@ class ProgramRuns(Repository[F]):
 
 def _written(written: Pending[Row | None]) -> ProgramRun:
     assert written.result is not None, "it was written or locked a moment ago"
-    return RUN(written.result)
+    return run_rows.RUN(written.result)

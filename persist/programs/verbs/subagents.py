@@ -35,9 +35,8 @@ from persist.programs.schemas import (
     TakenIn,
     TakenRow,
 )
-from persist.programs.storage import attachments
+from persist.programs.storage import attachments, lent_files
 from persist.programs.storage.binding_rows import BINDING, OF_FRAME, find_row, put
-from persist.programs.storage.lent_files import LentBinding, LentFolder, checked_binding, digest, no_text, shown_name
 from persist.programs.storage.run_rows import GET_EXECUTION, RUN_EXISTS, this_second
 from persist.programs.verbs.agents import AGENT, GET_AGENT, Agents
 
@@ -56,12 +55,12 @@ Outcome = tuple[str | None, str | None]
 
 def lent_again(one: Binding) -> str:
     """The digest of a lent value: a row of the file that still has it was not written by the subagent."""
-    return digest(one.kind, one.value, one.source_statement)
+    return lent_files.digest(one.kind, one.value, one.source_statement)
 
 
 def take_in_file(work: UnitOfWork, home: Path, subagent: Subagent, lent: Mapping[str, Any]) -> TakenIn:
     """Bind, remember and add what the file says and the subagent may; the rest is refused. A bad file is refused as a whole."""
-    folder = LentFolder(home, subagent, work.runtime.settings.max_text_bytes)
+    folder = lent_files.LentFolder(home, subagent, work.runtime.settings.max_text_bytes)
     try:
         rows = folder.rows()
     except InvalidValue as error:
@@ -82,21 +81,21 @@ def take_in_file(work: UnitOfWork, home: Path, subagent: Subagent, lent: Mapping
 class _Taking:
     """One file's rows, table by table. A method yields nothing for a row that is as it was lent."""
 
-    def __init__(self, work: UnitOfWork, folder: LentFolder, subagent: Subagent, lent: Mapping[str, Any]) -> None:
+    def __init__(self, work: UnitOfWork, folder: lent_files.LentFolder, subagent: Subagent, lent: Mapping[str, Any]) -> None:
         self._work, self._folder, self._subagent, self._lent = work, folder, subagent, lent
         self._agents = Agents(work)
 
     def binding(self, row: tuple[Any, ...]) -> Iterator[Outcome]:
-        found = checked_binding(row, self._subagent.execution_id)
+        found = lent_files.checked_binding(row, self._subagent.execution_id)
         if isinstance(found, str):
-            yield shown_name(row[1]), found
+            yield lent_files.shown_name(row[1]), found
             return
         lent = dict(self._lent.get("bindings") or {}).get(found.name)
-        if found.attachment_path is None and lent == digest(found.kind, found.value, found.source_statement):
+        if found.attachment_path is None and lent == lent_files.digest(found.kind, found.value, found.source_statement):
             return
         yield found.name, self._bind(found)
 
-    def _bind(self, found: LentBinding) -> str | None:
+    def _bind(self, found: lent_files.LentBinding) -> str | None:
         work, run_id, frame = self._work, self._subagent.run_id, self._subagent.execution_id
         before = find_row(work, run_id, found.name, frame, lock=True)
         if before is not None and any(map(is_unreadable, before)):
@@ -123,7 +122,7 @@ class _Taking:
         )
         return None
 
-    def _content(self, found: LentBinding) -> tuple[bytes | None, str | None]:
+    def _content(self, found: lent_files.LentBinding) -> tuple[bytes | None, str | None]:
         """What becomes an attachment of the run, and what stays in the row. Raises InvalidValue."""
         work, value = self._work, found.value
         if found.attachment_path is not None:
@@ -145,25 +144,25 @@ class _Taking:
 
     def memory(self, row: tuple[Any, ...]) -> Iterator[Outcome]:
         scope, name, memory = row
-        reason = self._not_mine(scope, name) or ("it has no memory." if memory is None else no_text(memory))
-        if reason is None and digest(memory) == self._lent.get("memory"):
+        reason = self._not_mine(scope, name) or ("it has no memory." if memory is None else lent_files.no_text(memory))
+        if reason is None and lent_files.digest(memory) == self._lent.get("memory"):
             return
-        if memory is None and self._lent.get("memory") == digest(None):
+        if memory is None and self._lent.get("memory") == lent_files.digest(None):
             return
         if reason is None:
             reason = self._over(memory=memory)
         if reason is None:
             self._agents.remember(self._subagent.run_id, name, memory)
-        yield shown_name(name), reason
+        yield lent_files.shown_name(name), reason
 
     def segment(self, row: tuple[Any, ...]) -> Iterator[Outcome]:
         scope, name, prompt, summary = row
-        reason = self._not_mine(scope, name) or no_text(prompt) or no_text(summary)
+        reason = self._not_mine(scope, name) or lent_files.no_text(prompt) or lent_files.no_text(summary)
         if reason is None:
             reason = self._over(prompt=prompt or "", summary=summary or "")
         if reason is None:
             self._agents.add_segment(self._subagent.run_id, name, prompt=prompt or "", summary=summary or "")
-        yield shown_name(name), reason
+        yield lent_files.shown_name(name), reason
 
     def _not_mine(self, scope: Any, name: Any) -> str | None:
         if scope != "":
@@ -371,7 +370,7 @@ class _Lent:
             one for one in readable if not any(has_half(text or "") for text in (one.name, one.value, one.source_statement))
         ]
         self.digests: dict[str, Any] = {"bindings": {one.name: lent_again(one) for one in self.bindings}}
-        self.digests["memory"] = None if memory is None else digest(memory.memory)
+        self.digests["memory"] = None if memory is None else lent_files.digest(memory.memory)
 
 
 def _readable(work: UnitOfWork, row: Row) -> Agent:

@@ -27,6 +27,7 @@ from persist.workflows.schemas import (
     WorkflowRun,
     check_transition,
 )
+from persist.workflows.storage import run_rows
 from persist.workflows.storage.approvals import (
     APPROVAL,
     GET,
@@ -35,22 +36,6 @@ from persist.workflows.storage.approvals import (
     found_approval,
     get_approval,
     insert_approval,
-)
-from persist.workflows.storage.run_rows import (
-    GET_RUN,
-    LOCK_RUN,
-    RUN,
-    announce_claimable,
-    found_run,
-    get_run,
-    held_run,
-    history_item,
-    marker_of,
-    resume_ungated,
-    resumption,
-    small_values,
-    with_error,
-    written_run,
 )
 from persist.workflows.verbs import recovery
 from persist.workflows.verbs.finishing import announce_finished, finish_values, write_finish
@@ -67,7 +52,7 @@ _BY_KEY = Statement(
 )
 _LOCK_PENDING = Statement(select(*APPROVAL.columns).where(_A.id == _id, IS_PENDING).with_for_update())
 _LOCK_RUN_OF_PENDING = Statement(
-    select(*RUN.columns)
+    select(*run_rows.RUN.columns)
     .where(_R.id == select(_A.workflow_run_id).where(_A.id == _id, IS_PENDING).scalar_subquery())
     .with_for_update()
 )
@@ -134,9 +119,9 @@ class Approvals(Repository[F]):
         row_id = None if id is None else self._work.label("id", id)
         run_id = self._work.label("id", workflow_run_id)
         with self._work.batch() as batch:
-            run_row = batch.row(LOCK_RUN, row_id=run_id)
+            run_row = batch.row(run_rows.LOCK_RUN, row_id=run_id)
             known = None if key is None else batch.row(_BY_KEY, run_id=run_id, key=key)
-        run = found_run(run_row.result, run_id)
+        run = run_rows.found_run(run_row.result, run_id)
         if known is not None and known.result is not None:
             return APPROVAL(known.result)
         if run.status in TERMINAL:
@@ -218,12 +203,12 @@ class Approvals(Repository[F]):
         Raises TransitionError unless it runs. A worker that pauses a run then releases it.
         """
         work = self._work
-        item = history_item(work, *marker_of(marker), work.now())
-        patch = {} if scratch is None else small_values(work, "scratch", scratch)
+        item = run_rows.history_item(work, *run_rows.marker_of(marker), work.now())
+        patch = {} if scratch is None else run_rows.small_values(work, "scratch", scratch)
         question = checked_question(
             work, gate=gate, summary=summary, kind=kind, requested_by=requested_by, expires_at=expires_at, on_expiry=on_expiry
         )
-        run = held_run(work, workflow_run_id, lease)
+        run = run_rows.held_run(work, workflow_run_id, lease)
         check_transition(run.id, run.status, RunStatus.PAUSED)
         return pause_at_gate(work, run, question, item, _merged(work, run, patch))
 
@@ -262,28 +247,30 @@ class Approvals(Repository[F]):
         Raises Conflict if the gate was not pending, TransitionError if the run is not paused: nothing changes.
         """
         work = self._work
-        patch = {} if scratch is None else small_values(work, "scratch", scratch)
+        patch = {} if scratch is None else run_rows.small_values(work, "scratch", scratch)
         answer = _answer(work, id, ApprovalStatus.APPROVED, by=by, response=response)
         run = self._gate(id, RunStatus.RUNNING)
-        value, resumed = _merged(work, run, patch), resumption(run, work.now())
+        value, resumed = _merged(work, run, patch), run_rows.resumption(run, work.now())
         with work.batch(last=True) as batch:
             batch.run(_RESOLVE, **answer)
             if patch:
                 batch.run(_SET_SCRATCH, row_id=run.id, value=value)
-            resume_ungated(batch, resumed)
-            written = batch.row(GET_RUN, row_id=run.id)
-        announce_claimable(work, run)
-        return written_run(written)
+            run_rows.resume_ungated(batch, resumed)
+            written = batch.row(run_rows.GET_RUN, row_id=run.id)
+        run_rows.announce_claimable(work, run)
+        return run_rows.written_run(written)
 
     @writes
     def resolve_and_fail(self, id: str, *, by: str | None = None, reason: str | None = None) -> WorkflowRun:
         """In one step: reject, and fail the run with `Rejected: …` as its error. Raises Conflict if the gate was not pending."""
         work = self._work
         error = f"Rejected: {work.body('reason', reason or 'no reason given')}"
-        with_error(work, None, error, path="reason")
+        run_rows.with_error(work, None, error, path="reason")
         answer = _answer(work, id, ApprovalStatus.REJECTED, by=by, response=reason)
         run = self._gate(id, RunStatus.FAILED)
-        values = finish_values(work, run, RunStatus.FAILED, FailureKind.REJECTED, context=with_error(work, run.context, error))
+        values = finish_values(
+            work, run, RunStatus.FAILED, FailureKind.REJECTED, context=run_rows.with_error(work, run.context, error)
+        )
         with work.batch(last=run.parent_run_id is None) as batch:
             batch.run(_RESOLVE, **answer)
             ended = write_finish(work, batch, values)
@@ -313,9 +300,9 @@ class Approvals(Repository[F]):
         approval = found_approval(asked.result, id)
         _check_pending(approval)
         if found.result is not None and pending.result is not None:
-            run = RUN(found.result)
+            run = run_rows.RUN(found.result)
         else:  # its run is gone, or another caller has just answered it
-            run = get_run(work, approval.workflow_run_id, lock=True)
+            run = run_rows.get_run(work, approval.workflow_run_id, lock=True)
             _check_pending(get_approval(work, id, lock=True))
         if to is RunStatus.RUNNING and run.status != RunStatus.PAUSED:  # others begin only by admit, claim and restart
             raise TransitionError(f"workflow run {run.id!r}", str(run.status), str(to))

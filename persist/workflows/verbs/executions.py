@@ -19,7 +19,7 @@ from persist.db.values.pages import Page, PagedList, check_limit
 from persist.errors import InvalidValue, NotFound
 from persist.workflows.models import IS_UNFINISHED, USED_TOKENS, executions, runs
 from persist.workflows.schemas import ChatThread, Execution, ExecutionStats, Lease, StatsBucket, StopReason
-from persist.workflows.storage.executions import (
+from persist.workflows.storage.execution_rows import (
     EXECUTION,
     FINISH,
     SET_OUTPUT,

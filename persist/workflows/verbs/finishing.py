@@ -14,21 +14,10 @@ from persist.db.values.json import Json
 from persist.errors import InvalidValue, shown
 from persist.workflows.models import runs
 from persist.workflows.schemas import UNFINISHED, FailureKind, Lease, RunStatus, WorkflowRun, check_transition
+from persist.workflows.storage import run_rows
 from persist.workflows.storage.approvals import close_gates, close_gates_of_ended
 from persist.workflows.storage.families import deepest_first, first_look, tell_parents
 from persist.workflows.storage.queue import HAS_INSTANTS, WRITABLE, guard_values
-from persist.workflows.storage.run_rows import (
-    GET_RUN,
-    LOCK_RUN,
-    RUN,
-    find_run,
-    held_run,
-    history_item,
-    history_with,
-    marker_of,
-    with_error,
-    written_run,
-)
 from persist.workflows.verbs import limits
 
 # The one way to end a run: status, error, marker and lease in one statement; observers are notified after the commit.
@@ -67,7 +56,7 @@ def _end_at_once(statuses: frozenset[RunStatus], *conditions: Any, leased: bool)
             updated_at=param("at"),
             finished_at=param("at"),
         )
-        .returning(*RUN.columns)
+        .returning(*run_rows.RUN.columns)
     )
 
 
@@ -107,7 +96,7 @@ def finish_values(
     """The values for `write_finish` of a locked run. A newer token fences out the worker of a cancelled run."""
     history: Any = run.phase_history
     if marker is not None and not is_unreadable(history):
-        history = history_with(work, history, marker)
+        history = run_rows.history_with(work, history, marker)
     return {
         "row_id": run.id,
         "to": status,
@@ -127,7 +116,7 @@ def write_finish(work: UnitOfWork, batch: Batch, values: dict[str, Any]) -> Pend
     """
     batch.run(_FINISH, **values)
     close_gates(work, batch, values["row_id"], f"The run ended: it {_HOW_IT_ENDED[values['to']]}.")
-    return batch.row(GET_RUN, row_id=values["row_id"])
+    return batch.row(run_rows.GET_RUN, row_id=values["row_id"])
 
 
 def announce_finished(work: UnitOfWork, *ended: Pending[Row | None]) -> list[WorkflowRun]:
@@ -142,7 +131,7 @@ def announce_finished(work: UnitOfWork, *ended: Pending[Row | None]) -> list[Wor
 
 def announce(work: UnitOfWork, *ended: Pending[Row | None]) -> list[WorkflowRun]:
     """`announce_finished` without a word to the parents."""
-    finished = [written_run(one) for one in ended]
+    finished = [run_rows.written_run(one) for one in ended]
     for run in finished:
         work.announce(RUN_FINISHED, run)
         limits.announce_freed(work, run)
@@ -156,13 +145,13 @@ def finish(
     to = check_choice("status", status, RunStatus)
     if to not in (RunStatus.SUCCEEDED, RunStatus.FAILED):
         raise InvalidValue("status", "a run finishes as succeeded or failed; cancel() cancels it.")
-    marker = None if terminal_marker is None else history_item(work, *marker_of(terminal_marker), work.now())
-    with_error(work, None, error)
+    marker = None if terminal_marker is None else run_rows.history_item(work, *run_rows.marker_of(terminal_marker), work.now())
+    run_rows.with_error(work, None, error)
     if marker is None and error is None and (ended := _at_once(work, _FINISH_AT_ONCE[lease is not None], id, to, lease)):
         return ended
-    run = held_run(work, id, lease)
+    run = run_rows.held_run(work, id, lease)
     check_transition(run.id, run.status, to)
-    return finish_run(work, run, to, _KINDS[to], context=with_error(work, run.context, error), marker=marker)
+    return finish_run(work, run, to, _KINDS[to], context=run_rows.with_error(work, run.context, error), marker=marker)
 
 
 def complete(work: UnitOfWork, lease: Lease) -> WorkflowRun | None:
@@ -195,11 +184,11 @@ def _fenced(token: int) -> int:
 
 def cancel_run(work: UnitOfWork, id: str, reason: str | None, statuses: frozenset[RunStatus], kind: FailureKind) -> bool:
     """End a run that is in one of the statuses as cancelled, with the reason in its context; False otherwise."""
-    with_error(work, None, reason, path="reason")
-    run = find_run(work, id, lock=True)
+    run_rows.with_error(work, None, reason, path="reason")
+    run = run_rows.find_run(work, id, lock=True)
     if run is None or run.status not in statuses:
         return False
-    finish_run(work, run, RunStatus.CANCELLED, kind, context=with_error(work, run.context, reason, path="reason"))
+    finish_run(work, run, RunStatus.CANCELLED, kind, context=run_rows.with_error(work, run.context, reason, path="reason"))
     return True
 
 
@@ -210,13 +199,17 @@ log = logging.getLogger("persist")
 
 def cancel_family(work: UnitOfWork, id: str, reason: str | None) -> bool:
     """Cancel the run and its descendants, those that have not ended; whether there was one."""
-    with_error(work, None, reason, path="reason")
+    run_rows.with_error(work, None, reason, path="reason")
     root = work.label("id", id)
     found = _locked(work, root)
     inside = {None, root, *(run.id for run in found)}
     ending = [
         finish_values(
-            work, run, RunStatus.CANCELLED, FailureKind.CANCELLED, context=with_error(work, run.context, reason, path="reason")
+            work,
+            run,
+            RunStatus.CANCELLED,
+            FailureKind.CANCELLED,
+            context=run_rows.with_error(work, run.context, reason, path="reason"),
         )
         for run in found
         if not is_unreadable(run.status) and run.status in UNFINISHED
@@ -240,12 +233,12 @@ def _locked(work: UnitOfWork, root: str) -> list[WorkflowRun]:
     while new := [id for id in deepest_first(found, root) if id not in tried]:
         tried.update(new)
         with work.batch() as batch:
-            rows = [batch.row(LOCK_RUN, row_id=id) for id in new if _is_label(work, id)]
+            rows = [batch.row(run_rows.LOCK_RUN, row_id=id) for id in new if _is_label(work, id)]
             again = batch.rows(looks, root=root)
         found = [(id, parent) for id, parent in again.result]
         for row in rows:
             if row.result is not None:
-                run = RUN(row.result)
+                run = run_rows.RUN(row.result)
                 locked[run.id] = run
     return list(locked.values())
 

@@ -16,29 +16,8 @@ from persist.db.values.json import Json, encode, plain_object, utf8_size
 from persist.errors import Conflict, InvalidValue, NotFound, PayloadTooLarge
 from persist.workflows.models import IS_UNFINISHED, executions, runs
 from persist.workflows.schemas import Lease, Phase, StopReason, WorkflowRun
-from persist.workflows.storage.executions import (
-    FINISH,
-    SET_OUTPUT,
-    ExecutionTotals,
-    count_usage,
-    end_values,
-    hold_run_of,
-    insert_execution,
-)
+from persist.workflows.storage import execution_rows, run_rows
 from persist.workflows.storage.queue import HAS_INSTANTS, WRITABLE, guard_values
-from persist.workflows.storage.run_rows import (
-    GET_RUN,
-    LOCK_RUN,
-    RUN,
-    check_hold,
-    held_run,
-    history_item,
-    history_with,
-    small,
-    small_label,
-    small_values,
-    written_run,
-)
 
 # Whether a phase still has to run, and what its earlier executions left behind.
 #
@@ -110,13 +89,13 @@ def locked_phase(work: UnitOfWork, run_id: str, name: str) -> tuple[WorkflowRun,
     """Lock a run, in one round trip with what `standing` and `output` tell of its phase. Raises NotFound."""
     values = {"scope_id": work.label("run_id", run_id), "suffix": f":{name}"}
     with work.batch() as batch:
-        locked = batch.row(LOCK_RUN, row_id=run_id)
+        locked = batch.row(run_rows.LOCK_RUN, row_id=run_id)
         stands, left = batch.row(_STANDING_OF_PHASE, **values), batch.row(_OUTPUT_OF_PHASE, **values)
     if locked.result is None:
         raise NotFound("workflow run", run_id)
     assert stands.result is not None
     running, done = map(bool, stands.result)
-    return RUN(locked.result), (running, done), None if left.result is None else left.result[0]
+    return run_rows.RUN(locked.result), (running, done), None if left.result is None else left.result[0]
 
 
 def output(work: UnitOfWork, skill: str, trigger_id: str, workflow_run_id: str | None) -> str | None:
@@ -185,7 +164,7 @@ _APPEND = {
             phase_history=appended_items(runs.c.phase_history, bindparam("added", type_=runs.c.phase_history.type)),
             updated_at=param("at"),
         )
-        .returning(*RUN.columns)
+        .returning(*run_rows.RUN.columns)
     )
     for leased, writable in WRITABLE.items()
 }
@@ -195,12 +174,12 @@ _SET_NODES = Statement(_this.values(node_statuses=param("value"), updated_at=par
 
 def append_phase(work: UnitOfWork, id: str, phase: str, entry: Json, lease: Lease | None) -> WorkflowRun:
     """Append the phase to the history and make it the current one."""
-    item = history_item(work, phase, entry, work.now())
+    item = run_rows.history_item(work, phase, entry, work.now())
     row = _append_at_once(work, id, item, lease)
     if row is not None:
-        return RUN(row)
-    run = held_run(work, id, lease)
-    history = history_with(work, run.phase_history, item)
+        return run_rows.RUN(row)
+    run = run_rows.held_run(work, id, lease)
+    history = run_rows.history_with(work, run.phase_history, item)
     return _set(work, _SET_PHASE, id, phase=item["phase"], history=history)
 
 
@@ -222,22 +201,22 @@ def _append_at_once(work: UnitOfWork, id: str, item: dict[str, Any], lease: Leas
 def _set(work: UnitOfWork, statement: Statement, id: str, **values: Any) -> WorkflowRun:
     with work.batch(last=True) as batch:
         batch.run(statement, row_id=id, at=work.now(), **values)
-        row = batch.row(GET_RUN, row_id=id)
-    return written_run(row)
+        row = batch.row(run_rows.GET_RUN, row_id=id)
+    return run_rows.written_run(row)
 
 
 def merge_scratch(work: UnitOfWork, id: str, patch: Mapping[str, Json], lease: Lease | None) -> WorkflowRun:
     """Set the patch's keys in scratch; other keys stay."""
-    given = small_values(work, "scratch", patch)
-    run = held_run(work, id, lease)
+    given = run_rows.small_values(work, "scratch", patch)
+    run = run_rows.held_run(work, id, lease)
     return _set(work, _SET_SCRATCH, id, value=work.json("scratch", {**(run.scratch or {}), **given}))
 
 
 def set_node_status(work: UnitOfWork, id: str, node: str, status: Json, lease: Lease | None) -> WorkflowRun:
     """Set the status of one node; other nodes keep theirs."""
-    name = small_label(work, "node", node)
-    small(work, f"node_statuses.{name}", status)
-    run = held_run(work, id, lease)
+    name = run_rows.small_label(work, "node", node)
+    run_rows.small(work, f"node_statuses.{name}", status)
+    run = run_rows.held_run(work, id, lease)
     value = work.json("node_statuses", {**(run.node_statuses or {}), name: status})
     return _set(work, _SET_NODES, id, value=value)
 
@@ -252,9 +231,9 @@ class Phases(Repository[F]):
         Raises Conflict while an execution of it runs, NotFound for an unknown run, and LeaseLost as every write to a run does.
         """
         work = self._work
-        phase, kind = small_label(work, "name", name), work.label("trigger_type", trigger_type)
+        phase, kind = run_rows.small_label(work, "name", name), work.label("trigger_type", trigger_type)
         run, (running, done), output = locked_phase(work, run_id, phase)
-        check_hold(run, lease, work.now())
+        run_rows.check_hold(run, lease, work.now())
         if running:
             raise Conflict(f"The phase {phase!r} of the run {run.id!r} is running already.", constraint="executions")
         if done:
@@ -268,7 +247,7 @@ class Phases(Repository[F]):
             "workflow_run_id": run.id,
             "started_at": work.now(),
         }
-        execution = insert_execution(work, work.runtime.ids.mint("exe"), fields)
+        execution = execution_rows.insert_execution(work, work.runtime.ids.mint("exe"), fields)
         return Phase(run_id=run.id, name=phase, execution_id=execution.id, output=None)
 
     @writes
@@ -279,7 +258,7 @@ class Phases(Repository[F]):
         output: str | None = None,
         entry: Mapping[str, Json] | None = None,
         lease: Lease | None = None,
-        **totals: Unpack[ExecutionTotals],
+        **totals: Unpack[execution_rows.ExecutionTotals],
     ) -> WorkflowRun:
         """Store that the phase is done: its text, what it used, and an entry in the run's history. It becomes the current phase.
 
@@ -288,10 +267,10 @@ class Phases(Repository[F]):
         work = self._work
         execution_id = _begun(phase)
         text = None if output is None else work.body("output", output)
-        values = end_values(work, success=True, error=None, totals=totals)
+        values = execution_rows.end_values(work, success=True, error=None, totals=totals)
         item: Json = {**plain_object(entry, "entry"), "execution": execution_id}
         run = append_phase(work, phase.run_id, phase.name, item, lease)
-        count_usage(work, execution_id, values, totals)
+        execution_rows.count_usage(work, execution_id, values, totals)
         _end(work, execution_id, values, text)
         return run
 
@@ -301,16 +280,16 @@ class Phases(Repository[F]):
         work = self._work
         execution_id = _begun(phase)
         text = None if output is None else work.body("output", output)
-        values = end_values(work, success=False, error=work.body("error", error))
-        _check_found(hold_run_of(work, phase.run_id, lease), execution_id)
+        values = execution_rows.end_values(work, success=False, error=work.body("error", error))
+        _check_found(execution_rows.hold_run_of(work, phase.run_id, lease), execution_id)
         _end(work, execution_id, values, text)
 
 
 def _end(work: UnitOfWork, execution_id: str, values: dict[str, Any], text: str | None) -> None:
     with work.batch(last=True) as batch:
-        ended = batch.run(FINISH, row_id=execution_id, **values)
+        ended = batch.run(execution_rows.FINISH, row_id=execution_id, **values)
         if text is not None:
-            batch.run(SET_OUTPUT, row_id=execution_id, value=text)
+            batch.run(execution_rows.SET_OUTPUT, row_id=execution_id, value=text)
     _check_found(ended.result, execution_id)
 
 

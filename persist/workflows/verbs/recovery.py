@@ -26,25 +26,9 @@ from persist.workflows.schemas import (
     WorkflowRun,
     check_transition,
 )
+from persist.workflows.storage import run_rows
 from persist.workflows.storage.approvals import APPROVAL, OPEN_GATE, close_gates
 from persist.workflows.storage.queue import HAS_INSTANTS, WRITABLE, guard_values, lease_on
-from persist.workflows.storage.run_rows import (
-    END_WAIT,
-    GET_RUN,
-    LOCK_RUN,
-    NO_LEASE,
-    RESUME,
-    RUN,
-    announce_claimable,
-    check_hold,
-    get_run,
-    handed_over_at,
-    held_run,
-    resume_ungated,
-    resumption,
-    with_error,
-    written_run,
-)
 from persist.workflows.verbs import finishing, limits
 from persist.workflows.verbs.finishing import announce_finished, finish_values, write_finish
 
@@ -64,7 +48,7 @@ _ANY_DUE = Statement(select(_A.id).where(*_is_due).limit(1))
 _LOCK_DUE = Statement(select(*APPROVAL.columns).where(_A.id == param("row_id"), *_is_due).with_for_update())
 _RUN_EXISTS = Statement(select(_R.id).where(_R.id == param("row_id")))
 # Who has the run locked may be ending it, and wait for a parent that this transaction has locked: the next call looks again.
-_LOCK_FREE_RUN = Statement(select(*RUN.columns).where(_R.id == param("row_id")).with_for_update(skip_locked=True))
+_LOCK_FREE_RUN = Statement(select(*run_rows.RUN.columns).where(_R.id == param("row_id")).with_for_update(skip_locked=True))
 _EXPIRE = Statement(
     update(approvals)
     .where(_A.id == param("gate_id"), IS_PENDING)
@@ -95,7 +79,7 @@ def expire_due(work: UnitOfWork, now: datetime | None) -> list[Approval]:
             due = batch.row(_LOCK_DUE, row_id=gate_id, at=at)
         if due.result is None or (locked.result is None and exists.result is not None):
             continue
-        gate, run = APPROVAL(due.result), RUN.optional(locked.result)
+        gate, run = APPROVAL(due.result), run_rows.RUN.optional(locked.result)
         if _is_readable(due.result, run):
             expired.append(_expire(work, gate, run, failed))
         else:
@@ -117,18 +101,18 @@ def _expire(work: UnitOfWork, gate: Approval, run: WorkflowRun | None, failed: l
     ending: dict[str, Any] | None = None
     resumed: dict[str, Any] | None = None
     if run is not None and waits and outcome == OnExpiry.REJECTED:
-        error = with_error(work, run.context, f"Expired: nobody answered {shown(gate.gate)} in time.")
+        error = run_rows.with_error(work, run.context, f"Expired: nobody answered {shown(gate.gate)} in time.")
         ending = finish_values(work, run, RunStatus.FAILED, FailureKind.EXPIRED, context=error)
     elif run is not None and waits:
-        resumed = resumption(run, work.now())
+        resumed = run_rows.resumption(run, work.now())
     with work.batch() as batch:
         closed = batch.returned(_EXPIRE, gate_id=gate.id, to=to, new_response=_ANSWER, at=work.now())
         if ending is not None:
             failed.append(write_finish(work, batch, ending))
         if resumed is not None:
-            resume_ungated(batch, resumed)
+            run_rows.resume_ungated(batch, resumed)
     if run is not None and resumed is not None:
-        announce_claimable(work, run)
+        run_rows.announce_claimable(work, run)
     assert closed.result is not None
     return APPROVAL(closed.result)
 
@@ -143,7 +127,7 @@ _id = param("row_id")
 _held = and_(_R.lease_owner.is_not(None), _R.lease_expires_at > param("at"))
 _waits_for_worker = and_(_R.lease_owner.is_(None), _R.lease_expires_at.is_not(None))
 _INTERRUPTED = Statement(
-    select(*RUN.columns)
+    select(*run_rows.RUN.columns)
     .where(_R.status == RunStatus.RUNNING, ~or_(_held, _waits_for_worker))
     .order_by(_R.started_at.desc(), _R.id.desc())  # children, which start later, are locked before their parents
     .with_for_update(),
@@ -196,7 +180,7 @@ _RESTART = Statement(
 def recover(work: UnitOfWork) -> tuple[list[WorkflowRun], list[WorkflowRun]]:
     """See Runs.recover_interrupted."""
     now = work.now()
-    interrupted = [RUN(row) for row in reversed(work.rows(_INTERRUPTED, at=now))]
+    interrupted = [run_rows.RUN(row) for row in reversed(work.rows(_INTERRUPTED, at=now))]
     changes = [(run, change) for run in interrupted if (change := _change(work, run, now)) is not None]
     again, failed = [], []
     with work.batch(last=not any(ends and run.parent_run_id is not None for run, (ends, _) in changes)) as batch:
@@ -206,9 +190,9 @@ def recover(work: UnitOfWork) -> tuple[list[WorkflowRun], list[WorkflowRun]]:
                 failed.append(write_finish(work, batch, values))
             else:
                 batch.run(_COUNT, **values)
-                again.append(batch.row(GET_RUN, row_id=run.id))
+                again.append(batch.row(run_rows.GET_RUN, row_id=run.id))
         batch.run(_STAMP_QUEUED, at=now)
-    return [written_run(row) for row in again], announce_finished(work, *failed)
+    return [run_rows.written_run(row) for row in again], announce_finished(work, *failed)
 
 
 def _change(work: UnitOfWork, run: WorkflowRun, now: datetime) -> tuple[bool, dict[str, Any]] | None:
@@ -256,7 +240,7 @@ def fail(work: UnitOfWork, run: WorkflowRun, kind: FailureKind, error: str, reas
 
 
 def _failure(work: UnitOfWork, run: WorkflowRun, kind: FailureKind, error: str) -> dict[str, Any]:
-    return finish_values(work, run, RunStatus.FAILED, kind, context=with_error(work, run.context, error))
+    return finish_values(work, run, RunStatus.FAILED, kind, context=run_rows.with_error(work, run.context, error))
 
 
 def _too_often(run: WorkflowRun) -> str:
@@ -280,11 +264,11 @@ def restart(work: UnitOfWork, run: WorkflowRun) -> None:
     now, count = work.now(), number_after("restart_count", run.restart_count)
     maximum = None if run.max_restarts is None else max(run.max_restarts, count)
     new_context = _without_error(run.context)
-    until = handed_over_at(run, now)
+    until = run_rows.handed_over_at(run, now)
     try:
         with work.batch(last=True) as batch:
             batch.run(_RESTART, row_id=run.id, new_context=new_context, count=count, maximum=maximum, until=until, at=now)
-            batch.run(END_WAIT, run_id=run.id)
+            batch.run(run_rows.END_WAIT, run_id=run.id)
     except Exception as error:
         if not isinstance(work.runtime.translate(error), Conflict):
             raise
@@ -294,7 +278,7 @@ def restart(work: UnitOfWork, run: WorkflowRun) -> None:
             f"The workflow run {run.id!r} cannot be restarted: its trigger {run.trigger_id!r} has another unfinished run.",
             constraint="ix_workflow_runs_unique_trigger",
         ) from error
-    announce_claimable(work, run)
+    run_rows.announce_claimable(work, run)
 
 
 def _without_error(context: dict[str, Any] | None) -> dict[str, Any] | None:
@@ -309,7 +293,7 @@ def _without_error(context: dict[str, Any] | None) -> dict[str, Any] | None:
 _FOREVER = datetime.max.replace(tzinfo=UTC)
 _REQUEUED = "stale: the run was queued again"
 _HELD = Statement(
-    select(*RUN.columns)
+    select(*run_rows.RUN.columns)
     .where(IS_LEASED, _R.lease_expires_at > param("at"), _R.lease_owner == param("worker"))
     .order_by(_R.started_at, _R.id)
 )
@@ -317,23 +301,25 @@ _RENEW_AT_ONCE = Statement(
     update(runs)
     .where(_R.id == _id, WRITABLE[True], HAS_INSTANTS, ~among(_R.status, sorted(TERMINAL)))
     .values(lease_expires_at=param("until"))
-    .returning(*RUN.columns)
+    .returning(*run_rows.RUN.columns)
 )
 _RENEW = Statement(update(runs).where(_R.id == _id).values(lease_expires_at=param("until")))
 _requeue = (
     update(runs)
     .where(_R.id == _id)
-    .values(status=RunStatus.QUEUED, **NO_LEASE, queued_at=param("since"), not_before=param("due"), updated_at=param("at"))
+    .values(
+        status=RunStatus.QUEUED, **run_rows.NO_LEASE, queued_at=param("since"), not_before=param("due"), updated_at=param("at")
+    )
 )
 _REQUEUE = Statement(_requeue)
 _RETRY = Statement(_requeue.values(attempt=param("number"), last_error=param("reason")))
-_CLEAR_LEASE = Statement(update(runs).where(_R.id == _id).values(**NO_LEASE, updated_at=param("at")))
+_CLEAR_LEASE = Statement(update(runs).where(_R.id == _id).values(**run_rows.NO_LEASE, updated_at=param("at")))
 
 
 def held_by(work: UnitOfWork, worker: str) -> list[Lease]:
     """See Runs.held_by."""
     owner = work.label("worker", worker)
-    return [lease_on(RUN(row), owner) for row in work.rows(_HELD, at=work.now(), worker=owner)]
+    return [lease_on(run_rows.RUN(row), owner) for row in work.rows(_HELD, at=work.now(), worker=owner)]
 
 
 def renew(work: UnitOfWork, lease: Lease, lease_for: timedelta) -> Lease:
@@ -341,13 +327,13 @@ def renew(work: UnitOfWork, lease: Lease, lease_for: timedelta) -> Lease:
     span = check_timedelta("lease_for", lease_for, zero=False)
     row = _renew_at_once(work, given_lease(lease), span)
     if row is not None:
-        return lease_on(RUN(row), lease.worker)
+        return lease_on(run_rows.RUN(row), lease.worker)
     run = _own(work, lease)
     until = instant_after("lease_for", work.now(), span)
     with work.batch(last=True) as batch:
         batch.run(_RENEW, row_id=run.id, until=until)
-        written = batch.row(GET_RUN, row_id=run.id)
-    return lease_on(written_run(written), lease.worker)
+        written = batch.row(run_rows.GET_RUN, row_id=run.id)
+    return lease_on(run_rows.written_run(written), lease.worker)
 
 
 def _renew_at_once(work: UnitOfWork, lease: Lease, span: timedelta) -> Row | None:
@@ -362,11 +348,11 @@ def release(work: UnitOfWork, lease: Lease, retry_in: timedelta | None, error: s
     """See Runs.release."""
     pause = None if retry_in is None else check_timedelta("retry_in", retry_in)
     due = instant_after("retry_in", work.now(), pause) if pause else None
-    with_error(work, None, error)
-    run = get_run(work, given_lease(lease).run_id, lock=True)
+    run_rows.with_error(work, None, error)
+    run = run_rows.get_run(work, given_lease(lease).run_id, lock=True)
     if run.status in TERMINAL and run.lease_token == lease.token:
         return
-    check_hold(run, lease, work.now())
+    run_rows.check_hold(run, lease, work.now())
     if run.status != RunStatus.RUNNING:
         clear_lease(work, run)
     elif pause is None and error is None:
@@ -381,7 +367,7 @@ def release(work: UnitOfWork, lease: Lease, retry_in: timedelta | None, error: s
 def sleep_until(work: UnitOfWork, lease: Lease, at: datetime) -> WorkflowRun:
     """See Runs.sleep_until."""
     due = as_utc("at", at)
-    run = held_run(work, given_lease(lease).run_id, lease)
+    run = run_rows.held_run(work, given_lease(lease).run_id, lease)
     check_transition(run.id, run.status, RunStatus.QUEUED)
     return _requeue_run(work, run, due)
 
@@ -390,8 +376,8 @@ def clear_lease(work: UnitOfWork, run: WorkflowRun) -> WorkflowRun:
     """End the lease of a locked run that waits; the run."""
     with work.batch(last=True) as batch:
         batch.run(_CLEAR_LEASE, row_id=run.id, at=work.now())
-        row = batch.row(GET_RUN, row_id=run.id)
-    return written_run(row)
+        row = batch.row(run_rows.GET_RUN, row_id=run.id)
+    return run_rows.written_run(row)
 
 
 def requeue(work: UnitOfWork, run: WorkflowRun) -> None:
@@ -400,7 +386,7 @@ def requeue(work: UnitOfWork, run: WorkflowRun) -> None:
         with work.batch(last=True) as batch:
             fail_executions_of_run(work, batch, run, _REQUEUED)
             batch.run(_REQUEUE, row_id=run.id, since=run.queued_at, due=run.not_before, at=work.now())
-        announce_claimable(work, run)
+        run_rows.announce_claimable(work, run)
     else:
         _requeue_run(work, run, None)
 
@@ -414,33 +400,33 @@ def _requeue_run(
     with work.batch(last=True) as batch:
         fail_executions_of_run(work, batch, run, _REQUEUED)
         batch.run(statement, row_id=run.id, since=since, due=due, at=now, **values)
-        written = batch.row(GET_RUN, row_id=run.id)
+        written = batch.row(run_rows.GET_RUN, row_id=run.id)
     if since == now:
-        announce_claimable(work, run)
+        run_rows.announce_claimable(work, run)
     limits.announce_freed(work, run)
-    return written_run(written)
+    return run_rows.written_run(written)
 
 
 def find_with_gate(work: UnitOfWork, id: str) -> tuple[WorkflowRun | None, Row | None]:
     """The run, locked, and its oldest pending gate."""
     run_id = work.label("id", id)
     with work.batch() as batch:
-        run, gate = batch.row(LOCK_RUN, row_id=run_id), batch.row(OPEN_GATE, run_id=run_id)
-    return RUN.optional(run.result), gate.result
+        run, gate = batch.row(run_rows.LOCK_RUN, row_id=run_id), batch.row(OPEN_GATE, run_id=run_id)
+    return run_rows.RUN.optional(run.result), gate.result
 
 
 def resume(work: UnitOfWork, run: WorkflowRun, *, force: bool) -> None:
     """paused -> running for a locked run, which its worker continues, or a new one. `force`: reject its pending gates."""
-    values = resumption(run, work.now())
+    values = run_rows.resumption(run, work.now())
     with work.batch(last=True) as batch:
         if force:
             close_gates(work, batch, run.id, "The run was resumed without an answer.")
-        batch.run(RESUME, **values)
-    announce_claimable(work, run)
+        batch.run(run_rows.RESUME, **values)
+    run_rows.announce_claimable(work, run)
 
 
 def _own(work: UnitOfWork, lease: Lease) -> WorkflowRun:
-    run = held_run(work, given_lease(lease).run_id, lease)
+    run = run_rows.held_run(work, given_lease(lease).run_id, lease)
     if run.status in TERMINAL:
         raise LeaseLost(run.id, lease.token, f"the lease is over: the run is {run.status}.")
     return run
@@ -458,12 +444,12 @@ def complete(work: UnitOfWork, lease: Lease) -> WorkflowRun:
     ended = finishing.complete(work, given_lease(lease))
     if ended is not None:
         return ended
-    run = get_run(work, lease.run_id, lock=True)
+    run = run_rows.get_run(work, lease.run_id, lock=True)
     if run.lease_token == lease.token and (
         run.status in TERMINAL or run.status == RunStatus.QUEUED or _released(work, run, lease)
     ):
         return run
-    check_hold(run, lease, work.now())
+    run_rows.check_hold(run, lease, work.now())
     if run.status == RunStatus.RUNNING:
         return finishing.finish_run(work, run, RunStatus.SUCCEEDED, None, context=run.context)
     return clear_lease(work, run)

@@ -27,21 +27,8 @@ from persist.workflows.schemas import (
     allowed,
     check_transition,
 )
+from persist.workflows.storage import run_rows
 from persist.workflows.storage.approvals import APPROVAL, check_gate, insert_approval
-from persist.workflows.storage.run_rows import (
-    LET_GO,
-    LOCK_RUN,
-    NO_LEASE,
-    SET_STATUS,
-    check_hold,
-    context_of,
-    find_run,
-    found_run,
-    held_run,
-    history_item,
-    history_with,
-    small_label,
-)
 from persist.workflows.verbs import claiming, creating, finishing, limits, phases, recovery
 from persist.workflows.verbs.finishing import cancel_run, finish
 from persist.workflows.verbs.recovery import fail_executions_of_run, given_lease
@@ -68,14 +55,14 @@ _pause = (
         updated_at=param("at"),
     )
 )
-_PAUSE, _PAUSE_AND_LET_GO = Statement(_pause), Statement(_pause.values(NO_LEASE))
+_PAUSE, _PAUSE_AND_LET_GO = Statement(_pause), Statement(_pause.values(run_rows.NO_LEASE))
 
 
 def pause_at_gate(
     work: UnitOfWork, run: WorkflowRun, question: dict[str, Any], item: dict[str, Any], scratch: Json, *, let_go: bool = False
 ) -> Approval:
     """Open the gate of a locked run, and pause it: `item` joins its history. `let_go`: its worker holds it no longer."""
-    history = history_with(work, run.phase_history, item)
+    history = run_rows.history_with(work, run.phase_history, item)
     with work.batch(last=True) as batch:
         batch.run(
             _PAUSE_AND_LET_GO if let_go else _PAUSE,
@@ -94,20 +81,22 @@ def pause_at_gate(
 def wait_at_gate(work: UnitOfWork, run_id: str, question: dict[str, Any], lease: Lease | None) -> Approval | None:
     """The newest gate of this name, if it was answered; else None, and the run is paused at it."""
     with work.batch() as batch:
-        locked = batch.row(LOCK_RUN, row_id=run_id)
+        locked = batch.row(run_rows.LOCK_RUN, row_id=run_id)
         newest = batch.row(_NEWEST_OF_GATE, run_id=run_id, gate=question["gate"])
-    run = found_run(locked.result, run_id)
-    check_hold(run, lease, work.now())
+    run = run_rows.found_run(locked.result, run_id)
+    run_rows.check_hold(run, lease, work.now())
     approval = APPROVAL.optional(newest.result)
     if approval is not None and approval.status != ApprovalStatus.PENDING:
         return approval
     check_transition(run.id, run.status, RunStatus.PAUSED)
     if approval is None:
-        item = history_item(work, question["gate"], None, work.now())
+        item = run_rows.history_item(work, question["gate"], None, work.now())
         pause_at_gate(work, run, question, item, run.scratch, let_go=lease is not None)
     else:
         with work.batch(last=True) as batch:
-            batch.run(SET_STATUS if lease is None else LET_GO, row_id=run.id, to=RunStatus.PAUSED, at=work.now())
+            batch.run(
+                run_rows.SET_STATUS if lease is None else run_rows.LET_GO, row_id=run.id, to=RunStatus.PAUSED, at=work.now()
+            )
         limits.announce_freed(work, run)
     return None
 
@@ -118,7 +107,7 @@ _COUNTS = Statement(select(_R.status, func.count()).where(IS_CHILD, _R.parent_ru
 _JOIN = Statement(
     update(runs)
     .where(_R.id == param("row_id"))
-    .values(status=RunStatus.PAUSED, join_until=param("goal"), **NO_LEASE, updated_at=param("at"))
+    .values(status=RunStatus.PAUSED, join_until=param("goal"), **run_rows.NO_LEASE, updated_at=param("at"))
 )
 
 
@@ -127,10 +116,10 @@ def join(work: UnitOfWork, lease: Lease, until: str) -> Children | None:
     goal = check_choice("until", until, JoinUntil)
     run_id, now = given_lease(lease).run_id, work.now()
     with work.batch() as batch:
-        locked = batch.row(LOCK_RUN, row_id=run_id)
+        locked = batch.row(run_rows.LOCK_RUN, row_id=run_id)
         counted = batch.rows(_COUNTS, parent=run_id)
-    run = found_run(locked.result, run_id)
-    check_hold(run, lease, now)
+    run = run_rows.found_run(locked.result, run_id)
+    run_rows.check_hold(run, lease, now)
     children = _children(counted.result)
     if not any(status in children.by_status for status in UNFINISHED) or (goal is JoinUntil.FIRST_FAILURE and children.failed):
         return children
@@ -205,7 +194,7 @@ class Runs(RunReads[F]):
             "trigger_id": work.label("trigger_id", trigger_id),
             "repo": optional_label("repo", repo),
             "issue_number": optional_count("issue_number", issue_number),
-            "current_phase": small_label(work, "current_phase", current_phase),
+            "current_phase": run_rows.small_label(work, "current_phase", current_phase),
             "status": known,
             "max_restarts": check_count("max_restarts", max_restarts),
             "finished_at": now if known in TERMINAL else None,
@@ -214,7 +203,7 @@ class Runs(RunReads[F]):
             **turn.fields(known, now),
             "parent_run_id": optional_label("parent_run_id", parent_run_id),
             "concurrency_key": creating.checked_key(concurrency_key),
-            "context": context_of(work, context),
+            "context": run_rows.context_of(work, context),
         }
         return creating.create(work, fields, once, chosen=id is not None)
 
@@ -266,14 +255,14 @@ class Runs(RunReads[F]):
     def pause(self, id: str, *, lease: Lease | None = None) -> bool:
         """running -> paused. A worker that pauses a run then releases it."""
         work = self._work
-        run = find_run(work, id, lock=True)
+        run = run_rows.find_run(work, id, lock=True)
         if run is None:
             return False
-        check_hold(run, lease, work.now())
+        run_rows.check_hold(run, lease, work.now())
         if run.status != RunStatus.RUNNING:
             return False
         with work.batch(last=True) as batch:
-            batch.run(SET_STATUS, row_id=id, to=RunStatus.PAUSED, at=work.now())
+            batch.run(run_rows.SET_STATUS, row_id=id, to=RunStatus.PAUSED, at=work.now())
         limits.announce_freed(work, run)
         return True
 
@@ -295,21 +284,21 @@ class Runs(RunReads[F]):
     @writes
     def admit(self, id: str) -> bool:
         """queued -> running, for the caller to run, whatever its limits; `started_at` does not change."""
-        run = find_run(self._work, id, lock=True)
+        run = run_rows.find_run(self._work, id, lock=True)
         if run is None or run.status != RunStatus.QUEUED:
             return False
         with self._work.batch(last=True) as batch:
-            batch.run(SET_STATUS, row_id=id, to=RunStatus.RUNNING, at=self._work.now())
+            batch.run(run_rows.SET_STATUS, row_id=id, to=RunStatus.RUNNING, at=self._work.now())
         return True
 
     @writes
     def requeue(self, id: str) -> bool:
         """running -> queued; unfinished executions are failed as stale. A run that is queued already gets a new `updated_at`."""
         work = self._work
-        run = find_run(work, id, lock=True)
+        run = run_rows.find_run(work, id, lock=True)
         if run is None or run.status not in (RunStatus.RUNNING, RunStatus.QUEUED):
             return False
-        check_hold(run, None, work.now())
+        run_rows.check_hold(run, None, work.now())
         recovery.requeue(work, run)
         return True
 
@@ -319,7 +308,7 @@ class Runs(RunReads[F]):
 
         Context (but for its error), scratch and history stay; `restart_count` grows by one.
         """
-        run = find_run(self._work, id, lock=True)
+        run = run_rows.find_run(self._work, id, lock=True)
         if run is None or run.status not in TERMINAL or not allowed(run.status, RunStatus.RUNNING):
             return False
         recovery.restart(self._work, run)
@@ -328,7 +317,7 @@ class Runs(RunReads[F]):
     @writes
     def increment_restart_count(self, id: str) -> int:
         """Count one more restart. Raises Conflict past the run's cap."""
-        return recovery.increment(self._work, held_run(self._work, id, None))
+        return recovery.increment(self._work, run_rows.held_run(self._work, id, None))
 
     @writes
     def recover_interrupted(self) -> tuple[List[WorkflowRun], List[WorkflowRun]]:

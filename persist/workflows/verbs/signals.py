@@ -18,18 +18,7 @@ from persist.db.values.json import Json
 from persist.errors import Conflict, shown
 from persist.workflows.models import HAS_KEY, IS_EXPIRING, IS_UNTAKEN, signals, waits
 from persist.workflows.schemas import TERMINAL, Lease, RunStatus, Signal, WorkflowRun, check_transition
-from persist.workflows.storage.run_rows import (
-    END_WAIT,
-    LET_GO,
-    LOCK_RUN,
-    RUN,
-    announce_claimable,
-    check_hold,
-    found_run,
-    get_run,
-    resume_ungated,
-    resumption,
-)
+from persist.workflows.storage import run_rows
 from persist.workflows.verbs import limits
 from persist.workflows.verbs.recovery import given_lease
 
@@ -76,10 +65,10 @@ class Signals(Repository[F]):
         key = optional_label("idempotency_key", idempotency_key)
         id = work.label("run_id", run_id)
         with work.batch() as batch:
-            locked = batch.row(LOCK_RUN, row_id=id)
+            locked = batch.row(run_rows.LOCK_RUN, row_id=id)
             known = None if key is None else batch.row(_BY_KEY, run_id=id, key=key)
             last, waiting = batch.row(_LAST, run_id=id), batch.row(_WAITS_FOR, run_id=id)
-        run = found_run(locked.result, id)
+        run = run_rows.found_run(locked.result, id)
         if known is not None and known.result is not None:
             return _SIGNAL(known.result)
         if run.status in TERMINAL:
@@ -98,11 +87,11 @@ class Signals(Repository[F]):
         work = self._work
         id, label = work.label("run_id", run_id), work.label("name", name)
         with work.batch() as batch:
-            locked = batch.row(LOCK_RUN, row_id=id)
+            locked = batch.row(run_rows.LOCK_RUN, row_id=id)
             oldest = batch.row(_OLDEST, run_id=id, name=label)
-        run = found_run(locked.result, id)
+        run = run_rows.found_run(locked.result, id)
         if lease is not None:
-            check_hold(run, lease, work.now())
+            run_rows.check_hold(run, lease, work.now())
         if oldest.result is None:
             return None
         with work.batch(last=True) as batch:
@@ -124,11 +113,11 @@ class Signals(Repository[F]):
         run_id, label, now = given_lease(lease).run_id, work.label("name", name), work.now()
         until = None if span is None else instant_after("timeout", now, span)
         with work.batch() as batch:
-            locked = batch.row(LOCK_RUN, row_id=run_id)
+            locked = batch.row(run_rows.LOCK_RUN, row_id=run_id)
             oldest = batch.row(_OLDEST, run_id=run_id, name=label)
             waiting = batch.row(_WAITS_FOR, run_id=run_id)
-        run = found_run(locked.result, run_id)
-        check_hold(run, lease, now)
+        run = run_rows.found_run(locked.result, run_id)
+        run_rows.check_hold(run, lease, now)
         if oldest.result is not None:
             return _SIGNAL(oldest.result)
         check_transition(run.id, run.status, RunStatus.PAUSED)
@@ -136,7 +125,7 @@ class Signals(Repository[F]):
             until = waiting.result[1]  # it was resumed by hand
         with work.batch(last=True) as batch:
             batch.run(_WAIT, run_id=run.id, name=label, since=now, expires_at=until)
-            batch.run(LET_GO, row_id=run.id, to=RunStatus.PAUSED, at=now)
+            batch.run(run_rows.LET_GO, row_id=run.id, to=RunStatus.PAUSED, at=now)
         limits.announce_freed(work, run)
         return None
 
@@ -146,7 +135,7 @@ class Signals(Repository[F]):
         work = self._work
         rows = work.rows(_OF_RUN, run_id=work.label("run_id", run_id))
         if not rows:
-            get_run(work, run_id)
+            run_rows.get_run(work, run_id)
         return [_SIGNAL(row) for row in rows]
 
     def _nothing_late(self) -> NothingToDo | None:
@@ -167,19 +156,19 @@ class Signals(Repository[F]):
 def _time_out(work: UnitOfWork, run_id: str) -> Signal | None:
     """End the wait of a run, if it is still due."""
     with work.batch() as batch:
-        locked = batch.row(LOCK_RUN, row_id=run_id)
+        locked = batch.row(run_rows.LOCK_RUN, row_id=run_id)
         last, waiting = batch.row(_LAST, run_id=run_id), batch.row(_WAITS_FOR, run_id=run_id)
     if locked.result is None or waiting.result is None:
         return None
     name, expires_at = waiting.result
-    run = RUN(locked.result)
+    run = run_rows.RUN(locked.result)
     if any(map(is_unreadable, (name, expires_at, run.status, run.lease_owner, run.lease_expires_at, run.lease_token))):
         log.warning("the run %s waits on: its row, or that of its wait, cannot be read", shown(run_id))
         return None
     if expires_at is None or expires_at > work.now():
         return None
     if run.status != RunStatus.PAUSED:
-        work.run(END_WAIT, run_id=run.id)
+        work.run(run_rows.END_WAIT, run_id=run.id)
         return None
     assert last.result is not None
     told = {"name": name, "payload": None, "seq": last.result[0] + 1, "timed_out": True}
@@ -191,14 +180,14 @@ def _deliver(work: UnitOfWork, run: WorkflowRun, told: dict[str, Any], *, wake: 
     now = work.now()
     values = {**dict.fromkeys(_SIGNAL.fields), "timed_out": False, **told, "run_id": run.id, "sent_at": now}
     goes_on = wake and run.status == RunStatus.PAUSED
-    resumed = resumption(run, now) if goes_on else {}
+    resumed = run_rows.resumption(run, now) if goes_on else {}
     with work.batch(last=last) as batch:
         sent = batch.returned(_INSERT, **values)
         if wake:
-            batch.run(END_WAIT, run_id=run.id)
+            batch.run(run_rows.END_WAIT, run_id=run.id)
         if goes_on:
-            resume_ungated(batch, resumed)
+            run_rows.resume_ungated(batch, resumed)
     if goes_on:
-        announce_claimable(work, run)
+        run_rows.announce_claimable(work, run)
     assert sent.result is not None
     return _SIGNAL(sent.result)
