@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from persist.programs.subagents.handles import retry_delay as retry_delay
     from persist.programs.subagents.handles import subagent as subagent
     from persist.programs.subagents.instructions import instructions_for_subagent as instructions_for_subagent
-    from persist.programs.subagents.stores import SubagentFile as SubagentFile
-    from persist.programs.subagents.stores import SubagentRole as SubagentRole
-    from persist.programs.subagents.stores import take_in as take_in
+    from persist.programs.subagents.isolation import SubagentFile as SubagentFile
+    from persist.programs.subagents.isolation import SubagentRole as SubagentRole
+    from persist.programs.subagents.isolation import take_in as take_in
     from persist.single_owner_files import agents_file as agents_file
     from persist.single_owner_files import create_run_file as create_run_file
     from persist.single_owner_files import list_run_files as list_run_files

@@ -17,7 +17,7 @@ from persist import Store
 from persist.db.dialects.subagent_roles import RoleKind
 from persist.errors import Conflict, InvalidValue
 from persist.programs import audit, subagent
-from persist.programs.subagents.stores import SubagentRole
+from persist.programs.subagents.isolation import SubagentRole
 from persist.schema.grants import grant_script
 
 pytestmark = pytest.mark.one_server  # a cluster takes no such policies: see tests/faults/test_grants.py

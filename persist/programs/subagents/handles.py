@@ -14,6 +14,7 @@ from persist.db.values.arguments import check_amount, check_choice, optional_lab
 from persist.errors import InvalidValue, NotPermitted, named
 from persist.programs.schemas import SETTLED, Agent, AgentSegment, AuditFinding, Binding, ExecutionStatus, Isolation
 from persist.programs.subagents import stores
+from persist.programs.subagents.isolation import SubagentFile, SubagentRole, isolated
 
 
 class Backoff(StrEnum):
@@ -286,7 +287,7 @@ def subagent(
     isolation: Literal["file"],
     agent: str | None = None,
     folder: str | Path | None = None,
-) -> stores.SubagentFile:
+) -> SubagentFile:
     """With a file of its own."""
 
 
@@ -299,7 +300,7 @@ def subagent(
     isolation: Literal["file"],
     agent: str | None = None,
     folder: str | Path | None = None,
-) -> Coroutine[Any, Any, stores.SubagentFile]:
+) -> Coroutine[Any, Any, SubagentFile]:
     """With a file of its own, over an AsyncStore."""
 
 
@@ -313,7 +314,7 @@ def subagent(
     agent: str | None = None,
     expires_in: timedelta | None = None,
     role: str | None = None,
-) -> stores.SubagentRole:
+) -> SubagentRole:
     """With a token for the server."""
 
 
@@ -327,7 +328,7 @@ def subagent(
     agent: str | None = None,
     expires_in: timedelta | None = None,
     role: str | None = None,
-) -> Coroutine[Any, Any, stores.SubagentRole]:
+) -> Coroutine[Any, Any, SubagentRole]:
     """With a token for the server, over an AsyncStore."""
 
 
@@ -357,7 +358,7 @@ def subagent(
     """
     if isolation is not None:
         given: dict[str, Any] = {"agent": agent, "folder": folder, "expires_in": expires_in, "role": role}
-        return stores.isolated(store, run_id, execution_id, check_choice("isolation", isolation, Isolation), **given)
+        return isolated(store, run_id, execution_id, check_choice("isolation", isolation, Isolation), **given)
     name = optional_label("agent", agent)
     if stores.is_async(store):
         return AsyncSubagentHandle(store, run_id, execution_id, name)  # type: ignore[arg-type]  # checked by is_async

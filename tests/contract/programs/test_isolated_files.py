@@ -12,7 +12,7 @@ from persist.errors import InvalidValue, NotFound
 from persist.programs import subagent, take_in
 from persist.programs.schemas import TakenIn
 from persist.programs.storage import lent_files
-from persist.programs.subagents.stores import SubagentFile
+from persist.programs.subagents.isolation import SubagentFile
 from persist.settings import Settings
 from tests.contract.faces import every_way
 from tests.contract.programs.scenes import OTHER, RUN, ask, begin, bind, do, given, make, resolve
