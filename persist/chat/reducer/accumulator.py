@@ -32,6 +32,12 @@ from persist.errors import InvalidValue, StreamProtocolError
 from persist.settings import AiSdk
 
 Chunk = Mapping[str, Any]
+_Handler = Callable[[MessageState, Chunk, Change], object]
+
+
+def _appends(*names: str) -> _Handler:
+    """A part of the chunk's known keys is appended."""
+    return lambda state, chunk, change: change.append(state, picked(chunk, *names))
 
 
 def _text_start(state: MessageState, chunk: Chunk, change: Change) -> None:
@@ -42,57 +48,12 @@ def _text_start(state: MessageState, chunk: Chunk, change: Change) -> None:
     change.put(state.text, chunk["id"], part)
 
 
-def _text_delta(state: MessageState, chunk: Chunk, change: Change) -> None:
-    """Add text to the open text part with the chunk's id."""
-    _delta(_open_part(state.text, "text", chunk, change), chunk, change)
-
-
-def _text_end(state: MessageState, chunk: Chunk, change: Change) -> None:
-    """Set the text part's state to done, with its citations in AI SDK 7."""
-    _end(state.text, "text", chunk, change, picked(chunk, "citations") if state.ai_sdk >= AiSdk.V7 else {})
-
-
 def _reasoning_start(state: MessageState, chunk: Chunk, change: Change) -> None:
     """Append a reasoning part. Its id may equal that of an open text part: each kind has its own ids."""
     if _reopen(state, state.reasoning, "reasoning", chunk, change):
         return
     data = {**picked(chunk, "id", "providerMetadata"), "type": "reasoning", "text": "", "state": "streaming"}
     change.put(state.reasoning, chunk["id"], change.append(state, data))
-
-
-def _reasoning_delta(state: MessageState, chunk: Chunk, change: Change) -> None:
-    """Add text to the open reasoning part with the chunk's id."""
-    _delta(_open_part(state.reasoning, "reasoning", chunk, change), chunk, change)
-
-
-def _reasoning_end(state: MessageState, chunk: Chunk, change: Change) -> None:
-    """Set the reasoning part's state to done."""
-    _end(state.reasoning, "reasoning", chunk, change, {})
-
-
-def _source_url(state: MessageState, chunk: Chunk, change: Change) -> None:
-    """Append a source-url part with the chunk's known keys."""
-    change.append(state, picked(chunk, "type", "sourceId", "url", "title", "providerMetadata"))
-
-
-def _source_document(state: MessageState, chunk: Chunk, change: Change) -> None:
-    """Append a source-document part with the chunk's known keys."""
-    change.append(state, picked(chunk, "type", "sourceId", "mediaType", "title", "filename", "providerMetadata"))
-
-
-def _file(state: MessageState, chunk: Chunk, change: Change) -> None:
-    """Append a file or reasoning-file part with the chunk's known keys."""
-    change.append(state, picked(chunk, "type", "mediaType", "url", "providerMetadata"))
-
-
-def _custom(state: MessageState, chunk: Chunk, change: Change) -> None:
-    """Append a provider's own part with the chunk's known keys."""
-    change.append(state, picked(chunk, "type", "kind", "providerMetadata"))
-
-
-def _steering_message(state: MessageState, chunk: Chunk, change: Change) -> None:
-    """Append a user message that was given to the model between two steps."""
-    change.append(state, picked(chunk, "type", "id", "parts"))
 
 
 def _data(state: MessageState, chunk: Chunk, change: Change) -> None:
@@ -229,33 +190,17 @@ def _input_error(state: MessageState, chunk: Chunk, change: Change) -> None:
     _write_part(state, chunk, change, ToolState.OUTPUT_ERROR, payload, chunk["toolName"], dynamic=dynamic)
 
 
-def _output_available(state: MessageState, chunk: Chunk, change: Change) -> None:
-    """A tool call has a result, possibly a preliminary one."""
-    _rewrite_call(state, chunk, change, with_output)
-
-
-def _output_error(state: MessageState, chunk: Chunk, change: Change) -> None:
-    """The tool call failed."""
-    _rewrite_call(state, chunk, change, with_output_error)
-
-
-def _output_denied(state: MessageState, chunk: Chunk, change: Change) -> None:
-    """The tool call was not allowed."""
-    _rewrite_call(state, chunk, change, with_denial)
-
-
-def _approval_request(state: MessageState, chunk: Chunk, change: Change) -> None:
-    """The tool call waits for its approval."""
-    explained = state.ai_sdk >= AiSdk.V7
-    _rewrite_call(state, chunk, change, with_explained_approval_request if explained else with_approval_request)
-
-
 def _approval_response(state: MessageState, chunk: Chunk, change: Change) -> None:
     """A tool call's approval is answered in the stream."""
     part = state.tool_with_approval(chunk["approvalId"])
     if part is None:
         raise UnknownToolCall(change.index, chunk["type"], approval_id=chunk["approvalId"])
     change.rewrite(part, with_approval_response(part.snapshot(), chunk))
+
+
+def _rewrites(rule: Callable[[Part, Chunk], Part]) -> _Handler:
+    """The part of the tool call is rewritten."""
+    return lambda state, chunk, change: _rewrite_call(state, chunk, change, rule)
 
 
 def _rewrite_call(state: MessageState, chunk: Chunk, change: Change, rule: Callable[[Part, Chunk], Part]) -> None:
@@ -460,37 +405,39 @@ def _reset_step(state: MessageState, chunk: Chunk, change: Change) -> None:
         change.set(state, "latest", {call_id: part for call_id, part in calls if isinstance(call_id, str)})
 
 
-def _error(state: MessageState, chunk: Chunk, change: Change) -> None:
-    change.error_text = chunk["errorText"]
-
-
 # `apply` handles start and abort itself; every other type without an entry is data-*.
-_HANDLERS: dict[str, Callable[[MessageState, Chunk, Change], None]] = {
+_HANDLERS: dict[str, _Handler] = {
     ChunkType.FINISH.value: _finish,
     ChunkType.MESSAGE_METADATA.value: _merge_metadata,
     ChunkType.START_STEP.value: _start_step,
     ChunkType.FINISH_STEP.value: _finish_step,
     ChunkType.RESET_STEP.value: _reset_step,
-    ChunkType.ERROR.value: _error,
+    ChunkType.ERROR.value: lambda state, chunk, change: setattr(change, "error_text", chunk["errorText"]),
     ChunkType.TEXT_START.value: _text_start,
-    ChunkType.TEXT_DELTA.value: _text_delta,
-    ChunkType.TEXT_END.value: _text_end,
+    ChunkType.TEXT_DELTA.value: lambda state, chunk, change: _delta(_open_part(state.text, "text", chunk, change), chunk, change),
+    ChunkType.TEXT_END.value: lambda state, chunk, change: _end(
+        state.text, "text", chunk, change, picked(chunk, "citations") if state.ai_sdk >= AiSdk.V7 else {}
+    ),
     ChunkType.REASONING_START.value: _reasoning_start,
-    ChunkType.REASONING_DELTA.value: _reasoning_delta,
-    ChunkType.REASONING_END.value: _reasoning_end,
-    ChunkType.SOURCE_URL.value: _source_url,
-    ChunkType.SOURCE_DOCUMENT.value: _source_document,
-    ChunkType.FILE.value: _file,
-    ChunkType.REASONING_FILE.value: _file,
-    ChunkType.CUSTOM.value: _custom,
-    ChunkType.STEERING_MESSAGE.value: _steering_message,
+    ChunkType.REASONING_DELTA.value: lambda state, chunk, change: _delta(
+        _open_part(state.reasoning, "reasoning", chunk, change), chunk, change
+    ),
+    ChunkType.REASONING_END.value: lambda state, chunk, change: _end(state.reasoning, "reasoning", chunk, change, {}),
+    ChunkType.SOURCE_URL.value: _appends("type", "sourceId", "url", "title", "providerMetadata"),
+    ChunkType.SOURCE_DOCUMENT.value: _appends("type", "sourceId", "mediaType", "title", "filename", "providerMetadata"),
+    ChunkType.FILE.value: _appends("type", "mediaType", "url", "providerMetadata"),
+    ChunkType.REASONING_FILE.value: _appends("type", "mediaType", "url", "providerMetadata"),
+    ChunkType.CUSTOM.value: _appends("type", "kind", "providerMetadata"),
+    ChunkType.STEERING_MESSAGE.value: _appends("type", "id", "parts"),
     ChunkType.TOOL_INPUT_START.value: _input_start,
     ChunkType.TOOL_INPUT_DELTA.value: _input_delta,
     ChunkType.TOOL_INPUT_AVAILABLE.value: _input_available,
     ChunkType.TOOL_INPUT_ERROR.value: _input_error,
-    ChunkType.TOOL_APPROVAL_REQUEST.value: _approval_request,
+    ChunkType.TOOL_APPROVAL_REQUEST.value: lambda state, chunk, change: _rewrite_call(
+        state, chunk, change, with_explained_approval_request if state.ai_sdk >= AiSdk.V7 else with_approval_request
+    ),
     ChunkType.TOOL_APPROVAL_RESPONSE.value: _approval_response,
-    ChunkType.TOOL_OUTPUT_AVAILABLE.value: _output_available,
-    ChunkType.TOOL_OUTPUT_ERROR.value: _output_error,
-    ChunkType.TOOL_OUTPUT_DENIED.value: _output_denied,
+    ChunkType.TOOL_OUTPUT_AVAILABLE.value: _rewrites(with_output),
+    ChunkType.TOOL_OUTPUT_ERROR.value: _rewrites(with_output_error),
+    ChunkType.TOOL_OUTPUT_DENIED.value: _rewrites(with_denial),
 }

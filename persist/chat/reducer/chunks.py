@@ -1,6 +1,6 @@
 """The chunks of a UI message stream of AI SDK 6 and 7: their types and the fields each type must have."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from enum import StrEnum
 from typing import Any
 
@@ -81,32 +81,26 @@ _LARGEST = 2**53 - 1
 _INPUT_ENCODINGS = frozenset(encoding.value for encoding in InputEncoding)
 
 
-def _is_string(value: Any) -> bool:
-    return isinstance(value, str)
+_Check = Callable[[Any], bool]
 
 
-def _is_boolean(value: Any) -> bool:
-    return isinstance(value, bool)
+def _is(kind: type) -> _Check:
+    return lambda value: isinstance(value, kind)
 
 
-def _is_object(value: Any) -> bool:
-    return isinstance(value, Mapping)
+def _is_object_of(kind: type) -> _Check:
+    return lambda value: isinstance(value, Mapping) and all(isinstance(item, kind) for item in value.values())
 
 
-def _is_object_of_objects(value: Any) -> bool:
-    return isinstance(value, Mapping) and all(isinstance(item, Mapping) for item in value.values())
+def _is_word_of(words: Collection[str]) -> _Check:
+    return lambda value: isinstance(value, str) and value in words
 
 
-def _is_object_of_strings(value: Any) -> bool:
-    return isinstance(value, Mapping) and all(isinstance(item, str) for item in value.values())
+def _is_list_of(check: _Check) -> _Check:
+    return lambda value: isinstance(value, list) and all(map(check, value))
 
 
-def _is_finish_reason(value: Any) -> bool:
-    return isinstance(value, str) and value in _FINISH_REASONS
-
-
-def _is_finish_reason_of_6(value: Any) -> bool:
-    return isinstance(value, str) and value in _FINISH_REASONS_OF_6
+_is_string, _is_boolean = _is(str), _is(bool)
 
 
 def _is_offset(value: Any) -> bool:
@@ -114,20 +108,16 @@ def _is_offset(value: Any) -> bool:
     return whole and not isinstance(value, bool) and 0 <= value <= _LARGEST
 
 
-def _is_input_encoding(value: Any) -> bool:
-    return isinstance(value, str) and value in _INPUT_ENCODINGS
-
-
-_Optional = tuple[str, Callable[[Any], bool], str]  # field name, check, error message
+_Optional = tuple[str, _Check, str]  # field name, check, error message
 _Rules = tuple[tuple[str, ...], tuple[_Optional, ...]]  # (required fields, all strings; optional fields)
 
 _STRING = "must be a string"
 _BOOLEAN = "must be true or false"
-_PROVIDER: _Optional = ("providerMetadata", _is_object_of_objects, "must be an object of objects")
+_PROVIDER: _Optional = ("providerMetadata", _is_object_of(Mapping), "must be an object of objects")
 _TITLE: _Optional = ("title", _is_string, _STRING)
 _TOOL: tuple[_Optional, ...] = (
     _PROVIDER,
-    ("toolMetadata", _is_object, "must be an object"),
+    ("toolMetadata", _is(Mapping), "must be an object"),
     ("providerExecuted", _is_boolean, _BOOLEAN),
     ("dynamic", _is_boolean, _BOOLEAN),
 )
@@ -157,7 +147,7 @@ _CITED: dict[str, _Rules] = {
 _CITATION: _Rules = ((), (("startIndex", _is_offset, ""), ("endIndex", _is_offset, ""), ("citedText", _is_string, "")))
 _STEERING: dict[str, _Rules] = {
     "text": (("text",), (_PROVIDER,)),
-    "file": (("mediaType", "url"), (_FILENAME, ("providerReference", _is_object_of_strings, ""), _PROVIDER)),
+    "file": (("mediaType", "url"), (_FILENAME, ("providerReference", _is_object_of(str), ""), _PROVIDER)),
 }
 
 
@@ -171,22 +161,14 @@ def _is_citation(value: Any) -> bool:
     return isinstance(source, Mapping) and source.get("type") == "source" and _is_one_of(source, "sourceType", _CITED)
 
 
-def _are_citations(value: Any) -> bool:
-    return isinstance(value, list) and all(map(_is_citation, value))
-
-
-def _are_steering_parts(value: Any) -> bool:
-    return isinstance(value, list) and all(_is_one_of(part, "type", _STEERING) for part in value)
-
-
-_CITATIONS: _Optional = ("citations", _are_citations, "must be a list of citations")
+_CITATIONS: _Optional = ("citations", _is_list_of(_is_citation), "must be a list of citations")
 _REASON: _Optional = ("reason", _is_string, _STRING)
 _SIGNATURE: _Optional = ("signature", _is_string, _STRING)
 
 # Payloads of unknown type (input, output, data, messageMetadata) have no rule: any JSON value, or none.
 _RULES: dict[ChunkType, _Rules] = {
     ChunkType.START: ((), (("messageId", _is_string, _STRING),)),
-    ChunkType.FINISH: ((), (("finishReason", _is_finish_reason, "must be one of " + ", ".join(FinishReason)),)),
+    ChunkType.FINISH: ((), (("finishReason", _is_word_of(_FINISH_REASONS), "must be one of " + ", ".join(FinishReason)),)),
     ChunkType.ABORT: ((), (_REASON,)),
     ChunkType.ERROR: (("errorText",), ()),
     ChunkType.MESSAGE_METADATA: _NO_RULES,
@@ -203,11 +185,14 @@ _RULES: dict[ChunkType, _Rules] = {
     ChunkType.FILE: _FILE_RULES,
     ChunkType.REASONING_FILE: _FILE_RULES,
     ChunkType.CUSTOM: (("kind",), (_PROVIDER,)),
-    ChunkType.STEERING_MESSAGE: (("id",), (("parts", _are_steering_parts, "must be a list of text and file parts"),)),
+    ChunkType.STEERING_MESSAGE: (
+        ("id",),
+        (("parts", _is_list_of(lambda part: _is_one_of(part, "type", _STEERING)), "must be a list of text and file parts"),),
+    ),
     ChunkType.RESET_STEP: _NO_RULES,
     ChunkType.TOOL_INPUT_START: (
         ("toolCallId", "toolName"),
-        (("inputEncoding", _is_input_encoding, "must be json or text"), _TITLE, *_TOOL),
+        (("inputEncoding", _is_word_of(_INPUT_ENCODINGS), "must be json or text"), _TITLE, *_TOOL),
     ),
     ChunkType.TOOL_INPUT_DELTA: (("toolCallId", "inputTextDelta"), ()),
     ChunkType.TOOL_INPUT_AVAILABLE: (("toolCallId", "toolName"), (_TITLE, *_TOOL)),
@@ -228,7 +213,10 @@ _REQUIRED = {ChunkType.STEERING_MESSAGE.value: "parts", ChunkType.TOOL_APPROVAL_
 """The required field of each type, where it is no string; the rule of the field is among the optional ones."""
 
 _RULES_OF_6 = _RULES | {
-    ChunkType.FINISH: ((), (("finishReason", _is_finish_reason_of_6, "must be one of " + ", ".join(_FINISH_REASONS_OF_6)),)),
+    ChunkType.FINISH: (
+        (),
+        (("finishReason", _is_word_of(_FINISH_REASONS_OF_6), "must be one of " + ", ".join(_FINISH_REASONS_OF_6)),),
+    ),
     ChunkType.TEXT_END: _TEXT_RULES,
     ChunkType.TOOL_APPROVAL_REQUEST: (("approvalId", "toolCallId"), (_SIGNATURE,)),
 }
