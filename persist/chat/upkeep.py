@@ -150,10 +150,6 @@ def _of_parts(table: Table, ids: Ids) -> Condition:
     return table.c.part_id.in_(select(_P.id).join(messages, _M.id == _P.message_id).where(_M.session_id.in_(ids)))
 
 
-def _of_messages(ids: Ids) -> Condition:
-    return parts.c.message_id.in_(select(_M.id).where(_M.session_id.in_(ids)))
-
-
 SESSIONS = AgedRows(
     sessions,
     _S.updated_at,
@@ -162,7 +158,7 @@ SESSIONS = AgedRows(
     below=(
         DependentRows(deltas, partial(_of_parts, deltas)),
         DependentRows(part_blobs, partial(_of_parts, part_blobs)),
-        DependentRows(parts, _of_messages),
+        DependentRows(parts, lambda ids: parts.c.message_id.in_(select(_M.id).where(_M.session_id.in_(ids)))),
         DependentRows(step_usage, lambda ids: step_usage.c.message_id.in_(select(_M.id).where(_M.session_id.in_(ids)))),
         DependentRows(messages, lambda ids: _M.session_id.in_(ids)),
         DependentRows(turns, lambda ids: _T.session_id.in_(ids)),
@@ -234,10 +230,6 @@ def _parts_go_with(table: Table) -> erasing.Dependent:
         return table.c.part_id.in_(select(_P.id).where(_P.session_id.in_(ids)))
 
     return erasing.Dependent(table, of)
-
-
-def _messages_go_with(table: Table) -> erasing.Dependent:
-    return erasing.Dependent(table, lambda ids: table.c.message_id.in_(select(_M.id).where(_M.session_id.in_(ids))))
 
 
 class _Sessions(erasing.ErasableRows):
@@ -373,7 +365,9 @@ UPKEEP = Upkeep(
                 _parts_go_with(deltas),
                 _parts_go_with(part_blobs),
                 erasing.holding(parts, "session_id"),
-                _messages_go_with(step_usage),
+                erasing.Dependent(
+                    step_usage, lambda ids: step_usage.c.message_id.in_(select(_M.id).where(_M.session_id.in_(ids)))
+                ),
                 erasing.holding(messages, "session_id"),
                 erasing.holding(turns, "session_id"),
             ),

@@ -33,11 +33,6 @@ FILES = bindings.c.attachment_path
 _R, _B, _E, _S, _W = runs.c, bindings.c, executions.c, subagents.c, raw_writes.c
 
 
-def _own(work: UnitOfWork, ids: Ids) -> set[str]:
-    """The run whose own file this is, which pruning spares: the file is deleted with its folder, not row by row."""
-    return {run for run in (work.runtime.scopes.get("run_id"),) if run is not None}
-
-
 def _attachments(work: UnitOfWork, ids: Ids) -> list[str]:
     """The attachments that rows of these runs name, as "RUN: PATH"; the run's folder belongs to the caller and is left alone."""
     query = select(_B.run_id, _B.attachment_path).where(_B.run_id.in_(ids), _B.attachment_path.is_not(None))
@@ -52,7 +47,7 @@ RUNS = AgedRows(
     _R.updated_at,
     _R.id,
     may_go=among(_R.status, (RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.INTERRUPTED)),
-    spared=_own,
+    spared=lambda work, ids: {run for run in (work.runtime.scopes.get("run_id"),) if run is not None},
     files=_attachments,
     below=(
         DependentRows(bindings, lambda ids: _B.run_id.in_(ids), key=(_B.run_id, _B.name, _B.execution_id)),

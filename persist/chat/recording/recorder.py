@@ -68,7 +68,7 @@ class SseQueue:
                 self._waiting.popleft()
                 refused = refused or first
                 continue
-            chunks = list(islice(takewhile(_is_chunk, self._waiting), maximum))
+            chunks = list(islice(takewhile(lambda frame: not isinstance(frame, InvalidValue), self._waiting), maximum))
             untried, before = iter(chunks), self._recording.applied
             try:
                 yield from self._recording.feeding(untried)  # type: ignore[arg-type]  # chunks
@@ -113,10 +113,6 @@ class SseQueue:
     def _done(self, count: int) -> None:
         for _ in range(count):
             self._waiting.popleft()
-
-
-def _is_chunk(frame: Found) -> bool:
-    return not isinstance(frame, InvalidValue)
 
 
 # The sync recorder: every call runs in the calling thread, under the recorder's lock.

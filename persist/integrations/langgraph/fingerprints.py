@@ -84,7 +84,7 @@ class Fingerprinting:
         """Add the content of `length` elements. False, and nothing is added, for None."""
         if content is None:
             return False
-        self._digest.update(memoryview(content)[_header(length) :])
+        self._digest.update(memoryview(content)[(1 if length < 16 else 3 if length < 2**16 else 5) :])
         self._length += length
         return True
 
@@ -111,8 +111,3 @@ def _content(element: Any) -> Any:
     if kind < _FIRST_MESSAGE:
         return kind, element
     return kind, element.__dict__, element.__pydantic_extra__
-
-
-def _header(length: int) -> int:
-    """The bytes that MessagePack writes before the elements of a list."""
-    return 1 if length < 16 else 3 if length < 2**16 else 5

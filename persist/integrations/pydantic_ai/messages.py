@@ -81,7 +81,7 @@ def decoded(entries: Sequence[Entry]) -> list[ModelMessage]:
         messages = ModelMessagesTypeAdapter.validate_python([entry.message for entry in entries])
         for entry, message in zip(entries, messages, strict=True):
             for path, kind, text in entry.extra or ():
-                _set(message, path, _value(kind, text))
+                _set(message, path, base64.b64decode(text) if kind == _BYTES else float(text))
     except (ValidationError, ValueError, TypeError, LookupError, AttributeError) as error:
         found = kind_of(error)
     else:
@@ -121,10 +121,6 @@ def _unsaid(given: Any, built: Any, path: list[str | int]) -> Iterator[list[Any]
 def _check_keys(path: Sequence[str | int], value: object) -> None:
     with InvalidInput.raised():
         check_keys(".".join(map(str, path)), value, none="None")
-
-
-def _value(kind: str, text: str) -> Any:
-    return base64.b64decode(text) if kind == _BYTES else float(text)
 
 
 def _set(message: Any, path: Sequence[str | int], value: Any) -> None:

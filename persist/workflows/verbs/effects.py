@@ -73,7 +73,7 @@ class Effects(Repository[F]):
         work = self._work
         name = work.label("key", key)
         anew = () if retry is None else _BEGUN_ANEW[check_choice("retry", retry, Retry)]
-        digest = _digest(work, input)
+        digest = hashlib.sha256(json.dumps(decode(work.json("input", input)), sort_keys=True).encode()).hexdigest()
         run = held_run(work, run_id, lease)
         begun = {**dict.fromkeys(_EFFECT.fields), "run_id": run.id, "key": name, "input_digest": digest, "begun_at": work.now()}
         with work.batch(last=True) as batch:
@@ -151,11 +151,6 @@ class Effects(Repository[F]):
                 statement, row_run_id=work.label("run_id", run_id), row_key=work.label("key", key), at=work.now(), **values
             )
         return _EFFECT.optional(row.result)
-
-
-def _digest(work: UnitOfWork, input: Json) -> str:
-    """The sha256 of the input's JSON text with sorted keys: the order of keys makes no other input."""
-    return hashlib.sha256(json.dumps(decode(work.json("input", input)), sort_keys=True).encode()).hexdigest()
 
 
 def _conflict(run_id: str, key: str, what: str) -> Conflict:

@@ -263,7 +263,7 @@ def restart(work: UnitOfWork, run: WorkflowRun) -> None:
     """Restart a locked run that failed or was cancelled. A person asked for it, so the cap is raised if necessary."""
     now, count = work.now(), number_after("restart_count", run.restart_count)
     maximum = None if run.max_restarts is None else max(run.max_restarts, count)
-    new_context = _without_error(run.context)
+    new_context = None if run.context is None else {key: value for key, value in run.context.items() if key != "error"}
     until = run_rows.handed_over_at(run, now)
     try:
         with work.batch(last=True) as batch:
@@ -279,10 +279,6 @@ def restart(work: UnitOfWork, run: WorkflowRun) -> None:
             constraint="ix_workflow_runs_unique_trigger",
         ) from error
     run_rows.announce_claimable(work, run)
-
-
-def _without_error(context: dict[str, Any] | None) -> dict[str, Any] | None:
-    return None if context is None else {key: value for key, value in context.items() if key != "error"}
 
 
 # Leases: many workers share the runs of one database, and each run has one worker at a time.
@@ -446,15 +442,10 @@ def complete(work: UnitOfWork, lease: Lease) -> WorkflowRun:
         return ended
     run = run_rows.get_run(work, lease.run_id, lock=True)
     if run.lease_token == lease.token and (
-        run.status in TERMINAL or run.status == RunStatus.QUEUED or _released(work, run, lease)
+        run.status in TERMINAL or run.status == RunStatus.QUEUED or (run.lease_owner is None and lease.expires_at > work.now())
     ):
         return run
     run_rows.check_hold(run, lease, work.now())
     if run.status == RunStatus.RUNNING:
         return finishing.finish_run(work, run, RunStatus.SUCCEEDED, None, context=run.context)
     return clear_lease(work, run)
-
-
-def _released(work: UnitOfWork, run: WorkflowRun, lease: Lease) -> bool:
-    """Whether the worker has released the run itself, as it does to wait for the run's children."""
-    return run.lease_owner is None and lease.expires_at > work.now()
