@@ -8,7 +8,6 @@ from typing import NoReturn
 
 # The last one is Ctrl-Break, which only Windows has.
 SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGBREAK") if hasattr(signal, name)]
-
 _line = [b"Interrupted before anything was done.\n"]
 _arrived: list[int] = []
 """The signals that came, the last one at the end."""

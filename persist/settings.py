@@ -69,7 +69,6 @@ class Settings(BaseSettings):
 
     # who acts in the store, where a transaction does not say: in the log of events
     actor: str | None = None
-
     save_on: SaveOn = SaveOn.CHUNK
     save_buffer_bytes: int = Field(0, ge=0)
     save_buffer_ms: int = Field(0, ge=0)
@@ -80,7 +79,6 @@ class Settings(BaseSettings):
     # deltas over more pages, smaller ones fold too often
     fold_bytes: int = Field(3584, ge=1)
     fold_ms: int = Field(250, ge=1)
-
     max_json_bytes: int = Field(16 * 2**20, ge=1)
     max_text_bytes: int = Field(64 * 2**20, ge=1)
     # orjson stops at 254 levels

@@ -11,7 +11,6 @@ from persist.db.values.json import encode as json_text
 from persist.errors import InvalidValue
 
 Chunk = dict[str, Any]
-
 HEADERS: Mapping[str, str] = {
     "content-type": "text/event-stream",
     "cache-control": "no-cache",
@@ -20,10 +19,8 @@ HEADERS: Mapping[str, str] = {
     "x-accel-buffering": "no",
 }
 """The headers of a response that the client of the AI SDK reads; the last one keeps nginx from buffering it."""
-
 DONE = b"data: [DONE]\n\n"
 """The frame that ends a stream."""
-
 _MAX_FRAME_BYTES = 64 * 2**20
 # Line splitters cut at these characters, as they may at line ends; JSON text has them inside strings alone.
 _SPLIT_AT = {"\u0085": "\\u0085", "\u2028": "\\u2028", "\u2029": "\\u2029"}

@@ -59,7 +59,6 @@ class ChatSessionRow(Base):
     model_json: Mapped[Any] = mapped_column(Json(dict, required=True))
     permissions_json: Mapped[Any] = mapped_column(Json(list, dict, required=True), server_default="[]")
     metadata_json: Mapped[Any] = mapped_column(Json(dict, required=True), server_default="{}")
-
     __table_args__ = (
         Index("ix_chat_sessions_agent_updated_at", "agent", "updated_at"),
         Index("ix_chat_sessions_updated_at_id", "updated_at", "id"),
@@ -78,7 +77,6 @@ class ChatMessageRow(Base):
     claimed_by: Mapped[str | None] = mapped_column(Label())
     claimed_at: Mapped[datetime | None] = mapped_column(EpochMs())
     metadata_json: Mapped[Any] = mapped_column(Json(dict, required=True), server_default="{}")
-
     __table_args__ = (
         CheckConstraint("role IN ('user', 'assistant', 'system')", name="role"),
         Index("ix_chat_messages_session_id_created_at", "session_id", "created_at"),
@@ -99,7 +97,6 @@ class ChatPartRow(Base):
     created_at: Mapped[datetime] = mapped_column(EpochMs())
     updated_at: Mapped[datetime] = mapped_column(EpochMs())
     data_json: Mapped[Any] = mapped_column(Json(dict, required=True))
-
     __table_args__ = (
         Index("ix_chat_parts_message_id_index", "message_id", "index", unique=True),
         Index("ix_chat_parts_session_id", "session_id"),
@@ -126,7 +123,6 @@ class ChatPartBlobRow(Base):
     __tablename__ = "chat_part_blobs"
     part_id: Mapped[str] = mapped_column(Label(), _ref("chat_parts.id"), primary_key=True)
     sha256: Mapped[str] = mapped_column(Label(), ForeignKey(blobs.c.sha256))
-
     __table_args__ = (Index("ix_chat_part_blobs_sha256", "sha256"),)
 
 
@@ -141,7 +137,6 @@ class ChatTurnRow(Base):
     started_at: Mapped[datetime] = mapped_column(EpochMs())
     seen_at: Mapped[datetime] = mapped_column(EpochMs())
     stop_requested_at: Mapped[datetime | None] = mapped_column(EpochMs())
-
     __table_args__ = (CheckConstraint("state IN ('running', 'error')", name="state"), ONE_TREE)
 
 
@@ -158,7 +153,6 @@ class ChatStepUsageRow(Base):
     cache_write: Mapped[int] = mapped_column(Int64())
     cost_usd: Mapped[float] = mapped_column(Float64())
     created_at: Mapped[datetime] = mapped_column(EpochMs())
-
     __table_args__ = (ONE_TREE,)
 
 
@@ -190,7 +184,6 @@ STOPPED = json_key_set(messages.c.metadata_json, STOPPED_AT)
 VISIBLE = and_(~QUEUED, ~HIDDEN)
 IS_COMPACTION = predicate("type = 'data-compaction'")
 IS_UNFINISHED = predicate(f"tool_state IN ({', '.join(repr(str(state)) for state in UNFINISHED)})")
-
 TITLE = json_label(sessions.c.metadata_json, "title")
 OWNED = sessions.c.owner.is_not(None)
 ARCHIVED = sessions.c.archived_at.is_not(None)
@@ -215,7 +208,6 @@ partial_index("ix_chat_parts_compaction_of_session", parts.c.session_id, parts.c
 partial_index("ix_chat_parts_unfinished", parts.c.session_id, parts.c.tool_call_id, where=IS_UNFINISHED)
 
 part_blobs.info["unlogged"] = True  # as the blobs that it names
-
 STREAMS = Streams("", shared="chat")
 STREAMS.by("id", sessions)
 STREAMS.by("session_id", messages, parts, turns)

@@ -42,7 +42,6 @@ class Source(StrEnum):
 
 Rule = dict[str, Any]
 Verdict = Literal["allow", "deny", "ask"]
-
 ANY = "*"
 BOUND = "bound"
 

@@ -32,7 +32,6 @@ class ToolState(StrEnum):
 
 STOPPED_AT = "stopped_at"
 """The key of a message's metadata with the instant, in milliseconds, at which `abort` stopped its answer."""
-
 UNFINISHED = (ToolState.INPUT_STREAMING, ToolState.INPUT_AVAILABLE, ToolState.APPROVAL_REQUESTED, ToolState.APPROVAL_RESPONDED)
 """The states in which a tool part still waits for its result."""
 

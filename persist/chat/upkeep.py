@@ -97,8 +97,6 @@ RULES = Rules(
 
 _D = deltas.c
 _PLACES = {column.name: index for index, column in enumerate(parts.columns)}
-
-
 FOLDED = deltas
 """The table whose rows are exported as text of their parts."""
 
@@ -353,7 +351,6 @@ def _drop(work: UnitOfWork, *, session: str) -> None:
 
 
 _digests = select(_F.sha256).join(parts, _P.id == _F.part_id).where(_P.session_id == the_id())
-
 UPKEEP = Upkeep(
     prunings=(SESSIONS, _AgedPrompts()),
     erasables=(

@@ -13,7 +13,6 @@ from persist.store.transaction import Transaction
 from persist.workflows.schemas import Approval, ApprovalKind, ApprovalStatus, RunStatus, Signal, WorkflowRun
 
 _SHOWN = 60
-
 approvals = Noun(
     "approvals", "List and answer what waits for a person.", "List and answer the gates at which workflow runs wait for a person."
 )

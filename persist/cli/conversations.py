@@ -23,13 +23,10 @@ from persist.store.transaction import Transaction
 
 _ENDS = [status.value for status in ENDS]
 _MAX_HOURS = 24 * 365 * 1000  # a thousand years; more has no beginning that a datetime could hold
-
-
 _NAME = 60
 _ROLES = {"user": "green", "assistant": "cyan", "system": "magenta", "action": "yellow", "tool": "yellow"}
 _STATUSES = {"running": "yellow", "completed": "green", "failed": "red", "timed_out": "red", "aborted": "red", "cancelled": "red"}
 _SAID = ("assistant_response", "instruction", "system_message", "system", "text", "content")
-
 conversations = Noun(
     "conversations",
     "List, show, import, prune and repair conversations.",
@@ -172,8 +169,6 @@ def doctor(database: Database, hours: float, status: str, dry_run: bool, as_json
 
 @dataclass(frozen=True, slots=True)
 class _Counted:
-    """A session of a list, and how much it holds."""
-
     session: ConvSession
     branches: int
     messages: int
@@ -208,7 +203,6 @@ def _pool(tx: Transaction, session: ConvSession, limit: int | None) -> list[Conv
 
 
 def _named(branches: Sequence[Branch], wanted: str) -> Branch:
-    """The branch with that id, or the only one with that name."""
     found = [branch for branch in branches if branch.id == wanted] or [branch for branch in branches if branch.name == wanted]
     if not found:
         raise NotFound("branch", wanted)

@@ -18,15 +18,11 @@ from persist.errors import SchemaOutdated
 from persist.store.store import Store
 
 F = TypeVar("F", bound=Callable[..., Any])
-
 _SCHEME = re.compile(r"[A-Za-z][\w+.-]+:|:|.*:[^/\\]*@")
 """How a URL begins, or what has a user and a password. A path on Windows begins with one letter and a colon."""
-
 _AGE = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(s|m|h|d|w)", re.ASCII)
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-
 _IN_MEMORY = ("sqlite://", "sqlite:///", "sqlite:///:memory:")
-
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
 
 

@@ -28,7 +28,6 @@ _STREAMS_A_SECOND, _ROWS_A_SECOND = 2_000, 5_000
 """What two cores do beside four writers."""
 _MEANWHILE = "Others go on writing: a write waits while the snapshot of its stream is written, and none is refused."
 _BUT_ONCE = "A block of begin() that has read before its first write may be: it raises StoreBusy, once."
-
 events = Noun(
     "events",
     "Switch the log of events on and off, look at it, trim it.",
@@ -286,7 +285,6 @@ def _summary(event: Event) -> str:
 
 
 def _part(change: dict[str, Any]) -> dict[str, Any] | None:
-    """The part of a message that the change wrote, if it did."""
     part = change.get("row", {}).get("data_json") if change["table"] == "chat_parts" else None
     return part if isinstance(part, dict) else None
 

@@ -266,7 +266,6 @@ def _event(event: AppSessionEvent) -> tuple[object, ...]:
 
 
 def _said(data: str) -> str:
-    """The text of an event's parts, or else its JSON text."""
     try:
         event = json.loads(data)
     except (ValueError, RecursionError):  # another program wrote it

@@ -13,7 +13,6 @@ from persist.store.transaction import Transaction
 
 _AT_MOST = 300
 _UNREGISTERED = "never registered"
-
 histories = Noun(
     "histories",
     "List and show conversations and runs of agent frameworks.",

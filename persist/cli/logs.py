@@ -14,7 +14,6 @@ from persist.cli.output import Paint, inline, printable, say, say_json, shortene
 from persist.errors import NotFound
 
 F = TypeVar("F", bound=Callable[..., Any])
-
 _COLOURS = {"user": "green", "assistant": "cyan", "system": "magenta", "tool": "yellow"}
 
 
@@ -40,8 +39,6 @@ def in_home(command: F) -> F:
 
 
 project = click.option("--project", metavar="SLUG", help="The session's project, where several have a log of that session.")
-
-
 logs = Noun(
     "logs",
     "List, print and follow session logs; no database.",

@@ -11,7 +11,6 @@ from persist.messaging.schemas import MessagingMessage, MessagingSession
 from persist.store.transaction import Transaction
 
 _ROLES = {"user": "green", "assistant": "cyan"}
-
 messaging = Noun("messaging", "List and show sessions of people on chat platforms.")
 SESSIONS = Table[MessagingSession](
     "No sessions.",

@@ -120,14 +120,12 @@ def _write(target: IO[bytes], pieces: BlobReader) -> None:
 # Commands that move rows: copy, export, import.
 
 F = TypeVar("F", bound=Callable[..., Any])
-
 _STREAM = Path("-")
 LEAVE_UNKNOWN = click.option("--leave-unknown", is_flag=True, help="Leave columns and tables x_… that persist does not know.")
 _SCOPES = ("run_id", "instance_id", "workspace_id")
 
 
 def _whose(command: F) -> F:
-    """--run-id, --instance-id, --workspace-id."""
     for scope in reversed(_SCOPES):
         what = scope.removesuffix("_id")
         help = f"Whose the rows are that belong to the file itself, if it does not say: the {what}."

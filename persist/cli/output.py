@@ -219,7 +219,6 @@ class Interrupts:
 # There is one bar for the whole work on a terminal, and a plain line every few seconds elsewhere.
 
 T = TypeVar("T")
-
 _PATIENCE = 0.5  # seconds; shorter work shows nothing
 _REDRAW = 0.1
 _PLAIN_EVERY = 5.0

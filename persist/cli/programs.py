@@ -17,7 +17,6 @@ from persist.single_owner_files import create_run_file, list_run_files, open_run
 from persist.store.store import Store
 
 F = TypeVar("F", bound=Callable[..., Any])
-
 _COLOURS: dict[str, str] = {
     ExecutionStatus.COMPLETED: "green",
     ExecutionStatus.FAILED: "red",
@@ -178,7 +177,6 @@ def _beginning(binding: Binding) -> str:
 
 
 def _header(run: ProgramRun) -> Iterator[str]:
-    """What is known of the run itself."""
     yield f"run      {inline(run.id)}"
     if run.program_path is not None:
         yield f"program  {inline(run.program_path)}"

@@ -165,7 +165,6 @@ COMMANDS = {
     "alembic-ini": ("persist.cli.schema", "alembic_ini", "Print an alembic.ini for this installation."),
 }
 """By the name of each command: module, function, and short help."""
-
 _ACTOR = "PERSIST_ACTOR"
 _KILLED_AT_ONCE = {"copy"}
 """Commands that Ctrl-C kills at once. They need no cleanup: all they do is one transaction, which the database rolls back."""

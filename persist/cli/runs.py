@@ -100,7 +100,6 @@ def _facts(run: WorkflowRun, executions: Sequence[Execution]) -> Iterator[tuple[
 
 
 def _tokens(execution: Execution) -> int:
-    """As lists count them: not what was written to the cache."""
     return (execution.input_tokens or 0) + (execution.output_tokens or 0) + (execution.cache_read_input_tokens or 0)
 
 

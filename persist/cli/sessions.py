@@ -93,7 +93,6 @@ def _words(part: dict[str, Any], *names: str) -> str:
 
 
 F = TypeVar("F", bound=Callable[..., Any])
-
 _WORKSPACE, _TITLE = 30, 60
 _CHAT = "chat"
 _DOMAINS = (
@@ -130,7 +129,6 @@ _KINDS: dict[str, tuple[str, Callable[[Transaction, str], object]]] = {
 
 
 def _group(domain: str) -> str:
-    """The group of commands whose `ls` lists a domain."""
     return "runs" if domain == "workflows" else domain
 
 
@@ -237,7 +235,6 @@ def _table(running: AbstractSet[str], *, owners: bool) -> Table[ChatSession]:
 
 
 def _last(path: str) -> str:
-    """The end of a long path says more than its beginning."""
     return path if len(path) <= _WORKSPACE else "…" + path[-_WORKSPACE + 1 :]
 
 

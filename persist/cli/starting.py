@@ -18,7 +18,6 @@ from persist.workflows.schemas import CatchUp, CronOverride, Limit, Schedule, Wo
 
 _PERIODS = click.Choice([str(period) for period in Period])
 _MILLION = 1_000_000
-
 limits = Noun(
     "limits",
     "List, set and lift limits of workflows and keys.",
@@ -60,7 +59,6 @@ def remove_limit(tx: Transaction, key: str) -> Answer:
 
 
 def _limited(limit: Limit) -> tuple[str, str]:
-    """How many at once, and how many in a period."""
     at_once = "any" if limit.concurrency is None else f"{limit.concurrency:,}"
     return at_once, "any" if limit.rate is None or limit.per is None else f"{limit.rate:,} per {limit.per}"
 

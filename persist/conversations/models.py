@@ -42,7 +42,6 @@ class MessageTypeRow(Base):
     __tablename__ = "message_types"
     type_id: Mapped[int] = mapped_column(Int64(), primary_key=True, autoincrement=False)
     lion_class: Mapped[str] = mapped_column(Label())
-
     __table_args__ = (UniqueConstraint("lion_class"),)
 
 
@@ -62,7 +61,6 @@ class MessageRow(Base):
     node_metadata: Mapped[Any | None] = mapped_column(Json(dict))
     embedding: Mapped[bytes | None] = mapped_column(LargeBinary())
     content: Mapped[Any] = mapped_column(Json())
-
     __table_args__ = (Index("ix_messages_sender", "sender"), Index("ix_messages_recipient", "recipient"))
 
 
@@ -86,7 +84,6 @@ class ProgressionMemberRow(Base):
     progression_id: Mapped[str] = mapped_column(Label(), _ref("progressions.id", cascade=True), primary_key=True)
     ord: Mapped[int] = mapped_column(Int64(), primary_key=True, autoincrement=False)
     message_id: Mapped[str] = mapped_column(Label())
-
     __table_args__ = (Index("ix_progression_members_message_id", "message_id", "progression_id"), ONE_TREE)
 
 
@@ -118,7 +115,6 @@ class SessionRow(Base):
     status_reason_summary: Mapped[str | None] = mapped_column(FreeText())
     status_evidence_refs: Mapped[Any | None] = mapped_column(Json())
     node_metadata: Mapped[Any | None] = mapped_column(Json(dict))
-
     __table_args__ = (
         _one_of("invocation_kind", InvocationKind),
         _one_of("source_kind", SourceKind),
@@ -154,7 +150,6 @@ class BranchRow(Base):
     node_metadata: Mapped[Any | None] = mapped_column(Json(dict))
     former_of: Mapped[str | None] = mapped_column(Label())
     """Set on a hidden row that preserves the history of the branch with this id, for the forks that inherit it."""
-
     __table_args__ = (
         Index("ix_branches_session_id_created_at_id", "session_id", "created_at", "id"),
         Index("ix_branches_progression_id", "progression_id"),
@@ -179,7 +174,6 @@ class StatusTransitionRow(Base):
     reason_summary: Mapped[str | None] = mapped_column(FreeText())
     evidence_refs: Mapped[Any | None] = mapped_column(Json())
     metadata_: Mapped[Any | None] = mapped_column("metadata", Json())
-
     __table_args__ = (
         Index("ix_status_transitions_entity_type_entity_id_created_at_id", "entity_type", "entity_id", "created_at", "id"),
     )
@@ -196,7 +190,6 @@ class ExchangeItemRow(Base):
     channel: Mapped[str | None] = mapped_column(Label())
     sent_at: Mapped[datetime | None] = mapped_column(EpochReal())
     """When it was sent (store clock). NULL on rows older than this column: see the message's `stored_at` or `created_at`."""
-
     __table_args__ = (
         UniqueConstraint("message_id"),
         Index("ix_exchange_items_recipient_seq", "recipient", "seq"),
@@ -222,7 +215,6 @@ branches = table_of(BranchRow)
 transitions = table_of(StatusTransitionRow)
 exchange_items = table_of(ExchangeItemRow)
 exchange_cursors = table_of(ExchangeCursorRow)
-
 message_types.info["seed"] = [{"type_id": number, "lion_class": path} for number, path in KNOWN_TYPES.items()]
 exchange_cursors.info["seed"] = [{"owner": "", "channel": "", "seq": 0}]
 

@@ -49,7 +49,6 @@ from persist.errors import InvalidValue
 
 Condition = ColumnElement[bool]
 Values = Mapping[str, Any]
-
 _S = sessions.c
 _B = branches.c
 _P = members.c
@@ -108,7 +107,6 @@ def count_letters(work: UnitOfWork, go: Condition, sessions_stay: Condition, val
 
 
 def _is_owned(pool: ColumnElement[Any], among: Condition) -> Condition:
-    """The progression belongs to a session that meets `among`, or to a branch in such a session."""
     return or_(exists().where(_S.progression_id == pool, among), exists().where(_B.progression_id == pool, _in_session, among))
 
 
@@ -136,7 +134,6 @@ _TOGETHER = 500
 """Messages that are deleted by one statement."""
 ORPHAN_GRACE = timedelta(days=1)
 """How long a message that nothing names is kept: a writer may be about to name it."""
-
 _MESSAGES = messages.c
 _latest = select(_S.id).order_by(_S.updated_at.desc(), _S.id.desc()).limit(bindparam("keep", type_=Int64()))
 _may_go = and_(or_(_S.status.is_(None), _S.status != Status.RUNNING), _S.updated_at < param("cutoff"))
@@ -169,7 +166,6 @@ _SWEEP = Statement(delete(messages).where(_orphan))
 # statement does. Hence the messages are locked by a statement of its own first, in the order of their ids.
 _LOCK = Statement(select(_MESSAGES.id).where(among_labels(_MESSAGES.id, "ids")).order_by(_MESSAGES.id).with_for_update())
 _LOCK_ORPHANS = Statement(select(func.count()).select_from(select(_MESSAGES.id).where(_orphan).with_for_update().subquery()))
-
 _reader, _mark = exchange_cursors.alias("reader"), exchange_cursors.alias("mark")
 _has_read = (
     exists()
@@ -238,7 +234,6 @@ class _Doomed:
         return {id for rows in self._named for row in rows.result for id in row if id is not None}
 
     def pools(self) -> list[str]:
-        """The progressions that they own."""
         return [*dict.fromkeys(pool for rows in self._pools for (pool,) in rows.result)]
 
 
@@ -276,7 +271,6 @@ def _doomed(work: UnitOfWork, ids: list[str], cutoff: datetime) -> _Doomed:
 
 
 def _remove_unnamed(work: UnitOfWork, candidates: Iterable[str]) -> Removed:
-    """Delete those of the messages that nothing names."""
     gone = Removed()
     ids = [*bindable(_MESSAGES.id, sorted(candidates))]
     for start in range(0, len(ids), _TOGETHER):
@@ -289,7 +283,6 @@ def _remove_unnamed(work: UnitOfWork, candidates: Iterable[str]) -> Removed:
 
 
 def _places(work: UnitOfWork, pools: Sequence[str]) -> int:
-    """How many members these progressions have in all."""
     row = work.row(_COUNT_PLACES, ids=[*bindable(_P.progression_id, pools)])
     return 0 if row is None else int(row[0])
 
@@ -319,11 +312,9 @@ class _Sessions(Pruning):
         return bindable_rows(work.found(query, self.values(cut), unreadable=OnUnreadable.LEAVE_OUT), {1: _S.id})
 
     def goes(self, cut: Cut) -> ColumnElement[bool]:
-        """The condition of the sessions that go."""
         return and_(_may_go, _S.id.not_in(_latest)) if cut.keep else _may_go
 
     def values(self, cut: Cut) -> dict[str, Any]:
-        """The values of the parameters in `goes`."""
         return {"cutoff": cut.before} | ({"keep": cut.keep} if cut.keep else {})
 
     def tally(self, work: UnitOfWork, cut: Cut, earlier: Sequence[Pruning]) -> Removed | None:
@@ -431,7 +422,6 @@ def _was_sent_long_ago(work: UnitOfWork, cut: Cut) -> ColumnElement[bool]:
 
 
 def _readable(pruning: Pruning, work: UnitOfWork, cut: Cut) -> int:
-    """How many candidates can be read."""
     count, last = 0, None
     while found := pruning.next_candidates(work, cut, last):
         count, last = count + len(found), found[-1]

@@ -120,7 +120,6 @@ def first_text(holder: Mapping[str, Any], *names: str) -> str | None:
 # out. Symbolic links below DIR are not followed, so that nothing from outside of it is read.
 
 log = logging.getLogger("persist")
-
 MANIFEST, BRANCHES, SUFFIX = "run.json", "branches", ".json"
 _CONFIGURATION = ("provider", "model", "effort")
 _OPEN = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
@@ -217,7 +216,6 @@ def _branch_files(folder: Path) -> list[Path]:
 
 
 def _load(path: Path) -> tuple[dict[str, Any], datetime]:
-    """The JSON object in a file, and when the file was written."""
     if path.is_symlink():
         raise InvalidValue(path.name, "a symbolic link is not followed.")
     try:
@@ -407,7 +405,6 @@ def _write(conversations: Conversations, run: Run, branches: Sequence[RunBranch]
 
 
 def _columns(run: Run, branches: Sequence[RunBranch]) -> tuple[dict[str, Any], Any]:
-    """The session's columns, missing instants filled in from the files, and the instant of its last message."""
     columns = dict(run.columns)
     if run.status is Status.RUNNING:
         columns.pop("ended_at", None)

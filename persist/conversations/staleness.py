@@ -11,11 +11,9 @@ from persist.db.values.clock import as_utc
 from persist.errors import InvalidValue, NotFound, UnreadableRow
 
 log = logging.getLogger("persist")
-
 DAY = timedelta(hours=24)
 ENDS = (Status.ABORTED, Status.FAILED)
 """The statuses that `end_stale` may set."""
-
 ACTOR = "doctor"
 _PAGE = 1000
 

@@ -179,12 +179,9 @@ RULES = Rules(
     settle=(_number_types,),
     fill=(_name_types, _fill_members),
 )
-
-
 _B = branches.c
 _F = members.c
 _TRANSITIONS = transitions.c
-
 _branch_ids = select(_B.id).where(_B.session_id == the_id())
 _progressions = union(
     select(_S.progression_id).where(_S.id == the_id()), select(_B.progression_id).where(_B.session_id == the_id())
@@ -195,8 +192,6 @@ _named = union(
     select(_S.last_msg_id).where(_S.id == the_id()),
     select(_B.system_msg_id).where(_B.session_id == the_id()),
 )
-
-
 _places = select(func.coalesce(func.max(_F.ord) + 1, 0)).where(_F.progression_id == _P.id).scalar_subquery()
 _LAGGING = select(_P.id).where(_P.folded != _places).order_by(_P.id)
 
@@ -260,8 +255,6 @@ _I = exchange_items.c
 _PART = 500
 _NAMING = (_I.sender, _I.recipient, exchange_cursors.c.owner, transitions.c.entity_id)
 """Columns that name a session or a branch, also one that is gone."""
-
-
 _PERSON, _POOL, _MESSAGE = "conversation or branch", "progression", "message"
 """Find letters by who sent or got them, messages by where they are shown, and messages by their id."""
 
@@ -438,7 +431,6 @@ _ERASABLES: tuple[Erasable, ...] = (
         ),
     ),
 )
-
 UPKEEP = Upkeep(
     prunings=PRUNINGS,
     erasables=_ERASABLES,

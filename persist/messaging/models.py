@@ -25,7 +25,6 @@ class MessagingSessionRow(Base):
     last_activity_at: Mapped[datetime] = mapped_column(IsoMs())
     message_count: Mapped[int | None] = mapped_column(Int64(), server_default=text("0"))
     active: Mapped[bool | None] = mapped_column(Bool(), server_default=flag_default(True))
-
     __table_args__ = (Index("idx_msg_sessions_lookup", "platform", "channel_id", "thread_id", "user_id"),)
 
 
@@ -40,17 +39,14 @@ class MessagingMessageRow(Base):
     platform_message_id: Mapped[str | None] = mapped_column(Label())
     unique_message_id: Mapped[str | None] = mapped_column(Label())
     content: Mapped[str] = mapped_column(FreeText())
-
     __table_args__ = (Index("idx_msg_messages_session", "session_id", "timestamp"), NEVER_REUSED)
 
 
 sessions = table_of(MessagingSessionRow)
 messages = table_of(MessagingMessageRow)
-
 IS_ACTIVE = flag_set(sessions.c.active)
 SAME_THREAD = func.coalesce(sessions.c.thread_id, literal_column("''"))
 """The thread id, '' for NULL: a unique index treats NULLs as distinct and would allow several active rows without a thread."""
-
 partial_index(
     "idx_msg_sessions_one_active",
     sessions.c.platform,
@@ -62,7 +58,6 @@ partial_index(
 )
 DELIVERED_ONCE = predicate("unique_message_id IS NOT NULL")
 """Rows whose platform's id is a key. Earlier releases stored a message as often as it was delivered."""
-
 partial_index(
     "ix_messaging_messages_delivered_once",
     messages.c.session_id,

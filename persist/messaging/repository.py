@@ -27,7 +27,6 @@ IDLE = timedelta(minutes=30)
 """A session without activity for longer is stale."""
 KEPT = timedelta(days=7)
 """An inactive session without activity for longer may be cleaned up."""
-
 _MILLISECOND = timedelta(milliseconds=1)
 _TRIES = 8
 _S = sessions.c
@@ -48,7 +47,6 @@ _in_thread = (
     IS_ACTIVE,
 )
 _of_key = (*_in_thread, _S.user_id == param("key_user"))
-
 _LATEST = Keyset(
     "messaging.sessions",
     _SESSION,
@@ -204,13 +202,11 @@ def _used_since(session: MessagingSession, since: datetime) -> bool:
 
 
 def _new(work: UnitOfWork, now: datetime, **key: str | None) -> dict[str, Any]:
-    """The columns of a new active session."""
     activity = {"created_at": now, "last_activity_at": now, "message_count": 0, "active": True}
     return {"id": work.runtime.ids.mint("mse"), **key, "agent_session_id": None, **activity}
 
 
 def _thread_params(work: UnitOfWork, platform: str, channel_id: str, thread_id: str | None) -> dict[str, str]:
-    """The statement parameters of a channel or thread."""
     return {
         "key_platform": work.label("platform", platform),
         "key_channel": work.label("channel_id", channel_id),
@@ -228,14 +224,12 @@ _M = messages.c
 _MESSAGE = Values(MessagingMessage, messages)
 _GIVEN = (*(column for column in _MESSAGE.columns if column is not _M.id and column is not _M.session_id), _M.unique_message_id)
 _new_columns = {column.name: bindparam(f"new_{column.name}", type_=column.type) for column in _GIVEN}
-
 _CLOCKS_APART = timedelta(hours=1)
 """By how much a host's clock may be behind that of the host which added the message before."""
 _is_ahead = and_(_M.timestamp > _new_columns["timestamp"], _M.timestamp <= bindparam("latest", type_=_M.timestamp.type))
 _ahead = select(func.max(_M.timestamp)).where(_M.session_id == _id, _is_ahead).scalar_subquery()
 # An answer never stands before its question, whatever the clock of the host that adds it says.
 _new_values = {**_new_columns, "timestamp": func.coalesce(_ahead, _new_columns["timestamp"])}
-
 _EXISTS = Statement(select(_S.id).where(_S.id == _id))
 # Waits for a transaction that is cleaning up the session, and then finds it deleted. It is no part of the INSERT: where an id
 # comes from a sequence, Citus refuses to lock the rows of an INSERT … SELECT.

@@ -38,7 +38,6 @@ class RunRow(Base):
     held_since: Mapped[datetime | None] = mapped_column(SqlSeconds())
     seen_at: Mapped[datetime | None] = mapped_column(SqlSeconds())
     program_source: Mapped[str | None] = mapped_column(FreeText())
-
     __table_args__ = (
         Index("ix_run_started_at_id", "started_at", "id"),
         Index("ix_run_status_started_at_id", "status", "started_at", "id"),
@@ -61,7 +60,6 @@ class ExecutionRow(Base):
     statement_text: Mapped[str | None] = mapped_column(FreeText())
     error_message: Mapped[str | None] = mapped_column(FreeText())
     metadata_: Mapped[Any | None] = mapped_column("metadata", Json(), server_default="{}")
-
     __table_args__ = (
         *key_within_scope("execution", "run_id", "parent_id", "execution.id"),
         Index("ix_execution_run_id_status_id", "run_id", "status", "id"),
@@ -83,7 +81,6 @@ class BindingRow(Base):
     updated_at: Mapped[datetime | None] = mapped_column(SqlSeconds(), server_default=this_second())
     attachment_path: Mapped[str | None] = mapped_column(Label())
     value: Mapped[str | None] = mapped_column(FreeText())
-
     __mapper_args__ = {"primary_key": ["run_id", "name", "execution_id"]}  # noqa: RUF012  # the mapper's own declaration
 
 
@@ -110,7 +107,6 @@ class AgentSegmentRow(Base):
     timestamp: Mapped[datetime | None] = mapped_column(SqlSeconds(), server_default=this_second())
     prompt: Mapped[str | None] = mapped_column(FreeText())
     summary: Mapped[str | None] = mapped_column(FreeText())
-
     __table_args__ = (
         UniqueConstraint("run_id", "agent_name", "segment_number"),
         ForeignKeyConstraint(["run_id", "agent_name"], [f"{SCHEMA_TOKEN}.agents.run_id", f"{SCHEMA_TOKEN}.agents.name"]),
@@ -148,7 +144,6 @@ class SubagentRow(Base):
     ended_at: Mapped[datetime | None] = mapped_column(SqlSeconds())
     lent: Mapped[Any | None] = mapped_column(Json(dict))
     report: Mapped[Any | None] = mapped_column(Json(dict))
-
     __table_args__ = (
         Index("ix_program_subagents_run_id_execution_id", "run_id", "execution_id"),
         Index("uq_program_subagents_token_hash", "token_hash", unique=True),
@@ -171,7 +166,6 @@ class RawWriteRow(Base):
     row_key_json: Mapped[Any | None] = mapped_column(Json())
     writer_json: Mapped[Any | None] = mapped_column(Json())
     before_json: Mapped[Any | None] = mapped_column(Json())
-
     __table_args__ = (Index("ix_raw_writes_run_id_at", "run_id", "at"), Index("ix_raw_writes_at", "at"), key_per_scope("run_id"))
 
 
@@ -183,10 +177,8 @@ segments = table_of(AgentSegmentRow)
 imports = table_of(ImportRow)
 subagents = table_of(SubagentRow)
 raw_writes = table_of(RawWriteRow)
-
 FRAME = func.coalesce(bindings.c.execution_id, literal_column("-1"))
 """The frame of a binding, -1 for the root; the unique index and the upsert must spell it alike."""
-
 Index("uq_bindings_frame_name", bindings.c.run_id, bindings.c.name, FRAME, unique=True)
 
 bindings.info[GUARDS] = (
@@ -195,7 +187,6 @@ bindings.info[GUARDS] = (
 )
 executions.info[GUARDS] = (IsJson("metadata"),)
 imports.info[GUARDS] = (IsJson("inputs_schema"), IsJson("outputs_schema"))
-
 for _table, _logged in (
     (runs, LoggedWrites("id", (("id",),))),
     (executions, LoggedWrites("run_id", (("id",),))),
@@ -210,7 +201,6 @@ for _table, _logged in (
 
 STRICT_TABLES = (runs, executions, imports)
 """What nobody but persist may write in a strict run file: the virtual machine's part of it."""
-
 bindings.info["key"] = ["run_id", "name", "execution_id"]
 set_for(bindings, whole_row_identity=True)  # the unique index cannot be its identity: it has an expression
 STREAMS = Streams("program", shared="programs")

@@ -12,7 +12,6 @@ from persist.errors import InvalidValue, named, shown
 
 ANONYMOUS = "anon_"
 ATTACHMENTS = "attachments"
-
 _BASE36 = string.digits + string.ascii_lowercase
 _NUMBERED = re.compile(rf"{ANONYMOUS}(\d{{3,18}})", re.ASCII)
 _SAFE = frozenset(string.ascii_letters + string.digits + "_-.")
@@ -100,7 +99,6 @@ def _stem(name: str, execution_id: int | None) -> str:
 
 
 def _encoded(text: str) -> str:
-    """Percent-encode unsafe characters; existing %XX sequences stay."""
     dotted = f"%2E{text[1:]}" if text.startswith(".") else text
     return "".join(
         character

@@ -289,7 +289,6 @@ _RUNS: dict[RunStatus, frozenset[RunStatus]] = {
     RunStatus.FAILED: frozenset({RunStatus.RUNNING}),
     RunStatus.COMPLETED: frozenset(),
 }
-
 _EXECUTIONS: dict[ExecutionStatus, frozenset[ExecutionStatus]] = {
     ExecutionStatus.PENDING: frozenset({ExecutionStatus.EXECUTING, ExecutionStatus.FAILED, ExecutionStatus.SKIPPED}),
     ExecutionStatus.EXECUTING: SETTLED,

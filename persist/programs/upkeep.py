@@ -28,8 +28,6 @@ from persist.programs.verbs.runs import RAW_WRITE, ProgramRuns
 SCOPE = "run_id"
 FILES = bindings.c.attachment_path
 """The column that names attachments, files beside the run's own that no export contains."""
-
-
 _R, _B, _E, _S, _W = runs.c, bindings.c, executions.c, subagents.c, raw_writes.c
 
 

@@ -76,7 +76,6 @@ def _is_half(units: bytes, at: int, first: int) -> bool:
 
 OnInvalid = Callable[[str, str, str], str]
 """`on_invalid(path, reason, text)`, called for a value that JSON cannot express: raises, or returns the text to write instead."""
-
 _MAX_DEPTH = 256  # the limit of orjson; deeper values could overflow the stack, also of readers
 _MAX_BITS = 10_000  # Python writes and reads no integers of more than 4300 digits
 _HALF = re.compile("[\ud800-\udfff]")

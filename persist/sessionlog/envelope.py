@@ -50,7 +50,6 @@ class SessionLogInfo:
 # Translating an agent's events into lines of a log. Pure, without files.
 
 Line = dict[str, Any]
-
 _USAGE = {
     "input_tokens": "input",
     "output_tokens": "output",

@@ -21,11 +21,9 @@ from persist.sessionlog.reader import read_line
 
 CHAT_SLUG = "-app"
 """The slug of the project of chat turns, whose working directory is /app."""
-
 SUFFIX = ".jsonl"
 SIDECHAIN = "agent-"
 """The prefix of session ids of an agent's sub-agents. Their logs can be read but are not listed."""
-
 _MAX_NAME_BYTES = 255  # the limit of one name on common file systems
 _SESSION_ID = re.compile("[A-Za-z0-9_-]+")
 

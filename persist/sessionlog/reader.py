@@ -23,7 +23,6 @@ from persist.sessionlog.envelope import LogMessage
 # the same line; and two records may be on one line.
 
 Record = dict[str, Any]
-
 _BLANK = "\ufeff \t\r\n"
 _BETWEEN = _BLANK + "\0"
 _BEGIN = re.compile(r'\{[ \t]*"')
@@ -117,7 +116,6 @@ class _Torn:
 
 
 def _objects_from(text: str, start: int, decoder: json.JSONDecoder) -> tuple[list[Record], int]:
-    """The objects from `start` on, and the position after the last one."""
     found: list[Record] = []
     while start < len(text):
         try:
@@ -272,7 +270,6 @@ def _by_time(message: dict[str, Any]) -> str:
 # Following a log while it is written: every complete line once, in order.
 
 Stop = threading.Event | Callable[[], bool]
-
 _CHUNK = 1 << 20  # bytes in one read, and so in one batch
 _STOP_POLL = 0.1  # seconds between two calls of a stop function
 
@@ -335,7 +332,6 @@ class _FollowedFile:
             self._file = None
 
     def batches(self) -> Iterator[list[LogMessage]]:
-        """Batches of lines appended since the last call."""
         try:
             identity = _identity(self._path)
             if self._file is not None:

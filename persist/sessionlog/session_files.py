@@ -19,7 +19,6 @@ from persist.sessionlog.listing import SUFFIX, find_session_log, session_log_pat
 from persist.sessionlog.reader import read_line
 
 Entry = dict[str, Any]
-
 METADATA = "agent_metadata"
 _METADATA_SUFFIX = ".meta.json"
 _HALF = re.compile("[\ud800-\udfff]")

@@ -129,7 +129,6 @@ def _sync_folders(path: Path) -> None:
 
 
 _log = logging.getLogger("persist")
-
 Batch = list[tuple[Path, bytearray]]
 """(path, lines) to append, in order; nearly always one file."""
 

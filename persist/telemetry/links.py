@@ -83,13 +83,11 @@ def _invalid(path: str) -> InvalidValue:
 AFTER_ERROR = timedelta(seconds=300)
 UNKNOWN = timedelta(seconds=300)
 """The interval for states that are not listed below."""
-
 _ENDED = timedelta(seconds=3600)
 _OPEN_ISSUE = timedelta(seconds=600)
 _BUILDING = timedelta(seconds=60)
 _IN_REVIEW = timedelta(seconds=300)
 _APPROVED = timedelta(seconds=600)
-
 _ISSUES = {"open": _OPEN_ISSUE, "closed": _ENDED}
 _ENDED_PULLS = ("closed", "merged")
 _BUILT = (None, "passed", "failed")
@@ -117,7 +115,6 @@ _L = links.c
 _LINK = ScopedValues(GithubLink, links, "instance_id")
 _KEY = ("instance_id", "url")
 _of_owner = _L.instance_id == param("owner")
-
 _FETCHED = Statement(merge(links, *_KEY, **{name: "new" for name in _LINK.fields if name not in _KEY}).returning(*_LINK.columns))  # type: ignore[arg-type]  # every value is a Rule
 _FAILED = Statement(merge(links, *_KEY, refresh_after="new", last_error="new").returning(*_LINK.columns))
 _DELETE = Statement(delete(links).where(_of_owner, _L.url == param("of_url")))
@@ -247,13 +244,11 @@ class GithubLinks(Repository[F]):
         return _LINK.public(self._work, stored.result)
 
     def _rows(self, owner: str, link: Link) -> List[Row]:
-        """The rows of this link in any spelling, last fetched first."""
         digits = link.resource_number
         rows = self._work.rows(_SAME_DIGITS, owner=owner, digits=f"%/{digits}%", padded=f"%/0%{digits}%")
         return [row for row in rows if canonical_url(row[_URL]) == link.url]
 
     def _is_newest(self, owner: str, row: Sequence[Any], same_number: int) -> bool:
-        """Whether a row is the newest of its link: the row fetched last."""
         url = canonical_url(row[_URL])
         if url is None:
             return False

@@ -22,7 +22,6 @@ class StatusLogRow(Base):
     occurred_at: Mapped[datetime] = mapped_column(EpochS())
     new_status: Mapped[str] = mapped_column(Label())
     metadata_: Mapped[Any | None] = mapped_column("metadata", Json())
-
     __table_args__ = (
         Index("ix_status_log_instance_id_id", "instance_id", "id"),
         Index("ix_status_log_instance_id_new_status_id", "instance_id", "new_status", "id"),
@@ -61,7 +60,6 @@ class GithubLinkStatusRow(Base):
     fetched_at: Mapped[datetime] = mapped_column(EpochS())
     refresh_after: Mapped[datetime] = mapped_column(EpochS())
     last_error: Mapped[str | None] = mapped_column(FreeText())
-
     __table_args__ = (
         Index("ix_github_link_statuses_instance_id_refresh_after_url", "instance_id", "refresh_after", "url"),
         Index("ix_github_link_statuses_instance_id_resource_number", "instance_id", "resource_number"),
@@ -81,7 +79,6 @@ class UsageSampleRow(Base):
     cost_usd_micros: Mapped[int | None] = mapped_column(Int64())
     # raised by every sample: the highest is the row written last, whatever its clock said. 0: written by another program
     seq: Mapped[int] = mapped_column(Int64(), server_default="0")
-
     __table_args__ = (Index("ix_usage_samples_instance_id_seq_occurred_at", "instance_id", "seq", "occurred_at"), ONE_TREE)
 
 
@@ -95,7 +92,6 @@ class ToolHistoryRow(Base):
     tool_key: Mapped[str] = mapped_column(Label())
     exit_code: Mapped[int | None] = mapped_column(Int64())
     duration_ms: Mapped[int | None] = mapped_column(Int64())
-
     __table_args__ = (Index("ix_tool_history_instance_id_id", "instance_id", "id"), key_per_scope("instance_id"))
 
 
@@ -106,7 +102,6 @@ class WindowMarkRow(Base):
     instance_id: Mapped[str] = scope_column("instance_id", primary_key=True)
     window: Mapped[str] = mapped_column(Label(), primary_key=True)
     inserted: Mapped[int] = mapped_column(Int64())
-
     __table_args__ = (ONE_TREE,)
 
 
@@ -130,7 +125,6 @@ class TaskRow(Base):
     labels: Mapped[Any] = mapped_column(Json(list, required=True), server_default="[]")
     links: Mapped[Any] = mapped_column(Json(list, required=True), server_default="[]")
     body: Mapped[str | None] = mapped_column(FreeText())
-
     __table_args__ = (Index("ix_tasks_workspace_id_state_discovered_at_id", "workspace_id", "state", "discovered_at", "id"),)
 
 
@@ -141,7 +135,6 @@ usage_samples = table_of(UsageSampleRow)
 tool_history = table_of(ToolHistoryRow)
 window_marks = table_of(WindowMarkRow)
 tasks = table_of(TaskRow)
-
 Streams("telemetry", shared="telemetry").by(
     "instance_id", status_log, agent_tags, links, usage_samples, tool_history, window_marks
 )

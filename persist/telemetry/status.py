@@ -26,7 +26,6 @@ from persist.telemetry.windows import STATUS_LOG, next_second, number_of, second
 
 MAX = 100_000
 """The highest `limit` of `history`: more entries than a window of the default size."""
-
 _PAGE = 500
 _TRIES = 8
 _S = status_log.c
@@ -34,7 +33,6 @@ _of_owner = _S.instance_id == param("owner")
 _every_entry = status_log.alias("every_entry")
 _oldest = select(func.min(_every_entry.c.id)).where(_every_entry.c.instance_id == param("owner")).scalar_subquery()
 _ENTRY = select(_S.id, _S.occurred_at, _S.new_status, _S.metadata, _oldest).where(_of_owner).order_by(_S.id.desc()).limit(LIMIT)
-
 _NEWEST = Statement(_ENTRY)
 _EARLIER = Statement(_ENTRY.where(_S.id < param("before")))
 _INTO = Statement(_ENTRY.where(_S.new_status == param("status")))
@@ -203,7 +201,6 @@ class StatusLog(Repository[F]):
 
 
 def _entry(work: UnitOfWork, owner: str, row: Row) -> StatusEntry:
-    """The StatusEntry of a row (id, instant, status, metadata, oldest id of the instance)."""
     id, occurred_at, status, metadata, oldest = row
     return construct(
         StatusEntry,
@@ -231,7 +228,6 @@ def _ordered(value: Json) -> str:
 
 
 def _newest_first(work: UnitOfWork, owner: str, until: datetime) -> Iterator[tuple[datetime, str]]:
-    """The entries before that second, newest first, read in pages."""
     rows = work.rows(_BEFORE, owner=owner, until=until, limit=_PAGE)
     while rows:
         yield from ((occurred_at, status) for _, occurred_at, status in rows)

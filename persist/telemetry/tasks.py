@@ -49,7 +49,6 @@ def _has_expired(table: FromClause) -> ColumnElement[bool]:
 
 _held = (*_this_task, _T.state == TaskState.IN_PROGRESS, _T.claim_token == param("held_token"))
 _unexpired = or_(_T.claim_expires_at.is_(None), _T.claim_expires_at > param("given_now"))
-
 _ADD = Statement(insert_missing(tasks, "workspace_id", "id"))
 _LOCK_QUEUE = Statement(select(advisory_lock()))
 _queue = select(*_TASK.columns).where(_of_owner, _T.state == TaskState.QUEUED).order_by(_T.discovered_at, _T.id)
@@ -102,8 +101,6 @@ _RETRY = Statement(
     )
 )
 _PURGE = Statement(delete(tasks).where(_of_owner, _T.state == TaskState.COMPLETED, _T.completed_at < param("before")))
-
-
 _LISTED = Keyset(
     "telemetry.tasks",
     _TASK,

@@ -21,7 +21,6 @@ from persist.telemetry.windows import TOOL_HISTORY, second_or_now
 
 MAX_BYTES = 4096
 """The most bytes of a tag's value, in UTF-8."""
-
 List = list
 _T = agent_tags.c
 _TAG_COLUMNS = (_T.kind, _T.value, _T.first_seen, _T.last_seen)
@@ -71,7 +70,6 @@ def _tag(work: UnitOfWork, owner: str, row: Row) -> AgentTag:
 
 MAX_CALLS = 100_000
 """The highest `n` of `last`."""
-
 _H = tool_history.c
 _COLUMNS = (_H.id, _H.occurred_at, _H.tool_key, _H.exit_code, _H.duration_ms)
 _ADD = Statement(
@@ -156,7 +154,6 @@ class ToolHistory(Repository[F]):
 
 
 def _exit_code(value: object) -> int | None:
-    """Check an exit code: any 64-bit integer, negative for signals."""
     if value is None:
         return None
     if type(value) is not int or not -(2**63) <= value < 2**63:

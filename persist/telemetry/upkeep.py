@@ -42,7 +42,6 @@ TASKS = AgedRows(
     per=_T.workspace_id,
     may_go=among(_T.state, (TaskState.COMPLETED, TaskState.CANCELLED)),
 )
-
 _repeated = (
     select(_L.instance_id, _L.resource_number).group_by(_L.instance_id, _L.resource_number).having(func.count() > 1).subquery()
 )

@@ -23,7 +23,6 @@ from persist.usage import writing
 from persist.usage.schemas import Source
 
 FIGURES = ("token_input", "token_output", "token_cache_read", "token_cache_write", "cost_usd_micros")
-
 _MAX = 2**63 - 1
 _TRIES = 8
 _U = usage_samples.c
@@ -85,7 +84,6 @@ _GROW = Statement(
 
 @cache
 def _sums(*bounds: str) -> Statement:
-    """The SELECT of totals, with those of the bounds `since` and `until` that are given."""
     sums = (case((func.count(_U[name]) > 0, whole_total(_U[name]))) for name in FIGURES)
     query = select(func.count(), *sums).select_from(usage_samples).where(_of_owner)
     if "since" in bounds:

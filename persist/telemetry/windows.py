@@ -92,8 +92,6 @@ _LOCK = Statement(
     .where(_W.instance_id == bindparam("owner", type_=_TEXT), _W.window == bindparam("name", type_=_TEXT))
     .with_for_update()
 )
-
-
 _is_nth = select(_W.inserted % bindparam("every", type_=_W.inserted.type) == 0).where(
     _W.instance_id == bindparam("owner", type_=_TEXT), _W.window == bindparam("name", type_=_TEXT)
 )

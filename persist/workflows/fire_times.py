@@ -44,7 +44,6 @@ class _Field:
     """A pattern of further terms that the field allows."""
 
     def refusal(self, text: str) -> str | None:
-        """Why the field is invalid; None if it is valid."""
         for term in text.lower().split(","):
             base, slash, step = term.partition("/")
             if slash and not (step.isascii() and step.isdigit() and len(step) <= 2 and 1 <= int(step) <= self.maximum):
@@ -161,7 +160,6 @@ def _as_time_passes(walls: Iterator[datetime], zone: ZoneInfo) -> Iterator[datet
 
 
 def _later(fires: Iterator[datetime], than: datetime) -> Iterator[datetime]:
-    """The fires after an instant, in ascending order."""
     try:
         for fire in fires:
             if fire > than:

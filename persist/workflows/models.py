@@ -84,7 +84,6 @@ class WorkflowRunRow(Base):
     context: Mapped[Any | None] = mapped_column(Json(dict))
     scratch: Mapped[Any | None] = mapped_column(Json(dict))
     node_statuses: Mapped[Any | None] = mapped_column(Json(dict))
-
     __table_args__ = (CheckConstraint("max_restarts IS NULL OR restart_count <= max_restarts", name="max_restarts"),)
 
 
@@ -116,7 +115,6 @@ class ExecutionRow(Base):
     error: Mapped[str | None] = mapped_column(FreeText())
     extension_status: Mapped[Any | None] = mapped_column(Json())
     output_text: Mapped[str | None] = mapped_column(FreeText())
-
     __table_args__ = (
         Index("idx_executions_trigger", "trigger_type", "trigger_id"),
         Index("idx_executions_skill", "skill", "started_at"),
@@ -143,7 +141,6 @@ class WorkflowApprovalRow(Base):
     on_expiry: Mapped[OnExpiry | None] = mapped_column(EnumText(OnExpiry))
     summary: Mapped[str] = mapped_column(FreeText())
     response: Mapped[str | None] = mapped_column(FreeText())
-
     __table_args__ = (Index("ix_workflow_approvals_workflow_run_id_created_at_id", "workflow_run_id", "created_at", "id"),)
 
 
@@ -250,7 +247,6 @@ class WorkflowStartRow(Base):
     )
     seq: Mapped[int] = mapped_column(Int64(), primary_key=True, autoincrement=False)
     at_ms: Mapped[int] = mapped_column(Int64())
-
     __table_args__ = (ONE_TREE,)
 
 
@@ -265,7 +261,6 @@ workflow_overrides = table_of(WorkflowOverrideRow)
 schedules = table_of(WorkflowScheduleRow)
 limits = table_of(WorkflowLimitRow)
 starts = table_of(WorkflowStartRow)
-
 _used = executions.c
 USED_TOKENS = whole_total(_used.input_tokens, _used.output_tokens, _used.cache_read_input_tokens)
 """All tokens of executions, wherever totals are shown: input, output and cache reads, not cache writes."""
@@ -323,7 +318,6 @@ IS_RUNNING_UNDER_KEY = predicate(f"status || '' = '{RunStatus.RUNNING}' AND conc
 HAS_FAILURE_KIND = predicate("failure_kind IS NOT NULL")
 IS_PENDING = predicate(f"status = '{ApprovalStatus.PENDING}'")
 IS_EXPIRING_GATE = predicate(f"status = '{ApprovalStatus.PENDING}' AND expires_at IS NOT NULL")
-
 file_index("idx_workflow_runs_trigger", runs.c.trigger_id, runs.c.status)  # as published
 server_index("ix_workflow_runs_trigger_id_unfinished", runs.c.trigger_id, where=IS_UNFINISHED_RUN)
 partial_index("ix_workflow_runs_leased", runs.c.lease_expires_at, where=IS_LEASED)

@@ -451,7 +451,6 @@ class Signal(Value):
 
 _QUEUED, _RUNNING, _PAUSED = RunStatus.QUEUED, RunStatus.RUNNING, RunStatus.PAUSED
 _SUCCEEDED, _FAILED, _CANCELLED = RunStatus.SUCCEEDED, RunStatus.FAILED, RunStatus.CANCELLED
-
 TRANSITIONS: dict[RunStatus, frozenset[RunStatus]] = {
     _QUEUED: frozenset({_RUNNING, _CANCELLED}),
     _RUNNING: frozenset({_PAUSED, _SUCCEEDED, _FAILED, _CANCELLED, _QUEUED}),
@@ -461,7 +460,6 @@ TRANSITIONS: dict[RunStatus, frozenset[RunStatus]] = {
     _CANCELLED: frozenset({_RUNNING}),
 }
 """By status, the statuses that may follow. A failed or cancelled run returns to running only by `restart`."""
-
 TERMINAL = frozenset({_SUCCEEDED, _FAILED, _CANCELLED})
 ACTIVE = (_RUNNING, _PAUSED)
 """The statuses that `list_active` shows."""

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 _LONGEST = 4000
 """Characters of an exception's message that are stored."""
-
 Call = Callable[[], Any]
 Body = Generator[Call | float, Any, Any]
 """What a block does, for both faces: it yields the calls of verbs, which are awaited on AsyncStore, and seconds to wait."""

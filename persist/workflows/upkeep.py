@@ -24,7 +24,6 @@ from persist.workflows.models import IS_EXPIRING_GATE, approvals, effects, execu
 from persist.workflows.schemas import TERMINAL, UNFINISHED, ApprovalStatus, JoinUntil, RunStatus
 
 _R, _E, _A, _S, _L = runs.c, executions.c, approvals.c, schedules.c, limits.c
-
 _runs = Aggregate(runs, also={executions: "workflow_run_id", approvals: "workflow_run_id"})
 RUNS = aged(
     _runs,
@@ -50,7 +49,6 @@ class _Runs(ErasableRows):
 
 QUIET = timedelta(hours=24)
 """A run without a lease that has not changed for so long is stuck."""
-
 _PENDING = _A.status == literal_column(f"'{ApprovalStatus.PENDING}'")  # a literal: partial index
 
 

@@ -153,12 +153,10 @@ class _NoticeClock:
         self._at: float | None = None
 
     def change(self) -> None:
-        """Note a change."""
         if self._at is None:
             self._at = time.monotonic()
 
     def handled(self) -> float | None:
-        """Note that the follower has read; the seconds since the change, None without one."""
         at, self._at = self._at, None
         return None if at is None else time.monotonic() - at
 

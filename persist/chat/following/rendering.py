@@ -32,10 +32,8 @@ Chunk = dict[str, Any]
 Entry = Any
 """How much of a part was sent: of text its characters, -1 once it is ended, [0, characters] with its metadata; of a tool call
 [stage, characters or digest]; else a digest."""
-
 OPEN, INPUT, REQUESTED, RESPONDED, RESULT = range(5)
 """How far a tool call was told: its input streams, its input is whole, approval asked, approval answered, result."""
-
 _STAGES = {
     "tool-input-start": OPEN,
     "tool-input-available": INPUT,
@@ -241,7 +239,6 @@ def _digest(value: Any) -> str:
 _M, _P, _D, _T = messages.c, parts.c, deltas.c, turns.c
 _MARK = 6
 """The number of characters at the end of a part's id, which are random, that tell the part from an earlier one."""
-
 _message, _first = param("message_id"), param("first_index")
 _HEAD = Statement(
     select(_M.session_id, type_coerce(_M.role, Label()), json_text(_M.metadata_json)).where(_M.id == _message),

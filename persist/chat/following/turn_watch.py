@@ -21,9 +21,7 @@ from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.errors import Closed, PersistError
 
 log = logging.getLogger("persist")
-
 _T = TypeVar("_T")
-
 _AT_MOST = 0.25
 """The longest wait in seconds: within it, a new waiter is noticed."""
 _STOPS_EVERY = 0.2

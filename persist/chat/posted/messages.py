@@ -119,7 +119,6 @@ def check_messages(messages: object) -> list[Posted]:
 
 
 def _checked(number: int, message: object) -> Posted:
-    """The message, if it has the form of one."""
     if not isinstance(message, dict):
         raise InvalidValue(f"messages[{number}]", "expected an object.")
     get = message.get

@@ -378,7 +378,6 @@ class Planner:
         return [self._stored[at] for at in self._visible[bisect_right(self._visible, place) :]]
 
     def _next_visible(self) -> Stored | None:
-        """The visible message after the last one that was posted."""
         at = bisect_right(self._visible, self._last)
         return self._stored[self._visible[at]] if at < len(self._visible) else None
 

@@ -391,7 +391,6 @@ class DeltaInsert(DeltaRow):
     """A delta row to insert, with the change it made to the message. Followed by `Recording.keep` or `undo`."""
 
     __slots__ = ("change", "part", "size")
-
     change: Change | None
     """None if the chunk only extended the part, by `Accumulator.extend`."""
     part: PartState

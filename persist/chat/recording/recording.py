@@ -403,8 +403,6 @@ class Recording:
         self._settle(plan, flush)
 
     def _fold(self) -> DatabaseSteps:
-        """Fold the delta rows of all unfolded parts in one transaction."""
-
         def fold(db: StatementRunner) -> None:
             self._unfolded.fold(db, lambda batch: turns.guard(batch, self._session_id, self._owner))
 

@@ -20,7 +20,6 @@ from persist.errors import InvalidValue, PayloadTooLarge, PersistError
 from persist.settings import AiSdk
 
 _OPENING = (ChunkType.TEXT_START.value, ChunkType.REASONING_START.value)
-
 DatabaseSteps = Generator[FunctionTask[Any], Any, None]
 
 

@@ -36,7 +36,6 @@ _Handler = Callable[[MessageState, Chunk, Change], object]
 
 
 def _appends(*names: str) -> _Handler:
-    """A part of the chunk's known keys is appended."""
     return lambda state, chunk, change: change.append(state, picked(chunk, *names))
 
 
@@ -134,7 +133,6 @@ class UnknownToolCall(StreamProtocolError):  # noqa: N818 - named_tool_part like
 
 
 def _input_start(state: MessageState, chunk: Chunk, change: Change) -> None:
-    """The input of a tool call begins to stream."""
     dynamic, encoding = bool(chunk.get("dynamic")), chunk.get("inputEncoding")
     tool_input = ToolInput(chunk["toolName"], dynamic=dynamic, encoding=encoding, sticky=picked(chunk, "title", "toolMetadata"))
     payload = picked(chunk, "inputEncoding", "title")
@@ -172,7 +170,6 @@ def _input_delta(state: MessageState, chunk: Chunk, change: Change) -> None:
 
 
 def _input_available(state: MessageState, chunk: Chunk, change: Change) -> None:
-    """The input of a tool call is complete."""
     payload = picked(chunk, "input", "title")
     _write_part(state, chunk, change, ToolState.INPUT_AVAILABLE, payload, chunk["toolName"], dynamic=bool(chunk.get("dynamic")))
 
@@ -191,7 +188,6 @@ def _input_error(state: MessageState, chunk: Chunk, change: Change) -> None:
 
 
 def _approval_response(state: MessageState, chunk: Chunk, change: Change) -> None:
-    """A tool call's approval is answered in the stream."""
     part = state.tool_with_approval(chunk["approvalId"])
     if part is None:
         raise UnknownToolCall(change.index, chunk["type"], approval_id=chunk["approvalId"])
@@ -199,7 +195,6 @@ def _approval_response(state: MessageState, chunk: Chunk, change: Change) -> Non
 
 
 def _rewrites(rule: Callable[[Part, Chunk], Part]) -> _Handler:
-    """The part of the tool call is rewritten."""
     return lambda state, chunk, change: _rewrite_call(state, chunk, change, rule)
 
 
@@ -232,7 +227,6 @@ def _write_part(
 
 
 __all__ = ["Accumulator", "Change", "MessageState", "PartState", "UIMessage", "UnknownToolCall", "grow", "reduce"]
-
 _TEXT_DELTA, _REASONING_DELTA = ChunkType.TEXT_DELTA.value, ChunkType.REASONING_DELTA.value
 
 

@@ -74,13 +74,10 @@ class InputEncoding(StrEnum):
 
 
 DATA_PREFIX = "data-"
-
 _FINISH_REASONS = [reason.value for reason in FinishReason]
 _FINISH_REASONS_OF_6 = [reason for reason in _FINISH_REASONS if reason != FinishReason.INTERRUPTED]
 _LARGEST = 2**53 - 1
 _INPUT_ENCODINGS = frozenset(encoding.value for encoding in InputEncoding)
-
-
 _Check = Callable[[Any], bool]
 
 
@@ -110,7 +107,6 @@ def _is_offset(value: Any) -> bool:
 
 _Optional = tuple[str, _Check, str]  # field name, check, error message
 _Rules = tuple[tuple[str, ...], tuple[_Optional, ...]]  # (required fields, all strings; optional fields)
-
 _STRING = "must be a string"
 _BOOLEAN = "must be true or false"
 _PROVIDER: _Optional = ("providerMetadata", _is_object_of(Mapping), "must be an object of objects")
@@ -121,12 +117,10 @@ _TOOL: tuple[_Optional, ...] = (
     ("providerExecuted", _is_boolean, _BOOLEAN),
     ("dynamic", _is_boolean, _BOOLEAN),
 )
-
 _TEXT_RULES: _Rules = (("id",), (_PROVIDER,))
 _TEXT_DELTA_RULES: _Rules = (("id", "delta"), (_PROVIDER,))
 _NO_RULES: _Rules = ((), ())
 _DATA_RULES: _Rules = ((), (("id", _is_string, _STRING), ("transient", _is_boolean, _BOOLEAN)))
-
 _FILE_RULES: _Rules = (("url", "mediaType"), (_PROVIDER,))
 
 
@@ -211,7 +205,6 @@ _RULES: dict[ChunkType, _Rules] = {
 }
 _REQUIRED = {ChunkType.STEERING_MESSAGE.value: "parts", ChunkType.TOOL_APPROVAL_RESPONSE.value: "approved"}
 """The required field of each type, where it is no string; the rule of the field is among the optional ones."""
-
 _RULES_OF_6 = _RULES | {
     ChunkType.FINISH: (
         (),

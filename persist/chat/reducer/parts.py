@@ -10,11 +10,8 @@ from persist.db.values.json import JsonFrame, frame_of, join_halves
 from persist.settings import AiSdk
 
 Part = dict[str, Any]
-
 TEXT_TYPES = frozenset(("text", "reasoning"))
-
 LONG = 262_144  # bytes; longer text is folded by the database, which costs more than folding text kept in memory
-
 MAX_INPUT_DEPTH = 150  # below the JSON encoder's limit of 200: a derived input was not sent, so no sender can fix it
 
 
@@ -144,8 +141,6 @@ def _children(node: Any) -> Iterable[Any]:
 
 STATIC_PREFIX = "tool-"
 DYNAMIC_TYPE = "dynamic-tool"
-
-
 _VOLATILE = frozenset(("input", "output", "errorText", "rawInput", "inputEncoding", "preliminary"))
 RESULT_STATES = frozenset((ToolState.OUTPUT_AVAILABLE, ToolState.OUTPUT_ERROR))
 

@@ -11,7 +11,6 @@ from persist.errors import InvalidValue
 from persist.settings import AiSdk
 
 Chunk = dict[str, Any]
-
 _AS_THEY_ARE = frozenset(("source-url", "source-document", "file"))
 _AS_THEY_ARE_IN_7 = frozenset(("custom", "reasoning-file", "steering-message"))
 _GROWING = {"text": "text", "reasoning": "reasoning"}

@@ -25,12 +25,10 @@ from persist.errors import InvalidValue, PayloadTooLarge
 # Parsing one frame of a server-sent event stream: the chunk in it, or the error that says why there is none.
 
 Chunk = dict[str, Any]
-
 DONE = "[DONE]"
 FIELD = re.compile("(?:data|event|id|retry)?:")
 _FIELDS = ("data:", "event:", "id:", "retry:")
 _OPENING = re.compile(r"\{\s*(?:[\"}]|$)")
-
 _RAW = "Feed the response's bytes or text as they come instead of its lines: splitters cut at U+2028 and its like, too."
 
 
@@ -107,10 +105,8 @@ def incomplete_error(text: str) -> InvalidValue:
 
 
 Found = Chunk | InvalidValue
-
 NOTHING: Chunk = {}
 """What `EventStream.single_frame` returns for a blank line."""
-
 _BLANK = frozenset(("", "\n", "\r\n", b"", b"\n", b"\r\n"))
 _NO_DATA = re.compile("(?:event|id|retry)?:")
 _UNDECODED = re.compile("[\udc80-\udcff]")  # surrogateescape: a byte that is not UTF-8, until its line is refused

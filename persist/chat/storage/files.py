@@ -38,17 +38,14 @@ _MEDIA_TYPE = re.compile(r"[!-~]{1,255}")
 FILE_TYPES = (ChunkType.FILE.value, ChunkType.REASONING_FILE.value)
 """Types of parts whose URL may name a stored file."""
 _OCTETS = "application/octet-stream"
-
 NAME_BLOB = Statement(insert_where(part_blobs, _P.id == bindparam("named_by", type_=_P.id.type), {"part_id": _P.id}, of=parts))
 """Let a part name the blob of its file, if the part was written."""
 _NAMED = Statement(
     select(_P.message_id, _P.index, _F.sha256).join(parts, _P.id == _F.part_id).where(among_labels(_P.message_id, "messages")),
     unreadable=OnUnreadable.LEAVE_OUT,
 )
-
 _in_session = exists().where(_F.sha256 == blobs.c.sha256, _F.part_id == _P.id, _P.session_id == param("row_id"))
 _OF_SESSION = Statement(select(*BLOB.columns).where(blobs.c.sha256 == param("digest"), _in_session))
-
 _OWN = Statement(
     select(_F.sha256, _P.data_json)
     .join(parts, _P.id == _F.part_id)
@@ -56,7 +53,6 @@ _OWN = Statement(
     unreadable=OnUnreadable.LEAVE_OUT,
 )
 _HEX = 64
-
 Key = tuple[str, int]
 
 

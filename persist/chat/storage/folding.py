@@ -31,7 +31,6 @@ from persist.errors import InvalidValue, UnreadableRow
 # Reading JSON and text of stored rows, which other programs may have written or damaged.
 
 log = logging.getLogger("persist")
-
 _PARTS, _PIECES = "chat_parts", "chat_part_deltas"
 ANY_SIZE = JsonLimits(max_bytes=2**31)  # each delta's size was checked when it was fed
 
@@ -114,7 +113,6 @@ def grown_text(part_id: str, data: Part, tail: str) -> JsonText:
 
 Report = Callable[[UnreadableRow], object]
 """A function that is given the error of each part left out."""
-
 _D, _P = deltas.c, parts.c
 _id = param("row_id")
 _last = bindparam("last", type_=_D.seq.type)

@@ -30,7 +30,6 @@ from persist.errors import Conflict, InvalidValue, NotFound
 
 _M = messages.c
 _MILLISECOND = timedelta(milliseconds=1)
-
 _newest_message = (
     select(_M.created_at.label("at"), func.max(_M.id).label("id"))
     .where(_M.session_id == param("session"))

@@ -16,13 +16,10 @@ from persist.db.unreadable.cells import OnUnreadable
 
 HEARTBEAT = timedelta(seconds=20)
 """How often a running recorder updates its turn's `seen_at`, even if its stream sends nothing."""
-
 STALE_AFTER = 3 * HEARTBEAT
 """A turn not seen for this long has missed three heartbeats: where its process cannot be examined, others may take it over."""
-
 CLEAR_AFTER = 5 * STALE_AFTER
 """Maintenance deletes the row of a stale turn only after this time, when clocks that differ a little no longer matter."""
-
 LEFT_AFTER = timedelta(seconds=5)
 """Deltas older than this were left by a dead recorder: a running one folds its own after `Settings.fold_ms`, usually 250 ms."""
 
@@ -66,10 +63,8 @@ def tool_calls(work: UnitOfWork, session_id: str, *, whole: bool) -> Iterator[To
 _S = sessions.c
 _M = messages.c
 _id = param("row_id")
-
 LOCK_SESSION = Statement(select(_S.id).where(_S.id == _id).with_for_update())
 """Lock the session against other writers until the transaction ends. No row without the session."""
-
 _OUTDATED = or_(_S.updated_at < param("before"), _S.updated_at > param("at"))
 _model = bindparam("model", type_=_S.model_json.type)
 
@@ -91,10 +86,8 @@ def setting_model(*conditions: Any) -> Update:
 
 TOUCH_SESSION = Statement(touching())
 SET_MODEL = Statement(setting_model())
-
 INSERT_MESSAGE = Statement(insert(messages))
 SET_METADATA = Statement(update(messages).where(_M.id == _id).values(metadata_json=param("metadata"), updated_at=param("at")))
-
 INSERT_PART = Statement(insert(parts))
 REWRITE_PART = Statement(
     update(parts)

@@ -25,13 +25,11 @@ from persist.db.values.json import encode
 from persist.errors import NotFound, StoreCorrupt, UnreadableRow
 
 log = logging.getLogger("persist")
-
 B = TypeVar("B")
 _M, _P = messages.c, parts.c
 _HEAD = (_M.id, type_coerce(_M.role, Label()), json_text(_M.metadata_json))
 _BODY = (_P.message_id, _P.index, json_text(_P.data_json))
 _session = param("session_id")
-
 _SESSION = Statement(select(sessions.c.id).where(sessions.c.id == _session))
 _ALL = Statement(select(*_HEAD).where(_M.session_id == _session).order_by(_M.created_at, _M.id))
 _OWN_PARTS = select(_P.data_json).where(_P.message_id == _M.id).order_by(_P.index).correlate(messages)
@@ -73,7 +71,6 @@ _TAIL = Statement(
     .order_by(deltas.c.seq),
     unreadable=OnUnreadable.RAISE,
 )
-
 GROWING = ("streaming", "input-streaming")
 """The states of a part that may have unfolded text."""
 _SPECIAL = (*GROWING, STORED)

@@ -22,12 +22,10 @@ from persist.db.unreadable.cells import OnUnreadable
 from persist.errors import Conflict, NotFound, PersistError
 
 _NO_OWNER = "-"
-
 _T = turns.c
 _session, _owner = param("of_session"), param("owner_id")
 TURN = (_T.owner, _T.state, _T.seen_at, _T.message_id, _T.started_at, _T.stop_requested_at)
 """The columns of a Turn."""
-
 _OF_SESSIONS = Statement(
     select(_T.session_id, *TURN).where(among_labels(_T.session_id, "ids")), unreadable=OnUnreadable.LEAVE_OUT
 )

@@ -29,7 +29,6 @@ COUNTERS = ("input", "output", "reasoning", "cache_read", "cache_write")
 _COLUMNS = ("prompt_tokens", "completion_tokens", "reasoning_tokens", "cache_read", "cache_write")
 _NOTHING = dict.fromkeys(COUNTERS, 0)
 _MAX = 2**53
-
 _S, _M, _P = sessions.c, messages.c, parts.c
 _id = param("row_id")
 _INSERT = Statement(insert(step_usage))

@@ -306,7 +306,6 @@ class _RewindRows:
 
     @classmethod
     def ask(cls, batch: Batch, session_id: str) -> "_RewindRows":
-        """Add the statements to a batch."""
         return cls(
             batch.row(LOCK_SESSION, row_id=session_id),
             batch.rows(_ROWS, row_id=session_id),
@@ -329,7 +328,6 @@ class _RewindRows:
         raise NotFound("message", anchor_id)
 
     def totals(self, transcript: list[_Message], changed: Mapping[int, dict[str, Any]]) -> dict[str, int]:
-        """The parameters of SET_COUNTERS once the metadata in `changed` is stored."""
         visible: list[UIMessage] = []
         for position, (id, role, metadata) in enumerate(transcript):
             after = changed.get(position, metadata)

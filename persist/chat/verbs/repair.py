@@ -19,10 +19,8 @@ from persist.db.values.clock import instant_before
 from persist.errors import NotFound, UnreadableRow
 
 log = logging.getLogger("persist")
-
 ABORTED = "aborted by host restart"
 _WAS_STOPPED = "the answer was stopped"
-
 _M, _P = messages.c, parts.c
 _COLUMNS = (_P.session_id, _P.message_id, _P.id, _P.type, _P.tool_state, _M.updated_at, case((STOPPED, 1), else_=0))
 _OF_SESSION = Statement(

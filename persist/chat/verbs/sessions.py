@@ -140,7 +140,6 @@ def _pattern(place: int) -> str:
 
 
 def _members(work: UnitOfWork, metadata: Mapping[str, Json]) -> list[dict[str, Json]]:
-    """The metadata to filter by, as objects of one member each. Raises InvalidValue."""
     wanted = work.json_object("metadata", metadata)
     work.json("metadata", wanted)
     if len(wanted) > _MAX_MEMBERS:

@@ -151,7 +151,6 @@ class _StoredParts:
         self._tails: dict[tuple[str, int], tuple[str, list[tuple[Any, Any]]]] | None = None
 
     def of(self, message_id: str) -> Sequence[Part]:
-        """The readable parts of a message, in order."""
         found = self._parts.get(message_id)
         if found is not None:
             return found
@@ -216,7 +215,6 @@ class _Writer:
     def write(
         self, stored: Sequence[Stored], parts: _StoredParts, turn: turns.Turn | None, compactions: AbstractSet[str]
     ) -> None:
-        """Write all changes. `compactions`: ids of the session's messages that are compactions."""
         work, plan, session_id, now = self._work, self._plan, self._session_id, self._now
         taken_back = {message.id for message in plan.hidden}
         recounts = not taken_back.isdisjoint(compactions)

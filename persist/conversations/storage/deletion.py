@@ -120,7 +120,6 @@ def remove_branches(work: UnitOfWork, doomed: Doomed, ending: DoomedSessions | N
 
 
 def _ask_unowned(batch: Batch, pools: Sequence[str | None]) -> list[Pending[int]]:
-    """Delete with a batch those of the progressions that no session or branch owns."""
     return [batch.run(_DELETE_POOL, row_id=pool) for pool in dict.fromkeys(pools) if pool is not None]
 
 

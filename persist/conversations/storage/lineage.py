@@ -27,7 +27,6 @@ from persist.errors import Conflict, NotFound
 
 POINTERS = ("parent_branch_id", "forked_at_ord")
 """The published keys of node_metadata that say where a branch was forked; written once, beside columns of the same names."""
-
 _B = branches.c
 _MEMBERS = members.c
 _parent = branches.alias("parent")
@@ -52,7 +51,6 @@ LINE = _chain.union(
     .where(_chain.c.inherited > 0)
 )
 """The branch `row_id` and the branches it descends from, each with the range of positions it contributes."""
-
 _L = LINE.c
 _position = (_L.inherited + _MEMBERS.ord).label("position")
 _first, _end = bindparam("first", type_=Int64()), bindparam("end", type_=Int64())
@@ -64,7 +62,6 @@ ITEMS = LINE.join(
     & (_MEMBERS.ord < _end - _L.inherited),
 )
 """The items at the positions from `first` to before `end`."""
-
 _line, _next, _pools = LINE.alias("walked"), branches.alias("next_parent"), progressions.alias("pools")
 _ENDS = (
     select(_line.c.id)
@@ -73,7 +70,6 @@ _ENDS = (
     .exists()
 )
 """Whether the line ends at a branch that inherits nothing or whose parent is gone; a circle of pointers does not end."""
-
 _known = exists().where(_pools.c.id == _line.c.progression_id)
 _BROKEN = (
     select(_line.c.id)
@@ -82,9 +78,7 @@ _BROKEN = (
     .exists()
 )
 """Whether a branch of the line names a progression or a parent that is not there, or begins at what is no number."""
-
 _IS_WHOLE = _ENDS & ~_BROKEN
-
 _IDS = Statement(select(_position, _MEMBERS.message_id).select_from(ITEMS))
 _MESSAGES = Statement(
     select(_position, _IS_WHOLE, *records.COLUMNS).select_from(
@@ -106,7 +100,6 @@ _INHERITS = Statement(
 _own = select(func.coalesce(func.max(_MEMBERS.ord) + 1, 0)).where(_MEMBERS.progression_id == _B.progression_id).scalar_subquery()
 SIZE = func.coalesce(_B.forked_at_ord, 0) + _own
 """The number of items in a branch's history."""
-
 _LENGTH = Statement(select(SIZE).where(_B.id == param("row_id")))
 
 
@@ -199,7 +192,6 @@ def _ordered(rows: list[Row]) -> list[Row]:
 
 MAX_COPIED = 1_000
 """The most places copied to forks at once; if there are more, former branches keep them."""
-
 _S = sessions.c
 _PROGRESSIONS = progressions.c
 _id = param("row_id")

@@ -23,14 +23,12 @@ from persist.errors import InvalidValue, NotFound, PayloadTooLarge, UnreadableRo
 # made here, so that a progression that cannot be read is left as it is.
 
 log = logging.getLogger("persist")
-
 FOLD_EVERY = 64
 FOLD_SHARE = 16
 _MAX_LAGGING = 1000  # the most progressions folded at close; `maintain` folds the others
 _NOTE = "progressions whose array lags"
 _SOME = 100
 _ANY_SIZE = JsonLimits(max_bytes=2**31)  # the size limit of JSON values is for arguments of verbs, not for this array
-
 _P = progressions.c
 _M = members.c
 _id = param("row_id")
@@ -40,7 +38,6 @@ _next = select(func.coalesce(func.max(_M.ord) + 1, 0)).where(_M.progression_id =
 _ends = select(_P.folded, _next)
 ENDS = Statement(_ends.where(_P.id == _id))
 """How many places the published array has, and the progression."""
-
 SET_ARRAY = Statement(update(progressions).where(_P.id == _id).values(collection=param("ids"), folded=param("upto")))
 _FOLD = Statement(SET_ARRAY.statement, silent=True)
 _shown = select(_M.message_id, _M.ord).where(_M.progression_id == _id, _M.ord < param("upto"))
@@ -231,7 +228,6 @@ def add_members(work: UnitOfWork, batch: Batch, id: str, ids: Sequence[str]) -> 
 
 
 def _insert(batch: Batch, id: str, first: int, ids: Sequence[str]) -> None:
-    """Insert members at the places from `first` on with a batch, and hold their messages."""
     batch.run_many(INSERT, member_rows(id, first, ids))
     batch.lock(_HOLD_NEW, row_id=id, first=first)
 

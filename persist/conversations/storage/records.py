@@ -126,13 +126,11 @@ def hold_with(batch: Batch, id: str) -> None:
 # Reading and writing rows of messages, and the numbers of their classes.
 
 log = logging.getLogger("persist")
-
 _M, _T = messages.c, message_types.c
 _STORED = ("id", "created_at", "node_metadata", "content", "embedding", "sender", "recipient", "channel", "role", "lion_class")
 _READ = (*_STORED, "lion_class_str")
 COLUMNS = (*[_M[name] for name in _STORED], _T.lion_class.label("lion_class_str"))
 """The columns that `message_value` reads, from messages joined with their types."""
-
 WITH_TYPE = messages.join(message_types, _T.type_id == _M.lion_class)
 _GET_MESSAGE = Statement(select(*COLUMNS).select_from(WITH_TYPE).where(_M.id == param("row_id")))
 _PUT = Statement(upsert(messages, "id", keep=("created_at", "stored_at")))
@@ -273,7 +271,6 @@ def _locking(query: Any) -> Statement:
 
 OF_BRANCH, OF_PROGRESSION = Line(_B.id == param("row_id")), Line(_B.progression_id == param("row_id"))
 OF_SESSIONS = Line(among_labels(_B.session_id, "ids"))
-
 _of_them = among_labels(_S.id, "ids")
 _pools = select(_S.progression_id).where(_of_them), select(_B.progression_id).where(OF_SESSIONS.chosen)
 _LOCK_POOLS = _locking(select(_P.id).where(or_(*(_P.id.in_(pool) for pool in _pools))).order_by(_P.id))

@@ -321,7 +321,6 @@ def _check_message(found: Pending[Row | None] | None, message_id: str | None) ->
 
 
 def _pointers(work: UnitOfWork, metadata: Mapping[str, Any] | None) -> tuple[str | None, int | None]:
-    """The fork pointers in published metadata, for a branch that is copied from another store."""
     parent, inherited = ((metadata or {}).get(key) for key in lineage.POINTERS)
     if parent is None and inherited is None:
         return None, None

@@ -25,9 +25,7 @@ from persist.errors import Conflict, InvalidValue, shown
 
 ROLE = "unset"
 """The role of a plain exchange message, and the placeholder for a missing sender or recipient, as the runtime writes it."""
-
 INBOX, OUTBOX = "inbox", "outbox"
-
 _I, _C, _M = exchange_items.c, exchange_cursors.c, messages.c
 _HEAD = Statement(update(exchange_cursors).where(_C.owner == "", _C.channel == "").values(seq=_C.seq + 1).returning(_C.seq))
 _LAST = select(func.coalesce(func.max(_I.seq), 0) + 1).scalar_subquery()

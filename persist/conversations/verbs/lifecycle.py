@@ -26,7 +26,6 @@ from persist.errors import InvalidValue, TransitionError
 _S, _B, _T = sessions.c, branches.c, transitions.c
 TERMINAL = frozenset(Status) - {Status.RUNNING}
 BY_ADMIN = frozenset({Status.FAILED, Status.ABORTED, Status.CANCELLED})
-
 _NO_CODE = ""  # the published column is NOT NULL in files of the original program
 _LOG = Statement(insert(transitions))
 _UNLOG = Statement(delete(transitions).where(_T.id == param("row_id")))

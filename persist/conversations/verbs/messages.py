@@ -263,7 +263,6 @@ class ConvMessages(Repository[F]):
         return len(fields)
 
     def _checked(self, progression_ids: Sequence[str], session_id: str) -> str:
-        """The session's pool. Raises NotFound for the session or one of the progressions."""
         with self._work.batch() as batch:
             pool = batch.row(_SESSION_POOL, row_id=session_id)
             progressions = membership.ask_progressions(batch, progression_ids)

@@ -24,7 +24,6 @@ class AgentTaskRow(Base):
     created_at: Mapped[datetime] = mapped_column(EpochMs())
     updated_at: Mapped[datetime] = mapped_column(EpochMs())
     head: Mapped[bytes] = mapped_column(LargeBinary())
-
     __table_args__ = (
         Index("ix_agent_task_records_owner_task_id", "owner", "task_id", unique=True),
         Index("ix_agent_task_records_owner_status_key_task_id", "owner", "status_key", "task_id"),
@@ -59,6 +58,5 @@ class AgentTaskWebhookRow(Base):
 tasks = table_of(AgentTaskRow)
 pieces = table_of(AgentTaskPieceRow)
 webhooks = table_of(AgentTaskWebhookRow)
-
 Streams("agent_task", shared="agent_tasks").over(tasks)
 Streams("agent_task_webhooks", shared="agent_task_webhooks").by("task_id", webhooks)

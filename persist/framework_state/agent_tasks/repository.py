@@ -30,7 +30,6 @@ _this = (_T.owner == param("of_owner"), _T.task_id == param("of_task"))
 _its_id = select(_T.id).where(*_this).scalar_subquery()
 _of_row = _P.task == param("row_id")
 _same_piece = (_of_row, _P.kind == param("of_kind"), _P.position == param("of_position"), _P.part == param("of_part"))
-
 _LOCK = Statement(select(_T.id, _T.state, _T.final, _T.head).where(*_this).with_for_update())
 _DIGESTS = Statement(select(*_KEY, _P.digest).where(_P.task == _its_id))
 _GET = Statement(select(*_TASK.columns, _T.head).where(*_this))
@@ -61,7 +60,6 @@ _DELETE = Statement(delete(tasks).where(*_this, ~exists().where(_P.task == _T.id
 
 @cache
 def _listed(what: str, *given: str) -> Statement:
-    """The tasks, the number or the pieces of a page, with those of the filters that are given."""
     chosen = [_T.owner == param("of_owner")]
     if "context_id" in given:
         chosen.append(_T.context_id == param("context_id"))
@@ -268,7 +266,6 @@ _W = webhooks.c
 _WEBHOOK = Values(schemas.Webhook, webhooks)
 _of_task = _W.task_id == param("of_task")
 _of_owner = _W.owner == param("of_owner")
-
 _SET_WEBHOOK = Statement(upsert(webhooks, "task_id", "owner", "id"))
 _DELETE_WEBHOOKS = Statement(delete(webhooks).where(_of_task, _of_owner))
 _DELETE_WEBHOOK = Statement(delete(webhooks).where(_of_task, _of_owner, _W.id == param("row_id")))

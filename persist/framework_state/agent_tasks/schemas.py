@@ -20,7 +20,6 @@ class Piece:
     """A piece of a task: a message of its history, or an artifact (`part` -1), or a part of an artifact (from 0)."""
 
     __pydantic_config__ = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
-
     kind: str
     position: int
     part: int
@@ -46,7 +45,6 @@ class LoadedTask:
     """A task with its head and its pieces, by kind, position and part."""
 
     __pydantic_config__ = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
-
     task: AgentTask
     head: bytes
     pieces: Sequence[Piece]
@@ -65,7 +63,6 @@ class Webhook(Value):
     """A row of agent_task_webhooks: a receiver of a task's changes, as its owner set it."""
 
     model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
-
     task_id: str
     owner: str
     id: str

@@ -19,7 +19,6 @@ from persist.framework_state.agent_tasks.models import pieces, tasks, webhooks
 _T, _W = tasks.c, webhooks.c
 _TASK = "agent task"
 """Finds what watches a task, by its owner and its id."""
-
 _tasks = Aggregate(tasks)
 TASKS = aged(
     _tasks,
@@ -36,8 +35,6 @@ WEBHOOKS = AgedRows(
     _W.id,
     orphaned=Orphaned(TASKS, lambda among: ~exists().where(_T.owner == _W.owner, _T.task_id == _W.task_id, among)),
 )
-
-
 _P = pieces.c
 _whole = pieces.alias("whole")
 _its_artifact = exists().where(

@@ -22,7 +22,6 @@ _KEY = ("app_name", "user_id", "session_id", "filename")
 _VERSION = (_V.version, _V.created_at, _V.mime_type, _V.metadata_text)
 _MEDIA_TYPE = re.compile(r"[!-~]{1,255}")
 _BYTES = (bytes, bytearray, memoryview)
-
 _of_key = tuple(_A[name] == bindparam(f"key_{name}", type_=_A[name].type) for name in _KEY)
 _row_id = select(_A.id).where(*_of_key).scalar_subquery()
 _of_artifact = _V.artifact_id == _row_id

@@ -23,7 +23,6 @@ _M = memories.c
 _KEY = ("app_name", "user_id", "session_id", "id")
 _ESCAPE = "!"
 _WORDS_PER_QUERY = 50  # longer questions are searched for by several queries
-
 _of_user = (_M.app_name == param("app_name"), _M.user_id == param("user_id"))
 _of_session = (*_of_user, _M.session_id == param("session_id"))
 _FORGOTTEN = Statement(select(_M.id).where(*_of_user, _M.deleted_at.is_not(None)))

@@ -31,7 +31,6 @@ class AppSessionRow(Base):
     update_time: Mapped[float] = mapped_column(Float64())
     created_at: Mapped[datetime] = mapped_column(EpochMs())
     updated_at: Mapped[datetime] = mapped_column(EpochMs())
-
     __table_args__ = (
         UniqueConstraint("app_name", "user_id", "session_id"),
         Index("ix_app_user_sessions_updated_at_id", "updated_at", "id"),
@@ -49,7 +48,6 @@ class AppSessionEventRow(Base):
     author: Mapped[str] = mapped_column(FreeText())
     invocation_id: Mapped[str] = mapped_column(FreeText())
     data: Mapped[str] = mapped_column(FreeText())
-
     __table_args__ = (
         Index("ix_app_session_events_timestamp", "app_session_id", "timestamp", "position"),
         Index("ix_app_session_events_id", "app_session_id", "id"),
@@ -99,7 +97,6 @@ class AppArtifactRow(Base):
     versions: Mapped[int] = mapped_column(Int64())
     created_at: Mapped[datetime] = mapped_column(EpochMs())
     updated_at: Mapped[datetime] = mapped_column(EpochMs())
-
     __table_args__ = (
         UniqueConstraint("app_name", "user_id", "session_id", "filename"),
         Index("ix_app_artifacts_updated_at_id", "updated_at", "id"),
@@ -128,7 +125,6 @@ class AppArtifactBlobRow(Base):
     )
     version: Mapped[int] = mapped_column(Int64(), primary_key=True, autoincrement=False)
     sha256: Mapped[str] = mapped_column(Label(), ForeignKey(blobs.c.sha256))
-
     __table_args__ = (Index("ix_app_artifact_blobs_sha256", "sha256"),)
 
 
@@ -152,7 +148,6 @@ class AppMemoryRow(Base):
     words: Mapped[str] = mapped_column(FreeText())
     text: Mapped[str] = mapped_column(FreeText())
     entry: Mapped[str] = mapped_column(FreeText())
-
     __table_args__ = (Index("ix_app_memories_updated_at", "updated_at"),)
 
 
@@ -165,12 +160,9 @@ artifacts = table_of(AppArtifactRow)
 artifact_versions = table_of(AppArtifactVersionRow)
 artifact_blobs = table_of(AppArtifactBlobRow)
 memories = table_of(AppMemoryRow)
-
 BELOW = (events, session_state)
 """The tables whose rows belong to a session."""
-
 artifact_blobs.info["unlogged"] = True  # as the blobs that it names
-
 Streams("app_session", shared="app_sessions").over(sessions)
 Streams("app", shared="apps").by("app_name", app_state, user_state, memories)
 _ARTIFACT = Streams("app_artifact", shared="app_artifacts")

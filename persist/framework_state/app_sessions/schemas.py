@@ -120,7 +120,6 @@ class Artifact:
     """One version of an artifact: `part` is JSON text, `data` the bytes that belong to it. In JSON the bytes are base64."""
 
     __pydantic_config__ = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
-
     version: ArtifactVersion
     part: str
     data: bytes | None

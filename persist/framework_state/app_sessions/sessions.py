@@ -100,7 +100,6 @@ def as_entries(rows: Iterable[Row]) -> Entries:
 
 STALE = "app_user_sessions.revision"
 """The `constraint` of the Conflict that an outdated writer gets."""
-
 _SESSIONS = sessions.c
 _E = events.c
 SESSION = Values(AppSession, sessions)
@@ -110,7 +109,6 @@ OF_NAMES = (
     _SESSIONS.session_id == param("session_id"),
 )
 ROW_ID: ColumnElement[Any] = select(_SESSIONS.id).where(*OF_NAMES).scalar_subquery()
-
 LOCK = Statement(select(*SESSION.columns).where(*OF_NAMES).with_for_update())
 _SAME_ID = Statement(
     select(_E.position, _E.data).where(_E.app_session_id == ROW_ID, _E.id == param("event_id")).order_by(_E.position.desc())
@@ -182,7 +180,6 @@ _ARTIFACTS = artifacts.c
 _V = artifact_versions.c
 _EVENT = Values(AppSessionEvent, events)
 _NEWEST = Keyset("app_sessions.sessions", SESSION, (_SESSIONS.updated_at, _SESSIONS.id))
-
 _GET = Statement(select(*SESSION.columns).where(_SESSIONS.id == param("row_id")))
 _NAMED = Statement(select(*SESSION.columns).where(*OF_NAMES))
 _CREATE = Statement(insert_missing(sessions, "app_name", "user_id", "session_id"))
@@ -191,7 +188,6 @@ _DELETE_BELOW = [Statement(delete(table).where(table.c.app_session_id == ROW_ID)
 # what another transaction makes in the very moment of a deletion stays: it comes after
 _is_empty = tuple(~exists().where(table.c.app_session_id == _SESSIONS.id) for table in BELOW)
 _DELETE = Statement(delete(sessions).where(*OF_NAMES, *_is_empty))
-
 _of_user = (_SESSIONS.app_name == param("app_name"), _SESSIONS.user_id == param("user_id"))
 _LOCK_USER = Statement(select(_SESSIONS.id).where(*_of_user).order_by(_SESSIONS.id).with_for_update())
 _artifacts_of_user = (_ARTIFACTS.app_name == param("app_name"), _ARTIFACTS.user_id == param("user_id"))
@@ -213,7 +209,6 @@ _ERASE = [
 
 @cache
 def _events(after: bool) -> Statement:
-    """The SELECT of a session's events, those appended last first, with or without the earliest timestamp."""
     query = select(*_EVENT.columns).where(_E.app_session_id == ROW_ID)
     if after:
         query = query.where(_E.timestamp >= bindparam("since", type_=_E.timestamp.type))
@@ -373,7 +368,6 @@ def _oldest_first(listed: Pending[List[Row]]) -> List[AppSessionEvent]:
 
 
 def _grouped(found: Pending[List[Row]]) -> defaultdict[str, dict[str, str]]:
-    """Entries by their owner."""
     grouped: defaultdict[str, dict[str, str]] = defaultdict(dict)
     for owner, key, text in found.result:
         grouped[owner][key] = text

@@ -54,7 +54,6 @@ _of_session = exists().where(
 _digests = select(_B.sha256).join(artifacts, _A.id == _B.artifact_id).where(_of_session)
 _TEXTS = (events.c.data, session_state.c.value, app_state.c.value, user_state.c.value, memories.c.entry)
 _OF_ARTIFACTS = (artifact_versions.c.metadata_text, artifact_versions.c.part)
-
 UPKEEP = Upkeep(
     prunings=(
         SESSIONS,

@@ -28,7 +28,6 @@ def _labels(text: str) -> Namespace:
 
 
 _M, _X = memories.c, vectors.c
-
 _MEMORY = Values(Memory, memories, decode={"namespace": _labels})
 _alive = or_(_M.expires_at.is_(None), _M.expires_at > param("now"))
 _this_memory = and_(_M.namespace == param("namespace"), _M.key == param("row_key"))

@@ -27,7 +27,6 @@ class CheckpointThreadRow(Base):
     id: Mapped[str] = _key()
     created_at: Mapped[datetime] = mapped_column(EpochMs())
     updated_at: Mapped[datetime] = mapped_column(EpochMs())
-
     __table_args__ = (Index("ix_checkpoint_threads_updated_at_id", "updated_at", "id"),)
 
 
@@ -111,7 +110,6 @@ class MemoryVectorRow(Base):
     key: Mapped[str] = _key()
     path: Mapped[str] = _key()
     embedding: Mapped[bytes] = mapped_column(LargeBinary())
-
     __table_args__ = (
         ForeignKeyConstraint(
             ["namespace", "key"], [f"{SCHEMA_TOKEN}.memories.namespace", f"{SCHEMA_TOKEN}.memories.key"], ondelete="CASCADE"
@@ -126,10 +124,8 @@ pieces = table_of(CheckpointPieceRow)
 pending = table_of(CheckpointWriteRow)
 memories = table_of(MemoryRow)
 vectors = table_of(MemoryVectorRow)
-
 BELOW = (states, values, pieces, pending)
 """The tables whose rows belong to a thread."""
-
 partial_index("ix_checkpoint_states_run_id", states.c.run_id, where=states.c.run_id.is_not(None))
 partial_index("ix_memories_expires_at", memories.c.expires_at, where=memories.c.expires_at.is_not(None))
 

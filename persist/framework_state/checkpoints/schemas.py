@@ -18,7 +18,6 @@ class Blob:
     """Serialized bytes, and the serializer's name of their format. In JSON the bytes are base64."""
 
     __pydantic_config__ = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
-
     kind: str
     data: bytes
 

@@ -42,7 +42,6 @@ _T = threads.c
 _THREAD = Values(CheckpointThread, threads)
 _NEWEST = Keyset("checkpoints.threads", _THREAD, (_T.updated_at, _T.id))
 _target = bindparam("target", type_=Label())
-
 _GET_THREAD = Statement(select(*_THREAD.columns).where(_T.id == param("row_id")))
 _EXISTS = Statement(select(_T.id).where(_T.id == param("source")))
 _MAKE = Statement(merging(insert_where(threads, exists().where(_T.id == param("source"))), "id"))
@@ -137,7 +136,6 @@ _WRITES = Statement(
 
 @cache
 def _listing(*given: str) -> Statement:
-    """The SELECT of a page, with those of the filters `thread_id`, `namespace`, `id`, `before`, `after` that are given."""
     query = select(*_COLUMNS).order_by(_S.id.desc(), _S.thread_id.desc(), _S.namespace.desc()).limit(LIMIT)
     for name in ("thread_id", "namespace", "id"):
         if name in given:
@@ -192,7 +190,6 @@ class CheckpointStates(Repository[F]):
         self._store(NewState(key, row, schemas.values_of(work, values)))
 
     def _reading(self) -> Reading:
-        """The reader of values. A runner's reader skips the lists that the runner keeps."""
         return Reading(self._work)
 
     def _store(self, new: NewState) -> None:

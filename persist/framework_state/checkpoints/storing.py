@@ -22,7 +22,6 @@ from persist.framework_state.checkpoints.values import Addition, GrownList, Know
 # What tasks wrote after a checkpoint: its rows, and the statement that stores them.
 
 WriteRow = Mapping[str, Any]
-
 _MAKE_THREAD = Statement(insert_missing(threads, "id"))
 WRITE = Statement(upsert(pending, "thread_id", "namespace", "checkpoint_id", "task_id", "idx", where="excluded.idx < 0"))
 """Stores a write unless it is there already; one with an `idx` below 0 is replaced. Its thread has to exist."""
@@ -72,12 +71,10 @@ def _index(value: object) -> int:
 _V, _P = values.c, pieces.c
 _MOST_LISTS = 4
 """Only a put of at most so many lists is stored without reading first: each adds a condition to every statement."""
-
 _KEY_OF_STATE = ("thread_id", "namespace", "id")
 _OF_VALUE = ("channel", "version")
 _KEY_OF_VALUE = ("thread_id", "namespace", *_OF_VALUE)
 _KEY_OF_PIECE = ("thread_id", "namespace", "channel", "position")
-
 _of_list = (_P.thread_id == param("thread_id"), _P.namespace == param("namespace"), _P.channel == param("channel"))
 _of_channel = (_V.thread_id == param("thread_id"), _V.namespace == param("namespace"), _V.channel == param("channel"))
 # Versions grow, so this is nearly always the list that the new one extends. If it is not, storing only takes longer.

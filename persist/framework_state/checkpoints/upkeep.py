@@ -29,7 +29,6 @@ _S = states.c
 _V = values.c
 _P = pieces.c
 _W = pending.c
-
 _LOCK = Statement(select(threads.c.id).where(threads.c.id == param("thread_id")).with_for_update())
 _STEPS = Statement(
     select(_S.namespace, _S.id, _S.parent_id, _S.run_id, _S.versions_json, _S.partial_json).where(
@@ -222,7 +221,6 @@ def _thread(work: UnitOfWork, row: Mapping[str, Any], memo: dict[Any, Any]) -> _
 
 
 def _with_piece(work: UnitOfWork, row: Mapping[str, Any], memo: dict[Any, Any]) -> _Found:
-    """The lists that contain the piece."""
     thread, position = _thread(work, row, memo), row["position"]
     for version, spans in thread.spans[row["channel"]]:
         if _is_within(position, spans):
@@ -230,7 +228,6 @@ def _with_piece(work: UnitOfWork, row: Mapping[str, Any], memo: dict[Any, Any]) 
 
 
 def _is_within(position: Any, spans: Any) -> bool:
-    """Whether a range contains the position; what is no range contains none."""
     ranges = spans if isinstance(spans, list) else []
     return any(
         isinstance(each, list)
@@ -242,7 +239,6 @@ def _is_within(position: Any, spans: Any) -> bool:
 
 
 def _with_value(work: UnitOfWork, row: Mapping[str, Any], memo: dict[Any, Any]) -> _Found:
-    """The checkpoints with the value."""
     thread = _thread(work, row, memo)
     for id in thread.users[row["channel"], row["version"]]:
         yield thread.state(id)

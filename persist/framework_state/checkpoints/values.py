@@ -148,10 +148,8 @@ class GrownList:
 
 ThreadKey = dict[str, str]
 """The statement parameters `thread_id` and `namespace`."""
-
 _V, _P = values.c, pieces.c
 _CHANNELS_PER_QUERY = 16  # values of more channels are read by several queries
-
 _of_list = (_P.thread_id == param("thread_id"), _P.namespace == param("namespace"), _P.channel == param("channel"))
 _PIECES = Statement(
     select(_P.position, _P.kind, _P.data)
@@ -204,14 +202,12 @@ def _channel_versions(count: int) -> ColumnElement[bool]:
 
 @cache
 def _reading(count: int) -> Statement:
-    """The SELECT of `count` channels' values, each at a version."""
     channel_versions = select(_V.channel, _V.kind, _V.spans_json, _V.data, _V.digest)
     return Statement(channel_versions.where(_channel_versions(count)), unreadable=OnUnreadable.RAISE)
 
 
 @cache
 def _reading_pieces(count: int) -> Statement:
-    """The SELECT of pieces of lists among `count` channels' values."""
     ranges, low, high = ranges_in(_V.spans_json)
     of_range = and_(
         _P.thread_id == _V.thread_id,
@@ -249,10 +245,8 @@ class RequestedValues:
     rows: list[Pending[list[Row]]] = field(default_factory=list)
     pieces: list[Pending[list[Row]]] = field(default_factory=list)
     """The pieces of their lists, as far as they are read together with the values."""
-
     kept: dict[str, Stored] = field(default_factory=dict)
     """The lists that the reader had kept, by channel."""
-
     whole: set[str] = field(default_factory=set)
     """The channels whose pieces are read together with the values."""
 

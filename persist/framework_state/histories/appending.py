@@ -123,7 +123,6 @@ _next = entries.alias("next")
 _roots = select(_E.root_id).where(among_labels(_E.id, "ids"))
 LOCK_TREES = Statement(select(_E.id).where(_E.id.in_(_roots)).order_by(_E.id).with_for_update())
 """Locks the roots of trees of entries: other transactions that write to a tree wait until this one ends."""
-
 HAS_NEXT = exists().where(_next.c.root_id == _E.root_id, _next.c.line_id == _E.line_id, _next.c.depth > _E.depth)
 _PLACES = Statement(select(_E.id, _E.root_id, _E.line_id, _E.depth, HAS_NEXT).where(among_labels(_E.id, "ids")))
 _STORED = Statement(select(_E.parent_id, _E.kind, _E.message_json, _E.extra_json).where(_E.id == param("row_id")))

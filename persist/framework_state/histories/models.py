@@ -35,7 +35,6 @@ class HistoryRow(Base):
     updated_at: Mapped[datetime] = mapped_column(EpochReal())
     usage_json: Mapped[Any] = mapped_column(Json())
     deferred_json: Mapped[Any | None] = mapped_column(Json())
-
     __table_args__ = (Index("ix_history_records_updated_at_id", "updated_at", "id"),)
 
 
@@ -67,7 +66,6 @@ class HistoryEntryRow(Base):
     digest: Mapped[bytes | None] = mapped_column(LargeBinary())
     extra_json: Mapped[Any | None] = mapped_column(Json())
     message_json: Mapped[Any] = mapped_column(Json())
-
     __table_args__ = (Index("ix_history_entries_root_id_line_id_depth", "root_id", "line_id", "depth", unique=True),)
 
 
@@ -86,7 +84,6 @@ class HistoryRunRow(Base):
     newest_sequence: Mapped[int | None] = mapped_column(Int64())
     newest_keys_json: Mapped[Any | None] = mapped_column(Json())
     metadata_json: Mapped[Any] = mapped_column(Json())
-
     __table_args__ = (Index("ix_history_runs_updated_at_id", "updated_at", "id"),)
 
 
@@ -107,7 +104,6 @@ class HistoryRunEventRow(Base):
     idempotency_key: Mapped[str | None] = mapped_column(Label())
     error: Mapped[str | None] = mapped_column(FreeText())
     metadata_json: Mapped[Any] = mapped_column(Json())
-
     __table_args__ = (Index("ix_history_run_events_run_id_idempotency_key", "run_id", "idempotency_key", unique=True),)
 
 
@@ -125,7 +121,6 @@ class HistorySnapshotRow(Base):
     agent_name: Mapped[str | None] = mapped_column(FreeText())
     idempotency_key: Mapped[str | None] = mapped_column(Label())
     head_id: Mapped[str | None] = mapped_column(Label())
-
     __table_args__ = (Index("ix_history_snapshots_run_id_idempotency_key", "run_id", "idempotency_key", unique=True),)
 
 
@@ -151,10 +146,8 @@ runs = table_of(HistoryRunRow)
 run_events = table_of(HistoryRunEventRow)
 snapshots = table_of(HistorySnapshotRow)
 effects = table_of(HistoryToolEffectRow)
-
 BELOW_RUN = (run_events, snapshots, effects)
 """The tables whose rows belong to a run."""
-
 partial_index("ix_history_records_head_id", histories.c.head_id, where=histories.c.head_id.is_not(None))
 partial_index(
     "ix_history_records_scope_updated_at_id",

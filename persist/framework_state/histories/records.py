@@ -38,7 +38,6 @@ from persist.framework_state.histories.schemas import History, NewEntry, whole_n
 # Deleting entries that no conversation and no snapshot of a run reaches any more.
 
 Condition = ColumnElement[bool]
-
 _E = entries.c
 _H = histories.c
 _B = branches.c
@@ -133,7 +132,6 @@ def run_ends_but(going: Condition) -> Condition:
 _run_ends = exists().where(_S.head_id == _E.id)
 _history_ends = or_(exists().where(_H.head_id == _E.id), exists().where(_B.entry_id == _E.id))
 _history, _run = param("history_id"), param("run_id")
-
 OF_HISTORY = Releasing(
     select(_H.head_id).where(_H.id == _history).union(select(_B.entry_id).where(_B.history_id == _history)),
     or_(
@@ -143,16 +141,12 @@ OF_HISTORY = Releasing(
     ),
 )
 """For a conversation `history_id` that is to be deleted."""
-
 OF_RUN = Releasing(
     select(_S.head_id).where(_S.run_id == _run), or_(exists().where(_S.head_id == _E.id, _S.run_id != _run), _history_ends)
 )
 """For a run `run_id` that is to be deleted."""
-
 OF_ENTRIES = Releasing(select(_end.c.id).where(among_labels(_end.c.id, "ids")), or_(_run_ends, _history_ends))
 """For entries `ids` at which nothing ends any more."""
-
-
 List = list
 # written as text: SQLAlchemy relates no subquery of a FROM clause to the row around it
 _of_row = literal_column(f"{histories.name}.id", _H.id.type)

@@ -131,8 +131,6 @@ RUNS = _AgedWhole(
     below=[DependentRows(table, lambda ids, table=table: table.c.run_id.in_(ids)) for table in BELOW_RUN],  # type: ignore[misc]  # a bound default
 )
 _ALL = (HISTORIES, RUNS)
-
-
 _ENTRY = "history entry"
 """Finds the tree of a message at which an erased history ends."""
 _ENDS = (_H.head_id, branches.c.entry_id, snapshots.c.head_id)
@@ -209,11 +207,8 @@ _HISTORY = exported(
     after=(_entries(select(_H.head_id).where(_H.id == the_id()).union(select(_B.entry_id).where(_B.history_id == the_id()))),),
 )
 """An export of a conversation, with all messages of its history and its former branches."""
-
 _RUN = exported(Aggregate(runs), "history run", after=(_entries(select(_S.head_id).where(_S.run_id == the_id())),))
 """An export of a run, with its events, its snapshots and their messages, and its tool effects."""
-
-
 _parent = entries.alias("parent")
 # A message is one deeper than the one before it, in its tree, so that in a circle at least one is not.
 _misplaced = or_(

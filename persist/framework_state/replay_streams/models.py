@@ -18,7 +18,6 @@ class ReplaySessionRow(Base):
     id: Mapped[str] = mapped_column(Label(), primary_key=True)
     created_at: Mapped[datetime] = mapped_column(EpochMs())
     updated_at: Mapped[datetime] = mapped_column(EpochMs())
-
     __table_args__ = (Index("ix_replay_sessions_updated_at_id", "updated_at", "id"),)
 
 
@@ -32,12 +31,10 @@ class ReplayMessageRow(Base):
     position: Mapped[int] = mapped_column(Int64())
     created_at: Mapped[datetime] = mapped_column(EpochMs())
     message: Mapped[str | None] = mapped_column(FreeText())
-
     __table_args__ = (Index("ix_replay_messages_session_id_stream_position", "session_id", "stream", "position", unique=True),)
 
 
 sessions = table_of(ReplaySessionRow)
 messages = table_of(ReplayMessageRow)
-
 SESSIONS = Aggregate(sessions)
 Streams("replay", shared="replays").over(sessions)

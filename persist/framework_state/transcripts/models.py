@@ -22,7 +22,6 @@ class TranscriptRow(Base):
     main_at: Mapped[datetime | None] = mapped_column(EpochMs())
     length: Mapped[int] = mapped_column(Int64())
     summary: Mapped[str | None] = mapped_column(FreeText())
-
     __table_args__ = (
         Index("ix_transcript_sessions_project_session_id", "project", "session_id", unique=True),
         Index("ix_transcript_sessions_session_id", "session_id"),
@@ -46,7 +45,6 @@ class TranscriptEntryRow(Base):
 
 transcripts = table_of(TranscriptRow)
 entries = table_of(TranscriptEntryRow)
-
 partial_index(
     "ix_transcript_entries_uuid",
     entries.c.transcript_id,

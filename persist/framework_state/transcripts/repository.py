@@ -28,9 +28,7 @@ from persist.framework_state.transcripts.schemas import Transcript
 # Entries as JSON text. What is read is equal to what was given, for every value that `json` itself writes and reads.
 
 log = logging.getLogger("persist")
-
 Entry = dict[str, Any]
-
 _MAX_UUID_BYTES = 500
 _PLAIN = {str, int, float, bool, type(None)}
 
@@ -179,11 +177,9 @@ _MAINS = Keyset(
     where=[_T.main_at.is_not(None)],
     exact=True,
 )
-
 _this = and_(_T.project == param("of_project"), _T.session_id == param("of_session"))
 ITS_ID = select(_T.id).where(_this).scalar_subquery()
 """The id of a session's transcript, for the parameters of `of_session`. With a join a planner might read every entry."""
-
 _GET = Statement(select(*_TRANSCRIPT.columns).where(_T.id == param("row_id")))
 _FIND = Statement(select(*_TRANSCRIPT.columns).where(_this))
 _LOCK = Statement(select(_T.id).where(_this).with_for_update())
@@ -261,9 +257,7 @@ def of_session(work: UnitOfWork, project: str, session_id: str) -> dict[str, Any
 
 Fold = Callable[[Any, List[Entry]], Any]
 """Makes a summary of the previous one (None for none) and the entries that follow it."""
-
 _MAX = 2**31 - 1
-
 _in_part = (_E.transcript_id == ITS_ID, _E.subpath == param("of_subpath"))
 _of_part = select(_E.entry).where(*_in_part)
 _OPEN = Statement(

@@ -66,12 +66,10 @@ def label_of(path: str, value: object) -> str:
 
 
 M = TypeVar("M", bound=Message)
-
 FINAL = frozenset(
     {TaskState.TASK_STATE_COMPLETED, TaskState.TASK_STATE_CANCELED, TaskState.TASK_STATE_FAILED, TaskState.TASK_STATE_REJECTED}
 )
 """The states that end a task."""
-
 _BEFORE_1970 = 62_135_596_800
 """The seconds from the first instant of a Timestamp, the year 1, to 1970."""
 
@@ -154,7 +152,6 @@ def _mark(owner: str) -> str:
 
 
 def _without(message: M, *fields: str) -> M:
-    """A copy of a message without some of its fields."""
     copy: M = type(message)()
     copy.CopyFrom(message)
     for field in fields:

@@ -96,7 +96,6 @@ class PersistMemoryService(BaseMemoryService):
 
 
 def _memories(path: str, given: object, metadata: Mapping[str, object]) -> list[NewMemory]:
-    """The memories of events that have content."""
     events = [check_kind(f"{path}[{number}]", one, Event) for number, one in enumerate(check_list(path, given))]
     return [
         _memory(_entry(event, metadata))
@@ -115,7 +114,6 @@ def _entry(event: Event, metadata: Mapping[str, object]) -> MemoryEntry:
 
 
 def _local_time(timestamp: float) -> str:
-    """Local time, as the framework writes it. Raises InvalidArgument for an instant that no calendar has."""
     try:
         return datetime.fromtimestamp(timestamp).isoformat()
     except (ValueError, TypeError, OverflowError, OSError):
@@ -139,7 +137,6 @@ def _text(content: types.Content) -> str:
 
 
 def _words(text: str) -> set[str]:
-    """The words of a text, in lower case."""
     return {word.lower() for word in re.findall(r"\w+", unicodedata.normalize("NFC", text))}
 
 

@@ -41,12 +41,9 @@ from persist.integrations.langgraph.strict import StrictSerializer
 
 LONG_ENOUGH = 512
 """Lists of at least this many bytes are stored element by element."""
-
 DELTAS = "counters_since_delta_snapshot"
-
 Read = dict[Blob, Any]
 """What stored bytes were deserialized to."""
-
 _OWN = (dict, list, set)
 _ATOMS = (str, int, float, bool, bytes, type(None))
 
@@ -61,7 +58,6 @@ class Encoding:
         self._joins = type(serde) in (JsonPlusSerializer, StrictSerializer)
         self.lists = ListMemory(serde, most) if self._joins and most else None
         """Lists that need not be read or serialized again, where the serializer is one whose work is known."""
-
         inner = serde.serde if isinstance(serde, EncryptedSerializer) else serde
         self._replaces = isinstance(inner, JsonPlusSerializer)
 
@@ -281,7 +277,6 @@ def all_metadata(config: RunnableConfig, metadata: CheckpointMetadata) -> dict[s
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether JSON can store the value without changing it."""
     try:
         check(value, "metadata")
     except InvalidValue:

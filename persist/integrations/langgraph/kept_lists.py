@@ -73,10 +73,8 @@ class Latest(Generic[K, V]):
 
 _MOST_BYTES = 8 * 2**20
 _OF, _AT = "of", "at"
-
 ThreadKey = tuple[str, str]
 """(thread id, namespace)."""
-
 Value = Stored | Addition | None
 
 

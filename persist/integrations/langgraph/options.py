@@ -87,7 +87,6 @@ def optional_limit(path: str, value: object) -> int | None:
 
 
 Similarity = Callable[[Sequence[float], Sequence[float]], float]
-
 _TTL = ("refresh_on_read", "omit_expired", "default_ttl", "sweep_interval_minutes")
 _INDEX = ("dims", "embed", "fields", "text_fields", "distance_type", "ann_index_config")
 _ANN = ("kind", "vector_type")

@@ -36,14 +36,11 @@ from persist.store.transaction import Transaction
 
 _PAGE = 20
 """The most checkpoints that one page loads."""
-
 _FILTERED_PAGE = 200
 """Checkpoints that one page tests against a filter."""
 
 
 class _Listing:
-    """A listing's conditions, and where its next page begins."""
-
     def __init__(
         self,
         encoding: Encoding,
@@ -66,7 +63,6 @@ class _Listing:
         self.ended = self._left is not None and self._left <= 0
 
     def page(self, tx: Transaction) -> list[CheckpointTuple]:
-        """The next page of checkpoints."""
         page_size = _FILTERED_PAGE if self._filter else _PAGE if self._left is None else min(_PAGE, self._left)
         rows = tx.checkpoints.states.page(**self._where, after=self._last, limit=page_size)
         maximum = _PAGE if self._left is None else min(_PAGE, self._left)

@@ -41,10 +41,8 @@ from persist.store.store import Store
 from persist.store.transaction import Transaction
 
 T = TypeVar("T")
-
 _SHARED = 200
 """The most calls that share a transaction: others may write in between, and what a transaction holds stays small."""
-
 _READING = 4
 """How many transactions that read run at a time, so that a slow search does not hold up everything."""
 

@@ -58,12 +58,10 @@ from persist.integrations.framework_errors import kind_of
 
 Name = tuple[str, str]
 """(module, class name)."""
-
 ONE, EACH, NAMED, METHOD = (EXT_CONSTRUCTOR_SINGLE_ARG, EXT_CONSTRUCTOR_POS_ARGS, EXT_CONSTRUCTOR_KW_ARGS, EXT_METHOD_SINGLE_ARG)
 OLD_MODEL, MODEL, ARRAY, SNAPSHOT = EXT_PYDANTIC_V1, EXT_PYDANTIC_V2, EXT_NUMPY_ARRAY, EXT_DELTA_SNAPSHOT
 FORMS = frozenset({ONE, EACH, NAMED, METHOD, OLD_MODEL, MODEL})
 """The forms in which the serializer writes an object: how its class is called to build it."""
-
 snapshot = _DeltaSnapshot
 
 
@@ -85,7 +83,6 @@ MESSAGES: tuple[type[messages.BaseMessage], ...] = tuple(
     if isinstance(cls := getattr(messages, name), type) and issubclass(cls, messages.BaseMessage)
 )
 """LangChain's classes of messages."""
-
 _MODELS: tuple[type, ...] = (
     *MESSAGES,
     Document,
@@ -114,10 +111,8 @@ _BY_FORM: dict[int, dict[Name, Callable[..., Any]]] = {
     OLD_MODEL: _by_name(Item, SearchItem),  # written like a pydantic v1 model because it has a method `dict`
     MODEL: _by_name(*_MODELS),
 }
-
 OWN: Mapping[Name, tuple[int, Any]] = {name: (form, build) for form, types in _BY_FORM.items() for name, build in types.items()}
 """(form, callable that builds the object) by the stored name."""
-
 BY_LC_ID: Mapping[tuple[str, ...], type] = {tuple(cls.lc_id()): cls for cls in _MODELS if issubclass(cls, Serializable)}
 """Classes by their id in LangChain's own JSON."""
 
@@ -140,7 +135,6 @@ def construct(form: int, cls: Any, given: Any) -> Any:
 
 Allowed = type | str | tuple[str, ...]
 """A class, or its name: "package.module.Class" or ("package.module", "Class")."""
-
 _log = logging.getLogger("persist")
 _MAX_WARNINGS = 1000  # class names come from the database, so their number has to be limited
 _PATH = "a value of a checkpoint"
@@ -236,7 +230,6 @@ class StrictSerializer(JsonPlusSerializer):
         return self._object(None, ".".join(names[:-1]), "".join(names[-1:]), value, value)
 
     def _find(self, key: Name) -> type | None:
-        """The allowed class of that name; None if it is not allowed or not a class."""
         if key not in self._allowed:
             return None
         if (cls := self._allowed[key]) is None:
@@ -287,7 +280,6 @@ def _entry(allowed: object) -> tuple[Name, type | None]:
 
 
 def _arguments(form: int, value: dict[str, Any]) -> Any:
-    """The arguments in LangChain's JSON, as the form requires them."""
     args, kwargs = value.get("args") or [], value.get("kwargs") or {}
     if form in (NAMED, MODEL):
         return kwargs

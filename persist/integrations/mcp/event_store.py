@@ -30,9 +30,7 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
-
 _HEADER = b"mcp-session-id"
-
 current_session: ContextVar[str | None] = ContextVar("current_session", default=None)
 """The session that PersistEventStore is bound to in this context; None: to none, and it refuses."""
 
@@ -127,7 +125,6 @@ def _check(path: str, value: Any) -> None:
 
 
 T = TypeVar("T")
-
 log = logging.getLogger("persist")
 
 

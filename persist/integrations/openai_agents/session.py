@@ -55,15 +55,12 @@ _CALLS = (
 )
 _OPEN_CALLS = Statement(_CALLS.where(IS_UNFINISHED, VISIBLE))
 _ANSWERED_CALL = Statement(_CALLS.where(_P.tool_state == ToolState.OUTPUT_AVAILABLE, VISIBLE).limit(1))
-
 _PAGE = 500
 """How many messages a search for expired items reads at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class _EncodedItem:
-    """An item to insert, encoded."""
-
     item: stored_items.Item
     form: stored_items.MessageForm
     metadata: JsonText
@@ -72,14 +69,11 @@ class _EncodedItem:
 
 @dataclass(slots=True)
 class _OwnPart:
-    """A part to insert, and its row."""
-
     part: stored_items.Part
     row: dict[str, Any]
 
     @property
     def is_open(self) -> bool:
-        """Whether it is a call that waits for its output."""
         return self.row["tool_state"] in UNFINISHED
 
 
@@ -225,7 +219,6 @@ class SessionItems(Repository[F]):
                 touch_session(work, batch, session_id, {}, work.now())
 
     def _encoded(self, index: int, text: str) -> _EncodedItem:
-        """Encode an item. Refuses invalid ones (InvalidValue) before anything is written."""
         work, item = self._work, json.loads(text)
         form = stored_items.message_form(item)
         path = f"items[{index}]"
@@ -325,7 +318,6 @@ def _call_label(call_id: str) -> str:
 
 
 T = TypeVar("T")
-
 _MAX = 2**31 - 1
 
 
@@ -450,7 +442,6 @@ class PersistSession:
             return await self._run(lambda stored: verb(stored, texts))
 
     async def _run(self, verb: Callable[[SessionItems], T], *, write: bool = True) -> T:
-        """Run one verb in a transaction of its own."""
         if write or self._runtime.one_connection:
             self._runtime.refuse_inside_transaction("a call of PersistSession")
         return await self._bridge.call_async(lambda work: verb(SessionItems(work)), writes=write)

@@ -18,10 +18,8 @@ from persist.integrations.json_keys import check_keys
 
 Item = dict[str, Any]
 Part = dict[str, Any]
-
 OTHER = "data-openai-agents"
 """The type of a part for an item that is not shown, with the item's type."""
-
 _ROLES = {"user": Role.USER, "system": Role.SYSTEM, "developer": Role.SYSTEM}
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _DEEPEST = JsonLimits(max_bytes=DEFAULT_LIMITS.max_bytes, max_depth=DEFAULT_LIMITS.max_depth // 2)  # depth for the part around it
@@ -139,7 +137,6 @@ def _plain(value: Json) -> Json:
 KEY = "openai_agents"
 """The key of a message's metadata that holds the item as JSON text: a database's own JSON would lose the order of keys, NaN and
 large integers. The text is in a list of one if it has numbers that only the slower parser reads exactly."""
-
 _NUMBERS = re.compile(r"[0-9]{19}|NaN|Infinity")
 
 

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from persist.integrations.pydantic_ai.steps import PersistStepStore, RunTaken
 
 __all__ = ["ConversationChanged", "InvalidInput", "MissingEntry", "PersistConversationStore", "PersistStepStore", "RunTaken"]
-
 _CONVERSATIONS = "Pydantic AI with conversation stores: pip install 'agent-persist[pydantic-ai]'"
 _STEPS = "the harness of Pydantic AI: pip install 'agent-persist[pydantic-ai-harness]'"
 _ANY = "Pydantic AI: pip install 'agent-persist[pydantic-ai]' or 'agent-persist[pydantic-ai-harness]'"

@@ -21,7 +21,6 @@ from persist.store.async_store import AsyncStore
 from persist.store.store import Store
 
 log = logging.getLogger("persist")
-
 _USAGE: TypeAdapter[RunUsage] = TypeAdapter(RunUsage)
 _DEFERRED: TypeAdapter[DeferredToolRequests] = TypeAdapter(DeferredToolRequests)
 

@@ -31,10 +31,8 @@ from persist.programs import names
 
 Identity: TypeAlias = tuple[int, int]
 """The device and inode of a file, the same for all of its names (hard links)."""
-
 Own: TypeAlias = Callable[[], Collection[Identity]]
 """Returns the files that are never opened under any name: databases of this process."""
-
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 _EACH = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0) | _NO_LINK
 _READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | _EACH
@@ -175,12 +173,10 @@ def _checked(name: str, status: os.stat_result, own: Own, shared: bool) -> os.st
 
 
 def _is_junction(status: os.stat_result) -> bool:
-    """Whether it is a Windows junction."""
     return getattr(status, "st_reparse_tag", 0) == getattr(stat, "IO_REPARSE_TAG_MOUNT_POINT", -1)
 
 
 KIND = "attachment"
-
 _ADVICE = "`bindings.open_file` gives it as a stream of bytes."
 
 

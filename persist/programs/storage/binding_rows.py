@@ -29,12 +29,10 @@ from persist.programs.storage.run_rows import this_second
 
 _MAX = 1000
 _ROOT = -1
-
 _B = bindings.c
 _E = executions.c
 _frame = FRAME
 BINDING = ScopedValues(Binding, bindings, "run_id")
-
 _parent = executions.alias("parent")
 _start = select(_E.id, _E.parent_id, literal(0, Int64()).label("depth")).where(_E.run_id == param("run"), _E.id == param("frame"))
 _walked = _start.cte("chain", recursive=True)

@@ -166,7 +166,6 @@ def facts_of(execution: ProgramExecution) -> dict[str, Any]:
 
 STALE_AFTER = timedelta(minutes=5)
 """Where nobody can look whether the process of a run still lives, such as on another machine, others wait so long for `seen`."""
-
 HOLD = {"held_by": param("holder"), "held_since": param("second"), "seen_at": param("second")}
 """The columns of a run that this process begins or resumes; the parameters are those of `hold_values`."""
 LET_GO = {"held_by": null(), "held_since": null(), "seen_at": null()}

@@ -97,7 +97,6 @@ def join(strategy: str | None, count: int | None, on_fail: str | None, branch_st
 
 
 def _wanted(strategy: Strategy, count: int | None, branches: int) -> int:
-    """The number of successes that ends a block."""
     if count is None:
         return min(1, branches)
     if strategy is not Strategy.ANY:

@@ -21,7 +21,6 @@ from persist.programs.subagents.stores import AnyStore, AsyncProgramStore, Progr
 
 VALUE, SUMMARY, MEMORY, PROMPT = "YOUR_OUTPUT", "YOUR_SUMMARY", "YOUR_MEMORY", "YOUR_PROMPT"
 """The placeholders that a subagent replaces, each within single quotes."""
-
 _TIMEOUT_MS = 5000
 _END = "END_OF_SQL"
 

@@ -16,7 +16,6 @@ from persist.programs.schemas import Agent, AgentScope, AgentSegment
 from persist.programs.storage.run_rows import IS_THERE, ask_agents_owner, check_found, outlives_runs, this_second
 
 log = logging.getLogger("persist")
-
 List = list
 _A, _S = agents.c, segments.c
 AGENT = ScopedValues(Agent, agents, "run_id")
@@ -140,13 +139,11 @@ class Agents(Repository[F]):
         return found
 
     def _added(self, stored: str, name: str, scope: AgentScope) -> Agent | None:
-        """A new agent; None, and no change, if the name is taken."""
         now = this_second(self._work)
         row = self._work.returned(_ADD, run_id=stored, name=name, scope=scope, memory=None, created_at=now, updated_at=now)
         return None if row is None else AGENT.public(self._work, row)
 
     def _set_memory(self, stored: str, name: str, text: str | None) -> Agent:
-        """Replace an agent's memory, as the last write of a verb."""
         with self._work.batch(last=True) as batch:
             batch.run(_SET, row_run=stored, row_name=name, text=text, at=this_second(self._work))
             written = batch.row(GET_AGENT, row_run=stored, row_name=name)

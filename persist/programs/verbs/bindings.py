@@ -29,7 +29,6 @@ List = list
 T = TypeVar("T")
 Give = Callable[[UnitOfWork, Binding, RunFolder | None], T]
 """Makes the result from a binding and the folder of its attachment."""
-
 _LOOKS = 10
 _B, _R = bindings.c, runs.c
 _OF_RUN = select(*BINDING.columns).where(_B.run_id == param("run")).order_by(_B.created_at, FRAME, _B.name)
@@ -171,7 +170,6 @@ class Bindings(Repository[F]):
         return None if source_statement is None else work.body("source_statement", source_statement), summary
 
     def _locked(self, run_id: str, name: str, execution_id: int | None) -> Row | None:
-        """The binding's row, locked; None if there is none. Raises NotFound for the run or the frame."""
         work, stored = self._work, stored_scope(self._work, "run_id", run_id)
         frame = None if execution_id is None else check_count("execution_id", execution_id)
         with work.batch() as batch:

@@ -391,7 +391,6 @@ class ProgramRuns(Repository[F]):
         return resume_point(self._work, run_rows.get_run(self._work, id))
 
     def _become(self, run: ProgramRun, to: RunStatus, statement: Statement, **holder: object) -> ProgramRun:
-        """Give a locked run another status."""
         work = self._work
         with work.batch(last=True) as batch:
             batch.run(statement, row_id=run.id, to=to, at=run_rows.this_second(work), **holder)

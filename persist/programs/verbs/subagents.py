@@ -186,7 +186,6 @@ List = list
 LASTS = timedelta(hours=1)
 ROLE = "persist_subagent"
 _ROOT = -1
-
 _S = subagents.c
 _SUBAGENT = ScopedValues(Subagent, subagents, "run_id")
 _ADD = Statement(
@@ -356,7 +355,6 @@ class _FrameQuery(NamedTuple):
     found: Pending[Row | None]
 
     def check(self) -> None:
-        """Raises NotFound for the run or the frame."""
         if self.found.result is None:
             raise NotFound("program run", self.run_id) if self.frame is None else NotFound("execution", str(self.frame))
 

@@ -30,7 +30,6 @@ from persist.workflows.storage.run_rows import RUN, check_hold, find_run
 _E = executions.c
 EXECUTION = Values(Execution, executions)
 """Every column but `output_text`, which neither lists nor `get` read."""
-
 _GET = Statement(select(*EXECUTION.columns).where(_E.id == param("row_id")))
 _LOCK_RUN_OF = Statement(
     select(*RUN.columns)
@@ -133,7 +132,6 @@ _KEPT = (
     "extension_status",
 )
 """The columns that `finish` leaves unchanged if they are not given."""
-
 FINISH = Statement(
     update(executions)
     .where(_E.id == _id)
@@ -146,11 +144,8 @@ FINISH = Statement(
     )
 )
 """End the execution of an id with the values of `end_values`."""
-
 SET_OUTPUT = Statement(update(executions).where(_E.id == _id).values(output_text=param("value")))
 """Store the final text of the execution of an id."""
-
-
 _ENDING = Statement(
     select(_E.finished_at, _E.skill, _E.workflow_run_id, runs.c.workflow_name, runs.c.concurrency_key)
     .select_from(executions.outerjoin(runs, runs.c.id == _E.workflow_run_id))

@@ -69,7 +69,6 @@ def deepest_first(found: list[tuple[str, str | None]], root: str) -> list[str]:
 
 
 log = logging.getLogger("persist")
-
 _FAILED = (RunStatus.FAILED, RunStatus.CANCELLED)
 _LOCK_PARENT = Statement(select(*RUN.columns).where(_R.id == param("row_id")).with_for_update(key_share=True))
 _ANY_UNFINISHED = Statement(select(_R.id).where(IS_UNFINISHED_CHILD, _R.parent_run_id == param("parent")).limit(1))

@@ -36,11 +36,9 @@ class _Line(NamedTuple):
         return self.word == "ready"
 
     def of(self, table: FromClause) -> tuple[ColumnElement[bool], ...]:
-        """Whether a run is in the line."""
         return (IS_READY,) if self.is_ready else queue.is_due(table)
 
     def order(self, table: FromClause) -> tuple[ColumnElement[Any], ...]:
-        """The order of the line's index."""
         return claim_order(table) if self.is_ready else (table.c.not_before,)
 
 
@@ -59,7 +57,6 @@ def _columns(table: FromClause) -> tuple[ColumnElement[Any], ...]:
 
 
 def _names(line: _Line, names: int) -> FromClause:
-    """The workflows that have runs in the line, or those that are wanted."""
     if names:
         return queue.wanted_names(names)
     first, following = runs.alias("first"), runs.alias("following")
@@ -145,7 +142,6 @@ def any_unheld(names: int) -> ScalarSelect[Any]:
 
 
 def _lockable(table: FromClause, found: FromClause, *conditions: Any) -> tuple[ColumnElement[bool], ...]:
-    """Whether the run and its limits could be locked."""
     lock = select(table.c.id).where(table.c.id == found.c.id, *conditions).with_for_update(skip_locked=True)
     return locked(found.c.name, found.c.key), lock.correlate(found).scalar_subquery().is_not(None)
 

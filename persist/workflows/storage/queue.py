@@ -55,7 +55,6 @@ from persist.workflows.storage.run_rows import RUN
 
 MOST = 10_000
 """The most runs that are counted, so that a long queue costs no more than that."""
-
 _R = runs.c
 # one query per partial index: none of them serves both conditions
 _READY = select(_R.queued_at.label("since")).where(IS_READY).limit(MOST).subquery("ready")
@@ -168,7 +167,6 @@ def _running_under(key: ColumnElement[Any]) -> ColumnElement[Any]:
 
 
 def _last(key: ColumnElement[Any]) -> ColumnElement[Any]:
-    """The number of the last start under a key; 0 if there was none."""
     table = starts.alias("last")
     newest = select(func.max(table.c.seq)).where(table.c.key == key).correlate_except(table).scalar_subquery()
     return func.coalesce(newest, literal_column("0"))

@@ -99,7 +99,6 @@ _R = runs.c
 RUN = Values(WorkflowRun, runs)
 GET_RUN = Statement(select(*RUN.columns).where(_R.id == param("row_id")))
 LOCK_RUN = Statement(select(*RUN.columns).where(_R.id == param("row_id")).with_for_update())
-
 _set_status = update(runs).where(_R.id == param("row_id")).values(status=param("to"), updated_at=param("at"))
 NO_LEASE = {"lease_owner": null(), "lease_expires_at": null()}
 """The columns of a run that nobody holds."""

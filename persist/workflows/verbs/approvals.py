@@ -65,8 +65,6 @@ _resolve = (
 _RESOLVE = Statement(_resolve)
 _RESOLVE_REPLY = Statement(_resolve.where(_A.kind == ApprovalKind.REPLY))
 _SET_SCRATCH = Statement(update(runs).where(_R.id == _id).values(scratch=param("value")))
-
-
 _PENDING = Keyset(
     "workflows.approvals.pending",
     APPROVAL,
@@ -316,7 +314,6 @@ def _check_pending(approval: Approval) -> None:
 
 
 def _answer(work: UnitOfWork, id: str, to: ApprovalStatus, *, by: str | None, response: str | None) -> dict[str, Any]:
-    """The checked values of an answer."""
     new_response = None if response is None else work.body("response", response)
     return {"by": acting(work, "by", by), "new_response": new_response, "row_id": id, "to": to, "at": work.now()}
 

@@ -142,8 +142,6 @@ def settled_by_limits(work: UnitOfWork, run: WorkflowRun, now: datetime, *, plac
 
 @cache
 def _claim_limited_at_once(names: int, rows: int, way: "_SearchRange") -> Statement:
-    """Claim the first runs of the queue for which there is room, as `claiming` does it without limits."""
-
     def waiting(line: Any) -> Any:
         table = limited_queue.chosen(line, names, rows, far=way.far).subquery(f"{line.word}_chosen")
         query = select(*table.c).where(limited_queue.any_unheld(names).is_(None))
@@ -285,7 +283,6 @@ def claim(work: UnitOfWork, wanted: ClaimRequest) -> list[Lease]:
 
 
 def _first(work: UnitOfWork, values: dict[str, str], now: datetime) -> WorkflowRun | None:
-    """The run to be claimed next, locked."""
     limited, one_writer = limits.are_known(work), work.runtime.dialect.one_writer
     given: dict[str, Any] = {"at": now, **values}
     if limited:

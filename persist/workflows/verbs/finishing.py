@@ -24,7 +24,6 @@ from persist.workflows.verbs import limits
 
 RUN_FINISHED = "run_finished"
 """The topic under which the end of a run is announced."""
-
 _R = runs.c
 _FINISH = Statement(
     update(runs)

@@ -205,7 +205,6 @@ class Limits(Repository[F]):
 
 
 def _span(per_ms: int) -> timedelta:
-    """The length of time, at most the longest possible."""
     return timedelta(milliseconds=max(-_LONGEST_MS + _DAY_MS, min(per_ms, _LONGEST_MS)))
 
 
@@ -216,7 +215,6 @@ class Omitted(Enum):
 
 
 OMITTED = Omitted.OMITTED
-
 _C, _W = cron_overrides.c, workflow_overrides.c
 _name = param("row_name")
 _CRON_VALUE, _WORKFLOW_VALUE = Values(CronOverride, cron_overrides), Values(WorkflowOverride, workflow_overrides)

@@ -24,7 +24,6 @@ from persist.workflows.storage.queue import HAS_INSTANTS, WRITABLE, guard_values
 # Scope: with a run id that run alone, so that a fresh run repeats what an older one finished; without, the trigger.
 
 Scope = Literal["run", "trigger"]
-
 _E = executions.c
 _SCOPES: dict[Scope, ColumnElement[bool]] = {
     "run": and_(_E.workflow_run_id == param("scope_id"), _E.skill == param("of_skill")),

@@ -37,7 +37,6 @@ from persist.workflows.verbs.finishing import announce_finished, finish_values, 
 _A = approvals.c
 _R = runs.c
 log = logging.getLogger("persist")
-
 _ANSWER = "Nobody answered in time."
 _is_due = (IS_EXPIRING_GATE, _A.expires_at <= param("at"))
 _DUE = Statement(
@@ -121,7 +120,6 @@ def _expire(work: UnitOfWork, gate: Approval, run: WorkflowRun | None, failed: l
 
 DEFAULT_CAP = 3
 """The restart cap of runs from adopted files, which lack one."""
-
 _E = executions.c
 _id = param("row_id")
 _held = and_(_R.lease_owner.is_not(None), _R.lease_expires_at > param("at"))

@@ -246,7 +246,6 @@ def page_statement(
 
 
 def _failed() -> tuple[ColumnElement[bool], ...]:
-    """The condition that a run has the wanted failure kind, in the words of the index of failed runs."""
     return HAS_FAILURE_KIND, _R.failure_kind == param("failure_kind")
 
 

@@ -140,8 +140,6 @@ List = list
 
 
 class _ClaimOptions(TypedDict, total=False):
-    """What a worker takes, and for how long."""
-
     lease: Required[timedelta]
     workflow_name: str | None
     workflow_names: Sequence[str] | None

@@ -31,7 +31,6 @@ from persist.workflows.verbs import creating
 log = logging.getLogger("persist")
 _said: WeakKeyDictionary[Runtime, set[str]] = WeakKeyDictionary()
 """By store, the warnings of schedules that do not fire which its log has already: such schedules are tried repeatedly."""
-
 List = list
 _S, _O = schedules.c, cron_overrides.c
 _SCHEDULE = Values(Schedule, schedules)

@@ -154,7 +154,6 @@ class Signals(Repository[F]):
 
 
 def _time_out(work: UnitOfWork, run_id: str) -> Signal | None:
-    """End the wait of a run, if it is still due."""
     with work.batch() as batch:
         locked = batch.row(run_rows.LOCK_RUN, row_id=run_id)
         last, waiting = batch.row(_LAST, run_id=run_id), batch.row(_WAITS_FOR, run_id=run_id)

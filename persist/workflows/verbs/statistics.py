@@ -56,8 +56,6 @@ _TOTALS = Statement(
 )
 _BY_SKILL = Statement(select(_E.skill, func.count()).group_by(_E.skill).order_by(_E.skill))
 _BY_TRIGGER = Statement(select(_E.trigger_type, func.count()).group_by(_E.trigger_type).order_by(_E.trigger_type))
-
-
 MOST_COUNTED, MOST_OF_GROUP = 10_000, 1_000
 """How many executions are counted at most where counts need not be exact: in all, and of a skill or trigger type."""
 _ALL = BoundedCount(select(_E.id), MOST_COUNTED)
@@ -68,7 +66,6 @@ _OF_TRIGGER = BoundedCount(select(_E.id).where(_E.trigger_type == param("name"))
 
 
 def _groups(column: ColumnElement[Any]) -> Statement:
-    """Every value of a column, found by jumps through its index, with the number of executions, counted for some."""
     first = select(func.min(column).label("name")).cte("names", recursive=True)
     following = select(func.min(column)).where(column > first.c.name).scalar_subquery()
     names = first.union_all(select(following).where(first.c.name.is_not(None)))
