@@ -38,7 +38,6 @@ from persist.workflows.schemas import (
     JoinUntil,
     OnExpiry,
     RunStatus,
-    WorkflowRun,
 )
 
 _ZERO, _ONE = text("0"), text("1")
@@ -275,11 +274,6 @@ def claim_order(found: FromClause) -> tuple[ColumnElement[Any], ...]:
     """The order in which queued runs are claimed: of a table of runs, or of what a query found of one, with `since`."""
     since = found.c.since if "since" in found.c else queued_since(found)
     return found.c.priority.desc(), since, found.c.id
-
-
-def place(run: WorkflowRun) -> tuple[Any, ...]:
-    """The place of a read run in `claim_order`: the least is claimed first."""
-    return -run.priority, run.queued_at or run.started_at, run.id
 
 
 def key_group(table: FromClause) -> ColumnElement[Any]:

@@ -466,3 +466,8 @@ def lines(names: int, *, one_writer: bool) -> tuple[Line, Line, Line]:
         quick = [first_of_several(names) if one_writer else ready_of_several(runs, names, 1, *columns)]
     free = unheld(names, *columns).with_for_update(of=runs, skip_locked=True)
     return Line(free), Line(ready(runs, names, *columns), *quick, is_sure=one_writer), Line(due(runs, names, *columns))
+
+
+def place(run: WorkflowRun) -> tuple[Any, ...]:
+    """The place of a queued run: the least is claimed first, as `claim_order` says."""
+    return -run.priority, run.queued_at or run.started_at, run.id

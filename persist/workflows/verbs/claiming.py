@@ -17,7 +17,7 @@ from persist.db.unreadable.cells import is_unreadable, number_after
 from persist.db.values.arguments import check_list, check_timedelta
 from persist.db.values.clock import epoch_ms, instant_after
 from persist.errors import InvalidValue
-from persist.workflows.models import claim_order, place, queued_since, runs
+from persist.workflows.models import claim_order, queued_since, runs
 from persist.workflows.schemas import Lease, RunStatus, WorkflowRun
 from persist.workflows.storage import limited_queue, queue
 from persist.workflows.storage.limited_queue import DUE, READY
@@ -64,7 +64,7 @@ def readable_or_undone(work: UnitOfWork, found: list[Row], mark: Any) -> list[Wo
     """The claimed runs in their order; None, and the claim is undone, if one of them cannot be decoded."""
     rows = [row[: len(RUN.fields)] for row in found]
     if not work.carried or not any(is_unreadable(cell) for row in rows for cell in row):
-        return sorted(map(RUN, rows), key=place)
+        return sorted(map(RUN, rows), key=queue.place)
     work.go_on()
     for row in found:
         work.run(_UNDO_CLAIM, row_id=row[RUN.fields.index("id")], at=row[-1])
@@ -293,7 +293,7 @@ def _first(work: UnitOfWork, values: dict[str, str], now: datetime) -> WorkflowR
     if not limited and any(row[-1] for row in found):
         limits.know(work, True)
         return _first(work, values, now)
-    return min([RUN(row[:-1]) for row in found], key=place, default=None)
+    return min([RUN(row[:-1]) for row in found], key=queue.place, default=None)
 
 
 def _try_first(work: UnitOfWork, count: int, taken: dict[str, Any], values: dict[str, str]) -> list[WorkflowRun] | None:
