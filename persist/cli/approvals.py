@@ -13,9 +13,7 @@ from persist.store.transaction import Transaction
 from persist.workflows.schemas import Approval, ApprovalKind, ApprovalStatus, RunStatus, Signal, WorkflowRun
 
 _SHOWN = 60
-approvals = Noun(
-    "approvals", "List and answer what waits for a person.", "List and answer the gates at which workflow runs wait for a person."
-)
+approvals = Noun("approvals", "List and answer the gates at which workflow runs wait for a person.")
 APPROVALS = Table[Approval](
     "Nothing waits for an answer.",
     ("APPROVAL", "RUN", "GATE", "KIND", "ASKED (UTC)", "EXPIRES (UTC)", "SUMMARY"),
@@ -87,9 +85,7 @@ def _answer_alone(tx: Transaction, gate: Approval, by: str | None, response: str
     return tx.workflows.runs.get(gate.workflow_run_id)
 
 
-signals = Noun(
-    "signals", "Tell runs something, and list what they were told.", "Tell workflow runs something, and list what they were told."
-)
+signals = Noun("signals", "Tell workflow runs something, and list what they were told.")
 SIGNALS = Table[Signal](
     "The run was told nothing.",
     ("SEQ", "NAME", "SENT (UTC)", "TAKEN (UTC)", "PAYLOAD"),

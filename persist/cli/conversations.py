@@ -9,9 +9,9 @@ from typing import Any
 
 import click
 
-from persist.cli.database import Database, FloatRange, as_json, on_database, on_named_database, quiet
-from persist.cli.nouns import Answer, Noun, Table, Text, answers, known, pages, told
-from persist.cli.output import Paint, Progress, columns, cut, inline, instant, printable, say, say_json, shortened
+from persist.cli.database import Database, FloatRange, on_database, on_named_database
+from persist.cli.nouns import Answer, Noun, Table, Text, answers, is_silent, known, pages, told
+from persist.cli.output import Paint, Progress, columns, cut, inline, instant, printable, shortened
 from persist.cli.root import Failed
 from persist.conversations import end_stale, import_runs, stale_sessions
 from persist.conversations.schemas import Branch, ConvMessage, ConvSession, InvocationKind, SourceKind, Status
@@ -28,18 +28,15 @@ _ROLES = {"user": "green", "assistant": "cyan", "system": "magenta", "action": "
 _STATUSES = {"running": "yellow", "completed": "green", "failed": "red", "timed_out": "red", "aborted": "red", "cancelled": "red"}
 _SAID = ("assistant_response", "instruction", "system_message", "system", "text", "content")
 conversations = Noun(
-    "conversations",
-    "List, show, import, prune and repair conversations.",
-    "List, show, import, prune and repair conversations: sessions with branches over shared messages.",
+    "conversations", "List, show, import, prune and repair conversations: sessions with branches over shared messages."
 )
 
 
 @conversations.command("import", short_help="Import folders of runs.")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @on_database
-@as_json
-@quiet("Print no progress, and no count.")
-def import_(folder: Path, database: Database, as_json: bool, quiet: bool) -> None:
+@answers("Print no progress, and no count.")
+def import_(folder: Path, database: Database) -> Answer:
     """Import DIR/<run>/run.json with DIR/<run>/branches/*.json, every run once.
 
     A run that is there already is skipped, so the command can be repeated, after an interrupt too. Exit code 1 if a run could
@@ -51,15 +48,12 @@ def import_(folder: Path, database: Database, as_json: bool, quiet: bool) -> Non
     def left() -> str:
         return f"{progress.done:,} runs are done; the same command goes on."
 
-    progress = Progress("Importing", unit="runs", left=left, quiet=quiet or as_json)
+    progress = Progress("Importing", unit="runs", left=left, quiet=is_silent())
     with database.open(read_only=False) as store, progress:
         report = import_runs(store, folder, progress=progress.count)
-    if as_json:
-        say_json(report)
-    elif not quiet:
-        say(f"{report.imported:,} imported, {report.skipped:,} skipped, {report.errors:,} errors")
-    if report.errors:
-        raise Failed(f"Of the runs below {str(folder)!r}, {report.errors:,} could not be imported.")
+    counts = f"{report.imported:,} imported, {report.skipped:,} skipped, {report.errors:,} errors"
+    failed = Failed(f"Of the runs below {str(folder)!r}, {report.errors:,} could not be imported.") if report.errors else None
+    return Answer(report, [counts], failed=failed)
 
 
 @conversations.reads("ls", "List sessions, the latest update first.")
@@ -134,9 +128,8 @@ def prune(database: Database, keep_days: int, keep_n: int, dry_run: bool) -> Ans
 @click.option("--hours", type=FloatRange(min=0), default=24, show_default=True, help="For how long a session may run.")
 @click.option("--as", "status", type=click.Choice(_ENDS), default=_ENDS[0], show_default=True, help="What they become.")
 @click.option("--dry-run", is_flag=True, help="Change nothing.")
-@as_json
-@quiet("Print the ids alone.")
-def doctor(database: Database, hours: float, status: str, dry_run: bool, as_json: bool, quiet: bool) -> None:
+@answers("Print the ids alone.")
+def doctor(database: Database, hours: float, status: str, dry_run: bool) -> Answer:
     """End running sessions that neither started nor said anything within --hours, or nobody knows when.
 
     One that ends by itself in the meantime stays as it ended. With --json: an object with `items`, the ids, `cursor` and
@@ -150,21 +143,19 @@ def doctor(database: Database, hours: float, status: str, dry_run: bool, as_json
         if not dry_run:
             with store.begin() as tx:
                 ids = end_stale(tx.conversations, stale, status=status, reason=f"doctor: no end within {hours:g} hours")
-    if as_json:
-        say_json({"items": ids, "cursor": None, "dry_run": dry_run})
-    elif quiet:
-        for id in ids:
-            say(inline(id))
-    elif not ids:
-        say("Every running session is younger than that.", err=True)
-    else:
-        found = {session.id: session for session in stale}
-        for id in ids:
-            started, spoke = found[id].started_at, found[id].last_message_at
-            since = "an unknown time" if started is None else f"{instant(started)} UTC"
-            silent = "" if spoke is None or spoke == started else f", silent since {instant(spoke)} UTC"
-            say(f"{inline(id)}  running since {since}{silent}")
-        say(f"{len(ids):,} {'would be' if dry_run else 'are now'} {status}.", err=True)
+    found = {session.id: session for session in stale}
+    note = (
+        f"{len(ids):,} {'would be' if dry_run else 'are now'} {status}." if ids else "Every running session is younger than that."
+    )
+    said = {"items": ids, "cursor": None, "dry_run": dry_run}
+    return Answer(said, (_stale(found[id]) for id in ids), map(inline, ids), [note])
+
+
+def _stale(session: ConvSession) -> str:
+    started, spoke = session.started_at, session.last_message_at
+    since = "an unknown time" if started is None else f"{instant(started)} UTC"
+    silent = "" if spoke is None or spoke == started else f", silent since {instant(spoke)} UTC"
+    return f"{inline(session.id)}  running since {since}{silent}"
 
 
 @dataclass(frozen=True, slots=True)

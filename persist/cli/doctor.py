@@ -89,7 +89,6 @@ def _summary(findings: Sequence[Finding]) -> str:
 
 quarantine = Noun(
     "quarantine",
-    "List, show and bring back rows that were set aside.",
     "Rows that `persist doctor --fix` set aside, since one of their values, or of a row they depend on, cannot be read.",
 )
 ROWS = Table[Quarantined](

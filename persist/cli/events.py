@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from persist.cli.database import Database, FloatRange, as_json, on_database, on_named_database, quiet, to_age
-from persist.cli.nouns import Answer, Noun, Table, answers, limit, told
+from persist.cli.nouns import Answer, Noun, Table, answers, is_silent, limit, told
 from persist.cli.output import Interrupted, Interrupts, Paint, Progress, columns, inline, instant, say, say_json, shortened
 from persist.db.changes.journal import logged_tables
 from persist.events.first_snapshots import still_to_write
@@ -30,7 +30,6 @@ _MEANWHILE = "Others go on writing: a write waits while the snapshot of its stre
 _BUT_ONCE = "A block of begin() that has read before its first write may be: it raises StoreBusy, once."
 events = Noun(
     "events",
-    "Switch the log of events on and off, look at it, trim it.",
     "The log of events: every change of a row as an event, for `persist watch`, audits and rebuilding. It is off at first.",
 )
 STREAMS = Table[Stream](
@@ -55,10 +54,7 @@ def on(database: Database, as_json: bool, plan: bool, quiet: bool) -> None:
     --json: an object with `on` and `changed`; with --plan one with `on`, `items`, each with `kind`, `streams` and `rows`, and
     `seconds`.
     """
-    if plan:
-        _to_write(database).say(as_json=as_json, quiet=quiet)
-    else:
-        _switch(database, on=True, as_json=as_json, quiet=quiet)
+    (_to_write(database) if plan else _switch(database, on=True)).say(as_json=as_json, quiet=quiet)
 
 
 def _to_write(database: Database) -> Answer:
@@ -76,24 +72,21 @@ def _to_write(database: Database) -> Answer:
 
 @events.command(short_help="No more events; what was written stays.")
 @on_named_database
-@as_json
-@quiet("Print nothing.")
-def off(database: Database, as_json: bool, quiet: bool) -> None:
+@answers("Print nothing.")
+def off(database: Database) -> Answer:
     """Switch the log off for everybody. What it holds stays, and can be read. With --json: an object with `on` and `changed`."""
-    _switch(database, on=False, as_json=as_json, quiet=quiet)
+    return _switch(database, on=False)
 
 
-def _switch(database: Database, *, on: bool, as_json: bool, quiet: bool) -> None:
+def _switch(database: Database, *, on: bool) -> Answer:
     left = "Run it again: it goes on from what is committed, and `persist events status` says how far the log is."
-    progress = Progress("Writing snapshots", unit="streams", left=left, quiet=quiet or as_json)
+    progress = Progress("Writing snapshots", unit="streams", left=left, quiet=is_silent())
     with progress, database.open_existing() as store:
         changed = store.switch_events(on, progress=progress.count)
         progress.finish()
     word = "on" if on else "off"
-    if as_json:
-        say_json({"on": on, "changed": changed})
-    elif not quiet:
-        say(f"The log of events is {word}." if changed else f"The log of events was {word} already.")
+    said = f"The log of events is {word}." if changed else f"The log of events was {word} already."
+    return told({"on": on, "changed": changed}, said)
 
 
 @events.command(short_help="Whether the log is on, and how much is in it.")
@@ -149,7 +142,7 @@ def trim(database: Database, stream: str, older_than: timedelta | None, keep: in
     return told({"deleted": deleted}, f"Deleted {deleted:,} events.")
 
 
-consumers = Noun("consumers", "List and remove durable readers of the log of events.")
+consumers = Noun("consumers")
 CONSUMERS = Table[Consumer](
     "No consumers.",
     ("CONSUMER", "POSITION", "BEHIND", "ACKNOWLEDGED (UTC)", "LEASED UNTIL (UTC)", "TYPES"),

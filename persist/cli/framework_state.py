@@ -26,9 +26,7 @@ from persist.store.transaction import Transaction
 # `persist transcripts`: sessions of agents that mirror their transcript here, and their files.
 
 transcripts = Noun(
-    "transcripts",
-    "List, show, import and write transcripts of agent sessions.",
-    "List and show transcripts of agent sessions, import them from their files, and write them as files again.",
+    "transcripts", "List and show transcripts of agent sessions, import them from their files, and write them as files again."
 )
 project = click.option("--project", metavar="KEY", help="The session's project, where several have a session of that id.")
 TRANSCRIPTS = Table[Transcript](
@@ -145,7 +143,7 @@ _SAID, _MESSAGE = 100, 60
 
 # ---------------------------------------------------------------- agent_tasks
 
-agent_tasks = Noun("agent_tasks", "List and show tasks that agents do for others.")
+agent_tasks = Noun("agent_tasks")
 TASKS = Table[AgentTask](
     "No tasks.",
     ("ID", "TASK", "OWNER", "STATE", "SAVED (UTC)"),
@@ -194,7 +192,7 @@ def _piece(piece: dict[str, Any]) -> tuple[object, ...]:
 
 # ---------------------------------------------------------------- app_sessions
 
-app_sessions = Noun("app_sessions", "List and show sessions of applications' users.")
+app_sessions = Noun("app_sessions")
 APP_SESSIONS = Table[AppSession](
     "No sessions.",
     ("ID", "APP", "USER", "SESSION", "EVENTS", "USED (UTC)"),
@@ -278,7 +276,7 @@ def _said(data: str) -> str:
 
 # ---------------------------------------------------------------- checkpoints
 
-checkpoints = Noun("checkpoints", "List and show threads of graph runners.")
+checkpoints = Noun("checkpoints")
 THREADS = Table[CheckpointThread](
     "No threads.", ("THREAD", "CREATED (UTC)", "USED (UTC)"), lambda thread: (thread.id, thread.created_at, thread.updated_at)
 )
@@ -327,7 +325,7 @@ def _step(step: Checkpoint) -> tuple[object, ...]:
 
 # ---------------------------------------------------------------- replay_streams
 
-replay_streams = Noun("replay_streams", "List and show sessions with messages to send again.")
+replay_streams = Noun("replay_streams")
 REPLAYS = Table[ReplaySession](
     "No sessions.",
     ("SESSION", "CREATED (UTC)", "WRITTEN (UTC)"),

@@ -13,11 +13,7 @@ from persist.store.transaction import Transaction
 
 _AT_MOST = 300
 _UNREGISTERED = "never registered"
-histories = Noun(
-    "histories",
-    "List and show conversations and runs of agent frameworks.",
-    "List and show conversations of agent frameworks, and runs of agents with their steps.",
-)
+histories = Noun("histories", "List and show conversations of agent frameworks, and runs of agents with their steps.")
 HISTORIES = Table[History](
     "No conversations.",
     ("HISTORY", "SCOPE", "UPDATED (UTC)", "TOKENS", "BRANCHES", "FORKED FROM"),

@@ -39,11 +39,7 @@ def in_home(command: F) -> F:
 
 
 project = click.option("--project", metavar="SLUG", help="The session's project, where several have a log of that session.")
-logs = Noun(
-    "logs",
-    "List, print and follow session logs; no database.",
-    "List, print and follow the JSONL logs of agent sessions. They are files; no database is involved.",
-)
+logs = Noun("logs", "List, print and follow the JSONL logs of agent sessions. They are files; no database is involved.")
 LOGS = Table[sessionlog.SessionLogInfo](
     "No session logs.",
     ("SESSION", "PROJECT", "STARTED (UTC)", "WRITTEN (UTC)", "BYTES"),

@@ -11,7 +11,7 @@ from persist.messaging.schemas import MessagingMessage, MessagingSession
 from persist.store.transaction import Transaction
 
 _ROLES = {"user": "green", "assistant": "cyan"}
-messaging = Noun("messaging", "List and show sessions of people on chat platforms.")
+messaging = Noun("messaging")
 SESSIONS = Table[MessagingSession](
     "No sessions.",
     ("SESSION", "PLATFORM", "CHANNEL", "THREAD", "USER", "STATE", "ACTIVITY (UTC)", "MESSAGES"),

@@ -1,7 +1,7 @@
 """Commands that move rows and files: copy, export, import, and `persist blobs`."""
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, TypeVar
@@ -12,7 +12,7 @@ from persist.blobs.repository import OCTETS, BlobReader
 from persist.blobs.schemas import Blob
 from persist.blobs.sharing import SharedBlobStore
 from persist.cli.database import Database, as_json, on_database, place_of, quiet
-from persist.cli.nouns import Answer, Noun, Table, answers, pages, table, told
+from persist.cli.nouns import Answer, Noun, Table, answers, is_silent, pages, table, told
 from persist.cli.output import Progress, columns, inline, instant, say, say_json, size
 from persist.errors import InvalidValue, NotFound
 from persist.maintenance import CopyReport, ExportReport, ImportReport, copy_resumably
@@ -26,7 +26,7 @@ from persist.store.transaction import Transaction
 
 # `persist blobs`: files and other large bytes, listed, written out and put in.
 
-blobs = Noun("blobs", "List files and large bytes, write them out, put them in.")
+blobs = Noun("blobs")
 BLOBS = Table[Blob](
     "No blobs.",
     ("SHA-256", "SIZE", "TYPE", "PUT (UTC)"),
@@ -147,8 +147,7 @@ def _given(scopes: Mapping[str, str | None]) -> dict[str, str]:
 @LEAVE_UNKNOWN
 @click.option("--resumable", is_flag=True, help="Copy in many transactions; the same command goes on after an interruption.")
 @_whose
-@as_json
-@quiet("Print nothing, and no progress.")
+@answers("Print nothing, and no progress.")
 def copy(
     source: str,
     target: str,
@@ -156,10 +155,8 @@ def copy(
     target_schema: str | None,
     resumable: bool,
     leave_unknown: bool,
-    as_json: bool,
-    quiet: bool,
     **scopes: str | None,
-) -> None:
+) -> Answer:
     """Copy every row of SRC into DST, then read DST back and compare: rows and a checksum of each table.
 
     Both are FILE, sqlite:///FILE or postgresql://…. DST is made if it is not there, and must be without rows. It is one
@@ -176,7 +173,7 @@ def copy(
         else "A copy that is not complete is undone: DST is without rows."
     )
     with (
-        Progress("Copying", unit="rows", left=left, quiet=quiet or as_json) as progress,
+        Progress("Copying", unit="rows", left=left, quiet=is_silent()) as progress,
         Store.open(place_of(source), schema=source_schema, read_only=True) as reading,
     ):
         if resumable:
@@ -193,14 +190,10 @@ def copy(
             with _target(place_of(target), target_schema) as writing:
                 report = copy_store(reading, writing, progress=progress.of_rows, scopes=given, leave_unknown=leave_unknown)
                 progress.finish()
-    if as_json:
-        say_json(as_said(report))
-    elif not quiet:
-        _show_tables(report.tables, report.checksums)
-        rows, tables = sum(report.tables.values()), sum(map(bool, report.tables.values()))
-        proven = same(report, "both databases hold the same")
-        say(f"Copied {rows:,} {'row' if rows == 1 else 'rows'} of {tables} tables; {proven}.")
-        say_others(report)
+    rows, tables = sum(report.tables.values()), sum(map(bool, report.tables.values()))
+    proven = same(report, "both databases hold the same")
+    copied = f"Copied {rows:,} {'row' if rows == 1 else 'rows'} of {tables} tables; {proven}."
+    return told(as_said(report), *_tables(report.tables, report.checksums), copied, *others(report))
 
 
 def as_said(report: CopyReport) -> dict[str, Any]:
@@ -217,27 +210,27 @@ def same(report: CopyReport, equal: str) -> str:
     return equal if whole else "what was copied was read back and is the same"
 
 
-def say_others(report: CopyReport) -> None:
-    """Say what a copy did with what is not persist's, and with cells that held nothing."""
-    _say_unknown("Copied", report)
+def others(report: CopyReport) -> Iterator[str]:
+    """What a copy did with what is not persist's, and with cells that held nothing."""
+    yield from _unknown("Copied", report)
     if report.left_out:
-        say(f"Not copied, because they are not persist's: {', '.join(map(inline, report.left_out))}.")
+        yield f"Not copied, because they are not persist's: {', '.join(map(inline, report.left_out))}."
     if report.bodies_outside:
-        say(
+        yield (
             f"Outside of both databases: {report.bodies_outside:,} bodies of blobs. Open the copy with the same PERSIST_BLOBS"
             " before the other one deletes any: it registers there."
         )
 
 
-def _say_unknown(done: str, report: CopyReport | ExportReport | ImportReport, *, err: bool = False) -> None:
+def _unknown(done: str, report: CopyReport | ExportReport | ImportReport) -> Iterator[str]:
     if report.carried:
-        say(f"{done} with them, though persist does not know it: {_counted(report.carried)}.", err=err)
+        yield f"{done} with them, though persist does not know it: {_counted(report.carried)}."
     if not isinstance(report, ImportReport) and report.filled:
-        say(f"Held nothing, and got a value, because other databases must hold one: {_counted(report.filled)}.", err=err)
+        yield f"Held nothing, and got a value, because other databases must hold one: {_counted(report.filled)}."
     if not isinstance(report, ImportReport) and report.computed:
-        say(f"Not {done.lower()}, because databases compute it: {', '.join(map(inline, report.computed))}.", err=err)
+        yield f"Not {done.lower()}, because databases compute it: {', '.join(map(inline, report.computed))}."
     if report.left_unknown:
-        say(f"Left, as asked: {_counted(report.left_unknown)}.", err=err)
+        yield f"Left, as asked: {_counted(report.left_unknown)}."
 
 
 def _counted(counts: Mapping[str, int]) -> str:
@@ -254,12 +247,11 @@ def _target(url: str | Path, schema: str | None) -> Store:
     return Store.open(url, schema=schema, migrate=False)
 
 
-def _show_tables(tables: Mapping[str, int], checksums: Mapping[str, str]) -> None:
+def _tables(tables: Mapping[str, int], checksums: Mapping[str, str]) -> Iterable[str]:
     rows = [(name, f"{count:,}", checksums[name]) for name, count in tables.items() if count]
-    if rows:
-        width = max(len("ROWS"), *(len(count) for _, count, _ in rows))
-        for line in table(("TABLE", "ROWS".rjust(width), "CHECKSUM"), ((name, n.rjust(width), sum) for name, n, sum in rows)):
-            say(line)
+    width = max(len("ROWS"), *(len(count) for _, count, _ in rows)) if rows else 0
+    head = ("TABLE", "ROWS".rjust(width), "CHECKSUM")
+    return table(head, ((name, n.rjust(width), sum) for name, n, sum in rows)) if rows else ()
 
 
 @click.command("export", short_help="Write everything, or one session, as JSON Lines.")
@@ -300,7 +292,8 @@ def export(
     elif not quiet:
         what = "Exported" if report.kind is None else f"Exported a {report.kind}:"
         say(f"{what} {_rows(report.tables)}.", err=streams)
-        _say_unknown("Exported", report, err=streams)
+        for line in _unknown("Exported", report):
+            say(line, err=streams)
         if report.files:
             count = f"{len(report.files):,} {'file' if len(report.files) == 1 else 'files'}"
             say(f"Not in it: {count} that bindings name, beside the database; --json names them.", err=streams)
@@ -311,9 +304,8 @@ def export(
 @on_database
 @LEAVE_UNKNOWN
 @_whose
-@as_json
-@quiet("Print nothing.")
-def import_(database: Database, file: Path, leave_unknown: bool, as_json: bool, quiet: bool, **scopes: str | None) -> None:
+@answers("Print nothing.")
+def import_(database: Database, file: Path, leave_unknown: bool, **scopes: str | None) -> Answer:
     """Write the rows of FILE, which `persist export` wrote; - is standard input. All of them, or nothing.
 
     A row that is there already is an error. A SQLite file is made if it is not there; on Postgres run `persist upgrade` first.
@@ -322,18 +314,14 @@ def import_(database: Database, file: Path, leave_unknown: bool, as_json: bool, 
     if not streams and not file.exists():
         raise NotFound("file", str(file))  # before a database is made for it
     source = sys.stdin.buffer if streams else file
-    progress = Progress("Importing", unit="rows", left="An import that is not complete is undone.", quiet=quiet or as_json)
+    progress = Progress("Importing", unit="rows", left="An import that is not complete is undone.", quiet=is_silent())
     with progress, database.open(read_only=False) as store:
         report = import_file(store, source, scopes=_given(scopes), progress=progress, leave_unknown=leave_unknown)
         progress.finish()
-    if as_json:
-        unknown = {"carried": dict(report.carried), "left_unknown": dict(report.left_unknown)}
-        say_json({"session_id": report.session_id, "tables": report.tables, "log_off": report.log_off, **unknown})
-    elif not quiet:
-        say(f"Imported {_rows(report.tables)}.")
-        _say_unknown("Imported", report)
-        if report.log_off is not None:
-            say(f"Note: {report.log_off}.", err=True)
+    unknown = {"carried": dict(report.carried), "left_unknown": dict(report.left_unknown)}
+    said = {"session_id": report.session_id, "tables": report.tables, "log_off": report.log_off, **unknown}
+    lines = [f"Imported {_rows(report.tables)}.", *_unknown("Imported", report)]
+    return Answer(said, lines, notes=[] if report.log_off is None else [f"Note: {report.log_off}."])
 
 
 def _rows(tables: Mapping[str, int]) -> str:

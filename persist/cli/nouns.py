@@ -1,7 +1,7 @@
 """What commands share: a noun is a group of commands, and a command returns an answer, which is printed in one of three ways.
 
 THREADS = Table("No threads.", ("THREAD", "USED (UTC)"), lambda thread: (thread.id, thread.updated_at))
-checkpoints = Noun("checkpoints", "List and show threads of graph runners.")
+checkpoints = Noun("checkpoints")
 
 @checkpoints.reads("ls", "List threads, the one used last first.")
 @pages()
@@ -20,7 +20,7 @@ import click
 
 from persist.cli.database import Database, as_json, on_database, on_named_database, quiet
 from persist.cli.output import Paint, cells, columns, inline, instant, say, say_json
-from persist.cli.root import Group
+from persist.cli.root import COMMANDS, Failed, Group
 from persist.db.values.pages import Page, PagedList
 from persist.store.transaction import Transaction
 
@@ -30,22 +30,28 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a command says: `json` with --json, `quiet` with -q, else `lines`, and `notes` on standard error."""
+    """What a command says: `json` with --json, `quiet` with -q, else `lines`, and `notes` on standard error.
+
+    `failed`: how the command ends after that, if it does not end well.
+    """
 
     json: Any
     lines: Iterable[str] = ()
     quiet: Iterable[str] = ()
     notes: Iterable[str] = ()
+    failed: Failed | None = None
 
     def say(self, *, as_json: bool, quiet: bool) -> None:
         """Print it."""
         if as_json:
             say_json(self.json)
-            return
-        for line in self.quiet if quiet else self.lines:
-            say(line)
-        for note in () if quiet else self.notes:
-            say(note, err=True)
+        else:
+            for line in self.quiet if quiet else self.lines:
+                say(line)
+            for note in () if quiet else self.notes:
+                say(note, err=True)
+        if self.failed is not None:
+            raise self.failed
 
 
 @dataclass(frozen=True)
@@ -130,6 +136,12 @@ def shown(json: Any, facts: Iterable[tuple[str, object]], lines: Iterable[str], 
     return Answer(json, all_(), lines)
 
 
+def is_silent() -> bool:
+    """Whether the command says nothing while it works: it was given --json or -q."""
+    given = click.get_current_context().params
+    return bool(given.get("as_json") or given.get("quiet"))
+
+
 def told(json: Any, *lines: str) -> Answer:
     """The answer of a command that changed something: -q prints nothing."""
     return Answer(json, lines)
@@ -166,9 +178,10 @@ def answers(quiet_help: str | None, *, json: bool = True) -> Callable[[Callable[
 
 
 class Noun(Group):
-    """Commands about one kind of row, such as runs."""
+    """Commands about one kind of row, such as runs. Without `help` that is the line that `persist --help` has of it."""
 
-    def __init__(self, name: str, short_help: str, help: str | None = None) -> None:
+    def __init__(self, name: str, help: str | None = None) -> None:
+        short_help = COMMANDS[name][2]
         super().__init__(name, short_help=short_help, help=help or short_help)
 
     def reads(

@@ -10,9 +10,9 @@ from typing import Any
 import click
 from click.shell_completion import ShellComplete, get_completion_class
 
-from persist.cli.database import Database, as_json, on_database, on_named_database, quiet, to_age
-from persist.cli.nouns import known, table
-from persist.cli.output import Progress, inline, instant, say, say_json, size
+from persist.cli.database import Database, on_database, on_named_database, to_age
+from persist.cli.nouns import Answer, answers, is_silent, known, table, told
+from persist.cli.output import Progress, inline, instant, say, size
 from persist.cli.root import Failed
 from persist.maintenance import EraseReport, MaintenanceReport, PruneReport, prunable
 from persist.maintenance import erase as erase_in
@@ -42,11 +42,8 @@ from persist.maintenance.checkups import stats as stats_of
 @click.option("--keep", type=click.IntRange(0), default=0, help="The newest so many stay, however old.")
 @click.option("--dry-run", is_flag=True, help="Delete nothing; the counts are those of a real run.")
 @click.option("--yes", is_flag=True, help="Do not ask, on a terminal.")
-@as_json
-@quiet("Print nothing.")
-def prune(
-    what: str, database: Database, older_than: timedelta, keep: int, dry_run: bool, yes: bool, as_json: bool, quiet: bool
-) -> None:
+@answers("Print nothing.")
+def prune(what: str, database: Database, older_than: timedelta, keep: int, dry_run: bool, yes: bool) -> Answer:
     """Delete what is over and older than --older-than, with everything that belongs to it.
 
     WHAT is agent_tasks, app_sessions, blobs, chat, checkpoints, conversations, histories, messaging, programs, replay_streams,
@@ -59,27 +56,21 @@ def prune(
             return "Nothing was deleted."
         return f"{progress.done:,} rows are deleted; run it again to go on."
 
-    progress = Progress("Deleting", unit="rows", left=left, quiet=quiet or as_json or dry_run)
+    progress = Progress("Deleting", unit="rows", left=left, quiet=dry_run or is_silent())
     with progress, database.open_existing() as store:
         if asks() and not (yes or dry_run):
             trial = prune_store(store, what, older_than=older_than, keep=keep, dry_run=True)
-            _show(trial, err=True)
-            if trial.total and not click.confirm("Delete them?", err=True):
-                raise Failed("Nothing was deleted.")
+            _agreed(_pruned(trial), "Delete them?" if trial.total else None, "Nothing was deleted.")
         report = prune_store(store, what, older_than=older_than, keep=keep, dry_run=dry_run, progress=progress.count)
         progress.finish()
-    if as_json:
-        say_json({**report.model_dump(mode="json"), "total": report.total})
-    elif not quiet:
-        _show(report)
+    return _pruned(report)
 
 
 @click.command(short_help="Fold, trim, prune what settings say, and tidy up.")
 @on_named_database
 @click.option("--dry-run", is_flag=True, help="Change nothing; the counts are those of a real run.")
-@as_json
-@quiet("Print nothing but errors.")
-def maintain(database: Database, dry_run: bool, as_json: bool, quiet: bool) -> None:
+@answers("Print nothing but errors.")
+def maintain(database: Database, dry_run: bool) -> Answer:
     """Do what a job should do every hour or night; safe beside writers, and beside another one.
 
     Folds text that dead writers left unfolded, removes their turns, trims the windows of telemetry to their sizes, and prunes
@@ -87,17 +78,16 @@ def maintain(database: Database, dry_run: bool, as_json: bool, quiet: bool) -> N
     such a setting it deletes nothing else. Exit code 1 if a step failed; the others are done all the same.
     """
     left = "Nothing was changed." if dry_run else "Steps that are done stay done; run it again for the rest."
-    with Progress("Maintaining:", left=left, quiet=quiet or as_json) as progress, database.open_existing() as store:
+    with Progress("Maintaining:", left=left, quiet=is_silent()) as progress, database.open_existing() as store:
         report = maintain_store(store, dry_run=dry_run, progress=progress)
         progress.finish()
-    if as_json:
-        say_json({**report.model_dump(mode="json"), "failed": report.failed})
-    elif not quiet:
-        _table(("STEP", "TABLE", "ROWS"), _steps(report))
-        if dry_run:
-            say("Nothing was changed.", err=True)
-    if report.failed:
-        raise Failed("; ".join(f"{step.name}: {step.error}" for step in report.steps if step.error is not None))
+    failures = "; ".join(f"{step.name}: {step.error}" for step in report.steps if step.error is not None)
+    return Answer(
+        {**report.model_dump(mode="json"), "failed": report.failed},
+        table(("STEP", "TABLE", "ROWS"), _steps(report)),
+        notes=["Nothing was changed."] if dry_run else (),
+        failed=Failed(failures) if report.failed else None,
+    )
 
 
 def asks() -> bool:
@@ -105,16 +95,26 @@ def asks() -> bool:
     return sys.stdin.isatty()
 
 
-def _show(report: PruneReport, *, err: bool = False) -> None:
-    """A table of row counts, then a sentence with the sum."""
-    if report.tables:
-        _table(("TABLE", "ROWS"), report.tables.items(), err=err)
+def _agreed(trial: Answer, question: str | None, otherwise: str) -> None:
+    """Tell on standard error what would be done, and ask. Raises Failed for a no."""
+    for line in (*trial.lines, *trial.notes):
+        say(line, err=True)
+    if question is not None and not click.confirm(question, err=True):
+        raise Failed(otherwise)
+
+
+def _counted(report: PruneReport | EraseReport, notes: Iterable[str]) -> Answer:
+    counts = table(("TABLE", "ROWS"), report.tables.items()) if report.tables else ()
+    return Answer({**report.model_dump(mode="json"), "total": report.total}, counts, notes=notes)
+
+
+def _pruned(report: PruneReport) -> Answer:
     verb = "Would delete" if report.dry_run else "Deleted"
-    say(f"{verb} {report.total:,} rows of {report.what} from before {instant(report.before)} UTC.", err=True)
-    for name, count in report.kept.items():
-        say(f"Left what {count:,} rows of {inline(name)} need: delete these first.", err=True)
+    notes = [f"{verb} {report.total:,} rows of {report.what} from before {instant(report.before)} UTC."]
+    notes += [f"Left what {count:,} rows of {inline(name)} need: delete these first." for name, count in report.kept.items()]
     if report.files:
-        say(f"{len(report.files):,} files that they name stay where they are; --json lists them.", err=True)
+        notes.append(f"{len(report.files):,} files that they name stay where they are; --json lists them.")
+    return _counted(report, notes)
 
 
 def _steps(report: MaintenanceReport) -> Iterable[tuple[str, str, str]]:
@@ -125,11 +125,6 @@ def _steps(report: MaintenanceReport) -> Iterable[tuple[str, str, str]]:
             yield step.name, name, f"{count:,}"
         if not step.tables and step.error is None:
             yield step.name, "-", "0"
-
-
-def _table(head: tuple[str, ...], rows: Iterable[tuple[object, ...]], *, err: bool = False) -> None:
-    for line in table(head, rows):
-        say(line, err=err)
 
 
 @click.command(short_help="Erase all that belongs to a person.")
@@ -146,8 +141,7 @@ def _table(head: tuple[str, ...], rows: Iterable[tuple[object, ...]], *, err: bo
 )
 @click.option("--dry-run", is_flag=True, help="Erase nothing; the counts are those of a real run.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@as_json
-@quiet("Print nothing.")
+@answers("Print nothing.")
 def erase(
     database: Database,
     owner: str | None,
@@ -157,9 +151,7 @@ def erase(
     session_logs: Path | None,
     dry_run: bool,
     yes: bool,
-    as_json: bool,
-    quiet: bool,
-) -> None:
+) -> Answer:
     """Erase all that belongs to a person, in every domain and in the log of events.
 
     Several options add up. An erasure that was interrupted goes on when this command or `persist maintain` runs. The report is
@@ -171,32 +163,23 @@ def erase(
         raise click.UsageError("There is no terminal to ask on: give --yes to erase, or --dry-run.")
     unfinished = "What was erased stays erased; this command, or once it has begun `persist maintain`, goes on with the rest."
     left = "Nothing was erased." if dry_run else unfinished
-    progress = Progress("Erasing:", left=left, quiet=quiet or as_json)
+    progress = Progress("Erasing:", left=left, quiet=is_silent())
     of_whom = partial(
         erase_in, owner=owner, session_id=session_id, user_id=user_id, namespace=namespace, session_logs=session_logs
     )
     with progress, database.open_existing() as store:
         if not (yes or dry_run):
-            trial = of_whom(store, dry_run=True)
-            _show_erased(trial, err=True)
-            if not click.confirm("Erase them? Nothing brings them back.", err=True):
-                raise Failed("Nothing was erased.")
+            trial = _erased(of_whom(store, dry_run=True))
+            _agreed(trial, "Erase them? Nothing brings them back.", "Nothing was erased.")
         report = of_whom(store, dry_run=dry_run, progress=progress)
         progress.finish()
-    if as_json:
-        say_json({**report.model_dump(mode="json"), "total": report.total})
-    elif not quiet:
-        _show_erased(report)
+    return _erased(report)
 
 
-def _show_erased(report: EraseReport, *, err: bool = False) -> None:
-    """A table of row counts, then the reasons why rows stay, then one sentence."""
-    if report.tables:
-        _table(("TABLE", "ROWS"), report.tables.items(), err=err)
-    for reason, count in report.kept.items():
-        say(f"Kept {count:,} of {inline(reason)}.", err=True)
+def _erased(report: EraseReport) -> Answer:
+    kept = [f"Kept {count:,} of {inline(reason)}." for reason, count in report.kept.items()]
     verb = "Would erase" if report.dry_run else "Erased"
-    say(f"{verb} {report.total:,} rows, {report.events:,} events and {report.files:,} files.", err=True)
+    return _counted(report, [*kept, f"{verb} {report.total:,} rows, {report.events:,} events and {report.files:,} files."])
 
 
 # `persist stats`, `backup`, `checkpoint` and `vacuum` of a database; `erd` and `completion`, which need none.
@@ -208,24 +191,18 @@ _SHELLS = ("bash", "zsh", "fish")
 @click.command(short_help="Sizes, rows, statuses and settings of a database.")
 @on_named_database
 @click.option("--all", "everything", is_flag=True, help="Empty tables, too.")
-@as_json
-@quiet("Print the tables alone, one a line: name, rows, bytes.")
-def stats(database: Database, everything: bool, as_json: bool, quiet: bool) -> None:
+@answers("Print the tables alone, one a line: name, rows, bytes.")
+def stats(database: Database, everything: bool) -> Answer:
     """Print sizes, rows, large values, statuses and settings; on Postgres dead rows and unused indexes, too.
 
     It reads every table once. "large values" are texts, JSON and blobs, as they are stored. With --json: an object with
     `database`, `tables`, `indexes`, `blobs`, `statuses` and `settings`; sizes are in bytes.
     """
-    with database.open(read_only=True) as store, Progress("Reading", left="", quiet=quiet or as_json) as progress:
+    with database.open(read_only=True) as store, Progress("Reading", left="", quiet=is_silent()) as progress:
         found = progress.run(lambda: stats_of(store, progress=progress))
-    if as_json:
-        say_json(found)
-    elif quiet:
-        for name, facts in found["tables"].items():
-            say(f"{name} {facts['rows']} {'-' if facts['bytes'] is None else facts['bytes']}")
-    else:
-        for line in _stats(found, everything=everything):
-            say(line)
+    tables = found["tables"].items()
+    names = (f"{name} {facts['rows']} {'-' if facts['bytes'] is None else facts['bytes']}" for name, facts in tables)
+    return Answer(found, _stats(found, everything=everything), names)
 
 
 def _stats(found: dict[str, Any], *, everything: bool) -> Iterator[str]:
@@ -289,23 +266,20 @@ def _statuses(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
 @click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
 @on_database
 @click.option("--force", is_flag=True, help="Overwrite FILE, unless somebody has it open.")
-@as_json
-@quiet("Print nothing.")
-def backup(file: Path, database: Database, force: bool, as_json: bool, quiet: bool) -> None:
+@answers("Print nothing.")
+def backup(file: Path, database: Database, force: bool) -> Answer:
     """Copy the database into FILE, as it is now, while others write to it.
 
     FILE appears whole and checked, or not at all, and opens as a store. Files beside the database, such as attachments of a
     run, are not in it. On Postgres this says which pg_dump to run. With --json: an object with `path`, `pages` and `bytes`.
     """
     left = f"{inline(str(file))} was not written."
-    progress = Progress("Copying", unit="pages", left=left, quiet=quiet or as_json)
+    progress = Progress("Copying", unit="pages", left=left, quiet=is_silent())
     with progress, database.open(read_only=True) as store:
         report = copy_file(store, file, progress=progress.count, overwrite=force)
         progress.finish()
-    if as_json:
-        say_json({"path": str(report.path), "pages": report.pages, "bytes": report.bytes})
-    elif not quiet:
-        say(f"Copied {size(report.bytes)} to {inline(str(report.path))}.")
+    facts = {"path": str(report.path), "pages": report.pages, "bytes": report.bytes}
+    return told(facts, f"Copied {size(report.bytes)} to {inline(str(report.path))}.")
 
 
 @click.command(short_help="Move SQLite's write-ahead log into the file.")
@@ -317,43 +291,39 @@ def backup(file: Path, database: Database, force: bool, as_json: bool, quiet: bo
     show_default=True,
     help="PASSIVE waits for nobody; FULL for writers; RESTART for readers, too; TRUNCATE empties the log file then.",
 )
-@as_json
-@quiet("Print nothing.")
-def checkpoint(database: Database, mode: str, as_json: bool, quiet: bool) -> None:
+@answers("Print nothing.")
+def checkpoint(database: Database, mode: str) -> Answer:
     """Move SQLite's write-ahead log into the file. SQLite does so by itself, unless a reader stays for long.
 
     Exit code 1 if somebody was in the way. With --json: an object with `busy`, `log` and `checkpointed`, in pages.
     """
     with database.open_current() as store:
         busy, log, moved = checkpoint_store(store, mode)
-    if as_json:
-        say_json({"busy": busy, "log": log, "checkpointed": moved})
-    elif not quiet and not busy:
-        say("Checkpointed; the log is empty." if mode.upper() == "TRUNCATE" else f"Checkpointed {moved:,} of {log:,} pages.")
+    facts = {"busy": busy, "log": log, "checkpointed": moved}
     if busy:
-        raise Failed(f"Somebody was in the way: {max(moved, 0):,} of {max(log, 0):,} pages are checkpointed; try again.")
+        failed = f"Somebody was in the way: {max(moved, 0):,} of {max(log, 0):,} pages are checkpointed; try again."
+        return Answer(facts, failed=Failed(failed))
+    return told(
+        facts, "Checkpointed; the log is empty." if mode.upper() == "TRUNCATE" else f"Checkpointed {moved:,} of {log:,} pages."
+    )
 
 
 @click.command(short_help="Give free space back.")
 @on_named_database
-@as_json
-@quiet("Print nothing.")
-def vacuum(database: Database, as_json: bool, quiet: bool) -> None:
+@answers("Print nothing.")
+def vacuum(database: Database) -> Answer:
     """Give free space back: on SQLite rewrite the file, on Postgres VACUUM (ANALYZE) every table of persist.
 
     A SQLite file is locked while it is rewritten, and needs its own size again on the disk. With --json: an object with
     `before` and `after`, in bytes.
     """
     left = "No row is lost; run it again."
-    with Progress("Vacuuming", left=left, quiet=quiet or as_json) as progress, database.open_current() as store:
+    with Progress("Vacuuming", left=left, quiet=is_silent()) as progress, database.open_current() as store:
         before = database_facts(store)["bytes"]
         progress.run(lambda: vacuum_store(store))
         progress.finish()
         after = database_facts(store)["bytes"]
-    if as_json:
-        say_json({"before": before, "after": after})
-    elif not quiet:
-        say(f"Vacuumed: {size(before)}, now {size(after)}.")
+    return told({"before": before, "after": after}, f"Vacuumed: {size(before)}, now {size(after)}.")
 
 
 @click.command(short_help="Print the tables as a Mermaid diagram; no database.")

@@ -67,7 +67,6 @@ def on_runs(command: F) -> F:
 
 programs = Noun(
     "programs",
-    "Make, list and show runs of programs.",
     """Make, list and show runs of programs.
 
     Runs live in files below a project (--root), or in one database (--url or PERSIST_DATABASE_URL). RUN is an id, or the path

@@ -148,7 +148,7 @@ def _instant(ctx: click.Context, param: click.Parameter, value: str | None) -> d
         raise click.BadParameter(f"expected an instant such as 2026-01-31 or 2026-01-31T12:00:00Z, got {value!r}.") from None
 
 
-runs = Noun("runs", "List, show, pause, restart and cancel workflow runs.")
+runs = Noun("runs")
 RUNS = Table[WorkflowRunSummary](
     "No runs.",
     ("RUN", "WORKFLOW", "TRIGGER", "STATUS", "PHASE", "STARTED (UTC)", "TOKENS", "COST"),

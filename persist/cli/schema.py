@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 import click
 
 from persist.cli.database import Database, as_json, on_named_database, place_of, quiet
-from persist.cli.moving import LEAVE_UNKNOWN, as_said, same, say_others
-from persist.cli.nouns import Answer, Noun, answers, told
+from persist.cli.moving import LEAVE_UNKNOWN, as_said, others, same
+from persist.cli.nouns import Answer, Noun, answers, is_silent, told
 from persist.cli.output import Paint, Progress, inline, say, say_json, size
 from persist.cli.root import Failed
 from persist.db.dialects.subagent_roles import RoleKind
@@ -48,11 +48,7 @@ def on_server(url: str | Path | None) -> Tenants:
     return Tenants(place_of(url))
 
 
-tenants = Noun(
-    "tenants",
-    "List, create, drop and copy tenants.",
-    "Tenants: a schema each in a Postgres database, or a file each in a folder.",
-)
+tenants = Noun("tenants", "Tenants: a schema each in a Postgres database, or a file each in a folder.")
 
 
 @tenants.command(short_help="List tenants by name.")
@@ -101,22 +97,18 @@ def drop(name: str, tenants: Tenants, yes: str | None) -> Answer:
 @_on_server
 @LEAVE_UNKNOWN
 @click.option("--as", "new_name", metavar="NAME", help="The name of the copy, if it is another one.")
-@as_json
-@quiet("Print nothing.")
-def copy(name: str, to: str, tenants: Tenants, new_name: str | None, leave_unknown: bool, as_json: bool, quiet: bool) -> None:
+@answers("Print nothing.")
+def copy(name: str, to: str, tenants: Tenants, new_name: str | None, leave_unknown: bool) -> Answer:
     """Copy the tenant NAME to the server at URL, FOLDER, sqlite:///FOLDER or postgresql://…, then compare every table.
 
     The copy must not be there, or be without rows. One that failed or was killed cannot be opened; run it again, or drop it.
     """
     left = f"A copy that is not complete cannot be opened: run this again, or drop {inline(new_name or name)} there."
-    with Progress("Copying", unit="rows", left=left, quiet=quiet or as_json) as progress:
+    with Progress("Copying", unit="rows", left=left, quiet=is_silent()) as progress:
         report = tenants.copy(name, _url_of(to), new_name=new_name, progress=progress.of_rows, leave_unknown=leave_unknown)
-    if as_json:
-        say_json(as_said(report))
-    elif not quiet:
-        rows = sum(report.tables.values())
-        say(f"Copied {rows:,} {'row' if rows == 1 else 'rows'} of {name}; {same(report, 'both hold the same')}.")
-        say_others(report)
+    rows = sum(report.tables.values())
+    copied = f"Copied {rows:,} {'row' if rows == 1 else 'rows'} of {name}; {same(report, 'both hold the same')}."
+    return told(as_said(report), copied, *others(report))
 
 
 def _url_of(given: str) -> str:
@@ -216,33 +208,23 @@ def _show_plan(plan: migrate.Plan, *, as_json: bool) -> None:
 
 @click.command(short_help="Print the revision a database is at.")
 @on_named_database
-@as_json
-@quiet("Print the revision alone.")
-def current(database: Database, as_json: bool, quiet: bool) -> None:
+@answers("Print the revision alone.")
+def current(database: Database) -> Answer:
     """Print the revision a database is at."""
     found = migrate.current(database.url, schema=database.schema)
-    if as_json:
-        say_json({"revision": found, "head": HEAD})
-    elif found is None:
-        if not quiet:
-            say("none (there are no tables of persist here; `persist upgrade` creates them)")
-    elif quiet or found != HEAD:
-        say(found if quiet else f"{found} (this version of persist is at {HEAD})")
-    else:
-        say(f"{found} (head)")
+    json = {"revision": found, "head": HEAD}
+    if found is None:
+        return told(json, "none (there are no tables of persist here; `persist upgrade` creates them)")
+    return Answer(json, [f"{found} ({'head' if found == HEAD else f'this version of persist is at {HEAD}'})"], [found])
 
 
 @click.command(short_help="Fail unless a database is up to date.")
 @on_named_database
-@as_json
-@quiet("Print nothing when all is well.")
-def check(database: Database, as_json: bool, quiet: bool) -> None:
+@answers("Print nothing when all is well.")
+def check(database: Database) -> Answer:
     """Fail, with exit code 1, unless a database is at the revision of this version."""
     migrate.check(database.url, schema=database.schema)
-    if as_json:
-        say_json({"revision": HEAD, "head": HEAD})
-    elif not quiet:
-        say(f"Up to date, at {HEAD}.")
+    return told({"revision": HEAD, "head": HEAD}, f"Up to date, at {HEAD}.")
 
 
 @click.command("alembic-ini", short_help="Print an alembic.ini for this installation.")
@@ -258,9 +240,8 @@ def alembic_ini() -> None:
 )
 @click.option("--no-backup", is_flag=True, help="Put no copy beside the file first.")
 @click.option("--dry-run", is_flag=True, help="Change a copy in a temporary folder, and tell what was done to it.")
-@as_json
-@quiet("Print the path of the backup alone.")
-def adopt(file: Path | None, url: str | None, no_backup: bool, dry_run: bool, as_json: bool, quiet: bool) -> None:
+@answers("Print the path of the backup alone.")
+def adopt(file: Path | None, url: str | None, no_backup: bool, dry_run: bool) -> Answer:
     """Make FILE, a SQLite file that another program wrote, one that persist works with.
 
     A copy is put beside it first. Then missing tables, columns and indexes are added in one transaction; rows that a new rule
@@ -271,17 +252,11 @@ def adopt(file: Path | None, url: str | None, no_backup: bool, dry_run: bool, as
     if given is None:
         raise click.UsageError("Which file? Name it, give --url FILE, or set PERSIST_DATABASE_URL.")
     left = "The file is as it was." if dry_run else "The file is adopted wholly or not at all; the same command can be run again."
-    with Progress("Adopting:", left=left, quiet=quiet or as_json) as progress:
+    with Progress("Adopting:", left=left, quiet=is_silent()) as progress:
         report = take_over(place_of(given), backup=not no_backup, dry_run=dry_run, progress=progress)
-    if as_json:
-        backup = None if report.backup_path is None else str(report.backup_path)
-        say_json({**asdict(report), "path": str(report.path), "backup_path": backup, "dry_run": dry_run})
-    elif quiet:
-        if report.backup_path is not None:
-            say(inline(str(report.backup_path)))
-    else:
-        for line in _adopted(report, Paint(), dry_run=dry_run):
-            say(line)
+    backup = None if report.backup_path is None else str(report.backup_path)
+    said = {**asdict(report), "path": str(report.path), "backup_path": backup, "dry_run": dry_run}
+    return Answer(said, _adopted(report, Paint(), dry_run=dry_run), [] if backup is None else [inline(backup)])
 
 
 def _adopted(report: AdoptReport, paint: Paint, *, dry_run: bool) -> Iterator[str]:

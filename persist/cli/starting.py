@@ -18,11 +18,7 @@ from persist.workflows.schemas import CatchUp, CronOverride, Limit, Schedule, Wo
 
 _PERIODS = click.Choice([str(period) for period in Period])
 _MILLION = 1_000_000
-limits = Noun(
-    "limits",
-    "List, set and lift limits of workflows and keys.",
-    "List, set and lift limits: how many runs of a workflow or a key run at once, and start in a period.",
-)
+limits = Noun("limits", "List, set and lift limits: how many runs of a workflow or a key run at once, and start in a period.")
 LIMITS = Table[Limit](
     "No limits.",
     ("KEY", "AT ONCE", "RATE", "SET (UTC)"),
@@ -64,9 +60,7 @@ def _limited(limit: Limit) -> tuple[str, str]:
 
 
 budgets = Noun(
-    "budgets",
-    "List, set and lift budgets of owners, agents and more.",
-    "List, set and lift budgets: what an owner, agent or workflow may use in an hour, day, week or month, or in all.",
+    "budgets", "List, set and lift budgets: what an owner, agent or workflow may use in an hour, day, week or month, or in all."
 )
 BUDGETS = Table[BudgetStanding](
     "No budgets.",
@@ -128,9 +122,7 @@ def _standing(standing: BudgetStanding) -> tuple[object, ...]:
 # `persist schedules` and `persist overrides`: runs at the times of a cron expression, and what an operator changed.
 
 schedules = Noun(
-    "schedules",
-    "List, set, switch, remove and fire schedules of runs.",
-    "List, set, switch, remove and fire schedules: runs that are queued at the times of a cron expression.",
+    "schedules", "List, set, switch, remove and fire schedules: runs that are queued at the times of a cron expression."
 )
 SCHEDULES = Table[Schedule](
     "No schedules.",
@@ -235,11 +227,7 @@ def _when(at: datetime | None) -> str:
     return "-" if at is None else instant(at)
 
 
-overrides = Noun(
-    "overrides",
-    "Switch workflows and schedules off and on.",
-    "Switch workflows and schedules off and on, and give schedules other times.",
-)
+overrides = Noun("overrides", "Switch workflows and schedules off and on, and give schedules other times.")
 OVERRIDES = Table[tuple[str, WorkflowOverride | CronOverride]](
     "No overrides.",
     ("KIND", "NAME", "ENABLED", "CRON", "CHANGED (UTC)", "BY"),

@@ -70,7 +70,7 @@ def _batches(found: Iterator[StoredSpan]) -> Iterator[list[StoredSpan]]:
 
 _MILLION = 1_000_000
 _instance = click.option("--instance", "instance_id", metavar="ID", help="Of which instance; without it a SQLite file's own.")
-telemetry = Noun("telemetry", "Status, usage, tool calls and links of agent instances.")
+telemetry = Noun("telemetry")
 INSTANCES = Table[StatusEntry](
     "No instances.",
     ("INSTANCE", "STATUS", "SINCE (UTC)"),
