@@ -24,16 +24,19 @@ from persist.errors import InvalidValue, StoreCorrupt
 from persist.framework_state.checkpoints.schemas import Blob, ChannelHistory, Loaded, Stored, Write
 from persist.framework_state.checkpoints.schemas import Checkpoint as Row
 from persist.framework_state.checkpoints.values import Addition, KnownList
-from persist.integrations.langgraph.fingerprints import Fingerprint, Fingerprinting, check_text, content
 from persist.integrations.langgraph.kept_lists import PACKED as _PACKED
 from persist.integrations.langgraph.kept_lists import (
     CheckpointPut,
+    Fingerprint,
+    Fingerprinting,
     KeptList,
     KnownValues,
     ListMemory,
     ThreadKey,
     Versions,
     array_header,
+    check_text,
+    content,
     version_of,
 )
 from persist.integrations.langgraph.options import checkpoint_id, mapping, versions

@@ -16,8 +16,8 @@ from persist.workflows.models import runs
 from persist.workflows.schemas import UNFINISHED, FailureKind, Lease, RunStatus, WorkflowRun, check_transition
 from persist.workflows.storage import run_rows
 from persist.workflows.storage.approvals import close_gates, close_gates_of_ended
-from persist.workflows.storage.families import deepest_first, first_look, tell_parents
 from persist.workflows.storage.queue import HAS_INSTANTS, WRITABLE, guard_values
+from persist.workflows.storage.run_rows import deepest_first, first_look, tell_parents
 from persist.workflows.verbs import limits
 
 # The one way to end a run: status, error, marker and lease in one statement; observers are notified after the commit.

@@ -25,8 +25,7 @@ from persist.db.values.pages import Page, PagedList, check_limit, optional_limit
 from persist.errors import InvalidValue, NotFound
 from persist.workflows.models import HAS_FAILURE_KIND, IS_CHILD, IS_UNFINISHED_RUN, USED_TOKENS, executions, runs
 from persist.workflows.schemas import ACTIVE, FailureKind, FamilyTotals, Lease, RunRow, RunStatus, WorkflowRun, WorkflowRunSummary
-from persist.workflows.storage.families import family
-from persist.workflows.storage.run_rows import RUN, get_run
+from persist.workflows.storage.run_rows import RUN, family, get_run
 from persist.workflows.verbs import recovery
 
 # What a run and its descendants cost together.
