@@ -1,4 +1,4 @@
-"""`persist runs`, `approvals` and `signals`: the workflow runs of a database, what waits for a person, and what runs were told."""
+"""`persist runs`, `approvals` and `signals`: workflow runs, what waits for a person, and what runs were told."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence

@@ -205,12 +205,12 @@ def handed_over_at(run: WorkflowRun, now: datetime) -> datetime | None:
 
 # Parents and children: how the end of a run lets its parent go on.
 #
-# Rows are locked from the children to the parents, by everything that ends runs: a child is locked first, and then its parent, in a
-# statement of its own. Later statements see every committed end of a child: if two children end at the same instant, the second
+# Rows are locked from the children to the parents, by everything that ends runs: a child is locked first, and then its parent, in
+# a statement of its own. Later statements see every committed end of a child: if two children end at the same instant, the second
 # finds that no child is left. A parent is locked without hindering the creation of children.
 #
-# The SQL that walks from a run to all its descendants says UNION, which keeps each row once: that ends the walk even where another
-# program has made a run its own ancestor.
+# The SQL that walks from a run to all its descendants says UNION, which keeps each row once: that ends the walk even where
+# another program has made a run its own ancestor.
 
 
 def family(*columns: Any, orphans: bool) -> CTE:
