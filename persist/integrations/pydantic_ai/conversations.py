@@ -16,13 +16,14 @@ from persist.framework_state.histories.appending import HistoryEntries
 from persist.framework_state.histories.records import HistoryRecords
 from persist.framework_state.histories.schemas import Entry, History, NewEntry
 from persist.integrations.framework_errors import kind_of
-from persist.integrations.pydantic_ai.messages import Calls, InvalidInput, decoded, encoded
+from persist.integrations.pydantic_ai.messages import Calls, InvalidInput, decoded, encoded, fields_of
 from persist.store.async_store import AsyncStore
 from persist.store.store import Store
 
 log = logging.getLogger("persist")
 _USAGE: TypeAdapter[RunUsage] = TypeAdapter(RunUsage)
 _DEFERRED: TypeAdapter[DeferredToolRequests] = TypeAdapter(DeferredToolRequests)
+_OF_RECORD = ("revision", "head_id", "updated_at", "scope", "forked_from", "forked_at", "format_version")
 
 
 class ConversationChanged(Conflict, ConversationConflict):
@@ -87,18 +88,12 @@ class PersistConversationStore(ConversationStore):
         messages = encoded("messages", [entry.message for entry in given_entries], [entry.kind for entry in given_entries])
         entries = [NewEntry(entry.id, entry.parent_id, message) for entry, message in zip(given_entries, messages, strict=True)]
         given: dict[str, Any] = {
-            "revision": record.revision,
             "expected_revision": expected_revision,
-            "head_id": record.head_id,
-            "updated_at": record.updated_at,
             "entries": entries,
             "branches": branches,
-            "scope": record.scope,
-            "forked_from": record.forked_from,
-            "forked_at": record.forked_at,
             "usage": _dumped("usage", _USAGE, record.usage),
             "deferred": _dumped("deferred_tool_requests", _DEFERRED, record.deferred_tool_requests),
-            "format_version": record.format_version,
+            **fields_of(record, _OF_RECORD),
         }
         try:
             await self._calls.write(lambda work: HistoryRecords(work).put(id, **given))
@@ -168,24 +163,9 @@ def _record(found: History) -> ConversationRecord:
     except ValidationError as error:
         reason = f"what is stored for {named(found.id)} is no conversation of Pydantic AI: {kind_of(error)}."
     else:
-        return _conversation(found, usage, deferred)
+        own = {"conversation_id": found.id, "branches": found.branches, **fields_of(found, _OF_RECORD)}
+        return ConversationRecord(usage=usage, deferred_tool_requests=deferred, **own)
     raise StoreCorrupt("history_records", reason)
-
-
-def _conversation(found: History, usage: RunUsage, deferred: DeferredToolRequests | None) -> ConversationRecord:
-    return ConversationRecord(
-        conversation_id=found.id,
-        head_id=found.head_id,
-        usage=usage,
-        deferred_tool_requests=deferred,
-        scope=found.scope,
-        forked_from=found.forked_from,
-        forked_at=found.forked_at,
-        branches=found.branches,
-        revision=found.revision,
-        updated_at=found.updated_at,
-        format_version=cast(Any, found.format_version),
-    )
 
 
 def _dumped(path: str, adapter: TypeAdapter[Any], value: Any) -> Any:

@@ -132,3 +132,8 @@ def _set(message: Any, path: Sequence[str | int], value: Any) -> None:
         object.__setattr__(target, str(last), value)
     else:
         target[last] = value
+
+
+def fields_of(one: object, names: Sequence[str]) -> dict[str, Any]:
+    """The fields that the framework and the store name alike, by their names."""
+    return {name: getattr(one, name) for name in names}

@@ -9,9 +9,15 @@ from persist.errors import Conflict, named
 from persist.framework_state.histories.runs import HistoryRuns, RunEvents, ToolEffects
 from persist.framework_state.histories.schemas import HistoryRun, LoadedSnapshot, RunEvent, ToolEffect
 from persist.framework_state.histories.snapshots import RunSnapshots
-from persist.integrations.pydantic_ai.messages import Calls, InvalidInput, decoded, encoded
+from persist.integrations.pydantic_ai.messages import Calls, InvalidInput, decoded, encoded, fields_of
 from persist.store.async_store import AsyncStore
 from persist.store.store import Store
+
+# What the harness and the store name alike.
+_OF_RUN = ("conversation_id", "agent_name", "registration_id", "metadata", "started_at")
+_OF_SNAPSHOT = ("step_index", "conversation_id", "parent_run_id", "agent_name", "idempotency_key")
+_OF_EVENT = (*_OF_SNAPSHOT, "tool_call_id", "tool_name", "error", "metadata")
+_OF_EFFECT = ("tool_name", "started_at", "ended_at", "idempotency_key", "effect_summary")
 
 
 class RunTaken(Conflict, ValueError):  # noqa: N818  # named like the errors it stands among
@@ -49,14 +55,7 @@ class PersistStepStore:
     async def register_run(self, record: RunRecord) -> None:
         """Register a run. To register the very same again does nothing."""
         _check("record", record, RunRecord)
-        given: dict[str, Any] = {
-            "started_at": record.started_at,
-            "conversation_id": record.conversation_id,
-            "parent_id": record.parent_run_id,
-            "agent_name": record.agent_name,
-            "registration_id": record.registration_id,
-            "metadata": record.metadata,
-        }
+        given = {"parent_id": record.parent_run_id, **fields_of(record, _OF_RUN)}
         try:
             await self._calls.write(lambda work: HistoryRuns(work).register(record.run_id, **given))
         except Conflict as error:
@@ -77,18 +76,7 @@ class PersistStepStore:
     async def append_event(self, event: StepEvent) -> None:
         """Append an event, unless the run has one with its idempotency key."""
         _check("event", event, StepEvent)
-        given: dict[str, Any] = {
-            "step_index": event.step_index,
-            "at": event.timestamp,
-            "conversation_id": event.conversation_id,
-            "parent_run_id": event.parent_run_id,
-            "agent_name": event.agent_name,
-            "tool_call_id": event.tool_call_id,
-            "tool_name": event.tool_name,
-            "error": event.error,
-            "metadata": event.metadata,
-            "idempotency_key": event.idempotency_key,
-        }
+        given = {"at": event.timestamp, **fields_of(event, _OF_EVENT)}
         await self._calls.write(lambda work: RunEvents(work).append(event.run_id, event.kind, **given))
 
     async def list_events(self, *, run_id: str) -> list[StepEvent]:
@@ -99,17 +87,8 @@ class PersistStepStore:
         """Add a snapshot, unless the run has one with its idempotency key, or had one with a key of a greater number."""
         _check("snapshot", snapshot, ContinuableSnapshot)
         messages = encoded("messages", snapshot.messages)
-        given: dict[str, Any] = {
-            "state": snapshot.state,
-            "step_index": snapshot.step_index,
-            "taken_at": snapshot.timestamp,
-            "conversation_id": snapshot.conversation_id,
-            "parent_run_id": snapshot.parent_run_id,
-            "agent_name": snapshot.agent_name,
-            "idempotency_key": snapshot.idempotency_key,
-            "sequence": _sequence(snapshot.idempotency_key),
-            "keep": self._keep,
-        }
+        given = {"state": snapshot.state, "taken_at": snapshot.timestamp, **fields_of(snapshot, _OF_SNAPSHOT)}
+        given |= {"sequence": _sequence(snapshot.idempotency_key), "keep": self._keep}
         await self._calls.write(lambda work: RunSnapshots(work).save(snapshot.run_id, messages, **given))
 
     async def latest_snapshot(self, *, run_id: str, include_interrupted: bool = False) -> ContinuableSnapshot | None:
@@ -125,14 +104,7 @@ class PersistStepStore:
     async def record_tool_effect(self, record: ToolEffectRecord) -> None:
         """Note what is known of a tool call, in place of what was known."""
         _check("record", record, ToolEffectRecord)
-        given: dict[str, Any] = {
-            "tool_name": record.tool_name,
-            "status": record.status,
-            "started_at": record.started_at,
-            "ended_at": record.ended_at,
-            "idempotency_key": record.idempotency_key,
-            "effect_summary": record.effect_summary,
-        }
+        given = {"status": record.status, **fields_of(record, _OF_EFFECT)}
         await self._calls.write(lambda work: ToolEffects(work).put(record.run_id, record.tool_call_id, **given))
 
     async def get_tool_effect(self, *, run_id: str, tool_call_id: str) -> ToolEffectRecord | None:
@@ -161,57 +133,20 @@ def _sequence(key: object) -> int | None:
 
 
 def _run(found: HistoryRun) -> RunRecord:
-    return RunRecord(
-        run_id=found.id,
-        conversation_id=found.conversation_id,
-        parent_run_id=found.parent_id,
-        agent_name=found.agent_name,
-        metadata=found.metadata,
-        started_at=cast(Any, found.started_at),  # those that are found are registered
-        registration_id=found.registration_id,
-    )
+    return RunRecord(run_id=found.id, parent_run_id=found.parent_id, **fields_of(found, _OF_RUN))
 
 
 def _event(found: RunEvent) -> StepEvent:
-    return StepEvent(
-        run_id=found.run_id,
-        kind=cast(Any, found.kind),
-        step_index=found.step_index,
-        timestamp=found.at,
-        conversation_id=found.conversation_id,
-        parent_run_id=found.parent_run_id,
-        agent_name=found.agent_name,
-        tool_call_id=found.tool_call_id,
-        tool_name=found.tool_name,
-        error=found.error,
-        metadata=found.metadata,
-        idempotency_key=found.idempotency_key,
-    )
+    return StepEvent(run_id=found.run_id, kind=cast(Any, found.kind), timestamp=found.at, **fields_of(found, _OF_EVENT))
 
 
 def _snapshot(found: LoadedSnapshot) -> ContinuableSnapshot:
     row = found.snapshot
-    return ContinuableSnapshot(
-        run_id=row.run_id,
-        step_index=row.step_index,
-        messages=decoded(found.entries),
-        conversation_id=row.conversation_id,
-        parent_run_id=row.parent_run_id,
-        agent_name=row.agent_name,
-        timestamp=row.taken_at,
-        state=cast(Any, str(row.state)),
-        idempotency_key=row.idempotency_key,
-    )
+    state: Any = str(row.state)
+    own = {"run_id": row.run_id, "timestamp": row.taken_at, **fields_of(row, _OF_SNAPSHOT)}
+    return ContinuableSnapshot(messages=decoded(found.entries), state=state, **own)
 
 
 def _effect(found: ToolEffect) -> ToolEffectRecord:
-    return ToolEffectRecord(
-        tool_call_id=found.tool_call_id,
-        tool_name=found.tool_name,
-        run_id=found.run_id,
-        status=cast(Any, str(found.status)),
-        started_at=found.started_at,
-        ended_at=found.ended_at,
-        idempotency_key=found.idempotency_key,
-        effect_summary=found.effect_summary,
-    )
+    status: Any = str(found.status)
+    return ToolEffectRecord(run_id=found.run_id, tool_call_id=found.tool_call_id, status=status, **fields_of(found, _OF_EFFECT))
