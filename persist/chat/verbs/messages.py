@@ -245,14 +245,8 @@ class ChatMessages(Repository[F]):
         `files="reference"`: a large file's URL is `persist-blob:<sha256>`, and its bytes are not read.
         """
         work = self._work
-        return transcript.read_messages(
-            work,
-            work.label("session_id", session_id),
-            include_hidden=include_hidden,
-            limit=limit,
-            before=None if before is None else work.label("before", before),
-            files=check_choice("files", files, Files),
-        )
+        shown = _shown(work, session_id, include_hidden, limit, before)
+        return transcript.read_messages(work, **shown, files=check_choice("files", files, Files))
 
     @reads
     def list_json(
@@ -266,14 +260,8 @@ class ChatMessages(Repository[F]):
     ) -> bytes:
         """The messages of `list` as one JSON array in UTF-8, joined from the stored text without parsing it."""
         work = self._work
-        return transcript.read_json(
-            work,
-            work.label("session_id", session_id),
-            include_hidden=include_hidden,
-            limit=limit,
-            before=None if before is None else work.label("before", before),
-            files=check_choice("files", files, Files),
-        )
+        shown = _shown(work, session_id, include_hidden, limit, before)
+        return transcript.read_json(work, **shown, files=check_choice("files", files, Files))
 
     @reads
     def list_rows(
@@ -281,13 +269,7 @@ class ChatMessages(Repository[F]):
     ) -> List[ChatMessage]:
         """The messages of `list` without their parts, with the instants at which they were created and last changed."""
         work = self._work
-        return transcript.read_rows(
-            work,
-            work.label("session_id", session_id),
-            include_hidden=include_hidden,
-            limit=limit,
-            before=None if before is None else work.label("before", before),
-        )
+        return transcript.read_rows(work, **_shown(work, session_id, include_hidden, limit, before))
 
     @reads
     def get(self, id: str, *, files: Literal["data", "reference"] = "data") -> UIMessage:
@@ -444,6 +426,12 @@ class ChatMessages(Repository[F]):
         if session_id is not None:
             work.label("session_id", session_id)
         return repair.repair(work, session_id, idle=idle, human_input_tools=_names("human_input_tools", human_input_tools))
+
+
+def _shown(work: UnitOfWork, session_id: str, include_hidden: bool, limit: int | None, before: str | None) -> dict[str, Any]:
+    """Which messages of a session are listed."""
+    session, anchor = work.label("session_id", session_id), None if before is None else work.label("before", before)
+    return {"session_id": session, "include_hidden": include_hidden, "limit": limit, "before": anchor}
 
 
 def _metadata(role: Role, metadata: Json) -> dict[str, Any]:
