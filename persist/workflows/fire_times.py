@@ -75,7 +75,7 @@ _FIELDS = (
 
 def check_schedule(path: str, schedule: str) -> str:
     """The schedule; InvalidValue names the field that no cron could read."""
-    if schedule.lower() in (*_WORDS, "@reboot"):  # which no schedule of ours can mean, but other programs do
+    if schedule.lower() in (*_WORDS, "@reboot"):  # that one has no time to fire at
         return schedule
     texts = schedule.split()
     if len(texts) not in (5, 6):
