@@ -16,7 +16,7 @@ from persist.db.dialects.errors import Errors
 from persist.db.dialects.postgres.dialect import DriverError, translate_error
 from persist.db.files import check_path
 from persist.errors import EventLogSwitched, InvalidValue, PersistError, StoreBusy, Unavailable, shown
-from persist.integrations.framework_errors import kind_of
+from persist.integrations.store_bridge import kind_of
 from tests.cases import each
 
 EXAMPLES = [

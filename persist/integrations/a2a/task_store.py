@@ -22,8 +22,7 @@ from persist.db.values.escaping import escape_text
 from persist.errors import Conflict, StoreCorrupt, named
 from persist.framework_state.agent_tasks.repository import AgentTasks, AgentTaskWebhooks
 from persist.framework_state.agent_tasks.schemas import LoadedTask, Piece, Webhook
-from persist.integrations.framework_errors import InvalidForFramework
-from persist.integrations.store_bridge import StoreBridge
+from persist.integrations.store_bridge import InvalidForFramework, StoreBridge
 from persist.store.async_store import AsyncStore
 from persist.store.store import Store
 

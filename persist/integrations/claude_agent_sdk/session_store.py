@@ -20,8 +20,7 @@ from persist.db.values.arguments import check_flag
 from persist.db.values.clock import epoch_ms
 from persist.errors import shown
 from persist.framework_state.transcripts.repository import Fold, TranscriptEntries, TranscriptSessions
-from persist.integrations.framework_errors import InvalidForFramework
-from persist.integrations.store_bridge import StoreBridge
+from persist.integrations.store_bridge import InvalidForFramework, StoreBridge
 from persist.maintenance.session_files import session_files_of, store_session_files
 from persist.sessionlog.session_files import read_session_files, write_session_files
 from persist.store.async_store import AsyncStore

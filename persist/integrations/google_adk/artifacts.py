@@ -12,9 +12,8 @@ from persist.errors import StoreCorrupt
 from persist.framework_state.app_sessions import schemas as stored
 from persist.framework_state.app_sessions.artifacts import AppArtifacts
 from persist.framework_state.app_sessions.schemas import ArtifactKey
-from persist.integrations.framework_errors import kind_of
 from persist.integrations.google_adk import encoding
-from persist.integrations.store_bridge import StoreBridge
+from persist.integrations.store_bridge import StoreBridge, kind_of
 from persist.store.async_store import AsyncStore
 from persist.store.store import Store
 

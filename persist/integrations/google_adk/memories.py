@@ -17,9 +17,8 @@ from pydantic import ValidationError
 from persist.db.values.arguments import check_kind, check_list
 from persist.framework_state.app_sessions.memories import AppMemories
 from persist.framework_state.app_sessions.schemas import NewMemory
-from persist.integrations.framework_errors import kind_of
 from persist.integrations.google_adk import encoding
-from persist.integrations.store_bridge import StoreBridge
+from persist.integrations.store_bridge import StoreBridge, kind_of
 from persist.store.async_store import AsyncStore
 from persist.store.store import Store
 

@@ -49,7 +49,7 @@ from langgraph.types import (
 from pydantic import SecretBytes, SecretStr
 
 from persist.errors import StoreCorrupt, shown
-from persist.integrations.framework_errors import kind_of
+from persist.integrations.store_bridge import kind_of
 
 # The types that StrictSerializer builds without being asked: data types of LangGraph, LangChain and Python.
 #

@@ -19,8 +19,7 @@ from persist.db.values.json import escape_text, unescape_text
 from persist.errors import InvalidValue, PersistError, shown
 from persist.framework_state.replay_streams.repository import ReplayMessages, ReplaySessions
 from persist.framework_state.replay_streams.schemas import ReplayMessage
-from persist.integrations.framework_errors import InvalidForFramework, kind_of
-from persist.integrations.store_bridge import StoreBridge
+from persist.integrations.store_bridge import InvalidForFramework, StoreBridge, kind_of
 from persist.store.async_store import AsyncStore
 from persist.store.store import Store
 

@@ -29,9 +29,8 @@ from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.values.arguments import check_list
 from persist.db.values.json import Json, JsonText, escape_text
 from persist.errors import InvalidValue
-from persist.integrations.framework_errors import InvalidForFramework, kind_of
 from persist.integrations.openai_agents import stored_items
-from persist.integrations.store_bridge import StoreBridge
+from persist.integrations.store_bridge import InvalidForFramework, StoreBridge, kind_of
 from persist.store.async_store import AsyncStore
 from persist.store.store import Store
 

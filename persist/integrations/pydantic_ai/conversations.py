@@ -15,8 +15,8 @@ from persist.errors import Conflict, NotFound, StoreCorrupt, named
 from persist.framework_state.histories.appending import HistoryEntries
 from persist.framework_state.histories.records import HistoryRecords
 from persist.framework_state.histories.schemas import Entry, History, NewEntry
-from persist.integrations.framework_errors import kind_of
 from persist.integrations.pydantic_ai.messages import Calls, InvalidInput, decoded, encoded, fields_of
+from persist.integrations.store_bridge import kind_of
 from persist.store.async_store import AsyncStore
 from persist.store.store import Store
 
