@@ -32,7 +32,6 @@ from persist.telemetry.schemas import Task, TaskState
 from persist.telemetry.windows import second, second_or_now
 from persist.usage.spending import ask_used_up, budget_keys
 
-List = list
 _T = tasks.c
 _TASK = ScopedValues(Task, tasks, "workspace_id")
 _REQUIRED = ("id", "source_id", "kind", "title")

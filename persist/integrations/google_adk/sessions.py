@@ -162,7 +162,7 @@ class PersistSessionService(BaseSessionService):
                 raise encoding.SessionMissing(session.id) from error
             except Conflict as error:
                 raise encoding.SessionStale(session.id) from error
-            if _is_news(session, appended, expected):
+            if _is_news(appended, expected):
                 self._apply_temp_state(session, event)
                 event = self._commit_event_to_session(session, self._trim_temp_delta_state(event))
                 session.last_update_time = appended.session.update_time
@@ -170,7 +170,7 @@ class PersistSessionService(BaseSessionService):
         return event
 
 
-def _is_news(session: Session, appended: Appended, expected: str | None) -> bool:
+def _is_news(appended: Appended, expected: str | None) -> bool:
     """Whether a stored event is to be applied to the session object, which then is up to date."""
     if not appended.was_there:
         return True

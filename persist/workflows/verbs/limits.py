@@ -136,7 +136,6 @@ def count_starts(batch: Batch, counted: dict[str, tuple[Standing, int]], now_ms:
 
 # Limits: how many runs of a workflow, or with one concurrency key, run at once, and how many start in a period.
 
-List = list
 _L = limits.c
 _key = param("row_key")
 _MILLISECOND = timedelta(milliseconds=1)
