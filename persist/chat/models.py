@@ -12,31 +12,17 @@ from sqlalchemy.orm import Mapped, mapped_column
 from persist.blobs.models import blobs
 from persist.chat.schemas import STOPPED_AT, UNFINISHED, Role, TurnState
 from persist.db.changes.journal import Streams, deltas_of
-from persist.db.schema.base import (
-    ONE_TREE,
-    SCHEMA_TOKEN,
-    Base,
-    containment_index,
-    file_index,
-    json_key_set,
-    json_label,
-    json_number,
-    partial_index,
-    predicate,
-    server_index,
-    set_for,
-    table_of,
-)
+from persist.db.schema import base
 from persist.db.schema.column_types import LONG_LABEL_BYTES, EnumText, EpochMs, Float64, FreeText, Int64, Json, Label
 
 _ZERO = text("0")
 
 
 def _ref(column: str) -> ForeignKey:
-    return ForeignKey(f"{SCHEMA_TOKEN}.{column}", ondelete="CASCADE")
+    return ForeignKey(f"{base.SCHEMA_TOKEN}.{column}", ondelete="CASCADE")
 
 
-class ChatSessionRow(Base):
+class ChatSessionRow(base.Base):
     """One session, with sums of its token usage for lists."""
 
     __tablename__ = "chat_sessions"
@@ -65,7 +51,7 @@ class ChatSessionRow(Base):
     )
 
 
-class ChatMessageRow(Base):
+class ChatMessageRow(base.Base):
     """A message. Its metadata say if it is queued (`queued_at`) or hidden (`hidden_at`); `claimed_by` took it off the queue."""
 
     __tablename__ = "chat_messages"
@@ -83,7 +69,7 @@ class ChatMessageRow(Base):
     )
 
 
-class ChatPartRow(Base):
+class ChatPartRow(base.Base):
     """One part of a message: the AI SDK's part unchanged, with its text as of the last fold."""
 
     __tablename__ = "chat_parts"
@@ -104,7 +90,7 @@ class ChatPartRow(Base):
     )
 
 
-class ChatPartDeltaRow(Base):
+class ChatPartDeltaRow(base.Base):
     """A delta: text of a streaming part that is not folded into the part's row yet."""
 
     __tablename__ = "chat_part_deltas"
@@ -114,10 +100,10 @@ class ChatPartDeltaRow(Base):
     delta: Mapped[str] = mapped_column(FreeText())
 
     # WITHOUT ROWID, one B-tree instead of two: a chunk writes one page to the write-ahead log
-    __table_args__ = (ONE_TREE,)
+    __table_args__ = (base.ONE_TREE,)
 
 
-class ChatPartBlobRow(Base):
+class ChatPartBlobRow(base.Base):
     """The blob that holds the bytes of a part's file. Without this row, what looks like a reference in a part is its own text."""
 
     __tablename__ = "chat_part_blobs"
@@ -126,7 +112,7 @@ class ChatPartBlobRow(Base):
     __table_args__ = (Index("ix_chat_part_blobs_sha256", "sha256"),)
 
 
-class ChatTurnRow(Base):
+class ChatTurnRow(base.Base):
     """The running or failed turn of a session and its owner. `message_id` may name a message not stored yet: no foreign key."""
 
     __tablename__ = "chat_turns"
@@ -137,10 +123,10 @@ class ChatTurnRow(Base):
     started_at: Mapped[datetime] = mapped_column(EpochMs())
     seen_at: Mapped[datetime] = mapped_column(EpochMs())
     stop_requested_at: Mapped[datetime | None] = mapped_column(EpochMs())
-    __table_args__ = (CheckConstraint("state IN ('running', 'error')", name="state"), ONE_TREE)
+    __table_args__ = (CheckConstraint("state IN ('running', 'error')", name="state"), base.ONE_TREE)
 
 
-class ChatStepUsageRow(Base):
+class ChatStepUsageRow(base.Base):
     """Token usage of one step of a message. The row makes recording idempotent: a step is counted once."""
 
     __tablename__ = "chat_step_usage"
@@ -153,10 +139,10 @@ class ChatStepUsageRow(Base):
     cache_write: Mapped[int] = mapped_column(Int64())
     cost_usd: Mapped[float] = mapped_column(Float64())
     created_at: Mapped[datetime] = mapped_column(EpochMs())
-    __table_args__ = (ONE_TREE,)
+    __table_args__ = (base.ONE_TREE,)
 
 
-class SystemPromptRow(Base):
+class SystemPromptRow(base.Base):
     """A system prompt, stored once under the sha256 of its text."""
 
     __tablename__ = "system_prompts"
@@ -165,26 +151,26 @@ class SystemPromptRow(Base):
     body: Mapped[str] = mapped_column(FreeText())
 
 
-sessions = table_of(ChatSessionRow)
-messages = table_of(ChatMessageRow)
-parts = table_of(ChatPartRow)
-deltas = table_of(ChatPartDeltaRow)
-part_blobs = table_of(ChatPartBlobRow)
-turns = table_of(ChatTurnRow)
-step_usage = table_of(ChatStepUsageRow)
-prompts = table_of(SystemPromptRow)
+sessions = base.table_of(ChatSessionRow)
+messages = base.table_of(ChatMessageRow)
+parts = base.table_of(ChatPartRow)
+deltas = base.table_of(ChatPartDeltaRow)
+part_blobs = base.table_of(ChatPartBlobRow)
+turns = base.table_of(ChatTurnRow)
+step_usage = base.table_of(ChatStepUsageRow)
+prompts = base.table_of(SystemPromptRow)
 
 # Literal values, not parameters: a partial index is used only if the query's condition has the same text as the index's.
-QUEUED = json_key_set(messages.c.metadata_json, "queued_at")
-QUEUED_AT = json_number(messages.c.metadata_json, "queued_at")
-HIDDEN = json_key_set(messages.c.metadata_json, "hidden_at")
-TRIGGERED = json_key_set(messages.c.metadata_json, "trigger")
-DELIVERY = json_label(messages.c.metadata_json, "trigger", "delivery_id")
-STOPPED = json_key_set(messages.c.metadata_json, STOPPED_AT)
+QUEUED = base.json_key_set(messages.c.metadata_json, "queued_at")
+QUEUED_AT = base.json_number(messages.c.metadata_json, "queued_at")
+HIDDEN = base.json_key_set(messages.c.metadata_json, "hidden_at")
+TRIGGERED = base.json_key_set(messages.c.metadata_json, "trigger")
+DELIVERY = base.json_label(messages.c.metadata_json, "trigger", "delivery_id")
+STOPPED = base.json_key_set(messages.c.metadata_json, STOPPED_AT)
 VISIBLE = and_(~QUEUED, ~HIDDEN)
-IS_COMPACTION = predicate("type = 'data-compaction'")
-IS_UNFINISHED = predicate(f"tool_state IN ({', '.join(repr(str(state)) for state in UNFINISHED)})")
-TITLE = json_label(sessions.c.metadata_json, "title")
+IS_COMPACTION = base.predicate("type = 'data-compaction'")
+IS_UNFINISHED = base.predicate(f"tool_state IN ({', '.join(repr(str(state)) for state in UNFINISHED)})")
+TITLE = base.json_label(sessions.c.metadata_json, "title")
 OWNED = sessions.c.owner.is_not(None)
 ARCHIVED = sessions.c.archived_at.is_not(None)
 STOP_REQUESTED = turns.c.stop_requested_at.is_not(None)
@@ -192,20 +178,20 @@ STOP_REQUESTED = turns.c.stop_requested_at.is_not(None)
 # On Postgres most sessions are in none of these: they have no such value.
 for _column, *_order in ([sessions.c.workspace_root, sessions.c.updated_at], [sessions.c.parent_id], [sessions.c.archived_at]):
     _name = f"ix_chat_sessions_{'_'.join(column.name for column in (_column, *_order))}"
-    file_index(_name, _column, *_order)
-    server_index(f"{_name}_if_any", _column, *_order, where=_column.is_not(None))
+    base.file_index(_name, _column, *_order)
+    base.server_index(f"{_name}_if_any", _column, *_order, where=_column.is_not(None))
 
-set_for(sessions, fill_percent=80)  # what a session's counters change is then written beside the old version
+base.set_for(sessions, fill_percent=80)  # what a session's counters change is then written beside the old version
 
-containment_index("ix_chat_sessions_metadata", sessions.c.metadata_json)
-partial_index("ix_chat_sessions_owner", sessions.c.owner, sessions.c.updated_at, sessions.c.id, where=OWNED)
-partial_index("ix_chat_sessions_archived", sessions.c.updated_at, sessions.c.id, where=ARCHIVED)
-partial_index("ix_chat_turns_stop_requested", turns.c.session_id, where=STOP_REQUESTED)
-partial_index("ix_chat_messages_in_line", messages.c.session_id, QUEUED_AT, messages.c.id, where=QUEUED)
-partial_index("ix_chat_messages_delivery", messages.c.session_id, DELIVERY, where=TRIGGERED)
+base.containment_index("ix_chat_sessions_metadata", sessions.c.metadata_json)
+base.partial_index("ix_chat_sessions_owner", sessions.c.owner, sessions.c.updated_at, sessions.c.id, where=OWNED)
+base.partial_index("ix_chat_sessions_archived", sessions.c.updated_at, sessions.c.id, where=ARCHIVED)
+base.partial_index("ix_chat_turns_stop_requested", turns.c.session_id, where=STOP_REQUESTED)
+base.partial_index("ix_chat_messages_in_line", messages.c.session_id, QUEUED_AT, messages.c.id, where=QUEUED)
+base.partial_index("ix_chat_messages_delivery", messages.c.session_id, DELIVERY, where=TRIGGERED)
 # The type, which is the same in all of it, has SQLite prefer this index to the one of all parts of a session.
-partial_index("ix_chat_parts_compaction_of_session", parts.c.session_id, parts.c.type, where=IS_COMPACTION)
-partial_index("ix_chat_parts_unfinished", parts.c.session_id, parts.c.tool_call_id, where=IS_UNFINISHED)
+base.partial_index("ix_chat_parts_compaction_of_session", parts.c.session_id, parts.c.type, where=IS_COMPACTION)
+base.partial_index("ix_chat_parts_unfinished", parts.c.session_id, parts.c.tool_call_id, where=IS_UNFINISHED)
 
 part_blobs.info["unlogged"] = True  # as the blobs that it names
 STREAMS = Streams("", shared="chat")

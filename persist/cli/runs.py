@@ -14,40 +14,26 @@ from persist.cli.output import Paint, cost, cut, inline, instant, shortened, tok
 from persist.cli.root import Failed
 from persist.errors import Conflict, InvalidValue
 from persist.store.transaction import Transaction
-from persist.workflows.schemas import (
-    Approval,
-    ApprovalKind,
-    ApprovalStatus,
-    Execution,
-    ExecutionStats,
-    FailureKind,
-    FamilyTotals,
-    JoinUntil,
-    OnExpiry,
-    Outcome,
-    RunStatus,
-    Signal,
-    StatsBucket,
-    WorkflowRun,
-    WorkflowRunSummary,
-)
+from persist.workflows import schemas
 
 # A workflow run as lines of text that a person can read.
 
 _COLOURS: dict[str, str] = {
-    Outcome.SUCCEEDED: "green",
-    Outcome.FAILED: "red",
-    Outcome.RUNNING: "yellow",
-    ApprovalStatus.APPROVED: "green",
-    ApprovalStatus.REJECTED: "red",
-    ApprovalStatus.PENDING: "yellow",
+    schemas.Outcome.SUCCEEDED: "green",
+    schemas.Outcome.FAILED: "red",
+    schemas.Outcome.RUNNING: "yellow",
+    schemas.ApprovalStatus.APPROVED: "green",
+    schemas.ApprovalStatus.REJECTED: "red",
+    schemas.ApprovalStatus.PENDING: "yellow",
     "cancelled": "red",
     "paused": "yellow",
 }
 _ITEM = ("phase", "timestamp")
 
 
-def run_lines(run: WorkflowRun, executions: Sequence[Execution], approvals: Sequence[Approval], paint: Paint) -> Iterator[str]:
+def run_lines(
+    run: schemas.WorkflowRun, executions: Sequence[schemas.Execution], approvals: Sequence[schemas.Approval], paint: Paint
+) -> Iterator[str]:
     """The facts of the run, then a section per kind of content."""
     yield from known(_facts(run, executions))
     for title, values in (("context", run.context), ("scratch", run.scratch), ("nodes", run.node_statuses)):
@@ -67,7 +53,7 @@ def run_lines(run: WorkflowRun, executions: Sequence[Execution], approvals: Sequ
             yield from _approval(approval, paint)
 
 
-def family_lines(children: Sequence[WorkflowRunSummary], family: FamilyTotals, paint: Paint) -> Iterator[str]:
+def family_lines(children: Sequence[schemas.WorkflowRunSummary], family: schemas.FamilyTotals, paint: Paint) -> Iterator[str]:
     """The children of a run, the last started first, and what it and all its descendants cost; nothing without children."""
     if not children:
         return
@@ -82,7 +68,7 @@ def family_lines(children: Sequence[WorkflowRunSummary], family: FamilyTotals, p
     yield f"  {family.executions:,} executions, {tokens(family.total_tokens)} tokens, {cost(family.cost_usd)}"
 
 
-def _facts(run: WorkflowRun, executions: Sequence[Execution]) -> Iterator[tuple[str, object]]:
+def _facts(run: schemas.WorkflowRun, executions: Sequence[schemas.Execution]) -> Iterator[tuple[str, object]]:
     yield "run", run.id
     yield "workflow", run.workflow_name
     yield "trigger", run.trigger_id
@@ -93,8 +79,11 @@ def _facts(run: WorkflowRun, executions: Sequence[Execution]) -> Iterator[tuple[
     if run.restart_count:
         yield "restarts", f"{run.restart_count:,}" + ("" if run.max_restarts is None else f" of at most {run.max_restarts:,}")
     yield "parent", run.parent_run_id
-    if run.join_until is not None and run.status == RunStatus.PAUSED:
-        yield "waits for", "its children" + (", or the first that fails" if run.join_until == JoinUntil.FIRST_FAILURE else "")
+    if run.join_until is not None and run.status == schemas.RunStatus.PAUSED:
+        yield (
+            "waits for",
+            "its children" + (", or the first that fails" if run.join_until == schemas.JoinUntil.FIRST_FAILURE else ""),
+        )
     if run.lease_owner is not None and run.lease_expires_at is not None:
         yield "worker", f"{run.lease_owner} until {instant(run.lease_expires_at)} UTC"
     yield "tokens", tokens(sum(_tokens(execution) for execution in executions))
@@ -104,7 +93,7 @@ def _facts(run: WorkflowRun, executions: Sequence[Execution]) -> Iterator[tuple[
     yield "finished", run.finished_at
 
 
-def _tokens(execution: Execution) -> int:
+def _tokens(execution: schemas.Execution) -> int:
     return (execution.input_tokens or 0) + (execution.output_tokens or 0) + (execution.cache_read_input_tokens or 0)
 
 
@@ -117,7 +106,7 @@ def _phase(item: Any) -> str:
     return "  ".join(["", *heads, *([shortened(rest)] if rest else [])])
 
 
-def _execution(execution: Execution, paint: Paint) -> Iterator[str]:
+def _execution(execution: schemas.Execution, paint: Paint) -> Iterator[str]:
     outcome = paint(execution.outcome, fg=_COLOURS.get(execution.outcome))
     used = f"{tokens(_tokens(execution))} tokens, {cost(execution.cost_usd)}"
     id = paint(inline(execution.id), dim=True)
@@ -128,14 +117,15 @@ def _execution(execution: Execution, paint: Paint) -> Iterator[str]:
         yield f"    error   {shortened(execution.error)}"
 
 
-def _approval(approval: Approval, paint: Paint) -> Iterator[str]:
+def _approval(approval: schemas.Approval, paint: Paint) -> Iterator[str]:
     status = paint(inline(approval.status), fg=_COLOURS.get(approval.status))
     by = "" if approval.responded_by is None else f" by {inline(approval.responded_by)}"
     when = "" if approval.responded_at is None else f" at {instant(approval.responded_at)}"
     yield f"  {instant(approval.created_at)}  {inline(approval.gate)}  {status}{by}{when}  {paint(inline(approval.id), dim=True)}"
     yield f"    {inline(approval.kind):<7} {shortened(approval.summary)}"
-    if approval.expires_at is not None and approval.status == ApprovalStatus.PENDING:
-        yield f"    expires {instant(approval.expires_at)} UTC, then it is {inline(approval.on_expiry or OnExpiry.REJECTED)}"
+    if approval.expires_at is not None and approval.status == schemas.ApprovalStatus.PENDING:
+        then = inline(approval.on_expiry or schemas.OnExpiry.REJECTED)
+        yield f"    expires {instant(approval.expires_at)} UTC, then it is {then}"
     if approval.response is not None:
         yield f"    answer  {shortened(approval.response)}"
 
@@ -154,7 +144,7 @@ def _instant(ctx: click.Context, param: click.Parameter, value: str | None) -> d
 
 
 runs = Noun("runs")
-RUNS = Table[WorkflowRunSummary](
+RUNS = Table[schemas.WorkflowRunSummary](
     "No runs.",
     ("RUN", "WORKFLOW", "TRIGGER", "STATUS", "PHASE", "STARTED (UTC)", "TOKENS", "COST"),
     lambda run: (
@@ -174,7 +164,7 @@ RUNS = Table[WorkflowRunSummary](
 @click.option(
     "--status",
     multiple=True,
-    type=click.Choice([status.value for status in RunStatus]),
+    type=click.Choice([status.value for status in schemas.RunStatus]),
     help="Only runs with this status; give it again for another one.",
 )
 @click.option("--workflow", "workflow_name", metavar="NAME", help="Only runs of this workflow.")
@@ -183,7 +173,7 @@ RUNS = Table[WorkflowRunSummary](
 @click.option(
     "--failure-kind",
     "failure_kind",
-    type=click.Choice([kind.value for kind in FailureKind]),
+    type=click.Choice([kind.value for kind in schemas.FailureKind]),
     help="Only runs that failed or were cancelled for this reason.",
 )
 @click.option("--since", metavar="INSTANT", callback=_instant, help="Only runs started then or later; UTC unless it says.")
@@ -218,7 +208,7 @@ def stats(tx: Transaction, days: int) -> Answer:
 
     Days are UTC days; "today" begins at midnight where you are. With --json: an object with `runs`, `executions` and `days`.
     """
-    counts = {status.value: tx.workflows.runs.count(status=status) for status in RunStatus}
+    counts = {status.value: tx.workflows.runs.count(status=status) for status in schemas.RunStatus}
     executions, buckets = tx.workflows.executions.stats(), tx.workflows.executions.daily_stats(days)
     head = ("DAY (UTC)", "TOTAL", "SUCCEEDED", "FAILED", "SKIPPED", "DEFERRED", "RUNNING", "TOKENS", "COST")
     return shown(
@@ -285,7 +275,7 @@ def _changed(tx: Transaction, id: str, verb: str, refusal: str, done: str, *, th
     return told(run, f"{done} {inline(run.id)}.")
 
 
-def _counts(runs: Mapping[str, int], executions: ExecutionStats) -> Iterator[tuple[str, object]]:
+def _counts(runs: Mapping[str, int], executions: schemas.ExecutionStats) -> Iterator[tuple[str, object]]:
     yield "runs", _listed(sum(runs.values()), runs)
     yield "executions", _listed(executions.total, {"today": executions.today, "running": executions.running})
     yield "skills", ", ".join(f"{name} {count:,}" for name, count in executions.by_skill.items()) or "none"
@@ -296,7 +286,7 @@ def _listed(total: int, counts: Mapping[str, int]) -> str:
     return f"{total:,}" + (f" ({of})" if of else "")
 
 
-def _day(day: StatsBucket) -> tuple[object, ...]:
+def _day(day: schemas.StatsBucket) -> tuple[object, ...]:
     counts = (day.total, day.succeeded, day.failed, day.skipped, day.deferred, day.running)
     return day.bucket, *counts, tokens(day.total_tokens), cost(day.cost_usd)
 
@@ -305,7 +295,7 @@ def _day(day: StatsBucket) -> tuple[object, ...]:
 
 _SHOWN = 60
 approvals = Noun("approvals", "List and answer the gates at which workflow runs wait for a person.")
-APPROVALS = Table[Approval](
+APPROVALS = Table[schemas.Approval](
     "Nothing waits for an answer.",
     ("APPROVAL", "RUN", "GATE", "KIND", "ASKED (UTC)", "EXPIRES (UTC)", "SUMMARY"),
     lambda one: (one.id, one.workflow_run_id, one.gate, one.kind, one.created_at, one.expires_at, cut(one.summary, _SHOWN)),
@@ -316,7 +306,9 @@ APPROVALS = Table[Approval](
 @click.option("--run", "workflow_run_id", metavar="ID", help="Only gates of this run.")
 @click.option("--trigger", "trigger_id", metavar="ID", help="Only gates of this trigger's runs.")
 @click.option(
-    "--kind", type=click.Choice([kind.value for kind in ApprovalKind]), help="Only gates that want a decision, or a reply."
+    "--kind",
+    type=click.Choice([kind.value for kind in schemas.ApprovalKind]),
+    help="Only gates that want a decision, or a reply.",
 )
 def list_approvals(tx: Transaction, **wanted: Any) -> Answer:
     """List what waits for an answer, the newest first. With --json: an object with `items` and `cursor`."""
@@ -349,7 +341,7 @@ def answer(
         if not reject:
             _check_kind(gate, reply)
         response = reason if reply is None else reply
-        if status == RunStatus.QUEUED or (status == RunStatus.RUNNING and not reject):
+        if status == schemas.RunStatus.QUEUED or (status == schemas.RunStatus.RUNNING and not reject):
             run = _answer_alone(tx, gate, by, response, approved=not reject)
         elif reject:
             run = tx.workflows.approvals.resolve_and_fail(approval, by=by, reason=reason)
@@ -362,14 +354,16 @@ def answer(
     )
 
 
-def _check_kind(gate: Approval, reply: str | None) -> None:
+def _check_kind(gate: schemas.Approval, reply: str | None) -> None:
     """Raises InvalidValue for a reply to a gate that wants a decision, and for a decision on one that wants a reply."""
-    if gate.status == ApprovalStatus.PENDING and (gate.kind == ApprovalKind.REPLY) != (reply is not None):
+    if gate.status == schemas.ApprovalStatus.PENDING and (gate.kind == schemas.ApprovalKind.REPLY) != (reply is not None):
         wanted = "a decision: --approve or --reject" if reply is not None else "a reply: --reply TEXT, or --reject"
         raise InvalidValue("answer", f"the approval {gate.id!r} wants {wanted}.")
 
 
-def _answer_alone(tx: Transaction, gate: Approval, by: str | None, response: str | None, *, approved: bool) -> WorkflowRun:
+def _answer_alone(
+    tx: Transaction, gate: schemas.Approval, by: str | None, response: str | None, *, approved: bool
+) -> schemas.WorkflowRun:
     """Answer the gate of a run that was not paused for it, and return the run, unchanged."""
     if not tx.workflows.approvals.respond(gate.id, approved=approved, by=by, response=response):
         raise Conflict(f"The approval {gate.id!r} is not pending: it was {gate.status} already.")
@@ -377,7 +371,7 @@ def _answer_alone(tx: Transaction, gate: Approval, by: str | None, response: str
 
 
 signals = Noun("signals", "Tell workflow runs something, and list what they were told.")
-SIGNALS = Table[Signal](
+SIGNALS = Table[schemas.Signal](
     "The run was told nothing.",
     ("SEQ", "NAME", "SENT (UTC)", "TAKEN (UTC)", "PAYLOAD"),
     lambda one: (

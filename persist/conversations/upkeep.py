@@ -45,27 +45,8 @@ from persist.conversations.storage import progressions as folding
 from persist.conversations.storage.deletion import settle
 from persist.conversations.storage.lineage import POINTERS
 from persist.db.dialects.interface import Problem, Severity
+from persist.db.operations import erasing
 from persist.db.operations.bounded_deletion import Condition, delete_rows
-from persist.db.operations.erasing import (
-    LINK,
-    NAMED,
-    OWNER,
-    SESSION,
-    USER,
-    By,
-    Elsewhere,
-    Equal,
-    Erasable,
-    Erased,
-    Key,
-    Lead,
-    SelectorPath,
-    Values,
-    equal,
-    followed,
-    found_by,
-    in_parts,
-)
 from persist.db.operations.upkeep import Exported, Rows, Rules, Takeover, Upkeep, the_id
 from persist.db.schema.base import floats32, texts
 from persist.db.statements.prepared import Statement
@@ -259,74 +240,79 @@ _PERSON, _POOL, _MESSAGE = "conversation or branch", "progression", "message"
 """Find letters by who sent or got them, messages by where they are shown, and messages by their id."""
 
 
-class _OfNobody(Equal):
+class _OfNobody(erasing.Equal):
     """Selects rows that name a session, or a branch that is gone, by the id of it."""
 
-    def __call__(self, values: Values) -> Condition:
+    def __call__(self, values: erasing.Values) -> Condition:
         (column,) = self.columns
         return column.in_(values) & ~exists().where(_B.id == column)
 
 
-class _Sessions(Erasable):
+class _Sessions(erasing.Erasable):
     """Sessions. A message that another user's conversation also shows stays, and is reported."""
 
     table = sessions
     key = ("id",)
-    by = {OWNER: equal(_S.user), USER: equal(_S.user), SESSION: equal(_S.id), NAMED: equal(_S.id)}  # noqa: RUF012  # read only
+    by = {  # noqa: RUF012  # read only
+        **dict.fromkeys((erasing.OWNER, erasing.USER), erasing.equal(_S.user)),
+        **dict.fromkeys((erasing.SESSION, erasing.NAMED), erasing.equal(_S.id)),
+    }
     further = (
-        SelectorPath(SESSION, equal(_B.session_id), (_B.session_id,)),
-        *(SelectorPath(by, _OfNobody((column,)), (column,)) for by in (SESSION, _PERSON) for column in _NAMING),
+        erasing.SelectorPath(erasing.SESSION, erasing.equal(_B.session_id), (_B.session_id,)),
+        *(erasing.SelectorPath(by, _OfNobody((column,)), (column,)) for by in (erasing.SESSION, _PERSON) for column in _NAMING),
     )
     leading = (
-        Lead((_S.id,), partial(followed, otherwise=LINK)),
-        Lead((_S.id,), found_by(_PERSON)),
-        Lead((_B.session_id,), found_by(_PERSON), (_B.id,)),
-        Lead((_S.id,), found_by(_POOL), (_S.progression_id,)),
-        Lead((_B.session_id,), found_by(_POOL), (_B.progression_id,)),
-        Lead((_S.id,), found_by(_MESSAGE), (_S.first_msg_id,)),
-        Lead((_S.id,), found_by(_MESSAGE), (_S.last_msg_id,)),
-        Lead((_B.session_id,), found_by(_MESSAGE), (_B.system_msg_id,)),
+        erasing.Lead((_S.id,), partial(erasing.followed, otherwise=erasing.LINK)),
+        erasing.Lead((_S.id,), erasing.found_by(_PERSON)),
+        erasing.Lead((_B.session_id,), erasing.found_by(_PERSON), (_B.id,)),
+        erasing.Lead((_S.id,), erasing.found_by(_POOL), (_S.progression_id,)),
+        erasing.Lead((_B.session_id,), erasing.found_by(_POOL), (_B.progression_id,)),
+        erasing.Lead((_S.id,), erasing.found_by(_MESSAGE), (_S.first_msg_id,)),
+        erasing.Lead((_S.id,), erasing.found_by(_MESSAGE), (_S.last_msg_id,)),
+        erasing.Lead((_B.session_id,), erasing.found_by(_MESSAGE), (_B.system_msg_id,)),
     )
     survivors = frozenset((messages.name, progressions.name, members.name))
     batch = 10
 
-    def derived(self, work: UnitOfWork, keys: Sequence[Key]) -> list[Key]:
+    def derived(self, work: UnitOfWork, keys: Sequence[erasing.Key]) -> list[erasing.Key]:
         theirs = select(_B.id).where(_B.session_id.in_([id for (id,) in keys]))
         return self.keys(work, _S.id.in_(select(_B.session_id).where(_B.parent_branch_id.in_(theirs))))
 
-    def made_in(self, table: str, cells: Mapping[str, Any], found: Container[Key], notes: dict[str, str]) -> list[Key]:
+    def made_in(
+        self, table: str, cells: Mapping[str, Any], found: Container[erasing.Key], notes: dict[str, str]
+    ) -> list[erasing.Key]:
         if table != branches.name or not isinstance(cells.get("session_id"), str):
             return []
         session, parent = str(cells["session_id"]), notes.get(str(cells.get("parent_branch_id")))
         notes[str(cells.get("id"))] = session
         return [] if parent is None or (parent,) not in found else [(session,)]
 
-    def written_again(self, work: UnitOfWork, keys: Sequence[Key], elsewhere: Elsewhere) -> Sequence[Key]:
+    def written_again(self, work: UnitOfWork, keys: Sequence[erasing.Key], elsewhere: erasing.Elsewhere) -> Sequence[erasing.Key]:
         """Sessions, and branches that are gone, as if they were sessions: letters and statuses name both."""
         found = {*super().written_again(work, keys, elsewhere)}
         _, people = elsewhere.get(exchange_cursors.name, ((), ()))
-        for part in in_parts([owner for (owner,) in people], _PART):
+        for part in erasing.in_parts([owner for (owner,) in people], _PART):
             for column in _NAMING:
                 found |= {tuple(row) for row in _rows(work, select(column).where(column.in_(part)).distinct())}
         return sorted(found)
 
-    def erase(self, work: UnitOfWork, keys: Sequence[Key]) -> Erased:
+    def erase(self, work: UnitOfWork, keys: Sequence[erasing.Key]) -> erasing.Erased:
         return _erase(work, [id for (id,) in keys])
 
 
-class _WithoutRows(Erasable):
+class _WithoutRows(erasing.Erasable):
     """Rows that are gone, and that the log or the quarantine assigns to erased conversations."""
 
     own_streams = False
 
-    def __init__(self, table: Table, key: str, by: By, further: Sequence[SelectorPath] = ()) -> None:
+    def __init__(self, table: Table, key: str, by: erasing.By, further: Sequence[erasing.SelectorPath] = ()) -> None:
         self.table, self.key, self.by, self.further = table, (key,), by, further
 
-    def find(self, work: UnitOfWork, selector: str, values: Values) -> list[Key]:
+    def find(self, work: UnitOfWork, selector: str, values: erasing.Values) -> list[erasing.Key]:
         return []
 
-    def erase(self, work: UnitOfWork, keys: Sequence[Key]) -> Erased:
-        erased, (name,) = Erased(), self.key
+    def erase(self, work: UnitOfWork, keys: Sequence[erasing.Key]) -> erasing.Erased:
+        erased, (name,) = erasing.Erased(), self.key
         ids = [int(id) if self.table is exchange_items else id for (id,) in keys]
         there = {id for (id,) in _rows(work, select(self.table.c[name]).where(self.table.c[name].in_(ids)).distinct())}
         _elsewhere(erased, self.table, self.key, [id for id in ids if id not in there])
@@ -336,18 +322,18 @@ class _WithoutRows(Erasable):
 class _Messages(_WithoutRows):
     """Messages that no conversation shows any more. Of them there may be rows."""
 
-    def find(self, work: UnitOfWork, selector: str, values: Values) -> list[Key]:
-        return Erasable.find(self, work, selector, values) if selector == _MESSAGE else []
+    def find(self, work: UnitOfWork, selector: str, values: erasing.Values) -> list[erasing.Key]:
+        return erasing.Erasable.find(self, work, selector, values) if selector == _MESSAGE else []
 
-    def erase(self, work: UnitOfWork, keys: Sequence[Key]) -> Erased:
-        erased = Erased()
+    def erase(self, work: UnitOfWork, keys: Sequence[erasing.Key]) -> erasing.Erased:
+        erased = erasing.Erased()
         _erase_messages(work, erased, [id for (id,) in keys])
         erased.kept.clear()  # those that somebody shows are counted with the conversations that showed them, too
         return erased
 
 
-def _erase(work: UnitOfWork, ids: list[str]) -> Erased:
-    erased = Erased()
+def _erase(work: UnitOfWork, ids: list[str]) -> erasing.Erased:
+    erased = erasing.Erased()
     whose = select(_B.id, _B.progression_id, _B.parent_branch_id, _B.system_msg_id).where(_B.session_id.in_(ids))
     _rows(work, whose.order_by(_B.id).with_for_update())
     heads = _rows(
@@ -365,10 +351,10 @@ def _erase(work: UnitOfWork, ids: list[str]) -> Erased:
     }
     own_pools = sorted(pools - shared)
     candidates = {id for row in heads for id in row[2:]} | {row[3] for row in theirs}
-    for part in in_parts(sorted(pools), _PART):
+    for part in erasing.in_parts(sorted(pools), _PART):
         candidates |= {id for (id,) in _rows(work, select(_F.message_id).where(_F.progression_id.in_(part)).distinct())}
     people = [*(id for id in ids if id not in others), *sorted(known)]
-    for part in in_parts(people, _PART):
+    for part in erasing.in_parts(people, _PART):
         letters = _rows(work, select(_I.seq, _I.message_id).where(or_(_I.sender.in_(part), _I.recipient.in_(part))))
         candidates |= {message for _, message in letters}
         _delete(work, erased, exchange_items, _I.seq, [seq for seq, _ in letters])
@@ -380,7 +366,7 @@ def _erase(work: UnitOfWork, ids: list[str]) -> Erased:
     erased.more = [tuple(row) for row in _rows(work, forks)]
     erased.rows[branches.name] += delete_rows(work, branches, _B.session_id.in_(ids))
     erased.rows[sessions.name] += delete_rows(work, sessions, _S.id.in_(ids))
-    for part in in_parts(own_pools, _PART):
+    for part in erasing.in_parts(own_pools, _PART):
         erased.rows[members.name] += delete_rows(work, members, _F.progression_id.in_(part))
         _elsewhere(erased, members, ("progression_id",), part)
         _delete(work, erased, progressions, progressions.c.id, part)
@@ -390,8 +376,8 @@ def _erase(work: UnitOfWork, ids: list[str]) -> Erased:
     return erased
 
 
-def _erase_messages(work: UnitOfWork, erased: Erased, candidates: Sequence[str]) -> None:
-    for part in in_parts(candidates, _PART):
+def _erase_messages(work: UnitOfWork, erased: erasing.Erased, candidates: Sequence[str]) -> None:
+    for part in erasing.in_parts(candidates, _PART):
         _rows(work, select(_M.id).where(_M.id.in_(part)).order_by(_M.id).with_for_update())
         erased.rows[messages.name] += work.change(delete(messages).where(_M.id.in_(part), ~IS_NAMED))
         left = {id for (id,) in _rows(work, select(_M.id).where(_M.id.in_(part)))}
@@ -400,13 +386,13 @@ def _erase_messages(work: UnitOfWork, erased: Erased, candidates: Sequence[str])
             erased.kept["messages: what is not erased shows them"] += len(left)
 
 
-def _delete(work: UnitOfWork, erased: Erased, table: Table, column: Column[Any], values: Sequence[Any]) -> None:
-    for part in in_parts(values, _PART):
+def _delete(work: UnitOfWork, erased: erasing.Erased, table: Table, column: Column[Any], values: Sequence[Any]) -> None:
+    for part in erasing.in_parts(values, _PART):
         erased.rows[table.name] += delete_rows(work, table, column.in_(part))
         _elsewhere(erased, table, (str(column.key),), part)
 
 
-def _elsewhere(erased: Erased, table: Table, key: tuple[str, ...], values: Sequence[Any]) -> None:
+def _elsewhere(erased: erasing.Erased, table: Table, key: tuple[str, ...], values: Sequence[Any]) -> None:
     erased.elsewhere.setdefault(table.name, (key, []))[1].extend((value,) for value in values)
 
 
@@ -414,20 +400,20 @@ def _rows(work: UnitOfWork, query: Any) -> list[Any]:
     return work.found(query, unreadable=OnUnreadable.LEAVE_OUT)
 
 
-_ERASABLES: tuple[Erasable, ...] = (
+_ERASABLES: tuple[erasing.Erasable, ...] = (
     _Sessions(),
-    _WithoutRows(exchange_items, "seq", {_PERSON: equal(_I.sender, _I.recipient)}),
-    _WithoutRows(exchange_cursors, "owner", {_PERSON: equal(exchange_cursors.c.owner)}),
-    _WithoutRows(transitions, "id", {_PERSON: equal(transitions.c.entity_id)}),
-    _WithoutRows(progressions, "id", {_POOL: equal(progressions.c.id)}),
-    _WithoutRows(members, "progression_id", {_POOL: equal(_F.progression_id)}),
+    _WithoutRows(exchange_items, "seq", {_PERSON: erasing.equal(_I.sender, _I.recipient)}),
+    _WithoutRows(exchange_cursors, "owner", {_PERSON: erasing.equal(exchange_cursors.c.owner)}),
+    _WithoutRows(transitions, "id", {_PERSON: erasing.equal(transitions.c.entity_id)}),
+    _WithoutRows(progressions, "id", {_POOL: erasing.equal(progressions.c.id)}),
+    _WithoutRows(members, "progression_id", {_POOL: erasing.equal(_F.progression_id)}),
     _Messages(
         messages,
         "id",
-        {_MESSAGE: equal(_M.id)},
+        {_MESSAGE: erasing.equal(_M.id)},
         (
-            SelectorPath(_PERSON, equal(_I.sender, _I.recipient), (_I.message_id,)),
-            SelectorPath(_POOL, equal(_F.progression_id), (_F.message_id,)),
+            erasing.SelectorPath(_PERSON, erasing.equal(_I.sender, _I.recipient), (_I.message_id,)),
+            erasing.SelectorPath(_POOL, erasing.equal(_F.progression_id), (_F.message_id,)),
         ),
     ),
 )

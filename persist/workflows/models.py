@@ -14,19 +14,7 @@ from sqlalchemy.sql.expression import FromClause
 
 from persist.db.changes.journal import Streams
 from persist.db.expressions.numbers import whole_total
-from persist.db.schema.base import (
-    ONE_TREE,
-    SCHEMA_TOKEN,
-    Base,
-    file_index,
-    flag_default,
-    list_index,
-    partial_index,
-    predicate,
-    server_index,
-    set_for,
-    table_of,
-)
+from persist.db.schema import base
 from persist.db.schema.column_types import Bool, EnumText, Float64, FreeText, Int64, IsoMs, Json, Label
 from persist.workflows.schemas import (
     UNFINISHED,
@@ -43,7 +31,7 @@ from persist.workflows.schemas import (
 _ZERO, _ONE = text("0"), text("1")
 
 
-class WorkflowRunRow(Base):
+class WorkflowRunRow(base.Base):
     """One dispatch of a workflow: what resumes after a crash.
 
     `unique_trigger_id` is the trigger's id if no other run with it may be unfinished at the same time. `queued_at` is the instant
@@ -86,7 +74,7 @@ class WorkflowRunRow(Base):
     __table_args__ = (CheckConstraint("max_restarts IS NULL OR restart_count <= max_restarts", name="max_restarts"),)
 
 
-class ExecutionRow(Base):
+class ExecutionRow(base.Base):
     """One phase of a run, or one chat turn; `session_id` names its session log."""
 
     __tablename__ = "executions"
@@ -122,7 +110,7 @@ class ExecutionRow(Base):
     )
 
 
-class WorkflowApprovalRow(Base):
+class WorkflowApprovalRow(base.Base):
     """One gate. `workflow_run_id` has no foreign key, as published: an approval may outlive its run."""
 
     __tablename__ = "workflow_approvals"
@@ -143,12 +131,12 @@ class WorkflowApprovalRow(Base):
     __table_args__ = (Index("ix_workflow_approvals_workflow_run_id_created_at_id", "workflow_run_id", "created_at", "id"),)
 
 
-class WorkflowEffectRow(Base):
+class WorkflowEffectRow(base.Base):
     """The result of a run's side effect, under the caller's key."""
 
     __tablename__ = "workflow_effects"
     run_id: Mapped[str] = mapped_column(
-        Label(), ForeignKey(f"{SCHEMA_TOKEN}.workflow_runs.id", ondelete="CASCADE"), primary_key=True
+        Label(), ForeignKey(f"{base.SCHEMA_TOKEN}.workflow_runs.id", ondelete="CASCADE"), primary_key=True
     )
     key: Mapped[str] = mapped_column(Label(), primary_key=True)
     state: Mapped[EffectState] = mapped_column(EnumText(EffectState))
@@ -160,12 +148,12 @@ class WorkflowEffectRow(Base):
     result: Mapped[Any | None] = mapped_column(Json())
 
 
-class WorkflowSignalRow(Base):
+class WorkflowSignalRow(base.Base):
     """What somebody told a run, in the order of `seq`, until the run takes it and afterwards."""
 
     __tablename__ = "workflow_signals"
     run_id: Mapped[str] = mapped_column(
-        Label(), ForeignKey(f"{SCHEMA_TOKEN}.workflow_runs.id", ondelete="CASCADE"), primary_key=True
+        Label(), ForeignKey(f"{base.SCHEMA_TOKEN}.workflow_runs.id", ondelete="CASCADE"), primary_key=True
     )
     seq: Mapped[int] = mapped_column(Int64(), primary_key=True, autoincrement=False)
     name: Mapped[str] = mapped_column(Label())
@@ -176,40 +164,40 @@ class WorkflowSignalRow(Base):
     payload: Mapped[Any | None] = mapped_column(Json())
 
 
-class WorkflowWaitRow(Base):
+class WorkflowWaitRow(base.Base):
     """The signal that a paused run waits for."""
 
     __tablename__ = "workflow_waits"
     run_id: Mapped[str] = mapped_column(
-        Label(), ForeignKey(f"{SCHEMA_TOKEN}.workflow_runs.id", ondelete="CASCADE"), primary_key=True
+        Label(), ForeignKey(f"{base.SCHEMA_TOKEN}.workflow_runs.id", ondelete="CASCADE"), primary_key=True
     )
     name: Mapped[str] = mapped_column(Label())
     since: Mapped[datetime] = mapped_column(IsoMs())
     expires_at: Mapped[datetime | None] = mapped_column(IsoMs())
 
 
-class CronOverrideRow(Base):
+class CronOverrideRow(base.Base):
     """What an operator changed about one schedule; no row means the defaults."""
 
     __tablename__ = "cron_overrides"
     name: Mapped[str] = mapped_column(Label(), primary_key=True)
-    enabled: Mapped[bool] = mapped_column(Bool(), server_default=flag_default(True))
+    enabled: Mapped[bool] = mapped_column(Bool(), server_default=base.flag_default(True))
     schedule: Mapped[str | None] = mapped_column(Label())
     updated_at: Mapped[datetime] = mapped_column(IsoMs())
     updated_by: Mapped[str | None] = mapped_column(Label())
 
 
-class WorkflowOverrideRow(Base):
+class WorkflowOverrideRow(base.Base):
     """One workflow's switch; no row means enabled."""
 
     __tablename__ = "workflow_overrides"
     name: Mapped[str] = mapped_column(Label(), primary_key=True)
-    enabled: Mapped[bool] = mapped_column(Bool(), server_default=flag_default(True))
+    enabled: Mapped[bool] = mapped_column(Bool(), server_default=base.flag_default(True))
     updated_at: Mapped[datetime] = mapped_column(IsoMs())
     updated_by: Mapped[str | None] = mapped_column(Label())
 
 
-class WorkflowScheduleRow(Base):
+class WorkflowScheduleRow(base.Base):
     """When runs of a workflow are queued. `fires_by` is the expression that `next_fire_at` follows: its own, or an override's."""
 
     __tablename__ = "workflow_schedules"
@@ -220,13 +208,13 @@ class WorkflowScheduleRow(Base):
     next_fire_at: Mapped[datetime | None] = mapped_column(IsoMs())
     last_fire_at: Mapped[datetime | None] = mapped_column(IsoMs())
     fires_by: Mapped[str] = mapped_column(Label())
-    enabled: Mapped[bool] = mapped_column(Bool(), server_default=flag_default(True))
+    enabled: Mapped[bool] = mapped_column(Bool(), server_default=base.flag_default(True))
     catch_up: Mapped[CatchUp] = mapped_column(EnumText(CatchUp), server_default=CatchUp.ONE.value)
     updated_at: Mapped[datetime] = mapped_column(IsoMs())
     context: Mapped[Any | None] = mapped_column(Json(dict))
 
 
-class WorkflowLimitRow(Base):
+class WorkflowLimitRow(base.Base):
     """How many runs of a workflow, or with one concurrency key, may run at once, and be claimed in a period."""
 
     __tablename__ = "workflow_limits"
@@ -237,29 +225,29 @@ class WorkflowLimitRow(Base):
     updated_at: Mapped[datetime] = mapped_column(IsoMs())
 
 
-class WorkflowStartRow(Base):
+class WorkflowStartRow(base.Base):
     """One of the last claims under a limit with a rate, numbered by `seq`; as many are kept as the rate allows in a period."""
 
     __tablename__ = "workflow_starts"
     key: Mapped[str] = mapped_column(
-        Label(), ForeignKey(f"{SCHEMA_TOKEN}.workflow_limits.key", ondelete="CASCADE"), primary_key=True
+        Label(), ForeignKey(f"{base.SCHEMA_TOKEN}.workflow_limits.key", ondelete="CASCADE"), primary_key=True
     )
     seq: Mapped[int] = mapped_column(Int64(), primary_key=True, autoincrement=False)
     at_ms: Mapped[int] = mapped_column(Int64())
-    __table_args__ = (ONE_TREE,)
+    __table_args__ = (base.ONE_TREE,)
 
 
-runs = table_of(WorkflowRunRow)
-executions = table_of(ExecutionRow)
-approvals = table_of(WorkflowApprovalRow)
-effects = table_of(WorkflowEffectRow)
-signals = table_of(WorkflowSignalRow)
-waits = table_of(WorkflowWaitRow)
-cron_overrides = table_of(CronOverrideRow)
-workflow_overrides = table_of(WorkflowOverrideRow)
-schedules = table_of(WorkflowScheduleRow)
-limits = table_of(WorkflowLimitRow)
-starts = table_of(WorkflowStartRow)
+runs = base.table_of(WorkflowRunRow)
+executions = base.table_of(ExecutionRow)
+approvals = base.table_of(WorkflowApprovalRow)
+effects = base.table_of(WorkflowEffectRow)
+signals = base.table_of(WorkflowSignalRow)
+waits = base.table_of(WorkflowWaitRow)
+cron_overrides = base.table_of(CronOverrideRow)
+workflow_overrides = base.table_of(WorkflowOverrideRow)
+schedules = base.table_of(WorkflowScheduleRow)
+limits = base.table_of(WorkflowLimitRow)
+starts = base.table_of(WorkflowStartRow)
 _used = executions.c
 USED_TOKENS = whole_total(_used.input_tokens, _used.output_tokens, _used.cache_read_input_tokens)
 """All tokens of executions, wherever totals are shown: input, output and cache reads, not cache writes."""
@@ -290,56 +278,60 @@ for _name, _columns in {
     "ix_workflow_runs_workflow_name_status": (runs.c.workflow_name, runs.c.status),
     "ix_workflow_runs_trigger_id": (runs.c.trigger_id,),
 }.items():
-    list_index(_name, *_columns, at=runs.c.started_at, id=runs.c.id)
+    base.list_index(_name, *_columns, at=runs.c.started_at, id=runs.c.id)
 Index("ix_executions_newest", executions.c.started_at.desc(), executions.c.id.desc())
 
 # Values are literals here and in queries: a partial index serves only a query whose text implies its condition.
-IS_LEASED = predicate("lease_expires_at IS NOT NULL")
-IS_UNFINISHED = predicate("finished_at IS NULL")
-HAS_KEY = predicate("idempotency_key IS NOT NULL")
+IS_LEASED = base.predicate("lease_expires_at IS NOT NULL")
+IS_UNFINISHED = base.predicate("finished_at IS NULL")
+HAS_KEY = base.predicate("idempotency_key IS NOT NULL")
 _UNFINISHED = f"status IN ({', '.join(repr(str(status)) for status in UNFINISHED)})"
-IS_UNFINISHED_RUN = predicate(_UNFINISHED)
-IS_ONLY_RUN = predicate(f"unique_trigger_id IS NOT NULL AND {_UNFINISHED}")
-IS_CHILD = predicate("parent_run_id IS NOT NULL")
-IS_UNFINISHED_CHILD = predicate(f"parent_run_id IS NOT NULL AND {_UNFINISHED}")
-IS_UNTAKEN = predicate("taken_at IS NULL")
-IS_EXPIRING = predicate("expires_at IS NOT NULL")
+IS_UNFINISHED_RUN = base.predicate(_UNFINISHED)
+IS_ONLY_RUN = base.predicate(f"unique_trigger_id IS NOT NULL AND {_UNFINISHED}")
+IS_CHILD = base.predicate("parent_run_id IS NOT NULL")
+IS_UNFINISHED_CHILD = base.predicate(f"parent_run_id IS NOT NULL AND {_UNFINISHED}")
+IS_UNTAKEN = base.predicate("taken_at IS NULL")
+IS_EXPIRING = base.predicate("expires_at IS NOT NULL")
 # `|| ''` keeps SQLite off the index of all statuses, which has another order
-IS_READY = predicate(f"status || '' = '{RunStatus.QUEUED}' AND not_before IS NULL")
-IS_DELAYED = predicate(f"status || '' = '{RunStatus.QUEUED}' AND not_before IS NOT NULL")
-IS_RUNNING = predicate(f"status || '' = '{RunStatus.RUNNING}'")
-IS_RUNNING_UNDER_KEY = predicate(f"status || '' = '{RunStatus.RUNNING}' AND concurrency_key IS NOT NULL")
-HAS_FAILURE_KIND = predicate("failure_kind IS NOT NULL")
-IS_PENDING = predicate(f"status = '{ApprovalStatus.PENDING}'")
-IS_EXPIRING_GATE = predicate(f"status = '{ApprovalStatus.PENDING}' AND expires_at IS NOT NULL")
-file_index("idx_workflow_runs_trigger", runs.c.trigger_id, runs.c.status)  # as published
-server_index("ix_workflow_runs_trigger_id_unfinished", runs.c.trigger_id, where=IS_UNFINISHED_RUN)
-partial_index("ix_workflow_runs_leased", runs.c.lease_expires_at, where=IS_LEASED)
-partial_index("ix_workflow_runs_idempotency_key", runs.c.workflow_name, runs.c.idempotency_key, where=HAS_KEY, unique=True)
-partial_index("ix_workflow_runs_unique_trigger", runs.c.workflow_name, runs.c.unique_trigger_id, where=IS_ONLY_RUN, unique=True)
-partial_index("ix_workflow_runs_ready", *claim_order(runs), where=IS_READY)
-partial_index("ix_workflow_runs_workflow_name_ready", runs.c.workflow_name, *claim_order(runs), where=IS_READY)
-partial_index("ix_workflow_runs_key_group_ready", runs.c.workflow_name, key_group(runs), *claim_order(runs), where=IS_READY)
-partial_index("ix_workflow_runs_key_group_delayed", runs.c.workflow_name, key_group(runs), runs.c.not_before, where=IS_DELAYED)
-partial_index("ix_workflow_runs_running_of_workflow", runs.c.workflow_name, where=IS_RUNNING)
-partial_index("ix_workflow_runs_running_under_key", runs.c.concurrency_key, where=IS_RUNNING_UNDER_KEY)
-partial_index("ix_workflow_runs_delayed", runs.c.not_before, where=IS_DELAYED)
-partial_index("ix_workflow_runs_failure_kind_newest", runs.c.failure_kind, *_newest, where=HAS_FAILURE_KIND)
-partial_index("ix_workflow_runs_parent_run_id_newest", runs.c.parent_run_id, *_newest, where=IS_CHILD)
-partial_index("ix_workflow_runs_unfinished_children", runs.c.parent_run_id, where=IS_UNFINISHED_CHILD)
-partial_index("ix_executions_idempotency_key", executions.c.idempotency_key, where=HAS_KEY, unique=True)
-partial_index(
+IS_READY = base.predicate(f"status || '' = '{RunStatus.QUEUED}' AND not_before IS NULL")
+IS_DELAYED = base.predicate(f"status || '' = '{RunStatus.QUEUED}' AND not_before IS NOT NULL")
+IS_RUNNING = base.predicate(f"status || '' = '{RunStatus.RUNNING}'")
+IS_RUNNING_UNDER_KEY = base.predicate(f"status || '' = '{RunStatus.RUNNING}' AND concurrency_key IS NOT NULL")
+HAS_FAILURE_KIND = base.predicate("failure_kind IS NOT NULL")
+IS_PENDING = base.predicate(f"status = '{ApprovalStatus.PENDING}'")
+IS_EXPIRING_GATE = base.predicate(f"status = '{ApprovalStatus.PENDING}' AND expires_at IS NOT NULL")
+base.file_index("idx_workflow_runs_trigger", runs.c.trigger_id, runs.c.status)  # as published
+base.server_index("ix_workflow_runs_trigger_id_unfinished", runs.c.trigger_id, where=IS_UNFINISHED_RUN)
+base.partial_index("ix_workflow_runs_leased", runs.c.lease_expires_at, where=IS_LEASED)
+base.partial_index("ix_workflow_runs_idempotency_key", runs.c.workflow_name, runs.c.idempotency_key, where=HAS_KEY, unique=True)
+base.partial_index(
+    "ix_workflow_runs_unique_trigger", runs.c.workflow_name, runs.c.unique_trigger_id, where=IS_ONLY_RUN, unique=True
+)
+base.partial_index("ix_workflow_runs_ready", *claim_order(runs), where=IS_READY)
+base.partial_index("ix_workflow_runs_workflow_name_ready", runs.c.workflow_name, *claim_order(runs), where=IS_READY)
+base.partial_index("ix_workflow_runs_key_group_ready", runs.c.workflow_name, key_group(runs), *claim_order(runs), where=IS_READY)
+base.partial_index(
+    "ix_workflow_runs_key_group_delayed", runs.c.workflow_name, key_group(runs), runs.c.not_before, where=IS_DELAYED
+)
+base.partial_index("ix_workflow_runs_running_of_workflow", runs.c.workflow_name, where=IS_RUNNING)
+base.partial_index("ix_workflow_runs_running_under_key", runs.c.concurrency_key, where=IS_RUNNING_UNDER_KEY)
+base.partial_index("ix_workflow_runs_delayed", runs.c.not_before, where=IS_DELAYED)
+base.partial_index("ix_workflow_runs_failure_kind_newest", runs.c.failure_kind, *_newest, where=HAS_FAILURE_KIND)
+base.partial_index("ix_workflow_runs_parent_run_id_newest", runs.c.parent_run_id, *_newest, where=IS_CHILD)
+base.partial_index("ix_workflow_runs_unfinished_children", runs.c.parent_run_id, where=IS_UNFINISHED_CHILD)
+base.partial_index("ix_executions_idempotency_key", executions.c.idempotency_key, where=HAS_KEY, unique=True)
+base.partial_index(
     "ix_workflow_approvals_idempotency_key", approvals.c.workflow_run_id, approvals.c.idempotency_key, where=HAS_KEY, unique=True
 )
-partial_index("ix_executions_unfinished", executions.c.trigger_id, where=IS_UNFINISHED)
-partial_index("ix_workflow_approvals_pending", approvals.c.created_at, approvals.c.id, where=IS_PENDING)
-partial_index("ix_workflow_approvals_expiring", approvals.c.expires_at, approvals.c.id, where=IS_EXPIRING_GATE)
+base.partial_index("ix_executions_unfinished", executions.c.trigger_id, where=IS_UNFINISHED)
+base.partial_index("ix_workflow_approvals_pending", approvals.c.created_at, approvals.c.id, where=IS_PENDING)
+base.partial_index("ix_workflow_approvals_expiring", approvals.c.expires_at, approvals.c.id, where=IS_EXPIRING_GATE)
 
-partial_index("ix_workflow_signals_untaken", signals.c.run_id, signals.c.name, signals.c.seq, where=IS_UNTAKEN)
-partial_index("ix_workflow_signals_idempotency_key", signals.c.run_id, signals.c.idempotency_key, where=HAS_KEY, unique=True)
-partial_index("ix_workflow_waits_expiring", waits.c.expires_at, where=IS_EXPIRING)
+base.partial_index("ix_workflow_signals_untaken", signals.c.run_id, signals.c.name, signals.c.seq, where=IS_UNTAKEN)
+base.partial_index("ix_workflow_signals_idempotency_key", signals.c.run_id, signals.c.idempotency_key, where=HAS_KEY, unique=True)
+base.partial_index("ix_workflow_waits_expiring", waits.c.expires_at, where=IS_EXPIRING)
 
-set_for(runs, fill_percent=85)  # what a run's phases and contexts change is then written beside the old version
+base.set_for(runs, fill_percent=85)  # what a run's phases and contexts change is then written beside the old version
 
 STREAMS = Streams("workflow", shared="workflows")
 STREAMS.over(runs)

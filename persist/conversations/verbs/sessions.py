@@ -8,17 +8,8 @@ from typing import Any, Unpack
 
 from sqlalchemy import func, select, type_coerce, update
 
-from persist.conversations import pruning
+from persist.conversations import pruning, schemas
 from persist.conversations.models import sessions
-from persist.conversations.schemas import (
-    ConvSession,
-    InvocationKind,
-    PruneReport,
-    SourceKind,
-    Status,
-    StatusChange,
-    StatusTransition,
-)
 from persist.conversations.schemas import node_metadata as checked_metadata
 from persist.conversations.storage import deletion as removal
 from persist.conversations.storage import records
@@ -52,12 +43,12 @@ def text(work: UnitOfWork, path: str, value: Any) -> str | None:
     return None if value is None else work.body(path, value)
 
 
-def _kind(work: UnitOfWork, path: str, value: Any) -> InvocationKind | None:
-    return None if value is None else check_choice(path, value, InvocationKind)
+def _kind(work: UnitOfWork, path: str, value: Any) -> schemas.InvocationKind | None:
+    return None if value is None else check_choice(path, value, schemas.InvocationKind)
 
 
-def _source(work: UnitOfWork, path: str, value: Any) -> SourceKind | None:
-    return None if value is None else check_choice(path, value, SourceKind)
+def _source(work: UnitOfWork, path: str, value: Any) -> schemas.SourceKind | None:
+    return None if value is None else check_choice(path, value, schemas.SourceKind)
 
 
 def instant(work: UnitOfWork, path: str, value: Any) -> datetime | None:
@@ -116,11 +107,11 @@ def new_session(
         if name not in _PROVENANCE:
             raise InvalidValue(name, f"a session has no such column; its provenance is {', '.join(_PROVENANCE)}.")
     now = work.now()
-    word = None if status is None else check_choice("status", status, Status)
+    word = None if status is None else check_choice("status", status, schemas.Status)
     created, updated, progression = columns.pop("created_at"), columns.pop("updated_at"), columns.pop("progression_id")
     fields: dict[str, Any] = {
         **dict.fromkeys(records.SESSION.fields),
-        "source_kind": SourceKind.LIVE,
+        "source_kind": schemas.SourceKind.LIVE,
         **session_changes(work, {**columns, **provenance, "node_metadata": node_metadata}),
         "id": work.runtime.ids.mint_uuid() if id is None else work.label("id", id),
         "progression_id": optional_label("progression_id", progression),
@@ -129,7 +120,7 @@ def new_session(
         "status": word,
         "ended_at_is_approximate": False,
     }
-    if word is Status.RUNNING and fields["started_at"] is None:
+    if word is schemas.Status.RUNNING and fields["started_at"] is None:
         fields["started_at"] = now
     fields["last_message_at"] = fields["started_at"] or now
     if word in TERMINAL and fields["ended_at"] is None:
@@ -144,7 +135,11 @@ def new_session(
 _LIST = "conversations.sessions"
 _S = sessions.c
 _exactly = type_coerce(_S.updated_at, Float64())  # a cursor holds the stored float, which a datetime would round
-_WORDS: dict[str, type[StrEnum]] = {"status": Status, "invocation_kind": InvocationKind, "source_kind": SourceKind}
+_WORDS: dict[str, type[StrEnum]] = {
+    "status": schemas.Status,
+    "invocation_kind": schemas.InvocationKind,
+    "source_kind": schemas.SourceKind,
+}
 
 
 @cache
@@ -161,7 +156,7 @@ def _page(names: tuple[str, ...], *, since: bool, after: bool) -> Statement:
 
 def page(
     work: UnitOfWork, given: Mapping[str, str | None], *, since: datetime | None, limit: int, after: str | None
-) -> Page[ConvSession]:
+) -> Page[schemas.ConvSession]:
     """One page of sessions, the latest update first."""
     limit = check_limit(limit)
     filters = {name: _checked(work, name, value) for name, value in given.items() if value is not None}
@@ -229,7 +224,7 @@ class ConvSessions(Repository[F]):
         first_msg_id: str | None = None,
         last_msg_id: str | None = None,
         **provenance: str | None,
-    ) -> ConvSession:
+    ) -> schemas.ConvSession:
         """Create a session; one that exists is returned unchanged.
 
         `progression_id` None makes a new progression; an unknown one raises Conflict. Provenance: playbook_name, agent_name,
@@ -277,7 +272,7 @@ class ConvSessions(Repository[F]):
         return records.found_session(stored, row_id)
 
     @reads
-    def get(self, id: str) -> ConvSession:
+    def get(self, id: str) -> schemas.ConvSession:
         """The session. Raises NotFound."""
         return records.get_session(self._work, id)
 
@@ -294,7 +289,7 @@ class ConvSessions(Repository[F]):
         since: datetime | None = None,
         limit: int = 100,
         after: str | None = None,
-    ) -> Page[ConvSession]:
+    ) -> Page[schemas.ConvSession]:
         """Most recently updated first; `since` is inclusive. Pass `cursor` as `after` for the next page."""
         filters = {
             "status": status,
@@ -312,7 +307,7 @@ class ConvSessions(Repository[F]):
         return dict(self._work.rows(_COUNTS))
 
     @writes
-    def update(self, /, id: str, *, metadata_patch: Mapping[str, Json] | None = None, **columns: Any) -> ConvSession:
+    def update(self, /, id: str, *, metadata_patch: Mapping[str, Json] | None = None, **columns: Any) -> schemas.ConvSession:
         """Change columns, and merge a patch (RFC 7396) into node_metadata. Unknown columns are InvalidValue.
 
         A `status` is set as `set_status` sets it; `node_metadata` replaces it whole, and excludes a patch.
@@ -344,7 +339,7 @@ class ConvSessions(Repository[F]):
         return records.found_session(stored, id)
 
     @writes
-    def touch(self, id: str, at: datetime) -> ConvSession:
+    def touch(self, id: str, at: datetime) -> schemas.ConvSession:
         """Note activity at an instant: `last_message_at` and `updated_at` move forward to it, never back."""
         work = self._work
         instant = as_utc("at", at)
@@ -356,7 +351,7 @@ class ConvSessions(Repository[F]):
         return records.found_session(stored, id)
 
     @writes
-    def set_status(self, id: str, status: str, **change: Unpack[StatusChange]) -> bool:
+    def set_status(self, id: str, status: str, **change: Unpack[schemas.StatusChange]) -> bool:
         """Change the status and write a row of history. False if the current status is none of `expected`.
 
         A final status does not change (TransitionError), unless `override` gives a justification and `actor` who gave it. The
@@ -369,7 +364,7 @@ class ConvSessions(Repository[F]):
         return lifecycle.set_status(self._work, records.found_session(locked, id), status, known=known, **change)
 
     @reads
-    def transitions(self, id: str) -> List[StatusTransition]:
+    def transitions(self, id: str) -> List[schemas.StatusTransition]:
         """Every status change of the session, oldest first; kept after the session is deleted. Raises NotFound."""
         found = lifecycle.history_of(self._work, "session", self._work.label("id", id))
         if not found:
@@ -393,7 +388,7 @@ class ConvSessions(Repository[F]):
     @writes
     def prune(
         self, *, keep_days: int = 30, keep_n: int = 100, dry_run: bool = False, orphan_grace: timedelta = pruning.ORPHAN_GRACE
-    ) -> PruneReport:
+    ) -> schemas.PruneReport:
         """Delete sessions that were not updated for `keep_days`, beyond the `keep_n` latest; running ones are kept.
 
         Also deleted: their branches, progressions without another owner, and messages that nothing names any more. Forks in

@@ -21,16 +21,6 @@ from persist.db.values.pages import Page, check_limit
 from persist.errors import Conflict, StoreCorrupt, named
 from persist.framework_state.checkpoints import schemas
 from persist.framework_state.checkpoints.models import BELOW, THREADS, pending, states, threads
-from persist.framework_state.checkpoints.schemas import (
-    Blob,
-    ChannelHistory,
-    Checkpoint,
-    CheckpointThread,
-    Loaded,
-    PendingWrite,
-    Stored,
-    Write,
-)
 from persist.framework_state.checkpoints.storing import NewState, checked_writes, store, store_writes
 from persist.framework_state.checkpoints.upkeep import Step, trim
 from persist.framework_state.checkpoints.values import Reading, read_values, stored_blob, stored_versions, thread_key
@@ -39,7 +29,7 @@ from persist.framework_state.checkpoints.values import Reading, read_values, sto
 
 List = list
 _T = threads.c
-_THREAD = Values(CheckpointThread, threads)
+_THREAD = Values(schemas.CheckpointThread, threads)
 _NEWEST = Keyset("checkpoints.threads", _THREAD, (_T.updated_at, _T.id))
 _target = bindparam("target", type_=Label())
 _GET_THREAD = Statement(select(*_THREAD.columns).where(_T.id == param("row_id")))
@@ -63,12 +53,12 @@ class CheckpointThreads(Repository[F]):
     """`tx.checkpoints.threads`. The first checkpoint or write creates a thread."""
 
     @reads
-    def list(self, *, limit: int = 20, after: str | None = None) -> Page[CheckpointThread]:
+    def list(self, *, limit: int = 20, after: str | None = None) -> Page[schemas.CheckpointThread]:
         """Threads, most recently updated first. Pass a page's `cursor` as `after` for the next page."""
         return _NEWEST.page(self._work, limit, after)
 
     @reads
-    def get(self, id: str) -> CheckpointThread:
+    def get(self, id: str) -> schemas.CheckpointThread:
         """The thread. Raises NotFound."""
         return _THREAD.found(self._work.row(_GET_THREAD, row_id=self._work.label("id", id)), "thread", id)
 
@@ -120,7 +110,7 @@ def _latest(steps: Iterable[Step]) -> Iterable[Step]:
 
 
 _S, _W = states.c, pending.c
-_CHECKPOINT = Values(Checkpoint, states, without=("head",))
+_CHECKPOINT = Values(schemas.Checkpoint, states, without=("head",))
 _COLUMNS = (*_CHECKPOINT.columns, _S.head_kind, _S.head)
 _in_namespace = (_S.thread_id == param("thread_id"), _S.namespace == param("namespace"))
 _GET = Statement(select(*_COLUMNS).where(*_in_namespace, _S.id == param("row_id")))
@@ -157,13 +147,13 @@ class CheckpointStates(Repository[F]):
         thread_id: str,
         id: str,
         *,
-        head: Blob,
+        head: schemas.Blob,
         namespace: str = "",
         parent_id: str | None = None,
         run_id: str | None = None,
         metadata: Mapping[str, Any] | None = None,
         versions: Mapping[str, str] | None = None,
-        values: Mapping[str, tuple[str, Stored | None]] | None = None,
+        values: Mapping[str, tuple[str, schemas.Stored | None]] | None = None,
         partial: Iterable[str] = (),
     ) -> None:
         """Store a checkpoint or replace it, keeping `created_at`. Creates its thread if needed.
@@ -201,7 +191,7 @@ class CheckpointStates(Repository[F]):
         self,
         thread_id: str,
         checkpoint_id: str,
-        writes: Sequence[Write],
+        writes: Sequence[schemas.Write],
         *,
         task_id: str,
         task_path: str = "",
@@ -215,7 +205,7 @@ class CheckpointStates(Repository[F]):
         store_writes(self._work, given)
 
     @reads
-    def find(self, thread_id: str, *, namespace: str = "", id: str | None = None) -> Loaded | None:
+    def find(self, thread_id: str, *, namespace: str = "", id: str | None = None) -> schemas.Loaded | None:
         """The checkpoint with that id, or the one with the greatest id, with values and writes; None if there is none."""
         work = self._work
         key = thread_key(thread_id, namespace)
@@ -229,7 +219,7 @@ class CheckpointStates(Repository[F]):
             asked = reading.ask_whole(batch, key, checkpoint.versions)
             written = batch.rows(_WRITES, **key, row_id=checkpoint.id)
         reading.read_pieces([asked])
-        return Loaded(checkpoint, reading.values(asked), _writes(written))
+        return schemas.Loaded(checkpoint, reading.values(asked), _writes(written))
 
     @reads
     def page(
@@ -239,25 +229,25 @@ class CheckpointStates(Repository[F]):
         namespace: str | None = None,
         id: str | None = None,
         before: str | None = None,
-        after: Checkpoint | None = None,
+        after: schemas.Checkpoint | None = None,
         limit: int = 100,
-    ) -> List[Checkpoint]:
+    ) -> List[schemas.Checkpoint]:
         """Checkpoints without values, greatest ids first. `before`: only smaller ids. `after`: the previous page's last one."""
         work = self._work
         given = {"thread_id": thread_id, "namespace": namespace, "id": id, "before": before}
         filters = {name: work.label(name, value, empty=True) for name, value in given.items() if value is not None}
         key = {}
         if after is not None:
-            schemas.items("after", [after], Checkpoint)
+            schemas.items("after", [after], schemas.Checkpoint)
             key = {"after_id": after.id, "after_thread_id": after.thread_id, "after_namespace": after.namespace}
         prepared = _listing(*filters, *(["after"] if key else []))
         return [_value(row) for row in work.rows(prepared, **filters, **key, limit=check_limit(limit))]
 
     @reads
-    def load(self, checkpoints: Sequence[Checkpoint]) -> List[Loaded]:
+    def load(self, checkpoints: Sequence[schemas.Checkpoint]) -> List[schemas.Loaded]:
         """The checkpoints with their values and pending writes."""
         reading = self._reading()
-        given = schemas.items("checkpoints", checkpoints, Checkpoint)
+        given = schemas.items("checkpoints", checkpoints, schemas.Checkpoint)
         if not given:
             return []
         keys = [{"thread_id": checkpoint.thread_id, "namespace": checkpoint.namespace} for checkpoint in given]
@@ -266,18 +256,20 @@ class CheckpointStates(Repository[F]):
             written = [batch.rows(_WRITES, **key, row_id=checkpoint.id) for key, checkpoint in zip(keys, given, strict=True)]
         reading.read_pieces(asked)
         return [
-            Loaded(checkpoint, reading.values(values), _writes(pending))
+            schemas.Loaded(checkpoint, reading.values(values), _writes(pending))
             for checkpoint, values, pending in zip(given, asked, written, strict=True)
         ]
 
     @reads
-    def values(self, thread_id: str, versions: Mapping[str, str], *, namespace: str = "") -> dict[str, Stored]:
+    def values(self, thread_id: str, versions: Mapping[str, str], *, namespace: str = "") -> dict[str, schemas.Stored]:
         """The values of channels at these versions. A channel without a stored value at its version is left out."""
         work = self._work
         return read_values(work, thread_key(thread_id, namespace), schemas.versions_of(work, versions))
 
     @reads
-    def history(self, thread_id: str, id: str, channels: Sequence[str], *, namespace: str = "") -> dict[str, ChannelHistory]:
+    def history(
+        self, thread_id: str, id: str, channels: Sequence[str], *, namespace: str = ""
+    ) -> dict[str, schemas.ChannelHistory]:
         """How these channels got their values at a checkpoint: the nearest ancestor's stored value, and the writes since.
 
         Writes of the checkpoint itself are excluded, those of the ancestor with the value included. Raises StoreCorrupt if its
@@ -286,8 +278,8 @@ class CheckpointStates(Repository[F]):
         work = self._work
         key = thread_key(thread_id, namespace)
         wanted = schemas.labels(work, "channels", channels)
-        newest_first: dict[str, List[PendingWrite]] = {channel: [] for channel in wanted}
-        seeds: dict[str, Stored] = {}
+        newest_first: dict[str, List[schemas.PendingWrite]] = {channel: [] for channel in wanted}
+        seeds: dict[str, schemas.Stored] = {}
         unresolved = set(wanted)
         visited = {work.label("id", id)}
         step = work.row(_STEP, **key, row_id=id)
@@ -310,13 +302,13 @@ class CheckpointStates(Repository[F]):
             stored = read_values(work, key, {name: version for name, version in versions.items() if name in unresolved})
             seeds |= stored
             unresolved -= stored.keys()
-        return {name: ChannelHistory(seeds.get(name), newest_first[name][::-1]) for name in wanted}
+        return {name: schemas.ChannelHistory(seeds.get(name), newest_first[name][::-1]) for name in wanted}
 
 
-def _value(row: Row) -> Checkpoint:
+def _value(row: Row) -> schemas.Checkpoint:
     *fields, kind, data = row
     return _CHECKPOINT.beside(fields, head=stored_blob(kind, data))
 
 
-def _writes(found: Pending[List[Row]]) -> List[PendingWrite]:
-    return [PendingWrite(task_id, channel, stored_blob(kind, data)) for task_id, channel, kind, data in found.result]
+def _writes(found: Pending[List[Row]]) -> List[schemas.PendingWrite]:
+    return [schemas.PendingWrite(task_id, channel, stored_blob(kind, data)) for task_id, channel, kind, data in found.result]

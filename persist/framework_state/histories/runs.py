@@ -17,21 +17,13 @@ from persist.db.values.arguments import check_choice, optional_label
 from persist.db.values.clock import as_utc
 from persist.db.values.pages import Page, PagedList
 from persist.errors import Conflict, named
+from persist.framework_state.histories import schemas
 from persist.framework_state.histories.models import BELOW_RUN, effects, entries, run_events, runs
 from persist.framework_state.histories.records import OF_RUN, AskedReleasing
-from persist.framework_state.histories.schemas import (
-    EffectStatus,
-    HistoryRun,
-    RunEvent,
-    ToolEffect,
-    optional_text,
-    text,
-    whole_number,
-)
 
 List = list
 _R = runs.c
-_RUN = Values(HistoryRun, runs)
+_RUN = Values(schemas.HistoryRun, runs)
 _this = _R.id == param("row_id")
 _registered = _R.started_at.is_not(None)
 _NEWEST = Keyset("histories.runs", _RUN, (_R.updated_at, _R.id))
@@ -81,7 +73,7 @@ class HistoryRuns(Repository[F]):
         given = {
             "conversation_id": optional_label("conversation_id", conversation_id, empty=True),
             "parent_id": optional_label("parent_id", parent_id, empty=True),
-            "agent_name": optional_text("agent_name", agent_name),
+            "agent_name": schemas.optional_text("agent_name", agent_name),
             "registration_id": optional_label("registration_id", registration_id, empty=True),
             "started_at": as_utc("started_at", started_at),
             "metadata_json": work.json("metadata", plain),
@@ -98,17 +90,17 @@ class HistoryRuns(Repository[F]):
             raise Conflict(f"Another run {named(id)} is registered.", constraint="pk_history_runs")
 
     @reads
-    def find(self, id: str) -> HistoryRun | None:
+    def find(self, id: str) -> schemas.HistoryRun | None:
         """The run; None if none is registered under the id."""
         return _RUN.optional(self._work.row(_GET, row_id=self._work.label("id", id, empty=True)))
 
     @reads
-    def get(self, id: str) -> HistoryRun:
+    def get(self, id: str) -> schemas.HistoryRun:
         """The run, be it registered or not. Raises NotFound."""
         return _RUN.found(self._work.row(_GET_ANY, row_id=self._work.label("id", id, empty=True)), "history run", id)
 
     @reads
-    def list(self, *, limit: int = 20, after: str | None = None) -> Page[HistoryRun]:
+    def list(self, *, limit: int = 20, after: str | None = None) -> Page[schemas.HistoryRun]:
         """Runs, registered or not, the one that took a step last first. Pass a page's `cursor` as `after` for the next page."""
         return _NEWEST.page(self._work, limit, after)
 
@@ -120,7 +112,7 @@ class HistoryRuns(Repository[F]):
         conversation_id: str | None = None,
         limit: int | None = None,
         after: str | None = None,
-    ) -> PagedList[HistoryRun]:
+    ) -> PagedList[schemas.HistoryRun]:
         """The runs with this parent and of this conversation, as far as these are given, the one started first first.
 
         With a `limit` a page, whose `cursor` is `after` for the next one.
@@ -164,7 +156,7 @@ def erase(work: UnitOfWork, id: str, before: datetime | None = None, *, left: bo
 
 
 _V = run_events.c
-_EVENT = Values(RunEvent, run_events)
+_EVENT = Values(schemas.RunEvent, run_events)
 _last_event = select(func.coalesce(func.max(_V.position), -1)).where(_V.run_id == param("run_id")).scalar_subquery()
 _APPEND = Statement(merging(insert_where(run_events, true(), {"position": _last_event + 1})))
 _EVENTS = Statement(select(*_V).where(_V.run_id == param("run_id")).order_by(_V.position))
@@ -195,14 +187,14 @@ class RunEvents(Repository[F]):
         row = {
             "run_id": work.label("run_id", run_id, empty=True),
             "kind": work.label("kind", kind),
-            "step_index": whole_number("step_index", step_index),
+            "step_index": schemas.whole_number("step_index", step_index),
             "at": as_utc("at", at),
-            "conversation_id": optional_text("conversation_id", conversation_id),
-            "parent_run_id": optional_text("parent_run_id", parent_run_id),
-            "agent_name": optional_text("agent_name", agent_name),
-            "tool_call_id": optional_text("tool_call_id", tool_call_id),
-            "tool_name": optional_text("tool_name", tool_name),
-            "error": optional_text("error", error),
+            "conversation_id": schemas.optional_text("conversation_id", conversation_id),
+            "parent_run_id": schemas.optional_text("parent_run_id", parent_run_id),
+            "agent_name": schemas.optional_text("agent_name", agent_name),
+            "tool_call_id": schemas.optional_text("tool_call_id", tool_call_id),
+            "tool_name": schemas.optional_text("tool_name", tool_name),
+            "error": schemas.optional_text("error", error),
             "metadata_json": work.json("metadata", work.json_object("metadata", metadata)),
             "idempotency_key": optional_label("idempotency_key", idempotency_key, empty=True),
         }
@@ -212,19 +204,19 @@ class RunEvents(Repository[F]):
         return appended.result == 1
 
     @reads
-    def list(self, run_id: str) -> List[RunEvent]:
+    def list(self, run_id: str) -> List[schemas.RunEvent]:
         """The events of a run, oldest first."""
         return [_EVENT(row) for row in self._work.rows(_EVENTS, run_id=self._work.label("run_id", run_id, empty=True))]
 
 
 _F = effects.c
 _KEY = ("run_id", "tool_call_id")
-_EFFECT = Values(ToolEffect, effects)
+_EFFECT = Values(schemas.ToolEffect, effects)
 _last_effect = select(func.coalesce(func.max(_F.position), -1)).where(_F.run_id == param("run_id")).scalar_subquery()
 _PUT = Statement(overwriting(insert_where(effects, true(), {"position": _last_effect + 1}), *_KEY, keep=("position",)))
 _of_run = _F.run_id == param("run_id")
 _GET_EFFECT = Statement(select(*_EFFECT.columns).where(_of_run, _F.tool_call_id == param("tool_call_id")))
-_OPEN = Statement(select(*_EFFECT.columns).where(_of_run, among(_F.status, [EffectStatus.STARTED])).order_by(_F.position))
+_OPEN = Statement(select(*_EFFECT.columns).where(_of_run, among(_F.status, [schemas.EffectStatus.STARTED])).order_by(_F.position))
 
 
 class ToolEffects(Repository[F]):
@@ -237,7 +229,7 @@ class ToolEffects(Repository[F]):
         tool_call_id: str,
         *,
         tool_name: str,
-        status: EffectStatus | str,
+        status: schemas.EffectStatus | str,
         started_at: datetime,
         ended_at: datetime | None = None,
         idempotency_key: str | None = None,
@@ -248,25 +240,25 @@ class ToolEffects(Repository[F]):
         row = {
             "run_id": work.label("run_id", run_id, empty=True),
             "tool_call_id": work.label("tool_call_id", tool_call_id, empty=True),
-            "tool_name": text("tool_name", tool_name),
-            "status": check_choice("status", status, EffectStatus),
+            "tool_name": schemas.text("tool_name", tool_name),
+            "status": check_choice("status", status, schemas.EffectStatus),
             "started_at": as_utc("started_at", started_at),
             "ended_at": None if ended_at is None else as_utc("ended_at", ended_at),
-            "idempotency_key": optional_text("idempotency_key", idempotency_key),
-            "effect_summary": optional_text("effect_summary", effect_summary),
+            "idempotency_key": schemas.optional_text("idempotency_key", idempotency_key),
+            "effect_summary": schemas.optional_text("effect_summary", effect_summary),
         }
         with work.batch(last=True) as batch:
             touch(work, batch, run_id)
             batch.run(_PUT, **row)
 
     @reads
-    def find(self, run_id: str, tool_call_id: str) -> ToolEffect | None:
+    def find(self, run_id: str, tool_call_id: str) -> schemas.ToolEffect | None:
         """What is known of a tool call; None if nothing is."""
         work = self._work
         key = {name: work.label(name, value, empty=True) for name, value in zip(_KEY, (run_id, tool_call_id), strict=True)}
         return _EFFECT.optional(work.row(_GET_EFFECT, **key))
 
     @reads
-    def unresolved(self, run_id: str) -> List[ToolEffect]:
+    def unresolved(self, run_id: str) -> List[schemas.ToolEffect]:
         """The calls of a run that are noted as started and as nothing since, in the order in which they were first noted."""
         return [_EFFECT(row) for row in self._work.rows(_OPEN, run_id=self._work.label("run_id", run_id, empty=True))]

@@ -19,23 +19,15 @@ from persist.db.unreadable.cells import OnUnreadable
 from persist.db.values.arguments import check_choice, check_flag, check_list, optional_label
 from persist.db.values.clock import as_utc
 from persist.errors import NotFound, StoreCorrupt
-from persist.framework_state.histories import appending
+from persist.framework_state.histories import appending, schemas
 from persist.framework_state.histories.appending import place
 from persist.framework_state.histories.models import entries, runs, snapshots
 from persist.framework_state.histories.records import OF_ENTRIES, AskedReleasing
 from persist.framework_state.histories.runs import touch
-from persist.framework_state.histories.schemas import (
-    LoadedSnapshot,
-    Message,
-    Snapshot,
-    SnapshotState,
-    optional_text,
-    whole_number,
-)
 
 List = list
 _S, _E, _R = snapshots.c, entries.c, runs.c
-_SNAPSHOT = Values(Snapshot, snapshots)
+_SNAPSHOT = Values(schemas.Snapshot, snapshots)
 _of_run = _S.run_id == param("run_id")
 _heads = select(_S.head_id).where(_of_run)
 _roots = select(_E.root_id).where(_E.id.in_(_heads))
@@ -65,7 +57,7 @@ _ALL_OF_RUN = Statement(select(*_SNAPSHOT.columns).where(_of_run).order_by(_S.po
 
 def _latest(interrupted: bool, *columns: Any) -> Select[Any]:
     query = select(*columns).where(_of_run).order_by(_S.position.desc()).limit(1)
-    return query if interrupted else query.where(among(_S.state, [SnapshotState.COMPLETE]))
+    return query if interrupted else query.where(among(_S.state, [schemas.SnapshotState.COMPLETE]))
 
 
 @cache
@@ -86,9 +78,9 @@ class RunSnapshots(Repository[F]):
     def save(
         self,
         run_id: str,
-        messages: Sequence[Message],
+        messages: Sequence[schemas.Message],
         *,
-        state: SnapshotState | str,
+        state: schemas.SnapshotState | str,
         step_index: int,
         taken_at: datetime,
         conversation_id: str | None = None,
@@ -108,16 +100,16 @@ class RunSnapshots(Repository[F]):
             appending.message_columns(work, f"messages[{at}]", one) for at, one in enumerate(check_list("messages", messages))
         ]
         key = optional_label("idempotency_key", idempotency_key, empty=True)
-        number = None if sequence is None else whole_number("sequence", sequence)
-        maximum = None if keep is None else whole_number("keep", keep, minimum=1)
+        number = None if sequence is None else schemas.whole_number("sequence", sequence)
+        maximum = None if keep is None else schemas.whole_number("keep", keep, minimum=1)
         row = {
             "run_id": work.label("run_id", run_id, empty=True),
-            "state": check_choice("state", state, SnapshotState),
-            "step_index": whole_number("step_index", step_index),
+            "state": check_choice("state", state, schemas.SnapshotState),
+            "step_index": schemas.whole_number("step_index", step_index),
             "taken_at": as_utc("taken_at", taken_at),
-            "conversation_id": optional_text("conversation_id", conversation_id),
-            "parent_run_id": optional_text("parent_run_id", parent_run_id),
-            "agent_name": optional_text("agent_name", agent_name),
+            "conversation_id": schemas.optional_text("conversation_id", conversation_id),
+            "parent_run_id": schemas.optional_text("parent_run_id", parent_run_id),
+            "agent_name": schemas.optional_text("agent_name", agent_name),
             "idempotency_key": key,
         }
         digests = _digests(columns)
@@ -143,7 +135,7 @@ class RunSnapshots(Repository[F]):
         return True
 
     @reads
-    def latest(self, run_id: str, *, include_interrupted: bool = False) -> LoadedSnapshot | None:
+    def latest(self, run_id: str, *, include_interrupted: bool = False) -> schemas.LoadedSnapshot | None:
         """The newest complete snapshot of a run, or with `include_interrupted` the newest one; None if there is none."""
         work = self._work
         interrupted, run_id = check_flag("include_interrupted", include_interrupted), work.label("run_id", run_id, empty=True)
@@ -153,15 +145,17 @@ class RunSnapshots(Repository[F]):
         if found.result is None:
             return None
         snapshot = _SNAPSHOT(found.result)
-        return LoadedSnapshot(snapshot, [] if snapshot.head_id is None else appending.chain(snapshot.head_id, rows.result))
+        return schemas.LoadedSnapshot(
+            snapshot, [] if snapshot.head_id is None else appending.chain(snapshot.head_id, rows.result)
+        )
 
     @reads
-    def list(self, run_id: str, *, include_interrupted: bool = False) -> List[LoadedSnapshot]:
+    def list(self, run_id: str, *, include_interrupted: bool = False) -> List[schemas.LoadedSnapshot]:
         """The complete snapshots of a run, or with `include_interrupted` all, oldest first; none that cannot be read."""
         work = self._work
         interrupted, run_id = check_flag("include_interrupted", include_interrupted), work.label("run_id", run_id, empty=True)
         found = [_SNAPSHOT(row) for row in work.rows(_ALL_OF_RUN, run_id=run_id)]
-        kept = [one for one in found if interrupted or one.state == SnapshotState.COMPLETE]
+        kept = [one for one in found if interrupted or one.state == schemas.SnapshotState.COMPLETE]
         with work.batch() as batch:
             asked = [appending.AskedHistory(batch, one.head_id) for one in kept]
         return [*_loaded(zip(kept, asked, strict=True))]
@@ -229,8 +223,8 @@ class _Earlier:
         if keep is None or len(self._kept) < keep:
             return [], []
         stays = {row[0] for row in self._kept[len(self._kept) - keep + 1 :]}
-        complete = [row[0] for row in self._kept if row[1] == SnapshotState.COMPLETE]
-        if state != SnapshotState.COMPLETE and complete:
+        complete = [row[0] for row in self._kept if row[1] == schemas.SnapshotState.COMPLETE]
+        if state != schemas.SnapshotState.COMPLETE and complete:
             stays.add(complete[-1])
         deepest: dict[str, int] = {} if head is None else {head[1].line_id: head[1].depth}
         for position, _, _, line_id, depth in self._kept:
@@ -241,13 +235,13 @@ class _Earlier:
         return [row[0] for row in gone], sorted(set(lost))
 
 
-def _loaded(found: Iterable[tuple[Snapshot, appending.AskedHistory]]) -> Iterator[LoadedSnapshot]:
+def _loaded(found: Iterable[tuple[schemas.Snapshot, appending.AskedHistory]]) -> Iterator[schemas.LoadedSnapshot]:
     for one, history in found:
         entries = None
         with suppress(NotFound, StoreCorrupt):
             entries = history.entries()
         if entries is not None:
-            yield LoadedSnapshot(one, entries)
+            yield schemas.LoadedSnapshot(one, entries)
 
 
 def _digests(columns: Iterable[Mapping[str, Any]]) -> List[bytes]:

@@ -13,16 +13,8 @@ from persist.errors import InvalidValue
 from persist.programs.schemas import BindingKind, Isolation, StartedSubagent, Subagent, TakenIn
 from persist.programs.storage.attachments import checked_folder
 from persist.programs.storage.lent_files import make_lent_file, plain_name
+from persist.programs.subagents import stores
 from persist.programs.subagents.instructions import Frame, Output, file_instructions, server_instructions
-from persist.programs.subagents.stores import (
-    AnyStore,
-    AsyncProgramStore,
-    ProgramStore,
-    ask,
-    frame_questions,
-    is_async,
-    transactions,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +63,7 @@ def _plain(path: str, name: object) -> str:
 
 
 def isolated(
-    store: AnyStore,
+    store: stores.AnyStore,
     run_id: str,
     execution_id: int | None,
     isolation: str,
@@ -86,26 +78,26 @@ def isolated(
     options |= {} if expires_in is None else {"expires_in": expires_in}
     options |= {} if role is None else {"role": role}
     home = _home(store, run_id, folder) if isolation == Isolation.FILE else None
-    questions = frame_questions(store, run_id, execution_id)
+    questions = stores.frame_questions(store, run_id, execution_id)
     if execution_id is not None:
         questions.append(lambda programs: programs.executions.depth(run_id, execution_id))
 
     def frame_of(found: list[Any]) -> Frame | None:
         return None if execution_id is None else Frame(found[1], found[2])
 
-    asked, start = ask(store, questions, frame_of), lambda programs: programs.subagents.start(run_id, **options)
-    if not is_async(store):
-        return _made(transactions(store)[0](start), asked, home)
+    asked, start = stores.ask(store, questions, frame_of), lambda programs: programs.subagents.start(run_id, **options)
+    if not stores.is_async(store):
+        return _made(stores.transactions(store)[0](start), asked, home)
 
     async def awaited() -> SubagentFile | SubagentRole:
         frame = await asked
-        started = await transactions(store)[0](start)
+        started = await stores.transactions(store)[0](start)
         return await asyncio.to_thread(_made, started, frame, home)
 
     return awaited()
 
 
-def _home(store: AnyStore, run_id: str, folder: str | Path | None) -> Path:
+def _home(store: stores.AnyStore, run_id: str, folder: str | Path | None) -> Path:
     if folder is not None:
         return checked_folder(folder)
     if store.path is None or store.run_id != run_id:
@@ -122,23 +114,25 @@ def _made(started: StartedSubagent, frame: Frame | None, home: Path | None) -> S
 
 
 @overload
-def take_in(store: ProgramStore, run_id: str, execution_id: int | None = None, *, folder: str | Path | None = None) -> TakenIn:
+def take_in(
+    store: stores.ProgramStore, run_id: str, execution_id: int | None = None, *, folder: str | Path | None = None
+) -> TakenIn:
     """Over a Store."""
 
 
 @overload
 def take_in(
-    store: AsyncProgramStore, run_id: str, execution_id: int | None = None, *, folder: str | Path | None = None
+    store: stores.AsyncProgramStore, run_id: str, execution_id: int | None = None, *, folder: str | Path | None = None
 ) -> Coroutine[Any, Any, TakenIn]:
     """Over an AsyncStore."""
 
 
 def take_in(
-    store: AnyStore, run_id: str, execution_id: int | None = None, *, folder: str | Path | None = None
+    store: stores.AnyStore, run_id: str, execution_id: int | None = None, *, folder: str | Path | None = None
 ) -> TakenIn | Coroutine[Any, Any, TakenIn]:
     """Bind what the files of the frame's subagents may bind, see `tx.programs.subagents.take_in`; awaited over an AsyncStore."""
-    is_async(store)
-    taken: TakenIn | Coroutine[Any, Any, TakenIn] = transactions(store)[0](
+    stores.is_async(store)
+    taken: TakenIn | Coroutine[Any, Any, TakenIn] = stores.transactions(store)[0](
         lambda programs: programs.subagents.take_in(run_id, execution_id, folder=folder)
     )
     return taken
