@@ -27,8 +27,7 @@ from persist.db.dialects.interface import Problem, Severity
 from persist.db.expressions.json_text import json_text, stored_text
 from persist.db.expressions.locking import lock_table
 from persist.db.operations import erasing
-from persist.db.operations.bounded_deletion import Condition, DependentRows, Ids, Units, delete_rows
-from persist.db.operations.keyset import may_be_hidden
+from persist.db.operations.bounded_deletion import Condition, DependentRows, Ids, Units, delete_rows, may_be_hidden
 from persist.db.operations.pruning import MOST_CANDIDATES, AgedRows, Cut, Pruning, Removed
 from persist.db.operations.upkeep import Exported, Rows, Rules, Takeover, Upkeep, parent_key, the_id
 from persist.db.schema.base import json_key_set

@@ -14,10 +14,10 @@ from tests.architecture.sources import ROOT, Source, sources
 from tests.lanes import MEASURED
 
 CEILINGS = {
-    "persist: files": 464,
+    "persist: files": 436,
     "persist: lines": 91_350,
     "persist: lines of code": 64_600,
-    "persist: names imported from persist": 7_500,
+    "persist: names imported from persist": 7_180,
     "persist: definitions that share their name": 1_036,
     "tests: files": 680,
     "tests: lines": 113_200,

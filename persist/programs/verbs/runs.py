@@ -10,7 +10,7 @@ from sqlalchemy import insert, literal_column, select, update
 from persist.db.changes.batch import Batch, Pending
 from persist.db.dialects.backends import ask_row_guards, missing_row_guards, unknown_triggers
 from persist.db.expressions.upsert import insert_where, overwriting
-from persist.db.operations.keyset import Keyset
+from persist.db.operations.bounded_deletion import Keyset
 from persist.db.schema import row_guards
 from persist.db.schema.base import VERSION_TABLE
 from persist.db.statements.prepared import Row, Statement, param
