@@ -15,7 +15,7 @@ from tests.lanes import MEASURED
 
 CEILINGS = {
     "persist: files": 436,
-    "persist: lines": 91_350,
+    "persist: lines": 90_200,
     "persist: lines of code": 64_600,
     "persist: names imported from persist": 7_180,
     "persist: definitions that share their name": 1_036,
