@@ -56,6 +56,8 @@ class Progressions(Repository[F]):
             "node_metadata": None if metadata is None else work.json("node_metadata", metadata),
         }
         row_id = work.runtime.ids.mint_uuid() if id is None else work.label("id", id)
+        if id is not None:
+            work.refuse_former(progressions, "progression", row_id)
         membership.add_progression(work, row_id, given, last=True, **said)
         return row_id
 

@@ -51,7 +51,7 @@ _M = messages.c
 _MESSAGE = Values(ReplayMessage, messages)
 _session = _M.session_id == param("in_session")
 _in_stream = (_session, _M.stream == param("in_stream"))
-_OPEN = Statement(merge(sessions, "id", updated_at="latest"))
+_OPEN = FirstUse(sessions, "replay session", updated_at="latest")
 """Makes the session or locks its row, so that the positions of a stream are given in the order of the commits."""
 _last = select(func.coalesce(func.max(_M.position), 0)).where(*_in_stream).scalar_subquery()
 _APPEND = Statement(insert_where(messages, true(), {"position": _last + 1}))

@@ -14,7 +14,7 @@ from persist import AsyncStore, Store
 from persist.errors import InvalidValue, UnsupportedEngine
 from persist.events.schemas import TYPES
 from persist.integrations.openai_agents import InvalidItem, PersistSession
-from persist.integrations.openai_agents.items import SessionItems
+from persist.integrations.openai_agents.session import SessionItems
 from tests.integrations.openai_agents.conftest import Session
 from tests.integrations.telling import SECRET, require_silence
 from tests.integrations.wrong_kinds import KINDS, WRONG, require_typed_errors

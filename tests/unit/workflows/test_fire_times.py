@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from persist.errors import InvalidValue
-from persist.workflows.fire_times import fires_after, missed, next_fire
-from persist.workflows.fire_times import check_schedule
+from persist.workflows.fire_times import check_schedule, fires_after, missed, next_fire
 from tests.cases import each
 
 BERLIN = "Europe/Berlin"
