@@ -10,9 +10,9 @@ from sqlalchemy import ForeignKeyConstraint, Table, and_, bindparam, delete, exi
 from persist.chat.storage.folding import fold_all
 from persist.conversations.storage.progressions import fold_some
 from persist.db.changes.journal import logged_tables, place_of
-from persist.db.dialects.bulk import Columns, Row
+from persist.db.dialects.bulk import Row
 from persist.db.schema.column_types import Int64, Label
-from persist.db.statements.prepared import CompiledStatement, Statement
+from persist.db.statements.prepared import Statement
 from persist.db.statements.schema_version import COPY
 from persist.db.transactions.own_scope import claim_file
 from persist.db.transactions.unit_of_work import UnitOfWork
@@ -119,10 +119,6 @@ class Reconciling:
         with self.reading() as target, ExitStack() as self._cursors:
             yield target
 
-    def _batches(self, of: Session, compiled: CompiledStatement, columns: Columns, scope: str | None) -> Iterator[list[Row]]:
-        found = of.bulk.batches(compiled, columns, owner(scope, self.own), raw=self.raw)
-        return self._cursors.enter_context(closing(found))
-
     def _checksum(self, table: Table) -> Checksum:
         return Checksum(tuple(table.columns), self.own, raw=self.raw)
 
@@ -138,23 +134,18 @@ class Reconciling:
     def _target_groups(self, target: Session, table: Table) -> Iterator[Group]:
         return groups(table, self._rows(target, table), self._checksum(table))
 
-    def _rows(self, of: Session, table: Table) -> Iterator[list[Row]]:
-        columns = tuple(table.columns)
-        scope = self._translated(of, table)
-        compiled = of.store.runtime.prepared[ordered_rows(table, scope)]
-        for batch in self._batches(of, compiled, columns, scope):
-            yield with_scopes(columns, batch, self.own) if of is self.source and not self.keeps_scopes else batch
+    def _rows(self, of: Session, table: Table, *, keys_only: bool = False) -> Iterator[list[Row]]:
+        columns = key_columns(table) if keys_only else tuple(table.columns)
+        translates = of is self.source and not self.keeps_scopes
+        scope = owned_key(table, self.own) if translates and of.bulk.one_file else None
+        compiled = of.store.runtime.prepared[ordered_rows(table, scope, keys_only=keys_only)]
+        found = of.bulk.batches(compiled, columns, owner(scope, self.own), raw=self.raw)
+        for batch in self._cursors.enter_context(closing(found)):
+            yield with_scopes(columns, batch, self.own) if translates else batch
 
     def _keys(self, of: Session, table: Table) -> Iterator[list[object]]:
         columns = key_columns(table)
-        scope = self._translated(of, table)
-        compiled = of.store.runtime.prepared[ordered_rows(table, scope, keys_only=True)]
-        for batch in self._batches(of, compiled, columns, scope):
-            rows = with_scopes(columns, batch, self.own) if of is self.source and not self.keeps_scopes else batch
-            yield from (key_in(row, columns, columns) for row in rows)
-
-    def _translated(self, of: Session, table: Table) -> str | None:
-        return owned_key(table, self.own) if of is self.source and of.bulk.one_file and not self.keeps_scopes else None
+        return (key_in(row, columns, columns) for rows in self._rows(of, table, keys_only=True) for row in rows)
 
 
 def settle(found: Iterator[T], rows: int, write: Callable[[Sequence[T]], None]) -> None:

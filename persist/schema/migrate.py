@@ -21,7 +21,7 @@ from persist.db.dialects.backends import dialect_for, lent_dialect, operations_o
 from persist.db.dialects.interface import Dialect
 from persist.db.dialects.upgrade_steps import Step, StepKind, afterwards, locks_of
 from persist.db.schema.base import SCHEMA_TOKEN
-from persist.errors import MigrationFailed, PersistError, SchemaOutdated, SchemaTooNew, SchemaUnknown, UnmanagedDatabase
+from persist.errors import MigrationFailed, SchemaOutdated, SchemaTooNew, SchemaUnknown, UnmanagedDatabase
 from persist.schema.metadata import HEAD
 from persist.schema.revision import found_revision, verify
 from persist.settings import Settings
@@ -145,17 +145,12 @@ def _dialect(database: Given, schema: str | None, *, read_only: bool = False) ->
 
 def ask_database(database: Given, schema: str | None, question: Callable[[Connection, Dialect], R]) -> R:
     """The answer to a question about a database, which is not changed."""
-    with _dialect(database, schema, read_only=True) as dialect:
-        try:
-            if isinstance(database, Connection):
-                with _as_ours(database, dialect):
-                    return question(database, dialect)
-            with dialect.connections.reader.connect() as connection:
-                return question(connection, dialect)
-        except PersistError:
-            raise
-        except Exception as error:
-            raise (dialect.errors.classify(error) or error) from error
+    with _dialect(database, schema, read_only=True) as dialect, dialect.errors.translated():
+        if isinstance(database, Connection):
+            with _as_ours(database, dialect):
+                return question(database, dialect)
+        with dialect.connections.reader.connect() as connection:
+            return question(connection, dialect)
 
 
 @contextmanager

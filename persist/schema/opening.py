@@ -16,7 +16,7 @@ from persist.db.schema.column_types import Meta
 from persist.db.schema.row_guards import GUARDS
 from persist.db.statements import schema_version
 from persist.db.statements.prepared import Kind, Statement, param
-from persist.errors import Conflict, CopyUnfinished, PersistError, SchemaOutdated, SchemaTooNew, StoreCorrupt, UnreadableRow
+from persist.errors import Conflict, CopyUnfinished, SchemaOutdated, SchemaTooNew, StoreCorrupt, UnreadableRow
 from persist.lazy_imports import lazy_module
 from persist.schema.revision import verify
 
@@ -66,7 +66,7 @@ def prepare(dialect: Dialect, *, migrate: bool | None, copied_into: bool = False
         raise SchemaOutdated(
             None, schema_version.HEAD, dialect.tables.upgrade_command()
         )  # connecting would leave an empty file behind
-    try:
+    with dialect.errors.translated():
         driver = dialect.connections.open_first(None if migrate is False else partial(_fill, dialect))
         found = (
             _glance(dialect) if dialect.one_of_many else None if driver is None else _found(driver, dialect, schema_version.HEAD)
@@ -78,10 +78,6 @@ def prepare(dialect: Dialect, *, migrate: bool | None, copied_into: bool = False
         if found.unfinished and not copied_into:
             raise Conflict("A copy into this database began and did not end; copy again, or drop what is there.")
         return found
-    except PersistError:
-        raise
-    except Exception as error:
-        raise (dialect.errors.classify(error) or error) from error
 
 
 def _glance(dialect: Dialect) -> OpeningFacts | None:
@@ -191,14 +187,9 @@ def create_new(dialect: Dialect, *, unfinished: bool = False) -> bool:
 
     if not dialect.one_writer:
         return migrating.upgrade_with(dialect, only_new=True, after=note)
-    try:
-        with dialect.connections.writer.connect() as connection:
-            dialect.connections.check_server(connection.connection.driver_connection)
-            return _create(connection, dialect, note)
-    except PersistError:
-        raise
-    except Exception as error:
-        raise (dialect.errors.classify(error) or error) from error
+    with dialect.errors.translated(), dialect.connections.writer.connect() as connection:
+        dialect.connections.check_server(connection.connection.driver_connection)
+        return _create(connection, dialect, note)
 
 
 def _note_head(connection: Connection, dialect: Dialect) -> None:

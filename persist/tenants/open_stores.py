@@ -22,7 +22,7 @@ from persist.db.transactions.repository import TransactionPerVerb
 from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.domains import Domains
-from persist.errors import Closed, Conflict, PersistError, StoreForked, StoreInUse
+from persist.errors import Closed, Conflict, StoreForked, StoreInUse
 from persist.settings import Settings
 from persist.store.async_store import AsyncDomains, AsyncStore
 from persist.store.store import Store
@@ -213,16 +213,11 @@ class TenantMap:
 
     @contextmanager
     def _transaction(self) -> Iterator[Connection]:
-        dialect = self._dialect
-        try:
+        with self._dialect.errors.translated():
             if not self._made:
                 self._make()
-            with dialect.connections.writer.begin() as connection:
+            with self._dialect.connections.writer.begin() as connection:
                 yield connection
-        except PersistError:
-            raise
-        except Exception as error:
-            raise (dialect.errors.classify(error) or error) from error
 
     def _make(self) -> None:
         for attempt in (1, 2):

@@ -158,11 +158,8 @@ class PlainValues(ABC):
 
     def run_many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
         """Execute a statement once for each row of arguments. Raises the typed error of a refused row."""
-        try:
-            with closing(self.driver.cursor()) as cursor:
-                cursor.executemany(sql, rows)
-        except Exception as error:
-            raise (self.dialect.errors.classify(error) or error) from error
+        with self.dialect.errors.translated(), closing(self.driver.cursor()) as cursor:
+            cursor.executemany(sql, rows)
 
 
 Columns = Sequence[Column[Any]]

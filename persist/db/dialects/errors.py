@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -155,6 +156,16 @@ class Errors:
     def refuses_writes(self, error: BaseException) -> bool:
         """Whether a server refused a write because the transaction reads only."""
         return self.code_of(error) == READ_ONLY
+
+    @contextmanager
+    def translated(self) -> Iterator[None]:
+        """Raise what a driver's error of the block is for callers, and any other error as it is."""
+        try:
+            yield
+        except PersistError:
+            raise
+        except Exception as error:
+            raise (self.classify(error) or error) from error
 
     def classify(self, error: BaseException) -> PersistError | None:
         """Translate an error of the driver or of SQLAlchemy into a PersistError; None for any other error."""

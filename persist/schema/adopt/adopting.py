@@ -28,7 +28,7 @@ from persist.db.unreadable.conditions import instant_reader, json_reader
 from persist.db.values.arguments import Progress
 from persist.db.values.clock import Clock, system_clock
 from persist.db.values.json import INT_MAX, INT_MIN
-from persist.errors import Conflict, InvalidValue, PersistError, UnmanagedDatabase
+from persist.errors import Conflict, InvalidValue, UnmanagedDatabase
 from persist.schema.adopt import plan
 from persist.schema.metadata import HEAD, domain_of, metadata
 from persist.schema.opening import ddl, prepare, table_ddl
@@ -418,15 +418,10 @@ def _adopt(dialect: Dialect, *, backup: bool, clock: Clock, progress: Progress |
 
 def _with_file(dialect: Dialect, work: Callable[[ForeignFile], R]) -> R:
     """Call `work` with the file on a connection of the dialect; roll back and translate any error."""
-    try:
-        with dialect.connections.writer.connect() as connection:
-            file = ForeignFile(dialect, connection)
-            try:
-                return work(file)
-            except BaseException:
-                file.rollback()
-                raise
-    except PersistError:
-        raise
-    except Exception as error:
-        raise (dialect.errors.classify(error) or error) from error
+    with dialect.errors.translated(), dialect.connections.writer.connect() as connection:
+        file = ForeignFile(dialect, connection)
+        try:
+            return work(file)
+        except BaseException:
+            file.rollback()
+            raise

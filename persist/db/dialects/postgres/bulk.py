@@ -96,17 +96,12 @@ class PostgresBulk(Bulk):
 
     def load(self, table: Table, columns: Columns, batches: Iterable[list[Row]], *, raw: bool = False) -> None:
         # foreign keys are checked at the end of the COPY, so rows of one table may come in any order
-        try:
-            with (
-                self.driver.cursor() as cursor,
-                cursor.copy(f"COPY {self.table_name(table.name)} ({self.listed(columns)}) FROM STDIN") as copy,
-            ):
-                write = copy.write_row
-                for batch in batches:
-                    for row in self.stored(columns, batch, raw=raw):
-                        write(row)
-        except Exception as error:
-            raise (self.dialect.errors.classify(error) or error) from error
+        text = f"COPY {self.table_name(table.name)} ({self.listed(columns)}) FROM STDIN"
+        with self.dialect.errors.translated(), self.driver.cursor() as cursor, cursor.copy(text) as copy:
+            write = copy.write_row
+            for batch in batches:
+                for row in self.stored(columns, batch, raw=raw):
+                    write(row)
 
     def stored(self, columns: Columns, rows: Sequence[Row], *, raw: bool) -> list[Row]:
         return converted(rows, columns, [None if raw else form_of(column).to_copy for column in columns])

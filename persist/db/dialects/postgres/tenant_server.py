@@ -116,8 +116,5 @@ class PostgresTenants(TenantServer):
     @contextmanager
     def _transaction(self) -> Iterator[Connection]:
         """A transaction on a connection of the pool, apart from those of stores."""
-        try:
-            with self._pool.connections.engine.begin() as connection:
-                yield connection
-        except Exception as error:
-            raise (self._errors.classify(error) or error) from error
+        with self._errors.translated(), self._pool.connections.engine.begin() as connection:
+            yield connection
