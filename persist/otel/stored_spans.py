@@ -1,4 +1,4 @@
-"""A span made from stored rows: its value, its ids, and its formats."""
+"""`spans`: what a store holds, as spans by the GenAI semantic conventions, and each span's ids and formats."""
 
 import hashlib
 import json
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from math import isfinite
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from persist.chat.schemas import ChatMessage, ChatSession, Role, ToolState
 from persist.chat.storage import transcript
@@ -16,15 +16,17 @@ from persist.chat.storage.usage import usage_of
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_flag
 from persist.db.values.clock import as_utc, epoch_ms
+from persist.db.values.pages import Page
 from persist.errors import InvalidValue, NotFound, shown
 from persist.otel import conventions as gen_ai
 from persist.otel.conventions import Tokens, attributes_of
 from persist.store.async_store import AsyncStore
 from persist.store.store import Store
-from persist.store.transaction import work_of
+from persist.store.transaction import Transaction, work_of
 from persist.telemetry.windows import instances, samples
 from persist.workflows.schemas import Execution, Outcome, RunStatus, WorkflowRunSummary
 
+T = TypeVar("T")
 _KINDS = {"internal": 1, "client": 3}
 _STATUS_ERROR = 2
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
@@ -331,48 +333,41 @@ def spans(
     return (span for domain in DOMAINS if domain in chosen for span in makers[domain]())
 
 
-def _chat(store: Store, since: datetime | None, content: bool) -> Iterator[StoredSpan]:
+def _listed(store: Store, page: Callable[[Transaction, str | None], Page[T]]) -> Iterator[T]:
     after: str | None = None
     while True:
         with store.read() as tx:
-            page = tx.chat.sessions.list(include_archived=True, limit=_LISTED, after=after)
-        for session in page.items:
-            if since is not None and session.updated_at < since:
-                continue
-            with store.read() as tx:
-                try:
-                    found = session_spans(work_of(tx), session, content=content)
-                except NotFound:  # deleted since the list was read
-                    continue
-            yield from found
-        if (after := page.cursor) is None:
+            found = page(tx, after)
+        yield from found.items
+        if (after := found.cursor) is None:
             return
+
+
+def _chat(store: Store, since: datetime | None, content: bool) -> Iterator[StoredSpan]:
+    for session in _listed(store, lambda tx, after: tx.chat.sessions.list(include_archived=True, limit=_LISTED, after=after)):
+        if since is not None and session.updated_at < since:
+            continue
+        with store.read() as tx:
+            try:
+                found = session_spans(work_of(tx), session, content=content)
+            except NotFound:  # deleted since the list was read
+                continue
+        yield from found
 
 
 def _workflows(store: Store, since: datetime | None) -> Iterator[StoredSpan]:
-    after: str | None = None
-    while True:
+    for run in _listed(store, lambda tx, after: tx.workflows.runs.list(limit=_LISTED, after=after)):
+        if since is not None and run.updated_at < since:
+            continue
         with store.read() as tx:
-            page = tx.workflows.runs.list(limit=_LISTED, after=after)
-        for run in page.items:
-            if since is not None and run.updated_at < since:
+            try:
+                executions = tx.workflows.executions.for_run(run.id)
+            except NotFound:  # pruned since the list was read
                 continue
-            with store.read() as tx:
-                try:
-                    executions = tx.workflows.executions.for_run(run.id)
-                except NotFound:  # pruned since the list was read
-                    continue
-            yield from run_spans(run, executions)
-        if (after := page.cursor) is None:
-            break
-    while True:
-        with store.read() as tx:
-            executed = tx.workflows.executions.list(limit=_LISTED, after=after)
-        for execution in executed.items:
-            if execution.workflow_run_id is None and (since is None or (execution.finished_at or execution.started_at) >= since):
-                yield _execution(execution, trace_id("execution", execution.id), None)  # a trace of its own
-        if (after := executed.cursor) is None:
-            return
+        yield from run_spans(run, executions)
+    for execution in _listed(store, lambda tx, after: tx.workflows.executions.list(limit=_LISTED, after=after)):
+        if execution.workflow_run_id is None and (since is None or (execution.finished_at or execution.started_at) >= since):
+            yield _execution(execution, trace_id("execution", execution.id), None)  # a trace of its own
 
 
 def _telemetry(store: Store, since: datetime | None) -> Iterator[StoredSpan]:

@@ -60,18 +60,24 @@ def _finite(value: datetime) -> datetime:
 
 
 class Instant(TypeDecorator[datetime]):
-    """An aware UTC instant; each subclass names the functions that convert to the stored form and back."""
+    """An aware UTC instant; each subclass names its types, on SQLite and on Postgres, and what converts to them and back."""
 
     impl: TypeEngine[Any] | type[TypeEngine[Any]] = BigInteger
     cache_ok = True
+    types: tuple[type[TypeEngine[Any]], type[TypeEngine[Any]]]
+    to_stored: tuple[Callable[[datetime], Any], Callable[[datetime], Any]]
+    from_stored: Callable[[Any], datetime]
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        return self.types[is_postgres(dialect)]()
 
     def storing(self, dialect: Dialect) -> Callable[[datetime], Any]:
         """The function that converts an instant in UTC to what is stored."""
-        raise AssertionError("a leaf type defines storing()")
+        return self.to_stored[is_postgres(dialect)]
 
     def reading(self, dialect: Dialect) -> Callable[[Any], datetime]:
         """The function that converts what is stored to the instant in UTC."""
-        raise AssertionError("a leaf type defines reading()")
+        return self.from_stored
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> Any:
         return encoder(self.storing(dialect))(value)
@@ -93,42 +99,21 @@ class EpochMs(Instant):
     """Whole milliseconds since 1970."""
 
     cache_ok = True
-
-    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        return BigInteger() if is_postgres(dialect) else Integer()
-
-    def storing(self, dialect: Dialect) -> Callable[[datetime], Any]:
-        return epoch_ms
-
-    def reading(self, dialect: Dialect) -> Callable[[Any], datetime]:
-        return from_epoch_ms
+    types, to_stored, from_stored = (Integer, BigInteger), (epoch_ms, epoch_ms), staticmethod(from_epoch_ms)
 
 
 class EpochS(EpochMs):
     """Whole seconds since 1970."""
 
     cache_ok = True
-
-    def storing(self, dialect: Dialect) -> Callable[[datetime], Any]:
-        return epoch_s
-
-    def reading(self, dialect: Dialect) -> Callable[[Any], datetime]:
-        return from_epoch_s
+    to_stored, from_stored = (epoch_s, epoch_s), staticmethod(from_epoch_s)
 
 
 class EpochReal(Instant):
-    """Seconds since 1970 as a float, microseconds kept."""
+    """Seconds since 1970 as a float, microseconds kept; exact until 2242, where multiplying floats would not be."""
 
     cache_ok = True
-
-    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        return Double() if is_postgres(dialect) else REAL()
-
-    def storing(self, dialect: Dialect) -> Callable[[datetime], Any]:
-        return epoch_real
-
-    def reading(self, dialect: Dialect) -> Callable[[Any], datetime]:
-        return from_epoch_s  # exact to the microsecond until 2242; multiplying floats would not be
+    types, to_stored, from_stored = (REAL, Double), (epoch_real, epoch_real), staticmethod(from_epoch_s)
 
 
 class IsoMs(Instant):
@@ -136,15 +121,8 @@ class IsoMs(Instant):
 
     impl = Text
     cache_ok = True
-
-    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        return _PgInstant() if is_postgres(dialect) else Text()
-
-    def storing(self, dialect: Dialect) -> Callable[[datetime], Any]:
-        return to_ms if is_postgres(dialect) else iso_ms
-
-    def reading(self, dialect: Dialect) -> Callable[[Any], datetime]:
-        return iso_reader("2026-01-31T12:00:00.000Z")
+    types, to_stored = (Text, _PgInstant), (iso_ms, to_ms)
+    from_stored = staticmethod(iso_reader("2026-01-31T12:00:00.000Z"))
 
 
 class SqlSeconds(Instant):
@@ -152,12 +130,5 @@ class SqlSeconds(Instant):
 
     impl = Text
     cache_ok = True
-
-    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        return _PgInstant() if is_postgres(dialect) else Text()
-
-    def storing(self, dialect: Dialect) -> Callable[[datetime], Any]:
-        return to_s if is_postgres(dialect) else sql_s
-
-    def reading(self, dialect: Dialect) -> Callable[[Any], datetime]:
-        return iso_reader("2026-01-31 12:00:00")
+    types, to_stored = (Text, _PgInstant), (sql_s, to_s)
+    from_stored = staticmethod(iso_reader("2026-01-31 12:00:00"))
