@@ -38,14 +38,12 @@ if TYPE_CHECKING:
     from persist.db.dialects.sqlite import operations as sqlite_operations
     from persist.db.dialects.sqlite import raw_writes as sqlite_raw_rows
     from persist.db.dialects.sqlite import row_guards as sqlite_row_guards
-    from persist.db.dialects.sqlite import tenant_folder as sqlite_tenants
     from persist.settings import Settings
 else:
     postgres = lazy_module("persist.db.dialects.postgres.dialect")
     postgres_tenants = lazy_module("persist.db.dialects.postgres.tenant_server")
     sqlite = lazy_module("persist.db.dialects.sqlite.dialect")
     sqlite_references = lazy_module("persist.db.dialects.sqlite.foreign_files")
-    sqlite_tenants = lazy_module("persist.db.dialects.sqlite.tenant_folder")
     for _name in ("postgres", "sqlite"):
         for _tool in ("bulk", "event_guards", "operations", "row_guards"):
             globals()[f"{_name}_{_tool}"] = lazy_module(f"persist.db.dialects.{_name}.{_tool}")
@@ -141,7 +139,7 @@ def tenant_server(url: str | PathLike[str], settings: "Settings", *, pooler: str
         raise InvalidValue("url", f"{folder} is a file, not a folder of tenants' files.")
     if not folder.is_dir():
         raise NotFound("folder", str(folder))
-    return sqlite_tenants.SqliteTenants(folder, settings)
+    return sqlite.SqliteTenants(folder, settings)
 
 
 _SMALL_PAGE = 1024
