@@ -12,7 +12,7 @@ from typing import Any
 
 from persist import PersistError, Tenants
 from persist.db.dialects.postgres import tenant_server
-from persist.db.dialects.sqlite import tenant_folder
+from persist.db.dialects.sqlite import dialect as tenant_folder
 from persist.maintenance import copying
 from persist.schema import migrate, opening
 from persist.tenants import directory, open_stores
