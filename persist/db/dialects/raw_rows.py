@@ -25,6 +25,10 @@ class RawRows(ABC):
 
     word: str
     """The name of the database whose storage forms the cells use."""
+    as_stored = "{}"
+    """The SQL text that reads a column for `cell`."""
+    inserting = ""
+    """What an INSERT says before its VALUES."""
 
     def __init__(self, driver: Any) -> None:
         self._driver = driver
@@ -63,9 +67,13 @@ class RawRows(ABC):
     def find(self, table: Table, where: Cells) -> list[Place]:
         """Find the rows with these values and lock them against other writers."""
 
-    @abstractmethod
     def cells(self, table: Table, place: Place) -> dict[str, Cell]:
         """All columns of one row, as cells."""
+        where, values = self._at(table, place)
+        names = self.names(table)
+        listed = ", ".join(self.as_stored.format(quoted(name)) for name in names)
+        row = self._driver.execute(f"SELECT {listed} FROM {self._named(table)} WHERE {where}", values).fetchone()
+        return {name: self.cell(value) for name, value in zip(names, row, strict=True)}
 
     @abstractmethod
     def at(self, table: Table, place: Place) -> ColumnElement[bool]:
@@ -88,9 +96,12 @@ class RawRows(ABC):
         where, values = self._at(table, place)
         self._one(f"UPDATE {self._named(table)} SET {listed} WHERE {where}", [*(v for _, some in terms for v in some), *values])
 
-    @abstractmethod
     def insert(self, table: Table, cells: Cells) -> None:
         """Insert a row again. A driver error, for instance for a key that exists, is not translated."""
+        terms = [self._term(cell) for cell in cells.values()]
+        names, marks = ", ".join(map(quoted, cells)), ", ".join(term for term, _ in terms)
+        sql = f"INSERT INTO {self._named(table)} ({names}) {self.inserting}VALUES ({marks})"
+        self._driver.execute(sql, [value for _, values in terms for value in values])
 
     def _one(self, sql: str, values: Sequence[Any]) -> None:
         if self._driver.execute(sql, values).rowcount != 1:

@@ -50,6 +50,7 @@ class PostgresRawRows(RawRows):
     """Raw rows on Postgres, whose column types exclude most unreadable values."""
 
     word = "postgresql"
+    as_stored, inserting = "CAST({} AS TEXT)", "OVERRIDING SYSTEM VALUE "
 
     def __init__(self, driver: Any, schema: str, reading_cursor: Callable[[Any], Any]) -> None:
         super().__init__(driver)
@@ -102,24 +103,11 @@ class PostgresRawRows(RawRows):
         sql = f"SELECT CAST(ctid AS TEXT) FROM {self._named(table)} WHERE {' AND '.join(terms)} FOR UPDATE"
         return self._driver.execute(sql, values).fetchall()  # type: ignore[no-any-return]  # the driver's rows are tuples
 
-    def cells(self, table: Table, place: Place) -> dict[str, Cell]:
-        where, values = self._at(table, place)
-        names = self.names(table)
-        listed = ", ".join(f"CAST({quoted(name)} AS TEXT)" for name in names)
-        row = self._driver.execute(f"SELECT {listed} FROM {self._named(table)} WHERE {where}", values).fetchone()
-        return {name: self.cell(value) for name, value in zip(names, row, strict=True)}
-
     def at(self, table: Table, place: Place) -> ColumnElement[bool]:
         return literal_column("ctid") == cast(literal(place[0], Text()), _Tid())
 
     def leave_unchecked(self) -> Callable[[], None]:
         return lambda: None  # Postgres always checks foreign keys
-
-    def insert(self, table: Table, cells: Cells) -> None:
-        terms = [self._term(cell) for cell in cells.values()]
-        names, marks = ", ".join(map(quoted, cells)), ", ".join(term for term, _ in terms)
-        sql = f"INSERT INTO {self._named(table)} ({names}) OVERRIDING SYSTEM VALUE VALUES ({marks})"
-        self._driver.execute(sql, [value for _, values in terms for value in values])
 
     def _named(self, table: Table) -> str:
         return f"{quoted(self._schema)}.{quoted(table.name)}"

@@ -123,13 +123,6 @@ class SqliteRawRows(RawRows):
         sql = f"SELECT {place} FROM {self._named(table)} WHERE {condition}"
         return self._driver.execute(sql, [value for _, values in terms for value in values]).fetchall()  # type: ignore[no-any-return]  # rows are tuples
 
-    def cells(self, table: Table, place: Place) -> dict[str, Cell]:
-        where, values = self._at(table, place)
-        names = self.names(table)
-        listed = ", ".join(map(quoted, names))
-        row = self._driver.execute(f"SELECT {listed} FROM {self._named(table)} WHERE {where}", values).fetchone()
-        return {name: self.cell(value) for name, value in zip(names, row, strict=True)}
-
     def at(self, table: Table, place: Place) -> ColumnElement[bool]:
         names = self._place(table)
         columns = [literal_column(name) if name == "rowid" else type_coerce(table.c[name], NullType()) for name in names]
@@ -137,12 +130,6 @@ class SqliteRawRows(RawRows):
 
     def leave_unchecked(self) -> Callable[[], None]:
         return leave_unchecked(self._driver)
-
-    def insert(self, table: Table, cells: Cells) -> None:
-        terms = [self._term(cell) for cell in cells.values()]
-        marks = ", ".join(term for term, _ in terms)
-        sql = f"INSERT INTO {self._named(table)} ({', '.join(map(quoted, cells))}) VALUES ({marks})"
-        self._driver.execute(sql, [value for _, values in terms for value in values])
 
     def _named(self, table: Table) -> str:
         return quoted(table.name)
