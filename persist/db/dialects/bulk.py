@@ -179,6 +179,9 @@ class Bulk(PlainValues):
     """Whether the database is one file, which may belong to one run, instance or workspace."""
     mark: str
     """The placeholder of a parameter in SQL text."""
+    read_by: str
+    written_by: str
+    """The steps of a column's Form that make the published form of the driver's values, and these of it."""
 
     def __init__(self, dialect: "Dialect", driver: Any) -> None:
         self.dialect, self.driver = dialect, driver
@@ -215,7 +218,7 @@ class Bulk(PlainValues):
         if table.name not in self._may_lack:
             self._may_lack[table.name] = self.dialect.tables.may_lack(self.driver, table)
         lacking = self._may_lack[table.name]
-        steps: list[Step | None] = [None if raw else self.reading_step(column) for column in columns]
+        steps: list[Step | None] = [None if raw else getattr(form_of(column), self.read_by) for column in columns]
         large = [index for index, column in enumerate(columns) if form_of(column).large]
         size = min(_FIRST, rows)
         try:
@@ -227,10 +230,6 @@ class Bulk(PlainValues):
                     size = min(rows, next_size(found, large, size))
         except Exception as error:
             raise self.unread(error, str(table.name)) from error
-
-    @abstractmethod
-    def reading_step(self, column: Column[Any]) -> Step | None:
-        """Return the function that converts the driver's values of a column to the published form; None where none is needed."""
 
     # -- writing
 
@@ -252,9 +251,9 @@ class Bulk(PlainValues):
             with suppress(Exception):
                 reader.close()
 
-    @abstractmethod
     def stored(self, columns: Columns, rows: Sequence[Row], *, raw: bool) -> list[Row]:
         """Convert rows, in the published form or (`raw`) in that of this kind of database, to the values of parameters."""
+        return converted(rows, columns, [None if raw else getattr(form_of(column), self.written_by) for column in columns])
 
     def change(self, table: Table, columns: Columns, rows: Sequence[Row], key: Columns, *, raw: bool = False) -> None:
         """Give the rows with these keys these values. Columns of the key stay as they are."""

@@ -30,28 +30,27 @@ class EventGuards(ABC):
     def create(self, connection: Connection, tables: Sequence[Table], log: LogTables) -> None:
         """Create the triggers, which refuse every change of the tables by a writer that does not record events."""
 
-    @abstractmethod
     def number(self, connection: Connection, log: LogTables) -> bool:
-        """Create the trigger that gives positions to events of older releases. False: the database takes no triggers."""
+        """Create the trigger that gives positions to events of older releases. False: the database takes no triggers.
 
-    @abstractmethod
-    def drop(self, connection: Connection, tables: Sequence[Table]) -> None:
+        On SQLite every release counts positions in the row of all streams.
+        """
+        return True
+
+    def drop(self, connection: Connection, tables: Sequence[Table]) -> None:  # noqa: B027  # of a file `drop_functions` drops all
         """Drop the triggers of these tables."""
 
     @abstractmethod
     def drop_functions(self, connection: Connection) -> None:
         """Drop what the triggers share, and every trigger that is left."""
 
-    @abstractmethod
-    def check_rights(self, connection: Connection, tables: Sequence[Table], *, on: bool) -> None:
+    def check_rights(self, connection: Connection, tables: Sequence[Table], *, on: bool) -> None:  # noqa: B027  # who writes may
         """Raise NotPermitted if the role may not create (`on`) or drop the triggers."""
 
-    @abstractmethod
-    def lock_tables(self, connection: Connection, tables: Sequence[Table]) -> None:
+    def lock_tables(self, connection: Connection, tables: Sequence[Table]) -> None:  # noqa: B027  # a writer locks the whole file
         """Lock the tables against writes of other transactions until this transaction ends."""
 
-    @abstractmethod
-    def be_brief(self, connection: Connection, *, at_once: bool) -> None:
+    def be_brief(self, connection: Connection, *, at_once: bool) -> None:  # noqa: B027  # a writer of a file has its lock already
         """Give up in this transaction when a lock takes long, or is taken (`at_once`), so that nobody waits long behind it."""
 
     def missing(self, connection: Connection, tables: Sequence[Table]) -> int:

@@ -1,14 +1,13 @@
 """Bulk reads and writes of whole Postgres tables, with server-side cursors and COPY."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Column, Table
+from sqlalchemy import Table
 
-from persist.db.dialects.bulk import Bulk, Columns, PlainColumn, Row, converted
+from persist.db.dialects.bulk import Bulk, Columns, PlainColumn, Row
 from persist.db.dialects.postgres.row_guards import lift_row_guards
-from persist.db.formats import Step, form_of
 
 if TYPE_CHECKING:
     from persist.db.dialects.interface import Dialect
@@ -37,7 +36,7 @@ _SYSTEM = frozenset({"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"})
 class PostgresBulk(Bulk):
     """Loads rows as COPY text, which differs from the published form only in instants, flags and escapes."""
 
-    one_file, mark = False, "%s"
+    one_file, mark, read_by, written_by = False, "%s", "from_server", "to_copy"
 
     def __init__(self, dialect: "Dialect", driver: Any) -> None:
         super().__init__(dialect, driver)
@@ -86,9 +85,6 @@ class PostgresBulk(Bulk):
     def plain_mark(self, column: PlainColumn) -> str:
         return f"CAST({self.mark} AS {str(self.type_for(column)).replace('%', '%%')})"
 
-    def reading_step(self, column: Column[Any]) -> Step | None:
-        return form_of(column).from_server
-
     def begin_loading(self, tables: Iterable[Table]) -> None:
         names = ", ".join(self.table_name(table.name) for table in tables)
         self.driver.execute(f"LOCK TABLE {names} IN SHARE ROW EXCLUSIVE MODE")
@@ -102,9 +98,6 @@ class PostgresBulk(Bulk):
             for batch in batches:
                 for row in self.stored(columns, batch, raw=raw):
                     write(row)
-
-    def stored(self, columns: Columns, rows: Sequence[Row], *, raw: bool) -> list[Row]:
-        return converted(rows, columns, [None if raw else form_of(column).to_copy for column in columns])
 
     def end_loading(self) -> None:
         """Put the row guards back; every COPY has checked its foreign keys."""

@@ -2,15 +2,14 @@
 
 import os
 import string
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import chain
 from typing import Any
 
-from sqlalchemy import Column, Table
+from sqlalchemy import Table
 
-from persist.db.dialects.bulk import Bulk, Columns, PlainColumn, Row, converted
+from persist.db.dialects.bulk import Bulk, Columns, PlainColumn, Row
 from persist.db.dialects.sqlite.row_guards import lift_row_guards
-from persist.db.formats import Step, form_of
 from persist.errors import Conflict, InvalidValue
 
 _CACHE_KIB = 64 * 1024
@@ -22,7 +21,7 @@ _LOWER = {ord(letter): letter.lower() for letter in string.ascii_uppercase}
 class SqliteBulk(Bulk):
     """Bulk access to a file, which stores the published form; values of other programs are read as by the column types."""
 
-    one_file, mark = True, "?"
+    one_file, mark, read_by, written_by = True, "?", "checked", "to_file"
     _cache_before: int | None = None
 
     def plain_columns(self, table: str) -> list[PlainColumn]:
@@ -56,9 +55,6 @@ class SqliteBulk(Bulk):
     def plain_mark(self, column: PlainColumn) -> str:
         return self.mark
 
-    def reading_step(self, column: Column[Any]) -> Step | None:
-        return form_of(column).checked
-
     def begin_loading(self, tables: Iterable[Table]) -> None:
         self.driver.execute("PRAGMA defer_foreign_keys=ON")  # until the transaction ends
         self.restore_guards = lift_row_guards(self.driver)
@@ -85,9 +81,6 @@ class SqliteBulk(Bulk):
                     constraint=ours.constraint,
                 ) from error
             raise (ours or error) from error
-
-    def stored(self, columns: Columns, rows: Sequence[Row], *, raw: bool) -> list[Row]:
-        return converted(rows, columns, [None if raw else form_of(column).to_file for column in columns])
 
     def end_loading(self) -> None:
         self.restore_guards()

@@ -19,26 +19,10 @@ class SqliteEventGuards(EventGuards):
         for statement in _triggers(tables, log):
             _driver(connection).execute(statement)
 
-    def number(self, connection: Connection, log: LogTables) -> bool:
-        """Do nothing: every release counts positions in the row of all streams."""
-        return True
-
-    def be_brief(self, connection: Connection, *, at_once: bool) -> None:
-        """Do nothing: the transaction has its lock already."""
-
-    def drop(self, connection: Connection, tables: Sequence[Table]) -> None:
-        """Do nothing: `drop_functions` drops all triggers at once."""
-
     def drop_functions(self, connection: Connection) -> None:
         query = "SELECT name FROM sqlite_master WHERE type = 'trigger' AND name LIKE ?"
         for (name,) in _driver(connection).execute(query, (PREFIX + "%",)).fetchall():
             _driver(connection).execute(f'DROP TRIGGER "{name}"')
-
-    def check_rights(self, connection: Connection, tables: Sequence[Table], *, on: bool) -> None:
-        """Do nothing: a process that may write to the file may create and drop triggers."""
-
-    def lock_tables(self, connection: Connection, tables: Sequence[Table]) -> None:
-        """Do nothing: a write transaction locks the whole file."""
 
 
 def _driver(connection: Connection) -> sqlite3.Connection:
