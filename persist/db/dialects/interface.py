@@ -178,6 +178,9 @@ AUTOCOMMIT = "it is in AUTOCOMMIT mode, where there is no transaction to join."
 class Transactions(ABC):
     """Begins and ends transactions on a store's connections, and inside callers' transactions."""
 
+    joined_marks: tuple[str, str]
+    """The statements that mark a caller's own transaction, and that take the mark back."""
+
     @abstractmethod
     def begin(self, connection: Connection, *, write: bool, driver: Any = None, waiting: Waiting | None = None) -> Any:
         """Start a transaction on an idle connection and return what executes its statements. Every transaction starts here.
@@ -210,29 +213,29 @@ class Transactions(ABC):
     def keep_references(self, tables: Callable[[], Sequence[Table]]) -> None:  # noqa: B027  # a server always keeps them
         """Enforce the tables' foreign keys also on callers' connections that leave them unchecked."""
 
-    @abstractmethod
     def mark_joined(self, connection: Connection, *, marked: bool) -> None:
         """Mark the caller's own transaction for the triggers that note raw writes, or take the mark back."""
+        connection.exec_driver_sql(self.joined_marks[not marked])
 
-    @abstractmethod
     def runner(self, driver: Any) -> Any:
         """Return the object that executes the statements of a pinned connection, and commits them."""
+        return driver
 
     @abstractmethod
     def begin_pinned(self, runner: Any) -> None:
         """Start a write transaction on a pinned connection; on Postgres it is sent with its first statement."""
 
-    @abstractmethod
     def driver_of(self, connection: Connection) -> Any:
         """Return the driver connection of a transaction, for statements that are executed on it directly."""
+        return connection.connection.driver_connection
 
-    @abstractmethod
     def reading_cursor(self, driver: Any) -> Any:
         """Return a driver cursor that fetches a result in batches until the transaction ends."""
+        return driver.cursor()
 
-    @abstractmethod
     def interrupt(self, driver: Any) -> None:
         """Cancel the running statement from another thread; end the connection if the cancellation fails."""
+        driver.interrupt()
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,9 +336,9 @@ class DatabaseOperations(ABC):
     def stored_size(self, column: ColumnElement[Any]) -> ColumnElement[int]:
         """The SQL expression for the stored size of a value in bytes."""
 
-    @abstractmethod
     def integrity(self, ask: Ask, *, full: bool) -> Iterator[Problem]:
         """Find damage of the database file; `full` also compares indexes with their tables."""
+        return iter(())
 
     def role_seeing_some(self, ask: Ask, tables: Sequence[Table]) -> str | None:
         """The caller's database role, if row security hides rows of these tables from it; None if it sees all."""
@@ -349,9 +352,9 @@ class DatabaseOperations(ABC):
         """The steps of an upgrade without those that are done, where one was cut short."""
         return list(steps)
 
-    @abstractmethod
     def orphans(self, ask: Ask, tables: Iterable[Table]) -> Iterator[tuple[Table, str, int]]:
         """Find rows whose foreign key refers to a missing row: the table, the table that it refers to, and the number of rows."""
+        return iter(())
 
     @abstractmethod
     def foreign_references(self, ask: Ask, tables: Sequence[Table]) -> list[ForeignReference]:
@@ -369,16 +372,15 @@ class DatabaseOperations(ABC):
     def checkpoint(self, mode: str) -> tuple[int, int, int]:
         """Checkpoint the write-ahead log: (busy, log, checkpointed). Raises UnsupportedEngine where the server does so itself."""
 
-    @abstractmethod
-    def tidy(self) -> None:
+    def tidy(self) -> None:  # noqa: B027  # a server does this work itself
         """Run cheap maintenance that never blocks other connections, for an hourly job."""
 
-    rewrites: bool
+    rewrites = False
     """Whether deleted bytes stay in a file that `vacuum` rewrites."""
 
-    @abstractmethod
     def overwrite_deleted(self, ask: Ask) -> Callable[[], object]:
         """Let the transaction overwrite what it deletes, where the database leaves that to its users; returns what undoes it."""
+        return lambda: None
 
     @abstractmethod
     def vacuum(self, tables: Sequence[Table]) -> None:

@@ -1,6 +1,6 @@
 """Administrative operations on Postgres: VACUUM, and facts from catalogs and statistics. Some work is left to the server."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC
 from functools import partial
 from itertools import count
@@ -40,6 +40,8 @@ _PIPELINED = "persist"
 
 class PostgresTransactions(interface.Transactions):
     """The transactions of one store on a Postgres database."""
+
+    joined_marks = (MARK_JOINED, UNMARK_JOINED)
 
     def __init__(self, psycopg: Any, connections: PostgresConnections, event_log: interface.EventLogSupport) -> None:
         self._psycopg, self._connections, self._event_log = psycopg, connections, event_log
@@ -97,9 +99,6 @@ class PostgresTransactions(interface.Transactions):
         if self._event_log.kept:
             connection.exec_driver_sql(f"SET LOCAL {SETTING} = 'on'")
             connection.exec_driver_sql(f"SET LOCAL {NUMBERS} = 'on'")
-
-    def mark_joined(self, connection: Connection, *, marked: bool) -> None:
-        connection.exec_driver_sql(MARK_JOINED if marked else UNMARK_JOINED)
 
     def runner(self, driver: Any) -> Any:
         return pipelining.PipelinedConnection(driver, self._connections.names(driver))
@@ -273,12 +272,6 @@ class PostgresOperations(interface.DatabaseOperations):
 
     # -- problems
 
-    def integrity(self, ask: interface.Ask, *, full: bool) -> Iterator[interface.Problem]:
-        yield from ()  # the server checks its files itself
-
-    def orphans(self, ask: interface.Ask, tables: Iterable[Table]) -> Iterator[tuple[Table, str, int]]:
-        yield from ()  # the server enforces foreign keys; the comparison of catalogs shows a constraint that is not validated
-
     def foreign_references(self, ask: interface.Ask, tables: Sequence[Table]) -> list[interface.ForeignReference]:
         ours = {table.name for table in tables}
         return [
@@ -323,14 +316,6 @@ class PostgresOperations(interface.DatabaseOperations):
 
     def checkpoint(self, mode: str) -> tuple[int, int, int]:
         raise UnsupportedEngine("postgresql", "the server keeps and checkpoints its write-ahead log itself.")
-
-    def tidy(self) -> None:
-        """Do nothing: autovacuum does this work."""
-
-    rewrites = False
-
-    def overwrite_deleted(self, ask: interface.Ask) -> Callable[[], object]:
-        return lambda: None
 
     def vacuum(self, tables: Sequence[Table]) -> None:
         refused: list[str] = []

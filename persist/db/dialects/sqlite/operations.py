@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 class SqliteTransactions(interface.Transactions):
     """The transactions of one store on a SQLite file, or on the single connection to `:memory:`."""
 
+    joined_marks = (MARK_JOINED, UNMARK_JOINED)
+
     def __init__(self, connections: SqliteConnections, event_log: SqliteEventLog, settings: "Settings") -> None:
         self._connections, self._event_log = connections, event_log
         self._timeout = settings.busy_timeout_ms / 1000
@@ -107,12 +109,6 @@ class SqliteTransactions(interface.Transactions):
     def keep_references(self, tables: Callable[[], Sequence[Table]]) -> None:
         self._references.tables = tables
 
-    def mark_joined(self, connection: Connection, *, marked: bool) -> None:
-        connection.exec_driver_sql(MARK_JOINED if marked else UNMARK_JOINED)
-
-    def runner(self, driver: Any) -> Any:
-        return driver
-
     def begin_pinned(self, runner: Any) -> None:
         if not self._owned and self._event_log.kept:
             self._event_log.say_whether_kept(runner)
@@ -122,15 +118,6 @@ class SqliteTransactions(interface.Transactions):
             connections.begin(runner, self._timeout)
         else:
             runner.execute("BEGIN IMMEDIATE")
-
-    def driver_of(self, connection: Connection) -> Any:
-        return connection.connection.driver_connection
-
-    def reading_cursor(self, driver: Any) -> Any:
-        return driver.cursor()
-
-    def interrupt(self, driver: Any) -> None:
-        driver.interrupt()
 
 
 def _lock(driver: Any) -> None:
