@@ -33,9 +33,6 @@ class SqliteTables(Tables):
         rows = driver.execute(f"PRAGMA table_xinfo({quoted(table)})").fetchall()
         return [StoredColumn(row[1], row[2], bool(row[3])) for row in rows if row[6] in ((2, 3) if computed else (0,))]
 
-    def advance_sequences(self, connection: Connection, tables: Sequence[Table]) -> None:
-        """Do nothing: SQLite generates the number after the highest one in the table."""
-
     def suspend_references(self, connection: Connection, tables: Sequence[Table]) -> Sequence[str]:
         connection.exec_driver_sql("PRAGMA defer_foreign_keys = ON")
         let_go(connection.connection.driver_connection)
@@ -43,9 +40,6 @@ class SqliteTables(Tables):
 
     def restore_references(self, connection: Connection, suspended: Sequence[str]) -> None:
         self._references.keep(connection.connection, connection.info, connection.connection.driver_connection)
-
-    def expected_rows(self, driver: Any, sql: str, args: Sequence[Any]) -> int | None:
-        """None: SQLite's planner knows proportions, and these only as they were at the last ANALYZE."""
 
     def upgrade_command(self) -> str:
         """What upgrades the file; another process sees nothing of a database in memory."""

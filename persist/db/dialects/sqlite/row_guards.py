@@ -29,16 +29,10 @@ def row_guard_ddl(table: Table, schema: str | None = None) -> list[str]:
     if not guards:
         return raw_write_ddl(table)
     changed = ", ".join(row_guards.guarded_columns(guards))
+    said = [(guard, row_guards.said(table.name, guard)) for guard in guards]
     return [
-        _trigger(
-            table.name, "insert", "INSERT", [(_inserted(table, guard), row_guards.said(table.name, guard)) for guard in guards]
-        ),
-        _trigger(
-            table.name,
-            "update",
-            f"UPDATE OF {changed}",
-            [(_changed(guard), row_guards.said(table.name, guard)) for guard in guards],
-        ),
+        _trigger(table.name, "insert", "INSERT", [(_inserted(table, guard), why) for guard, why in said]),
+        _trigger(table.name, "update", f"UPDATE OF {changed}", [(_changed(guard), why) for guard, why in said]),
         *kept_place_ddl(table),
         *raw_write_ddl(table),
     ]
@@ -61,13 +55,12 @@ def kept_place_ddl(table: Table) -> list[str]:
                 f"{same} IS NOT {same.replace('OLD.', 'NEW.')}"
                 f" AND EXISTS ({of} AND bound.rowid <> OLD.rowid AND (bound.rowid = NEW.rowid OR {key}))"
             )
-            found.append(_trigger(table.name, "place_insert", "INSERT", [(inserted, row_guards.said(table.name, guard))]))
-            found.append(
-                _trigger(
-                    table.name, "place_inserted", "INSERT", [("NEW.rowid = -1", row_guards.no_place(table.name))], when="AFTER"
-                )
-            )
-            found.append(_trigger(table.name, "place_update", "UPDATE", [(changed, row_guards.said(table.name, guard))]))
+            why, nowhere = row_guards.said(table.name, guard), [("NEW.rowid = -1", row_guards.no_place(table.name))]
+            found += [
+                _trigger(table.name, "place_insert", "INSERT", [(inserted, why)]),
+                _trigger(table.name, "place_inserted", "INSERT", nowhere, when="AFTER"),
+                _trigger(table.name, "place_update", "UPDATE", [(changed, why)]),
+            ]
     return found
 
 
