@@ -67,8 +67,7 @@ class Connections(ABC):
     def check_server(self, driver: Any) -> None:  # noqa: B027  # a file has no server
         """Raise UnsupportedEngine if a first connection reaches a server that persist does not run on."""
 
-    @abstractmethod
-    def prepare_database(self, driver: Any) -> None:
+    def prepare_database(self, driver: Any) -> None:  # noqa: B027  # a server is set up by who runs it
         """Set up the database for use; called once, after the schema is verified or upgraded and before any other write."""
 
     def connect_first(self, *, write: bool) -> Connection:

@@ -301,9 +301,6 @@ class PostgresConnections(Connections):
             if not self.owned and found.ntuples == 1 and b"extra_float_digits" in (found.get_value(0, 3) or b""):
                 log.warning("the engine's role or database sets extra_float_digits: numbers with fractions are read rounded")
 
-    def prepare_database(self, driver: Any) -> None:
-        """Do nothing: a Postgres database needs no setup by its clients."""
-
     def lend(self, *, write: bool) -> Lent:
         while self.idle is not None and (kept := self.idle[write].take()) is not None:
             if self.alive(kept[1]):

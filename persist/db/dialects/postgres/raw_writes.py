@@ -106,9 +106,6 @@ class PostgresRawRows(RawRows):
     def at(self, table: Table, place: Place) -> ColumnElement[bool]:
         return literal_column("ctid") == cast(literal(place[0], Text()), _Tid())
 
-    def leave_unchecked(self) -> Callable[[], None]:
-        return lambda: None  # Postgres always checks foreign keys
-
     def _named(self, table: Table) -> str:
         return f"{quoted(self._schema)}.{quoted(table.name)}"
 

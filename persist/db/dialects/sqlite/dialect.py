@@ -144,8 +144,5 @@ class SqliteTenants(TenantServer):
     def place(self, name: str) -> tuple[str, str | None]:
         return f"sqlite:///{self._path(name).as_posix()}", None
 
-    def close(self) -> None:
-        """Do nothing: each store has connections of its own."""
-
     def _path(self, name: str) -> Path:
         return self._folder / f"{name}{_SUFFIX}"

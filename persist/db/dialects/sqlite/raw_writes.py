@@ -14,7 +14,7 @@ from sqlite3 import connect
 from types import TracebackType
 from typing import Any, Self
 
-from sqlalchemy import Column, ColumnElement, DefaultClause, Table, TextClause, and_, literal, literal_column, type_coerce
+from sqlalchemy import ColumnElement, DefaultClause, Table, TextClause, and_, literal, literal_column, type_coerce
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.types import NullType
 
@@ -88,9 +88,6 @@ class SqliteRawRows(RawRows):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._driver.text_factory = self._text_before
         self._driver.execute("PRAGMA ignore_check_constraints=OFF")
-
-    def may_spoil(self, column: Column[Any]) -> bool:
-        return True
 
     def scan(self, table: Table, key: Sequence[str], columns: Columns) -> Iterator[tuple[Any, ...]]:
         names = ", ".join(quoted(name) for name in [*key, *(column.name for column in columns)])
