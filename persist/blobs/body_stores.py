@@ -62,11 +62,13 @@ class FolderBlobStore:
         return f"FolderBlobStore({str(self.path)!r})"
 
     def put(self, sha256: str, pieces: Iterable[bytes]) -> None:
-        target = self._file(sha256)
+        self._write(self._file(sha256), sha256, pieces)
+
+    def _write(self, target: Path, part: str, pieces: Iterable[bytes]) -> None:
         with files(target):
             make_private(target.parent)
-            part = target.with_name(f"{sha256}-{secrets.token_hex(4)}{_PART}")
-            with written_whole(part, partial(replace, target=target)) as file:
+            temporary = target.with_name(f"{part}-{secrets.token_hex(4)}{_PART}")
+            with written_whole(temporary, partial(replace, target=target)) as file:
                 file.writelines(pieces)
             sync_folder(target.parent)
 
@@ -106,13 +108,7 @@ class FolderBlobStore:
             return {file.name: file.read_text("utf-8", "replace") for file in folder.glob(_ENTRY)}
 
     def register(self, name: str, text: str) -> None:
-        target = self.path / _DATABASES / name
-        with files(target):
-            make_private(target.parent)
-            part = target.with_name(f".{name}-{secrets.token_hex(4)}{_PART}")
-            with written_whole(part, partial(replace, target=target)) as file:
-                file.write(text.encode())
-            sync_folder(target.parent)
+        self._write(self.path / _DATABASES / name, f".{name}", [text.encode()])
 
     def unregister(self, name: str) -> None:
         with files(self.path):
@@ -196,7 +192,8 @@ class FsspecBlobStore:
     def registered(self) -> Mapping[str, str]:
         folder = f"{self._root}/{_DATABASES}"
         with self._reached(""):
-            names = [place.rpartition("/")[2] for place in self._system.ls(folder, detail=False)] if self._exists(folder) else []
+            places = self._system.ls(folder, detail=False) if self._system.exists(folder) else []
+            names = [place.rpartition("/")[2] for place in places]
             return {name: self._system.cat_file(f"{folder}/{name}").decode("utf-8", "replace") for name in names if name}
 
     def register(self, name: str, text: str) -> None:
@@ -211,10 +208,7 @@ class FsspecBlobStore:
 
     def is_empty(self) -> bool:
         with self._reached(""):
-            return not self._exists(self._root) or not self._system.ls(self._root, detail=False)
-
-    def _exists(self, folder: str) -> bool:
-        return bool(self._system.exists(folder))
+            return not self._system.exists(self._root) or not self._system.ls(self._root, detail=False)
 
     def _place(self, sha256: str) -> str:
         digest = checked_digest("sha256", sha256)
