@@ -8,20 +8,7 @@ from sqlalchemy import REAL, BigInteger, Dialect, Double, Integer, Text, func, l
 from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.types import TypeDecorator, TypeEngine, UserDefinedType
 
-from persist.db.values.clock import (
-    decoder,
-    encoder,
-    epoch_ms,
-    epoch_real,
-    epoch_s,
-    from_epoch_ms,
-    from_epoch_s,
-    iso_ms,
-    iso_reader,
-    sql_s,
-    to_ms,
-    to_s,
-)
+from persist.db.values import clock
 
 Processor = Callable[[Any], Any]
 
@@ -80,40 +67,40 @@ class Instant(TypeDecorator[datetime]):
         return self.from_stored
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> Any:
-        return encoder(self.storing(dialect))(value)
+        return clock.encoder(self.storing(dialect))(value)
 
     def bind_processor(self, dialect: Dialect) -> Processor:
         store = self.storing(dialect)
         if dialect.driver == "asyncpg" and isinstance(self.load_dialect_impl(dialect), _PgInstant):
-            return encoder(lambda value: _finite(store(value)))
-        return encoder(store)
+            return clock.encoder(lambda value: _finite(store(value)))
+        return clock.encoder(store)
 
     def result_processor(self, dialect: Dialect, coltype: object) -> Processor:
         # Not wrapped around the processor of `impl`: that one needs the DBAPI type, which a prepared statement does not know.
         if isinstance(self.load_dialect_impl(dialect), _PgInstant):
             return _in_utc
-        return decoder(self.reading(dialect))
+        return clock.decoder(self.reading(dialect))
 
 
 class EpochMs(Instant):
     """Whole milliseconds since 1970."""
 
     cache_ok = True
-    types, to_stored, from_stored = (Integer, BigInteger), (epoch_ms, epoch_ms), staticmethod(from_epoch_ms)
+    types, to_stored, from_stored = (Integer, BigInteger), (clock.epoch_ms, clock.epoch_ms), staticmethod(clock.from_epoch_ms)
 
 
 class EpochS(EpochMs):
     """Whole seconds since 1970."""
 
     cache_ok = True
-    to_stored, from_stored = (epoch_s, epoch_s), staticmethod(from_epoch_s)
+    to_stored, from_stored = (clock.epoch_s, clock.epoch_s), staticmethod(clock.from_epoch_s)
 
 
 class EpochReal(Instant):
     """Seconds since 1970 as a float, microseconds kept; exact until 2242, where multiplying floats would not be."""
 
     cache_ok = True
-    types, to_stored, from_stored = (REAL, Double), (epoch_real, epoch_real), staticmethod(from_epoch_s)
+    types, to_stored, from_stored = (REAL, Double), (clock.epoch_real, clock.epoch_real), staticmethod(clock.from_epoch_s)
 
 
 class IsoMs(Instant):
@@ -121,8 +108,8 @@ class IsoMs(Instant):
 
     impl = Text
     cache_ok = True
-    types, to_stored = (Text, _PgInstant), (iso_ms, to_ms)
-    from_stored = staticmethod(iso_reader("2026-01-31T12:00:00.000Z"))
+    types, to_stored = (Text, _PgInstant), (clock.iso_ms, clock.to_ms)
+    from_stored = staticmethod(clock.iso_reader("2026-01-31T12:00:00.000Z"))
 
 
 class SqlSeconds(Instant):
@@ -130,5 +117,5 @@ class SqlSeconds(Instant):
 
     impl = Text
     cache_ok = True
-    types, to_stored = (Text, _PgInstant), (sql_s, to_s)
-    from_stored = staticmethod(iso_reader("2026-01-31 12:00:00"))
+    types, to_stored = (Text, _PgInstant), (clock.sql_s, clock.to_s)
+    from_stored = staticmethod(clock.iso_reader("2026-01-31 12:00:00"))

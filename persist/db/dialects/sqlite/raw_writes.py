@@ -20,20 +20,7 @@ from sqlalchemy.types import NullType
 
 from persist.db.dialects.raw_rows import Cell, Cells, Columns, Place, RawRows
 from persist.db.dialects.sqlite.foreign_files import leave_unchecked
-from persist.db.schema.row_guards import (
-    DELETE,
-    INSERT,
-    KEPT,
-    LOGGED,
-    MAX_CHARACTERS,
-    MAX_NOTES,
-    PREFIX,
-    REPLACE,
-    SUFFIX,
-    UPDATE,
-    WRITER,
-    LoggedWrites,
-)
+from persist.db.schema import row_guards as rules
 from persist.db.unreadable.cells import NotText
 from persist.db.unreadable.conditions import BadText, text_or_bad
 from persist.db.values.json import quoted
@@ -163,33 +150,34 @@ class SqliteRawRows(RawRows):
         return ("CAST(? AS TEXT)" if isinstance(value, BadText) else "?"), [value]
 
 
-NOT_A_CONNECTION = f"substr(sqlite_source_id(), -{len(SUFFIX)}) <> '{SUFFIX}'"
+NOT_A_CONNECTION = f"substr(sqlite_source_id(), -{len(rules.SUFFIX)}) <> '{rules.SUFFIX}'"
 """The condition that the connection is not persist's, by a function of every SQLite build, so that a shell can run it."""
-_IN_VERB = f"EXISTS (SELECT 1 FROM _meta WHERE key = '{WRITER}')"
+_IN_VERB = f"EXISTS (SELECT 1 FROM _meta WHERE key = '{rules.WRITER}')"
 UNMARKED = f"{NOT_A_CONNECTION} AND NOT {_IN_VERB}"
 """The condition that the writer is not persist."""
-MARK_JOINED = f"INSERT OR REPLACE INTO _meta (key, value) VALUES ('{WRITER}', 'persist')"
-UNMARK_JOINED = f"DELETE FROM _meta WHERE key = '{WRITER}'"
+MARK_JOINED = f"INSERT OR REPLACE INTO _meta (key, value) VALUES ('{rules.WRITER}', 'persist')"
+UNMARK_JOINED = f"DELETE FROM _meta WHERE key = '{rules.WRITER}'"
 _FUNCTION = "sqlite_source_id"
 _MARKED: set[int] = set()
 """The ids of host connections that a transaction of persist uses now."""
 _KNOWN = "persist_mark"
 _NOW = "CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)"
-_NOTING = f"INSERT OR IGNORE INTO {LOGGED} (id, at, table_name, operation) VALUES (0, 0, '', '')"
+_NOTING = f"INSERT OR IGNORE INTO {rules.LOGGED} (id, at, table_name, operation) VALUES (0, 0, '', '')"
 """The first statement of a trigger that notes: while that row is there, notes are changed."""
-_FORGET = f"DELETE FROM {LOGGED} WHERE at = 0"
-_COLUMNS = f"{LOGGED} (run_id, at, table_name, operation, row_key_json, before_json)"
+_FORGET = f"DELETE FROM {rules.LOGGED} WHERE at = 0"
+_COLUMNS = f"{rules.LOGGED} (run_id, at, table_name, operation, row_key_json, before_json)"
 _KEY = "json_group_object(c, v) FILTER (WHERE k)"
 _BEFORE = "json_group_object(c, v) FILTER (WHERE d)"
-_NOT_NOTING = f"NOT EXISTS (SELECT 1 FROM {LOGGED} WHERE id = 0)"
+_NOT_NOTING = f"NOT EXISTS (SELECT 1 FROM {rules.LOGGED} WHERE id = 0)"
 _FINISHED = "at NOT IN (0, 1, 2)"
 """The condition that a note is finished: it has its instant. A raw writer cannot change a finished note."""
 
 
 _TOLD = (
     "CASE WHEN typeof(x) = 'blob' OR instr(x, char(0)) OR x GLOB '*' || char(65533) || '*'"
-    f" THEN quote(substr(CAST(x AS BLOB), 1, {MAX_CHARACTERS // 2})) WHEN typeof(x) = 'real' THEN quote(x)"
-    f" WHEN length(x) > {MAX_CHARACTERS} THEN substr(x, 1, {MAX_CHARACTERS}) || ' ... (' || length(x) || ' characters)'"
+    f" THEN quote(substr(CAST(x AS BLOB), 1, {rules.MAX_CHARACTERS // 2})) WHEN typeof(x) = 'real' THEN quote(x)"
+    f" WHEN length(x) > {rules.MAX_CHARACTERS} THEN substr(x, 1, {rules.MAX_CHARACTERS})"
+    " || ' ... (' || length(x) || ' characters)'"
     " ELSE x END"
 )
 """A value as JSON can hold it, cut: bytes, and text that is none, as a literal of SQL."""
@@ -198,7 +186,7 @@ _TOLD = (
 def mark_connection(driver: sqlite3.Connection) -> None:
     """Mark a connection of persist's own for as long as it is open."""
     driver.execute("PRAGMA trusted_schema=ON")  # or triggers would call no function of a connection, where a build says so
-    marked = _source_id() + SUFFIX
+    marked = _source_id() + rules.SUFFIX
     driver.create_function(_FUNCTION, 0, lambda: marked, deterministic=True)
 
 
@@ -218,7 +206,7 @@ def mark_lent(driver: Any, info: dict[Any, Any]) -> None:
     key = id(driver)
     if _KNOWN not in info and driver.execute("PRAGMA trusted_schema").fetchone() != (0,):
         unmarked = _source_id()
-        driver.create_function(_FUNCTION, 0, lambda: unmarked + (SUFFIX if key in _MARKED else ""))
+        driver.create_function(_FUNCTION, 0, lambda: unmarked + (rules.SUFFIX if key in _MARKED else ""))
         info[_KNOWN] = True
     _MARKED.add(key)
 
@@ -230,9 +218,9 @@ def unmark_lent(driver: Any) -> None:
 
 def raw_write_ddl(table: Table) -> list[str]:
     """The statements that create the triggers of a table; none unless its model declares them."""
-    if LOGGED not in table.info:
+    if rules.LOGGED not in table.info:
         return []
-    rule: LoggedWrites | None = table.info[LOGGED]
+    rule: rules.LoggedWrites | None = table.info[rules.LOGGED]
     if rule is None:
         return _finishing()
     name, columns = table.name, [column.name for column in table.columns]
@@ -262,7 +250,7 @@ def raw_write_ddl(table: Table) -> list[str]:
         found = (
             f"SELECT c, {_TOLD} AS v, 1 AS k FROM (SELECT 0 AS c, 0 AS x UNION ALL VALUES {rows}) WHERE c <> 0 AND {condition}"
         )
-        return note("NEW", INSERT, "NULL", f"FROM ({found}) GROUP BY k")
+        return note("NEW", rules.INSERT, "NULL", f"FROM ({found}) GROUP BY k")
 
     same = " OR ".join(f"({_same(table, rule, key)})" for key in rule.keys)
     home = new_value(table, rule.scope)
@@ -277,7 +265,7 @@ def raw_write_ddl(table: Table) -> list[str]:
             "meets",
             "BEFORE INSERT",
             f"{_FORGET} AND id <> 0",
-            f"INSERT INTO {_COLUMNS[:-1]}, writer_json) SELECT {scope('was')}, 0, '{name}', '{REPLACE}',"
+            f"INSERT INTO {_COLUMNS[:-1]}, writer_json) SELECT {scope('was')}, 0, '{name}', '{rules.REPLACE}',"
             f" ({same}) AND was.{rule.scope} IS {home}, (SELECT json_array({_KEY}, {_BEFORE}) {told('was')}), was.rowid"
             f" FROM {name} AS was WHERE was.rowid = NEW.rowid OR {same}",
             f"{_FORGET} AND id = 0",
@@ -286,21 +274,21 @@ def raw_write_ddl(table: Table) -> list[str]:
             "inserted",
             "AFTER INSERT",
             f"{_FORGET} AND id <> 0 AND {there}",
-            f"UPDATE {LOGGED} SET at = 2 WHERE at = 0 AND id <> 0",
-            inserted(f"NOT EXISTS (SELECT 1 FROM {LOGGED} WHERE at = 2 AND row_key_json = '1')"),
-            f"UPDATE {LOGGED} SET at = {_NOW}, row_key_json = json_extract(before_json, '$[0]'),"
+            f"UPDATE {rules.LOGGED} SET at = 2 WHERE at = 0 AND id <> 0",
+            inserted(f"NOT EXISTS (SELECT 1 FROM {rules.LOGGED} WHERE at = 2 AND row_key_json = '1')"),
+            f"UPDATE {rules.LOGGED} SET at = {_NOW}, row_key_json = json_extract(before_json, '$[0]'),"
             " before_json = json_extract(before_json, '$[1]'), writer_json = NULL WHERE at = 2",
             _FORGET,
         ),
         trigger(
             "updated",
             "AFTER UPDATE",
-            note("OLD", UPDATE, _BEFORE, told("OLD", "NEW")),
+            note("OLD", rules.UPDATE, _BEFORE, told("OLD", "NEW")),
             inserted(moved),
             _FORGET,
             also=f" AND ({old}) IS NOT ({new})",
         ),
-        trigger("deleted", "AFTER DELETE", note("OLD", DELETE, _BEFORE, told("OLD")), _FORGET),
+        trigger("deleted", "AFTER DELETE", note("OLD", rules.DELETE, _BEFORE, told("OLD")), _FORGET),
     ]
 
 
@@ -313,31 +301,31 @@ def _finishing() -> list[str]:
 
     A note of an INSERT that met a row has the instant 0 until the row is inserted. If it is not, the next note deletes it.
     """
-    notes = f"SELECT count(*) FROM {LOGGED} WHERE id > 0 AND run_id"
+    notes = f"SELECT count(*) FROM {rules.LOGGED} WHERE id > 0 AND run_id"
     no_run = "NOT IN (SELECT '' UNION ALL SELECT id FROM run)"  # anybody invents such a run: all of them share one room
-    full = f"({notes} = NEW.run_id) > {MAX_NOTES} OR NEW.run_id {no_run} AND ({notes} {no_run}) > {MAX_NOTES}"
-    refuse = f"SELECT RAISE(ABORT, '{KEPT}')"
+    full = f"({notes} = NEW.run_id) > {rules.MAX_NOTES} OR NEW.run_id {no_run} AND ({notes} {no_run}) > {rules.MAX_NOTES}"
+    refuse = f"SELECT RAISE(ABORT, '{rules.KEPT}')"
     forged = f"NEW.id <> 0 AND {_NOT_NOTING} OR NEW.at NOT IN (0, 1)"
-    replaced = f"EXISTS (SELECT 1 FROM {LOGGED} WHERE id = NEW.id AND {_FINISHED})"
+    replaced = f"EXISTS (SELECT 1 FROM {rules.LOGGED} WHERE id = NEW.id AND {_FINISHED})"
     return [
         _trigger(
-            LOGGED,
+            rules.LOGGED,
             "finished",
-            f"AFTER INSERT ON {LOGGED} WHEN NEW.id <> 0 AND NEW.at IN (0, 1) AND {NOT_A_CONNECTION}",
-            f"DELETE FROM {LOGGED} WHERE id = NEW.id AND ({_IN_VERB} OR {full})",
-            f"UPDATE {LOGGED} SET at = {_NOW} WHERE id = NEW.id AND at = 1",
+            f"AFTER INSERT ON {rules.LOGGED} WHEN NEW.id <> 0 AND NEW.at IN (0, 1) AND {NOT_A_CONNECTION}",
+            f"DELETE FROM {rules.LOGGED} WHERE id = NEW.id AND ({_IN_VERB} OR {full})",
+            f"UPDATE {rules.LOGGED} SET at = {_NOW} WHERE id = NEW.id AND at = 1",
         ),
-        _trigger(LOGGED, "made", f"BEFORE INSERT ON {LOGGED} WHEN ({forged} OR {replaced}) AND {UNMARKED}", refuse),
+        _trigger(rules.LOGGED, "made", f"BEFORE INSERT ON {rules.LOGGED} WHEN ({forged} OR {replaced}) AND {UNMARKED}", refuse),
         _trigger(
-            LOGGED,
+            rules.LOGGED,
             "kept_update",
-            f"BEFORE UPDATE ON {LOGGED} WHEN ({_NOT_NOTING} OR OLD.{_FINISHED} OR NEW.id IS NOT OLD.id) AND {UNMARKED}",
+            f"BEFORE UPDATE ON {rules.LOGGED} WHEN ({_NOT_NOTING} OR OLD.{_FINISHED} OR NEW.id IS NOT OLD.id) AND {UNMARKED}",
             refuse,
         ),
         _trigger(
-            LOGGED,
+            rules.LOGGED,
             "kept_delete",
-            f"BEFORE DELETE ON {LOGGED} WHEN (OLD.{_FINISHED} OR OLD.at <> 0 AND {_NOT_NOTING}) AND {UNMARKED}",
+            f"BEFORE DELETE ON {rules.LOGGED} WHEN (OLD.{_FINISHED} OR OLD.at <> 0 AND {_NOT_NOTING}) AND {UNMARKED}",
             refuse,
         ),
     ]
@@ -345,10 +333,10 @@ def _finishing() -> list[str]:
 
 def _trigger(table: str, suffix: str, head: str, *statements: str) -> str:
     body = " ".join(f"{statement};" for statement in statements)
-    return f"CREATE TRIGGER {PREFIX}_log_{table}_{suffix} {head} BEGIN {body} END"
+    return f"CREATE TRIGGER {rules.PREFIX}_log_{table}_{suffix} {head} BEGIN {body} END"
 
 
-def _same(table: Table, rule: LoggedWrites, key: Sequence[str]) -> str:
+def _same(table: Table, rule: rules.LoggedWrites, key: Sequence[str]) -> str:
     """The condition that an old row has the key of the new one."""
     return " AND ".join(
         f"coalesce(was.{name}, -1) = coalesce(NEW.{name}, -1)" if name == rule.frame else f"was.{name} = {new_value(table, name)}"
