@@ -118,11 +118,9 @@ class SqliteTenants(TenantServer):
         try:
             with closing(sqlite3.connect(file_uri(path, "mode=ro"), uri=True, timeout=5.0)) as raw:
                 return raw.execute(f"SELECT 1 FROM {VERSION_TABLE}").fetchone() is not None
-        except sqlite3.OperationalError as error:  # a file whose creation was cut short has no tables yet
-            if "no such table" in str(error) or not path.exists():
+        except sqlite3.DatabaseError as error:  # a file whose creation was cut short has no tables yet
+            if isinstance(error, sqlite3.OperationalError) and ("no such table" in str(error) or not path.exists()):
                 return False
-            raise self.dialect(name).errors.classify(error) or error from error
-        except sqlite3.DatabaseError as error:
             raise self.dialect(name).errors.classify(error) or error from error
 
     def names(self, after: str, limit: int) -> list[str]:
