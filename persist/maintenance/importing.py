@@ -25,20 +25,10 @@ from persist.events.models import LOG_TABLES, event_heads
 from persist.events.schemas import ALL
 from persist.events.snapshots import write_snapshot
 from persist.events.upkeep import take_positions
+from persist.maintenance import lines as file_lines
 from persist.maintenance.copying import FIXED, Checksum, first_with_rows, own_scopes, with_scopes
 from persist.maintenance.erasure_marks import PREFIX as ERASURES
 from persist.maintenance.exporting import SHARED
-from persist.maintenance.lines import (
-    Carrying,
-    Key,
-    LineReader,
-    Unknown,
-    counts_of,
-    unknown_declared,
-    unknown_key,
-    unknown_rows,
-    value_of,
-)
 from persist.maintenance.table_keys import key_columns
 from persist.maintenance.transactions import TABLES, Session, session
 from persist.programs.models import STRICT_TABLES
@@ -95,7 +85,7 @@ def import_(
     """
     total = None if progress is None or not isinstance(path, Path | str) else _rows_in(path)
     with _opened(path) as stream:
-        lines = LineReader(stream)
+        lines = file_lines.LineReader(stream)
         own = own_scopes(lines.header["scopes"], scopes)
         session_id = lines.header.get("session_id")
         with session(store, writable=True) as writing:
@@ -110,7 +100,9 @@ def import_(
 
 
 class _Import:
-    def __init__(self, target: Session, lines: LineReader, own: dict[str, str], *, whole: bool, leave_unknown: bool) -> None:
+    def __init__(
+        self, target: Session, lines: file_lines.LineReader, own: dict[str, str], *, whole: bool, leave_unknown: bool
+    ) -> None:
         self.target, self.lines, self.own = target, lines, own
         self.leave_unknown = leave_unknown
         self.left_unknown: dict[str, int] = {}
@@ -139,11 +131,11 @@ class _Import:
             if bulk.one_file:
                 self.taken = {scope: id for scope, id in self.lines.header["scopes"].items() if scope in OWN_SCOPES}
         self.mine = {**self.target.scopes, **self.taken} if bulk.one_file else {}
-        found = unknown_declared(self.lines)
+        found = file_lines.unknown_declared(self.lines)
         taken = [one for one in found if one.known is None or self._takes(one.known)]
-        self.unknown = Carrying(taken, self.target, leave=self.leave_unknown, alone=self.fresh)
-        self.left_unknown = {**self.unknown.left, **counts_of(one for one in found if one not in taken)}
-        self.there: dict[str, set[Key]] = {one.table: set() for one in self.unknown.found}
+        self.unknown = file_lines.Carrying(taken, self.target, leave=self.leave_unknown, alone=self.fresh)
+        self.left_unknown = {**self.unknown.left, **file_lines.counts_of(one for one in found if one not in taken)}
+        self.there: dict[str, set[file_lines.Key]] = {one.table: set() for one in self.unknown.found}
         for (table, names), lines in groupby(self._lines(), key=lambda line: line[:2]):
             self._load(table, tuple(table.columns[name] for name in names), (row for _, _, row in lines))
         self._carry(found)
@@ -159,9 +151,9 @@ class _Import:
             for stream in sorted(self.streams):
                 write_snapshot(self.target.work, stream, logged_tables(TABLES))
 
-    def _carry(self, found: Sequence[Unknown]) -> None:
-        def tables() -> Iterator[tuple[Unknown, Iterator[list[Row]]]]:
-            for one, batches in unknown_rows(self.lines, found):
+    def _carry(self, found: Sequence[file_lines.Unknown]) -> None:
+        def tables() -> Iterator[tuple[file_lines.Unknown, Iterator[list[Row]]]]:
+            for one, batches in file_lines.unknown_rows(self.lines, found):
                 rows = self._counted(one, batches)
                 if one in self.unknown.found:
                     yield one, rows
@@ -172,8 +164,8 @@ class _Import:
         self.unknown.there = self.there
         self.unknown.carry(tables())
 
-    def _counted(self, one: Unknown, batches: Iterator[list[Row]]) -> Iterator[list[Row]]:
-        key = unknown_key(one)
+    def _counted(self, one: file_lines.Unknown, batches: Iterator[list[Row]]) -> Iterator[list[Row]]:
+        key = file_lines.unknown_key(one)
         for rows in batches:
             self._count(one.table, len(rows))
             yield self._scoped(key, rows) if key else rows
@@ -239,7 +231,7 @@ class _Import:
 
     def _checked(self, columns: Columns, row: dict[str, Any]) -> Row:
         try:
-            values = converted([tuple([row[column.name] for column in columns])], columns, [value_of] * len(columns))
+            values = converted([tuple([row[column.name] for column in columns])], columns, [file_lines.value_of] * len(columns))
             checked = converted(values, columns, [form_of(column).checked for column in columns])
             converted(checked, columns, [form_of(column).logical for column in columns])  # reads JSON too
             return checked[0]
