@@ -19,7 +19,7 @@ from persist.blobs.sharing import SharedBlobStore
 from persist.db.changes.batch import Batch, Pending, StatementRunner
 from persist.db.concurrency.observers import AFTERWARDS
 from persist.db.expressions.upsert import Rule, insert_missing, merge, upsert
-from persist.db.operations.bounded_deletion import Keyset
+from persist.db.operations.keyset import Keyset
 from persist.db.schema.column_types import among_labels
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.statements.row_values import Values
@@ -29,7 +29,7 @@ from persist.db.transactions.snapshots import in_snapshot, in_transaction
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.transactions.verb_frame import Verb
 from persist.db.values.arguments import check_count, check_flag, optional_count
-from persist.db.values.json import utf8_size
+from persist.db.values.escaping import utf8_size
 from persist.db.values.pages import Page
 from persist.errors import BlobUnreadable, Conflict, PayloadTooLarge
 

@@ -19,7 +19,7 @@ from sqlalchemy import select
 from persist.blobs.body_stores import BlobStore, Bodies, FolderBlobStore, body_store
 from persist.db.expressions.upsert import insert_missing
 from persist.db.schema.base import table_of
-from persist.db.schema.column_types import Meta
+from persist.db.schema.meta_table import Meta
 from persist.db.statements.prepared import Statement
 from persist.db.statements.schema_version import DATABASE_ID
 from persist.db.transactions.runtime import Runtime

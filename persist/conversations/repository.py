@@ -2,7 +2,8 @@
 
 from persist.conversations.verbs.branches import Branches
 from persist.conversations.verbs.exchange import Exchange
-from persist.conversations.verbs.messages import ConvMessages, Progressions, Vectors
+from persist.conversations.verbs.messages import ConvMessages, Vectors
+from persist.conversations.verbs.progressions import Progressions
 from persist.conversations.verbs.sessions import ConvSessions
 from persist.db.transactions.repository import Domain, F, on_demand
 

@@ -21,7 +21,8 @@ from persist.db.schema.column_types import Bool, EnumText, FreeText, Json, Label
 from persist.db.schema.instants import EpochMs, EpochReal, EpochS, Instant, IsoMs, SqlSeconds
 from persist.db.values.arguments import check_label
 from persist.db.values.clock import iso_ms
-from persist.db.values.json import LEAD, JsonLimits, check, decode, encode, escape_text, from_jsonb, to_jsonb, unescape_text
+from persist.db.values.escaping import LEAD, escape_text, unescape_text
+from persist.db.values.json import JsonLimits, check, decode, encode, from_jsonb, to_jsonb
 from persist.errors import InvalidValue, shown
 
 # Converts column values to plain JSON and back: instants as SQLite files store them, blobs as base64, others unchanged.

@@ -20,7 +20,7 @@ from persist.db.concurrency.worker_threads import Timer
 from persist.db.expressions.positions import commits_asynchronously, is_snapshot, last_position, settled_position
 from persist.db.expressions.upsert import upsert
 from persist.db.schema.base import table_of
-from persist.db.schema.column_types import Meta
+from persist.db.schema.meta_table import Meta
 from persist.db.statements.prepared import Statement, param
 from persist.db.transactions.notifier import Outage
 from persist.db.transactions.runtime import Runtime

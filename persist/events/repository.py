@@ -24,7 +24,8 @@ from persist.events.consumers import Consumers
 from persist.events.first_snapshots import MARK, last_given, progress_of, sees_commits, settled_now, settled_part
 from persist.events.models import event_heads, event_log
 from persist.events.schemas import ALL, SNAPSHOT, SNAPSHOT_CONTINUED, VERSION, Event
-from persist.events.upkeep import is_on, lock_log, streams, trim, trim_each
+from persist.events.switching import is_on
+from persist.events.upkeep import lock_log, streams, trim, trim_each
 from persist.events.writing import plain_rows
 
 

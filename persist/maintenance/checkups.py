@@ -31,7 +31,8 @@ from persist.db.dialects.backends import operations_of
 from persist.db.dialects.interface import Catalogs, DatabaseOperations, Definition, Problem, Severity
 from persist.db.operations.upkeep import Checkup
 from persist.db.schema.base import table_of
-from persist.db.schema.column_types import EnumText, FreeText, Json, Meta
+from persist.db.schema.column_types import EnumText, FreeText, Json
+from persist.db.schema.meta_table import Meta
 from persist.db.statements.schema_version import is_newer, version_table
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.transactions.verb_frame import Verb
@@ -51,8 +52,8 @@ from persist.errors import (
 )
 from persist.maintenance.erasure_marks import checkup as of_erasures
 from persist.maintenance.quarantine import goes_with_parent, set_aside, set_orphans_aside
-from persist.maintenance.table_keys import bad_rows
 from persist.maintenance.transactions import looking
+from persist.maintenance.unreadable import bad_rows
 from persist.schema.metadata import HEAD, domain_of, metadata
 from persist.schema.metadata import metadata as ours
 from persist.store.store import Store

@@ -18,7 +18,8 @@ from persist.db.dialects.bulk import Columns, Row, converted
 from persist.db.expressions.upsert import insert_missing
 from persist.db.formats import Form, Step, form_of
 from persist.db.schema.base import VERSION_TABLE, table_of
-from persist.db.schema.column_types import Meta, among_labels
+from persist.db.schema.column_types import among_labels
+from persist.db.schema.meta_table import Meta
 from persist.db.schema.scope_columns import OWN, scope_of
 from persist.db.statements.prepared import Statement, param
 from persist.db.statements.schema_version import DATABASE_ID, EVENTS, OWN_SCOPES, STRICT, UNFINISHED
@@ -27,7 +28,7 @@ from persist.db.transactions.unit_of_work import UnitOfWork, chunks
 from persist.db.values.arguments import Progress, check_label
 from persist.errors import Conflict, InvalidValue, StoreCorrupt, shown
 from persist.events.models import LOG_TABLES
-from persist.events.upkeep import take_positions
+from persist.events.switching import take_positions
 from persist.framework_state.app_sessions.models import artifact_blobs, artifact_versions
 from persist.maintenance.lines import Carrying, all_rows, computed_in, unknown_in
 from persist.maintenance.table_keys import Key, comparable, key_columns, key_in

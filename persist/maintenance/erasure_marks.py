@@ -21,7 +21,8 @@ from persist.db.expressions.locking import LOCK_TIMEOUT_SECONDS
 from persist.db.operations.bounded_deletion import role_seeing_some
 from persist.db.operations.erasing import SELECTORS, Erased, Key, in_parts
 from persist.db.schema.base import table_of
-from persist.db.schema.column_types import Label, Meta
+from persist.db.schema.column_types import Label
+from persist.db.schema.meta_table import Meta
 from persist.db.statements.prepared import Row, Statement
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable

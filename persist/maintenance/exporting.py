@@ -21,7 +21,7 @@ from persist.db.files import check_new_file, check_path, files, sync_file
 from persist.db.files import replace as put_in_place
 from persist.db.operations.upkeep import Exported, Rows
 from persist.db.schema.base import table_of
-from persist.db.schema.column_types import Meta
+from persist.db.schema.meta_table import Meta
 from persist.db.schema.scope_columns import OWN
 from persist.db.values.arguments import OpenProgress, check_label
 from persist.domains import upkeeps

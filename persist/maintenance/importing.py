@@ -15,7 +15,7 @@ from persist.db.dialects.bulk import Columns, Row, converted, key_value
 from persist.db.files import check_path, files
 from persist.db.formats import form_of
 from persist.db.schema.base import table_of
-from persist.db.schema.column_types import Meta
+from persist.db.schema.meta_table import Meta
 from persist.db.schema.scope_columns import OWN, scope_of
 from persist.db.statements.prepared import CompiledStatement, Statement, param
 from persist.db.statements.schema_version import COPY, EVENTS, OWN_SCOPES, STRICT, UNFINISHED
@@ -24,7 +24,7 @@ from persist.errors import Conflict, InvalidValue, NotPermitted
 from persist.events.models import LOG_TABLES, event_heads
 from persist.events.schemas import ALL
 from persist.events.snapshots import write_snapshot
-from persist.events.upkeep import take_positions
+from persist.events.switching import take_positions
 from persist.maintenance import lines as file_lines
 from persist.maintenance.copying import FIXED, Checksum, first_with_rows, own_scopes, with_scopes
 from persist.maintenance.erasure_marks import PREFIX as ERASURES

@@ -17,7 +17,8 @@ from persist.db.changes.journal import Change, Op, key_of, place_of
 from persist.db.dialects.backends import raw_rows_of
 from persist.db.dialects.raw_rows import Cell, Cells, Place, RawRows
 from persist.db.schema.base import SCHEMA_TOKEN, table_of
-from persist.db.schema.column_types import Label, QuarantineRow
+from persist.db.schema.column_types import Label
+from persist.db.schema.meta_table import QuarantineRow
 from persist.db.statements.prepared import LIMIT, Row, Statement
 from persist.db.transactions.unit_of_work import StandIns, UnitOfWork
 from persist.db.transactions.verb_frame import Verb
@@ -27,8 +28,9 @@ from persist.domains import upkeeps
 from persist.errors import Conflict, InvalidValue, NotFound, StoreCorrupt
 from persist.events.models import event_heads
 from persist.events.upkeep import count_again
-from persist.maintenance.table_keys import Bad, bad_cells, columns_of, hanging_on, key_text, parents_of, referred
+from persist.maintenance.table_keys import hanging_on, parents_of, referred
 from persist.maintenance.transactions import looking
+from persist.maintenance.unreadable import Bad, bad_cells, columns_of, key_text
 from persist.schema.metadata import metadata
 from persist.store.store import Store
 

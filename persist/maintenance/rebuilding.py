@@ -22,7 +22,7 @@ from persist.events.models import event_heads, event_log
 from persist.events.repository import Events, Replay
 from persist.events.schemas import ALL, SNAPSHOT, SNAPSHOT_CONTINUED, Event
 from persist.events.snapshots import write_snapshots
-from persist.events.upkeep import is_on
+from persist.events.switching import is_on
 from persist.maintenance.copying import Checksum, Group, copy_blobs, differences, groups, superfluous, with_scopes
 from persist.maintenance.table_keys import key_columns, key_in, ordered_rows, owned_key, owner
 from persist.maintenance.transactions import Session

@@ -16,13 +16,13 @@ from persist.db.changes.journal import logged_tables
 from persist.db.dialects.backends import dialect_for
 from persist.db.dialects.bulk import Columns, Row
 from persist.db.schema.base import table_of
-from persist.db.schema.column_types import Meta
+from persist.db.schema.meta_table import Meta
 from persist.db.statements.prepared import Statement, param
 from persist.db.statements.schema_version import COPY, COPYING, EVENTS, HEAD, OWN_SCOPES
 from persist.db.values.arguments import Progress
 from persist.errors import Conflict, InvalidValue, NotFound
 from persist.events.models import LOG_TABLES
-from persist.events.upkeep import take_positions
+from persist.events.switching import take_positions
 from persist.lazy_imports import lazy_module
 from persist.maintenance import copying
 from persist.maintenance.lines import Carrying, all_rows, computed_in, unknown_in

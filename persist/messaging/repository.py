@@ -8,7 +8,7 @@ from sqlalchemy.sql.expression import ColumnElement
 
 from persist.db.expressions.keyset import behind
 from persist.db.expressions.upsert import insert_missing, insert_where, merging
-from persist.db.operations.bounded_deletion import Keyset
+from persist.db.operations.keyset import Keyset
 from persist.db.schema.column_types import Int64
 from persist.db.statements.prepared import Statement, param
 from persist.db.statements.row_values import Values

@@ -23,7 +23,8 @@ from persist.db.unreadable.cells import OnUnreadable
 from persist.errors import NotFound
 from persist.programs.models import FRAME, agents, bindings, executions, imports, raw_writes, runs, segments, subagents
 from persist.programs.schemas import Isolation, RunStatus
-from persist.programs.verbs.runs import RAW_WRITE, ProgramRuns
+from persist.programs.verbs.audits import RAW_WRITE
+from persist.programs.verbs.runs import ProgramRuns
 
 SCOPE = "run_id"
 FILES = bindings.c.attachment_path

@@ -5,7 +5,7 @@ from persist.db.dialects.backends import check_schema
 from persist.db.dialects.subagent_roles import RoleKind, grants, role_made, subagent_grants
 from persist.db.dialects.tenant_roles import CURSORS, DIGESTED, tenant_grants, tenant_removed, tenants_apart
 from persist.db.schema.base import VERSION_TABLE, table_of
-from persist.db.schema.column_types import Meta
+from persist.db.schema.meta_table import Meta
 from persist.db.values.json import encode
 from persist.errors import InvalidValue
 from persist.events.erasing import BLANK

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Table, inspect
 
 from persist.db.schema.base import SCHEMA_TOKEN, VERSION_TABLE, Base, complete_indexes, table_of
-from persist.db.schema.column_types import Meta
+from persist.db.schema.meta_table import Meta
 from persist.db.statements.schema_version import HEAD as HEAD
 from persist.db.statements.schema_version import REVISIONS as REVISIONS
 from persist.domains import domain_of_module, import_models

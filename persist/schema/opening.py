@@ -12,7 +12,7 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 from persist.chat.storage.unfolded_probe import ANY_DELTA
 from persist.db.dialects.interface import Dialect
 from persist.db.schema.base import SCHEMA_TOKEN, settings_of, table_of
-from persist.db.schema.column_types import Meta
+from persist.db.schema.meta_table import Meta
 from persist.db.schema.row_guards import GUARDS
 from persist.db.statements import schema_version
 from persist.db.statements.prepared import Kind, Statement, param

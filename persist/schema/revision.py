@@ -7,7 +7,7 @@ from sqlalchemy import Connection
 
 from persist.db.dialects.interface import Dialect
 from persist.db.schema.base import VERSION_TABLE
-from persist.db.schema.column_types import Meta
+from persist.db.schema.meta_table import Meta
 from persist.db.statements.schema_version import (
     COPYING,
     HEAD,

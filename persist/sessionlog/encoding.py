@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from persist.db.values.clock import from_epoch_ms
-from persist.db.values.json import join_halves
+from persist.db.values.escaping import join_halves
 from persist.errors import InvalidValue
 
 # Timestamps of events and lines: UTC in ISO 8601 with milliseconds and `Z`, so that their text sorts by time.

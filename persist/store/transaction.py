@@ -28,12 +28,12 @@ from persist.lazy_imports import lazy_module
 
 if TYPE_CHECKING:
     from persist.db.operations import bounded_deletion
-    from persist.events import first_snapshots, upkeep, watching, writing
+    from persist.events import first_snapshots, switching, watching, writing
     from persist.events.schemas import Event
 else:
     bounded_deletion = lazy_module("persist.db.operations.bounded_deletion")
     first_snapshots = lazy_module("persist.events.first_snapshots")
-    upkeep = lazy_module("persist.events.upkeep")
+    switching = lazy_module("persist.events.switching")
     watching = lazy_module("persist.events.watching")
     writing = lazy_module("persist.events.writing")
 
@@ -281,15 +281,15 @@ class StoreEventLog:
             raise ReadOnlyTransaction("switch_events")
         tables = runtime.tables()
         if check_flag("on", on):
-            changed = upkeep.switch_on(self._step, tables, lambda: runtime.keep_log(True), progress)
+            changed = switching.switch_on(self._step, tables, lambda: runtime.keep_log(True), progress)
         else:
-            changed = upkeep.switch_off(self._step, tables)
+            changed = switching.switch_off(self._step, tables)
         runtime.keep_log(on)
         return changed
 
     def open_as(self, on: bool | None) -> None:
         """Switch the log as the opening of the store asks, and go on where switching it on was stopped."""
-        if on is not None and (on != self.on or (on and in_snapshot(self._runtime, upkeep.is_unfinished))):
+        if on is not None and (on != self.on or (on and in_snapshot(self._runtime, switching.is_unfinished))):
             try:
                 self.switch(on)
             except UnreadableRow as error:  # the log is on, and the next switch writes what is missing

@@ -15,7 +15,7 @@ from sqlalchemy.sql.expression import FromClause
 
 from persist.db.expressions.locking import advisory_lock
 from persist.db.expressions.upsert import insert_missing
-from persist.db.operations.bounded_deletion import FirstReadable, Keyset
+from persist.db.operations.keyset import FirstReadable, Keyset
 from persist.db.schema.column_types import Int64
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.own_scope import ScopedValues, public_scope, resolve_scope

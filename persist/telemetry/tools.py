@@ -11,8 +11,8 @@ from persist.db.transactions.own_scope import public_scope, resolve_scope
 from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_choice, check_flag, optional_count
+from persist.db.values.escaping import utf8_size
 from persist.db.values.frozen import construct
-from persist.db.values.json import utf8_size
 from persist.db.values.pages import check_limit
 from persist.errors import InvalidValue, PayloadTooLarge
 from persist.telemetry.models import agent_tags, tool_history

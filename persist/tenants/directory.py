@@ -11,7 +11,8 @@ from persist.db.dialects.backends import check_listen_url, tenant_server
 from persist.db.dialects.interface import TenantServer
 from persist.db.values.arguments import Progress as CopyProgress
 from persist.db.values.arguments import check_label
-from persist.db.values.clock import Clock, IdMinter
+from persist.db.values.clock import Clock
+from persist.db.values.ids import IdMinter
 from persist.db.values.pages import Page, check_limit, decode_cursor, encode_cursor
 from persist.errors import Conflict, InvalidValue, NotFound, PersistError, SchemaOutdated, UnknownTenant, named
 from persist.maintenance.copying import CopyReport

@@ -13,7 +13,7 @@ from persist.db.expressions.keyset import behind, behind_newest
 from persist.db.expressions.locking import lock_table
 from persist.db.expressions.numbers import whole_total
 from persist.db.expressions.upsert import upsert
-from persist.db.operations.bounded_deletion import Keyset
+from persist.db.operations.keyset import Keyset
 from persist.db.statements.prepared import LIMIT, Row, Statement, param
 from persist.db.statements.row_values import Values
 from persist.db.transactions.own_scope import public_scope, resolve_scope

@@ -22,7 +22,7 @@ from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_count, optional_label
 from persist.db.values.clock import as_utc, to_ms
-from persist.db.values.json import has_half, utf8_size
+from persist.db.values.escaping import has_half, utf8_size
 from persist.errors import Conflict, InvalidValue
 from persist.settings import Settings
 from persist.usage import spending

@@ -30,7 +30,7 @@ LATE_IMPORTS = {
     ("persist/blobs/body_stores.py", "fsspec.core"): "an optional library",
     ("persist/db/dialects/postgres/dialect.py", "psycopg"): "an optional driver",
     ("persist/db/dialects/postgres/raw_writes.py", "psycopg"): "an optional driver",
-    ("persist/db/dialects/postgres/shared_pool.py", "psycopg"): "an optional driver",
+    ("persist/db/dialects/postgres/wakeups.py", "psycopg"): "an optional driver",
     ("persist/db/dialects/postgres/urls.py", "psycopg"): "an optional driver",
     ("persist/db/dialects/sqlite/operations.py", "sqlite_vec"): "an optional library",
     ("persist/integrations/langgraph/strict.py", "numpy"): "an optional library; only a value that holds an array needs it",

@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from persist import AsyncStore, Store
-from persist.db.dialects.postgres.shared_pool import Notices
+from persist.db.dialects.postgres.wakeups import Notices
 from persist.db.dialects.sqlite.wakeups import FileWakeups
 from persist.settings import Settings
 from persist.workers.claim_loop import ClaimLoop

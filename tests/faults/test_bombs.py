@@ -10,7 +10,7 @@ import pytest
 from persist import Store
 from persist.chat.permissions import decide
 from persist.chat.reducer.partial_json import parse_partial
-from persist.db.values.json import escape_json, escape_text, unescape_json, unescape_text
+from persist.db.values.escaping import escape_json, escape_text, unescape_json, unescape_text
 from persist.errors import PersistError
 from persist.maintenance import export, import_
 from persist.sessionlog import read_session_log

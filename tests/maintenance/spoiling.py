@@ -12,7 +12,7 @@ from sqlalchemy import Column, Float, Integer, LargeBinary, Table
 from persist.db.dialects.sqlite.event_guards import FUNCTION
 from persist.db.schema.column_types import Bool, EnumText, IsoMs, Json, SqlSeconds
 from persist.db.schema.instants import Instant
-from persist.maintenance.table_keys import SHAPES
+from persist.maintenance.unreadable import SHAPES
 from persist.programs.upkeep import UPKEEP as OF_PROGRAMS
 from persist.schema.metadata import metadata
 from tests.schema.places import Place

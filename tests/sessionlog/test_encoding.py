@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from persist.db.values.json import join_halves
+from persist.db.values.escaping import join_halves
 from persist.errors import InvalidValue
 from persist.sessionlog import iter_session_log, list_session_logs, read_session_log, tail_session_log, truncate_tool_result
 from persist.sessionlog.reader import read_line

@@ -12,7 +12,7 @@ from sqlalchemy import Table, delete, select
 
 from persist import Store
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.db.values.clock import IdMinter
+from persist.db.values.ids import IdMinter
 from persist.db.values.json import decode
 from persist.errors import InvalidValue
 from persist.events.models import event_consumers, event_heads, event_log

@@ -19,7 +19,7 @@ from persist.db.concurrency import ownership as owners
 from persist.db.concurrency import windows_processes
 from persist.db.dialects.untrusted_files import network_of
 from persist.db.files import typed, uri_for_sqlite
-from persist.db.values.json import command_word
+from persist.db.values.escaping import command_word
 from persist.errors import InvalidValue, NotPermitted, StoreInUse
 from persist.sessionlog import slug_for_cwd
 

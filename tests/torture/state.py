@@ -12,7 +12,7 @@ from persist import Store
 from persist.chat.models import deltas, parts, turns
 from persist.conversations.models import members, progressions
 from persist.db.schema.base import table_of
-from persist.db.schema.column_types import Meta
+from persist.db.schema.meta_table import Meta
 from persist.db.statements.prepared import Statement
 from persist.errors import NotFound, PersistError, Unavailable
 from persist.framework_state.checkpoints.schemas import Blob, Write

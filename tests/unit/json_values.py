@@ -4,7 +4,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from persist.db.values.json import INT_MAX, INT_MIN, join_halves
+from persist.db.values.escaping import join_halves
+from persist.db.values.json import INT_MAX, INT_MIN
 
 LEAD = "\ufdd0"
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from persist.db.concurrency.fork_count import PROCESS
 from persist.db.observation import Counters, RecorderTally
-from persist.db.values.clock import IdMinter, decode_ms
+from persist.db.values.ids import IdMinter, decode_ms
 from persist.db.values.pages import Page, check_limit, decode_cursor, encode_cursor
 from persist.errors import InvalidValue
 from persist.testing import FrozenClock

@@ -32,8 +32,8 @@ from persist.db.values.arguments import (
     optional_count,
     optional_label,
 )
+from persist.db.values.escaping import join_halves
 from persist.db.values.frozen import Value, construct
-from persist.db.values.json import join_halves
 from persist.errors import InvalidValue
 from persist.framework_state.checkpoints.schemas import Blob
 from tests.cases import each

@@ -15,6 +15,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from persist.chat.reducer.partial_json import ABSENT, parse_partial, readings_may_differ
+from persist.db.values.escaping import escape_json, escape_text, join_halves, unescape_json, unescape_text
 from persist.db.values.json import (
     MARK,
     JsonLimits,
@@ -22,16 +23,11 @@ from persist.db.values.json import (
     check,
     decode,
     encode,
-    escape_json,
-    escape_text,
     frame_of,
     from_jsonb,
-    join_halves,
     joined_from_jsonb,
     merge_patch,
     to_jsonb,
-    unescape_json,
-    unescape_text,
     value_of_jsonb,
 )
 from persist.errors import InvalidValue, PayloadTooLarge

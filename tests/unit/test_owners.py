@@ -12,7 +12,7 @@ import pytest
 from persist.chat.storage.statements import is_stale
 from persist.db.concurrency import ownership as owners
 from persist.db.concurrency.ownership import ProcessIdentity, new_owner, retire_owner, this_process
-from persist.db.dialects.postgres.shared_pool import channel
+from persist.db.dialects.postgres.wakeups import channel
 from persist.errors import InvalidValue
 from persist.tenants.placing import check_tenant
 from tests.cases import each

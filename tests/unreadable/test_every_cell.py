@@ -22,7 +22,7 @@ from persist.db.values.json import decode, encode
 from persist.errors import InvalidValue, UnreadableRow
 from persist.maintenance import maintain, prune
 from persist.maintenance.pruning import PRUNINGS
-from persist.maintenance.table_keys import SHAPES
+from persist.maintenance.unreadable import SHAPES
 from persist.schema.metadata import metadata
 from persist.store.transaction import transaction_per_verb
 from persist.testing import FrozenClock

@@ -7,7 +7,8 @@ from persist.chat.reducer.chunks import DATA_PREFIX
 from persist.chat.reducer.partial_json import reaches_prototype
 from persist.chat.schemas import Role
 from persist.db.values.arguments import check_choice, required_label
-from persist.db.values.json import JsonText, has_half, join_halves
+from persist.db.values.escaping import has_half, join_halves
+from persist.db.values.json import JsonText
 from persist.errors import InvalidValue, shown
 
 # JSON that went to a browser and back: equality as JavaScript sees it, and keys that would reach a prototype there.

@@ -13,7 +13,8 @@ from persist.chat.storage.folding import Tail, fold_in_database
 from persist.chat.storage.usage import COMPACTION
 from persist.db.changes.batch import Batch, StatementRunner
 from persist.db.transactions.runtime import Runtime
-from persist.db.values.json import JsonFrame, JsonText, encode, utf8_size
+from persist.db.values.escaping import utf8_size
+from persist.db.values.json import JsonFrame, JsonText, encode
 from persist.settings import Settings
 
 # One recording's growing parts with text in delta rows, and when it is folded into them.

@@ -9,7 +9,7 @@ from persist.chat.reducer.accumulator import Change, PartState
 from persist.chat.reducer.message_state import merged
 from persist.chat.schemas import STOPPED_AT, StepUsage
 from persist.db.values.clock import epoch_ms
-from persist.db.values.json import utf8_size
+from persist.db.values.escaping import utf8_size
 
 
 class Current:

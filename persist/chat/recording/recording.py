@@ -24,7 +24,8 @@ from persist.db.observation import Counters, RecorderTally, TurnTrace
 from persist.db.transactions.runtime import Runtime
 from persist.db.values.arguments import check_body, check_choice, check_label
 from persist.db.values.clock import epoch_ms
-from persist.db.values.json import Json, JsonText, encode, utf8_size
+from persist.db.values.escaping import utf8_size
+from persist.db.values.json import Json, JsonText, encode
 from persist.errors import Conflict, InvalidValue, NotFound, PersistError, StreamProtocolError, Unavailable
 from persist.settings import AiSdk, SaveOn
 from persist.usage.spending import budget_keys, refuse

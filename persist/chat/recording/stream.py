@@ -15,7 +15,8 @@ from persist.db.group_commit.tasks import FunctionTask
 from persist.db.transactions.runtime import Runtime
 from persist.db.values.arguments import check_label
 from persist.db.values.clock import EPOCH
-from persist.db.values.json import check, utf8_size
+from persist.db.values.escaping import utf8_size
+from persist.db.values.json import check
 from persist.errors import InvalidValue, PayloadTooLarge, PersistError
 from persist.settings import AiSdk
 

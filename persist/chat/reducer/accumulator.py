@@ -27,7 +27,7 @@ from persist.chat.reducer.parts import (
     with_output_error,
 )
 from persist.chat.schemas import ToolState, UIMessage
-from persist.db.values.json import join_halves
+from persist.db.values.escaping import join_halves
 from persist.errors import InvalidValue, StreamProtocolError
 from persist.settings import AiSdk
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from enum import IntEnum, auto
 from typing import Any, Final, NoReturn
 
-from persist.db.values.json import has_half, join_halves
+from persist.db.values.escaping import has_half, join_halves
 from persist.settings import AiSdk
 
 

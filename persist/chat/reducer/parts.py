@@ -6,7 +6,8 @@ from typing import Any
 from persist.chat.reducer.chunks import InputEncoding
 from persist.chat.reducer.partial_json import ABSENT, parse_partial, readings_may_differ
 from persist.chat.schemas import ToolState
-from persist.db.values.json import JsonFrame, frame_of, join_halves
+from persist.db.values.escaping import join_halves
+from persist.db.values.json import JsonFrame, frame_of
 from persist.settings import AiSdk
 
 Part = dict[str, Any]

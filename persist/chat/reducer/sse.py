@@ -19,7 +19,8 @@ from typing import Any
 from orjson import JSONDecodeError
 from orjson import loads as _loads
 
-from persist.db.values.json import parse, utf8_size
+from persist.db.values.escaping import utf8_size
+from persist.db.values.json import parse
 from persist.errors import InvalidValue, PayloadTooLarge
 
 # Parsing one frame of a server-sent event stream: the chunk in it, or the error that says why there is none.

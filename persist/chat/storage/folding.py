@@ -25,7 +25,8 @@ from persist.db.changes.batch import Batch, Pending, StatementRunner
 from persist.db.expressions.json_text import readable, stored_text
 from persist.db.expressions.text import appended_text, has_escapes, has_frame
 from persist.db.statements.prepared import Row, Statement, param
-from persist.db.values.json import JsonFrame, JsonLimits, JsonText, decode, encode, frame_of, unescape_text
+from persist.db.values.escaping import unescape_text
+from persist.db.values.json import JsonFrame, JsonLimits, JsonText, decode, encode, frame_of
 from persist.errors import InvalidValue, UnreadableRow
 
 # Reading JSON and text of stored rows, which other programs may have written or damaged.

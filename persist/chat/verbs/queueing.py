@@ -20,7 +20,8 @@ from persist.db.statements.prepared import LIMIT, Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
 from persist.db.values.clock import epoch_ms
-from persist.db.values.json import Json, escape_text, merge_patch
+from persist.db.values.escaping import escape_text
+from persist.db.values.json import Json, merge_patch
 from persist.errors import Conflict, InvalidValue, NotFound
 
 _M, _P = messages.c, parts.c

@@ -19,7 +19,7 @@ from persist.db.changes.batch import StatementRunner
 from persist.db.expressions.json_text import json_has_member
 from persist.db.expressions.keyset import behind
 from persist.db.expressions.upsert import insert_missing, taken
-from persist.db.operations.bounded_deletion import Keyset
+from persist.db.operations.keyset import Keyset
 from persist.db.schema.base import LABEL_CHARACTERS
 from persist.db.statements.prepared import LIMIT, Row, Statement, param
 from persist.db.statements.row_values import Values
@@ -27,8 +27,9 @@ from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_flag, check_list
 from persist.db.values.clock import epoch_ms
+from persist.db.values.escaping import LEAD
 from persist.db.values.frozen import construct
-from persist.db.values.json import LEAD, Json, merge_patch
+from persist.db.values.json import Json, merge_patch
 from persist.db.values.pages import Page, PagedList, check_limit, values_after
 from persist.errors import InvalidValue, NotFound
 

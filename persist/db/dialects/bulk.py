@@ -13,7 +13,7 @@ from sqlalchemy import Column, Table
 from persist.db.formats import Step, filled, form_of
 from persist.db.schema.column_types import Label
 from persist.db.statements.prepared import CompiledStatement
-from persist.db.values.json import quoted
+from persist.db.values.escaping import quoted
 from persist.errors import InvalidValue, named
 
 if TYPE_CHECKING:

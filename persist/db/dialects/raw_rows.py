@@ -8,7 +8,7 @@ from typing import Any, Self
 from sqlalchemy import Column, Table
 from sqlalchemy.sql.elements import ColumnElement
 
-from persist.db.values.json import quoted
+from persist.db.values.escaping import quoted
 from persist.errors import StoreBusy
 
 Cell = Mapping[str, Any] | None

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from hashlib import sha256
 
-from persist.db.values.json import body, literal, quoted
+from persist.db.values.escaping import body, literal, quoted
 
 # The SQL that gives a role of Postgres its rights on the tables of persist.
 

@@ -9,7 +9,7 @@ from sqlalchemy.sql.visitors import InternalTraversal
 
 from persist.db.schema.column_types import FreeText
 from persist.db.sqlalchemy_private import made_of, written_as
-from persist.db.values.json import LEAD
+from persist.db.values.escaping import LEAD
 
 # LIKE with a pattern that is a parameter.
 #

@@ -18,7 +18,6 @@ Every instant is cut to the column's precision before binding, so that both data
 """
 
 import sys
-from datetime import datetime
 from enum import StrEnum
 from functools import partial
 from typing import Any
@@ -44,14 +43,13 @@ from sqlalchemy import (
     type_coerce,
 )
 from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.orm import Mapped, mapped_column
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.sql.selectable import TableValuedAlias
 from sqlalchemy.sql.visitors import iterate
 from sqlalchemy.types import JSON, TypeDecorator, TypeEngine, UserDefinedType
 
-from persist.db.schema.base import Base, Worded
+from persist.db.schema.base import Worded
 from persist.db.schema.instants import EpochMs as EpochMs
 from persist.db.schema.instants import EpochReal as EpochReal
 from persist.db.schema.instants import EpochS as EpochS
@@ -62,7 +60,8 @@ from persist.db.schema.instants import SqlSeconds as SqlSeconds
 from persist.db.schema.instants import is_postgres
 from persist.db.sqlalchemy_private import OperatesAsJson
 from persist.db.values.arguments import check_label
-from persist.db.values.json import LEAD, JsonText, decode, encode, escape_text, to_jsonb, unescape_text, utf8_size, value_of_jsonb
+from persist.db.values.escaping import LEAD, escape_text, unescape_text, utf8_size
+from persist.db.values.json import JsonText, decode, encode, to_jsonb, value_of_jsonb
 from persist.errors import InvalidValue, PayloadTooLarge
 
 LABEL_BYTES = 600
@@ -437,31 +436,3 @@ def _label_rows_lite(element: _LabelRows, compiler: SQLCompiler, **kw: Any) -> s
 def _label_rows_pg(element: _LabelRows, compiler: SQLCompiler, **kw: Any) -> str:
     labels = compiler.process(element.labels, **kw)
     return f"(SELECT given.key, given.value FROM unnest({labels}) WITH ORDINALITY AS given (value, key))"
-
-
-class Meta(Base):
-    """One fact about the database: a key and its value, as text. `schema_version` is the revision for which rows are written."""
-
-    __tablename__ = "_meta"
-    key: Mapped[str] = mapped_column(Label(), primary_key=True)
-    value: Mapped[str] = mapped_column(Label())
-
-
-class QuarantineRow(Base):
-    """A row that was moved out of its table because the row, or its parent, could not be read.
-
-    Rows that were moved together have the `group_id` of the first, and are restored in the order of their positions. `contents`
-    is a JSON object with the value of each column, in a lossless form: see `persist.maintenance.quarantine`.
-    """
-
-    __tablename__ = "quarantine"
-    id: Mapped[str] = mapped_column(Label(), primary_key=True)
-    group_id: Mapped[str] = mapped_column(Label())
-    position: Mapped[int] = mapped_column(Int64())
-    table_name: Mapped[str] = mapped_column(Label())
-    moved_at: Mapped[datetime] = mapped_column(EpochMs())
-    row_key: Mapped[str] = mapped_column(FreeText())
-    cause: Mapped[str] = mapped_column(FreeText())
-    contents: Mapped[str] = mapped_column(FreeText())
-
-    __table_args__ = (UniqueConstraint("group_id", "position"),)

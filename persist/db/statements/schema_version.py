@@ -18,7 +18,7 @@ from sqlalchemy import (
 )
 
 from persist.db.schema.base import SCHEMA_TOKEN, VERSION_TABLE, table_of
-from persist.db.schema.column_types import Meta
+from persist.db.schema.meta_table import Meta
 from persist.db.sqlalchemy_private import made_of, written_as
 from persist.db.statements.prepared import Row, Statement
 

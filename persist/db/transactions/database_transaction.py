@@ -20,7 +20,7 @@ from persist.db.dialects.backends import event_guards_of, lift_row_guards, raw_r
 from persist.db.dialects.interface import Dialect
 from persist.db.observation import Outcome, StatementWatch, WatchedDriver, is_logged
 from persist.db.schema.base import table_of
-from persist.db.schema.column_types import Meta
+from persist.db.schema.meta_table import Meta
 from persist.db.schema.row_guards import GUARDS, LOGGED, MARKED, UNMARKED, WRITER
 from persist.db.statements.prepared import Statement
 from persist.db.statements.schema_version import STRICT

@@ -10,7 +10,7 @@ from sqlalchemy import Table, select
 
 from persist.db.expressions.upsert import insert_missing
 from persist.db.schema.base import table_of
-from persist.db.schema.column_types import Meta
+from persist.db.schema.meta_table import Meta
 from persist.db.schema.scope_columns import OWN
 from persist.db.statements.prepared import Statement, param
 from persist.db.statements.row_values import Values

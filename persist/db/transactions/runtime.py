@@ -18,7 +18,8 @@ from persist.db.connections import width
 from persist.db.dialects.errors import conceal_values
 from persist.db.dialects.interface import Dialect, Wakeups
 from persist.db.observation import Counters, Tracer
-from persist.db.values.clock import Clock, IdMinter, epoch_ms_clock, millisecond_clock
+from persist.db.values.clock import Clock, epoch_ms_clock, millisecond_clock
+from persist.db.values.ids import IdMinter
 from persist.db.values.json import JsonLimits
 from persist.errors import (
     Closed,

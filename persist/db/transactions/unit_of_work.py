@@ -27,7 +27,8 @@ from persist.db.transactions.runtime import Runtime
 from persist.db.unreadable.cells import By, Carried, OnUnreadable, not_storable, without_unreadable
 from persist.db.unreadable.excerpts import filled_up
 from persist.db.values.arguments import check_body, optional_label, required_label
-from persist.db.values.json import Json, JsonText, check_object, encode, utf8_size
+from persist.db.values.escaping import utf8_size
+from persist.db.values.json import Json, JsonText, check_object, encode
 from persist.errors import InvalidValue, PayloadTooLarge, StoreForked, TransactionAborted
 from persist.lazy_imports import lazy_module
 

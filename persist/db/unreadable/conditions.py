@@ -17,8 +17,9 @@ from persist.db.schema.column_types import Bool, EnumText, FreeText, Json, Label
 from persist.db.schema.instants import Instant
 from persist.db.unreadable.cells import is_unreadable
 from persist.db.unreadable.excerpts import Row, Shortened, left_out
+from persist.db.values.escaping import utf8_size
 from persist.db.values.frozen import Value, construct
-from persist.db.values.json import decode, utf8_size
+from persist.db.values.json import decode
 from persist.db.values.pages import PagedList
 
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Any, Literal, Self, TypeVar
 
-from persist.db.values.json import has_half, utf8_size
+from persist.db.values.escaping import has_half, utf8_size
 from persist.errors import InvalidValue, PayloadTooLarge, shown
 
 # Counts that say whether they are exact, and the number that stands for none.

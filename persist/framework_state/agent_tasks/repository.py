@@ -9,7 +9,7 @@ from sqlalchemy import bindparam, delete, exists, func, select, update
 
 from persist.db.expressions.keyset import behind
 from persist.db.expressions.upsert import insert_where, merging, upsert
-from persist.db.operations.bounded_deletion import Keyset
+from persist.db.operations.keyset import Keyset
 from persist.db.statements.prepared import LIMIT, Row, Statement, param
 from persist.db.statements.row_values import Values
 from persist.db.transactions.repository import Domain, F, Repository, on_demand, reads, writes

@@ -10,8 +10,8 @@ from pydantic import ConfigDict
 from persist.db.schema.column_types import LABEL_BYTES
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_list
+from persist.db.values.escaping import utf8_size
 from persist.db.values.frozen import Value
-from persist.db.values.json import utf8_size
 from persist.errors import InvalidValue, PayloadTooLarge
 
 

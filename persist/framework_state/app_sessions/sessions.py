@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Table, bindparam, delete, exists, select, 
 
 from persist.db.changes.batch import Batch, Pending
 from persist.db.expressions.upsert import insert_missing, merge
-from persist.db.operations.bounded_deletion import Keyset
+from persist.db.operations.keyset import Keyset
 from persist.db.statements.prepared import LIMIT, Row, Statement, param
 from persist.db.statements.row_values import Values
 from persist.db.transactions.repository import F, Repository, reads, writes

@@ -10,7 +10,7 @@ from sqlalchemy import bindparam, exists, insert, select
 from persist.db.changes.batch import Pending
 from persist.db.expressions.keyset import behind
 from persist.db.expressions.upsert import insert_where, merging
-from persist.db.operations.bounded_deletion import Keyset
+from persist.db.operations.keyset import Keyset
 from persist.db.schema.column_types import Label
 from persist.db.statements.prepared import LIMIT, Row, Statement, param
 from persist.db.statements.row_values import Values

@@ -21,7 +21,7 @@ from sqlalchemy import (
 
 from persist.db.changes.batch import Batch, Pending
 from persist.db.expressions.upsert import insert_missing, insert_where
-from persist.db.operations.bounded_deletion import Keyset
+from persist.db.operations.keyset import Keyset
 from persist.db.schema.column_types import Int64, among_labels, labels_array
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.statements.row_values import Values

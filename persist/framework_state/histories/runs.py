@@ -8,7 +8,7 @@ from sqlalchemy import bindparam, delete, func, select, true, update
 
 from persist.db.changes.batch import Batch
 from persist.db.expressions.upsert import FirstUse, insert_where, merging, overwriting
-from persist.db.operations.bounded_deletion import Keyset
+from persist.db.operations.keyset import Keyset
 from persist.db.statements.prepared import Statement, among, param
 from persist.db.statements.row_values import Values
 from persist.db.transactions.repository import F, Repository, reads, writes

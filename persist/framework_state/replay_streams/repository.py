@@ -6,14 +6,14 @@ from typing import Any
 from sqlalchemy import and_, bindparam, delete, func, literal, select, true
 
 from persist.db.expressions.upsert import FirstUse, insert_where
-from persist.db.operations.bounded_deletion import Keyset
+from persist.db.operations.keyset import Keyset
 from persist.db.schema.column_types import LABEL_BYTES, Int64
 from persist.db.statements.prepared import LIMIT, Statement, param
 from persist.db.statements.row_values import Values
 from persist.db.transactions.repository import Domain, F, Repository, on_demand, reads, writes
 from persist.db.values.arguments import check_count, check_timedelta
 from persist.db.values.clock import epoch_ms, instant_before
-from persist.db.values.json import utf8_size
+from persist.db.values.escaping import utf8_size
 from persist.db.values.pages import Page, check_limit
 from persist.errors import InvalidValue, PayloadTooLarge
 from persist.framework_state.replay_streams.models import SESSIONS, messages, sessions

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import and_, delete, exists, func, insert, select, update
 
 from persist.db.expressions.upsert import merge
-from persist.db.operations.bounded_deletion import Keyset
+from persist.db.operations.keyset import Keyset
 from persist.db.schema.column_types import among_labels
 from persist.db.statements.prepared import LIMIT, Statement, param
 from persist.db.statements.row_values import Values
@@ -19,7 +19,7 @@ from persist.db.transactions.repository import Domain, F, Repository, on_demand,
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import is_unreadable
 from persist.db.values.arguments import check_count, check_flag, check_list
-from persist.db.values.json import escape_text, utf8_size
+from persist.db.values.escaping import escape_text, utf8_size
 from persist.db.values.pages import Page, PagedList
 from persist.errors import InvalidValue, shown
 from persist.framework_state.transcripts.models import entries, transcripts

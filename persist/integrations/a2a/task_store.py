@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from persist.db.values.arguments import check_kind
-from persist.db.values.json import escape_text
+from persist.db.values.escaping import escape_text
 from persist.errors import Conflict, StoreCorrupt, named
 from persist.framework_state.agent_tasks.repository import AgentTasks, AgentTaskWebhooks
 from persist.framework_state.agent_tasks.schemas import LoadedTask, Piece, Webhook

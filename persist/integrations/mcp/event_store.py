@@ -15,7 +15,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.types import INTERNAL_ERROR, INVALID_PARAMS, JSONRPCMessage
 from pydantic import TypeAdapter
 
-from persist.db.values.json import escape_text, unescape_text
+from persist.db.values.escaping import escape_text, unescape_text
 from persist.errors import InvalidValue, PersistError, shown
 from persist.framework_state.replay_streams.repository import ReplayMessages, ReplaySessions
 from persist.framework_state.replay_streams.schemas import ReplayMessage

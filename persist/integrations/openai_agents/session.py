@@ -27,7 +27,8 @@ from persist.db.schema.column_types import Int64
 from persist.db.statements.prepared import LIMIT, Row, Statement, param
 from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.values.arguments import check_list
-from persist.db.values.json import Json, JsonText, escape_text
+from persist.db.values.escaping import escape_text
+from persist.db.values.json import Json, JsonText
 from persist.errors import InvalidValue
 from persist.integrations.openai_agents import stored_items
 from persist.integrations.store_bridge import InvalidForFramework, StoreBridge, kind_of

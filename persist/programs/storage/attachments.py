@@ -19,7 +19,7 @@ from persist.db import files
 from persist.db.concurrency.observers import AFTERWARDS, UNDO
 from persist.db.dialects.untrusted_files import identities, identities_in_use
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.db.values.json import utf8_size
+from persist.db.values.escaping import utf8_size
 from persist.errors import InvalidValue, NotFound, PayloadTooLarge, PersistError
 from persist.programs import names
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from persist.db.dialects.untrusted_files import Odd, create_lent_file, identities_in_use, make_private_file, read_lent_file
 from persist.db.files import files
-from persist.db.values.json import utf8_size
+from persist.db.values.escaping import utf8_size
 from persist.errors import InvalidValue, NotFound, PersistError
 from persist.programs import names
 from persist.programs.schemas import Agent, Binding, BindingKind, Subagent

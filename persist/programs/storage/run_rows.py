@@ -9,7 +9,7 @@ from persist.db.changes.batch import Batch, Pending
 from persist.db.concurrency.ownership import is_stale, place_of, this_process_as_owner
 from persist.db.expressions.upsert import insert_missing
 from persist.db.schema.base import table_of
-from persist.db.schema.column_types import Meta
+from persist.db.schema.meta_table import Meta
 from persist.db.schema.row_guards import STRICT_BY_CONNECTION
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.statements.row_values import Values

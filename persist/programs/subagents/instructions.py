@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, overload
 
 from persist.db.values.arguments import check_choice, check_label, optional_label
-from persist.db.values.json import has_half
+from persist.db.values.escaping import has_half
 from persist.errors import InvalidValue, NotFound
 from persist.programs import names
 from persist.programs.schemas import BindingKind, ProgramExecution, Subagent

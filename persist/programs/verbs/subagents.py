@@ -19,8 +19,8 @@ from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import error_of, is_unreadable
 from persist.db.values.arguments import check_choice, check_count, check_timedelta, optional_label
 from persist.db.values.clock import instant_after
+from persist.db.values.escaping import has_half
 from persist.db.values.frozen import construct
-from persist.db.values.json import has_half
 from persist.errors import Conflict, InvalidValue, NotFound
 from persist.programs.models import subagents
 from persist.programs.schemas import (

@@ -20,8 +20,9 @@ from persist.db.dialects.sqlite.foreign_files import ForeignFile, Orphans
 from persist.db.dialects.sqlite.parsed_ddl import Index, catalog_of_statements
 from persist.db.operations.upkeep import Notice, Settled, Takeover, file_to_adopt
 from persist.db.schema.base import VERSION_TABLE, table_of
-from persist.db.schema.column_types import Json, Meta
+from persist.db.schema.column_types import Json
 from persist.db.schema.instants import Instant, IsoMs, SqlSeconds
+from persist.db.schema.meta_table import Meta
 from persist.db.schema.row_guards import GUARDS
 from persist.db.statements.schema_version import ADOPTED, read_version, version_table
 from persist.db.unreadable.conditions import instant_reader, json_reader

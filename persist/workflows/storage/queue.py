@@ -26,7 +26,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql.expression import FromClause
 
-from persist.db.operations.bounded_deletion import FirstReadable
+from persist.db.operations.keyset import FirstReadable
 from persist.db.schema.base import flag_set
 from persist.db.schema.column_types import Int64
 from persist.db.statements.prepared import Row, Statement, among, param

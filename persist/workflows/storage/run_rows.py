@@ -14,7 +14,8 @@ from persist.db.statements.row_values import Values
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import is_unreadable
 from persist.db.values.clock import iso_ms
-from persist.db.values.json import Json, encode, utf8_size
+from persist.db.values.escaping import utf8_size
+from persist.db.values.json import Json, encode
 from persist.errors import InvalidValue, LeaseLost, PayloadTooLarge, shown
 from persist.workflows.models import IS_CHILD, IS_UNFINISHED_CHILD, runs, waits
 from persist.workflows.schemas import TERMINAL, JoinUntil, Lease, RunStatus, WorkflowRun

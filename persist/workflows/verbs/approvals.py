@@ -7,7 +7,7 @@ from typing import Any, Literal
 from sqlalchemy import select, update
 
 from persist.db.expressions.upsert import taken
-from persist.db.operations.bounded_deletion import Keyset
+from persist.db.operations.keyset import Keyset
 from persist.db.statements.prepared import Statement, param
 from persist.db.transactions.repository import F, NothingToDo, Repository, reads, writes, writes_if_needed
 from persist.db.transactions.unit_of_work import UnitOfWork, acting

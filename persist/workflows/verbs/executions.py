@@ -6,7 +6,7 @@ from sqlalchemy import Column, ColumnElement, MetaData, Table, and_, bindparam, 
 
 from persist.db.expressions.keyset import behind_newest
 from persist.db.expressions.upsert import insert_where, merging
-from persist.db.operations.bounded_deletion import Keyset
+from persist.db.operations.keyset import Keyset
 from persist.db.schema.base import SCHEMA_TOKEN
 from persist.db.schema.column_types import Float64, FreeText, Int64, Label
 from persist.db.schema.instants import IsoMs

@@ -12,7 +12,7 @@ from sqlalchemy import delete, insert, select, update
 from persist.db.changes.batch import Batch
 from persist.db.dialects.interface import RUNS
 from persist.db.expressions.upsert import insert_missing, seen, upsert
-from persist.db.operations.bounded_deletion import Keyset
+from persist.db.operations.keyset import Keyset
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.statements.row_values import Values
 from persist.db.transactions.repository import F, Repository, reads, writes

@@ -12,7 +12,8 @@ from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.repository import F, Repository, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import is_unreadable
-from persist.db.values.json import Json, encode, plain_object, utf8_size
+from persist.db.values.escaping import utf8_size
+from persist.db.values.json import Json, encode, plain_object
 from persist.errors import Conflict, InvalidValue, NotFound, PayloadTooLarge
 from persist.workflows.models import IS_UNFINISHED, executions, runs
 from persist.workflows.schemas import Lease, Phase, StopReason, WorkflowRun

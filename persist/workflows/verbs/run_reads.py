@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Select, bindparam, cast, func, select, uni
 
 from persist.db.expressions.keyset import behind
 from persist.db.expressions.numbers import whole_total
-from persist.db.operations.bounded_deletion import BoundedCount, Keyset, limit_of, page_rows
+from persist.db.operations.keyset import BoundedCount, Keyset, limit_of, page_rows
 from persist.db.schema.column_types import Float64
 from persist.db.statements.prepared import Row, Statement, among, param
 from persist.db.statements.row_values import Values

@@ -9,7 +9,7 @@ from sqlalchemy import delete, func, or_, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
 from persist.db.expressions.upsert import insert_missing, seen
-from persist.db.operations.bounded_deletion import Keyset
+from persist.db.operations.keyset import Keyset
 from persist.db.schema.base import flag_set
 from persist.db.statements.prepared import Statement, param
 from persist.db.statements.row_values import Values

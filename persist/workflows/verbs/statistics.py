@@ -7,7 +7,7 @@ from sqlalchemy import and_, case, cast, func, not_, or_, select
 from sqlalchemy.sql.elements import ColumnElement
 
 from persist.db.expressions.numbers import Size, utc_bucket, whole_total
-from persist.db.operations.bounded_deletion import BoundedCount, counting
+from persist.db.operations.keyset import BoundedCount, counting
 from persist.db.schema.base import flag_set
 from persist.db.schema.column_types import Float64, Int64
 from persist.db.statements.prepared import Statement, among, param

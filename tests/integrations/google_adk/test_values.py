@@ -87,7 +87,8 @@ async def test_not_a_number_stays_one(sessions: PersistSessionService) -> None:
     await sessions.append_event(session, given)
     found = await get(sessions)
     assert math.isnan(found.state["user:n"][0])
-    assert math.isnan(found.events[0].custom_metadata["n"])
+    metadata = found.events[0].custom_metadata
+    assert metadata is not None and math.isnan(metadata["n"])
     assert found.events[0].output == -math.inf
 
 

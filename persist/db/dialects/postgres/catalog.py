@@ -11,7 +11,7 @@ from sqlalchemy.schema import CreateSchema
 from persist.db.dialects.interface import Ask, Catalog, Catalogs, Definition, StoredColumn, Tables
 from persist.db.dialects.postgres.connections import SECRETS
 from persist.db.schema.base import SCHEMA_TOKEN
-from persist.db.values.json import command_word, quoted
+from persist.db.values.escaping import command_word, quoted
 from persist.errors import NotPermitted
 
 if TYPE_CHECKING:

@@ -15,8 +15,9 @@ from persist.db.dialects.postgres.connections import PostgresConnections, connec
 from persist.db.dialects.postgres.event_guards import SQLSTATE
 from persist.db.dialects.postgres.operations import PostgresTransactions
 from persist.db.dialects.postgres.raw_writes import REREADER
-from persist.db.dialects.postgres.shared_pool import NO_SCHEMA, PostgresEventLog, SharedEventLog, SharedPool
+from persist.db.dialects.postgres.shared_pool import NO_SCHEMA, SharedEventLog, SharedPool
 from persist.db.dialects.postgres.urls import driver
+from persist.db.dialects.postgres.wakeups import PostgresEventLog
 from persist.db.expressions.locking import LOCK_TIMEOUT_SECONDS
 from persist.db.values.json import from_jsonb
 from persist.errors import (

@@ -9,7 +9,7 @@ from persist.db.changes.journal import DeltaTable, LogTables, delta_table_of
 from persist.db.dialects.event_guards import CHANGES, ESCAPE_CHARACTER, MESSAGE, PREFIX, EventGuards
 from persist.db.expressions.positions import lock_call
 from persist.db.statements.schema_version import is_distributed
-from persist.db.values.json import body
+from persist.db.values.escaping import body
 from persist.errors import NotPermitted, shown
 
 # The privileges that a role needs to switch the event log on or off, checked before any table is locked.

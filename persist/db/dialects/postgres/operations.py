@@ -20,7 +20,7 @@ from persist.db.dialects.postgres.raw_writes import MARK, MARK_JOINED, UNMARK_JO
 from persist.db.dialects.upgrade_steps import Step
 from persist.db.expressions.locking import LOCK_TIMEOUT
 from persist.db.statements.schema_version import is_distributed, number_of
-from persist.db.values.json import command_word
+from persist.db.values.escaping import command_word
 from persist.errors import InvalidValue, NotPermitted, UnsupportedEngine
 from persist.lazy_imports import lazy_module
 

@@ -17,7 +17,8 @@ from persist.db.schema import row_guards as rules
 from persist.db.schema.column_types import Bool, FreeText, Json, Label
 from persist.db.schema.instants import IsoMs, SqlSeconds
 from persist.db.unreadable.cells import NotLoaded
-from persist.db.values.json import from_jsonb, quoted
+from persist.db.values.escaping import quoted
+from persist.db.values.json import from_jsonb
 
 # Raw rows of a Postgres table: values in the server's own text form, which its types parse without loss.
 

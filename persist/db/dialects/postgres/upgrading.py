@@ -16,7 +16,7 @@ from sqlalchemy.schema import CreateIndex, DropIndex
 
 from persist.db.dialects.upgrade_steps import Step, StepKind
 from persist.db.schema.base import SCHEMA_TOKEN, table_of
-from persist.db.schema.column_types import Meta
+from persist.db.schema.meta_table import Meta
 from persist.db.statements.schema_version import is_distributed, version_table
 
 # The advisory locks by which processes agree who creates, upgrades or drops a schema.

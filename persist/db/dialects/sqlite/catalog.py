@@ -16,7 +16,7 @@ from persist.db.dialects.interface import Catalog, Definition, StoredColumn, Tab
 from persist.db.dialects.sqlite.foreign_files import HostReferences, let_go
 from persist.db.dialects.sqlite.parsed_ddl import closing_bracket, plain
 from persist.db.schema.base import SCHEMA_TOKEN
-from persist.db.values.json import command_word, quoted
+from persist.db.values.escaping import command_word, quoted
 
 
 class SqliteTables(Tables):

@@ -23,7 +23,7 @@ from persist.db.dialects.sqlite.foreign_files import leave_unchecked
 from persist.db.schema import row_guards as rules
 from persist.db.unreadable.cells import NotText
 from persist.db.unreadable.conditions import BadText, text_or_bad
-from persist.db.values.json import quoted
+from persist.db.values.escaping import quoted
 
 
 class SqliteRereader:
