@@ -14,7 +14,7 @@ from tests.architecture.sources import ROOT, Source, sources
 from tests.lanes import MEASURED
 
 CEILINGS = {
-    "persist: files": 436,
+    "persist: files": 440,
     "persist: lines": 90_200,
     "persist: lines of code": 64_600,
     "persist: names imported from persist": 7_180,

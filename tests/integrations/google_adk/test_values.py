@@ -88,7 +88,8 @@ async def test_not_a_number_stays_one(sessions: PersistSessionService) -> None:
     found = await get(sessions)
     assert math.isnan(found.state["user:n"][0])
     metadata = found.events[0].custom_metadata
-    assert metadata is not None and math.isnan(metadata["n"])
+    assert metadata is not None
+    assert math.isnan(metadata["n"])
     assert found.events[0].output == -math.inf
 
 
