@@ -171,7 +171,6 @@ def test_adopting_gives_values_by_rule_and_names_what_stays_empty(loose: tuple[P
     assert empty == set(named) | left
 
 
-# ----------------------------------------------------------------
 # Comparing what files say about their tables: statements of other programs are taken apart without being misread.
 
 

@@ -122,7 +122,6 @@ def test_a_dry_run_tells_the_same_and_changes_nothing(foreign: Make, system: str
     assert file.adopt(backup=False) == told
 
 
-# ----------------------------------------------------------------
 # Killed at any moment, a file is as it was, and adopting it again works.
 
 
@@ -165,7 +164,6 @@ def test_two_at_once_make_one_backup(foreign: Make) -> None:
     assert len(list(file.path.parent.glob("*before-adopt*"))) == 1
 
 
-# ----------------------------------------------------------------
 # Files that are not taken over keep every byte, and the error says what is different about them.
 
 

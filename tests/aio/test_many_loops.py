@@ -242,7 +242,6 @@ def test_a_transaction_that_another_loop_ends_is_refused_and_rolled_back(shared:
     own.close()
 
 
-# ----------------------------------------------------------------
 # What several event loops share of one AsyncStore until it is closed: its end, its observers and its log.
 
 

@@ -70,7 +70,6 @@ async def test_a_cancelled_feed_is_durable_or_never_started(store: AsyncStore) -
     assert position == len(stored)
 
 
-# ----------------------------------------------------------------
 # A recorder whose loop is closed in the middle of a write: it is closed, and its session is free for the next one.
 
 
@@ -181,7 +180,6 @@ def test_a_store_whose_recorder_is_in_the_middle_of_a_write_can_be_closed(shared
         asyncio.run(asyncio.wait_for(shared.close(), ENOUGH))
 
 
-# ----------------------------------------------------------------
 # Timed flushes of async recorders. They belong to no event loop, so the end of a loop neither interrupts nor prevents one.
 
 

@@ -212,7 +212,6 @@ async def test_whoever_finds_the_queue_full_waits_for_room(sqlite_url: str) -> N
         await writer.close()
 
 
-# ----------------------------------------------------------------
 # Blobs of an AsyncStore: sources and readers that are awaited, on one event loop with everything else.
 
 

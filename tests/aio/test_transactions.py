@@ -245,7 +245,6 @@ async def test_a_transaction_that_does_not_end_is_said_to_be_waited_for(sqlite_u
         await store.chat.prompts.put("in time")
 
 
-# ----------------------------------------------------------------
 # A task that is cancelled while its transaction commits: the commit stands, and what it claimed can be found again.
 
 

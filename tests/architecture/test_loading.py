@@ -51,9 +51,6 @@ def domains_in_use(modules: set[str]) -> set[str]:
     return {domain for domain, package in packages().items() if f"{package}.models" in modules} - STOOD_ON
 
 
-# ---------------------------------------------------------------- what is loaded
-
-
 STEPS = """
 import sys, persist
 print(*sys.modules)
@@ -120,9 +117,6 @@ asyncio.run(main())
     assert modules & set(NEVER) == set()
 
 
-# ---------------------------------------------------------------- what must be whole all the same
-
-
 @pytest.mark.long
 def test_the_log_of_events_covers_domains_that_were_never_used(current_url: str) -> None:
     code = """
@@ -172,9 +166,6 @@ store.close()
 print(failed)
 """
     assert run(code, current_url) == ["[]"]
-
-
-# ---------------------------------------------------------------- how it is declared
 
 
 def _blocks(source: Source) -> Iterator[ast.If]:
@@ -243,9 +234,6 @@ def test_a_module_that_comes_later_is_that_module() -> None:
     assert path.join("a", "b") == "a/b"
     with pytest.raises(AttributeError, match="no_such_name"):
         path.no_such_name  # noqa: B018  # asking is the test
-
-
-# ---------------------------------------------------------------- what belongs to the host
 
 
 def _assigned(tree: ast.AST) -> Iterator[ast.expr]:

@@ -47,9 +47,6 @@ def with_words(among: list[Source], words: str) -> Iterator[Source]:
     return (source for source in among if pattern.search(source.text))
 
 
-# ---------------------------------------------------------------- size and names
-
-
 def test_modules_are_small() -> None:
     lines = {source.name: len(source.text.splitlines()) for source in EVERYTHING}
     assert {name: count for name, count in lines.items() if count > MAX_LINES} == {}
@@ -78,9 +75,6 @@ def test_public_classes_and_functions_are_documented() -> None:
             if isinstance(node, _DEFINITIONS) and not node.name.startswith("_") and not ast.get_docstring(node):
                 missing.append(f"{source.name}: {node.name}")
     assert missing == []
-
-
-# ---------------------------------------------------------------- one place for what differs
 
 
 def test_dialect_words_stay_where_they_belong() -> None:
@@ -255,8 +249,6 @@ def test_there_is_one_logger_and_nothing_prints() -> None:
     assert wrong == []
 
 
-# ---------------------------------------------------------------- exceptions give reasons
-
 _EXCEPTION = re.compile(r"#\s*(?:type:\s*ignore|noqa|pragma:\s*no\s*cover|fmt:\s*(?:off|skip)|mypy:|ruff:)", re.IGNORECASE)
 _WITH_REASON = re.compile(r"#\s*(?:type:\s*ignore\[[\w, -]+\]|noqa:\s*[A-Z]+\d+(?:,\s*[A-Z]+\d+)*)\s+[#-]\s*\S.{5,}")
 _OUR_VERB = "executions.skip"  # of a workflow's phase
@@ -281,9 +273,6 @@ def test_no_test_is_skipped() -> None:
             named = [(node.lineno, ast.unparse(node)) for node in nodes]
             skips += [f"{source.name}:{line}: {name}" for line, name in named if not name.endswith(_OUR_VERB)]
     assert skips == []
-
-
-# ---------------------------------------------------------------- what no file of the repository says
 
 
 def _joined(*pieces: str) -> str:

@@ -75,7 +75,6 @@ def test_an_answer_that_fails_says_so_and_the_next_question_works(chat: Chat, wi
     expect(one.page.get_by_role("alert")).to_have_count(0)
 
 
-# ----------------------------------------------------------------
 # Calls of tools that wait for a person: an approval, given and refused, and a choice that the browser returns.
 
 
@@ -129,7 +128,6 @@ def test_a_conversation_goes_on_without_an_approval(chat: Chat, window: Open) ->
     eventually(one.shown, lambda: texts_of(chat.stored(one.session)))
 
 
-# ----------------------------------------------------------------
 # What a person does to a conversation: edit a question, ask again, fork, change between sessions, attach a file.
 
 

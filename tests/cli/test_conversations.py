@@ -67,9 +67,6 @@ def dumped(database_url: str, read: Callable[[Any], Any]) -> Any:
     return values if many else values[0]
 
 
-# ---------------------------------------------------------------- ls
-
-
 def test_ls_shows_the_latest_update_first_with_counts(command: Command, stored: dict[str, str]) -> None:
     head, *rows = command("conversations", "ls").stdout.splitlines()
     assert head.split() == ["SESSION", "STATUS", "AGENT", "UPDATED", "(UTC)", "BRANCHES", "MESSAGES", "NAME"]
@@ -105,9 +102,6 @@ def test_ls_pages(command: Command, stored: dict[str, str], database_url: str) -
     last = json.loads(command(*page, "--json", "--after", first["cursor"]).stdout)
     assert ([item["id"] for item in last["items"]], last["cursor"]) == (["ses_old"], None)
     assert command(*page, "--after", "nonsense").exit_code == 1
-
-
-# ---------------------------------------------------------------- show
 
 
 def test_show_is_everything_and_cannot_harm(command: Command, stored: dict[str, str]) -> None:
@@ -168,9 +162,6 @@ def test_show_when_it_ended(command: Command, stored: dict[str, str]) -> None:
     assert "\nended    2026-01-02 03:04:05 UTC (about)\n" in command("conversations", "show", "ses_old").stdout
 
 
-# ---------------------------------------------------------------- prune and doctor
-
-
 def test_prune_counts_and_a_dry_run_only_counts(command: Command, stored: dict[str, str]) -> None:
     prune = ("conversations", "prune", "--keep-days", "0", "--keep-n", "1")
     counts = "1 sessions, 0 branches, 1 progressions, 0 messages"
@@ -190,7 +181,6 @@ def test_prune_keeps_what_it_is_told_to(command: Command, stored: dict[str, str]
 
 
 def test_doctor_ends_what_does_not_run(command: Command, stored: dict[str, str], database_url: str) -> None:
-    """(c) 30"""
     doctor = ("conversations", "doctor")
     result = command(*doctor, "--dry-run")
     assert result.stdout == "ses_new  running since 2025-12-31 03:05:05 UTC, silent since 2026-01-02 03:05:05 UTC\n"
@@ -217,12 +207,6 @@ def test_doctor_leaves_the_young_alone(command: Command, database_url: str) -> N
     assert "unknown  running since an unknown time\n" in command("conversations", "doctor").stdout
     assert listed(command("conversations", "ls", "-q", "--status", "running")) == ["young"]
     assert command("conversations", "doctor", "--as", "completed").exit_code == 2
-
-
-# ---------------------------------------------------------------- all of them
-
-
-# ---------------------------------------------------------------- `persist conversations import`, on both databases
 
 
 @pytest.fixture
@@ -262,7 +246,6 @@ def test_import_of_no_folder_makes_no_database(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-# ----------------------------------------------------------------
 # examples/conversations.py, on both databases, twice on the same one.
 
 

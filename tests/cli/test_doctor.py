@@ -126,9 +126,6 @@ def test_an_older_schema_is_a_finding(command: Command, database_url: str) -> No
     )
 
 
-# ---------------------------------------------------------------- `persist maintain`: what a job runs, and what it tells
-
-
 def test_what_it_says(command: Command, filled: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PERSIST_MESSAGING_KEEP_DAYS", "30")
     monkeypatch.setenv("PERSIST_STATUS_LOG_KEEP", "2")
@@ -178,7 +175,6 @@ def test_a_wrong_setting_is_named(command: Command, filled: str, monkeypatch: py
     assert wrong[0] in result.stderr
 
 
-# ----------------------------------------------------------------
 # `persist quarantine`: what was set aside, what it held, and its way back.
 
 

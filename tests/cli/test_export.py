@@ -137,9 +137,6 @@ def test_attachments_are_named(command: Command, tmp_path: Path) -> None:
     assert told["files"] == [bound.attachment_path]
 
 
-# ---------------------------------------------------------------- `persist backup`, `persist checkpoint` and `persist vacuum`
-
-
 _SIZES = {r"'?postgresql://\S*": "URL", r"'(FOLDER/\S*)'": r"\1", r"\d[\d,.]* (?:B|KB|MB)\b": "SIZE"}
 
 

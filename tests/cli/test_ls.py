@@ -163,7 +163,6 @@ def test_one_statement_asks_which_chats_of_a_page_run(
     assert len([one for one in seen if "chat_turns" in one and one.startswith("SELECT")]) == 1
 
 
-# ----------------------------------------------------------------
 # What the command line makes of stored text, of models and of credentials; no database.
 
 
@@ -301,9 +300,6 @@ def test_every_kind_of_part_is_shown() -> None:
         '  data-progress  {"done":1}',
         "  custom  {}",
     ]
-
-
-# ---------------------------------------------------------------- `persist erd`: needs no database
 
 
 def _run(*args: str) -> Result:

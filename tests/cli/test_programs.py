@@ -121,7 +121,6 @@ def test_run_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert sorted(run("ls", "-q", "--root", ".").split()) == sorted([made, second["id"]])
 
 
-# ----------------------------------------------------------------
 # `persist histories` and `persist show` of runs that took steps and were never registered.
 
 
@@ -159,7 +158,6 @@ def test_a_run_that_was_never_registered_is_listed(url: str) -> None:
     assert "persist histories runs" in parsed(url, "ls", "histories").stderr
 
 
-# ----------------------------------------------------------------
 # `persist transcripts`: sessions, their files, and which one is meant.
 
 

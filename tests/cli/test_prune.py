@@ -106,7 +106,6 @@ def test_it_does_not_ask_who_is_sure(command: Command, filled: str, monkeypatch:
     assert "Delete them?" not in result.output
 
 
-# ----------------------------------------------------------------
 # `persist tenants` and `persist upgrade --all-schemas`, as an operator meets them.
 
 

@@ -268,9 +268,6 @@ def test_a_group_alone_prints_its_commands(group: str) -> None:
     assert result.stderr == CliRunner().invoke(main, [group, "-h"]).stdout
 
 
-# ---------------------------------------------------------------- `persist runs stats`, on both databases
-
-
 @pytest.fixture
 def today(database_url: str) -> str:
     """A day of executions: two of today, one of two days ago, one that still runs; runs of three statuses."""

@@ -105,7 +105,6 @@ def test_databases(command: Command, database_url: str, new_database: Callable[[
     assert command("blobs", "databases", "--forget", other, env={"PERSIST_BLOBS": str(place)}).exit_code != 0
 
 
-# ----------------------------------------------------------------
 # `persist consumers`, and what `persist doctor` says of them, on both databases.
 
 
@@ -150,9 +149,6 @@ def test_doctor_names_who_fell_behind(consumed: str, clock: FrozenClock) -> None
     assert found() == []
     clock.advance(seconds=1)
     assert found() == [("consumer_behind", "consumer outbox")]
-
-
-# ---------------------------------------------------------------- persist adopt, as an operator meets it
 
 
 Adopt = Callable[..., Result]

@@ -100,9 +100,6 @@ def test_sizes(count: int | None, shown: str) -> None:
     assert size(count) == shown
 
 
-# ---------------------------------------------------------------- `persist events`, on both databases
-
-
 @pytest.fixture
 def session(database_url: str) -> str:
     """A session with three messages, in a database whose log was never on."""

@@ -91,9 +91,6 @@ def test_without_an_instance_it_is_the_files_own(command: Command, box: list[str
         assert "instance_id" in result.stderr
 
 
-# ---------------------------------------------------------------- `persist messaging`, on both databases
-
-
 IDS = {r"mse_\w+": "ID", r" +\n": "\n"}
 
 

@@ -118,7 +118,6 @@ def test_a_budget_of_bad_values_is_refused(command: Command, options: list[str])
     assert command("budgets", "ls", "-q").stdout == ""
 
 
-# ----------------------------------------------------------------
 # `persist limits`, `persist overrides` and `persist schedules`, on both databases.
 
 

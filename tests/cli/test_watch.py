@@ -176,7 +176,6 @@ def test_from_now_on_and_of_some_types(command: Command, store: Store) -> None:
     assert command("watch", "--now", "--after", "1").exit_code == 2
 
 
-# ----------------------------------------------------------------
 # How far a long command is, and what Ctrl-C leaves: a line on a terminal, plain lines elsewhere, and one sentence at the end.
 
 
@@ -407,9 +406,6 @@ def test_a_copy_shows_one_count_of_the_whole(
     assert command("copy", sqlite_url, str(tmp_path / "second.db"), "-q").stderr == ""
 
 
-# ---------------------------------------------------------------- `persist signals`, on both databases
-
-
 @pytest.fixture
 def run_id(database_url: str, clock: FrozenClock) -> str:
     """A run that waits for "paid"."""
@@ -443,9 +439,6 @@ def test_a_payload_that_is_no_json_is_refused(command: Command, run_id: str, pay
     assert refused.exit_code in (1, 2)
     assert "Traceback" not in refused.output
     assert command("signals", "ls", run_id, "-q").stdout == ""
-
-
-# ---------------------------------------------------------------- `make demo`, on both databases, twice on the same one
 
 
 def test_the_demo_ends_well(database_url: str) -> None:

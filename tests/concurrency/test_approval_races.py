@@ -68,7 +68,6 @@ def judge(store: Store, run_id: str, gate_id: str, round: int, outcomes: Sequenc
 
 @pytest.mark.parametrize("round", range(8))
 def test_of_many_threads_one_answers_a_gate(store: Store, round: int) -> None:
-    """(d) 7"""
     run, gate = paused(store, kind="reply")
     outcomes = together([lambda n=n: answer(store, verb_of(n, round), gate, str(n)) for n in range(RACERS)])  # type: ignore[misc]  # a default that binds the loop variable
     judge(store, run, gate, round, outcomes)
@@ -76,7 +75,7 @@ def test_of_many_threads_one_answers_a_gate(store: Store, round: int) -> None:
 
 @pytest.mark.parametrize("verbs", [("resume", "fail"), ("fail", "fail"), ("resume", "resume"), ("resume", "respond")])
 def test_of_two_stores_one_answers_each_gate(open_store: Callable[..., Store], verbs: tuple[str, str]) -> None:
-    """(d) 7: two handles on one database, which share no lock"""
+    """Two handles on one database, which share no lock."""
     stores = [open_store(), open_store()]
     gates = [paused(stores[0]) for _ in range(12)]
 
@@ -90,7 +89,6 @@ def test_of_two_stores_one_answers_each_gate(open_store: Callable[..., Store], v
 
 
 def test_of_many_processes_one_answers_each_gate(store: Store, database_url: str) -> None:
-    """(d) 7"""
     gates = [paused(store, kind="reply") for _ in range(16)]
     names = [gate for _, gate in gates]
     racers = [Worker("tests.concurrency.test_approval_races", database_url, number, *names, stdin=True) for number in range(5)]

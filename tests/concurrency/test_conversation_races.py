@@ -58,11 +58,7 @@ def array(url: str, progression_id: str) -> Any:
         return raw.json("SELECT collection FROM progressions WHERE id = ?", progression_id)
 
 
-# ---------------------------------------------------------------- appending
-
-
 def test_two_handles_append_to_one_progression(store: Store, other: Store, database_url: str) -> None:
-    """(c) 14"""
     progression = make_progression(store)
 
     def write(handle: Store, name: str) -> None:
@@ -78,7 +74,7 @@ def test_two_handles_append_to_one_progression(store: Store, other: Store, datab
 
 
 def test_four_processes_append_to_one_progression(store: Store, database_url: str) -> None:
-    """(c) 14; ids that all of them append are there once"""
+    """Ids that all of them append are there once."""
     progression = make_progression(store)
     new = processes(database_url, [("append", progression, name, 100) for name in "abcd"])
     found = items(store, progression)
@@ -111,16 +107,12 @@ def test_batches_and_appends_mix(store: Store, other: Store, database_url: str) 
     assert sorted(places(database_url, progression)) == list(range(200))
 
 
-# ---------------------------------------------------------------- types and messages
-
-
 def types(url: str) -> list[tuple[Any, ...]]:
     with closing(Raw(url)) as raw:
         return raw.rows("SELECT type_id, lion_class FROM message_types WHERE type_id > 5 ORDER BY type_id")
 
 
 def test_one_new_class_gets_one_number(store: Store, other: Store, database_url: str) -> None:
-    """(c) 11"""
 
     def put(handle: Store, id: str) -> int:
         with handle.begin() as tx:
@@ -132,7 +124,6 @@ def test_one_new_class_gets_one_number(store: Store, other: Store, database_url:
 
 
 def test_processes_agree_on_the_numbers_of_new_classes(store: Store, database_url: str) -> None:
-    """(c) 11"""
     reports = processes(database_url, [("classes", name, 15) for name in range(4)])
     assert reports == [reports[0]] * 4
     assert sorted((number, path) for path, number in reports[0].items()) == types(database_url)
@@ -170,9 +161,6 @@ def test_batches_of_the_same_messages_never_wait_for_each_other(store: Store, da
     assert sorted(found) == [f"m{number:02}" for number in range(40)]
     assert found in (sorted(found), sorted(found, reverse=True))
     assert len({present(store, id).content for id in found}) == 1
-
-
-# ---------------------------------------------------------------- live writes
 
 
 def test_processes_record_into_branches_of_one_session(store: Store, database_url: str) -> None:
@@ -226,9 +214,6 @@ def test_a_conversation_is_ended_while_it_is_recorded(store: Store, other: Store
         assert (session_of(store, session).status, branch_of(store, branch).status) == ("completed", "completed")
 
 
-# ---------------------------------------------------------------- branches
-
-
 def test_one_branch_made_by_many_is_one_row(store: Store, other: Store, database_url: str) -> None:
     session = make_session(store).id
     for round in range(5):
@@ -239,7 +224,6 @@ def test_one_branch_made_by_many_is_one_row(store: Store, other: Store, database
 
 
 def test_metadata_patches_of_many_all_stay(store: Store, other: Store) -> None:
-    """(d) 2"""
     branch = make_branch(store).id
 
     def patch(handle: Store, name: str) -> None:
@@ -254,7 +238,6 @@ def test_metadata_patches_of_many_all_stay(store: Store, other: Store) -> None:
 
 
 def test_a_branch_ends_once_among_many(store: Store, other: Store) -> None:
-    """(c) 24"""
     for _ in range(4):
         branch = make_branch(store).id
 

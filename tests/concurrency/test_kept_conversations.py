@@ -208,7 +208,6 @@ def test_two_lines_of_forks_that_cross_sessions_go_at_once(both: tuple[Store, St
             assert [answer.result(30) for answer in answers] == [True, True]
 
 
-# ----------------------------------------------------------------
 # Conversations of several writers: one ends a session, no patch is lost, and a reader of the exchange misses nothing.
 
 
@@ -241,12 +240,9 @@ def report(process: Worker) -> Any:
     return json.loads(process.stdout.readline())
 
 
-# ---------------------------------------------------------------- one status
-
-
 @pytest.mark.parametrize("handles", [1, 2])
 def test_one_of_two_threads_ends_a_session(store: Store, open_store: Callable[..., Store], handles: int) -> None:
-    """(c) 23: one says completed, the other failed."""
+    """One says completed, the other failed."""
     second = store if handles == 1 else open_store()
     for number in range(20):
         id = make_session(store, f"s{number}", status="running").id
@@ -278,7 +274,6 @@ def test_without_a_guard_whoever_comes_second_is_told_that_it_is_over(store: Sto
 
 
 def test_one_of_two_processes_ends_a_session(store: Store, workers: Callable[..., Any]) -> None:
-    """(c) 23"""
     with store.begin() as tx:
         for number in range(60):
             tx.conversations.sessions.create(id=f"s{number}", status="running")
@@ -292,7 +287,6 @@ def test_one_of_two_processes_ends_a_session(store: Store, workers: Callable[...
 
 
 def test_no_patch_is_lost(store: Store, open_store: Callable[..., Store]) -> None:
-    """(d) 2"""
     make_session(store, "s")
     stores = [store, open_store()]
 
@@ -310,9 +304,6 @@ def test_a_session_that_many_create_is_one_with_one_progression(store: Store, da
     assert len(transitions(store, "s")) == 1
     with closing(Raw(database_url)) as raw:
         assert (raw.count("sessions"), raw.count("progressions")) == (1, 1)
-
-
-# ---------------------------------------------------------------- the exchange
 
 
 def test_a_reader_who_follows_the_exchange_sees_each_message_once_in_one_order(store: Store, workers: Callable[..., Any]) -> None:

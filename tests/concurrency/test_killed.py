@@ -40,7 +40,6 @@ def killed_after(process: Worker, acknowledged: int) -> int:
 
 @pytest.mark.parametrize("cut", CUTS)
 def test_every_acknowledged_chunk_is_there(store: Store, spawn: Spawn, database_url: str, cut: int) -> None:
-    """(c) 2"""
     session = create(store)
     acknowledged = killed_after(spawn("record", session), cut)
     found = shown(store, session)
@@ -84,7 +83,6 @@ def test_a_killed_process_whose_parent_never_asks_for_it_holds_no_turn(store: St
 
 
 def test_a_killed_call_is_repaired_with_what_had_come_of_its_input(store: Store, spawn: Spawn) -> None:
-    """(c) 27"""
     session = create(store)
     acknowledged = killed_after(spawn("record", session), 50)
     before = shown(store, session)[0]["parts"]
@@ -99,7 +97,6 @@ def test_a_killed_call_is_repaired_with_what_had_come_of_its_input(store: Store,
         assert (repaired["state"], repaired["errorText"]) == ("output-error", "aborted by host restart")
 
 
-# ----------------------------------------------------------------
 # Processes that write usage, trim its window and prune it are killed at any moment: sums, window and budgets still agree.
 
 
@@ -151,7 +148,6 @@ def _newest(tx: Any, scope: str) -> int:
     return int(found[0].seq)
 
 
-# ----------------------------------------------------------------
 # Workers of `persist.workflows` that are killed at every moment: each phase is done once, and no run is lost.
 
 
@@ -192,7 +188,6 @@ def test_killed_at_any_moment_workers_do_each_phase_once(store: Store, database_
     assert sorted(world.read_text(encoding="utf-8").split()) == sorted(ids)
 
 
-# ----------------------------------------------------------------
 # The answer to a snapshot's COMMIT that never arrives, or arrives in part, keeps no store from being closed.
 
 

@@ -116,7 +116,6 @@ def test_on_postgres_a_limit_that_is_locked_holds_up_nobody_else(postgres_url: s
         assert claim(store, "w3") is not None
 
 
-# ----------------------------------------------------------------
 # A budget holds across processes: sixteen of them claim and spend at once.
 
 

@@ -48,12 +48,8 @@ def processes(url: str, count: int, command: str, argument: object) -> list[Any]
         return list(pool.map(run, range(count)))
 
 
-# ---------------------------------------------------------------- one key
-
-
 @pytest.mark.parametrize("thread", THREADS)
 def test_many_threads_make_one_session(store: Store, thread: str | None) -> None:
-    """(d) 26"""
     for user in ("U1", "U2", "U3"):
         made = together([lambda user=user: talk(store, user_id=user, thread_id=thread)] * 8)  # type: ignore[misc]  # a default that binds the loop variable
         assert len({session.id for session in made}) == 1
@@ -138,7 +134,7 @@ def test_reuse_does_not_wait_for_whoever_uses_the_session(postgres_url: str, clo
 
 
 def test_processes_get_the_same_sessions(store: Store, database_url: str) -> None:
-    """(d) 26: also those that share nothing but the database."""
+    """Also those that share nothing but the database."""
     reports = processes(database_url, 4, "meet", 25)
     assert len(set(reports[0])) == 50
     assert reports == [reports[0]] * 4
@@ -186,9 +182,6 @@ def test_processes_that_replace_each_others_session_leave_one(store: Store, data
     assert max(reports) <= len(sessions(store, active=False)) + 1 <= sum(reports)
 
 
-# ---------------------------------------------------------------- one session
-
-
 def test_no_touch_is_lost(store: Store) -> None:
     id = talk(store).id
     assert together([lambda: [touch(store, id) for _ in range(25)]] * 8) == [[True] * 25] * 8
@@ -208,9 +201,6 @@ def test_messages_of_many_threads_are_all_there(store: Store) -> None:
     for name in "abcdef":
         own = [message.content for message in said if message.content.startswith(name)]
         assert own == [f"{name}{n}" for n in range(20)]
-
-
-# ---------------------------------------------------------------- cleaning up
 
 
 def old_ones(store: Store, clock: FrozenClock, count: int) -> list[str]:
@@ -310,7 +300,6 @@ def test_cleaning_up_does_not_wait_for_a_session_in_use(store: Store, clock: Fro
     assert clean(store) == 1
 
 
-# ----------------------------------------------------------------
 # Processes that want the same tasks, and that report of the same instance.
 
 
@@ -336,7 +325,6 @@ def queue(store: Store, count: int) -> list[str]:
 
 
 def test_claimers_get_different_tasks(store: Store, database_url: str) -> None:
-    """12"""
     ids = queue(store, 60)
     claimed = in_processes(database_url, "claim")
     assert sorted(chain.from_iterable(claimed)) == ids
@@ -347,7 +335,6 @@ def test_claimers_get_different_tasks(store: Store, database_url: str) -> None:
 
 
 def test_claimers_do_not_exceed_the_cap_together(store: Store, database_url: str) -> None:
-    """12"""
     ids = queue(store, 20)
     assert sorted(chain.from_iterable(in_processes(database_url, "crowd"))) == ids[:3]
 

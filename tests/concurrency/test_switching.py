@@ -118,9 +118,6 @@ def test_trimming_goes_on_where_it_was_killed(store: Store, database_url: str) -
     assert [[event.type for event in events(store, session)] for session in sessions] == [["snapshot"]] * SESSIONS
 
 
-# ---------------------------------------------------------------- several processes on one database
-
-
 def said(process: Worker) -> str:
     output, _ = process.communicate(timeout=120)
     assert process.returncode == 0, output

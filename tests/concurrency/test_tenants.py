@@ -164,7 +164,6 @@ def test_an_upgrade_of_all_goes_on_after_a_kill_and_past_a_failure(server_url: s
             assert sessions(tenants, name) == []
 
 
-# ----------------------------------------------------------------
 # Something is deleted in the very moment in which another connection makes it: it stays, and neither fails.
 
 

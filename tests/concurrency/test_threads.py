@@ -23,7 +23,6 @@ from tests.statement_log import seen_statements
 
 
 def test_every_queued_message_is_fired_or_canceled_once(store: Store) -> None:
-    """(c) 16"""
     session = create(store)
     with store.begin() as tx:
         ids = [tx.chat.messages.enqueue(session, parts=[], id=f"q{number:02}").id for number in range(24)]
@@ -151,7 +150,6 @@ def test_metadata_patches_of_many_threads_all_survive(store: Store) -> None:
     assert len(shown(store, session)[0]["metadata"]) == 60
 
 
-# ----------------------------------------------------------------
 # A file that another process is writing is waited for once, as long as the settings say.
 
 

@@ -239,7 +239,6 @@ def test_a_whole_turn_comes_once_however_it_is_read(store: Store, other: Store) 
     assert one_by_one == stored
 
 
-# ----------------------------------------------------------------
 # What watching does with a server: commits that overtake each other, lost connections, poolers.
 
 
@@ -380,7 +379,6 @@ def test_a_watch_of_one_schema_hears_nothing_of_another(
     assert reader.rest() == []
 
 
-# ----------------------------------------------------------------
 # Processes that write, and processes that watch and are killed: nothing is missing, nothing comes twice, all is in order.
 
 

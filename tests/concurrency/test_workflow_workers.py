@@ -55,9 +55,6 @@ def claimed_in_time(store: Store) -> Lease:
     raise AssertionError("nothing could be claimed")
 
 
-# ---------------------------------------------------------------- threads
-
-
 @pytest.mark.parametrize("alone", [False, True])
 def test_32_threads_claim_each_run_once(store: Store, alone: bool) -> None:
     """In transactions of their own, and each claim a transaction by itself."""
@@ -79,9 +76,6 @@ def test_32_threads_claim_each_run_once(store: Store, alone: bool) -> None:
 
     claimed = together([partial(drain, f"w{number}") for number in range(32)])
     assert sorted(id for found in claimed for id in found) == sorted(ids)
-
-
-# ---------------------------------------------------------------- processes
 
 
 def test_of_200_queued_runs_each_is_claimed_once_by_four_processes(store: Store, work: Work) -> None:
@@ -138,9 +132,6 @@ def test_a_worker_killed_while_claiming_has_claimed_nothing(store: Store, work: 
 def executions_of(store: Store, id: str) -> list[str]:
     with store.read() as tx:
         return [execution.id for execution in tx.workflows.executions.for_run(id)]
-
-
-# ---------------------------------------------------------------- threads
 
 
 def test_a_run_that_is_claimed_finished_and_cancelled_at_once_ends_once(store: Store) -> None:
@@ -274,9 +265,6 @@ def test_workers_people_and_boots_at_once_leave_every_run_in_order(store: Store)
     assert sum(together([*everybody, boot])) == len(told)
     runs = ask(store, "list", limit=100).items
     assert sorted(run.id for run in runs) == ids
-
-
-# ---------------------------------------------------------------- what only Postgres does
 
 
 def test_on_postgres_a_claim_does_not_wait_for_another_that_is_not_over(postgres_url: str) -> None:

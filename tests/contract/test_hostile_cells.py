@@ -215,9 +215,6 @@ def test_whose_file_it_is_must_be_readable(sqlite_url: str) -> None:
         Store.open(sqlite_url)
 
 
-# ---------------------------------------------------------------- engines of a host
-
-
 @pytest.mark.parametrize("pool", [StaticPool, SingletonThreadPool])
 def test_a_pool_that_shares_a_connection_has_none_for_recorders(postgres_url: str, pool: Any) -> None:
     with psycopg.connect(postgres_url) as connection:

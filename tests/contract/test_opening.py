@@ -25,8 +25,6 @@ from tests.contract.faces import every_way
 
 pytestmark = every_way
 
-# ---------------------------------------------------------------- read only
-
 
 def test_a_read_only_store_reads_and_never_writes(store: Any, open_store: Any) -> None:
     session = create(store)
@@ -81,9 +79,6 @@ def test_the_path_is_that_of_the_sqlite_file(sqlite_url: str, postgres_url: str)
         assert "secret" not in repr(store)
 
 
-# ---------------------------------------------------------------- in memory
-
-
 @pytest.fixture
 def memory(open_store: Any, face: str, backend: str) -> Any:
     """One shared connection; the database of the test plays no part."""
@@ -127,9 +122,6 @@ def test_two_stores_in_memory_share_nothing(memory: Any, open_store: Any) -> Non
     other = open_store(url="sqlite:///:memory:")
     with other.read() as tx:
         assert tx.chat.sessions.list().items == []
-
-
-# ---------------------------------------------------------------- the caller's engine
 
 
 def engine_url(url: str) -> str:

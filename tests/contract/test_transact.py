@@ -68,9 +68,6 @@ def test_transact_does_not_replay_any_other_error(store: Any) -> None:
     assert (len(tries), count(store)) == (1, 0)
 
 
-# ---------------------------------------------------------------- a busy file
-
-
 @pytest.fixture
 def impatient(sqlite_url: str, face: str, open_store: Any) -> Any:
     """A store on a SQLite file that gives up at once."""

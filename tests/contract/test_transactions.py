@@ -37,9 +37,6 @@ def elsewhere(function: Any) -> BaseException | None:
     return raised[0] if raised else None
 
 
-# ---------------------------------------------------------------- commit and rollback
-
-
 def test_a_clean_exit_commits_and_an_error_rolls_back(store: Any) -> None:
     with store.begin() as tx:
         tx.chat.sessions.create(agent="kept", model=MODEL)
@@ -76,9 +73,6 @@ def test_a_read_is_one_snapshot(store: Any, open_store: Any, session_id: str) ->
 @pytest.fixture
 def session_id(store: Any) -> str:
     return create(store)
-
-
-# ---------------------------------------------------------------- one owner, one transaction
 
 
 def test_a_begin_inside_a_begin_is_refused_at_once(store: Any) -> None:
@@ -130,9 +124,6 @@ def test_a_transaction_ends_with_its_block(store: Any) -> None:
             tx.chat.sessions.list()
 
 
-# ---------------------------------------------------------------- refusals
-
-
 def test_a_refused_verb_leaves_the_transaction_usable(store: Any) -> None:
     with store.begin() as tx:
         session = tx.chat.sessions.create(agent="build", model=MODEL).id
@@ -179,9 +170,6 @@ def test_the_error_itself_leaves_the_block_of_a_doomed_transaction(store: Any) -
     with pytest.raises(Conflict), store.begin() as tx:
         tx.chat.sessions.create(agent="build", model=MODEL, id=taken)
     assert count(store) == 1
-
-
-# ---------------------------------------------------------------- closing
 
 
 def test_a_closed_store_serves_nobody(store: Any) -> None:

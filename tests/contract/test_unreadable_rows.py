@@ -99,8 +99,6 @@ def test_a_claim_in_a_transaction_of_its_own_passes_it_by_and_leaves_it_as_it_wa
     assert [runs.workflows.runs.complete(lease).status for lease in claimed] == ["succeeded", "succeeded"]
 
 
-# ---------------------------------------------------------------- text that is no UTF-8, which the driver of SQLite refuses
-
 NOT_UTF8 = "CAST(x'fffe' AS TEXT)"
 TEXTS = [
     column.name
@@ -169,9 +167,6 @@ def test_the_error_of_what_a_write_returns_names_table_key_and_column(undecodabl
                 tx._work.returned_rows(Statement(statement.returning(workflow_runs.c[name], workflow_runs.c.id)))
             error = caught.value
             assert (error.table, error.key, error.column) == ("workflow_runs", (name,), name)
-
-
-# ---------------------------------------------------------------- what becomes of a run that somebody has
 
 
 def test_a_worker_that_has_claimed_a_run_ends_it_whatever_became_of_its_context(runs: Any, raw: Any) -> None:

@@ -42,9 +42,6 @@ def seen(url: str) -> dict[str, Any]:
         return {kind: found for kind, found in transcript(store).items() if kind != "events"}
 
 
-# ---------------------------------------------------------------- every verb of chat once, and turns of every kind
-
-
 HARD = "Naïve\x00 text \ud83d \ufdd0 stays what it was."
 USAGE: dict[str, Any] = {"input_tokens": 100, "output_tokens": 10, "cost_usd": 0.125}
 

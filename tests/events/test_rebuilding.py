@@ -239,7 +239,6 @@ def test_what_was_rebuilt_is_gone_on_with(database_url: str, new_database: Calla
     assert_rebuilt_byte_for_byte(again, third)
 
 
-# ----------------------------------------------------------------
 # A target that keeps a log of its own: it is off while the rows are made, on afterwards, and on whatever went wrong.
 
 

@@ -177,7 +177,6 @@ def test_a_row_of_any_table_keeps_the_name(
         owner.execute(tenant_removal_script(otto))
 
 
-# ----------------------------------------------------------------
 # Servers that are no Postgres and speak its protocol: played by a socket that greets as they do.
 
 
@@ -250,9 +249,6 @@ def test_an_upgrade_is_refused_by_name(greet: Callable[[str], str], name: str) -
     ended = CliRunner().invoke(main, ["upgrade", "--url", greet(name)])
     assert ended.exit_code == 1
     assert ended.output.startswith(f"Error: {name}: it lacks LISTEN")
-
-
-# ---------------------------------------------------------------- a connection string that asks for another encoding than UTF-8
 
 
 SAID = "日本, ä, €"

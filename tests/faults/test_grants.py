@@ -373,9 +373,6 @@ def test_a_tenant_does_not_spoil_what_tenants_share(empty_postgres_url: str, rol
         run(otto, "SELECT * FROM persist.of_later")
 
 
-# ---------------------------------------------------------------- the scripts of `persist grants`, and how each begins
-
-
 NAMES = [
     "x$$;ROLLBACK;DROP SCHEMA persist CASCADE;--",
     "x$body0$;ROLLBACK;DROP SCHEMA persist CASCADE;--$$",

@@ -167,7 +167,6 @@ def test_a_file_that_stays_busy_is_given_up(tmp_path: Path, monkeypatch: pytest.
     assert len(asked) == 1
 
 
-# ----------------------------------------------------------------
 # A disk that is full, in the small: no file may become larger than a few bytes. The large is in tests/torture.
 
 

@@ -269,9 +269,6 @@ def test_memory_is_that_of_few_rows_where_rows_are_large(sqlite_url: str, tmp_pa
             tracemalloc.stop()
 
 
-# ---------------------------------------------------------------- whose rows they are
-
-
 def test_a_run_file_becomes_a_run_of_many(postgres_url: str, tmp_path: Path) -> None:
     with create_run_file(tmp_path, program_source="say hello") as run:
         run_id = run.run_id

@@ -52,9 +52,6 @@ def test_a_refused_input_that_is_no_text_is_no_damage(store: Store) -> None:
     assert doctor(store) == []
 
 
-# ---------------------------------------------------------------- what waits
-
-
 def run(tx: Any, status: str = "running", **about: Any) -> str:
     return str(tx.workflows.runs.create("triage", trigger_id="issue/1", current_phase="plan", status=status, **about).id)
 
@@ -163,9 +160,6 @@ def test_what_waits_for_nobody(
             assert doctor(store) == []
 
 
-# ---------------------------------------------------------------- what processes left
-
-
 def test_progressions_that_lag_are_folded(url: str, clock: FrozenClock) -> None:
     place = filled(url, clock)
     named = place.named("progressions")
@@ -216,9 +210,6 @@ def test_tool_calls_that_nobody_will_answer(store: Store, clock: FrozenClock) ->
     assert doctor(store) == []
 
 
-# ---------------------------------------------------------------- references and attachments
-
-
 def test_rows_that_refer_to_nothing(sqlite_url: str, clock: FrozenClock) -> None:
     place = filled(sqlite_url, clock)
     place.run("DELETE FROM chat_sessions WHERE id IN (SELECT session_id FROM chat_messages)")  # by a program without foreign keys
@@ -255,9 +246,6 @@ def test_attachments_and_rows_that_miss_each_other(tmp_path: Path, clock: Frozen
         assert attachment.with_name("other.txt").exists()
     with open_run_file(path, read_only=True) as store:
         assert codes(doctor(store)) == ["program_attachment_missing", "program_attachment_unused"]
-
-
-# ---------------------------------------------------------------- engines of others, and how it is called
 
 
 def test_engines_of_hosts(sqlite_url: str, postgres_url: str, clock: FrozenClock) -> None:

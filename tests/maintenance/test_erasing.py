@@ -143,9 +143,6 @@ def test_where_nothing_is_logged(store: Store, url: str, log: str, monkeypatch: 
     assert places_of(url, "maria") <= (NAMES_OF_STREAMS if log != "none" else set())
 
 
-# ---------------------------------------------------------------- bytes
-
-
 def test_no_byte_of_it_is_in_the_file(sqlite_url: str, tmp_path: Path) -> None:
     secret = secret_of("maria").encode()
     with Store.open(sqlite_url, events=True) as store:

@@ -87,8 +87,6 @@ def test_hard_values_are_in_it_in_the_published_form(url: str, file: Path) -> No
         assert target.conversations.sessions.get("c").node_metadata == {"note": "\ud83d\x00"}
 
 
-# ---------------------------------------------------------------- one session
-
 Find = Callable[[dict[str, Any]], str]
 KINDS: dict[str, tuple[str, str]] = {
     "chat session": ("chat_sessions", "SELECT session_id FROM {chat_messages} GROUP BY 1 ORDER BY count(*) DESC LIMIT 1"),
@@ -174,9 +172,6 @@ def test_a_session_comes_into_a_store_that_has_others(pair: Pair, clock: FrozenC
         assert transcript(target) == before
 
 
-# ---------------------------------------------------------------- whose rows they are
-
-
 def test_files_of_one_instance_and_of_nobody(tmp_path: Path, pair: Pair, file: Path) -> None:
     with open_instance(tmp_path, "box-1") as box:
         box.telemetry.status.record("idle")
@@ -211,9 +206,6 @@ def test_the_rows_of_a_run_file_in_a_file_of_others(tmp_path: Path, sqlite_url: 
         assert [one.statement_text for one in many.programs.executions.list(run_id)] == ["say"]
         assert many.run_id is None
     assert Place(sqlite_url).ask("SELECT run_id FROM execution") == [(run_id,)]
-
-
-# ---------------------------------------------------------------- where exports are written to, and read from
 
 
 def test_a_file_is_its_owners_alone_and_never_overwritten(sqlite_url: str, file: Path) -> None:

@@ -41,9 +41,6 @@ def raw_change(store: Store, statement: Any) -> None:
         tx._work._core(statement, None)
 
 
-# ---------------------------------------------------------------- chat
-
-
 def test_chats_that_are_over_go_and_forks_outlive_them(store: Store, clock: FrozenClock) -> None:
     """One in which somebody records stays; a turn of a dead process goes with its chat."""
     running, idle, dead, forked = (create(store) for _ in range(4))
@@ -77,9 +74,6 @@ def test_a_system_prompt_goes_when_no_message_names_it(store: Store, clock: Froz
     assert month_old(store, "chat")["system_prompts"] == 1
     with closing(Raw(url)) as raw:
         assert set(raw.rows("SELECT body FROM system_prompts")) == {("both",), ("new, and nobody named it yet",)}
-
-
-# ---------------------------------------------------------------- workflows
 
 
 def test_parents_and_children_outlive_each_other(store: Store, clock: FrozenClock) -> None:
@@ -146,9 +140,6 @@ def test_executions_and_gates_without_a_run_count_by_themselves(store: Store, cl
     assert store.workflows.approvals.get(waiting).status == "pending"
 
 
-# ---------------------------------------------------------------- messaging, transcripts
-
-
 def test_only_sessions_that_ended_go_with_their_messages(store: Store, clock: FrozenClock) -> None:
     over, active = messaging_session(store), messaging_session(store, thread_id="T1")
     for session in (over, active):
@@ -169,9 +160,6 @@ def test_a_session_stays_while_one_of_its_parts_is_written(store: Store, clock: 
     assert month_old(store, "transcripts") == {"transcript_sessions": 1, "transcript_entries": 2}
     assert (store.transcripts.sessions.find("p", "old"), len(store.transcripts.entries.list("p", "busy"))) == (None, 1)
     assert store.transcripts.sessions.subpaths("p", "busy") == ["subagents/agent-1", "subagents/agent-2"]
-
-
-# ---------------------------------------------------------------- conversations
 
 
 def test_running_conversations_stay_and_shared_messages_too(store: Store, clock: FrozenClock) -> None:
@@ -271,9 +259,6 @@ def test_what_nobody_read_goes_where_a_setting_says_when(url: str, clock: Frozen
         assert month_old(store, "conversations") == {"exchange_items": 2, "messages": 2}
 
 
-# ---------------------------------------------------------------- telemetry, usage
-
-
 def test_the_newest_are_those_that_were_written_last(store: Store, clock: FrozenClock) -> None:
     """The status that an instance has, and what `keep` spares, whatever its clock said."""
     me: dict[str, Any] = {"instance_id": "a"}
@@ -334,9 +319,6 @@ def test_a_sum_of_usage_goes_when_its_last_instant_is_old(store: Store, clock: F
     prune(store, "usage", older_than=timedelta(days=7))
     assert [one.calls for one in store.usage.by_hour().items] == [1, 1, 1]
     assert [one.calls for one in store.usage.by_day().items] == [4]
-
-
-# ---------------------------------------------------------------- programs
 
 
 def test_an_ended_run_goes_with_all_of_it_and_names_its_attachments(store: Store, clock: FrozenClock) -> None:

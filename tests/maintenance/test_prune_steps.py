@@ -80,9 +80,6 @@ def shown(store: Store, branch: str) -> list[str]:
     return [message.id for message in store.conversations.branches.history(branch)]
 
 
-# ---------------------------------------------------------------- parts
-
-
 @pytest.mark.parametrize(("messages", "parts"), [(25, 2), (1, 45)])
 def test_a_long_chat_goes_in_transactions_of_so_many_rows(
     store: Store, url: str, clock: FrozenClock, rows: int, messages: int, parts: int
@@ -184,9 +181,6 @@ def test_what_a_fork_of_a_long_conversation_shows_stays(store: Store, clock: Fro
     assert shown(store, fork.id) == inherited
     assert len(inherited) == 25
     assert errors(store) == []
-
-
-# ---------------------------------------------------------------- others
 
 
 def test_where_one_writes_a_prune_leaves_the_lock_to_others(url: str, clock: FrozenClock, rows: int) -> None:
@@ -356,9 +350,6 @@ def test_a_run_that_is_restarted_in_between_stays(store: Store, clock: FrozenClo
     report = prune(store, "workflows", older_than=MONTH, progress=meanwhile)
     assert report.tables == {"workflow_runs": 2, "executions": 2}
     assert {run.id for run in store.workflows.runs.list().items} == set(runs[2:])
-
-
-# ---------------------------------------------------------------- processes
 
 
 @pytest.fixture

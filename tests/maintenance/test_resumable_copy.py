@@ -54,9 +54,6 @@ def test_it_does_not_read_again_what_it_has_copied(pair: Pair, clock: FrozenCloc
     assert seen[-1] >= 80  # with the rows of tables that came before
 
 
-# ---------------------------------------------------------------- a source that changes meanwhile
-
-
 def change_everything(place: Place) -> None:
     """Rows of the source are added, changed and deleted, as its users do it."""
     with Store.open(place.url) as store, store.begin() as tx:
@@ -142,9 +139,6 @@ def test_an_event_log_and_its_heads_go_on(pair: Pair, clock: FrozenClock) -> Non
             target.chat.messages.append(session, role="user", parts=[{"type": "text", "text": "!"}])
             (event,) = target.watch(session, after=before[-1].seq, timeout=0)
             assert event.seq == before[-1].seq + 1
-
-
-# ---------------------------------------------------------------- bounds
 
 
 def test_a_transaction_takes_so_many_rows(sqlite_url: str, postgres_url: str, clock: FrozenClock) -> None:

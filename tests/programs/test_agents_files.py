@@ -125,12 +125,10 @@ def test_the_tables_of_the_other_domains_are_known(tmp_path: Path) -> None:
     assert subprocess.run(line, check=True, capture_output=True, text=True, timeout=60).stdout == "[]\n"
 
 
-# ----------------------------------------------------------------
 # Run files and the files of agents: where they are, whose they are, what is stored in them.
 
 
 def test_a_new_run_has_a_folder_of_its_own(tmp_path: Path, run_file: Store, run: str, file: Path) -> None:
-    """1"""
     assert re.fullmatch(r"20260102-030405-[0-9a-z]{6}", run)
     assert file == tmp_path / ".prose" / "runs" / run / "state.db"
     assert file.with_name("program.prose").read_text() == "session 'hi'"
@@ -203,7 +201,6 @@ def test_a_file_whose_run_was_not_noted_is_that_of_its_run(run_file: Store, run:
 
 
 def test_opening_makes_nothing(tmp_path: Path) -> None:
-    """2"""
     for path in (tmp_path / "state.db", tmp_path):
         with pytest.raises(NotFound):
             open_run_file(path)

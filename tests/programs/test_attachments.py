@@ -22,7 +22,6 @@ def resolve(store: Store, run: str, name: str, frame: int | None = None) -> str 
 
 @each("character", ["x", "é", "🦊"])
 def test_the_limit_is_in_bytes(run_file: Store, run: str, file: Path, character: str) -> None:
-    """19"""
     size = len(character.encode())
     kept = character * (102_400 // size) + "x" * (102_400 % size)
     assert bind(run_file, run, "kept", kept).attachment_path is None
@@ -36,7 +35,6 @@ def test_the_limit_is_in_bytes(run_file: Store, run: str, file: Path, character:
 
 
 def test_frames_have_files_of_their_own(run_file: Store, run: str) -> None:
-    """19"""
     with run_file.begin() as tx:
         frames = [tx.programs.executions.begin(run, statement_index=1, statement_text="x").id for _ in range(2)]
     large = {None: "r" * 200_000, frames[0]: "a" * 200_000, frames[1]: "b" * 200_000}

@@ -28,8 +28,6 @@ from tests.programs.test_attachments import bind, resolve
 from tests.programs.test_hostile_files import soon
 from tests.subprocesses import Worker
 
-# ---------------------------------------------------------------- what is bound
-
 
 def test_a_file_is_bound_as_it_is(run_file: Store, run: str, file: Path, source: Path, system: str) -> None:
     content = source.read_bytes()
@@ -71,9 +69,6 @@ def test_a_file_of_other_names_and_an_attachment_are_sources(run_file: Store, ru
     assert read(run_file, run, "y") == source.read_bytes()
 
 
-# ---------------------------------------------------------------- memory
-
-
 def test_a_large_file_is_never_in_memory(run_file: Store, run: str, file: Path, tmp_path: Path) -> None:
     path = tmp_path / "large"
     with open(path, "wb") as large:
@@ -94,9 +89,6 @@ def test_a_large_file_is_never_in_memory(run_file: Store, run: str, file: Path, 
     assert peak < 8 * MB
     assert (caught.value.size, caught.value.limit) == (200 * MB, 64 * MB)
     assert (file.parent / str(bound.attachment_path)).stat().st_size == 200 * MB
-
-
-# ---------------------------------------------------------------- all of it or nothing
 
 
 def test_what_is_rolled_back_leaves_no_file(run_file: Store, run: str, file: Path, source: Path) -> None:
@@ -180,9 +172,6 @@ def test_an_export_names_what_it_does_not_hold(run_file: Store, run: str, source
 # Values as streams of bytes: what a row may lead to, and the async face.
 
 
-# ---------------------------------------------------------------- what others put into the row
-
-
 @pytest.mark.parametrize("stored", ["../secret.md", "state.db", "attachments/link.md", "attachments/pipe.md"])
 def test_a_stream_is_of_nothing_but_an_attachment(
     run_file: Store, run: str, file: Path, folder: Path, outside: Path, stored: str, system: str
@@ -217,9 +206,6 @@ def test_a_value_that_fits_is_read_whole(file: Path, run: str, run_file: Store, 
         assert read(store, run, "x") == source.read_bytes()
     assert (caught.value.path, caught.value.size, caught.value.limit) == ("attachment_path", source.stat().st_size, MB)
     assert "open_file" in str(caught.value)
-
-
-# ---------------------------------------------------------------- the async face
 
 
 def test_a_cancelled_task_leaves_no_file(run_file: Store, run: str, file: Path, source: Path, meanwhile: Any) -> None:
@@ -258,9 +244,6 @@ def test_a_handle_that_nobody_awaited_works_too(run_file: Store, run: str, file:
 
 
 # Files that cannot be bound: what is no regular file, databases that are open, and what others write to meanwhile.
-
-
-# ---------------------------------------------------------------- what is no file
 
 
 @pytest.fixture
@@ -319,9 +302,6 @@ def test_a_file_that_may_not_be_read_is_not(
         bind_file(run_file, run, "x", source)
     assert str(source) in str(caught.value)
     assert attached(file) == []
-
-
-# ---------------------------------------------------------------- files that others write to
 
 
 def replaced(source: Path) -> None:

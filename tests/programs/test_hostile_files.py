@@ -41,9 +41,6 @@ def soon(call: Callable[[], Any]) -> BaseException | None:
     return raised[0]
 
 
-# ---------------------------------------------------------------- what stands in attachments/
-
-
 @pytest.fixture
 def kinds(file: Path, folder: Path, outside: Path) -> Iterator[dict[str, Path]]:
     """Everything that a name may be but a regular file of its own."""
@@ -146,9 +143,6 @@ def test_audits_tell_of_what_cannot_be_read(run_file: Store, run: str, kinds: di
     (finding,) = [one for one in audit(run_file, run) if one.code == "attachment_escapes"]
     assert finding.subject == "binding x"
     assert "no regular file" in finding.message
-
-
-# ---------------------------------------------------------------- the locks of this process
 
 
 ALIASES = [

@@ -16,9 +16,6 @@ from tests.programs.test_attachments import bind, resolve
 LARGE = 200_000
 
 
-# ---------------------------------------------------------------- rows that name what is not theirs
-
-
 ELSEWHERE = [
     "state.db",
     "./state.db",
@@ -88,9 +85,6 @@ def test_a_file_that_a_subagent_was_lent_stays(run_file: Store, run: str, folder
     bind(run_file, run, "x", "small")
     put(raw, "x", path)
     assert resolve(run_file, run, "x") == "from a shell"
-
-
-# ---------------------------------------------------------------- several rows, several writers
 
 
 @pytest.mark.parametrize("spelled", ["{}", "./{}", "attachments//{name}", "ATTACHMENTS/{name}"])

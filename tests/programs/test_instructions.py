@@ -54,7 +54,6 @@ def frame(run_file: Store, run: str) -> int:
 def test_the_commands_do_what_they_say(
     sqlite3_shell: Sqlite3, run_file: Store, run: str, file: Path, frame: int, in_frame: bool
 ) -> None:
-    """24"""
     at = frame if in_frame else None
     run_file.programs.agents.start(run, "captain's", resume=False)
     text = instructions_for_subagent(run_file, run, at, binding="it's", kind="output", agent="captain's")
@@ -88,7 +87,6 @@ def test_the_commands_do_what_they_say(
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(value=st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"])))
 def test_any_value_round_trips(sqlite3_shell: Sqlite3, run_file: Store, run: str, file: Path, value: str) -> None:
-    """24"""
     for text in (value, NASTY + value, f"\r\n{value}\r\r\n'\r"):
         done = sqlite3_shell.shell(command(file, bind_sql("x", text)))
         assert (done.returncode, done.stderr) == (0, "")
@@ -139,7 +137,6 @@ def test_folders_and_names_are_only_text(sqlite3_shell: Sqlite3, tmp_path: Path,
 
 
 def test_commands_wait_for_another_writer(sqlite3_shell: Sqlite3, run_file: Store, run: str, file: Path) -> None:
-    """25"""
     line = filled(commands(instructions_for_subagent(run_file, run))[0], value="v")
     done: list[Any] = []
     with run_file.begin() as tx:

@@ -168,9 +168,6 @@ def test_other_run_files_are_not_strict(run_file: Store, file: Path, sqlite3_she
     assert [row[0] for row in everything(file)["_meta"]] == ["schema_version", "run_id"]
 
 
-# ---------------------------------------------------------------- examples/program.py, killed at every step and run again
-
-
 Program = Callable[..., subprocess.CompletedProcess[str]]
 
 VALUES = ["draft = draft 3", "review = It's thorough; `costs` nothing.", "survey = Three approaches are known."]
@@ -235,7 +232,6 @@ def test_killed_at_every_step_it_goes_on(forked: Program, tmp_path: Path, step: 
     assert_it_goes_on(forked, tmp_path, step)
 
 
-# ----------------------------------------------------------------
 # The statements published for the sqlite3 command line, run as they are against a run file, and what the library then reads.
 
 
@@ -253,7 +249,6 @@ def told(request: pytest.FixtureRequest, sqlite3_shell: Sqlite3, file: Path) -> 
 
 
 def test_the_whole_session(told: Any, run_file: Store, run: str, file: Path) -> None:
-    """14"""
     for statement in published.SCHEMA:
         told(statement)
     run_file.programs.agents.start(run, "captain", resume=False)
@@ -324,7 +319,6 @@ def test_the_whole_session(told: Any, run_file: Store, run: str, file: Path) -> 
 
 
 def test_a_value_written_twice_raw_and_once_by_the_library(told: Any, run_file: Store, run: str, raw: sqlite3.Connection) -> None:
-    """15"""
     for value in ("one", "two"):
         told(published.BIND.format(name="research", frame="NULL", value=value))
     assert raw.execute("SELECT value FROM bindings").fetchall() == [("two",)]
@@ -337,7 +331,6 @@ def test_a_value_written_twice_raw_and_once_by_the_library(told: Any, run_file: 
 
 
 def test_extensions_survive_an_upgrade(told: Any, run_file: Store, run: str, file: Path, raw: sqlite3.Connection) -> None:
-    """23"""
     for statement in published.EXTENSIONS:
         told(statement)
     told("INSERT INTO x_metrics (metric_name, metric_value) VALUES ('tokens', 1)")

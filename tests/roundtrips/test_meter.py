@@ -78,7 +78,6 @@ def test_a_complaint_names_the_call_its_bound_its_count_and_the_statements(meter
     assert complaint("looking", 1, flights) is None
 
 
-# ----------------------------------------------------------------
 # What plain verbs execute on a SQLite file, where a statement costs no round trip but time.
 
 

@@ -84,7 +84,6 @@ def conversations_seen(tx: Transaction) -> dict[str, Any]:
     }
 
 
-# ----------------------------------------------------------------
 # Usage of everything, for a database with something of everything in it.
 
 
@@ -125,7 +124,6 @@ def usage_seen(tx: Transaction) -> dict[str, Any]:
     }
 
 
-# ----------------------------------------------------------------
 # Something of every table of blobs, made through the public API, and what a reader sees of it.
 
 
@@ -158,7 +156,6 @@ def blobs_seen(tx: Transaction) -> dict[str, Any]:
     }
 
 
-# ----------------------------------------------------------------
 # Events of a caller's own, in a log that was on for a while, and consumers of them.
 
 

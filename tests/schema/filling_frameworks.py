@@ -75,7 +75,6 @@ def _hex(blob: Blob) -> str:
     return f"{blob.kind} {blob.data.hex()}"
 
 
-# ----------------------------------------------------------------
 # Something of every table of agents' tasks, made through the public API, and what a reader sees of it.
 
 
@@ -106,7 +105,6 @@ def agent_tasks_seen(tx: Transaction) -> dict[str, Any]:
     }
 
 
-# ----------------------------------------------------------------
 # Something of every table of replay streams, made through the public API, and what a reader sees of it.
 
 
@@ -135,7 +133,6 @@ def replay_streams_seen(tx: Transaction) -> dict[str, Any]:
     }
 
 
-# ----------------------------------------------------------------
 # Something of every table of transcripts, made through the public API, and what a reader sees of it.
 
 
@@ -168,7 +165,6 @@ def transcripts_seen(tx: Transaction) -> dict[str, Any]:
     }
 
 
-# ----------------------------------------------------------------
 # Something of every table of histories, made through the public API, and what a reader sees of it.
 
 

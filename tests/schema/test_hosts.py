@@ -163,9 +163,6 @@ def test_ours_proposes_nothing_of_the_hosts(migrated: Place, host: Callable[...,
     command.check(repository_config(migrated.url))
 
 
-# ---------------------------------------------------------------- other schemas
-
-
 def test_two_schemas_of_one_database_are_independent(empty_postgres_url: str) -> None:
     persist.upgrade(empty_postgres_url, schema="one")
     assert persist.current(empty_postgres_url, schema="one") == HEAD

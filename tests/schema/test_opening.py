@@ -49,9 +49,6 @@ def at_version(place: Place, version: str) -> None:
     )
 
 
-# ---------------------------------------------------------------- a current database
-
-
 def test_a_current_database_costs_one_statement(migrated: Place, sent: list[str]) -> None:
     Store.open(migrated.url).close()
     asked = [statement for statement in sent if VERSION_TABLE in statement]
@@ -101,8 +98,6 @@ sys.exit("imported alembic" if "alembic" in sys.modules else 0)
     )
     assert done.returncode == 0, done.stderr
 
-
-# ---------------------------------------------------------------- pragmas
 
 PRAGMAS = ("journal_mode", "synchronous", "busy_timeout", "foreign_keys", "wal_autocheckpoint", "query_only")
 
@@ -155,9 +150,6 @@ def test_a_file_in_another_journal_mode_is_switched(sqlite_url: str) -> None:
     assert place.ask("PRAGMA journal_mode=DELETE") == [("delete",)]
     Store.open(sqlite_url).close()
     assert place.ask("PRAGMA journal_mode") == [("wal",)]
-
-
-# ---------------------------------------------------------------- newer, older, foreign
 
 
 def test_a_newer_database_is_refused_untouched(migrated: Place) -> None:

@@ -136,7 +136,6 @@ def test_opening_a_file_whose_upgrade_fails(sqlite_url: str, plant: Plant) -> No
     assert (place.catalog(), place.rows()) == before
 
 
-# ----------------------------------------------------------------
 # A file of every released revision opens with this code, and reads as it did when it was written.
 
 

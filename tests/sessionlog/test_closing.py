@@ -117,9 +117,6 @@ def test_an_exception_closes_too(home: Path) -> None:
         log.feed(text("a"))
 
 
-# ---------------------------------------------------------------- the end of a run: results, with and without a session
-
-
 RESULT = {"type": "result", "subtype": "success", "timestamp": NOW_TEXT}
 FAILED = RESULT | {"subtype": "error_fatal"}
 PROMPT = {"type": "user", "message": {"role": "user", "content": "Do it"}, "timestamp": NOW_TEXT}
@@ -237,9 +234,6 @@ def test_events_after_a_fallback_go_on_in_its_file(home: Path) -> None:
     log.finalize_with_fallback("s9")
     log.feed(text("late"))
     assert lines(home, "s9")[2]["message"]["content"] == [{"type": "text", "text": "late"}]
-
-
-# ---------------------------------------------------------------- real processes on one log: at the same time, and killed
 
 
 def start(home: Path, name: str, *batches: str) -> subprocess.Popen[bytes]:

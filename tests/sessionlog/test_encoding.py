@@ -199,7 +199,6 @@ def test_events_are_not_changed(home: Path) -> None:
     assert repr(given) == before
 
 
-# ----------------------------------------------------------------
 # Whole records are read by every reader, whatever a crash, an editor or another writer left on their line.
 
 
@@ -302,11 +301,7 @@ def test_every_reader_finds_the_same_records(tmp_path: Path) -> None:
     assert info.started_at.isoformat() == "2026-06-15T11:00:00+00:00"
 
 
-# ----------------------------------------------------------------
 # What reaches the file: whole batches, each in one append, and never into a line of another writer.
-
-
-# ---------------------------------------------------------------- batches
 
 
 def test_a_batch_is_one_append(home: Path, watched: type[Watched]) -> None:

@@ -130,9 +130,6 @@ def test_an_unsafe_session_keeps_the_one_before(home: Path) -> None:
     assert log.failed
 
 
-# ---------------------------------------------------------------- arguments
-
-
 @each("slug", ["", ".", "..", "a/b", "../x", "/", "/app", "a\x00b", "\ud83d", None, 5, "x" * 256, "é" * 128])
 def test_unsafe_slugs_are_refused_at_once(home: Path, slug: Any) -> None:
     for strict in (False, True):

@@ -34,9 +34,6 @@ def user(content: Any) -> dict[str, Any]:
     return {"type": "user", "message": {"role": "user", "content": content}, "timestamp": T1}
 
 
-# ---------------------------------------------------------------- one line
-
-
 def test_a_line_with_a_role_is_a_message_already() -> None:
     line = {"role": "session_meta", "type": "result", "platform": "cli", "content": [1]}
     assert messages_of(line) == [line]
@@ -127,9 +124,6 @@ def test_a_message_may_be_text_itself() -> None:
     assert messages_of({"type": "user", "content": "outer"}) == [{"role": "user", "content": "outer"}]
 
 
-# ---------------------------------------------------------------- a file
-
-
 @pytest.mark.parametrize(
     "bad",
     [
@@ -215,7 +209,6 @@ def test_memory_does_not_grow_with_the_log(home: Path) -> None:
     assert peak < 500_000
 
 
-# ----------------------------------------------------------------
 # The cap on tool results: 65,536 UTF-16 units of what is written, and nothing else is ever cut.
 
 

@@ -202,9 +202,6 @@ def test_what_cannot_be_read_is_an_error(tmp_path: Path) -> None:
         next(follow(tmp_path / "loop"))
 
 
-# ---------------------------------------------------------------- where logs lie, and which ones there are
-
-
 AT = datetime(2026, 6, 15, 11, tzinfo=UTC)
 
 

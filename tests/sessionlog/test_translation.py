@@ -22,8 +22,6 @@ from persist.sessionlog import (
 from tests.cases import each
 from tests.sessionlog.scenes import AT_TEXT, call, contents, event, fresh, lines, log_path, message, text, writer
 
-# ---------------------------------------------------------------- the session and its prompt
-
 
 def test_the_prompt_comes_before_the_first_later_event_even_one_that_writes_nothing(home: Path) -> None:
     writer(home, initial_prompt="Do it").feed_many([{"type": "session", "id": "s1"}, event("turn_start")])
@@ -62,9 +60,6 @@ def test_another_session_event_goes_on_in_another_file_without_the_prompt(home: 
     log.feed(text("three"))
     assert contents(home, "s1") == ["Do it", [{"type": "text", "text": "one"}], [{"type": "text", "text": "three"}]]
     assert contents(home, "s2") == [[{"type": "text", "text": "two"}]]
-
-
-# ---------------------------------------------------------------- messages
 
 
 def test_a_message_keeps_texts_and_calls_in_order(home: Path) -> None:
@@ -159,9 +154,6 @@ def test_usage_is_written_when_one_of_its_numbers_is_not_zero(home: Path) -> Non
     ]
 
 
-# ---------------------------------------------------------------- tool results
-
-
 @each(
     ("given", "content"),
     [
@@ -210,9 +202,6 @@ def test_a_call_of_another_writer_does_not_count(home: Path) -> None:
     assert len(lines(home)) == 1
 
 
-# ---------------------------------------------------------------- the other events
-
-
 @each(
     ("error", "said"),
     [
@@ -258,9 +247,6 @@ def test_other_events_write_nothing(home: Path, type: Any) -> None:
     log.feed(event(type, cost=1, message={"role": "assistant", "content": [{"type": "text", "text": "a"}]}))
     assert not log_path(home).exists()
     assert not log.failed
-
-
-# ---------------------------------------------------------------- every sample in the two JSON files beside this one
 
 
 HERE = Path(__file__).parent

@@ -261,7 +261,6 @@ huge = st.sampled_from([MEGABYTE, 16 * MEGABYTE, 17 * MEGABYTE, 50 * MEGABYTE]).
 """Rarely, since it takes long."""
 
 
-# ----------------------------------------------------------------
 # The places inside a value, counted, and another value in one of them.
 
 

@@ -120,9 +120,6 @@ def _proc() -> Iterator[Path]:
         _looking.now = False
 
 
-# ---------------------------------------------------------------- files
-
-
 def _refuse_like_windows(posix: dict[str, Any], fcntl: Any) -> None:
     def open_(path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
         _no_handle(dir_fd)
@@ -198,9 +195,6 @@ def _msvcrt(fcntl: Any) -> Any:
             raise PermissionError(errno.EACCES, "Permission denied") from error
 
     return SimpleNamespace(locking=locking, LK_UNLCK=0, LK_NBLCK=2)
-
-
-# ---------------------------------------------------------------- processes
 
 
 def _kernel() -> Any:

@@ -38,9 +38,6 @@ def refusal(code: int, kind: type[OSError] = PermissionError, number: int = errn
     return error  # type: ignore[no-any-return]  # it has an attribute that its type knows on Windows only
 
 
-# ---------------------------------------------------------------- files
-
-
 @pytest.mark.parametrize(("opened_for", "tries"), [(0, 1), (3, 4)])
 def test_a_file_that_a_scanner_looks_at_is_replaced_a_moment_later(
     opened_for: int, tries: int, monkeypatch: pytest.MonkeyPatch
@@ -134,9 +131,6 @@ def test_a_folder_of_another_machine_is_a_network_file_system(monkeypatch: pytes
 def test_words_for_windows() -> None:
     assert command_word("sqlite:///C:\\My files\\state.db") == '"sqlite:///C:\\My files\\state.db"'
     assert slug_for_cwd("C:\\Users\\agent") == "C--Users-agent"
-
-
-# ---------------------------------------------------------------- processes
 
 
 class Kernel:

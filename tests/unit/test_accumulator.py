@@ -223,7 +223,6 @@ def test_the_example_answer_reduces_to_one_message() -> None:
     assert sum(change.boundary == "step" for change in changes) == 3
 
 
-# ----------------------------------------------------------------
 # The accumulator against the real reducer of the AI SDK, chunk by chunk: state, errors, undo, stored parts and tails.
 
 
@@ -359,9 +358,6 @@ def test_undone_and_repeated_chunks_leave_no_trace(at: int, undone: list[bool]) 
             accumulator.undo(change)
             accumulator.apply(chunk)
     assert accumulator.message() == reduce(chunks, VECTORS[at].get("initial"), ai_sdk=VECTORS[at]["ai_sdk"])
-
-
-# ---------------------------------------------------------------- validators and conversion
 
 
 def test_what_streamtext_sends_passes_the_validator_of_its_major_and_converts_as_the_sdks_own_message() -> None:

@@ -36,9 +36,6 @@ def made_up() -> list[Outcome]:
     return whole
 
 
-# ---------------------------------------------------------------- turns
-
-
 def test_every_alternative_has_one_turn_a_round_in_an_order_that_changes() -> None:
     turns = list(in_turn(["a", "b", "c"], 50))
     rounds = [tuple(turns[first : first + 3]) for first in range(0, len(turns), 3)]
@@ -91,9 +88,6 @@ def test_memory_is_the_most_that_lives_at_once() -> None:
     assert len(kept) == 4 * MIB
 
 
-# ---------------------------------------------------------------- rows
-
-
 @each(
     ("row", "line"),
     [
@@ -129,9 +123,6 @@ def test_a_row_comes_back_from_the_process_that_measured_it() -> None:
     assert (outcome.rows, outcome.failed) == ([row], "OSError")
 
 
-# ---------------------------------------------------------------- parts
-
-
 @each("part", PARTS, ids=lambda part: part.name)
 def test_every_part_has_a_module_that_says_what_it_measures(part: Part) -> None:
     assert introduction(part.name).strip().endswith(".")
@@ -148,9 +139,6 @@ def test_a_name_that_is_no_part_is_refused_with_those_that_are() -> None:
     assert asked.returncode == 2
     assert "no such part: nothing" in asked.stderr
     assert all(part.name in asked.stderr for part in PARTS)
-
-
-# ---------------------------------------------------------------- beside a commit
 
 
 def test_every_plain_verb_can_be_called_again_and_again() -> None:
@@ -173,9 +161,6 @@ def test_a_verb_is_compared_by_the_least_figure_that_each_commit_has() -> None:
         "| made |  | 4 µs | new | 2 |",
     ]
     assert before.lines({"get": 1e-6}, {}, {}, {}) == ["| get | 1 µs |  | gone |  |"]
-
-
-# ---------------------------------------------------------------- the page
 
 
 def test_goals_come_first_and_in_their_order() -> None:

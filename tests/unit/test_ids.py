@@ -200,9 +200,6 @@ def test_ended_recorders_are_kept_as_sums_alone() -> None:
     assert not vars(counters)["_over"]
 
 
-# ---------------------------------------------------------------- cursors: what they carry, and that any other text is refused
-
-
 FILTERS = {"agent": "build", "include_archived": False, "workspace_root": None}
 KEY = [1_767_323_045_678, "ses_1"]
 KINDS = (int, str)

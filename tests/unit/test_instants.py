@@ -106,9 +106,6 @@ def test_what_is_no_instant_is_refused(laboratory: Laboratory, value: Any, prepa
 # Column types on both databases: what goes in comes out, through Core and through prepared statements alike.
 
 
-# ---------------------------------------------------------------- JSON
-
-
 def test_any_json_comes_back(laboratory: Laboratory) -> None:
     @given(values)
     @example(0.0)
@@ -152,9 +149,6 @@ def test_json_outside_the_domain_is_refused(laboratory: Laboratory, value: Any, 
     laboratory.put(4, prepared=prepared, json={"still": "usable"})
 
 
-# ---------------------------------------------------------------- text
-
-
 def test_any_body_comes_back(laboratory: Laboratory) -> None:
     @given(texts)
     @example("")
@@ -195,9 +189,6 @@ def test_a_vocabulary_gives_members_and_keeps_words_it_does_not_know(laboratory:
     assert {type(back) for back in later} == {str}
 
 
-# ---------------------------------------------------------------- numbers
-
-
 @each("number", [0, 1, -1, 2**31, 2**53 + 1, 2**63 - 1, -(2**63)])
 def test_whole_numbers(laboratory: Laboratory, number: int) -> None:
     backs = laboratory.round_trips("whole", number)
@@ -221,9 +212,6 @@ def test_amounts(laboratory: Laboratory, number: float) -> None:
 @each("flag", [True, False, None])
 def test_flags(laboratory: Laboratory, flag: bool | None) -> None:
     assert all(back is flag for back in laboratory.round_trips("flag", flag))
-
-
-# ---------------------------------------------------------------- all of them
 
 
 def test_null_is_null_everywhere(laboratory: Laboratory) -> None:
@@ -254,7 +242,6 @@ def test_types_can_be_cached() -> None:
     assert select(specimens)._generate_cache_key() is not None
 
 
-# ----------------------------------------------------------------
 # Values built from rows equal those that the validating constructor makes.
 
 
@@ -368,7 +355,6 @@ def test_a_field_too_many_is_refused_when_validating(model: type[Value]) -> None
         model(**rows(model)[0] | {"surprise": 1})
 
 
-# ----------------------------------------------------------------
 # The checks that verbs of every domain share: each gives the value back, or names what was wrong with it.
 
 

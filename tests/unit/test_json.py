@@ -36,8 +36,6 @@ from tests.cases import each
 from tests.streams.vectors import cases
 from tests.unit.json_values import LEAD, normal, same, texts, values
 
-# ---------------------------------------------------------------- what comes back
-
 
 @given(values)
 @example({"a": [1, 1.0, True, None, "\x00\ud83d", -0.0, 1e16]})
@@ -113,9 +111,6 @@ def test_the_widest_integers(number: int) -> None:
 def test_halves_of_one_character_are_joined() -> None:
     assert decode(encode({"\ud83d\ude00": "\ud83d\ude00"})) == {"😀": "😀"}
     assert decode(encode(["\ude00\ud83d", "\ud83d"])) == ["\ude00\ud83d", "\ud83d"]
-
-
-# ---------------------------------------------------------------- what is refused, and where
 
 
 class Colour(enum.StrEnum):
@@ -255,9 +250,6 @@ def test_what_is_no_json_is_a_value_error() -> None:
     for text in ("", "{", "nul", "[1,]", "{'a':1}"):
         with pytest.raises(ValueError, match=r".*"):
             decode(text)
-
-
-# ---------------------------------------------------------------- merge patches
 
 
 @each(

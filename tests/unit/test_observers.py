@@ -137,9 +137,6 @@ def test_an_observer_is_a_function(observers: Observers, bad: Any) -> None:
     assert not observers.wanted("ended")
 
 
-# ---------------------------------------------------------------- coroutine functions
-
-
 def test_a_coroutine_function_is_awaited_before_the_next_is_told(observers: Observers, seen: list[Any]) -> None:
     async def slow(value: Any) -> None:
         await asyncio.sleep(0)

@@ -115,9 +115,6 @@ def test_a_recorder_of_this_process_is_known(here: Path) -> None:
     assert is_stale(mine, NOW, NOW)
 
 
-# ---------------------------------------------------------------- what a system tells
-
-
 def test_all_that_has_to_be_known(proc: Path) -> None:
     assert this_process(0, proc) == ProcessIdentity(BOOT, "7", "8", "100")
 
@@ -153,9 +150,6 @@ def test_a_system_that_tells_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert is_stale(mine, NOW, NOW)
 
 
-# ---------------------------------------------------------------- forks
-
-
 def test_a_child_is_another_process() -> None:
     mine = new_owner()
 
@@ -168,7 +162,6 @@ def test_a_child_is_another_process() -> None:
     assert not is_stale(mine, NOW - timedelta(hours=1), NOW)
 
 
-# ----------------------------------------------------------------
 # Names of tenants: what is one, and what is refused, before any server is asked.
 
 

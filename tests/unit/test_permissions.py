@@ -24,9 +24,6 @@ def matches(pattern: str, subject: str) -> bool:
     return decide([rule("allow", pattern=pattern)], "bash", subject) == "allow"
 
 
-# ---------------------------------------------------------------- verdicts
-
-
 def test_session_allows_git_while_the_manifest_denies_rm() -> None:
     rules = [rule("allow", "bash", "git *"), rule("deny", "*", "rm *", "manifest")]
     assert decide(rules, "bash", "git status") == "allow"
@@ -80,9 +77,6 @@ def test_a_rule_without_a_source_is_the_sessions() -> None:
     assert decide([bare, rule("deny", source="project")], "bash", "ls") == "allow"
 
 
-# ---------------------------------------------------------------- globs
-
-
 @each(
     ("pattern", "subject", "expected"),
     [
@@ -131,8 +125,6 @@ def test_many_stars_do_not_take_exponential_time() -> None:
     assert not matches("*a" * 40 + "*b", "a" * 5000)
     assert time.perf_counter() - started < 5
 
-
-# ---------------------------------------------------------------- children
 
 permissions = st.sampled_from(["*", "bash", "edit"])
 patterns = st.sampled_from(["*", "a*", "*b", "a?", "ab", "[!a]*", "b"])
@@ -199,9 +191,6 @@ def test_generations_of_like_agents_do_not_grow_the_list() -> None:
     child = intersect(rules, rules)
     assert intersect(child, rules) == child
     assert intersect(intersect([], []), []) == intersect([], [])
-
-
-# ---------------------------------------------------------------- validation
 
 
 def test_validation_fills_in_the_source_and_keeps_unknown_keys() -> None:

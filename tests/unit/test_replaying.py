@@ -129,7 +129,6 @@ def test_whatever_is_stored_is_replayed_without_an_error(parts: list[dict[str, A
     assert chunks_of({"id": "m", "role": "assistant", "parts": known}, ai_sdk=major)[0]["type"] == "start"
 
 
-# ----------------------------------------------------------------
 # When growing text is folded: by size as rarely as its length allows, by the clock once nothing more comes.
 
 
@@ -210,7 +209,6 @@ def test_twice_the_length_costs_twice_the_bytes_while_it_keeps_coming(time: Time
     assert cost(time, 20_000, seconds) <= 2.5 * cost(time, 10_000, seconds)
 
 
-# ----------------------------------------------------------------
 # validate against the real uiMessageChunkSchema; only unknown types are told apart instead of refused.
 
 

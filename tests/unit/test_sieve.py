@@ -117,9 +117,6 @@ def _root(square: Fraction | int) -> float:
     return sqrt(Fraction(square) * 2**300) / 2.0**150  # in the middle of what floats can hold
 
 
-# ---------------------------------------------------------------- exact distances
-
-
 @pytest.mark.parametrize("metric", METRICS)
 @given(pairs())
 def test_a_distance_is_what_the_numbers_say(metric: Metric, pair: tuple[bytes, bytes]) -> None:
@@ -162,9 +159,6 @@ def test_no_rounding_leaves_the_range_of_a_cosine(seed: int) -> None:
 @each("odd", [[nan, 1.0], [inf, 1.0], [-inf, inf], [inf, nan]])
 def test_what_is_no_finite_number_has_no_distance(metric: Metric, odd: list[float]) -> None:
     assert isnan(Query(packed([1.0, 0.0]), metric).distance(packed(odd)))
-
-
-# ---------------------------------------------------------------- ranges
 
 
 @pytest.fixture(scope="module")
@@ -275,9 +269,6 @@ def test_ordinary_vectors_are_measured_closely_in_float32(database: Any, metric:
 def test_a_sum_too_long_for_float32_tells_nothing(metric: Metric) -> None:
     margin = Margin.of_float32(Query(bytes(4 * 2**20), metric))
     assert (margin.low(0.0), margin.high(0.0)) == (-inf, inf)
-
-
-# ---------------------------------------------------------------- every way
 
 
 class Rows:

@@ -43,8 +43,6 @@ def cut(stream: Any, places: Sequence[int]) -> list[Any]:
     return [stream[begin:end] for begin, end in zip([0, *ends], [*ends, len(stream)], strict=True)]
 
 
-# ---------------------------------------------------------------- any stream, any cut
-
 _texts = st.text(st.sampled_from('a{}[]":,\\ \u2028\u2029\x85\x0b\x0cé😀\ufeff\n\r') | st.characters(codec="utf-8"), max_size=12)
 _objects = st.builds(
     lambda text, more: {"type": text, **more}, _texts, st.dictionaries(_texts, _texts | st.integers(), max_size=2)
@@ -116,9 +114,6 @@ def test_no_line_of_splitlines_is_lost_or_changed_unseen(chunks: list[dict[str, 
     assert [one for one in found if one is not None] == [one for one in whole if one is not None]
     assert (None in found) == (None in whole)
     assert found_in(stream.splitlines(keepends=True)) == chunks
-
-
-# ---------------------------------------------------------------- one by one
 
 
 @each("start", ["data: {", "data:{", "data: { ", "\ufeffdata: {", "data: {\ndata: "])
@@ -213,7 +208,6 @@ def test_many_small_pieces_of_a_large_frame_take_time_in_proportion() -> None:
         assert len(found_in(pieces, limit=200_000)) == 1
 
 
-# ----------------------------------------------------------------
 # persist.sse: chunks become frames of the AI SDK's protocol, and frames cut_into anywhere become chunks.
 
 

@@ -99,7 +99,6 @@ def _spoilt(scene: Path, path: Path, of: Sequence[Table], clock: FrozenClock) ->
     return Store.open(f"sqlite:///{path.as_posix()}", clock=clock, sleep=lambda seconds: None)  # nobody waits for its lock
 
 
-# ----------------------------------------------------------------
 # A verb's last batch commits on Postgres, and reads what cannot be read: the changes are kept, and the answer says so.
 
 
@@ -173,7 +172,6 @@ def test_inside_of_a_transaction_nothing_is_committed(store: Store, postgres_url
         assert other.execute("SELECT name FROM persist.branches").fetchall() == [("new",)]
 
 
-# ----------------------------------------------------------------
 # What readers refuse in a column of JSON the doctor finds there, and writers do not write: on both databases.
 
 

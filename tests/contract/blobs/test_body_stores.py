@@ -47,9 +47,6 @@ def files_in(folder: FolderBlobStore) -> list[Path]:
     return sorted(path for path in folder.path.rglob("*") if path.is_file() and path.parent.name != "databases")
 
 
-# ---------------------------------------------------------------- the folder by itself
-
-
 @pytest.mark.parametrize("size", SIZES)
 def test_a_folder_keeps_what_is_put(folder: FolderBlobStore, size: int) -> None:
     content = body(size)
@@ -114,9 +111,6 @@ def test_a_missing_file_is_named(folder: FolderBlobStore, tmp_path: Path) -> Non
     (tmp_path / "file").write_text("no folder")
     with pytest.raises(NotPermitted):
         FolderBlobStore(tmp_path / "file").put(UNKNOWN, [b"a"])
-
-
-# ---------------------------------------------------------------- stores of persist over them
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -217,9 +211,6 @@ def test_a_body_that_cannot_be_written_leaves_no_row(open_store: Callable[..., A
             recorder.feed({"type": "finish"})
         assert store.chat.messages.list(session) == []
     assert (raw.count("blobs"), raw.count("chat_parts")) == (0, 0)
-
-
-# ---------------------------------------------------------------- maintenance
 
 
 def test_what_nothing_names_is_pruned_with_its_body(database_url: str, clock: FrozenClock, memory: MemoryBlobStore) -> None:

@@ -72,8 +72,6 @@ def waits(chunks: list[Message], id: str) -> list[Message]:
     return [{"type": "start", "messageId": id}, *step(*chunks)[:-1]]
 
 
-# ---------------------------------------------------------------- what a post did
-
 NOTHING = {
     "changed": False,
     "added": [],
@@ -94,8 +92,6 @@ def changed(**fields: Any) -> dict[str, Any]:
 def unchanged(**fields: Any) -> dict[str, Any]:
     return {**NOTHING, **fields}
 
-
-# ---------------------------------------------------------------- what is refused
 
 Change = Callable[[list[Message]], list[Any]]
 

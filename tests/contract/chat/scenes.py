@@ -13,9 +13,6 @@ Message = dict[str, Any]
 MODEL = {"provider_id": "anthropic", "model_id": "claude"}
 
 
-# ---------------------------------------------------------------- streams
-
-
 def text(*pieces: str, id: str = "t") -> list[Chunk]:
     """A text part in as many deltas as there are pieces."""
     deltas = [{"type": "text-delta", "id": id, "delta": piece} for piece in pieces]
@@ -42,9 +39,6 @@ def approval(approval_id: str, call_id: str) -> Chunk:
 
 def output(call_id: str, value: Any) -> Chunk:
     return {"type": "tool-output-available", "toolCallId": call_id, "output": value}
-
-
-# ---------------------------------------------------------------- verbs, each in a transaction of its own
 
 
 def create(store: Any, **fields: Any) -> str:
@@ -103,9 +97,6 @@ def eventually(check: Callable[[], bool], *, seconds: float = 20.0) -> bool:
             return False
         time.sleep(0.01)
     return True
-
-
-# ---------------------------------------------------------------- vectors
 
 
 def recordable(vector: dict[str, Any]) -> list[Chunk]:

@@ -163,7 +163,6 @@ def test_a_setting_that_is_no_major_is_refused(monkeypatch: pytest.MonkeyPatch) 
     assert refused.value.path == "PERSIST_AI_SDK"
 
 
-# ----------------------------------------------------------------
 # Bad chunks are refused one by one; unknown ones are counted; the recorder goes on.
 
 
@@ -178,7 +177,7 @@ def refused(recorder: Any, chunk: Any) -> bool:
 
 
 def test_the_same_chunks_are_refused_as_by_the_sdk(store: Any, session: str) -> None:
-    """(c) 7: but message metadata is an object here, because its column holds one."""
+    """But message metadata is an object here, because its column holds one."""
     wrong, seen = [], []
     for ai_sdk, case in cases("chunk_validation"):
         chunk = case["chunk"]
@@ -315,7 +314,6 @@ def test_a_recorder_needs_its_session_and_its_end_is_final(store: Any, session: 
             use()
 
 
-# ----------------------------------------------------------------
 # What the real `ai` package makes of a stream is what the store holds, at the end and whenever the recorder is cut off.
 
 
@@ -376,7 +374,6 @@ def feed(store: Any, session: str, vector: dict[str, Any], **options: Any) -> in
 
 
 def test_the_final_messages_are_the_sdks(store: Any) -> None:
-    """(c) 1, 4, 5"""
     wrong = {}
     for vector in RECORDED:
         session = prepared(store, vector)
@@ -395,7 +392,6 @@ def test_the_final_messages_are_the_sdks(store: Any) -> None:
 
 
 def test_every_cut_is_what_a_second_connection_sees(store: Any, other: Any) -> None:
-    """(c) 2"""
     wrong = {}
     for vector in RECORDED:
         session = prepared(store, vector)
@@ -421,7 +417,7 @@ def test_every_cut_is_what_a_second_connection_sees(store: Any, other: Any) -> N
 
 
 def test_a_fatal_chunk_names_its_place_and_closes_the_recorder(store: Any, other: Any, session: str) -> None:
-    """(c) 4: what came before it is kept, even what was only buffered."""
+    """What came before it is kept, even what was only buffered."""
     recorder = store.record(session, save_on="turn")
     with recorder:
         recorder.feed({"type": "start", "messageId": "m"})

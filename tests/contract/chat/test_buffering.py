@@ -21,7 +21,7 @@ def delta(piece: str) -> dict[str, Any]:
 
 
 def test_a_stalled_stream_is_flushed_by_the_timer(store: Any, other: Any, session: str) -> None:
-    """(c) 26: the store's own clock stands still meanwhile."""
+    """The store's own clock stands still meanwhile."""
     with store.record(session, buffer_ms=50) as recorder:
         recorder.feed({"type": "text-start", "id": "t"})
         recorder.feed(delta("no further chunk comes"))

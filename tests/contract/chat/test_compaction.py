@@ -50,7 +50,6 @@ def test_the_marker_is_an_assistant_message_that_sorts_last(store: Any, session:
 
 
 def test_the_model_sees_summary_tail_and_what_follows(store: Any, session: str, talk: list[str]) -> None:
-    """(c) 13"""
     marker = compact(store, session, talk[4])
     assert words(view(store, session)) == ["what happened", "u3", "a3", "u4", "a4"]
     assert view(store, session)[0]["id"] == marker.id

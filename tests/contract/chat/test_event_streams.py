@@ -119,9 +119,6 @@ def test_a_frame_over_the_limit_is_refused_and_not_held(open_store: Any) -> None
     assert words(shown(store, session)) == ["ab"]
 
 
-# ---------------------------------------------------------------- the end
-
-
 @each("rest", ['data: {"type":"text-del', "data: {\n", b'data: {"type":"\xc3'])
 def test_a_stream_that_breaks_off_is_told_once_and_nothing_is_lost(store: Any, rest: str | bytes) -> None:
     session = create(store)
@@ -156,9 +153,6 @@ def test_the_last_frame_may_lack_its_blank_line(store: Any, session: str) -> Non
         recorder.feed_sse(sse(*text("b"))[-12:].strip())
     assert words(shown(store, session)) == ["a", "b"]
     assert shown(store, session)[1]["parts"][0]["state"] == "done"
-
-
-# ---------------------------------------------------------------- what the database does not take
 
 
 @pytest.mark.parametrize("again", [True, False], ids=["the same call again", "the next call"])

@@ -251,7 +251,6 @@ def cost(url: str, raw: Raw, statements: list[str], deltas: int) -> tuple[int, i
 
 @pytest.mark.one_server
 def test_twice_the_deltas_cost_twice_the_bytes_and_statements(statements: list[str], database_url: str, open_raw: Any) -> None:
-    """(c) 25"""
     with Store.open(database_url) as store:
         create(store)
     raw = open_raw(database_url)

@@ -129,9 +129,6 @@ def test_a_transaction_writes_its_session_for_few_of_many_messages(store: Any, c
     store.chat.sessions.delete(session)
 
 
-# ---------------------------------------------------------------- appending under a given id once, and at an instant of the past
-
-
 LARGE = f"data:image/png;base64,{'A' * 100_000}"
 TABLES = ("chat_sessions", "chat_messages", "chat_parts", "chat_part_blobs")
 

@@ -40,7 +40,6 @@ def _normal(value: Any) -> Any:
 
 @each("chosen", ["tool", "text", "start", "random", "streamText", "reset", "steering", "spoilt"])
 def test_the_same_rows_under_every_policy(store: Any, raw: Raw, chosen: str) -> None:
-    """(c) 3"""
     vectors = [vector for vector in VECTORS if vector["name"].startswith(chosen) and not vector.get("initial")]
     vectors = [vector for vector in vectors if not vector["fatal"]][:12]
     assert vectors
@@ -59,7 +58,6 @@ def durable(other: Any, session: str) -> list[str]:
 
 
 def test_step_by_step_a_cut_leaves_the_previous_step(store: Any, other: Any, session: str) -> None:
-    """(c) 3"""
     seen = []
     with store.record(session, save_on="step") as recorder:
         for chunk in TWO_STEPS:
@@ -73,7 +71,6 @@ def test_step_by_step_a_cut_leaves_the_previous_step(store: Any, other: Any, ses
 
 
 def test_turn_by_turn_a_cut_leaves_nothing(store: Any, other: Any, session: str) -> None:
-    """(c) 3"""
     with store.record(session, save_on="turn") as recorder:
         for chunk in TWO_STEPS[:-1]:
             recorder.feed(chunk)

@@ -75,7 +75,6 @@ def test_a_message_whose_answer_began_is_not_offered_again(store: Any, raw: Raw,
 
 
 def test_a_fired_message_comes_after_what_was_said_meanwhile(store: Any, clock: Any, session: str) -> None:
-    """(c) 17"""
     say(store, session, "first")
     with store.record(session) as recorder:
         recorder.feed_many(turn(*text("reply"))[:-1])
@@ -92,7 +91,6 @@ def test_a_fired_message_comes_after_what_was_said_meanwhile(store: Any, clock: 
 
 
 def test_a_fired_message_sorts_last_even_within_the_millisecond(store: Any, session: str) -> None:
-    """(c) 17"""
     enqueue(store, session, "queued", id="000")
     say(store, session, "reply", role="assistant", id="zzz")
     claim(store, session)
@@ -100,7 +98,6 @@ def test_a_fired_message_sorts_last_even_within_the_millisecond(store: Any, sess
 
 
 def test_the_id_makes_it_idempotent(store: Any, session: str) -> None:
-    """(c) 16"""
     first = enqueue(store, session, "same", id="client-1", metadata={"k": 1})
     assert enqueue(store, session, "same", id="client-1", metadata={"k": 1}) == first
     with pytest.raises(Conflict), store.begin() as tx:
@@ -131,7 +128,6 @@ def test_a_delivery_is_taken_once(store: Any, session: str) -> None:
 
 
 def test_a_message_is_either_fired_or_canceled(store: Any, clock: Any, session: str) -> None:
-    """(c) 16"""
     one, two = enqueue(store, session, "one"), enqueue(store, session, "two")
     clock.advance(seconds=1)
     assert cancel(store, one.id)
@@ -213,7 +209,6 @@ def test_a_delivery_is_known_by_all_of_its_id(store: Any, delivery: str) -> None
     assert enqueue(store, create(store), "hook", metadata={"trigger": {"delivery_id": delivery}}).id != first.id
 
 
-# ----------------------------------------------------------------
 # Approvals, and results that arrive in a later stream than their call.
 
 
@@ -226,7 +221,6 @@ def parts(store: Any, session: str, at: int = -1) -> list[Any]:
 
 
 def test_only_an_open_approval_is_answered_and_once(store: Any, session: str) -> None:
-    """(c) 18"""
     record(store, session, turn(call("bash", "c", {"x": 1}), approval("ap", "c"), id="m"))
     assert not answer(store, session, "another")
     assert not answer(store, create(store), "ap")
@@ -251,7 +245,6 @@ def test_an_answer_keeps_what_the_request_said(store: Any, raw: Raw, session: st
 
 
 def test_a_resumed_stream_goes_on_in_the_same_message(store: Any, raw: Raw, session: str) -> None:
-    """(c) 18"""
     record(store, session, turn(*text("let me see"), call("bash", "c", {}), approval("ap", "c"), id="m"))
     assert answer(store, session, "ap")
     resumed = [{"type": "start", "messageId": "m"}, output("c", "done"), *step(*text("there")), {"type": "finish"}]
@@ -263,7 +256,7 @@ def test_a_resumed_stream_goes_on_in_the_same_message(store: Any, raw: Raw, sess
 
 
 def test_a_recorder_that_stayed_open_keeps_the_answer(store: Any, session: str) -> None:
-    """(c) 18: whoever validates the message later wants to see that it was approved."""
+    """Whoever validates the message later wants to see that it was approved."""
     with store.record(session) as recorder:
         recorder.feed_many(turn(call("bash", "c", {}), approval("ap", "c"), id="m"))
         assert answer(store, session, "ap")
@@ -298,7 +291,6 @@ def test_of_two_open_approvals_with_one_id_the_latest_is_answered(store: Any, se
 
 
 def test_a_late_result_goes_to_the_latest_unfinished_call(store: Any, raw: Raw, session: str) -> None:
-    """(c) 19"""
     for number in (1, 2, 3):
         record(store, session, turn(call("bash", "call_0", number)))
     record(store, session, [output("call_0", "third")])

@@ -94,7 +94,6 @@ def test_a_page_of_nothing_is_refused(store: Any, talk: str, verb: str) -> None:
                 getattr(tx.chat.messages, verb)(session, **page)
 
 
-# ----------------------------------------------------------------
 # What a message costs in statements, and transcripts whose rows are not what this store would have written.
 
 
@@ -178,7 +177,6 @@ def test_metadata_that_only_mentions_hiding_hides_nothing(store: Any, session: s
         assert [message["id"] for message in json.loads(tx.chat.messages.list_json(session))] == [made.id]
 
 
-# ----------------------------------------------------------------
 # Hydration: what a front end's reducer gets, also from rows that another program wrote or broke.
 
 

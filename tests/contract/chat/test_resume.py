@@ -142,7 +142,6 @@ def test_a_resumed_part_can_be_finished(store: Any, raw: Raw, session: str) -> N
     assert shown(store, session)[0]["parts"][1]["output"] == 2
 
 
-# ----------------------------------------------------------------
 # After a restart: calls that nobody will finish become errors; what waits for a human, or runs elsewhere, is left alone.
 
 
@@ -195,7 +194,6 @@ def test_a_denied_call_was_denied(store: Any, session: str) -> None:
 
 
 def test_unfinished_calls_become_errors_and_human_ones_wait(store: Any, interrupted: str) -> None:
-    """(c) 27"""
     assert repair(store, interrupted, human_input_tools=["question"]) == 3
     assert states(store, interrupted) == {
         "streaming": "output-error",
@@ -274,7 +272,6 @@ def test_nothing_is_as_old_as_the_longest_time(store: Any, clock: Any, session: 
     assert [repair(store, idle=idle) for idle in (timedelta.max, timedelta(0))] == [0, 1]
 
 
-# ----------------------------------------------------------------
 # Replaying a stored message, whoever recorded it and whether or not it is still being recorded.
 
 

@@ -49,7 +49,7 @@ def test_unrewinding_shows_what_is_after_the_anchor(store: Any, session: str, ta
 
 
 def test_queued_and_canceled_messages_are_left_alone(store: Any, session: str, talk: list[str]) -> None:
-    """(c) 16: rewind keeps the queue."""
+    """Rewind keeps the queue."""
     with store.begin() as tx:
         waits = tx.chat.messages.enqueue(session, parts=[{"type": "text", "text": "waits"}])
         gone = tx.chat.messages.enqueue(session, parts=[{"type": "text", "text": "gone"}])

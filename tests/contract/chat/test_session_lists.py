@@ -205,7 +205,6 @@ def test_a_page_that_ends_exactly_has_no_cursor(store: Any, ten: list[str]) -> N
 
 
 def test_a_session_touched_while_paging_neither_repeats_nor_hides_another(store: Any, clock: Any, ten: list[str]) -> None:
-    """(c) 20"""
     seen = []
     for number, page in enumerate(pages(store, limit=3)):
         seen += page

@@ -65,7 +65,6 @@ def test_archiving_is_no_deletion_and_can_be_undone(store: Any, clock: Any, sess
 
 
 def test_deleting_takes_messages_parts_deltas_and_turn(open_store: Any, raw: Raw, session: str) -> None:
-    """(c) 21"""
     store = open_store(settings=Settings(fold_ms=3_600_000))
     kept = create(store)
     say(store, kept, "stays")
@@ -180,7 +179,6 @@ def test_removing_matches_permission_pattern_and_action(store: Any, session: str
     assert same.permissions == changed.permissions
 
 
-# ----------------------------------------------------------------
 # Forking: a child with a copy of what was visible through the fork point, and a parent that does not change.
 
 
@@ -258,7 +256,6 @@ def test_only_visible_messages_are_copied(store: Any, talk: tuple[str, list[str]
 
 
 def test_no_child_is_made_at_a_point_that_is_none(store: Any, raw: Raw, talk: tuple[str, list[str]]) -> None:
-    """(c) 15"""
     session, ids = talk
     stranger = say(store, create(store), "elsewhere")
     with store.begin() as tx:
@@ -274,7 +271,6 @@ def test_no_child_is_made_at_a_point_that_is_none(store: Any, raw: Raw, talk: tu
 
 
 def test_a_compaction_of_the_child_names_the_childs_copy(store: Any, raw: Raw, talk: tuple[str, list[str]]) -> None:
-    """(c) 14"""
     session, ids = talk
     marker = store.chat.messages.compact(session, summary="so far", tail_start_id=ids[2], auto=True, summary_tokens=5)
     before = snapshot(raw, session)

@@ -23,8 +23,6 @@ from tests.contract.chat.posts import (
 from tests.contract.chat.scenes import approval, call, create, record, rollup, say, session_of, shown, text, turn, words
 from tests.contract.conftest import Raw
 
-# ---------------------------------------------------------------- questions
-
 
 def test_a_first_question_is_appended_under_its_id(store: Any, session: str) -> None:
     question = user("u1", "hello", metadata={"from": "phone"})
@@ -68,9 +66,6 @@ def test_the_model_of_the_session_is_the_hosts_to_choose(store: Any, session: st
     sync(store, session, posted(question))
     assert session_of(store, session).model == before
     assert shown(store, session) == [question]
-
-
-# ---------------------------------------------------------------- an edited question
 
 
 def test_an_edited_question_takes_back_what_followed(store: Any, raw: Raw, clock: Any, session: str) -> None:
@@ -122,9 +117,6 @@ def test_numbers_that_a_browser_writes_otherwise_are_no_edit(store: Any, session
     browsers = {**data, "whole": 1, "large": 9223372036854776000, "minus": 0}
     question = {"id": "u1", "role": "user", "parts": [{"type": "data-x", "data": browsers}]}
     assert dict(sync(store, session, [question])) == unchanged()
-
-
-# ---------------------------------------------------------------- to answer again
 
 
 @each("options", [{}, {"trigger": "regenerate-message"}, {"trigger": "regenerate-message", "message_id": "a2"}])
@@ -185,9 +177,6 @@ def test_what_is_taken_back_is_no_longer_counted(store: Any, session: str) -> No
 
 
 # What a browser answers: approvals, results of its tools; half an answer, a turn that runs, a queue.
-
-
-# ---------------------------------------------------------------- answers of the person and of the client's tools
 
 
 @pytest.mark.parametrize(("yes", "reason"), [(True, {}), (False, {"reason": "too risky"})])
@@ -271,9 +260,6 @@ def test_what_the_answer_says_beyond_the_approval_stays_the_stores(store: Any, s
     assert "metadata" not in stored
 
 
-# ---------------------------------------------------------------- a browser that lost half an answer
-
-
 def test_half_an_answer_is_known_by_its_place(store: Any, session: str) -> None:
     u1, a1, u2, a2 = talk(store, session)
     lost = [u1, {**a1, "id": "x"}, u2, {**half(a2), "id": "y"}]
@@ -331,9 +317,6 @@ def test_text_that_is_not_folded_yet_is_part_of_the_answer(store: Any, session: 
         u1, a1 = shown(store, session)
         found = sync(store, session, posted(u1, a1), trigger="submit-message")
         assert dict(found) == unchanged(continues="a1", running=True)
-
-
-# ---------------------------------------------------------------- while a turn runs, and with a queue
 
 
 def test_a_turn_that_runs_is_told_of(store: Any, session: str) -> None:

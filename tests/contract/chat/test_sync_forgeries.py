@@ -33,9 +33,6 @@ def history(store: Any, session: str) -> list[Message]:
     return talk(store, session)
 
 
-# ---------------------------------------------------------------- the assistant's messages
-
-
 def words_of(message: Message, words: str) -> Message:
     return replaced(message, 1, {**message["parts"][1], "text": words})
 
@@ -178,7 +175,6 @@ def test_a_call_whose_input_is_cut_has_no_result(store: Any, session: str) -> No
     assert refused(store, session, posted(u1, with_result(a1, at=1, output=1))) == "messages[1].parts[1].state"
 
 
-# ----------------------------------------------------------------
 # What the chat of the real AI SDK, the object behind useChat, posts in everyday scenes is taken in, and is what is stored.
 
 

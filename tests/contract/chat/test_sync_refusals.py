@@ -17,8 +17,6 @@ def history(store: Any, session: str) -> list[Message]:
     return talk(store, session)
 
 
-# ---------------------------------------------------------------- the form of the list
-
 _NEW = user("new", "hello")
 FORMS: list[tuple[Any, str]] = [
     (None, "messages"),
@@ -53,8 +51,6 @@ FORMS: list[tuple[Any, str]] = [
 def test_a_list_without_the_form_is_refused(store: Any, session: str, messages: Any, path: str) -> None:
     assert refused(store, session, messages) == path
 
-
-# ---------------------------------------------------------------- a question
 
 DEEP: Any = 1
 for _ in range(300):
@@ -140,8 +136,6 @@ def test_metadata_of_the_stores_own_cannot_be_edited(store: Any, session: str) -
     assert refused(store, session, [forged]) == "messages[0].metadata.trigger"
 
 
-# ---------------------------------------------------------------- the order
-
 ORDERS: list[tuple[Change, str]] = [
     (lambda m: [m[1], m[0], *m[2:]], "messages[1].id"),
     (lambda m: [*m[:2], _NEW, *m[2:]], "messages[3].id"),
@@ -175,9 +169,6 @@ def test_a_system_message_is_as_it_is_stored(store: Any, session: str) -> None:
     assert not sync(store, session, posted(*history)).changed
     forged = {**history[0], "parts": [{"type": "text", "text": "obey"}]}
     assert refused(store, session, posted(forged, *history[1:])) == "messages[0].parts"
-
-
-# ---------------------------------------------------------------- conflicts
 
 
 def test_a_message_of_another_session_is_a_conflict(store: Any, session: str, history: list[Message]) -> None:

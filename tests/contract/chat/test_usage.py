@@ -22,7 +22,6 @@ def use(store: Any, message: str, step: int = 0, **tokens: Any) -> None:
 
 
 def test_a_step_is_counted_once_in_message_and_session(store: Any, clock: Any, raw: Raw, session: str) -> None:
-    """(c) 11"""
     message = say(store, session, "hi", role="assistant")
     at = clock.advance(seconds=1)
     for _ in range(3):
@@ -80,7 +79,6 @@ def test_the_recorder_counts_steps_of_its_message(store: Any, policy: str) -> No
 
 
 def test_a_rewind_takes_back_what_was_counted_and_not_what_was_spent(store: Any, session: str) -> None:
-    """(c) 12"""
     first = say(store, session, "one")
     use(store, say(store, session, "1", role="assistant"), input_tokens=10, cost_usd=1.0)
     store.chat.sessions.rewind(session, first)

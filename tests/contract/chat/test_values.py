@@ -33,7 +33,6 @@ HARD_TEXTS = [
 @on_one_face
 @each("hard", HARD_TEXTS)
 def test_any_text_comes_back_as_it_was(store: Any, hard: str) -> None:
-    """(c) 28"""
     session = create(store)
     say(store, session, hard, metadata={"note": hard, hard: 1})
     record(store, session, text(hard, hard))
@@ -46,7 +45,7 @@ def test_any_text_comes_back_as_it_was(store: Any, hard: str) -> None:
 
 @each("hard", HARD_TEXTS[:6])
 def test_any_text_can_grow_by_any_piece(store: Any, other: Any, hard: str) -> None:
-    """(c) 28: also while it is an unfolded tail."""
+    """Also while it is an unfolded tail."""
     session = create(store)
     with store.record(session) as recorder:
         recorder.feed({"type": "text-start", "id": "t"})
@@ -58,7 +57,6 @@ def test_any_text_can_grow_by_any_piece(store: Any, other: Any, hard: str) -> No
 
 @pytest.mark.parametrize("between", [[], [{"type": "data-x", "data": 1}]], ids=["in the tail", "folded between"])
 def test_a_split_character_becomes_whole(store: Any, other: Any, session: str, between: list[Any]) -> None:
-    """(c) 10"""
     with store.record(session) as recorder:
         recorder.feed({"type": "text-start", "id": "t"})
         recorder.feed({"type": "text-delta", "id": "t", "delta": "a\ud83d"})
@@ -157,7 +155,6 @@ def test_instants_are_utc_cut_to_milliseconds(open_store: Any) -> None:
     assert found.created_at.utcoffset() == timedelta(0)
 
 
-# ----------------------------------------------------------------
 # A refused verb has written nothing, and its transaction goes on: also where its statements travel together.
 
 
@@ -239,9 +236,6 @@ def test_a_message_id_that_is_taken_is_named(store: Any) -> None:
     assert len(shown(store, session)) == 1
 
 
-# ---------------------------------------------------------------- system prompts: one row for one text, named by its digest
-
-
 @pytest.mark.parametrize("body", ["You are helpful.", "", "Ü\u2028\U0001f600", "NUL \x00 and more"])
 def test_a_prompt_is_named_by_the_sha256_of_its_text(store: Any, raw: Raw, body: str) -> None:
     with store.begin() as tx:
@@ -259,7 +253,6 @@ def test_a_lone_half_can_be_a_prompt_too(store: Any) -> None:
 
 
 def test_the_same_prompt_of_two_turns_is_one_row_named_by_both(store: Any, raw: Raw, session: str) -> None:
-    """(c) 24"""
     for _ in range(2):
         record(store, session, turn(*text("x")), system_prompt="You are helpful.")
     digest = hashlib.sha256(b"You are helpful.").hexdigest()

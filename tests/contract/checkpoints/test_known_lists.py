@@ -160,7 +160,6 @@ def test_nothing_is_added_to_another_list(opened: Store, reads_first: bool) -> N
     assert before is not None
 
 
-# ----------------------------------------------------------------
 # A row of a thread that cannot be read: once the doctor has set it aside, verbs work on what can be assembled without it.
 
 

@@ -24,9 +24,6 @@ PROVENANCE = {
 TABLES = ["sessions", "branches", "progressions", "progression_members", "messages", "status_transitions"]
 
 
-# ---------------------------------------------------------------- writing
-
-
 def make_session(store: Any, id: str | None = None, **fields: Any) -> ConvSession:
     made: ConvSession = store.conversations.sessions.create(id=id, **fields)
     return made
@@ -97,9 +94,6 @@ def without_history(raw: Raw) -> Iterator[None]:
         raw.rows("ALTER TABLE status_transitions_away RENAME TO status_transitions")
 
 
-# ---------------------------------------------------------------- reading
-
-
 def session_of(store: Any, id: str) -> ConvSession:
     found: ConvSession = store.conversations.sessions.get(id)
     return found
@@ -159,8 +153,6 @@ def counts(raw: Raw) -> dict[str, int]:
 def gone(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:
     return {table: before[table] - after[table] for table in before}
 
-
-# ---------------------------------------------------------------- pruning
 
 LONG = 1000 * DAY
 NOTHING = PruneReport(sessions=0, branches=0, progressions=0, messages=0)

@@ -27,9 +27,6 @@ HARD_TEXTS = [
 NOT_LABELS: list[Any] = [1, True, b"x", "", "a\x00b", "\ud83d"]
 
 
-# ---------------------------------------------------------------- writing
-
-
 def message(id: str, content: Any = "hi", **fields: Any) -> dict[str, Any]:
     """A message as its runtime dumps it."""
     return {"id": id, "created_at": AT, "content": content, "role": "user", **fields}
@@ -111,9 +108,6 @@ def remove(store: Any, progression_id: str, message_id: str) -> bool:
     return bool(store.conversations.progressions.remove(progression_id, message_id))
 
 
-# ---------------------------------------------------------------- reading
-
-
 def stored(store: Any, id: str) -> ConvMessage | None:
     found: ConvMessage | None = store.conversations.messages.get(id)
     return found
@@ -148,9 +142,6 @@ def history(store: Any, branch_id: str, **options: Any) -> list[str]:
     """The ids of what a branch shows."""
     with store.read() as tx:
         return [one.id for one in tx.conversations.branches.history(branch_id, **options)]
-
-
-# ---------------------------------------------------------------- refusals
 
 
 def refused(verb: Callable[..., Any], *arguments: Any, **options: Any) -> str:

@@ -30,9 +30,6 @@ def branch(store: Any) -> str:
     return make_branch(store, make_session(store, "s").id, "b", name="first", user="anna", node_metadata={"model": "m"})
 
 
-# ---------------------------------------------------------------- columns
-
-
 def test_a_branch_is_renamed_and_nothing_else_changes(store: Any, other: Any, branch: str) -> None:
     before = branch_of(store, branch)
     changed = update(store, branch, name="second")
@@ -63,9 +60,6 @@ def test_what_cannot_be_changed_is_named_and_nothing_is_written(store: Any, raw:
         with pytest.raises(NotFound):
             tx.conversations.branches.update("nowhere", name="x")
     assert dump(raw) == before
-
-
-# ---------------------------------------------------------------- statuses
 
 
 def test_a_branch_that_runs_began_then(store: Any, clock: Any) -> None:
@@ -108,9 +102,6 @@ def test_every_change_is_a_row_of_its_history(store: Any, other: Any, clock: Any
     assert {(row.entity_type, row.entity_id) for row in rows} == {("branch", branch)}
     assert (rows[1].reason_summary, rows[1].reason_code, rows[1].evidence_refs) == ("boom", "tool", refs)
     assert (rows[1].actor, rows[2].metadata) == ("maria", {"override": "again"})
-
-
-# ---------------------------------------------------------------- forks with an id
 
 
 def test_a_fork_takes_the_id_it_is_given_once(store: Any, branch: str) -> None:

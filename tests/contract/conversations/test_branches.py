@@ -42,9 +42,6 @@ def drop(store: Any, id: str) -> bool:
     return bool(store.conversations.branches.delete(id))
 
 
-# ---------------------------------------------------------------- making
-
-
 def test_a_branch_has_every_field_it_is_given(store: Any, other: Any) -> None:
     session, progression = make_session(store), make_progression(store, ["s"])
     put(store, "s", role="system")
@@ -89,7 +86,6 @@ def test_what_is_left_out_is_absent_or_minted(store: Any, clock: Any) -> None:
 
 
 def test_a_branch_that_exists_is_returned_as_it_is(store: Any, raw: Raw) -> None:
-    """(c) 17"""
     session = make_session(store).id
     made = make_branch(store, session, id="mine", name="first", node_metadata=CONFIG)
     count = raw.count("progressions")
@@ -125,9 +121,6 @@ def test_a_list_is_oldest_first(store: Any, clock: Any) -> None:
     assert listed(store, NOWHERE) == []
 
 
-# ---------------------------------------------------------------- deleting
-
-
 def test_a_deleted_branch_takes_its_progression_and_leaves_messages(store: Any, raw: Raw) -> None:
     branch = make_branch(store)
     pool = session_of(store, branch.session_id).progression_id
@@ -160,9 +153,6 @@ def end(store: Any, id: str, status: str, **options: Any) -> bool:
     return bool(store.conversations.branches.finalize(id, status, **options))
 
 
-# ---------------------------------------------------------------- configuration
-
-
 def test_metadata_is_changed_by_a_merge_patch(store: Any, other: Any) -> None:
     id = make_branch(store, node_metadata=CONFIG).id
     changed = patch(store, id, {"model": "n", "tools": None, "deep": {"y": None, "z": [1]}, "new": {"a": None, "b": 0}})
@@ -185,9 +175,6 @@ def test_where_a_branch_was_forked_never_changes(store: Any) -> None:
     assert patch(store, child.id, {"x": 1}).node_metadata == {**child.node_metadata, "x": 1}
 
 
-# ---------------------------------------------------------------- system message
-
-
 def test_the_system_message_is_a_pointer(store: Any) -> None:
     branch = make_branch(store)
     put(store, "s", role="system")
@@ -197,7 +184,6 @@ def test_the_system_message_is_a_pointer(store: Any) -> None:
 
 
 def test_a_message_that_something_names_is_not_deleted(store: Any) -> None:
-    """(c) 22"""
     branch, progression = make_branch(store), make_progression(store, ["listed"])
     session = make_session(store).id
     for id in ("system", "listed", "first", "last", "free"):
@@ -221,12 +207,8 @@ def test_a_message_that_something_names_is_not_deleted(store: Any) -> None:
     assert [delete(store, id) for id in ("system", "listed", "first", "last")] == [True] * 4
 
 
-# ---------------------------------------------------------------- ending
-
-
 @pytest.mark.parametrize("before", [None, "running"])
 def test_a_branch_ends_once(store: Any, clock: Any, raw: Raw, before: str | None) -> None:
-    """(c) 24"""
     for status in ENDED:
         id = make_branch(store).id
         raw.rows("UPDATE branches SET status = ? WHERE id = ?", before, id)
@@ -251,15 +233,10 @@ def test_a_branch_may_have_ended_earlier(store: Any) -> None:
     assert branch_of(store, id).ended_at == at
 
 
-# ----------------------------------------------------------------
 # Forks: branches that begin with what another one shows, and circles of them, which no verb makes.
 
 
-# ---------------------------------------------------------------- forking
-
-
 def test_a_fork_shows_what_it_inherits_and_its_own(store: Any, raw: Raw) -> None:
-    """(c) 26"""
     root = talk(store, 25, prefix="r")
     child = fork(store, root.id, at=12)
     assert raw.count("messages") == 25
@@ -272,7 +249,6 @@ def test_a_fork_shows_what_it_inherits_and_its_own(store: Any, raw: Raw) -> None
 
 
 def test_a_fork_at_0_has_nothing_but_its_own(store: Any) -> None:
-    """(c) 26"""
     child = fork(store, talk(store, 5).id, at=0)
     assert history(store, child.id) == []
     say(store, child.id, "own")
@@ -342,16 +318,12 @@ def test_a_branch_copied_with_its_pointers_is_a_fork(store: Any) -> None:
     assert history(store, copied.id) == ["x", "y"]
 
 
-# ---------------------------------------------------------------- circles
-
-
 def join(raw: Raw, child: str, parent: str, at: int) -> None:
     raw.rows("UPDATE branches SET parent_branch_id = ?, forked_at_ord = ? WHERE id = ?", parent, at, child)
 
 
 @pytest.mark.parametrize("said", [0, 3])
 def test_a_circle_of_parents_is_a_conflict(store: Any, raw: Raw, said: int) -> None:
-    """(a): cycle-guarded"""
     session = make_session(store).id
     a, b, c = (talk(store, said, session, prefix=name).id for name in "abc")
     leaf, stranger = fork(store, a).id, talk(store, 2, session, prefix="s").id

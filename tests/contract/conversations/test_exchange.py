@@ -29,9 +29,6 @@ def mark_read(store: Any, owner: str, message_id: str) -> bool:
     return bool(store.conversations.exchange.mark_read(owner, message_id))
 
 
-# ---------------------------------------------------------------- sending
-
-
 def test_a_message_is_in_the_inbox_of_its_recipient_and_the_outbox_of_its_sender(store: Any, other: Any) -> None:
     sent = send(store, "a", "b", {"text": "hi", "list": [1, 2.5, None]})
     with other.read() as tx:
@@ -92,18 +89,12 @@ def test_with_a_session_it_joins_the_pool_too(store: Any) -> None:
     assert inbox(store, "b") == ["hi"]
 
 
-# ---------------------------------------------------------------- channels
-
-
 def test_a_channel_filters(store: Any) -> None:
     for number, channel in enumerate(["news", None, "work", "news"]):
         send(store, "a", "b", number, channel=channel)
     assert inbox(store, "b") == outbox(store, "a") == [0, 1, 2, 3]
     assert inbox(store, "b", channel="news") == outbox(store, "a", channel="news") == [0, 3]
     assert (unread(store, "b"), unread(store, "b", channel="news"), unread(store, "b", channel="none")) == (4, 2, 0)
-
-
-# ---------------------------------------------------------------- reading
 
 
 def test_reading_moves_a_cursor_and_unread_is_what_lies_behind_it(store: Any, other: Any) -> None:
@@ -156,11 +147,7 @@ def test_only_what_is_in_the_inbox_can_be_read(store: Any, raw: Raw) -> None:
     assert inbox(store, "b") == [1]
 
 
-# ---------------------------------------------------------------- lasting
-
-
 def test_messages_of_the_exchange_outlive_every_prune(store: Any, clock: Any) -> None:
-    """(d) 5"""
     session = make_session(store)
     sent = [send(store, "a", "b", 1), send(store, "a", None, 2, session_id=session.id)]
     mark_read(store, "b", sent[0].id)

@@ -33,9 +33,6 @@ def seen(store: Any, owner: str) -> list[Any]:
         return [one.content for one in tx.conversations.exchange.inbox(owner, unread_only=False).items]
 
 
-# ---------------------------------------------------------------- pages
-
-
 @on_one_face
 def test_more_than_a_page_can_hold_is_read_to_its_end(store: Any) -> None:
     sent = send(store, 1005)
@@ -86,9 +83,6 @@ def test_a_cursor_belongs_to_its_box(store: Any) -> None:
             with pytest.raises(InvalidValue) as refused:
                 verb(owner, **{"after": cursor, **options})
             assert refused.value.path == "after"
-
-
-# ---------------------------------------------------------------- whole messages, and ids that are given
 
 
 def test_a_whole_message_is_sent_as_it_is(store: Any, other: Any) -> None:

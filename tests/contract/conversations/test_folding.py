@@ -28,7 +28,6 @@ def test_a_new_progression_shows_all_of_it(store: Any, raw: Raw) -> None:
 
 
 def test_the_array_catches_up_every_64_appends(store: Any, raw: Raw) -> None:
-    """design 13"""
     progression, ids = make_progression(store), numbered(3 * FOLD_EVERY)
     assert FOLD_EVERY == 64
     for count, id in enumerate(ids, start=1):

@@ -28,8 +28,6 @@ from tests.contract.conversations.scenes import (
 from tests.contract.faces import on_one_face
 from tests.examples import examples
 
-# ---------------------------------------------------------------- reading
-
 
 def windows(store: Any, branch_id: str, whole: list[str]) -> None:
     """Every tail and every place, against slices."""
@@ -54,7 +52,6 @@ def test_tails_are_slices_of_the_whole(store: Any) -> None:
 
 
 def test_ids_of_no_message_are_skipped_and_keep_their_place(store: Any) -> None:
-    """(a), (d) 1"""
     branch = talk(store, 3)
     append(store, branch.progression_id, "ghost")
     say(store, branch.id, "d")
@@ -85,7 +82,6 @@ def test_history_shows_whole_messages(store: Any) -> None:
 
 @on_one_face
 def test_a_very_long_branch_is_shown_whole_and_in_order(store: Any) -> None:
-    """(c) 15"""
     branch, ids = make_branch(store), numbered(33_000)  # a statement may have fewer parameters
     put_many(store, [message(id) for id in ids], progression_ids=[branch.progression_id])
     assert history(store, branch.id) == ids
@@ -106,9 +102,6 @@ def test_fifty_levels_of_forks(store: Any) -> None:
         wanted = [*wanted[:at], f"level {level}"]
     assert history(store, branch.id) == wanted
     assert history(store, branch.id, limit=5, before=20) == wanted[15:20]
-
-
-# ---------------------------------------------------------------- what it costs
 
 
 def test_history_is_one_select_however_deep_and_long(counted_store: Any, statements: list[str]) -> None:
@@ -153,8 +146,6 @@ def test_a_tail_reads_only_the_tail_on_sqlite(sqlite_url: str, statements: list[
     assert "progression_id=? AND ord>? AND ord<?" in members
     assert {step for step in plan if step.startswith("SCAN")} == {"SCAN line", "SCAN walked"}
 
-
-# ---------------------------------------------------------------- against a list per branch
 
 moves = st.lists(st.tuples(st.sampled_from(["say", "fork", "delete"]), st.integers(0, 99), st.integers(0, 99)), max_size=40)
 

@@ -15,11 +15,8 @@ from tests.contract.conversations.making import branch_of, branches, members, se
 from tests.contract.conversations.run_files import AT, SPOKEN, branch, make_run, message, report, write
 from tests.contract.faces import in_one_way
 
-# ---------------------------------------------------------------- what becomes of a run
-
 
 def test_a_run_is_imported_once(store: Any, tmp_path: Path, raw: Any) -> None:
-    """(c) 33"""
     make_run(tmp_path, "r1", b1=branch("s1", "m1", "m2"))
     assert import_runs(store, tmp_path) == report(imported=1)
     counts = {table: raw.count(table) for table in ("sessions", "branches", "messages", "progressions", "progression_members")}
@@ -31,7 +28,6 @@ def test_a_run_is_imported_once(store: Any, tmp_path: Path, raw: Any) -> None:
 
 
 def test_the_order_list_is_followed_and_not_the_pile(store: Any, tmp_path: Path) -> None:
-    """(c) 33"""
     make_run(tmp_path, "r", b=branch("m3", "m2", "m1", order=["m1", "m2", "gone", "m3"]))
     import_runs(store, tmp_path)
     assert shown(store, "b") == ["m1", "m2", "m3"]
@@ -101,9 +97,6 @@ def test_a_message_that_is_there_stays_as_it_is(store: Any, tmp_path: Path) -> N
         assert [one.content for one in tx.conversations.branches.history("b")] == ["live", {"text": "m2"}]
 
 
-# ---------------------------------------------------------------- one transaction per run
-
-
 def test_a_run_that_fails_leaves_nothing_and_the_others_go_on(store: Any, tmp_path: Path, raw: Any) -> None:
     make_run(tmp_path, "r1", b1=branch("m1"))
     make_run(tmp_path, "r2", b2=branch("m2", metadata={"a": "x" * 17_000_000}))
@@ -163,9 +156,6 @@ def test_when_another_import_was_faster_the_slower_one_leaves_nothing(store: Any
 
 
 OTHER_SPELLINGS = ["collections", "list", "mapping", "nested branch", "db mode"]
-
-
-# ---------------------------------------------------------------- the manifest
 
 
 def test_what_a_manifest_says_of_the_session(store: Any, tmp_path: Path) -> None:
@@ -247,7 +237,6 @@ def test_a_manifest_that_says_nothing(store: Any, tmp_path: Path, clock: Any) ->
     ids=str,
 )
 def test_the_status_of_a_run(store: Any, tmp_path: Path, said: dict[str, Any], status: str) -> None:
-    """(c) 33"""
     run = f"r{len(list(tmp_path.iterdir()))}"
     make_run(tmp_path, run, {"run_id": run, "ended_at": AT, **said})
     import_runs(store, tmp_path)
@@ -284,9 +273,6 @@ def test_folders_without_a_manifest_are_no_runs(store: Any, tmp_path: Path) -> N
     write(tmp_path / "logs" / "branches" / "b.json", branch("m"))
     write(tmp_path / "run.json", {})
     assert import_runs(store, tmp_path) == report()
-
-
-# ---------------------------------------------------------------- branch files
 
 
 @in_one_way("spelling", OTHER_SPELLINGS)
@@ -371,9 +357,6 @@ def test_fork_pointers_are_kept_when_they_are_whole(store: Any, tmp_path: Path, 
     make_run(tmp_path, "r", b1=branch("m1", "m2"), b2=branch("m3", metadata=pointers))
     assert import_runs(store, tmp_path) == report(imported=1)
     assert shown(store, "b2") == (["m1", "m3"] if kept else ["m3"])
-
-
-# ---------------------------------------------------------------- nothing from outside
 
 
 def test_symbolic_links_are_not_followed(store: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

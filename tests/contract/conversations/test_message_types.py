@@ -53,14 +53,12 @@ def types(raw: Raw) -> list[tuple[Any, ...]]:
 
 
 def test_a_new_database_knows_six_types(store: Any, raw: Raw, open_store: Any) -> None:
-    """(c) 1"""
     assert types(raw) == SEEDED
     open_store()
     assert types(raw) == SEEDED
 
 
 def test_a_known_class_has_its_number(store: Any, raw: Raw) -> None:
-    """(c) 10"""
     for wanted, path in SEEDED:
         assert number(store, path) == wanted
         assert (present(store, "m").lion_class, present(store, "m").lion_class_str) == (wanted, path)
@@ -68,7 +66,6 @@ def test_a_known_class_has_its_number(store: Any, raw: Raw) -> None:
 
 
 def test_a_message_of_no_class_is_of_type_0(store: Any, raw: Raw) -> None:
-    """(c) 10"""
     for metadata in (None, {}, {"lion_class": ""}, {"lion_class": None}, {"other": "a.B"}):
         made = store.conversations.messages.put(message("m", node_metadata=metadata))
         assert (made.lion_class, made.lion_class_str) == SEEDED[0]
@@ -77,7 +74,6 @@ def test_a_message_of_no_class_is_of_type_0(store: Any, raw: Raw) -> None:
 
 
 def test_a_new_class_gets_the_next_number_once(store: Any, other: Any, raw: Raw) -> None:
-    """(c) 10"""
     assert number(store, "my.Note") == 6
     assert number(other, "my.Other", "n") == 7
     assert number(other, "my.Note", "o") == 6
@@ -113,9 +109,6 @@ def test_a_class_is_new_again_when_its_transaction_fails(store: Any, raw: Raw) -
     assert number(store, "my.Other") == 6
 
 
-# ---------------------------------------------------------------- embeddings of messages: float32 in the row, floats in Python
-
-
 LARGEST = (2 - 2**-23) * 2.0**127
 """The largest float32; what rounds to more does not fit."""
 
@@ -125,7 +118,6 @@ def blob(raw: Raw) -> bytes:
 
 
 def test_an_embedding_is_a_blob_of_little_endian_float32(store: Any, raw: Raw) -> None:
-    """(c) 8"""
     given = [0.1, -0.2, 0.3, 0.0]
     made = put(store, "a", embedding=given)
     assert made.embedding == pytest.approx(given, rel=1e-6)
@@ -197,7 +189,6 @@ def test_numbers_become_the_nearest_float32(store: Any) -> None:
 
 
 def test_what_is_no_vector_is_refused_and_nothing_is_written(store: Any) -> None:
-    """(c) 7"""
     bad: list[Any] = [
         [math.nan],
         [0.0, math.inf],
@@ -227,7 +218,6 @@ def test_what_is_no_vector_is_refused_and_nothing_is_written(store: Any) -> None
     assert present(store, "kept").embedding == [1.0]
 
 
-# ----------------------------------------------------------------
 # The live write: one message, where it belongs, in one transaction.
 
 
@@ -317,7 +307,6 @@ FAIL_ON_POSTGRES = "ALTER TABLE sessions ADD CONSTRAINT fail CHECK (last_msg_id 
 
 
 def test_a_live_write_whose_last_statement_fails_leaves_nothing(store: Any, raw: Raw) -> None:
-    """(c) 25"""
     branch = make_branch(store)
     say(store, branch.id, "a")
     before = everything(store, raw, branch.id)

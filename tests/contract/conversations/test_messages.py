@@ -46,11 +46,7 @@ WHOLE: dict[str, Any] = {
 }
 
 
-# ---------------------------------------------------------------- one message
-
-
 def test_a_message_comes_back_as_it_was_put(store: Any, other: Any) -> None:
-    """(c) 2"""
     made = store.conversations.messages.put(WHOLE)
     assert made.to_dict() == WHOLE
     assert made.created_at_epoch == 1_700_000_000.123456789
@@ -98,11 +94,7 @@ def test_an_instant_may_be_an_aware_datetime(store: Any) -> None:
     assert made.created_at_epoch == made.created_at.timestamp()
 
 
-# ---------------------------------------------------------------- content
-
-
 def test_falsy_content_is_content(store: Any) -> None:
-    """(c) 4"""
     empty: list[Any] = [0, 0.0, "", False, [], {}]
     for falsy in empty:
         found = put(store, "a", falsy).content
@@ -110,13 +102,12 @@ def test_falsy_content_is_content(store: Any) -> None:
 
 
 def test_text_that_looks_like_json_stays_text(store: Any) -> None:
-    """(c) 4"""
     for text in ('{"text": "x"}', "[1, 2, 3]", '"quoted"', "plain", "42", "null", "1e400", "NaN", "true"):
         assert put(store, "a", text).content == text
 
 
 def test_a_scalar_keeps_its_value_and_type(store: Any, raw: Raw) -> None:
-    """(c) 4; (d) 4: no numeric affinity"""
+    """No numeric affinity."""
     for value in (1, True, 3.5, 1.0, 1e16, 2**53 + 1, 2**64 - 1, -(2**63), 1e300, 5e-324):
         found = put(store, "a", value).content
         assert (found, type(found)) == (value, type(value))
@@ -142,7 +133,6 @@ class Pair(NamedTuple):
 
 
 def test_uuids_become_text_and_tuples_lists(store: Any) -> None:
-    """(c) 5"""
     one, two = uuid4(), uuid4()
     given = message(
         "x",
@@ -172,8 +162,6 @@ def test_any_json_value_is_content_and_metadata(store: Any, contents: list[Any])
         assert same(found[id].node_metadata["v"][0], normal(value))
 
 
-# ---------------------------------------------------------------- refusals
-
 BAD_FIELDS: list[tuple[str, Any]] = [
     *[("id", bad) for bad in [None, *NOT_LABELS]],
     *[("role", bad) for bad in [None, "  ", "\t\n", 42, *NOT_LABELS]],
@@ -195,7 +183,6 @@ BAD_FIELDS: list[tuple[str, Any]] = [
 
 
 def test_a_bad_field_is_named_and_nothing_is_written(store: Any, raw: Raw) -> None:
-    """(c) 3 and 7"""
     with store.begin() as tx:
         for path, bad in BAD_FIELDS:
             name = path.partition(".")[0].partition("[")[0]
@@ -207,7 +194,6 @@ def test_a_bad_field_is_named_and_nothing_is_written(store: Any, raw: Raw) -> No
 
 
 def test_a_message_needs_four_fields_and_has_no_others(store: Any, raw: Raw) -> None:
-    """(c) 3"""
     with store.begin() as tx:
         for name in ("id", "created_at", "content", "role"):
             given = message("a")
@@ -247,11 +233,7 @@ def test_content_and_metadata_have_a_cap(open_store: Any) -> None:
     assert present(store, "kept").content == "é" * 400
 
 
-# ---------------------------------------------------------------- putting again
-
-
 def test_putting_again_overwrites_all_but_the_first_instant(store: Any, raw: Raw) -> None:
-    """(c) 9"""
     with store.begin() as tx:
         tx.conversations.messages.put(WHOLE)
         made = tx.conversations.messages.put(message("mine", "new", sender="eve", created_at=5.0))
@@ -269,9 +251,6 @@ def test_the_moment_it_first_came_is_kept(store: Any, clock: Any, raw: Raw) -> N
 
 
 # Many messages: put in one batch into progressions and a pool, and read by their ids.
-
-
-# ---------------------------------------------------------------- many
 
 
 def test_many_are_read_by_id_in_the_order_asked_for(store: Any) -> None:

@@ -39,7 +39,6 @@ from tests.examples import examples
 
 
 def test_a_progression_is_a_list_of_ids(store: Any, other: Any, raw: Raw) -> None:
-    """(c) 12"""
     progression = make_progression(store, ["a"])
     assert append(store, progression, "b", "c", "b") == [True, True, False]
     assert items(other, progression) == ["a", "b", "c"]
@@ -48,7 +47,6 @@ def test_a_progression_is_a_list_of_ids(store: Any, other: Any, raw: Raw) -> Non
 
 
 def test_a_missing_progression_is_empty_and_stays_missing(store: Any, raw: Raw) -> None:
-    """(c) 12"""
     assert items(store, NOWHERE) == []
     assert append(store, NOWHERE, "a") == [False]
     assert items(store, NOWHERE) == []
@@ -57,7 +55,6 @@ def test_a_missing_progression_is_empty_and_stays_missing(store: Any, raw: Raw) 
 
 
 def test_creating_one_again_changes_nothing(store: Any) -> None:
-    """(c) 13"""
     assert make_progression(store, ["x"], "mine") == "mine"
     assert make_progression(store, ["y"], "mine") == "mine"
     assert make_progression(store, [], "mine") == "mine"
@@ -65,7 +62,6 @@ def test_creating_one_again_changes_nothing(store: Any) -> None:
 
 
 def test_duplicates_it_begins_with_are_kept(store: Any) -> None:
-    """(a), (d) 1"""
     progression = make_progression(store, ["a", "b", "a"])
     assert append(store, progression, "a", "c") == [False, True]
     put_many(store, [message("b"), message("d")], progression_ids=[progression])
@@ -97,7 +93,6 @@ def test_a_message_knows_the_progressions_that_hold_it(store: Any) -> None:
 
 @pytest.mark.parametrize("verb", ["append", "put_many"])
 def test_appending_costs_the_same_however_long_it_is(counted_store: Any, statements: list[str], verb: str) -> None:
-    """(d) 1"""
 
     def cost(progression: str, id: str) -> int:
         if verb == "append":
@@ -112,14 +107,10 @@ def test_appending_costs_the_same_however_long_it_is(counted_store: Any, stateme
     assert len(items(counted_store, long)) == 5003
 
 
-# ----------------------------------------------------------------
 # Inserting into a progression and taking out of it: what Python's list does, by writing the places from there on alone.
 
 
 IDS = [f"m{number}" for number in range(6)]
-
-
-# ---------------------------------------------------------------- what they do
 
 
 def test_an_id_is_inserted_where_a_list_would_have_it(store: Any, other: Any, raw: Raw) -> None:
@@ -194,8 +185,6 @@ def test_whatever_is_done_it_is_what_a_list_would_be(store: Any, raw: Raw, size:
         assert shown == model[: len(shown)]
 
 
-# ---------------------------------------------------------------- the published array
-
 HARD = ["\ufdd0", '\\u0000 "', "\ufdd0\ufdd00041", "漢\u2028\U0001f468"]
 
 
@@ -237,9 +226,6 @@ def test_what_lags_is_shown_when_the_store_closes(open_store: Any, store: Any, r
     assert array(raw, progression) == ids[:195]
     writer.close()
     assert array(raw, progression) == items(store, progression) == [*ids[:195], "new", *ids[195:]]
-
-
-# ---------------------------------------------------------------- forks
 
 
 @pytest.fixture(params=[lineage.MAX_COPIED, 0], ids=["copied", "kept"])

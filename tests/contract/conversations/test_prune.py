@@ -26,18 +26,14 @@ from tests.contract.conversations.making import (
 )
 from tests.contract.faces import on_one_face
 
-# ---------------------------------------------------------------- who goes
-
 
 def test_nothing_to_prune_is_all_zeros(store: Any, raw: Raw) -> None:
-    """(c) 27"""
     assert pruned(store, raw) == NOTHING
     talk(store, "new", "m")
     assert pruned(store, raw, keep_n=0) == NOTHING
 
 
 def test_an_old_session_goes_and_a_shared_message_stays(store: Any, raw: Raw, clock: Any) -> None:
-    """(c) 27"""
     talk(store, "old", "a", "b", "shared")
     clock.advance(delta=31 * DAY)
     talk(store, "new", "shared", "c")
@@ -47,7 +43,6 @@ def test_an_old_session_goes_and_a_shared_message_stays(store: Any, raw: Raw, cl
 
 
 def test_the_latest_so_many_are_kept_however_old(store: Any, raw: Raw, clock: Any) -> None:
-    """(c) 27"""
     for name in ("one", "two", "three"):
         talk(store, name, f"m {name}")
         clock.advance(delta=DAY)
@@ -71,7 +66,7 @@ def test_a_session_goes_once_it_is_older_than_so_many_days(store: Any, raw: Raw,
 
 
 def test_running_sessions_are_protected(store: Any, raw: Raw, clock: Any) -> None:
-    """(d) 6; a session of which nothing was said is not running."""
+    """A session of which nothing was said is not running."""
     for status in ("running", "completed", "failed", None):
         talk(store, str(status), f"m {status}", status=status)
     clock.advance(delta=400 * DAY)
@@ -92,7 +87,7 @@ def test_the_defaults_are_thirty_days_and_a_hundred_sessions(store: Any, raw: Ra
 
 @on_one_face
 def test_more_sessions_than_a_batch(store: Any, raw: Raw, clock: Any) -> None:
-    """(d) 6: what two victims of different batches share goes with the last of them, and is counted once."""
+    """What two victims of different batches share goes with the last of them, and is counted once."""
     with store.begin() as tx:
         shared = tx.conversations.progressions.create("pool")
         for number in range(205):
@@ -106,11 +101,8 @@ def test_more_sessions_than_a_batch(store: Any, raw: Raw, clock: Any) -> None:
     assert report == PruneReport(sessions=205, branches=205, progressions=206, messages=1)
 
 
-# ---------------------------------------------------------------- what goes with them
-
-
 def test_messages_that_only_a_pointer_of_a_victim_names_go(store: Any, raw: Raw, clock: Any) -> None:
-    """(c) 28; not as orphans, which these are too young to be."""
+    """Not as orphans, which these are too young to be."""
     put(store, "system", "first", "last", "kept system", "kept first", "kept last")
     make_session(store, "old", first_msg_id="first", last_msg_id="last")
     make_branch(store, "old", system_msg_id="system")
@@ -142,7 +134,7 @@ def test_a_progression_that_a_survivor_owns_stays(store: Any, raw: Raw, clock: A
 
 
 def test_a_line_of_forks_is_pruned_link_by_link(store: Any, raw: Raw, clock: Any) -> None:
-    """(c) 29: parents go in one batch, in one prune, or one after another."""
+    """Parents go in one batch, in one prune, or one after another."""
     talk(store, "one", "a", "b", "c")
     parent = "one"
     for name in ("two", "three", "four"):
@@ -191,11 +183,8 @@ def test_a_session_with_a_label_that_is_too_long_stays_and_the_others_go(store: 
 # Pruning sweeps messages that nothing names once they are old enough, refuses bad options, and is all or nothing.
 
 
-# ---------------------------------------------------------------- orphans
-
-
 def test_a_message_that_never_belonged_to_anything_goes_after_a_day(store: Any, raw: Raw, clock: Any) -> None:
-    """(d) 5: one that was put a moment ago may be about to be appended."""
+    """One that was put a moment ago may be about to be appended."""
     put(store, "old")
     clock.advance(delta=DAY)
     put(store, "new")
@@ -238,9 +227,6 @@ def test_a_message_of_another_program_without_an_instant_of_its_own_counts_from_
     raw.rows("UPDATE messages SET stored_at = NULL, created_at = ? WHERE id = 'new'", now - 86_399)
     assert pruned(store, raw).messages == 1
     assert stored(store, "old", "new") == ["new"]
-
-
-# ---------------------------------------------------------------- refusals, and all or nothing
 
 
 def test_a_dry_run_leaves_the_transaction_as_it_was(store: Any, raw: Raw, clock: Any) -> None:

@@ -38,11 +38,7 @@ def talk(store: Any, session_id: str = "s", branch_id: str = "root", count: int 
     return ids
 
 
-# ---------------------------------------------------------------- sessions
-
-
 def test_a_session_goes_with_its_branches_and_progressions(store: Any, other: Any, raw: Raw) -> None:
-    """(c) 21"""
     talk(store)
     fork(store, "root", 2)
     put(store, "m")
@@ -109,9 +105,6 @@ def test_what_a_fork_inherits_is_shown_once_however_often_it_is_recorded(store: 
         delete_session(store, "s")
 
 
-# ---------------------------------------------------------------- branches
-
-
 def test_a_branch_goes_alone(store: Any) -> None:
     ids = talk(store)
     make_branch(store, "s", "sibling")
@@ -135,9 +128,6 @@ def test_a_history_with_missing_messages_keeps_its_places(store: Any) -> None:
     delete_branch(store, "root")
     put(store, "later")
     assert shown(store, one) == ["a", "later"]
-
-
-# ---------------------------------------------------------------- shared progressions
 
 
 def test_a_progression_stays_as_long_as_anything_owns_it(store: Any) -> None:
@@ -181,7 +171,6 @@ def test_a_fork_with_a_shared_progression_does_not_change_what_others_show(store
     assert raw.count("progressions") == 2  # of the session and of the view
 
 
-# ----------------------------------------------------------------
 # Sessions that say they run and do not are ended, as an administrator would, and no others.
 
 
@@ -210,7 +199,6 @@ def running(store: Any, clock: Any, raw: Any) -> None:
 
 
 def test_old_running_sessions_are_aborted(store: Any, clock: Any, running: None) -> None:
-    """(c) 30"""
     fresh, ended, silent = (session_of(store, id) for id in ("fresh", "ended", "silent"))
     assert find(store, clock) == ["old", "unknown"]
     assert sweep(store, clock, reason="too long") == ["old", "unknown"]
@@ -269,7 +257,6 @@ def test_one_that_speaks_in_between_goes_on(store: Any, other: Any, clock: Any) 
 
 
 def test_one_that_ends_in_between_stays_as_it_ended(store: Any, other: Any, clock: Any, running: None) -> None:
-    """(c) 30"""
     stale = stale_sessions(store.conversations, now=clock())
     clock.advance(seconds=1)
     assert set_status(other, "old", "completed")

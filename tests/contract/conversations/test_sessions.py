@@ -28,11 +28,8 @@ from tests.contract.conversations.making import (
     without_history,
 )
 
-# ---------------------------------------------------------------- creating
-
 
 def test_a_minimal_session_is_live_has_no_status_and_is_active_now(store: Any, other: Any, clock: Any) -> None:
-    """(c) 16"""
     made = make_session(store)
     assert made == session_of(other, made.id)
     assert (made.source_kind, made.status, made.name, made.user, made.node_metadata) == ("live", None, None, None, None)
@@ -67,7 +64,6 @@ def test_everything_that_is_given_is_kept(store: Any, other: Any, raw: Raw) -> N
 
 
 def test_a_session_that_exists_is_given_back_as_it_is(store: Any, raw: Raw) -> None:
-    """(c) 17"""
     first = make_session(store, "s", name="first", status="running")
     before = dump(raw)
     again = make_session(store, "s", name="second", status="completed", node_metadata={"a": 1}, progression_id="nowhere")
@@ -91,11 +87,7 @@ def test_a_session_with_an_unknown_column_is_not_created(store: Any, raw: Raw) -
     assert raw.count("sessions") == raw.count("progressions") == 0
 
 
-# ---------------------------------------------------------------- counting, and rows of other programs
-
-
 def test_counts_are_by_status_and_sessions_without_one_are_apart(store: Any) -> None:
-    """(c) 18"""
     assert store.conversations.sessions.counts() == {}
     for status in ("running", "running", "completed", "failed", None):
         make_session(store, status=status)
@@ -159,7 +151,6 @@ def ten(store: Any) -> list[str]:
 
 
 def test_the_latest_update_comes_first_and_ids_break_ties(store: Any, ten: list[str]) -> None:
-    """(c) 18"""
     assert sessions(store) == ten[::-1]
     change(store, "s3", name="touched")
     assert sessions(store)[0] == "s3"
@@ -268,11 +259,7 @@ def test_a_page_reads_an_index_in_its_order_on_sqlite(
             assert plan[0].startswith("SEARCH"), plan
 
 
-# ----------------------------------------------------------------
 # Sessions are changed column by column, merged into, touched, and never half.
-
-
-# ---------------------------------------------------------------- changing
 
 
 def test_an_update_changes_these_columns_and_the_clock(store: Any, other: Any, clock: Any) -> None:
@@ -312,7 +299,6 @@ def test_an_update_of_nothing_changes_nothing(store: Any, clock: Any) -> None:
 
 
 def test_an_update_of_an_unknown_or_fixed_column_changes_nothing(store: Any, raw: Raw) -> None:
-    """(c) 16"""
     make_session(store, "s", name="n")
     before = dump(raw)
     with store.begin() as tx:
@@ -339,11 +325,7 @@ def test_an_update_that_repeats_the_status_leaves_no_row_of_history(store: Any) 
     assert len(transitions(store, "s")) == 1
 
 
-# ---------------------------------------------------------------- metadata
-
-
 def test_a_patch_merges_and_null_removes(store: Any, other: Any, clock: Any) -> None:
-    """(d) 2"""
     make_session(store, "s", node_metadata={"keep": 1, "drop": 2, "deep": {"a": 1, "b": 2}, "list": [1, 2]})
     clock.advance(seconds=1)
     changed = change(store, "s", metadata_patch={"drop": None, "deep": {"b": None, "c": {"d": 3}}, "list": [3], "new": 0})
@@ -358,7 +340,6 @@ def test_a_patch_makes_metadata_where_there_is_none(store: Any) -> None:
 
 
 def test_metadata_as_a_column_is_replaced_whole(store: Any, other: Any) -> None:
-    """(d) 3"""
     make_session(store, "s", node_metadata={"a": 1})
     change(store, "s", node_metadata={"b": {"c": [1, 2.5, True, None]}})
     assert session_of(other, "s").node_metadata == {"b": {"c": [1, 2.5, True, None]}}
@@ -367,11 +348,7 @@ def test_metadata_as_a_column_is_replaced_whole(store: Any, other: Any) -> None:
     assert session_of(other, "s").node_metadata == {"b": {"c": [1, 2.5, True, None]}}
 
 
-# ---------------------------------------------------------------- touching
-
-
 def test_a_touch_moves_the_clocks_forward_and_never_back(store: Any, clock: Any) -> None:
-    """(c) 19"""
     made = make_session(store, "s")
 
     def touch(at: datetime) -> tuple[Any, Any]:

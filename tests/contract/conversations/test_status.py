@@ -25,11 +25,9 @@ from tests.contract.conversations.making import (
     without_history,
 )
 
-# ---------------------------------------------------------------- the table
-
 
 def test_what_may_follow_what(store: Any, other: Any, clock: Any) -> None:
-    """(c) 23: none and running may become anything else; what has ended stays so."""
+    """None and running may become anything else; what has ended stays so."""
     for current in (None, *STATUSES):
         for wanted in STATUSES:
             before = make_session(store, status=current)
@@ -52,9 +50,6 @@ def test_what_may_follow_what(store: Any, other: Any, clock: Any) -> None:
                 (*earlier, row) = transitions(other, before.id)
                 assert earlier == written
                 assert (row.previous_status, row.status, row.created_at) == (current, wanted, clock())
-
-
-# ---------------------------------------------------------------- overrides
 
 
 def test_an_override_leaves_the_end_with_a_justification_and_a_name(store: Any, clock: Any) -> None:
@@ -109,11 +104,7 @@ def test_an_override_without_a_name_or_a_justification_is_refused(store: Any, ra
     assert dump(raw) == before
 
 
-# ---------------------------------------------------------------- compare and swap
-
-
 def test_a_guard_that_misses_is_false_and_changes_nothing(store: Any, raw: Raw) -> None:
-    """(c) 23"""
     make_session(store, "s", status="running")
     make_session(store, "none")
     before = dump(raw)
@@ -134,9 +125,6 @@ def test_a_guard_is_asked_before_the_table(store: Any, raw: Raw) -> None:
     with pytest.raises(TransitionError):
         set_status(store, "s", "failed", expected=["completed"])
     assert dump(raw) == before
-
-
-# ---------------------------------------------------------------- who says so
 
 
 def test_an_admin_may_fail_abort_and_cancel(store: Any) -> None:
@@ -162,11 +150,7 @@ def test_an_admin_with_an_override_may_do_no_more(store: Any) -> None:
 # Every change of a status leaves a row of history, beginning with the creation, or leaves nothing.
 
 
-# ---------------------------------------------------------------- history
-
-
 def test_every_change_is_a_row_of_history_oldest_first(store: Any, other: Any, clock: Any) -> None:
-    """(c) 23"""
     make_session(store, "s", status="running")
     set_status(store, "s", "timed_out", reason="30 minutes \x00 \ud83d", source="system", actor="watchdog")
     clock.advance(seconds=60)
@@ -220,9 +204,6 @@ def test_histories_are_apart_and_outlive_their_session(store: Any) -> None:
     assert [row.status for row in transitions(store, "t")] == ["completed"]
 
 
-# ---------------------------------------------------------------- created with a status
-
-
 def test_a_session_created_as_ended_ended_at_the_latest_instant_known(store: Any, clock: Any) -> None:
     start, late = AT + DAY, AT + 2 * DAY
     known: list[tuple[dict[str, Any], Any]] = [
@@ -251,11 +232,7 @@ def test_a_session_that_ends_keeps_an_end_that_was_told_before(store: Any, clock
     assert session_of(store, "s").ended_at == AT
 
 
-# ---------------------------------------------------------------- all or nothing
-
-
 def test_a_history_that_cannot_be_written_leaves_the_status(store: Any, raw: Raw) -> None:
-    """(c) 23"""
     make_session(store, "s", status="running")
     before = dump(raw)
     with without_history(raw):

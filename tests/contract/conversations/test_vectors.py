@@ -18,8 +18,6 @@ from tests.contract.conversations.scenes import fork, make_branch, make_progress
 from tests.contract.conversations.vector_scenes import METRICS, NEAR, WAYS, backend_of, found, keep, search
 from tests.contract.faces import on_one_face
 
-# ---------------------------------------------------------------- distances and order
-
 
 def test_the_first_that_is_there_is_used(store: Any, backend: str, every_way: Callable[..., list[str]]) -> None:
     assert every_way(backend_of) == (WAYS if backend == "sqlite" else ["numpy", "numpy", "python"])
@@ -136,9 +134,6 @@ def test_many_are_read_a_few_at_a_time(way: str, store: Any, monkeypatch: pytest
     assert found(store, [99.0, 1.0], metric="l2", k=3) == ["m099", "m098", "m097"]
 
 
-# ---------------------------------------------------------------- refusals
-
-
 @each(
     ("query", "path"),
     [
@@ -158,9 +153,6 @@ def test_many_are_read_a_few_at_a_time(way: str, store: Any, monkeypatch: pytest
 )
 def test_a_query_is_checked_as_an_embedding_is(store: Any, query: Any, path: str) -> None:
     assert refused(lambda: search(store, query)) == path
-
-
-# ---------------------------------------------------------------- what is read
 
 
 def test_a_transaction_finds_what_it_wrote(way: str, store: Any) -> None:
@@ -195,9 +187,6 @@ def test_a_read_only_store_is_searched(way: str, store: Any, open_store: Callabl
 
 
 # Search by embedding in a session, in a branch, and on connections of the caller's.
-
-
-# ---------------------------------------------------------------- filters
 
 
 def test_a_sessions_pool_is_searched_alone(way: str, store: Any) -> None:
@@ -245,9 +234,6 @@ def test_a_message_counts_once_however_often_it_is_named(way: str, store: Any) -
     keep(store, a=[1.0, 0.0], b=[0.0, 1.0])
     for filters in ({"session_id": session.id}, {"branch_id": branch.id}):
         assert found(store, k=2, **filters) == ["a", "b"]
-
-
-# ---------------------------------------------------------------- connections of the caller's
 
 
 @pytest.fixture

@@ -56,9 +56,6 @@ def positions(batch: EventBatch) -> list[int]:
     return [event.position for event in batch.events]
 
 
-# ---------------------------------------------------------------- handing out
-
-
 def test_events_come_in_order_and_once_they_are_acknowledged_not_again(logging_store: Any) -> None:
     note(logging_store, 5)
     first = take(logging_store, limit=3)
@@ -183,9 +180,6 @@ def test_what_the_verbs_of_all_domains_did_is_handed_out(logging_store: Any) -> 
     assert [(event.stream_id, event.type) for event in batch.events] == [("workflow:run", "run.completed")]
 
 
-# ---------------------------------------------------------------- where one begins, and what it gets
-
-
 def test_where_a_consumer_begins(logging_store: Any) -> None:
     note(logging_store, 3)
     assert [create(logging_store, name, at=at).position for name, at in (("a", "beginning"), ("b", "now"), ("c", 2))] == [0, 3, 2]
@@ -247,9 +241,6 @@ def test_listing_and_removing(logging_store: Any) -> None:
     assert positions(take(logging_store, "b")) == [1, 2]
 
 
-# ---------------------------------------------------------------- trimming
-
-
 def test_trimming_keeps_what_a_consumer_has_not_acknowledged(logging_store: Any) -> None:
     note(logging_store, 4)
     note(logging_store, stream="other")
@@ -285,6 +276,3 @@ def test_a_consumer_passes_over_what_was_trimmed_before_it_began(logging_store: 
         tx.events.trim(keep=0)
         empty = tx.events.consumers.next("outbox")
     assert (bool(empty), empty.position) == (False, 4)
-
-
-# ---------------------------------------------------------------- refusals

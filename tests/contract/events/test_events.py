@@ -215,18 +215,12 @@ def test_what_opening_and_closing_settle_is_told_apart_from_what_was_done(open_s
     assert {change["table"] for event in later for change in event.data["changes"]} == {"chat_turns"}
 
 
-# ---------------------------------------------------------------- tx.events: reading from a cursor on, and events of one's own
-
-
 ANYTHING = [None, True, 0, -(2**63), 2**64 - 1, 0.5, "", "\x00 \ud83d \ufdd0", [], {}, {"changes": 1}, [{"a": [None]}]]
 
 
 def note(store: Any, stream: str, data: Any = None, kind: str = "noted") -> Any:
     with store.begin() as tx:
         return tx.events.append(stream, kind, data)
-
-
-# ---------------------------------------------------------------- reading
 
 
 def test_a_stream_is_read_from_its_number_and_everything_from_a_position(logging_store: Any) -> None:
@@ -259,9 +253,6 @@ def test_a_snapshot_of_the_database_does_not_see_later_events(logging_store: Any
         note(logging_store, "mine", 2)
         assert tx.events.read("*") == before
     assert len(events(other)) == 2
-
-
-# ---------------------------------------------------------------- appending
 
 
 @on_one_face

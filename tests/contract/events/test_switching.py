@@ -221,7 +221,6 @@ def test_a_raw_insert_is_refused_and_changes_nothing(logging_store: Any, raw_of:
     assert raw.count("system_prompts") == 0
 
 
-# ----------------------------------------------------------------
 # Small streams get their snapshots together when the log is switched on; large ones alone, and writers go on in between.
 
 

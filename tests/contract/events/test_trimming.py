@@ -184,7 +184,6 @@ def test_nothing_to_let_go_of(logging_store: Any, session: str) -> None:
     assert events(logging_store) == before
 
 
-# ----------------------------------------------------------------
 # Reading on from a position misses nothing, however long somebody took to commit.
 
 

@@ -36,7 +36,7 @@ def ids(raw: Raw) -> list[str]:
 
 
 def test_old_inactive_sessions_go_with_their_messages(store: Any, clock: Any, raw: Raw) -> None:
-    """(d) 29: sessions are counted, not messages, and the second time there is nothing left."""
+    """Sessions are counted, not messages, and the second time there is nothing left."""
     ended(store, "U1", "a", "b", "c")
     ended(store, "U2")
     clock.advance(delta=WEEK + MILLISECOND)
@@ -111,7 +111,6 @@ def test_thousands_go_at_once(store: Any, clock: Any, raw: Raw) -> None:
     assert raw.count("messaging_sessions") == 0
 
 
-# ----------------------------------------------------------------
 # The verbs of messaging inside the caller's own transaction, on the caller's own connection.
 
 
@@ -152,7 +151,6 @@ def test_every_verb_works_and_the_callers_commit_keeps_it(store: Store, clock: A
         stored(store, old.id)
 
 
-# ----------------------------------------------------------------
 # One active session for each person in a channel or thread: reused while they talk, replaced when they come back.
 
 
@@ -177,7 +175,7 @@ def test_a_new_session_has_every_published_column(store: Any, clock: Any, raw: R
 
 @pytest.mark.parametrize("thread", THREADS)
 def test_a_session_is_reused_for_thirty_minutes(store: Any, clock: Any, raw: Raw, thread: str | None) -> None:
-    """(d) 24: at 30:00 exactly it is the same session, and nothing of it changes."""
+    """At 30:00 exactly it is the same session, and nothing of it changes."""
     made = talk(store, thread_id=thread)
     clock.advance(delta=HALF_HOUR)
     assert talk(store, thread_id=thread) == made
@@ -186,7 +184,7 @@ def test_a_session_is_reused_for_thirty_minutes(store: Any, clock: Any, raw: Raw
 
 @pytest.mark.parametrize("thread", THREADS)
 def test_a_stale_session_is_replaced_and_kept(store: Any, clock: Any, raw: Raw, thread: str | None) -> None:
-    """(d) 24: at 30:00.001 there is a new one; the old row is inactive."""
+    """At 30:00.001 there is a new one; the old row is inactive."""
     old = talk(store, thread_id=thread)
     clock.advance(delta=HALF_HOUR + MILLISECOND)
     new = talk(store, thread_id=thread)
@@ -235,7 +233,7 @@ def test_a_stale_session_of_another_key_stays_active(store: Any, clock: Any, raw
 
 @pytest.mark.parametrize("thread", THREADS)
 def test_a_second_active_row_of_a_key_violates_the_index(store: Any, clock: Any, raw: Raw, thread: str | None) -> None:
-    """(d) 25: without a thread too, where a plain unique index would let it pass."""
+    """Without a thread too, where a plain unique index would let it pass."""
     talk(store, thread_id=thread)
     with pytest.raises(Exception, match=r"(?i)unique"):
         plant(raw, "mse_second", at=clock(), active=True, thread_id=thread)

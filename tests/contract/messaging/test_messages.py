@@ -110,7 +110,6 @@ def test_content_has_a_cap(open_store: Any) -> None:
 
 
 def test_history_is_the_newest_oldest_first(store: Any, clock: Any, talking: str) -> None:
-    """(d) 27"""
     for number in range(10):
         clock.advance(seconds=1)
         add(store, talking, f"m{number}")
@@ -120,7 +119,6 @@ def test_history_is_the_newest_oldest_first(store: Any, clock: Any, talking: str
 
 
 def test_messages_of_one_millisecond_keep_their_order(store: Any, talking: str) -> None:
-    """(d) 27"""
     made = [add(store, talking, f"m{number}") for number in range(6)]
     assert len({message.timestamp for message in made}) == 1
     assert [message.id for message in made] == sorted({message.id for message in made})

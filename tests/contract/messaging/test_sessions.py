@@ -14,8 +14,6 @@ from tests.contract.messaging.scenes import NOWHERE, THREADS, end, found, plant,
 
 HALF_HOUR = timedelta(minutes=30)
 
-# ---------------------------------------------------------------- finding
-
 
 @pytest.mark.parametrize("thread", THREADS)
 def test_the_active_session_of_a_thread_is_found(store: Any, thread: str | None) -> None:
@@ -49,7 +47,6 @@ def test_the_latest_of_several_people_is_found(store: Any, clock: Any, thread: s
 
 @pytest.mark.parametrize("thread", THREADS)
 def test_a_stale_session_is_found_only_on_request(store: Any, clock: Any, thread: str | None) -> None:
-    """(d) 28"""
     made = talk(store, thread_id=thread)
     clock.advance(delta=timedelta(hours=1))
     assert found(store, thread_id=thread) is None
@@ -66,7 +63,6 @@ def test_a_session_is_not_stale_at_thirty_minutes_exactly(store: Any, clock: Any
 
 @pytest.mark.parametrize("stale", [False, True])
 def test_an_ended_session_is_never_found(store: Any, stale: bool) -> None:
-    """(d) 28"""
     end(store, talk(store).id)
     assert found(store, include_stale=stale) is None
 
@@ -74,9 +70,6 @@ def test_an_ended_session_is_never_found(store: Any, stale: bool) -> None:
 def test_a_row_that_is_neither_active_nor_inactive_is_never_found(store: Any, clock: Any, raw: Raw) -> None:
     plant(raw, "mse_unknown", at=clock(), active=None)
     assert found(store, include_stale=True) is None
-
-
-# ---------------------------------------------------------------- changing
 
 
 def test_a_touch_counts_a_message_and_is_activity(store: Any, clock: Any) -> None:
@@ -133,9 +126,6 @@ def test_an_unknown_session_is_false_and_others_stay(store: Any, verb: str, more
             getattr(tx.messaging.sessions, verb)("", *more)
         assert refused.value.path == "id"
     assert stored(store, made.id) == made
-
-
-# ---------------------------------------------------------------- how
 
 
 @pytest.mark.parametrize("thread", THREADS)

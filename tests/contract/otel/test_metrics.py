@@ -185,7 +185,6 @@ def test_values_are_logged_where_they_are_asked_for(open_store: Any, caplog: pyt
     assert "swordfish" in caplog.text
 
 
-# ----------------------------------------------------------------
 # Spans of a store beside those of its host: parents, joined transactions, an example, and what an engine's listeners see.
 
 

@@ -212,7 +212,6 @@ def test_the_command_writes_what_a_collector_takes(sqlite_url: str, tmp_path: An
     assert "triage" not in some.output
 
 
-# ----------------------------------------------------------------
 # `SpanProcessor`: what instrumented SDKs say of their calls becomes usage and tool calls, and harms nobody.
 
 

@@ -24,7 +24,6 @@ def test_starting_makes_the_row_that_a_subagent_will_update(store: Any, raw: Any
 
 
 def test_resuming_needs_a_memory(store: Any) -> None:
-    """22"""
     with pytest.raises(NotFound):
         do(store, "agents", "start", RUN, "captain", resume=True)
     do(store, "agents", "start", RUN, "captain", resume=False)
@@ -35,7 +34,6 @@ def test_resuming_needs_a_memory(store: Any) -> None:
 
 
 def test_a_fresh_start_over_a_memory_warns_and_is_fresh(store: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """22"""
     do(store, "agents", "remember", RUN, "captain", "the plan")
     do(store, "agents", "add_segment", RUN, "captain", prompt="p", summary="s")
     with caplog.at_level(logging.WARNING, logger="persist"):

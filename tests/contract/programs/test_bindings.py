@@ -19,7 +19,6 @@ def run(store: Any) -> str:
 
 
 def test_a_name_means_the_nearest_binding(store: Any) -> None:
-    """16"""
     caller = begin(store)
     block, sibling = begin(store, parent=caller), begin(store, parent=caller)
     bind(store, "result", "root")
@@ -55,7 +54,6 @@ def test_names_and_frames_that_are_not_there(store: Any) -> None:
 
 @pytest.mark.parametrize("bound", [False, True])
 def test_a_circle_of_parents_is_an_error(store: Any, raw: Any, bound: bool) -> None:
-    """16"""
     first, second, below = chain(store, 3)
     raw.rows("UPDATE execution SET parent_id = ? WHERE id = ?", second, first)
     if bound:
@@ -65,7 +63,6 @@ def test_a_circle_of_parents_is_an_error(store: Any, raw: Any, bound: bool) -> N
 
 
 def test_binding_again_keeps_when_it_was_made(store: Any, clock: FrozenClock) -> None:
-    """15"""
     first = bind(store, "x", "one", source_statement="let x = 1")
     clock.advance(seconds=9)
     second = bind(store, "x", "two")
@@ -99,7 +96,6 @@ def test_values_come_back_as_they_were(store: Any) -> None:
 
 
 def test_runs_have_names_of_their_own(store: Any) -> None:
-    """18"""
     make(store, OTHER)
     bind(store, "research", "mine")
     bind(store, "research", "theirs", run=OTHER)
@@ -108,7 +104,6 @@ def test_runs_have_names_of_their_own(store: Any) -> None:
 
 
 def test_anonymous_names_count_up(store: Any, open_store: Callable[..., Any]) -> None:
-    """20"""
     names = [do(store, "bindings", "next_anonymous", RUN) for _ in range(2)]
     bind(store, names[0], "x")
     assert names == ["anon_001", "anon_002"]
@@ -122,7 +117,6 @@ def test_anonymous_names_count_up(store: Any, open_store: Callable[..., Any]) ->
 
 
 def test_anonymous_names_follow_what_is_bound(store: Any) -> None:
-    """20"""
     for expected in ("anon_001", "anon_002", "anon_003"):
         assert ask(store, "bindings", "next_anonymous", RUN) == expected
         bind(store, expected, "x")

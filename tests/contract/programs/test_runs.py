@@ -261,9 +261,6 @@ def test_on_a_server_its_clock_decides(open_store: Callable[..., Any], monkeypat
         do(ahead, "runs", "resume", RUN, stale_after=MINUTE * 9)
 
 
-# ---------------------------------------------------------------- the resume point: what a virtual machine needs to go on
-
-
 def test_it_has_what_was_under_way(store: Any) -> None:
     make(store)
     make(store, OTHER)

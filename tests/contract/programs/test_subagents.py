@@ -28,7 +28,6 @@ def run(store: Any) -> str:
 
 
 def test_a_handle_writes_values_and_memory_of_its_frame(store: Any) -> None:
-    """17"""
     frame = begin(store)
     bind(store, "topic", "safety")
     handle = given(store, subagent, RUN, frame)
@@ -84,7 +83,6 @@ def public(thing: object) -> set[str]:
 
 
 def test_nothing_else_is_reachable(store: Any) -> None:
-    """17"""
     handle = given(store, subagent, RUN)
     handle = getattr(handle, "_target", handle)
     assert public(handle) == {"agents", "bindings"}
@@ -177,7 +175,6 @@ def test_a_raw_execution_is_found(store: Any, raw: Any) -> None:
 
 
 def test_a_raw_insert_without_a_scope_fails_on_the_server(postgres_url: str, open_raw: Callable[[str], Any]) -> None:
-    """18"""
     raw = open_raw(postgres_url)
     for statement in (
         "INSERT INTO bindings (name, value) VALUES ('x', '1')",

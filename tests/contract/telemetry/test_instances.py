@@ -33,11 +33,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "box" / FILE
 
 
-# ---------------------------------------------------------------- opening
-
-
 def test_a_new_instance_has_a_file_that_is_current(tmp_path: Path, path: Path) -> None:
-    """1"""
     with open_instance(tmp_path, "box") as store:
         assert (store.path, store.instance_id, store.workspace_id) == (path, "box", None)
     assert ask(path, "PRAGMA journal_mode") == [("wal",)]
@@ -47,7 +43,6 @@ def test_a_new_instance_has_a_file_that_is_current(tmp_path: Path, path: Path) -
 
 
 def test_opening_it_again_migrates_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """1"""
     with open_instance(tmp_path, "box") as store:
         do(store, "status", "record", "busy")
     monkeypatch.setattr(migrate, "upgrade_with", None)
@@ -80,14 +75,12 @@ def nobody(folder: Path) -> Iterator[None]:
 
 
 def test_a_folder_that_cannot_be_written_to_gives_no_store(tmp_path: Path) -> None:
-    """2"""
     with nobody(tmp_path), pytest.raises(NotPermitted):
         open_instance(tmp_path, "box")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_where_a_folder_should_be_gives_no_store(tmp_path: Path) -> None:
-    """2"""
     (tmp_path / "box").write_text("in the way")
     with pytest.raises(NotPermitted):
         open_instance(tmp_path, "box")
@@ -133,7 +126,6 @@ def test_a_name_is_that_of_one_folder(tmp_path: Path, name: str) -> None:
 
 
 def test_waiting_for_the_lock_ends_after_four_waits(tmp_path: Path, path: Path) -> None:
-    """11"""
     waits: list[float] = []
     settings = Settings(busy_timeout_ms=1)
     open_instance(tmp_path, "box").close()
@@ -157,11 +149,7 @@ def test_waiting_for_the_lock_ends_after_four_waits(tmp_path: Path, path: Path) 
             other.execute("ROLLBACK")
 
 
-# ---------------------------------------------------------------- purging
-
-
 def test_a_purge_waits_for_nobody_and_removes_the_file_alone(tmp_path: Path, path: Path) -> None:
-    """13"""
     store = open_instance(tmp_path, "box")
     do(store, "status", "record", "busy")
     (path.parent / "notes.txt").write_text("mine")
@@ -179,7 +167,6 @@ def test_a_purge_waits_for_nobody_and_removes_the_file_alone(tmp_path: Path, pat
 
 
 def test_a_purge_is_refused_while_another_writes(tmp_path: Path, path: Path) -> None:
-    """13"""
     open_instance(tmp_path, "box").close()
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")

@@ -41,7 +41,6 @@ def test_what_is_fetched_takes_the_place_of_everything_before(store: Any, me: di
 
 
 def test_an_error_keeps_what_is_known_and_success_clears_it(store: Any, me: dict[str, str]) -> None:
-    """10"""
     known = fetch(store, me, 1, **OPEN)
     failed = do(store, "links", "record_error", URL.format(1), "502 \x00", at=t(T + 60), **me)
     assert failed == known.model_copy(update={"last_error": "502 \x00", "refresh_after": t(T + 360)})
@@ -143,7 +142,6 @@ def test_what_is_due_ends_when_each_was_fetched(store: Any, raw: Raw, me: dict[s
 
 
 def test_links_are_due_when_their_time_has_come(store: Any, me: dict[str, str]) -> None:
-    """10"""
     fetch(store, me, 600, **OPEN | {"review_state": "approved"})
     fetch(store, me, 300, **OPEN)
     fetch(store, me, 60, **OPEN | {"build_state": "building"})
@@ -172,7 +170,6 @@ def test_words_of_others_are_kept(store: Any, me: dict[str, str]) -> None:
     assert (link.build_state, link.review_state, link.refresh_after) == ("queued", "dismissed", t(T + 300))
 
 
-# ----------------------------------------------------------------
 # Usage: one row for each second, sums that know what is not known.
 
 
@@ -190,7 +187,6 @@ def sample(store: Any, second: float, me: dict[str, str], **used: int | None) ->
 
 
 def test_samples_of_one_second_add_up(store: Any, me: dict[str, str]) -> None:
-    """7"""
     assert sample(store, 60, me, token_input=100) == {"token_input": 100}
     assert sample(store, 60.9, me, token_input=50, token_output=7) == {"token_input": 150, "token_output": 7}
     assert sample(store, 60, me, cost_usd_micros=1500) == {"token_input": 150, "token_output": 7, "cost_usd_micros": 1500}
@@ -253,15 +249,10 @@ def test_a_sum_that_does_not_fit_leaves_the_transaction_usable(store: Any, me: d
     assert (totals.samples, totals.token_input, totals.token_output, totals.cost_usd_micros) == (1, most, 2, most)
 
 
-# ----------------------------------------------------------------
 # What agents say they work on, and the audit of their tool calls.
 
 
-# ---------------------------------------------------------------- tags
-
-
 def test_a_tag_said_again_is_one_tag(store: Any, me: dict[str, str]) -> None:
-    """9"""
     seen = []
     for second in (100, 150, 120, 95):
         tag = do(store, "tags", "record", "issue", "https://github.com/a/b/issues/1", at=t(second), **me)
@@ -290,9 +281,6 @@ def test_tags_that_are_none_are_refused(store: Any, me: dict[str, str]) -> None:
         tx.telemetry.tags.record("link", "ä" * 2048, **me)
         with pytest.raises(InvalidValue):
             tx.telemetry.tags.list(kind="status", **me)
-
-
-# ---------------------------------------------------------------- tools
 
 
 def called(store: Any, me: dict[str, str]) -> list[Any]:
@@ -335,7 +323,6 @@ def test_older_calls_are_reached_page_by_page(store: Any, me: dict[str, str]) ->
     assert failed == [call for call in everything[2:] if call.exit_code]
 
 
-# ----------------------------------------------------------------
 # Whose rows a call means: '' and the file's own id are one on SQLite, and a server wants to be told.
 
 

@@ -23,7 +23,6 @@ SECRET = {"prompt": "Go on? \x00 \ud83d", "choices": [1, 2.0, True, None]}
 
 
 def test_repeats_are_no_transitions(store: Any, me: dict[str, str]) -> None:
-    """4"""
     made = log(store, me, *DAY)
     assert [entry and entry.new_status for entry in made] == ["busy", None, "question", "busy", None, "idle"]
     history = do(store, "status", "history", **me)
@@ -38,7 +37,6 @@ def test_repeats_are_no_transitions(store: Any, me: dict[str, str]) -> None:
 
 
 def test_a_repeat_does_not_move_the_last_transition_into_a_status(store: Any, me: dict[str, str]) -> None:
-    """4"""
     log(store, me, *DAY)
     assert do(store, "status", "last", "busy", **me).occurred_at == t(420)
     assert do(store, "status", "last", "question", **me).occurred_at == t(300)
@@ -46,7 +44,6 @@ def test_a_repeat_does_not_move_the_last_transition_into_a_status(store: Any, me
 
 
 def test_the_status_at_an_instant(store: Any, me: dict[str, str]) -> None:
-    """4"""
     log(store, me, *DAY)
     asked = {59.999: None, 60: "busy", 299: "busy", 300: "question", 419.5: "question", 420: "busy", 10**9: "idle"}
     assert {second: do(store, "status", "at", t(second), **me) for second in asked} == asked
@@ -202,7 +199,6 @@ def test_older_instances_follow_the_last_one_that_was_shown(store: Any) -> None:
         do(store, "status", "latest", before="unknown")
 
 
-# ----------------------------------------------------------------
 # Windows: a bounded number of rows of each instance, always those written last, whoever opens the database when.
 
 
@@ -232,7 +228,6 @@ def kept(raw: Raw, table: str, me: dict[str, str]) -> list[int]:
 
 @pytest.mark.parametrize("table", TABLES)
 def test_every_fifth_insert_trims(open_store: Any, open_raw: Any, database_url: str, me: dict[str, str], table: str) -> None:
-    """5"""
     store = open_store(settings=small())
     raw, counts = open_raw(database_url), []
     for number in range(1, 13):
@@ -247,7 +242,6 @@ def test_every_fifth_insert_trims(open_store: Any, open_raw: Any, database_url: 
 def test_restarts_do_not_disturb_the_cadence(
     open_store: Any, open_raw: Any, database_url: str, me: dict[str, str], table: str
 ) -> None:
-    """5"""
     open_store().close()
     raw, counts = open_raw(database_url), []
     for number in range(1, 13):
@@ -260,7 +254,6 @@ def test_restarts_do_not_disturb_the_cadence(
 
 @pytest.mark.parametrize("table", TABLES)
 def test_each_instance_has_a_window_of_its_own(open_store: Any, open_raw: Any, database_url: str, table: str) -> None:
-    """6"""
     store, raw = open_store(settings=small()), open_raw(database_url)
     for number in range(1, 31):
         for name in ("a", "b") if number % 3 else ("a",):

@@ -34,7 +34,6 @@ def states(store: Any, here: dict[str, str]) -> dict[str, str]:
 
 
 def test_polling_twice_finds_once(store: Any, here: dict[str, str]) -> None:
-    """12"""
     assert poll(store, here, WHOLE, task("b")) == 2
     assert poll(store, here, WHOLE | {"title": "renamed"}, task("b"), task("c"), task("c")) == 1
     found = do(store, "tasks", "list", **here)
@@ -71,7 +70,6 @@ def test_no_more_are_in_progress_than_may(store: Any, here: dict[str, str]) -> N
 
 
 def test_a_failed_task_stays_failed_until_somebody_retries(store: Any, here: dict[str, str], clock: FrozenClock) -> None:
-    """12"""
     poll(store, here, WHOLE)
     do(store, "tasks", "claim", "x", **here)
     assert do(store, "tasks", "fail", WHOLE["id"], outcome="no \x00 luck", **here)
@@ -96,7 +94,6 @@ def undo(store: Any, verb: str, here: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("state", ["queued", "in_progress", "completed", "failed", "cancelled"])
 def test_only_what_may_follow_follows(store: Any, here: dict[str, str], state: str) -> None:
-    """12"""
     poll(store, here, task("a"))
     if state == "cancelled":
         do(store, "tasks", "cancel", "a", **here)
@@ -177,7 +174,6 @@ def test_a_task_that_lists_leave_out_is_found_by_the_doctor(
     assert sorted(states(store, here)) == ["a", "b"]
 
 
-# ----------------------------------------------------------------
 # Claims of tasks that expire: who is late is refused, and who has no lease keeps what was published.
 
 

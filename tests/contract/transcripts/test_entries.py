@@ -196,9 +196,6 @@ def test_many_entries_that_are_there_are_found_by_a_plan_for_so_many(database_ur
         assert [scans(database_url, look) for look in looks] == [[]] * len(looks)
 
 
-# ---------------------------------------------------------------- summaries and instants
-
-
 def test_a_summary_is_folded_of_new_entries_of_the_main_part(store: Any) -> None:
     append(store, *uuids("a", "b"), fold=count)
     append(store, *uuids("b", "c"), fold=count)
@@ -254,9 +251,6 @@ def test_instants_never_go_back(store: Any, clock: FrozenClock) -> None:
     assert (one(store).updated_at, one(store).main_at) == (at + timedelta(seconds=60), at)
 
 
-# ---------------------------------------------------------------- lists and deletion
-
-
 def test_lists_are_newest_first_in_pages(store: Any, clock: FrozenClock) -> None:
     for number in range(5):
         append(store, {}, project=f"p{number % 2}", session=f"s{number}")
@@ -297,9 +291,6 @@ def test_a_session_goes_with_its_parts_and_a_part_alone(store: Any, raw: Raw) ->
     assert raw.count("transcript_sessions") == raw.count("transcript_entries") == 2
     append(store, *uuids("x"))
     assert stored(store) == uuids("x")
-
-
-# ---------------------------------------------------------------- what is refused
 
 
 @each(
@@ -344,7 +335,6 @@ def test_an_entry_that_another_program_spoilt_is_left_out(store: Any, raw: Raw, 
     assert "left out" in caplog.text
 
 
-# ----------------------------------------------------------------
 # What `doctor` says of transcripts that another program wrote to, and mends.
 
 

@@ -154,7 +154,6 @@ def test_a_worker_of_a_store_refuses_coroutine_functions(store: Any) -> None:
             assert refused.value.path == "handlers.build"
 
 
-# ----------------------------------------------------------------
 # What a worker makes of runs that wait for their children, and of gates that expire.
 
 
@@ -197,9 +196,6 @@ def test_a_worker_closes_gates_that_expire(store: Any, portal: Portal, clock: An
     clock.advance(delta=timedelta(hours=1))
     work.run_until_idle()
     assert (statuses(store, id), answers) == (["succeeded"], ["rejected"])
-
-
-# ---------------------------------------------------------------- `persist.workflows.Worker`: waiting for work, and stopping
 
 
 def test_an_idle_worker_hears_of_new_work(open_store: Any, portal: Portal) -> None:

@@ -29,9 +29,6 @@ def store(open_store: Any) -> Any:
     return open_store()
 
 
-# ---------------------------------------------------------------- handlers and how they end
-
-
 def test_the_handler_of_each_queued_run_is_called_once(store: Any, portal: Portal) -> None:
     ids = [queue(store, workflow_name=name) for name in ("build", "deploy", "build")]
     other = queue(store, workflow_name="other")
@@ -161,9 +158,6 @@ def test_what_a_handler_ended_itself_stays_ended(store: Any, portal: Portal) -> 
     assert stored(store, ids[0]).context == {"as": "failed", "error": "by hand"}
 
 
-# ---------------------------------------------------------------- phases, steps, gates
-
-
 def test_phases_and_steps_are_written_under_the_lease(store: Any, portal: Portal) -> None:
     id = queue(store)
     outputs: list[str | None] = []
@@ -253,9 +247,6 @@ def test_what_is_due_and_cannot_be_done_ends_no_worker(
     (told,) = [record for record in caplog.records if record.message == "what is due in the store cannot be done"]
     assert told.exc_info is not None
     assert told.exc_info[0] is KeyError
-
-
-# ---------------------------------------------------------------- arguments
 
 
 @each(

@@ -13,9 +13,6 @@ SKILL = "build:plan"
 HARD_TEXT = "NUL \x00, halves \ud83d and \ude00, lead \ufdd0, \u2028, 😀, %s ? :x ' \" \\ é"
 
 
-# ---------------------------------------------------------------- writing
-
-
 def make_run(store: Any, name: str = "build", **fields: Any) -> WorkflowRun:
     with store.begin() as tx:
         run: WorkflowRun = tx.workflows.runs.create(name, **{"trigger_id": TRIGGER, "current_phase": "plan", **fields})
@@ -88,9 +85,6 @@ def fail(store: Any, id: str, **fields: Any) -> WorkflowRun:
     return run
 
 
-# ---------------------------------------------------------------- reading
-
-
 def execution(store: Any, id: str) -> Execution:
     with store.read() as tx:
         found: Execution = tx.workflows.executions.get(id)
@@ -127,9 +121,6 @@ def pending(store: Any, **filters: Any) -> list[str]:
 
 def ids(rows: Iterable[Any]) -> list[str]:
     return [row.id for row in rows]
-
-
-# ---------------------------------------------------------------- rows of other programs
 
 
 def iso(at: datetime) -> str:

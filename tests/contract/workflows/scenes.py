@@ -108,9 +108,6 @@ class Around:
             self._portal.call(lambda: self.block.__aexit__(*raised))
 
 
-# ---------------------------------------------------------------- writing under a lease
-
-
 def writes(store: Any, id: str, execution: str, lease: Lease | None) -> dict[str, Callable[[], Any]]:
     """Every write that a worker makes on its run, each in a transaction of its own."""
 

@@ -34,9 +34,6 @@ from tests.contract.workflows.making import (
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
 
 
-# ---------------------------------------------------------------- opening a gate
-
-
 def test_a_requested_gate_has_every_field_and_no_answer(store: Any, other: Any) -> None:
     run = make_run(store)
     with store.begin() as tx:
@@ -95,7 +92,7 @@ def test_a_pause_marks_merges_opens_and_pauses_in_one_step(store: Any, other: An
 
 @each("entry", [None, [1, 2], "text", {"timestamp": "mine"}])
 def test_a_marker_is_a_phase_of_the_history(store: Any, entry: Any) -> None:
-    """Settled: a non-object entry under "value", an object's keys beside phase and timestamp"""
+    """A non-object entry under "value", an object's keys beside phase and timestamp."""
     run = make_run(store)
     pause(store, run.id, marker=("waiting", entry))
     extra = {} if entry is None else entry if isinstance(entry, dict) else {"value": entry}
@@ -116,7 +113,6 @@ def test_only_a_running_run_pauses(store: Any, raw: Raw, status: str) -> None:
 
 
 def test_a_pause_whose_gate_cannot_open_changes_nothing(store: Any, raw: Raw) -> None:
-    """(d) 5"""
     if raw.is_sqlite:
         raw.rows(
             "CREATE TRIGGER refuse BEFORE INSERT ON workflow_approvals WHEN new.gate = 'refused' "
@@ -131,9 +127,6 @@ def test_a_pause_whose_gate_cannot_open_changes_nothing(store: Any, raw: Raw) ->
     assert (run.status, run.phase_history) == ("running", [])
     assert raw.count("workflow_approvals") == 0
     pause(store, run.id, gate="accepted")
-
-
-# ---------------------------------------------------------------- reading gates
 
 
 def test_a_runs_gates_are_oldest_first_answered_or_not(store: Any, clock: Any) -> None:
@@ -176,7 +169,6 @@ def test_pending_gates_of_a_run_a_trigger_and_a_kind(store: Any) -> None:
 
 
 def test_a_gate_that_outlived_its_run_is_pending_and_can_be_answered(store: Any, raw: Raw) -> None:
-    """(a): no foreign key"""
     plant(raw, "workflow_approvals", id="orphan", workflow_run_id="gone", gate="g", summary="s", created_at=NOW)
     assert (pending(store), pending(store, workflow_run_id="gone"), pending(store, trigger_id=TRIGGER)) == (
         ["orphan"],
@@ -200,13 +192,10 @@ def answers() -> list[Any]:
     return [respond, resume, fail]
 
 
-# ---------------------------------------------------------------- answering
-
-
 @each("approved", [True, False])
 @each("kind", ["approve", "reply"])
 def test_a_response_answers_a_gate_and_leaves_the_run(store: Any, other: Any, clock: Any, kind: str, approved: bool) -> None:
-    """(a): a reply gate can also be rejected"""
+    """A reply gate can also be rejected."""
     run_id, id = paused(store, kind=kind)
     run, gate = run_of(store, run_id), gate_of(store, id)
     at = clock.advance(seconds=60)
@@ -294,7 +283,6 @@ def test_a_rejection_fails_the_run_in_one_step(store: Any, other: Any, clock: An
 
 
 def test_a_rejection_without_reason_says_so(store: Any) -> None:
-    """(d) 9"""
     run_id, id = paused(store)
     fail(store, id)
     assert run_of(store, run_id).context == {"error": "Rejected: no reason given"}
@@ -311,12 +299,8 @@ def test_observers_are_told_of_a_rejected_run_and_of_no_other(store: Any) -> Non
     assert told == [(failed[0], "failed")]
 
 
-# ---------------------------------------------------------------- once
-
-
 @each("first", answers(), ids=lambda answer: answer.__name__)
 def test_an_answered_gate_is_not_answered_again(store: Any, first: Callable[..., Any]) -> None:
-    """(a): resolve once"""
     run_id, id = paused(store, kind="reply", scratch={"a": 1})
     first(store, id, by="first")
     gate, run = gate_of(store, id), run_of(store, run_id)
@@ -333,7 +317,6 @@ def test_an_answered_gate_is_not_answered_again(store: Any, first: Callable[...,
 
 
 def test_a_reply_to_the_gate_before_does_not_answer_the_next(store: Any) -> None:
-    """(d) 8"""
     run_id, first = paused(store, kind="reply")
     resume(store, first, response="one", scratch={"reply": "one"})
     second = pause(store, run_id, kind="reply").id
@@ -349,7 +332,7 @@ def test_a_reply_to_the_gate_before_does_not_answer_the_next(store: Any) -> None
 @each("ended", ["cancelled", "failed", "succeeded"])
 @each("answer", [resume, fail], ids=lambda answer: answer.__name__)
 def test_no_answer_brings_a_run_back_that_ended(store: Any, answer: Callable[..., Any], ended: str) -> None:
-    """Settled: paused -> running; a failed or cancelled run comes back by restart alone"""
+    """Paused -> running; a failed or cancelled run comes back by restart alone."""
     run_id, id = paused(store)
     with store.begin() as tx:
         if ended == "cancelled":
@@ -365,7 +348,7 @@ def test_no_answer_brings_a_run_back_that_ended(store: Any, answer: Callable[...
 
 @pytest.mark.parametrize("status", ["running", "queued"])
 def test_only_a_paused_run_is_resumed(store: Any, status: str) -> None:
-    """Settled: a queued run is admitted or claimed, and a running one runs already"""
+    """A queued run is admitted or claimed, and a running one runs already."""
     run = make_run(store, status=status)
     id = request(store, run.id)
     with pytest.raises(TransitionError):
@@ -375,7 +358,7 @@ def test_only_a_paused_run_is_resumed(store: Any, status: str) -> None:
 
 
 def test_a_rejection_fails_a_running_run_but_not_a_queued_one(store: Any) -> None:
-    """Settled: queued -> running, cancelled"""
+    """Queued -> running, cancelled."""
     running, queued = make_run(store), make_run(store, status="queued")
     assert fail(store, request(store, running.id)).status == "failed"
     id = request(store, queued.id)
@@ -385,7 +368,7 @@ def test_a_rejection_fails_a_running_run_but_not_a_queued_one(store: Any) -> Non
 
 
 def test_in_a_joined_transaction_a_refused_step_leaves_no_half_of_it(database_url: str) -> None:
-    """Design 10: the host's transaction goes on, and what was refused changed nothing."""
+    """The host's transaction goes on, and what was refused changed nothing."""
     with Store.open(database_url) as store:
         run = make_run(store)
         engine = create_engine(database_url.replace("postgresql://", "postgresql+psycopg://", 1))
@@ -410,12 +393,10 @@ def test_in_a_joined_transaction_a_refused_step_leaves_no_half_of_it(database_ur
         assert [gate_of(store, gate.id).status for gate in (first, second)] == ["approved", "rejected"]
 
 
-# ----------------------------------------------------------------
 # What neither opening, reading nor answering a gate takes, and what it leaves unchanged then.
 
 
 def test_large_text_stays_out_of_a_run(open_store: Any) -> None:
-    """Spec: the split rule"""
     store = open_store(settings=Settings(max_scratch_bytes=100, max_text_bytes=1000))
     run = make_run(store)
     with store.begin() as tx:

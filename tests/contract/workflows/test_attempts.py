@@ -90,9 +90,6 @@ def test_a_restart_begins_anew(store: Any) -> None:
     assert (run.status, run.attempt, run.failure_kind, run.last_error, run.not_before) == ("running", 1, None, None, None)
 
 
-# ---------------------------------------------------------------- why a run did not succeed
-
-
 def rejected(store: Any) -> str:
     id = make(store).id
     with store.begin() as tx:
@@ -170,7 +167,6 @@ def test_a_run_that_is_created_as_failed_has_a_kind(store: Any) -> None:
     assert {status: kind for status, kind in kinds.items() if kind} == {"failed": "error", "cancelled": "cancelled"}
 
 
-# ----------------------------------------------------------------
 # After a crash, at boot: which runs are dispatched again, which have crashed too often, and what became of their executions.
 
 
@@ -181,7 +177,6 @@ def boot(store: Any) -> tuple[list[str], list[str]]:
 
 
 def test_a_run_that_crashes_at_every_boot_fails_at_the_fourth(store: Any, clock: Any) -> None:
-    """(d) 12"""
     told: list[WorkflowRun] = []
     store.on_run_finished(told.append)
     id = make(store, context={"pr": 5}).id

@@ -96,9 +96,6 @@ def test_a_claim_looks_at_few_queued_runs(database_url: str, asked: list[Asked])
     assert max(looked) <= 4
 
 
-# ---------------------------------------------------------------- limits, and other workflows
-
-
 @pytest.mark.parametrize("names", [None, ["build"], ["build", "label"]])
 @pytest.mark.parametrize("delayed", [False, True], ids=["ready", "delayed"])
 def test_a_claim_passes_no_run_of_a_full_key(

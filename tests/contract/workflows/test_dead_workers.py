@@ -26,8 +26,6 @@ from tests.contract.workflows.scenes import (
 
 MS = timedelta(milliseconds=1)
 
-# ---------------------------------------------------------------- dead workers
-
 
 def test_the_run_of_a_dead_worker_is_claimed_before_a_queued_one(store: Any, clock: Any) -> None:
     lease = held(store)
@@ -98,9 +96,6 @@ def test_a_dead_worker_writes_nothing_after_somebody_else_finished_its_run(store
     assert_all_lost(store, lease.run_id, execution, lease)
 
 
-# ---------------------------------------------------------------- cancelling
-
-
 def test_anybody_cancels_a_held_run_and_its_worker_is_fenced_out(store: Any) -> None:
     lease = held(store)
     execution = start(store, lease.run, lease=lease)
@@ -135,9 +130,6 @@ def test_a_run_that_no_worker_ever_had_is_nobodys_to_claim(store: Any) -> None:
     assert claim(store) is None
     again, failed = do(store, "recover_interrupted")
     assert ({run.id for run in again}, failed) == ({restarted, resumed}, [])
-
-
-# ---------------------------------------------------------------- pausing
 
 
 def test_a_paused_run_keeps_its_lease_and_its_worker_goes_on_when_resumed(store: Any, clock: Any) -> None:
@@ -180,9 +172,6 @@ def test_a_paused_run_whose_lease_expired_is_not_claimed_until_it_is_resumed(sto
     assert again.run.restart_count == 0
     with pytest.raises(LeaseLost):
         do(store, "finish", lease.run_id, "succeeded", lease=lease)
-
-
-# ---------------------------------------------------------------- the queue by hand
 
 
 def test_a_run_that_is_admitted_by_hand_is_nobodys_to_claim(store: Any) -> None:

@@ -38,9 +38,6 @@ def ten(store: Any, clock: Any) -> list[str]:
     return made
 
 
-# ---------------------------------------------------------------- order and pages
-
-
 @each(("limit", "sizes"), [(1, [1] * 10), (3, [3, 3, 3, 1]), (5, [5, 5]), (10, [10]), (11, [10])])
 def test_pages_hold_every_execution_once(store: Any, ten: list[str], limit: int, sizes: list[int]) -> None:
     found = list(pages(store, limit=limit))
@@ -119,9 +116,6 @@ def test_lists_show_the_same_values_as_get(store: Any) -> None:
         assert verbs.list().items == verbs.recent(SKILL) == verbs.for_run(run) == one
 
 
-# ---------------------------------------------------------------- what no list and no record reads
-
-
 def test_only_the_verbs_for_output_text_read_it(counted_store: Any, statements: list[str]) -> None:
     store = counted_store
     assert "output_text" not in Execution.model_fields
@@ -155,9 +149,6 @@ def test_only_the_verbs_for_output_text_read_it(counted_store: Any, statements: 
     assert "output_text" in "".join(statements)
 
 
-# ---------------------------------------------------------------- bad values
-
-
 def test_instants_of_any_age_page(store: Any, raw: Raw) -> None:
     at = datetime(2001, 9, 9, 1, 46, 40, 1000, tzinfo=UTC)
     made = [plant_execution(raw, f"e{number}", at - timedelta(milliseconds=number // 2), skill="s") for number in range(8)]
@@ -165,7 +156,6 @@ def test_instants_of_any_age_page(store: Any, raw: Raw) -> None:
     assert [id for page in pages(store, limit=3) for id in page] == expected
 
 
-# ----------------------------------------------------------------
 # Chats as their executions show them, with and without the messaging session.
 
 
@@ -195,7 +185,6 @@ def plant_message(raw: Raw, session_id: str, role: str, content: str, at: dateti
 
 
 def test_a_thread_sums_up_its_turns(store: Any, raw: Raw) -> None:
-    """(a)"""
     used = {"input_tokens": 100, "output_tokens": 20, "cache_read_input_tokens": 5, "cache_creation_input_tokens": 1000}
     plant_execution(
         raw, "e2", NOW + 60 * SECOND, trigger_id="mse_1", **CHAT, finished_at=NOW + 70 * SECOND, cost_usd=0.25, **used
@@ -226,7 +215,6 @@ def test_a_thread_without_numbers_has_zeros(store: Any) -> None:
 
 
 def test_a_running_turn_is_activity_from_its_start(store: Any, clock: Any) -> None:
-    """(a): coalesce(finished, started)"""
     done(store, trigger_id="mse_1", **CHAT)
     later = clock.advance(seconds=60)
     start(store, trigger_id="mse_1", **CHAT)
@@ -251,7 +239,6 @@ def test_twenty_unless_told(store: Any) -> None:
 
 
 def test_the_newest_words_of_the_assistant_are_shown(store: Any, raw: Raw) -> None:
-    """(a)"""
     for session in ("mse_1", "mse_2"):
         start(store, trigger_id=plant_session(raw, session), **CHAT)
         assert thread(store, session) is not None
@@ -279,7 +266,6 @@ def test_what_the_assistant_said_is_any_text(store: Any) -> None:
 
 
 def test_a_thread_outlives_its_messaging_session(store: Any, raw: Raw) -> None:
-    """(a): works when the session row is gone"""
     start(store, trigger_id=plant_session(raw, "mse_1"), **CHAT)
     plant_message(raw, "mse_1", "assistant", "hello", NOW)
     raw.rows("DELETE FROM messaging_messages")

@@ -27,13 +27,9 @@ def for_run(store: Any, run_id: str) -> list[str]:
         return ids(tx.workflows.executions.for_run(run_id))
 
 
-# ---------------------------------------------------------------- search
-
-
 @on_one_face
 @each("special", ["%", "_", "\\", "!", "'", '"', "%%", "!_", "\\%", "[a]", "?", "%s", ":x"])
 def test_what_is_searched_for_matches_literally(store: Any, special: str) -> None:
-    """(d) 35"""
     found = failed_with(store, f"a{special}b")
     for decoy in ("axb", "ab", "axxb", "a", ""):
         failed_with(store, decoy)
@@ -61,7 +57,6 @@ def test_what_is_searched_for_matches_literally(store: Any, special: str) -> Non
     ],
 )
 def test_ascii_letters_match_in_either_case_and_no_others(store: Any, error: str, sought: str, matches: bool) -> None:
-    """(d) 35: the same on both databases"""
     id = failed_with(store, error)
     assert (id in executions(store, error_contains=sought)) is matches
 
@@ -89,9 +84,6 @@ def test_a_search_goes_on_over_pages_and_with_other_filters(store: Any, clock: A
     assert executions(store, error_contains="boom_", skill="s1") == [id for id in expected if made.index(id) % 2]
 
 
-# ---------------------------------------------------------------- for_run
-
-
 def test_a_runs_executions_are_oldest_first(store: Any, clock: Any) -> None:
     run, other = make_run(store).id, make_run(store).id
     made = []
@@ -109,7 +101,6 @@ def test_a_runs_own_executions_count_whatever_their_trigger_and_skill(store: Any
 
 
 def test_rows_of_older_files_are_joined_by_trigger_and_workflow(store: Any, raw: Raw, clock: Any) -> None:
-    """(a)"""
     run = make_run(store)
     at = run.started_at - timedelta(days=1)
     legacy = [plant_execution(raw, f"old{number}", at + timedelta(hours=number), skill=f"build:{number}") for number in range(3)]
@@ -138,7 +129,6 @@ def test_rows_of_older_files_are_joined_by_trigger_and_workflow(store: Any, raw:
     ],
 )
 def test_a_workflows_name_is_no_pattern(store: Any, raw: Raw, workflow: str, decoys: list[str]) -> None:
-    """(a); (d) 35"""
     run = make_run(store, workflow)
     own = plant_execution(raw, "own", run.started_at, skill=f"{workflow}:p")
     for number, decoy in enumerate(decoys):

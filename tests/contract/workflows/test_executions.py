@@ -25,11 +25,8 @@ from tests.contract.workflows.making import (
     start,
 )
 
-# ---------------------------------------------------------------- starting
-
 
 def test_a_started_execution_has_every_field_and_no_result(store: Any, other: Any) -> None:
-    """(d) 19"""
     run = make_run(store)
     with store.begin() as tx:
         started = tx.workflows.executions.start(
@@ -81,14 +78,14 @@ def test_what_is_omitted_at_the_start_is_absent(store: Any) -> None:
 
 
 def test_an_execution_whose_run_has_no_row_is_read_and_finished(store: Any, raw: Raw) -> None:
-    """(a): no foreign key, and older files name runs that are gone"""
+    """No foreign key, and older files name runs that are gone."""
     plant_execution(raw, "old", STARTED, workflow_run_id="run_gone")
     assert execution(store, "old").workflow_run_id == "run_gone"
     assert finish(store, "old")
 
 
 def test_success_is_a_flag_in_the_row(store: Any, raw: Raw) -> None:
-    """(a): tri-state; design 5: 1 and 0 on SQLite, a boolean on Postgres"""
+    """Tri-state: 1 and 0 on SQLite, a boolean on Postgres."""
     rows = [start(store), done(store, success=True), done(store, success=False)]
     found = [raw.value("SELECT success FROM executions WHERE id = ?", id) for id in rows]
     expected: list[Any] = [None, 1, 0] if raw.is_sqlite else [None, True, False]
@@ -101,9 +98,6 @@ def test_instants_are_kept_in_the_published_form(store: Any, raw: Raw) -> None:
     for column in ("started_at", "finished_at"):
         value = raw.value(f"SELECT {column} FROM executions WHERE id = ?", id)
         assert value == ("2026-01-02T03:04:05.678Z" if raw.is_sqlite else STARTED)
-
-
-# ---------------------------------------------------------------- what arrives while it runs, and its text
 
 
 def test_the_session_log_is_named_while_it_runs(store: Any) -> None:
@@ -140,9 +134,6 @@ def test_errors_are_any_text(store: Any) -> None:
     assert execution(store, id).error == HARD_TEXT
 
 
-# ---------------------------------------------------------------- rows of other programs
-
-
 def test_a_row_of_an_older_program_reads_whole(store: Any, raw: Raw) -> None:
     """A finished row without success is neither running nor a success."""
     at = STARTED - timedelta(days=400)
@@ -173,7 +164,6 @@ KEPT = tuple(name for name in MEASURED if name not in OVERWRITTEN)
 
 
 def test_finish_keeps_everything_it_is_given(store: Any, other: Any, clock: Any) -> None:
-    """(d) 19"""
     id = start(store, repo="acme/site", issue_number=42)
     before = execution(store, id)
     ended = clock.advance(seconds=61)
@@ -197,7 +187,7 @@ def test_finish_keeps_everything_it_is_given(store: Any, other: Any, clock: Any)
 def test_the_outcome_comes_from_success_and_stop_reason(
     store: Any, success: bool, stop_reason: str | None, outcome: Outcome
 ) -> None:
-    """(c): success=False is not the same as broken"""
+    """success=False is not the same as broken."""
     id = done(store, success=success, result={"stop_reason": stop_reason})
     assert execution(store, id).outcome is outcome
 
@@ -205,7 +195,6 @@ def test_the_outcome_comes_from_success_and_stop_reason(
 @on_one_face
 @each("name", KEPT)
 def test_a_second_finish_keeps_what_it_omits(store: Any, name: str) -> None:
-    """(d) 21"""
     id = done(store, result=MEASURED)
     assert finish(store, id, success=False, **{key: value for key, value in MEASURED.items() if key != name})
     assert getattr(execution(store, id), name) == MEASURED[name]
@@ -213,14 +202,12 @@ def test_a_second_finish_keeps_what_it_omits(store: Any, name: str) -> None:
 
 @each("name", OVERWRITTEN)
 def test_a_second_finish_empties_what_it_omits(store: Any, name: str) -> None:
-    """(d) 21"""
     id = done(store, result=MEASURED)
     assert finish(store, id, success=True, **{key: value for key, value in MEASURED.items() if key != name})
     assert getattr(execution(store, id), name) is None
 
 
 def test_the_last_finish_counts(store: Any, clock: Any) -> None:
-    """(a): no guard"""
     id = done(store, success=False, result=MEASURED)
     ended = clock.advance(seconds=5)
     other_values = {
@@ -247,14 +234,13 @@ def test_the_last_finish_counts(store: Any, clock: Any) -> None:
 @on_one_face
 @each("value", [{"a": {"b": [1, None, -0.5]}}, [], {}, "text", 0, False, 2**64 - 1, HARD_TEXT])
 def test_an_extension_status_is_any_json(store: Any, value: Any) -> None:
-    """Settled"""
     id = done(store, result={"extension_status": value})
     found = execution(store, id).extension_status
     assert (type(found), found) == (type(value), value)
 
 
 def test_an_extension_status_is_stored_as_json_once(store: Any, raw: Raw) -> None:
-    """(a): never double-encoded"""
+    """Never double-encoded."""
     id = done(store, result={"extension_status": {"é": [1]}})
     assert raw.json("SELECT extension_status FROM executions WHERE id = ?", id) == {"é": [1]}
 

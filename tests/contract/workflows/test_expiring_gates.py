@@ -27,9 +27,6 @@ def expire(store: Any, *args: Any) -> list[Approval]:
     return closed
 
 
-# ---------------------------------------------------------------- asking
-
-
 def test_a_gate_says_until_when_it_can_be_answered(store: Any, clock: Any) -> None:
     run = make_run(store)
     until = clock() + HOUR
@@ -42,9 +39,6 @@ def test_a_gate_says_until_when_it_can_be_answered(store: Any, clock: Any) -> No
     assert (first.expires_at, first.on_expiry) == (until, "rejected")
     assert (second.expires_at, second.on_expiry) == (until, "approved")
     assert (gate_of(store, first.id), gate_of(store, second.id)) == (first, second)
-
-
-# ---------------------------------------------------------------- expiring
 
 
 def test_a_gate_expires_when_its_time_has_come_and_once(store: Any, other: Any, clock: Any) -> None:
@@ -161,9 +155,6 @@ def test_several_gates_of_one_run_expire_together(store: Any, clock: Any) -> Non
     assert [gate.id for gate in expire(store)] == [first, second]
     assert [gate_of(store, id).status for id in (first, second, third)] == ["approved", "rejected", "rejected"]
     assert run_of(store, run).failure_kind == "expired"
-
-
-# ---------------------------------------------------------------- what other programs leave
 
 
 def test_a_gate_whose_run_is_gone_is_closed(store: Any, clock: Any, raw: Raw) -> None:
@@ -323,7 +314,6 @@ def test_the_lease_of_the_run_is_needed(store: Any, raw: Raw) -> None:
         wait(store, lease.run_id, lease=lease)
 
 
-# ----------------------------------------------------------------
 # Gates that nobody needs to answer any more, and runs that wait at several.
 
 

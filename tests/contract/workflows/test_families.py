@@ -28,9 +28,6 @@ def spend(store: Any, run: WorkflowRun, **used: Any) -> None:
     end(store, start(store, run), **used)
 
 
-# ---------------------------------------------------------------- creating
-
-
 def test_a_child_names_its_parent(store: Any, other: Any) -> None:
     parent = make(store)
     child = make(store, parent_run_id=parent.id)
@@ -62,9 +59,6 @@ def test_a_replay_returns_the_child_and_no_child_of_another_parent(store: Any, o
     assert make(store, parent_run_id=parent.id, **once) == child
 
 
-# ---------------------------------------------------------------- lists
-
-
 def test_children_are_listed_as_runs_are(store: Any, clock: Any) -> None:
     parent = make(store)
     children = []
@@ -84,9 +78,6 @@ def test_children_are_listed_as_runs_are(store: Any, clock: Any) -> None:
     with pytest.raises(InvalidValue):
         ask(store, "children", children[0].id, after=page.cursor)
     assert ask(store, "children", children[1].id).items == []
-
-
-# ---------------------------------------------------------------- cancelling
 
 
 def test_without_cascade_only_the_run_is_cancelled(store: Any) -> None:
@@ -147,9 +138,6 @@ def test_a_reason_that_is_too_large_cancels_nobody(store: Any) -> None:
     assert statuses(store, levels) == {"running"}
 
 
-# ---------------------------------------------------------------- what a family costs
-
-
 def test_the_totals_of_a_family_are_those_of_all_its_executions(store: Any) -> None:
     levels = family(store, depth=3)
     root = levels[0][0]
@@ -183,9 +171,6 @@ def test_absurd_numbers_of_tokens_are_added_up_to_the_greatest(store: Any) -> No
         spend(store, run, input_tokens=2**63 - 1)
     found = ask(store, "family", levels[0][0].id)
     assert (found.input_tokens, found.total_tokens, found.output_tokens) == (2**63 - 1, 2**63 - 1, 0)
-
-
-# ---------------------------------------------------------------- what other programs and pruning leave
 
 
 def adopt(raw: Raw, child: WorkflowRun, parent: str) -> None:

@@ -39,9 +39,6 @@ def goes_on(store: Any, parent: str) -> bool:
     return True
 
 
-# ---------------------------------------------------------------- waiting
-
-
 def test_a_run_that_waits_is_paused_and_released(store: Any, other: Any, clock: Any) -> None:
     lease, _ = parent_of(store)
     execution = start(store, lease.run, lease=lease)
@@ -139,9 +136,6 @@ def test_a_child_that_has_failed_before_ends_that_wait_at_once(store: Any) -> No
     assert goes_on(store, lease.run_id)
 
 
-# ---------------------------------------------------------------- however the last child ends
-
-
 def reject(store: Any, child: str) -> None:
     with store.begin() as tx:
         gate = tx.workflows.approvals.pause_for_approval(child, gate="g", summary="?", marker=("g", None))
@@ -233,9 +227,6 @@ def test_a_child_that_is_restarted_has_not_ended(store: Any) -> None:
     assert goes_on(store, lease.run_id)
 
 
-# ---------------------------------------------------------------- gates, signals, and going on by hand
-
-
 def test_the_end_of_a_child_walks_past_no_gate(store: Any) -> None:
     lease, (child,) = joining(store, 1)
     gate = store.workflows.approvals.request(lease.run_id, gate="review", summary="?")
@@ -270,9 +261,6 @@ def test_a_parent_that_has_ended_is_not_set_going(store: Any, ends: str) -> None
     assert stored(store, lease.run_id).join_until is None
 
 
-# ---------------------------------------------------------------- refusals
-
-
 def test_only_who_holds_a_running_run_waits_for_its_children(store: Any) -> None:
     lease, _ = parent_of(store)
     do(store, "pause", lease.run_id, lease=lease)
@@ -291,9 +279,6 @@ def test_a_lease_that_is_over_joins_nothing(store: Any, clock: Any) -> None:
     with pytest.raises(LeaseLost):
         do(store, "join", lease)
     assert stored(store, lease.run_id).status == "running"
-
-
-# ---------------------------------------------------------------- what other programs leave
 
 
 def test_a_child_ends_whatever_another_program_made_of_its_parent(store: Any, raw: Raw) -> None:

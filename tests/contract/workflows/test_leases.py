@@ -31,9 +31,6 @@ from tests.contract.workflows.scenes import (
 MS = timedelta(milliseconds=1)
 
 
-# ---------------------------------------------------------------- claiming
-
-
 def test_nothing_to_do_is_none(store: Any) -> None:
     for status in RunStatus:
         if status is not RunStatus.QUEUED:
@@ -95,9 +92,6 @@ def test_a_claim_that_is_refused_fails_no_execution_of_a_dead_worker(store: Any,
         with pytest.raises(InvalidValue):
             tx.workflows.runs.claim("w", lease=timedelta.max)
         assert tx.workflows.executions.get(execution).success is None
-
-
-# ---------------------------------------------------------------- who may write
 
 
 def test_whoever_holds_the_lease_writes(store: Any, clock: Any) -> None:
@@ -175,9 +169,6 @@ def test_a_lease_on_an_unknown_run_is_not_found(store: Any) -> None:
     for verb, options in [("renew", {"lease_for": HOUR}), ("release", {})]:
         with pytest.raises(NotFound):
             do(store, verb, unknown, **options)
-
-
-# ---------------------------------------------------------------- renewing and releasing
 
 
 def test_a_renewed_lease_lasts_from_now(store: Any, clock: Any) -> None:
@@ -309,7 +300,6 @@ def test_it_reads_the_few_runs_that_are_leased(
     assert not [step for step in plan if step.startswith("SCAN") or "Seq Scan" in step], plan
 
 
-# ----------------------------------------------------------------
 # Executions and gates of a run that a worker holds: its lease is asked for, and a lease that is over is refused.
 
 

@@ -13,9 +13,6 @@ LATER = timedelta(seconds=30)
 YEAR = 365 * 24 * 3600
 
 
-# ---------------------------------------------------------------- rates
-
-
 @pytest.mark.parametrize("key", ["acme", "workflow:build"])
 def test_at_most_so_many_start_in_any_period(store: Any, clock: Any, key: str) -> None:
     limit(store, key, rate=3, per=MINUTE)
@@ -77,9 +74,6 @@ def test_a_clock_that_was_far_ahead_blocks_nobody_for_ever(store: Any, clock: An
     assert ids(claimed(store)) == waiting[:1]
     clock.advance(seconds=-YEAR)
     assert ids(claimed(store)) == waiting[1:]
-
-
-# ---------------------------------------------------------------- rows of other programs
 
 
 @pytest.mark.parametrize(

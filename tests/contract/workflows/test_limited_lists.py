@@ -114,7 +114,6 @@ def test_a_cursor_needs_a_limit_and_its_own_list(store: Any, seven: None, verb: 
         assert refused.value.path == "after"
 
 
-# ----------------------------------------------------------------
 # Counts that need not be exact: exact as long as they are small, and then they say what they are.
 
 

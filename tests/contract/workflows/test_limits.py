@@ -15,9 +15,6 @@ MINUTE = timedelta(minutes=1)
 LATER = timedelta(seconds=30)
 
 
-# ---------------------------------------------------------------- setting limits
-
-
 def test_a_limit_is_set_read_replaced_and_deleted(store: Any, clock: Any) -> None:
     made = limit(store, "workflow:build", 3, rate=10, per=MINUTE)
     assert (made.key, made.concurrency, made.rate, made.per, made.updated_at) == ("workflow:build", 3, 10, MINUTE, clock())
@@ -54,9 +51,6 @@ def test_a_run_with_the_key_of_a_workflow_is_refused(store: Any) -> None:
     with pytest.raises(InvalidValue) as refused:
         queue(store, concurrency_key="workflow:build")
     assert refused.value.path == "concurrency_key"
-
-
-# ---------------------------------------------------------------- concurrency
 
 
 @pytest.mark.parametrize("several", [True, False])

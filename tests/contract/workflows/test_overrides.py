@@ -42,9 +42,6 @@ def enabled(store: Any, name: str = "build") -> bool:
     return found
 
 
-# ---------------------------------------------------------------- schedules
-
-
 def test_an_override_says_everything(store: Any, other: Any, clock: Any) -> None:
     expected = CronOverride(name="nightly", enabled=False, schedule="0 3 * * *", updated_at=NOW, updated_by="maria")
     assert set_cron(store, enabled=False, schedule="0 3 * * *", by="maria") == expected
@@ -62,7 +59,6 @@ def test_no_override_is_none(store: Any) -> None:
 
 
 def test_what_is_omitted_is_kept(store: Any) -> None:
-    """(d) 23"""
     set_cron(store, enabled=False)
     assert set_cron(store, schedule="@daily").enabled is False
     assert set_cron(store, enabled=True).schedule == "@daily"
@@ -71,7 +67,6 @@ def test_what_is_omitted_is_kept(store: Any) -> None:
 
 
 def test_a_schedule_of_none_is_the_default_again(store: Any) -> None:
-    """(d) 23"""
     set_cron(store, enabled=False, schedule="@daily")
     found = set_cron(store, schedule=None)
     assert (found.enabled, found.schedule) == (False, None)
@@ -86,7 +81,6 @@ def test_a_first_override_has_defaults_for_what_it_omits(store: Any) -> None:
 
 
 def test_who_changed_it_last_is_always_overwritten(store: Any, clock: Any) -> None:
-    """(a)"""
     set_cron(store, enabled=False, by="maria")
     at = clock.advance(seconds=60)
     found = set_cron(store, schedule="@daily")
@@ -94,7 +88,6 @@ def test_who_changed_it_last_is_always_overwritten(store: Any, clock: Any) -> No
 
 
 def test_clearing_is_going_back_to_the_defaults(store: Any) -> None:
-    """(d) 23; (a): clearing twice is fine"""
     set_cron(store, enabled=False, schedule="@daily")
     set_cron(store, "other", enabled=False)
     assert clear_cron(store)
@@ -133,11 +126,7 @@ def test_changes_of_many_at_once_are_all_kept(store: Any) -> None:
     assert found == [(f"c{round}", False, "@daily") for round in range(5)]
 
 
-# ---------------------------------------------------------------- workflows
-
-
 def test_a_workflow_is_enabled_unless_switched_off(store: Any, other: Any, clock: Any) -> None:
-    """(a): no row is enabled"""
     assert enabled(store)
     off = set_workflow(store, enabled=False, by="maria")
     assert off == WorkflowOverride(name="build", enabled=False, updated_at=NOW, updated_by="maria")
@@ -159,9 +148,6 @@ def test_clearing_a_workflows_switch_enables_it(store: Any) -> None:
         assert not tx.workflows.workflow_overrides.clear("build")
     assert enabled(store)
     assert not enabled(store, "other")
-
-
-# ---------------------------------------------------------------- rows, and bad values
 
 
 def test_a_switch_is_a_flag_in_the_row(store: Any, raw: Raw) -> None:

@@ -37,9 +37,6 @@ def fail(store: Any, phase: Phase, error: str = "boom", **options: Any) -> None:
         tx.workflows.phases.fail(phase, error, **options)
 
 
-# ---------------------------------------------------------------- the verbs
-
-
 def test_a_phase_begins_as_an_execution_of_its_run(store: Any, other: Any, clock: Any) -> None:
     run = make(store, repo="acme/shop", issue_number=7)
     now = clock.advance(seconds=1)
@@ -171,9 +168,6 @@ def test_an_execution_that_is_gone(store: Any, raw: Any) -> None:
     assert stored(store, run.id).phase_history == []
 
 
-# ---------------------------------------------------------------- the block
-
-
 @every_way
 def test_a_block_is_done_once(store: Any, portal: Portal) -> None:
     lease = held(store)
@@ -277,7 +271,6 @@ def test_a_refused_end_fails_the_execution_and_keeps_its_output(store: Any, port
         assert phase.due
 
 
-# ----------------------------------------------------------------
 # Side effects of a run: each is done once, and what it returned is known after a crash.
 
 

@@ -35,9 +35,6 @@ def say(store: Any, id: str, text: str) -> str:
     return id
 
 
-# ---------------------------------------------------------------- should_run
-
-
 def test_a_phase_that_never_ran_has_to(store: Any) -> None:
     assert should_run(store) == "run"
     assert should_run(store, "run_unknown") == "run"
@@ -45,7 +42,6 @@ def test_a_phase_that_never_ran_has_to(store: Any) -> None:
 
 @pytest.mark.parametrize("scoped", [False, True], ids=["trigger", "run"])
 def test_running_comes_before_done_and_done_before_run(store: Any, scoped: bool) -> None:
-    """(a)"""
     run = make_run(store).id if scoped else None
     done(store, success=False, workflow_run_id=run)
     assert should_run(store, run) == "run"
@@ -59,7 +55,6 @@ def test_running_comes_before_done_and_done_before_run(store: Any, scoped: bool)
 
 
 def test_a_fresh_run_repeats_what_an_older_run_finished(store: Any) -> None:
-    """(d) 20"""
     old, new = make_run(store).id, make_run(store).id
     done(store, workflow_run_id=old)
     assert should_run(store, new) == "run"
@@ -68,7 +63,6 @@ def test_a_fresh_run_repeats_what_an_older_run_finished(store: Any) -> None:
 
 
 def test_executions_without_a_run_are_invisible_to_a_run(store: Any) -> None:
-    """(a)"""
     run = make_run(store).id
     done(store)
     start(store)
@@ -77,7 +71,7 @@ def test_executions_without_a_run_are_invisible_to_a_run(store: Any) -> None:
 
 
 def test_a_run_is_the_scope_whatever_the_trigger(store: Any) -> None:
-    """(a): the scope is that run only"""
+    """The scope is that run only."""
     run = make_run(store).id
     done(store, workflow_run_id=run, trigger_id="elsewhere#1")
     assert should_run(store, run) == "done"
@@ -93,7 +87,6 @@ def test_other_skills_and_triggers_do_not_count(store: Any) -> None:
 
 
 def test_running_and_completed_are_asked_by_trigger(store: Any) -> None:
-    """(a)"""
     run = make_run(store).id
 
     def asked() -> tuple[bool, bool]:
@@ -112,11 +105,7 @@ def test_running_and_completed_are_asked_by_trigger(store: Any) -> None:
     assert asked() == (True, True)
 
 
-# ---------------------------------------------------------------- skip
-
-
 def test_a_skipped_phase_still_has_to_run_and_is_not_broken(store: Any, other: Any) -> None:
-    """(d) 16"""
     run = make_run(store).id
     row = skip(store, workflow_run_id=run, reason=HARD_TEXT)
     assert execution(other, row.id) == row
@@ -146,7 +135,6 @@ def test_a_skipped_phase_still_has_to_run_and_is_not_broken(store: Any, other: A
     ],
 )
 def test_the_issue_number_is_a_trailing_number(store: Any, trigger: str, number: int | None) -> None:
-    """(a)"""
     assert skip(store, trigger).issue_number == number
 
 
@@ -157,11 +145,7 @@ def test_a_skipped_phase_takes_the_type_of_its_trigger(store: Any, clock: Any) -
     assert skip(store).trigger_type == "chat"
 
 
-# ---------------------------------------------------------------- phase_output
-
-
 def test_a_phase_said_what_its_newest_finished_execution_with_text_said(store: Any, clock: Any) -> None:
-    """(a)"""
     assert phase_output(store) is None
     for text in ("first", "second"):
         say(store, done(store), text)
@@ -202,9 +186,6 @@ def test_a_phase_output_of_a_run_is_that_runs(store: Any, clock: Any) -> None:
     assert phase_output(store) == "of no run"
 
 
-# ---------------------------------------------------------------- bad values
-
-
 # What is said of a phase afterwards: given up as stale, vetoed, failed so often in a row.
 
 
@@ -223,11 +204,7 @@ def failures(store: Any, skill: str = SKILL) -> int:
         return int(tx.workflows.executions.consecutive_failures(skill))
 
 
-# ---------------------------------------------------------------- mark_stale
-
-
 def test_unfinished_executions_of_the_trigger_are_given_up(store: Any, clock: Any) -> None:
-    """(a)"""
     failed = [start(store), start(store, skill="build:test", workflow_run_id=make_run(store).id)]
     kept = [done(store), done(store, success=False), start(store, trigger_id="other")]
     before = [execution(store, id) for id in kept]
@@ -247,12 +224,8 @@ def test_only_one_skill_is_given_up_for_a_reason_of_its_own(store: Any) -> None:
     assert execution(store, two).success is None
 
 
-# ---------------------------------------------------------------- veto_latest
-
-
 @pytest.mark.parametrize("scoped", [False, True], ids=["trigger", "run"])
 def test_a_veto_flips_the_newest_alone(store: Any, clock: Any, scoped: bool) -> None:
-    """(d) 22"""
     run = make_run(store).id if scoped else None
     first = done(store, workflow_run_id=run, result={"turns": 3})
     clock.advance(seconds=1)
@@ -268,7 +241,6 @@ def test_a_veto_flips_the_newest_alone(store: Any, clock: Any, scoped: bool) -> 
 
 
 def test_a_vetoed_phase_runs_again(store: Any) -> None:
-    """(a)"""
     run = make_run(store).id
     done(store, workflow_run_id=run)
     assert should_run(store, run) == "done"
@@ -300,15 +272,12 @@ def test_nothing_to_veto_is_said(store: Any) -> None:
     assert execution(store, id).success is True
 
 
-# ---------------------------------------------------------------- consecutive_failures
-
-
 @each(
     ("results", "streak"),
     [([], 0), ([True], 0), ([True, False, False], 2), ([False, False, True], 0), ([False, True, False], 1), ([False] * 13, 10)],
 )
 def test_failures_are_counted_from_the_newest(store: Any, clock: Any, results: list[bool], streak: int) -> None:
-    """(d) 17; (a): at most ten are looked at"""
+    """At most ten are looked at."""
     for success in results:
         done(store, success=success)
         clock.advance(seconds=1)
@@ -342,7 +311,7 @@ def test_what_was_not_tried_is_no_failure(store: Any, clock: Any, stop_reason: s
 
 
 def test_a_row_that_ended_without_success_or_failure_ends_the_streak(store: Any, raw: Raw, clock: Any) -> None:
-    """(a): stop at the first that is not False"""
+    """Stop at the first that is not False."""
     done(store, success=False)
     at = clock.advance(seconds=1)
     plant_execution(raw, "odd", at, finished_at=at, success=None)

@@ -28,9 +28,6 @@ def disable(store: Any, name: str, *, enabled: bool = False) -> None:
         tx.workflows.workflow_overrides.set(name, enabled=enabled)
 
 
-# ---------------------------------------------------------------- order
-
-
 def test_a_higher_priority_is_claimed_first_then_who_waits_longest(store: Any, clock: Any) -> None:
     first = queue(store)
     clock.advance(seconds=1)
@@ -68,9 +65,6 @@ def test_runs_of_older_releases_wait_since_they_started(store: Any, clock: Any, 
     clock.advance(seconds=1)
     third = queue(store)
     assert claimed(store) == [first, second, third]
-
-
-# ---------------------------------------------------------------- time
 
 
 def test_a_run_is_not_claimed_before_its_time(store: Any, clock: Any) -> None:
@@ -118,9 +112,6 @@ def test_a_run_sleeps_until_an_instant(store: Any, clock: Any) -> None:
     assert (again.run_id, again.token, again.run.attempt, again.run.restart_count) == (id, 2, 1, 0)
 
 
-# ---------------------------------------------------------------- what is claimed
-
-
 def test_a_workflow_that_was_switched_off_is_skipped(store: Any, clock: Any) -> None:
     off, on = queue(store, workflow_name="off", priority=9), queue(store)
     waiting = queue(store, workflow_name="off", not_before=clock() + timedelta(seconds=1))
@@ -164,9 +155,6 @@ def test_a_worker_names_its_workflows(store: Any, names: Any) -> None:
     queue(store, workflow_name="label")
     found = taken(store, workflow_names=["other"])
     assert found.run_id == other
-
-
-# ---------------------------------------------------------------- idle workers, and many
 
 
 def test_an_idle_claim_waits_for_no_writer(sqlite_url: str) -> None:

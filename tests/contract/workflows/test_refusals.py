@@ -141,7 +141,6 @@ def test_a_claim_passes_by_a_run_that_only_its_text_shows_to_be_unreadable(store
     assert ask(store, "held_by", "w") == [lease]
 
 
-# ----------------------------------------------------------------
 # Runs, executions and gates that are made once, however often and by however many they are asked for.
 
 
@@ -237,7 +236,6 @@ def test_of_many_at_once_one_makes_the_run(open_store: Any, options: dict[str, A
     assert len(set(made)) == 1
 
 
-# ----------------------------------------------------------------
 # The first and the last instants that Python knows, on servers in any time zone.
 
 

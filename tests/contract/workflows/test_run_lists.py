@@ -50,9 +50,6 @@ def dozen(store: Any, clock: Any) -> list[WorkflowRun]:
     return made
 
 
-# ---------------------------------------------------------------- order and pages
-
-
 @pytest.mark.parametrize("limit", [1, 2, 5, 6, 11, 12])
 def test_pages_neither_repeat_nor_skip_a_run(store: Any, dozen: list[WorkflowRun], limit: int) -> None:
     found = list(pages(store, limit=limit))
@@ -62,7 +59,7 @@ def test_pages_neither_repeat_nor_skip_a_run(store: Any, dozen: list[WorkflowRun
 
 
 def test_a_page_has_twenty_runs_unless_told_otherwise(store: Any) -> None:
-    """(d) 13, but for the order: the newest is first whatever its status."""
+    """The newest is first whatever its status."""
     with store.begin() as tx:
         create = tx.workflows.runs.create
         made = [create("build", trigger_id="t", current_phase="p", status="running" if n == 0 else "queued") for n in range(31)]
@@ -86,9 +83,6 @@ def test_what_happens_while_paging_neither_repeats_nor_hides_a_run(store: Any, c
             make(store, id="run_new")
             do(store, "append_phase", dozen[1].id, "code")
     assert seen == newest_first(dozen)
-
-
-# ---------------------------------------------------------------- filters
 
 
 def expected(dozen: list[WorkflowRun], **filters: Any) -> list[str]:
@@ -172,9 +166,6 @@ def test_a_cursor_serves_only_the_list_it_came_from(store: Any, dozen: list[Work
             assert refused.value.path == "after"
 
 
-# ---------------------------------------------------------------- active, queued, names
-
-
 def test_active_runs_are_the_running_and_paused_ones_newest_first(store: Any, dozen: list[WorkflowRun]) -> None:
     found = ask(store, "list_active")
     assert [run.id for run in found] == expected(dozen, status=["running", "paused"])
@@ -196,9 +187,6 @@ def test_every_name_is_given_once_in_order(store: Any) -> None:
     assert ask(store, "distinct_names") == ["Z", "a", "a b", "b", "é", "\ufffd", "😀"]
 
 
-# ---------------------------------------------------------------- what a row of a list is
-
-
 def test_a_listed_run_is_the_run_without_its_blobs(store: Any, clock: Any) -> None:
     made = make(store, repo="shop", issue_number=7, context={"big": "x" * 60_000})
     clock.advance(seconds=1)
@@ -212,7 +200,6 @@ def test_a_listed_run_is_the_run_without_its_blobs(store: Any, clock: Any) -> No
 
 
 def test_a_run_shows_what_its_executions_used(store: Any) -> None:
-    """(d) 15"""
     run, without = make(store), make(store)
     for tokens, cost in [((100, 20, 5), 0.25), ((200, 30, 0), 0.5), ((None, None, None), None)]:
         id = start(store, run)
@@ -232,9 +219,6 @@ def test_a_queued_run_shows_what_it_used_before(store: Any) -> None:
     do(store, "requeue", run.id)
     (found,) = ask(store, "list_queued")
     assert (found.total_tokens, found.cost_usd) == (2**40 + 1, 0.5)
-
-
-# ---------------------------------------------------------------- as plain rows
 
 
 def test_rows_are_the_same_list_as_plain_tuples(store: Any, dozen: list[WorkflowRun]) -> None:
@@ -278,7 +262,6 @@ LISTS: list[tuple[str, dict[str, Any]]] = [
 def test_a_list_is_one_statement_that_names_no_blob(
     counted_store: Any, statements: list[str], verb: str, options: dict[str, Any]
 ) -> None:
-    """(d) 14"""
     for status in ("running", "running", "queued"):
         made = make(counted_store, status=status, context={str(n): "x" * 60_000 for n in range(5)})
         do(counted_store, "merge_scratch", made.id, {"a": "x" * 60_000})

@@ -11,11 +11,8 @@ from tests.contract.conftest import Raw
 from tests.contract.workflows.making import plant
 from tests.contract.workflows.scenes import ENDED, NESTED, NOT_ENDED, NOWHERE, STATUSES, TRIGGER, ask, do, make, stored
 
-# ---------------------------------------------------------------- creating
-
 
 def test_a_run_comes_back_as_it_was_created(store: Any, other: Any, clock: Any) -> None:
-    """(d) 1"""
     made = make(store, context=NESTED, repo="shop", issue_number=7, max_restarts=5, id="run_1")
     now = clock()
     assert made == WorkflowRun(
@@ -54,7 +51,6 @@ def test_a_run_comes_back_as_it_was_created(store: Any, other: Any, clock: Any) 
 
 
 def test_what_is_left_out_has_its_default(store: Any) -> None:
-    """(d) 1"""
     made = make(store)
     assert made.id.startswith("run_")
     assert (made.status, made.max_restarts) == (RunStatus.RUNNING, 3)
@@ -71,9 +67,6 @@ def test_a_run_begins_in_any_status(store: Any, clock: Any) -> None:
         made = make(store, status=status.value)
         assert made.status is status
         assert made.finished_at == (clock() if status in ENDED else None)
-
-
-# ---------------------------------------------------------------- finding
 
 
 @pytest.mark.parametrize("status", STATUSES)
@@ -104,8 +97,6 @@ def test_an_unknown_trigger_has_no_run(store: Any) -> None:
     assert ask(store, "get_by_trigger", "another") is None
     assert ask(store, "has_run_for_trigger", "another") is False
 
-
-# ---------------------------------------------------------------- all of them
 
 SWITCHES: list[tuple[str, tuple[Any, ...]]] = [
     ("cancel", ()),
@@ -146,11 +137,7 @@ def test_a_word_that_this_version_does_not_know_is_shown_and_left_alone(store: A
 # What a run gathers while it goes through its phases: history, scratch and the statuses of its nodes.
 
 
-# ---------------------------------------------------------------- phases
-
-
 def test_phases_are_kept_in_order_and_the_last_is_the_current_one(store: Any, other: Any, clock: Any) -> None:
-    """(d) 2"""
     made = make(store)
     instants = []
     for phase, entry in [("plan", {"success": True, "summary": "é"}), ("code", None), ("review", ["a", 1])]:
@@ -190,9 +177,6 @@ def test_an_entry_of_another_phase_is_refused(store: Any) -> None:
         assert tx.workflows.runs.get(made.id) == made
 
 
-# ---------------------------------------------------------------- scratch
-
-
 def test_scratch_is_merged_at_its_top_level(store: Any, other: Any, clock: Any) -> None:
     made = make(store, context={"kept": 1})
     do(store, "merge_scratch", made.id, {"plan": {"a": 1, "b": 2}, "loops": 1})
@@ -205,9 +189,6 @@ def test_scratch_is_merged_at_its_top_level(store: Any, other: Any, clock: Any) 
 
 def test_an_empty_patch_makes_scratch_an_object(store: Any) -> None:
     assert do(store, "merge_scratch", make(store).id, {}).scratch == {}
-
-
-# ---------------------------------------------------------------- nodes
 
 
 def test_a_nodes_status_is_set_and_others_stay(store: Any, other: Any, clock: Any) -> None:

@@ -20,9 +20,6 @@ def waiting(store: Any, name: str = "paid", timeout: timedelta | None = None) ->
     return lease
 
 
-# ---------------------------------------------------------------- sending and taking
-
-
 def test_signals_of_a_name_are_taken_once_in_their_order(store: Any, other: Any, clock: Any) -> None:
     run = make(store)
     signals = store.workflows.signals
@@ -90,9 +87,6 @@ def test_nothing_is_told_to_a_run_that_has_ended(store: Any, raw: Raw, status: s
     assert raw.count("workflow_signals") == 0
 
 
-# ---------------------------------------------------------------- waiting
-
-
 def test_a_run_that_waits_goes_on_when_its_signal_comes(store: Any) -> None:
     lease = waiting(store)
     assert (stored(store, lease.run_id).status, claim(store)) == ("paused", None)
@@ -156,9 +150,6 @@ def test_only_who_holds_the_run_waits_for_it(store: Any, raw: Raw) -> None:
     do(store, "pause", queued, lease=mine)
     with pytest.raises(TransitionError):
         signals.wait(mine, "paid")
-
-
-# ---------------------------------------------------------------- waiting no longer
 
 
 def test_after_its_timeout_a_run_goes_on_with_a_signal_that_says_so(store: Any, clock: Any) -> None:

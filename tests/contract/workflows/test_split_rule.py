@@ -144,7 +144,6 @@ def test_what_was_stored_under_a_larger_cap_stays_and_can_go_on(store: Any, smal
     assert finished.context == {"a": "x" * 500, "error": "boom"}
 
 
-# ----------------------------------------------------------------
 # A list shows of each phase what it was, when, and how it stands; what came of it is for `get`, up to a cap for all of them.
 
 

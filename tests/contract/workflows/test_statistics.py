@@ -41,11 +41,7 @@ def totals(buckets: list[StatsBucket]) -> dict[str, int]:
     return {one.bucket: one.total for one in buckets if one.total}
 
 
-# ---------------------------------------------------------------- buckets
-
-
 def test_no_executions_are_zeros(store: Any) -> None:
-    """(d) 18"""
     names = [(NOW - number * DAY).strftime("%Y-%m-%d") for number in range(30)][::-1]
     found = daily(store, 30)
     assert found == [bucket(name) for name in names]
@@ -57,7 +53,6 @@ def test_no_executions_are_zeros(store: Any) -> None:
 
 
 def test_days_outside_the_window_are_left_out(store: Any, raw: Raw) -> None:
-    """(d) 18"""
     for name, days in (("out", 60), ("just out", 30), ("just in", 29), ("now", 0)):
         plant_execution(raw, name, NOW - days * DAY)
     assert totals(daily(store, 30)) == {"2025-12-04": 1, "2026-01-02": 1}
@@ -183,9 +178,6 @@ def test_as_many_buckets_as_are_asked_for(store: Any) -> None:
         assert len(verbs.hourly_stats(24 * 31)) == 24 * 31
 
 
-# ---------------------------------------------------------------- counts over all executions, and since local midnight
-
-
 def stats(store: Any) -> ExecutionStats:
     with store.read() as tx:
         found: ExecutionStats = tx.workflows.executions.stats()
@@ -239,7 +231,6 @@ def test_stats_count_everything(store: Any, raw: Raw) -> None:
 def test_today_begins_at_local_midnight(
     store: Any, raw: Raw, clock: Any, time_zone: Callable[[str], None], zone: str, now: datetime, midnight: datetime
 ) -> None:
-    """(a)"""
     clock.set(now)
     time_zone(zone)
     plant_execution(raw, "yesterday", midnight - MS)
@@ -250,7 +241,6 @@ def test_today_begins_at_local_midnight(
 
 
 def test_buckets_are_utc_whatever_the_zone(store: Any, raw: Raw, time_zone: Callable[[str], None]) -> None:
-    """(a)"""
     time_zone("XXX-14")
     plant_execution(raw, "e", NOW)
     with store.read() as tx:

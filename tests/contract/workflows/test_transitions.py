@@ -116,11 +116,7 @@ def test_a_run_finishes_as_succeeded_or_failed(store: Any, bad: Any) -> None:
     assert stored(store, made.id) == made
 
 
-# ---------------------------------------------------------------- what an end keeps and adds
-
-
 def test_a_failure_without_a_context_leaves_its_error_there(store: Any) -> None:
-    """(d) 3"""
     finished = do(store, "finish", make(store).id, "failed", error="boom")
     assert (finished.context, finished.phase_history, finished.current_phase) == ({"error": "boom"}, [], "plan")
 
@@ -131,7 +127,6 @@ def test_a_failure_keeps_the_rest_of_the_context(store: Any) -> None:
 
 
 def test_a_success_with_a_marker_has_both(store: Any, clock: Any) -> None:
-    """(d) 4"""
     made = make(store)
     do(store, "append_phase", made.id, "code")
     finished = do(store, "finish", made.id, "succeeded", terminal_marker=("done", "PR #5"))
@@ -167,12 +162,6 @@ def test_a_marker_is_checked_before_anything_is_written(store: Any, path: str, m
             tx.workflows.approvals.pause_for_approval(made.id, gate="g", summary="s", marker=marker)
         assert (ending.value.path, pausing.value.path) == (path, path)
         assert tx.workflows.runs.get(made.id) == made
-
-
-# ---------------------------------------------------------------- queue
-
-
-# ---------------------------------------------------------------- restarts
 
 
 def test_restarting_past_the_cap_raises_it(store: Any) -> None:

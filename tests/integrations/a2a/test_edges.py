@@ -53,7 +53,6 @@ def test_what_is_no_store(kind: Any, store: Store | AsyncStore, wrong: Any) -> N
         kind(store, wrong)
 
 
-# ----------------------------------------------------------------
 # What is stored stands in no error of the stores of A2A, nor in those that one comes from.
 
 
@@ -78,7 +77,6 @@ def test_tasks_and_webhooks_that_cannot_be_read_are_not_told(
         require_silence(caught, caplog)
 
 
-# ----------------------------------------------------------------
 # What other programs and other releases wrote: reported as such, or kept. And what callers may get wrong is refused.
 
 

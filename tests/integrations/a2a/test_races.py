@@ -62,7 +62,6 @@ def test_a_killed_process_leaves_whole_saves(database_url: str) -> None:
         assert asyncio.run(tasks.get("t", of("ann"))) == found
 
 
-# ----------------------------------------------------------------
 # The example survives its kill, and the command line shows what it left.
 
 

@@ -64,7 +64,6 @@ def test_what_is_no_store(wrong: Any) -> None:
         PersistSessionStore(wrong)
 
 
-# ----------------------------------------------------------------
 # The example survives its kill, and the command line shows, writes and imports what it left.
 
 
@@ -103,7 +102,6 @@ def test_the_example_survives_its_kill(database_url: str, tmp_path: Path) -> Non
     assert said(database_url, "ls", "transcripts", "-q") == ""
 
 
-# ----------------------------------------------------------------
 # How often a session store of the Claude Agent SDK waits for an answer of Postgres.
 
 
@@ -140,7 +138,6 @@ def test_a_method_keeps_its_bound(row: Row, meter: Meter, do: Do) -> None:
         require(complaint(row.name, row.bound, meter.flights(methods[row.name], bound=row.bound)))
 
 
-# ----------------------------------------------------------------
 # What is stored, or refused, stands in no error of a session store and not in the log.
 
 

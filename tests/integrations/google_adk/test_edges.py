@@ -89,9 +89,6 @@ def test_what_is_no_store(kind: Any, wrong: Any) -> None:
         kind(wrong)
 
 
-# ---------------------------------------------------------------- how often the services wait for an answer of Postgres
-
-
 ROWS = (
     Row("create_session", 2, goal=2),
     Row("append_event", 2, goal=2),
@@ -146,7 +143,6 @@ def do_call(do: Do, call: Callable[[], Awaitable[Any]]) -> None:
     do(call())
 
 
-# ----------------------------------------------------------------
 # What is stored stands in no error of the services, nor in those that one comes from.
 
 
@@ -209,7 +205,6 @@ def test_what_is_refused_is_not_told(sessions: PersistSessionService, artifacts:
         require_silence(caught)
 
 
-# ----------------------------------------------------------------
 # The example survives its kill, and the command line shows what it left.
 
 
@@ -245,7 +240,6 @@ def test_the_example_survives_its_kill_and_is_shown(database_url: str, tmp_path:
     assert "app_session_events" in file.read_text(encoding="utf-8")
 
 
-# ----------------------------------------------------------------
 # Services on another event loop than asyncio's, in several loops at once, and without the framework.
 
 
@@ -288,7 +282,6 @@ def test_event_loops_in_several_threads_share_a_service(database_url: str) -> No
         assert sorted(said(stored)) == sorted(said(session)) == [f"{name}{number}" for name in "abc" for number in range(5)]
 
 
-# ----------------------------------------------------------------
 # Processes that write at once, and one that is killed in the middle of a call.
 
 

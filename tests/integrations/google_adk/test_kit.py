@@ -35,9 +35,6 @@ def test_the_frameworks_own_services_conform(do: Do) -> None:
     require_all_but_beyond(do, MEMORY_CHECKS, lambda: memories)
 
 
-# ---------------------------------------------------------------- sessions
-
-
 class Stateless(InMemorySessionService):
     async def create_session(self, **given: Any) -> Session:
         return await super().create_session(**{**given, "state": None})
@@ -151,9 +148,6 @@ def test_each_check_of_sessions_finds_its_fault(do: Do) -> None:
     require_faults_found(do, CHECKS, faults, "an_outdated_writer_is_refused")
 
 
-# ---------------------------------------------------------------- artifacts
-
-
 class Empty(InMemoryArtifactService):
     async def load_artifact(self, **given: Any) -> types.Part | None:
         return await super().load_artifact(**given) or types.Part(text="")
@@ -235,9 +229,6 @@ def test_each_check_of_artifacts_finds_its_fault(do: Do) -> None:
         "a_cancelled_save_is_whole_or_absent": Announcing,
     }
     require_faults_found(do, ARTIFACT_CHECKS, faults)
-
-
-# ---------------------------------------------------------------- memories
 
 
 class Searching(InMemoryMemoryService):

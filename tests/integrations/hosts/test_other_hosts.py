@@ -177,7 +177,6 @@ async def _opened(url: str) -> AsyncStore:
     return await AsyncStore.open(url)
 
 
-# ----------------------------------------------------------------
 # Celery as a host: a worker whose pool forks, with the store that docs/how-to/celery-and-fork.md opens in each process.
 
 
@@ -233,7 +232,6 @@ def test_tasks_of_a_forked_pool_write_to_the_store(tmp_path: Path) -> None:
         assert sorted(message["id"] for message in store.chat.messages.list(session.id)) == ["one", "two"]
 
 
-# ----------------------------------------------------------------
 # A server of MCP behind a real HTTP server: two clients that both begin at request 1 are each sent their own messages again.
 
 
@@ -278,7 +276,6 @@ def test_two_clients_of_one_server(store: Store | AsyncStore, do: Callable[[Awai
         do(two_clients(address, OverHttp))
 
 
-# ----------------------------------------------------------------
 # An agent of A2A behind a real HTTP server: owners whose requests and messages have the same ids see their own tasks alone.
 
 

@@ -101,9 +101,6 @@ def test_what_is_no_store(kind: Any, wrong: Any) -> None:
         kind(wrong)
 
 
-# ---------------------------------------------------------------- how often a saver of LangGraph waits for an answer of Postgres
-
-
 ROWS = (
     Row("put", 1, goal=1),
     Row("put_writes", 1, goal=1),
@@ -152,7 +149,6 @@ def test_a_method_keeps_its_bound(row: Row, meter: Meter, calls: dict[str, Calla
     require(complaint(row.name, row.bound, meter.flights(calls[row.name], bound=row.bound)))
 
 
-# ----------------------------------------------------------------
 # What is stored stands in no error of a saver, nor in those that one comes from, nor in the log.
 
 
@@ -196,7 +192,6 @@ def test_a_text_that_is_refused_is_not_told(call: Callable[..., Any], saver: Per
     require_silence(caught)
 
 
-# ----------------------------------------------------------------
 # The example survives its kill, and the command line shows what it left.
 
 
@@ -230,7 +225,6 @@ def test_the_command_line_shows_its_thread(database_url: str, tmp_path: Path) ->
     assert "checkpoint_states" in file.read_text(encoding="utf-8")
 
 
-# ----------------------------------------------------------------
 # On trio a Store is used from threads, and an AsyncStore is refused.
 
 
@@ -279,7 +273,6 @@ def test_a_store_on_trio(store: Any) -> None:
         trio.run(items.aget, ("n",), "k")
 
 
-# ----------------------------------------------------------------
 # Threads into which other programs wrote are shown, whatever is in them.
 
 

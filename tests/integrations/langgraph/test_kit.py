@@ -28,9 +28,6 @@ def test_the_frameworks_own_conform(do: Do) -> None:
     require_all_but_beyond(do, STORE_CHECKS, lambda: items)
 
 
-# ---------------------------------------------------------------- savers
-
-
 class AsJson(InMemorySaver):
     async def aput(self, config: Any, checkpoint: Any, metadata: Any, new_versions: Any) -> Any:
         checkpoint = {**checkpoint, "channel_values": json.loads(json.dumps(checkpoint["channel_values"], default=str))}
@@ -155,9 +152,6 @@ def test_each_check_of_savers_finds_its_fault(do: Do) -> None:
         "a_cancelled_put_is_whole_or_absent": InTwoSteps,
     }
     require_faults_found(do, CHECKS, faults)
-
-
-# ---------------------------------------------------------------- stores
 
 
 class Changing(InMemoryStore):

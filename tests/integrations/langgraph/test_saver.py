@@ -20,9 +20,6 @@ from tests.integrations.langgraph.scenes import checkpoint, config, messages, me
 Call = Callable[..., Any]
 
 
-# ---------------------------------------------------------------- lists
-
-
 @pytest.mark.parametrize("keep", ["prune", "delete_for_runs"])
 def test_what_is_kept_of_a_thread_reads_as_before(call: Call, saver: PersistSaver, keep: str) -> None:
     for number in range(1, 6):
@@ -60,12 +57,6 @@ def test_prune_refuses_what_it_does_not_know(call: Call, saver: PersistSaver) ->
         call(saver.prune, "t")
     with pytest.raises(ValueError, match="'keep_some'"):
         call(saver.prune, ["t"], strategy="keep_some")
-
-
-# ---------------------------------------------------------------- writes
-
-
-# ---------------------------------------------------------------- delta channels
 
 
 def delta_thread(saver: Any, call: Call) -> None:
@@ -113,9 +104,6 @@ def test_deleting_runs_keeps_what_others_are_rebuilt_from(call: Call, saver: Per
     call(saver.delete_for_runs, ["run-1", "run-3", "run-5", "run-6"])
     assert [one.checkpoint["id"] for one in call(saver.list, config())] == ["7", "6", "5", "4", "3", "2"]
     assert history(saver, call) == before
-
-
-# ---------------------------------------------------------------- listings and loops
 
 
 def test_a_long_listing_comes_page_by_page(call: Call, saver: PersistSaver) -> None:

@@ -36,9 +36,6 @@ HALF = "\ud83d"
 LONG_AGO = datetime(2026, 1, 2, tzinfo=UTC)
 
 
-# ---------------------------------------------------------------- values
-
-
 class Counting(JsonPlusSerializer):
     """Notes what it deserializes."""
 
@@ -224,7 +221,6 @@ class Unknown:
         return {"text": self.text}
 
 
-# ----------------------------------------------------------------
 # Random sequences of operations leave what the framework's in-memory saver has after them.
 
 
@@ -351,7 +347,6 @@ def test_coroutines_give_the_same() -> None:
         assert asyncio.run(run(PersistSaver(store))) == asyncio.run(run(InMemorySaver()))
 
 
-# ----------------------------------------------------------------
 # 20 at once: threads of a process, and processes, on one thread id that nobody used before.
 
 

@@ -100,9 +100,6 @@ def separated(batches: list[list[Any]]) -> list[list[Any]]:
     ]
 
 
-# ---------------------------------------------------------------- values and keys
-
-
 def test_hard_text_is_kept(call: Call, items: PersistStore) -> None:
     call(items.put, ("docs",), "k", {HARD: [HARD, {"deep": HARD}]})
     assert call(items.get, ("docs",), "k").value == {HARD: [HARD, {"deep": HARD}]}
@@ -135,9 +132,6 @@ def test_what_changed_last_is_found_first_page_by_page(call: Call, items: Persis
         call(items.search, (), filter={"n": {"$near": 1}})
 
 
-# ---------------------------------------------------------------- expiry
-
-
 def test_an_item_expires_unless_it_is_read(call: Call, store: Any, clock: FrozenClock) -> None:
     items = PersistStore(store, ttl={"default_ttl": 10, "refresh_on_read": True})
     call(items.put, ("docs",), "read", {"n": 1})
@@ -165,9 +159,6 @@ def test_what_expired_is_made_anew(call: Call, items: PersistStore, clock: Froze
     clock.advance(seconds=120)
     assert call(items.get, ("docs",), "k").value == {"n": 2}
     assert call(items.list_namespaces) == [("docs",)]
-
-
-# ---------------------------------------------------------------- search by meaning
 
 
 def embed(texts: list[str]) -> list[list[float]]:

@@ -172,7 +172,6 @@ def test_inside_of_one_s_own_transaction_a_put_is_refused_at_once(run: Run) -> N
     run(body)
 
 
-# ----------------------------------------------------------------
 # The options of LangGraph's own stores: PersistStore does what one asks for, or refuses it with a sentence.
 
 
@@ -277,7 +276,6 @@ def test_what_the_framework_s_own_classes_are_made_from_is_refused() -> None:
                 kind(wrong)
 
 
-# ----------------------------------------------------------------
 # What a checkpoint carries is read back, whatever `new_versions` names.
 
 

@@ -18,8 +18,6 @@ from persist.errors import StoreCorrupt
 from persist.integrations.langgraph import StrictSerializer
 from tests.integrations.langgraph.scenes import EACH, METHOD, MODEL, NAMED, OLD_MODEL, ONE, as_json, lc, stored
 
-# ---------------------------------------------------------------- attacks
-
 Attack = Callable[[str], tuple[tuple[str, bytes], Any]]
 """Of the file that it would make: what is stored, and what is read."""
 

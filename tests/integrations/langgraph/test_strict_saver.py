@@ -100,9 +100,6 @@ def test_items_are_json_and_nothing_else(call: Call, items: PersistStore) -> Non
     assert call(items.search, ("a",))[0].value == value
 
 
-# ---------------------------------------------------------------- graphs
-
-
 @dataclass
 class Asked:
     """A question that a graph of the host asks."""

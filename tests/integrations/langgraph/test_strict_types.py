@@ -32,8 +32,6 @@ from tests.integrations.langgraph.scenes import EACH, METHOD, NAMED, as_json, lc
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 
-# ---------------------------------------------------------------- what is built
-
 BUILT = [
     *(NOON, date(2026, 1, 2), time(1, 2), timedelta(1, 2, 3), timezone(timedelta(hours=2)), UUID(int=7), Decimal("1.50")),
     *({1, 2}, frozenset({1}), deque([1, 2]), Path("a") / "b", re.compile("a+", re.IGNORECASE), zoneinfo.ZoneInfo("UTC")),
@@ -85,9 +83,6 @@ def test_nothing_of_the_frameworks_list_and_no_form_of_it_is_missing() -> None:
     forms = {name: number for name, number in vars(jsonplus).items() if name.startswith("EXT_")}
     assert sorted(forms.values()) == [*range(8)]
     assert (OWN["re", "compile"][0], OWN["datetime", "datetime"][0]) == (EACH, METHOD)
-
-
-# ---------------------------------------------------------------- types of the host
 
 
 class Plan(BaseModel):

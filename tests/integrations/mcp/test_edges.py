@@ -64,7 +64,6 @@ def test_what_is_no_store(wrong: Any) -> None:
         PersistSessionManager(None, wrong)
 
 
-# ----------------------------------------------------------------
 # How often an event store of the MCP SDK waits for an answer of Postgres.
 
 
@@ -89,7 +88,6 @@ def test_a_method_keeps_its_bound(row: Row, meter: Meter, do: Callable[[Awaitabl
         require(complaint(row.name, row.bound, meter.flights(methods[row.name], bound=row.bound)))
 
 
-# ----------------------------------------------------------------
 # What is stored, or refused, stands in no error of an event store and not in the log.
 
 
@@ -113,7 +111,6 @@ def test_messages_that_cannot_be_read_or_stored_are_not_told(
     require_silence(caught, caplog)
 
 
-# ----------------------------------------------------------------
 # A process that is killed in the middle of a call has stored its event whole or not at all, and every one that it told of.
 
 

@@ -47,7 +47,6 @@ def test_arguments_of_a_new_session(store: Store | AsyncStore, wrong: Any) -> No
                 PersistSession(**given)
 
 
-# ----------------------------------------------------------------
 # How often a session of the OpenAI Agents SDK waits for an answer of Postgres.
 
 
@@ -68,7 +67,6 @@ def test_a_method_keeps_its_bound(row: Row, meter: Meter, do: Callable[[Awaitabl
         require(complaint(row.name, row.bound, meter.flights(methods[row.name], bound=row.bound)))
 
 
-# ----------------------------------------------------------------
 # What is stored, or refused, stands in no error of a session and not in the log.
 
 
@@ -99,7 +97,6 @@ def test_items_that_cannot_be_read_or_stored_are_not_told(
     require_silence(caught, caplog)
 
 
-# ----------------------------------------------------------------
 # On trio a Store is used from threads, and an AsyncStore is refused.
 
 
@@ -118,9 +115,6 @@ def test_on_trio(store: Store | AsyncStore) -> None:
     for call in (lambda: session.add_items([{"role": "user", "content": "hi"}]), session.get_items, session.pop_item):
         with pytest.raises(UnsupportedEngine, match="elsewhere give the adapter a Store"):
             trio.run(call)
-
-
-# ---------------------------------------------------------------- what the log of events calls what a session does
 
 
 def test_every_verb_that_writes_has_a_word_and_every_word_a_verb() -> None:

@@ -63,7 +63,6 @@ def test_what_is_no_store(wrong: Any) -> None:
         PersistConversationStore(wrong)
 
 
-# ----------------------------------------------------------------
 # How often the conversation store waits for an answer of Postgres.
 
 
@@ -108,7 +107,6 @@ def test_a_method_keeps_its_bound(row: Row, meter: Meter, do: Do) -> None:
         require(complaint(row.name, row.bound, meter.flights(methods[row.name], bound=row.bound)))
 
 
-# ----------------------------------------------------------------
 # What is stored stands in no error of the conversations, nor in those that one comes from, nor in the log.
 
 
@@ -172,9 +170,6 @@ def test_a_message_that_is_refused_is_not_told(conversations: PersistConversatio
     require_silence(caught)
 
 
-# ---------------------------------------------------------------- the example is killed in the middle and goes on
-
-
 ROOT = Path(__file__).parents[3]
 
 
@@ -188,7 +183,6 @@ def test_the_example_goes_on_where_it_was_killed(tmp_path: Path) -> None:
     assert resumed.stdout == "What is left? That was question 3.\nAre we done? That was question 4.\n"
 
 
-# ----------------------------------------------------------------
 # The store on trio: a Store is used from threads, an AsyncStore is refused by a sentence.
 
 
@@ -220,7 +214,6 @@ def test_an_async_store_is_refused_on_trio(tmp_path: Path) -> None:
         runner.run(store.close())
 
 
-# ----------------------------------------------------------------
 # Messages and records that other programs, or other releases of Pydantic AI, wrote.
 
 

@@ -54,9 +54,6 @@ def test_what_is_no_store(wrong: Any) -> None:
         PersistStepStore(wrong)
 
 
-# ---------------------------------------------------------------- how often the step store waits for an answer of Postgres
-
-
 ROWS = (
     Row("register_run", 2),
     Row("get_run", 1),
@@ -94,7 +91,6 @@ def test_a_method_keeps_its_bound(row: Row, meter: Meter, do: Do) -> None:
         require(complaint(row.name, row.bound, meter.flights(methods[row.name], bound=row.bound)))
 
 
-# ----------------------------------------------------------------
 # What is stored stands in no error of the step store, nor in those that one comes from.
 
 
@@ -107,7 +103,6 @@ def test_a_snapshot_that_cannot_be_read_is_not_told(steps: PersistStepStore, do:
     require_silence(caught)
 
 
-# ----------------------------------------------------------------
 # The example survives its kill, and the command line shows what it left.
 
 
@@ -129,7 +124,6 @@ def test_the_example_survives_its_kill(database_url: str) -> None:
     assert (shown.exit_code, "run_completed" in shown.output) == (0, True), shown.output
 
 
-# ----------------------------------------------------------------
 # On trio a Store is used from threads, and an AsyncStore is refused.
 
 
@@ -155,7 +149,6 @@ def test_on_trio(store: Store | AsyncStore) -> None:
         trio.run(steps.append_event, event("r", 1))
 
 
-# ----------------------------------------------------------------
 # Processes that write one run, processes that are killed in the middle, and calls that are cancelled.
 
 

@@ -41,7 +41,6 @@ def test_a_run_is_named_after_its_second_in_utc() -> None:
 
 @each(("number", "name"), [(1, "anon_001"), (42, "anon_042"), (999, "anon_999"), (1000, "anon_1000")])
 def test_anonymous_names_have_three_digits_or_more(number: int, name: str) -> None:
-    """20"""
     assert names.anonymous_name(number) == name
     assert names.anonymous_number(name) == number
 
@@ -73,7 +72,6 @@ TOKEN = "0123456789abcdef" * 2
     ],
 )
 def test_attachments_are_named_after_their_binding(name: str, frame: int | None, stem: str) -> None:
-    """19"""
     assert names.attachment_path(name, frame, TOKEN) == f"attachments/{stem}__{TOKEN}.md"
     assert names.lent_path(name, frame, TOKEN) == f"attachments/{stem}__shell_{TOKEN}.md"
 
@@ -178,7 +176,6 @@ def test_a_wait_is_of_a_length_of_time_and_a_number_of_attempts() -> None:
         assert refused.value.path == "attempt"
 
 
-# ----------------------------------------------------------------
 # When a parallel block is over: the table of strategies, and what holds for every block.
 
 
@@ -228,13 +225,11 @@ def outcome(strategy: str, count: int | None, on_fail: str, letters: str) -> str
     ],
 )
 def test_the_table(strategy: str, count: int | None, letters: str, fail_fast: str, on_continue: str, ignore: str) -> None:
-    """21"""
     found = [outcome(strategy, count, mode, letters) for mode in ("fail-fast", "continue", "ignore")]
     assert found == [fail_fast, on_continue, ignore]
 
 
 def test_failed_branches_are_named_in_their_order() -> None:
-    """21"""
     assert join("all", None, "continue", states("cffc")) == Joined("failure", [], ["b", "c"])
     assert join("all", None, "ignore", states("ccf")) == Joined("success", [], ["c"])
     assert join("any", 2, "fail-fast", states("ccf")) == Joined("success", [], ["c"])
@@ -289,7 +284,6 @@ def test_every_block_comes_to_one_end(strategy: str, count: int | None, on_fail:
             assert joined.outcome != "failure"
 
 
-# ----------------------------------------------------------------
 # Reading a file that may say anything: it ends, whatever it holds, and gives rows or one kind of error.
 
 

@@ -214,9 +214,6 @@ def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
         next_fire("* * * * *", "UTC", at(2026, 1, 1))
 
 
-# ---------------------------------------------------------------- which schedules a cron can read
-
-
 GOOD = (
     "* * * * *",
     "0 9 * * 1-5",

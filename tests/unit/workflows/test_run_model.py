@@ -269,9 +269,6 @@ TestRuns = pytest.mark.long(Runs.TestCase)
 TestRuns.settings = settings(max_examples=examples(30), stateful_step_count=40)
 
 
-# ---------------------------------------------------------------- the table of a run's statuses, without a database
-
-
 MAY = {
     "queued": "running cancelled",
     "running": "paused succeeded failed cancelled queued",
