@@ -17,9 +17,7 @@ from persist.blobs.models import blobs, pieces
 from persist.db.files import check_path, files
 from persist.errors import Conflict, InvalidValue
 
-# What an import accepts of blobs: the bytes themselves, in the file, and names of these alone.
-#
-# Otherwise a file could name the bytes of somebody else by their digest, or put other bytes where somebody's are to be.
+# An import takes the bytes themselves and names of these alone, or a file could name somebody else's by their digest.
 
 
 class HeldBodies:

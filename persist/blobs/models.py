@@ -1,7 +1,4 @@
-"""The tables of blobs. A table whose rows name a blob has a foreign key to `blobs`: a named blob cannot be deleted.
-
-The bytes never change and are found by their digest, so that neither table is part of the event log.
-"""
+"""The tables of blobs. A named blob cannot be deleted; bytes never change, so that neither table is in the event log."""
 
 from datetime import datetime
 
@@ -13,11 +10,7 @@ from persist.db.schema.column_types import Bool, EpochMs, Int64, Label
 
 
 class BlobRow(Base):
-    """One blob. A small body is in `body`; a larger one is in pieces, or in the store's folder or bucket (`outside`).
-
-    `complete`: all of the body is there; a large one is put in several transactions, and nobody sees it before the last.
-    `named`: a row of persist has named it. When none does any more, it is garbage; what only a host put may wait to be named.
-    """
+    """One blob: small in `body`, larger in pieces, or `outside`. `complete`: all of it is there. `named`: a row has named it."""
 
     __tablename__ = "blobs"
     sha256: Mapped[str] = mapped_column(Label(), primary_key=True)

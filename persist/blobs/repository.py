@@ -33,8 +33,6 @@ from persist.db.values.escaping import utf8_size
 from persist.db.values.pages import Page
 from persist.errors import BlobUnreadable, Conflict, PayloadTooLarge
 
-# Writing and reading the bodies of blobs, in any transaction: verbs, recorders, and other domains that name blobs.
-
 _B, _P = blobs.c, pieces.c
 _this = param("digest")
 
@@ -81,10 +79,7 @@ Added = list[tuple[NewBlob, Pending[Row | None]]]
 
 
 def add_named(batch: Batch, new: Iterable[NewBlob], now: datetime) -> Added:
-    """Store blobs for rows of the same transaction, in the order of digests, so that writers cannot deadlock.
-
-    Bodies that belong outside of the database are left to `add_outside`, once the batch has run and before the commit.
-    """
+    """Store blobs in the order of digests, so that writers cannot deadlock. Bodies outside are left to `add_outside`."""
     added: Added = []
     for digest, blob in sorted({blob.sha256: blob for blob in new}.items()):
         size, outside = len(blob.body), blob.store is not None
@@ -112,10 +107,7 @@ def add_outside(added: Added) -> None:
 
 
 def remove_body(work: UnitOfWork, store: BlobStore, digest: str) -> bool:
-    """Remove a body that no row is for: the transaction of its row was rolled back, or has deleted that. False if there is a row.
-
-    Another put of the same bytes waits for the row that stands for them here, and then writes them anew.
-    """
+    """Remove a body whose row is gone; False if it has one. Another put of the same bytes waits, and writes them anew."""
     claimed = row_of(digest, "", 0, work.now(), None, complete=False, outside=True)
     if not work.run(_CLAIM, **claimed):  # waits for a transaction that adds the row
         return False
@@ -314,10 +306,7 @@ def keep_outside(store: SharedBlobStore, content: Content, *, anew: bool = False
 
 
 def staging(content: Content, media_type: str) -> Generator[Step, Any, None]:
-    """The steps that store a large body in short transactions, each of which a driver runs; the put that follows completes it.
-
-    So other writers wait for no more than some pieces, and what a put leaves that dies half-way is seen by nobody.
-    """
+    """The steps that store a large body in short transactions, so that writers wait little; the put that follows completes it."""
     if content.size <= _STAGED * PIECE:
         return
     complete, store = yield Step(lambda own: own._stage(content, media_type, 0, ()))

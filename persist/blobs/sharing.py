@@ -1,7 +1,4 @@
-"""Which databases keep bodies in one folder or bucket: each registers there, and none removes bodies that another may name.
-
-A database is known by an id in its `_meta` and by where it is: a copy, and a backup that was restored beside, is another one.
-"""
+"""Which databases keep bodies in one folder or bucket, by an id and the place of each: none removes what another may name."""
 
 import json
 import os
@@ -36,11 +33,7 @@ _ID = Statement(select(_META.c.value).where(_META.c.key == DATABASE_ID))
 GRACE = timedelta(days=1)
 """How long a database waits before it removes bodies of a place that was in use before anybody registered there."""
 LOOK_SECONDS = 1.0
-"""Seconds for which a reading of the register counts, so that a sweep reads it once and not for every body.
-
-A database that registers beside others waits twice as long before it relies on the bodies in the place: by then every other
-database has read the register again.
-"""
+"""Seconds for which a reading of the register counts. A database that registers beside others waits twice as long."""
 OWN_PREFIX = "{database}"
 """The placeholder of a path or URL for the database's id, which gives every database a separate place."""
 
@@ -191,10 +184,7 @@ def checked(bodies: Bodies) -> Bodies:
 
 
 def shared(runtime: Runtime, bodies: Bodies, id: str | None, place: str | None) -> SharedBlobStore | None:
-    """The bodies of a database that was opened. It gets an id with the first place that it may share. A folder knows it then.
-
-    None where the place has the id in its name, and the database has none and cannot be given one: it has no bodies there.
-    """
+    """The bodies of a database that was opened, which gets an id with its first shared place. None: it has no bodies there."""
     path = runtime.dialect.path
     where = place if path is None else os.path.realpath(path)
     pattern = os.fspath(bodies) if isinstance(bodies, str | os.PathLike) else ""

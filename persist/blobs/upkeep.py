@@ -1,8 +1,4 @@
-"""Upkeep of blobs: those that nothing names go with their bodies, some time after they were last put.
-
-Whether something names a blob, rows of every table say: pruning and erasing take the tables, and come last. The doctor names
-bodies that are missing or have another digest than their name. An export has bodies from outside of the database, too.
-"""
+"""Upkeep of blobs: those that no row of any table names go with their bodies, so pruning and erasing take blobs last."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
@@ -197,10 +193,7 @@ _Row = tuple[Any, ...]
 
 
 def brought_in(runtime: Runtime, rows: Sequence[_Row]) -> tuple[list[_Row], Iterator[_Row]]:
-    """Rows of blobs in the published form, in which no body is outside, and the rows of their pieces, to follow them.
-
-    Raises BlobUnreadable if a body is missing, or if the store was not opened with the place where it is.
-    """
+    """Rows of blobs in the published form, no body outside, and rows of their pieces. Raises BlobUnreadable for a lost body."""
     found: list[_Row] = []
     large: list[str] = []
     for row in rows:

@@ -50,10 +50,7 @@ class Database:
 
 
 def place_of(given: str | Path) -> str | Path:
-    """A URL unchanged; any other text as the path of a file.
-
-    What is written like a URL, but is none, stays one: an error about a path would repeat a password that is in it.
-    """
+    """A URL unchanged, also a broken one, whose password no error is to repeat; any other text as the path of a file."""
     return given if isinstance(given, Path) or _SCHEME.match(given) or not given else Path(given)
 
 

@@ -23,8 +23,6 @@ from persist.sessionlog import list_session_logs, messages_of
 from persist.sessionlog.session_files import read_session_files, write_session_files
 from persist.store.transaction import Transaction
 
-# `persist transcripts`: sessions of agents that mirror their transcript here, and their files.
-
 transcripts = Noun(
     "transcripts", "List and show transcripts of agent sessions, import them from their files, and write them as files again."
 )
@@ -123,10 +121,7 @@ def write(session: str, database: Database, home: Path, project: str | None, for
 
 
 def find_transcript(tx: Transaction, session: str, project: str | None = None) -> Transcript:
-    """The transcript of a session, given by its id in its project, or by the transcript's own.
-
-    Raises NotFound, or a usage error where several projects have such a session and none is given.
-    """
+    """The transcript by its own id or its session's. Raises NotFound, or a usage error where projects share the session's id."""
     found = tx.transcripts.sessions.list(session_id=session, project=project).items
     if not found:
         transcript = tx.transcripts.sessions.get(session)
@@ -141,7 +136,6 @@ def find_transcript(tx: Transaction, session: str, project: str | None = None) -
 
 _SAID, _MESSAGE = 100, 60
 
-# ---------------------------------------------------------------- agent_tasks
 
 agent_tasks = Noun("agent_tasks")
 TASKS = Table[AgentTask](
@@ -189,8 +183,6 @@ def _piece(piece: dict[str, Any]) -> tuple[object, ...]:
     part = piece["part"]
     return piece["kind"], str(piece["position"]), str(part) if part >= 0 else None, piece["bytes"]
 
-
-# ---------------------------------------------------------------- app_sessions
 
 app_sessions = Noun("app_sessions")
 APP_SESSIONS = Table[AppSession](
@@ -274,8 +266,6 @@ def _said(data: str) -> str:
     return " ".join(part["text"] for part in found if isinstance(part, dict) and isinstance(part.get("text"), str)) or data
 
 
-# ---------------------------------------------------------------- checkpoints
-
 checkpoints = Noun("checkpoints")
 THREADS = Table[CheckpointThread](
     "No threads.", ("THREAD", "CREATED (UTC)", "USED (UTC)"), lambda thread: (thread.id, thread.created_at, thread.updated_at)
@@ -322,8 +312,6 @@ def _step(step: Checkpoint) -> tuple[object, ...]:
         len(versions) if isinstance(versions, dict) else None,
     )
 
-
-# ---------------------------------------------------------------- replay_streams
 
 replay_streams = Noun("replay_streams")
 REPLAYS = Table[ReplaySession](

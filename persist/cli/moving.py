@@ -24,8 +24,6 @@ from persist.schema import migrate
 from persist.store.store import Store
 from persist.store.transaction import Transaction
 
-# `persist blobs`: files and other large bytes, listed, written out and put in.
-
 blobs = Noun("blobs")
 BLOBS = Table[Blob](
     "No blobs.",
@@ -116,8 +114,6 @@ def _write(target: IO[bytes], pieces: BlobReader) -> None:
         target.write(piece)
     target.flush()
 
-
-# Commands that move rows: copy, export, import.
 
 F = TypeVar("F", bound=Callable[..., Any])
 _STREAM = Path("-")

@@ -1,13 +1,4 @@
-"""What commands share: a noun is a group of commands, and a command returns an answer, which is printed in one of three ways.
-
-THREADS = Table("No threads.", ("THREAD", "USED (UTC)"), lambda thread: (thread.id, thread.updated_at))
-checkpoints = Noun("checkpoints")
-
-@checkpoints.reads("ls", "List threads, the one used last first.")
-@pages()
-def list_threads(tx: Transaction, **wanted: Any) -> Answer:
-    return THREADS.page(tx.checkpoints.threads.list(**wanted))
-"""
+"""What commands share: a noun is a group of commands, and a command returns an answer, which is printed in one of three ways."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -30,10 +21,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a command says: `json` with --json, `quiet` with -q, else `lines`, and `notes` on standard error.
-
-    `failed`: how the command ends after that, if it does not end well.
-    """
+    """What a command says: `json`, `quiet` with -q, else `lines`, and `notes` on standard error; `failed`: how it then ends."""
 
     json: Any
     lines: Iterable[str] = ()
@@ -56,10 +44,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Table(Generic[T]):
-    """How rows of a kind are listed. `none`: the sentence without any. `row`: the values of one, which stand under `head`.
-
-    `name`: what of one is printed with -q. `json`: what of one is printed with --json.
-    """
+    """How rows of a kind are listed: `none` without any, `row` under `head`; `name` of one with -q, `json` with --json."""
 
     none: str
     head: Sequence[str]
@@ -122,10 +107,7 @@ def known(facts: Iterable[tuple[str, object]]) -> Iterator[str]:
 
 
 def shown(json: Any, facts: Iterable[tuple[str, object]], lines: Iterable[str], *, apart: bool = True) -> Answer:
-    """The answer of a `show`: facts about the whole, which -q leaves out, and lines of its contents.
-
-    `apart`: with an empty line between facts and lines, unless the lines begin with one.
-    """
+    """The answer of a `show`: facts, which -q leaves out, and lines of contents; `apart`: with an empty line between."""
 
     def all_() -> Iterator[str]:
         yield from known(facts)

@@ -26,8 +26,6 @@ from persist.maintenance.checkups import database_facts
 from persist.maintenance.checkups import erd as diagram
 from persist.maintenance.checkups import stats as stats_of
 
-# `persist prune`, `maintain` and `erase`: what goes by age, what a job runs every night, and all of a person.
-
 
 @click.command(short_help="Delete what is over and old.")
 @click.argument("what", type=click.Choice(prunable()), metavar="WHAT")
@@ -181,8 +179,6 @@ def _erased(report: EraseReport) -> Answer:
     verb = "Would erase" if report.dry_run else "Erased"
     return _counted(report, [*kept, f"{verb} {report.total:,} rows, {report.events:,} events and {report.files:,} files."])
 
-
-# `persist stats`, `backup`, `checkpoint` and `vacuum` of a database; `erd` and `completion`, which need none.
 
 _NAMED = 5
 _SHELLS = ("bash", "zsh", "fish")

@@ -20,10 +20,7 @@ from pydantic import BaseModel
 
 from persist.interruption import SIGNALS, exit_code, hold, leave, say_when_left
 
-# What commands print: stored text made harmless for a terminal, columns, and JSON for scripts.
-#
-# Control characters move the cursor, retitle the window or worse; overrides of the writing direction make text lie; halves
-# of surrogate pairs cannot be written. Stored text comes from models, tools and web pages, so it may hold any of them.
+# Stored text comes from models, tools and web pages: it may move the cursor, retitle the window, or lie by its direction.
 _HARMFUL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _RAW_IN_JSON = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _UNITS = ("B", "KB", "MB", "GB", "TB")
@@ -214,10 +211,6 @@ class Interrupts:
             raise Interrupted
 
 
-# How far a long command is, and what it says when Ctrl-C or SIGTERM ends it.
-#
-# There is one bar for the whole work on a terminal, and a plain line every few seconds elsewhere.
-
 T = TypeVar("T")
 _PATIENCE = 0.5  # seconds; shorter work shows nothing
 _REDRAW = 0.1
@@ -318,10 +311,7 @@ class Progress:
         hold()
 
     def run(self, work: Callable[[], T]) -> T:
-        """The result of the work, which is done on another thread: Ctrl-C is heard during a long statement, too.
-
-        Only for work that may be killed: the process ends at once then, and the database undoes what is not committed.
-        """
+        """The result of the work, on another thread, so that Ctrl-C is heard: it kills the process at once."""
         results: list[T] = []
         errors: list[BaseException] = []
 

@@ -17,8 +17,6 @@ from persist.cli.output import Interrupted, inline, say, say_json
 from persist.errors import PersistError
 from persist.interruption import came, exit_code, hold, raise_again, say_when_left
 
-# How a command fails: one line on standard error, without credentials, and an exit code; with --json an object on that line.
-
 _CREDENTIALS = re.compile(r"(://[^\s:/@]*:)\S*@")
 _PARAMETERS = re.compile(r"(?i)\b((?:ssl)?password=)[^\s&'\"]+")
 _AS_JSON = "persist.cli.root.as_json"
@@ -212,10 +210,7 @@ class Root(Group):
             raise (FailedAsJson(error) if wants_json(ctx) else error) from None
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Every failure is one line on standard error and an exit code: 1; 2 for a wrong call, 130 for Ctrl-C, 143 for SIGTERM.
-
-        One signal after the command has done its work changes nothing.
-        """
+        """Every failure is one line on standard error and an exit code: 1; 2: a wrong call, 130: Ctrl-C, 143: SIGTERM."""
         try:
             result = super().invoke(ctx)
             hold()

@@ -16,8 +16,6 @@ from persist.errors import Conflict, InvalidValue
 from persist.store.transaction import Transaction
 from persist.workflows import schemas
 
-# A workflow run as lines of text that a person can read.
-
 _COLOURS: dict[str, str] = {
     schemas.Outcome.SUCCEEDED: "green",
     schemas.Outcome.FAILED: "red",
@@ -290,8 +288,6 @@ def _day(day: schemas.StatsBucket) -> tuple[object, ...]:
     counts = (day.total, day.succeeded, day.failed, day.skipped, day.deferred, day.running)
     return day.bucket, *counts, tokens(day.total_tokens), cost(day.cost_usd)
 
-
-# `persist approvals` and `persist signals`.
 
 _SHOWN = 60
 approvals = Noun("approvals", "List and answer the gates at which workflow runs wait for a person.")

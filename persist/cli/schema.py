@@ -23,8 +23,6 @@ from persist.schema.metadata import HEAD
 from persist.tenants.placing import UpgradeOutcome, UpgradeReport, UpgradeStatus
 from persist.tenants.tenants import Tenants
 
-# `persist tenants`: list, create, drop and copy the tenants of a server.
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -144,9 +142,6 @@ def _item(outcome: UpgradeOutcome) -> dict[str, str | None]:
 def _summary(report: UpgradeReport) -> str:
     counts = ", ".join(f"{report.count(status)} {status.value}" for status in UpgradeStatus)
     return f"{len(report.outcomes)} tenants: {counts}."
-
-
-# Commands about the tables: upgrade, current, check, adopt, grants, alembic-ini.
 
 
 @click.command(short_help="Create the tables, or bring them up to date.")

@@ -22,8 +22,6 @@ from persist.db.values.json import encode
 from persist.errors import NotFound
 from persist.store.transaction import Transaction, work_of
 
-# A UI message as lines of text that a person can read.
-
 _COLOURS = {"user": "green", "assistant": "cyan", "system": "magenta"}
 _STATES = {"output-available": "green", "output-error": "red", "output-denied": "red"}
 

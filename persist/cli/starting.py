@@ -14,8 +14,6 @@ from persist.store.transaction import Transaction
 from persist.usage.schemas import Budget, BudgetStanding, Period
 from persist.workflows.schemas import CatchUp, CronOverride, Limit, Schedule, WorkflowOverride, WorkflowRun
 
-# `persist limits` and `persist budgets`: how many runs run at once, and what owners, agents and others may use.
-
 _PERIODS = click.Choice([str(period) for period in Period])
 _MILLION = 1_000_000
 limits = Noun("limits", "List, set and lift limits: how many runs of a workflow or a key run at once, and start in a period.")
@@ -118,8 +116,6 @@ def _standing(standing: BudgetStanding) -> tuple[object, ...]:
     used = {0: "", 80: "over 80 %"}.get(standing.passed, "used up")
     return budget.key, str(budget.period), money, tokens, used, None if budget.period == Period.TOTAL else standing.ends_at
 
-
-# `persist schedules` and `persist overrides`: runs at the times of a cron expression, and what an operator changed.
 
 schedules = Noun(
     "schedules", "List, set, switch, remove and fire schedules: runs that are queued at the times of a cron expression."

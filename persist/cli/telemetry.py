@@ -20,8 +20,6 @@ from persist.otel.stored_spans import DOMAINS, StoredSpan, request, spans
 from persist.store.transaction import Transaction
 from persist.telemetry.schemas import GithubLink, StatusEntry, ToolCall, UsageTotals
 
-# `persist otel`: what a database holds, as spans of OpenTelemetry.
-
 _STREAM = Path("-")
 _AT_ONCE = 500
 """The number of spans on one line, which a collector takes as one request."""

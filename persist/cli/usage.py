@@ -74,10 +74,7 @@ def _head(by: str) -> tuple[str, ...]:
 
 
 def with_bars(rows: list[tuple[str, ...]], sums: list[UsageSum], width: int | None = None) -> list[tuple[str, ...]]:
-    """The rows, of which the first is the head, with a bar at the end of each, in what is left of the terminal's width.
-
-    The first cells are names of any length, which are cut if there would be no place for the bars.
-    """
+    """The rows, the first one the head, with bars in what is left of the terminal's width; long first cells are cut for them."""
     width = shutil.get_terminal_size().columns if width is None else width
     figures_take = max(len(line) for line in columns([("", *row[1:], "") for row in rows])) + 2
     name = max(_LEAST_NAME, min(_MOST_NAME, width - figures_take - _LEAST_BAR))

@@ -1,8 +1,4 @@
-"""The tables of conversations: those of lionagi's ADR-0009 (docs/designs.md), and tables for membership, audit and exchange.
-
-The order of a progression is in `progression_members`; the published array `progressions.collection` is folded from it, and
-`folded` says how far. Fork pointers are columns, beside their published place in `node_metadata`.
-"""
+"""The tables of lionagi's ADR-0009 (docs/designs.md), and more. Members are what counts; `collection` is folded from them."""
 
 from datetime import datetime
 from enum import StrEnum

@@ -41,11 +41,8 @@ from persist.db.values.arguments import check_flag, check_timedelta
 from persist.db.values.clock import epoch_us
 from persist.errors import InvalidValue
 
-# What a prune of conversations would remove, counted by queries that lock and change nothing.
-#
-# Each function returns None where only a trial can tell: where a fork is in another session than its branch, since a deletion
-# copies what such a fork inherits, and where not every row that would go can be read and bound again, since a prune leaves those
-# that cannot.
+# Counts what a prune would remove, without locks. None: only a trial can tell, as deletions copy what forks elsewhere inherit,
+# and leave rows that cannot be read and bound again.
 
 Condition = ColumnElement[bool]
 Values = Mapping[str, Any]
@@ -59,10 +56,7 @@ _in_session = _S.id == _B.session_id
 
 
 def count_sessions(work: UnitOfWork, go: Condition, values: Values, readable: int) -> Removed | None:
-    """The sessions that `go`, with their branches, progressions, and the messages that nothing else names.
-
-    `values`: of the parameters in `go`. `readable`: how many of these sessions can be read.
-    """
+    """The sessions that `go`, of which `readable` can be read, with all that nothing else names. `values`: for `go`."""
     of_session = and_(_S.id.in_([_fork.c.session_id, _parent.c.session_id]), go)
     crossing = and_(_fork.c.parent_branch_id == _parent.c.id, _fork.c.session_id != _parent.c.session_id)
     pools, owned = union(select(_S.progression_id).where(go), select(_B.progression_id).where(_in_session, go)), progressions.c.id
@@ -92,10 +86,7 @@ def count_sessions(work: UnitOfWork, go: Condition, values: Values, readable: in
 
 
 def count_letters(work: UnitOfWork, go: Condition, sessions_stay: Condition, values: Values, readable: int) -> Removed | None:
-    """The exchange items that `go`, and the messages that nothing else names once all sessions but those that stay are gone.
-
-    `values`: of the parameters in both conditions. `readable`: how many of these items can be read.
-    """
+    """The exchange items that `go`, `readable` ones, and messages that nothing names once only these sessions stay."""
     unnamed = select(_MESSAGE.id).where(_MESSAGE.id.in_(select(_I.message_id).where(go)), ~_is_named(sessions_stay, not_(go)))
     counted, strange = _rows_counted(
         work,
@@ -348,10 +339,7 @@ class _Sessions(Pruning):
 
 
 class _Messages(Pruning):
-    """Messages that nothing names. `keep` is ignored, and messages younger than ORPHAN_GRACE are spared.
-
-    Deletes messages older than the cut's age; with `any_age` all that are older than ORPHAN_GRACE.
-    """
+    """Messages that nothing names, older than the cut, or with `any_age` than ORPHAN_GRACE. The `keep` limit is ignored."""
 
     table = messages
 
@@ -434,8 +422,6 @@ SESSION_PRUNINGS: tuple[Pruning, ...] = (SESSIONS, _Messages(any_age=True))
 """What `sessions.prune` deletes."""
 
 
-# One large session is pruned in parts: the last places of its longest progression first.
-
 _session, _pool = param("of_session"), progressions.c
 _by_session, _by_branch = exists().where(_S.progression_id == _pool.id), exists().where(_B.progression_id == _pool.id)
 _all_places = select(func.coalesce(func.max(_P.ord) + 1, 0)).where(_P.progression_id == _pool.id).scalar_subquery()
@@ -458,10 +444,7 @@ class _LockedSession:
 
 
 def _shorten(work: UnitOfWork, id: str, cutoff: datetime, most: int) -> Removed | None:
-    """Delete at most `most` last places of the session's longest progression; their messages are the followers.
-
-    None, and nothing is deleted, if the session may not be pruned, or has no more than `most` places that only it shows.
-    """
+    """Delete at most `most` last places of the session's longest progression; None if it may not be pruned or is shorter."""
     asked = OF_SESSIONS.locked(work, lambda batch: _LockedSession(batch, id, cutoff), ids=[id])
     _, forks, _ = asked.doomed.branches.found()
     if not asked.still.result or forks:  # forks keep what they inherit, and that is not deleted anyway

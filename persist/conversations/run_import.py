@@ -20,8 +20,6 @@ from persist.db.values.clock import EPOCH
 from persist.db.values.json import check, decode
 from persist.errors import Conflict, InvalidValue, NotFound, NotPermitted
 
-# From the files of a run to columns and messages: statuses, instants and ids in the spellings that runtimes use.
-
 _STATUSES: dict[str, Status] = {
     **{status.value: status for status in Status},
     "success": Status.COMPLETED,
@@ -111,13 +109,7 @@ def first_text(holder: Mapping[str, Any], *names: str) -> str | None:
     return None
 
 
-# Reads folders of runs as a runtime leaves them, and prepares them for storing; without a database.
-#
-# DIR/<run>/run.json                  the manifest, an object; a folder without one is no run
-# DIR/<run>/branches/<branch>.json    a branch: its pile of messages, and the order in which it shows them
-#
-# Which spellings are read is in docs/conversations.md. What a file does not say, or says in a form that cannot be stored, is left
-# out. Symbolic links below DIR are not followed, so that nothing from outside of it is read.
+# Which files and spellings are read is in docs/conversations.md. Links below DIR are not followed: nothing outside is read.
 
 log = logging.getLogger("persist")
 MANIFEST, BRANCHES, SUFFIX = "run.json", "branches", ".json"
@@ -319,8 +311,6 @@ def _metadata(run: Run, branch: str, about: Mapping[str, Any], hints: Mapping[st
         return None
     return metadata or None
 
-
-# Importing folders of runs: one session per run, one transaction per session.
 
 T = TypeVar("T")
 Outcome = Literal["imported", "skipped", "errors"]

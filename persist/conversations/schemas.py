@@ -14,9 +14,7 @@ from persist.db.values.frozen import Value
 from persist.db.values.json import Json
 from persist.errors import InvalidValue, shown
 
-# Validates a message as its runtime dumps it and makes the columns of its row; writes nothing.
-#
-# The fields are those of lionagi's `Message.model_dump()`, with or without mode="db" (docs/designs.md: ADR-0009).
+# Messages have the fields of lionagi's `Message.model_dump()`, with or without mode="db" (docs/designs.md: ADR-0009).
 
 _KEYS = frozenset(
     ["id", "created_at", "metadata", "node_metadata", "content", "embedding", "sender", "recipient", "channel", "role"]

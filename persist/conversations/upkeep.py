@@ -1,8 +1,4 @@
-"""Upkeep of conversations; pruning by age has a module of its own.
-
-An export holds a conversation's branches, their progressions and every message that these name; no exchange items: their `seq`
-orders the whole database. The doctor names stale running sessions, wrong fork pointers, and arrays behind their members.
-"""
+"""Upkeep of conversations, without pruning. Exchange items are not exported: their `seq` orders the whole database."""
 
 from collections.abc import Container, Iterator, Mapping, Sequence
 from functools import partial
@@ -55,8 +51,6 @@ from persist.db.unreadable.cells import OnUnreadable
 from persist.db.values.clock import from_epoch_s
 from persist.db.values.json import decode
 from persist.errors import InvalidValue
-
-# Adopting files of older programs: progressions kept only as arrays, fork pointers only in metadata, other class numbers.
 
 _BATCH = 5_000
 _S = sessions.c
@@ -229,8 +223,6 @@ def _last_given(work: UnitOfWork, row: Mapping[str, Any]) -> Mapping[str, Any]:
     found = work.row(_LAST) if (row["owner"], row["channel"]) == ("", "") else None
     return {"seq": (found[0] if found else None) or 0}
 
-
-# What an erasure deletes: sessions, letters, and the messages that nobody else shows.
 
 _I = exchange_items.c
 _PART = 500

@@ -22,11 +22,8 @@ from persist.db.transactions.unit_of_work import UnitOfWork, chunks
 from persist.db.unreadable.cells import need
 from persist.db.values.arguments import UNBOUNDED
 
-# Distances of packed vectors from a query: exact ones, and a sieve that avoids computing most of them.
-#
-# A product of two float32 numbers is exact in a float, and fsum rounds once, so an exact distance does not depend on the order of
-# summation. A fast estimate gives each vector a range that contains its exact distance; the sieve keeps vectors that may be among
-# the nearest, and only these are measured exactly and ranked.
+# A product of two float32 is exact in a float and fsum rounds once: exact distances depend on no order of summation. A fast
+# estimate with its error leaves only vectors that may be among the nearest to be measured exactly.
 
 T = TypeVar("T")
 Item = tuple[str, bytes]
@@ -199,8 +196,6 @@ class Scope:
             yield from rows
 
 
-# Finds messages that may be among the nearest: with sqlite-vec, with numpy, or in Python, whichever is available.
-#
 # At these lengths no sum of squares overflows in float32, and what underflows is too small to matter.
 _SHORTEST, _LONGEST = 1e-15, 1e15
 

@@ -22,11 +22,8 @@ if TYPE_CHECKING:
 else:
     to_thread = lazy_module("anyio.to_thread")
 
-# What may be said of an error about content: where it is and of which kind it is, and nothing of the content itself.
-#
-# Errors of pydantic repeat the value that does not fit, those of json carry the whole text, and validators of frameworks say what
-# they like. So an integration raises its own error after the `except` block, not inside of it: then the foreign one, and what it
-# holds, is neither the cause nor the context of what a host logs.
+# Errors of pydantic, json and frameworks repeat content. So an integration raises its own after the `except` block, not inside of
+# it: then the foreign error is neither the cause nor the context of what a host logs.
 
 _MOST = 3
 _ABOUT_A_TYPE = re.compile(
@@ -89,11 +86,7 @@ T = TypeVar("T")
 
 
 class StoreBridge:
-    """Runs functions in a transaction: `run_sync` in this thread, `run_async` on a worker thread without blocking the loop.
-
-    Both run the same synchronous function on the sync store, so neither waits for an event loop. `call_sync` and `call_async`
-    run one verb, given as a function of the unit of work, and so may wait for fewer answers of the database.
-    """
+    """Runs functions in a transaction: `run_sync` here, `run_async` on a worker thread; `call_…` one verb, faster."""
 
     def __init__(self, store: Store | AsyncStore) -> None:
         if not isinstance(store, Store | AsyncStore):
@@ -141,10 +134,7 @@ class StoreBridge:
         return function()
 
     async def in_worker(self, function: Callable[[], T], *, writes: bool) -> T:
-        """Run a function that uses `call` on a worker thread. If cancelled, it ends first: what follows a commit is done, too.
-
-        On trio a Store works as on asyncio, by anyio; over an AsyncStore this raises UnsupportedEngine there.
-        """
+        """Run a function on a worker thread, to its end if cancelled. Raises UnsupportedEngine for an AsyncStore on trio."""
         if not on_asyncio():
             if self._async is not None:
                 raise UnsupportedEngine(

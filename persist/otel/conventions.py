@@ -1,7 +1,4 @@
-"""The words of the GenAI semantic conventions, and the two ways to count input tokens.
-
-The conventions count tokens that were read from or written to a provider's cache as input. What is stored counts them apart.
-"""
+"""The words of the GenAI semantic conventions, whose input counts cached tokens; what is stored counts them apart."""
 
 from typing import Any, NamedTuple
 

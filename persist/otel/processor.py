@@ -39,12 +39,7 @@ _LAST_US = epoch_us(_LAST)
 
 
 class ObservedCall(NamedTuple):
-    """A call of a model, with its tokens, or of a tool, with its name.
-
-    trace_id, span_id   hexadecimal digits; together they tell one call from all others
-    tool                None for a call of a model
-    error               the type of the error, None if the call succeeded
-    """
+    """A call of a model, or of a `tool`. `trace_id` and `span_id`, in hexadecimal, tell it from all others; `error`: its type."""
 
     trace_id: str
     span_id: str

@@ -1,8 +1,4 @@
-"""The tables of programs with their published names and columns, so that the sqlite3 command line can use the same file.
-
-Columns that the published statements omit have defaults; no table refers to bindings, since INSERT OR REPLACE deletes rows.
-Vocabularies have no CHECK: raw writers add words of their own. What holds for raw writers, too, are the row guards at the end.
-"""
+"""The published tables of programs, which the sqlite3 command line uses, too: no CHECK of words, no reference to bindings."""
 
 from datetime import datetime
 from typing import Any
@@ -20,10 +16,7 @@ from persist.programs.schemas import AgentScope, BindingKind, ExecutionStatus, I
 
 
 class RunRow(Base):
-    """One run of a program. `written_status` is the status as this library wrote it: a raw writer does not update it.
-
-    `held_by` is the process that runs it, as `persist/db/concurrency/ownership.py` writes one; NULL where nobody said so.
-    """
+    """One run. `written_status` is what this library wrote, `held_by` the process that runs it; NULL where nobody said so."""
 
     __tablename__ = "run"
     id: Mapped[str] = mapped_column(Label(), primary_key=True)
@@ -127,10 +120,7 @@ class ImportRow(Base):
 
 
 class SubagentRow(Base):
-    """A subagent that is not trusted: whose file is to be taken in, or who has a token, of which the hash alone is stored.
-
-    `lent` says which values and which memory its file began with; `report` is what was made of the file.
-    """
+    """A subagent that is not trusted, with a file, of which `lent` and `report` tell, or a token, of which the hash is stored."""
 
     __tablename__ = "program_subagents"
     id: Mapped[str] = mapped_column(Label(), primary_key=True)
@@ -151,11 +141,7 @@ class SubagentRow(Base):
 
 
 class RawWriteRow(Base):
-    """A write by another program, such as a shell: triggers note it, and persist only reads and deletes it.
-
-    `operation` is a word of persist.db.schema.row_guards. `row_key_json` names the row, NULL for a whole table; `before_json` has
-    the columns that were changed, or all of a deleted row, with what they said. `writer_json` says on Postgres who it was.
-    """
+    """A write by another program, noted by triggers: the row's key, NULL for a whole table, and what changed columns said."""
 
     __tablename__ = "raw_writes"
     id: Mapped[int] = numbered()

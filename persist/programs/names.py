@@ -50,11 +50,7 @@ def check_alias(alias: object) -> str:
 
 
 def attachment_path(name: str, execution_id: int | None, token: str) -> str:
-    """The path of a large value, relative to the run's directory: `attachments/name__TOKEN.md`, or `name__42__TOKEN.md`.
-
-    The token is 32 random hexadecimal digits, new for every value that is written, so that no two values share a file. The
-    part before it is for people; characters unsafe in a file name are written %XX.
-    """
+    """The relative path of a large value, `attachments/name__TOKEN.md` or `name__42__TOKEN.md`, whose token is never reused."""
     return f"{ATTACHMENTS}/{_stem(name, execution_id)}__{token}.md"
 
 

@@ -1,10 +1,4 @@
-"""Upkeep of programs: ended runs with their rows, once they are old, and notes of raw writes whose run is gone.
-
-A person's are the runs that have the id of a session, with or without a row of their own, which a shell may have deleted. Files
-of attachments and of subagents belong to the folder of the run. The doctor says what `runs.audit` finds in a run's own file,
-above all wrong attachments. Status columns accept any word, since raw writers use words of their own. Files are adopted that a
-virtual machine made with the published statements or a variation of them.
-"""
+"""Upkeep of programs. A person's runs have a session's id, with or without a row; what is in their folders stays."""
 
 from collections.abc import Iterator, Sequence
 

@@ -19,8 +19,6 @@ from persist.db.values.clock import from_epoch_ms
 from persist.db.values.escaping import join_halves
 from persist.errors import InvalidValue
 
-# Timestamps of events and lines: UTC in ISO 8601 with milliseconds and `Z`, so that their text sorts by time.
-
 
 def iso(value: datetime) -> str:
     """An aware datetime as a line's timestamp, rounded down to milliseconds."""

@@ -47,8 +47,6 @@ class SessionLogInfo:
     size: int
 
 
-# Translating an agent's events into lines of a log. Pure, without files.
-
 Line = dict[str, Any]
 _USAGE = {
     "input_tokens": "input",

@@ -1,8 +1,4 @@
-"""Erasing the files of sessions below a home folder: their logs in every project, and the logs of their subagents.
-
-The ids come from rows, which anybody may have written. So only what has the shape of a session log is deleted, and no link is
-followed from `projects` on.
-"""
+"""Erases the files of sessions below a home folder. Ids are not trusted: only session logs go, and no link is followed."""
 
 import errno
 import os

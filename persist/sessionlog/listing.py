@@ -17,8 +17,6 @@ from persist.sessionlog.encoding import instant_of
 from persist.sessionlog.envelope import Scope, SessionLogInfo
 from persist.sessionlog.reader import read_line
 
-# Paths of logs, `<home>/projects/<slug>/<session>.jsonl`, and which slugs and session ids are safe in them.
-
 CHAT_SLUG = "-app"
 """The slug of the project of chat turns, whose working directory is /app."""
 SUFFIX = ".jsonl"
@@ -89,8 +87,6 @@ def _why_unsafe(slug: object) -> str | None:
         return f"{slug!r} holds half a character."
     return f"{slug!r} holds a NUL." if b"\0" in encoded else None
 
-
-# Listing and finding the logs of a home folder.
 
 _LINES_TO_DATE = 20  # lines searched for a timestamp; the first has one unless another program wrote it
 

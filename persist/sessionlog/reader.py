@@ -17,8 +17,6 @@ from persist.errors import InvalidValue
 from persist.sessionlog.encoding import instant_of, iso
 from persist.sessionlog.envelope import LogMessage
 
-# The records of one line of a log, for every reader: whole ones are read, whatever a crash or an editor left before them.
-#
 # A file may begin with a byte order mark; a crash may leave NULs, or a torn record that the next writer's whole one follows on
 # the same line; and two records may be on one line.
 
@@ -102,10 +100,7 @@ class _Torn:
         return len(self._inside) <= _DEEPEST and self._is_a_record(end)
 
     def _is_a_record(self, start: int) -> bool:
-        """Whether the object where a value may be has what records have, and values have not.
-
-        A line without its end is one record that was cut off, and no other writer went on behind its last value.
-        """
+        """Whether the object has what records have, and values have not. A line without its end is one record, cut off."""
         if not self._text.endswith("\n"):
             return False
         try:
@@ -130,8 +125,6 @@ def _objects_from(text: str, start: int, decoder: json.JSONDecoder) -> tuple[lis
         start = end if gap is None else gap.end()
     return found, start
 
-
-# Converting lines of a log into messages of a conversation. Pure, without files.
 
 Message = dict[str, Any]
 
@@ -222,9 +215,6 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-# Reading a whole log.
-
-
 def iter_session_log(path: str | os.PathLike[str]) -> Iterator[LogMessage]:
     """The messages of a log in the file's order, read line by line: at most the longest line is in memory.
 
@@ -266,8 +256,6 @@ def _by_time(message: dict[str, Any]) -> str:
         return iso(instant)
     return raw if isinstance(raw, str) else ""
 
-
-# Following a log while it is written: every complete line once, in order.
 
 Stop = threading.Event | Callable[[], bool]
 _CHUNK = 1 << 20  # bytes in one read, and so in one batch

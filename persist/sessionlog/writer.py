@@ -21,11 +21,8 @@ from persist.sessionlog.encoding import instant_of, iso, to_line
 from persist.sessionlog.envelope import Fsync, Line, RunResult, Translator, ended_in, error_line, result_line, user_line
 from persist.sessionlog.listing import check_home, check_project_slug, session_log_path
 
-# Appending whole batches to a log, safely with other processes that append too or were killed while appending.
-#
-# The file is opened for each append, so no handle stays open: a removed file is created again, and a forked child shares nothing.
-# On local file systems writes in append mode are not interleaved. On Windows they can be, because they seek to the end first, so
-# there writers use a lock.
+# The file is opened for each append: a removed one is created again, and a forked child shares nothing. Appends to local files
+# are not interleaved, except on Windows, where writers use a lock.
 
 if sys.platform == "win32":
     import msvcrt
@@ -36,11 +33,7 @@ _LOCK_POSITION = 2**31 - 2
 
 
 def append(path: Path, data: bytes, *, sync: bool) -> None:
-    """Append the bytes, in one write unless the system accepts fewer. With `sync` they are on the disk when this returns.
-
-    If the last line has no line break, because its writer was killed, one is written first, so that the new line is not joined
-    to the torn one. Raises a PersistError.
-    """
+    """Append the bytes, with `sync` to the disk, after a line break where a killed writer left none. Raises a PersistError."""
     try:
         with _opened(path) as file, _windows_lock(file):
             is_new = os.fstat(file.fileno()).st_size == 0

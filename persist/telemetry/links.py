@@ -23,8 +23,6 @@ from persist.telemetry.models import links
 from persist.telemetry.schemas import GithubLink, LinkKind
 from persist.telemetry.windows import second, second_or_now
 
-# Parsing URLs of GitHub issues and pull requests into a canonical form. Pure.
-
 _KINDS = {"issue": LinkKind.ISSUE, "issues": LinkKind.ISSUE, "pull": LinkKind.PR, "pulls": LinkKind.PR}
 _PATHS = {LinkKind.ISSUE: "issue", LinkKind.PR: "pull"}
 _HOST = re.compile(r"[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?(?::[0-9]{1,5})?")
@@ -46,10 +44,7 @@ class Link:
 
 
 def parse_link(path: str, url: str) -> Link:
-    """The link of a URL. Raises InvalidValue unless it is the URL of an issue or pull request.
-
-    No difference: `issues` or `pulls`, `www.`, host's capitals, default port, what follows the number. `http` becomes `https`.
-    """
+    """The canonical link of an issue's or pull request's URL, whatever its spelling. Raises InvalidValue for any other URL."""
     try:
         parts = urlsplit(url.strip())
     except ValueError:
@@ -77,8 +72,6 @@ def canonical_url(url: object) -> str | None:
 def _invalid(path: str) -> InvalidValue:
     return InvalidValue(path, "expected the URL of an issue or a pull request, such as https://github.com/owner/repo/pull/1.")
 
-
-# When to fetch a link again, by the states fetched last. Pure.
 
 AFTER_ERROR = timedelta(seconds=300)
 UNKNOWN = timedelta(seconds=300)

@@ -1,8 +1,4 @@
-"""`tx.telemetry.tasks`: a workspace's task queue. Tasks are discovered by polling, claimed one at a time, and end once.
-
-A claim without a lease lasts until its task ends. A leased task ends at its instant, too, unless the lease is renewed: then
-another instance may claim the task, and the number of its claim, which grows with every claim, fences out late writes.
-"""
+"""`tx.telemetry.tasks`: a workspace's queue. A claim, whose growing number fences out late writes, may be for a lease."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta

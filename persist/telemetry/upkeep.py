@@ -1,8 +1,4 @@
-"""Upkeep of telemetry, table by table, with an age for each. Windows also limit the number of rows of three tables.
-
-In these three the newest rows are those written last, as in the windows: a wrong clock does not make a row newer. A person's is
-all that an instance which has the id of a session reported. Files of other programs spell some links' URLs differently.
-"""
+"""Upkeep of telemetry, with an age for each table. In its windows the rows written last are the newest, whatever the clock."""
 
 from collections.abc import Iterator
 from itertools import groupby

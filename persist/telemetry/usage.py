@@ -231,10 +231,7 @@ def _sample(work: UnitOfWork, owner: str, occurred_at: datetime, used: dict[str,
 def _added_at_once(
     work: UnitOfWork, owner: str, occurred_at: datetime, used: dict[str, int | None], call: writing.Call | None
 ) -> dict[str, int | None] | None:
-    """Insert the row, or add to the existing one, in one round trip; the sums. None if neither was possible.
-
-    The window is locked first, so the statements after that agree on whether the row exists, unless a trim deletes it in between.
-    """
+    """Insert the row or add to it in one round trip, under the window's lock; the sums. None if neither was possible."""
     given = {"owner": owner, "second": occurred_at, **_set_params(used)}
     with work.batch() as batch:
         USAGE_SAMPLES.lock_with(batch, owner)

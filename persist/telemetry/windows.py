@@ -1,9 +1,6 @@
-"""Windows: tables that keep the newest rows of each instance and are trimmed on every Nth insert.
+"""Windows: tables that keep the newest rows of each instance, those written last, and are trimmed on every Nth insert.
 
-`window_marks` counts the inserts of each instance, so the cadence survives restarts and is shared by all processes. A trim
-leaves exactly `keep` rows, so between trims there are never more than `keep + trim_every - 1`. The newest rows are those written
-last, whatever their clocks said: a row just recorded is never trimmed. On Postgres the counter's row is also the lock of an
-instance's window: writers proceed in the order in which they count.
+`window_marks` counts the inserts of each instance; on Postgres its row is also the lock of the window.
 """
 
 from datetime import datetime, timedelta
@@ -26,8 +23,6 @@ from persist.settings import Settings
 from persist.telemetry.models import status_log, tool_history, usage_samples, window_marks
 from persist.telemetry.schemas import UsageSample
 
-# Instants of telemetry: the published tables store whole seconds.
-
 _SECOND = timedelta(seconds=1)
 
 
@@ -46,8 +41,6 @@ def next_second(path: str, value: object) -> datetime:
     at = as_utc(path, value)
     return at if not at.microsecond else instant_after(path, at.replace(microsecond=0), _SECOND)
 
-
-# Every sample of usage that is still in a window, and the instances that have any, for who exports them.
 
 _U, _H = usage_samples.c, tool_history.c
 _SAMPLE = Values(UsageSample, usage_samples)
@@ -134,10 +127,7 @@ class Window:
         return batch.returned(statement, owner=owner, name=self.name, **values)
 
     def lock(self, work: UnitOfWork, owner: str) -> None:
-        """Lock the instance's window until the transaction ends: other writers wait before they count or trim.
-
-        A writer of SQLite has locked the whole database. There nothing is done, unless an event is to tell of the counter's row.
-        """
+        """Lock the instance's window against others who count or trim; on SQLite only for an event of the counter's row."""
         if work.runtime.dialect.one_writer and work.journal is None:
             return
         if work.row(_LOCK, owner=owner, name=self.name) is None:

@@ -1,7 +1,4 @@
-"""The tables of usage: a window of single calls, their sums by hour and day, and budgets with what is used of them.
-
-The dimensions of a sum are ordinary columns. Its key has their digest in their place: as many labels would not fit an index.
-"""
+"""The tables of usage. The key of a sum has a digest of its dimensions: as many labels would not fit an index."""
 
 from datetime import datetime
 

@@ -200,8 +200,6 @@ def _standing(work: UnitOfWork, budget: Budget) -> BudgetStanding:
     return construct(BudgetStanding, {"budget": budget, "starts_at": span.starts_at, "ends_at": span.ends_at, **used})
 
 
-# Sums of usage, added up from the stored ones of hours and days.
-
 _END = datetime.max.replace(tzinfo=UTC)
 _SUMS = tuple(whole_total(_R[name]).label(name) for name in SUMS)
 

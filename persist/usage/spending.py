@@ -1,7 +1,4 @@
-"""What is used of budgets: counted in the transaction of a call, under a lock on each budget's count, in the order of the keys.
-
-Exactly one of the calls that pass 80 or 100 per cent of a budget in a period therefore logs the event.
-"""
+"""What is used of budgets, counted under a lock on each, in the order of keys: one call alone logs that it passes 80 per cent."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,8 +16,6 @@ from persist.db.unreadable.cells import is_unreadable
 from persist.errors import BudgetExceeded, InvalidValue, shown
 from persist.usage.models import IS_USED_UP, budgets, spending
 from persist.usage.schemas import Bucket, Period
-
-# When hours, days and the periods of budgets begin and end.
 
 FIRST = datetime(1, 1, 1, tzinfo=UTC)
 """The begin of a period that holds every instant, also before 1970."""
@@ -53,10 +48,7 @@ def check_timezone(path: str, name: str) -> str:
 
 
 def span_of(period: Period, timezone: str, at: datetime) -> Span:
-    """The period that an instant is in. A zone that this machine does not know counts as UTC.
-
-    Days, weeks and months are those of the zone, and may be longer or shorter where its clocks change. An hour is one of UTC.
-    """
+    """The period that an instant is in, by the zone's clocks, but for hours; an unknown zone counts as UTC."""
     if period == Period.TOTAL:
         return Span(FIRST, LAST)
     if period == Period.HOUR:
@@ -127,10 +119,7 @@ ANY_BUDGET = exists(select(_B.key))
 
 
 def ask(batch: Batch, keys: Sequence[str]) -> Pending[list[Row]]:
-    """The budgets of the keys, at most MOST_KEYS, for `count`.
-
-    It is asked after the sums were written: who sets a budget locks them, and counts what was written before.
-    """
+    """The budgets of the keys for `count`, asked after the sums were written, which are locked where a budget is set."""
     return batch.rows(_ASK, **_padded(keys))
 
 

@@ -1,8 +1,4 @@
-"""Upkeep of usage: calls, sums of hours and days, and what was used of budgets in periods that are over.
-
-A sum of the range that is left stays right: a sum goes when its last instant is older than the age, and calls go by theirs. A
-person's are the calls and sums of an owner or a session, and budgets on an owner or an instance. Sums of others stay.
-"""
+"""Upkeep of usage. A sum goes when its last instant is older than the age, so that sums of the remaining range stay right."""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass

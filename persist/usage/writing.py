@@ -1,8 +1,4 @@
-"""Writing a call: into its scope's window, the sums of its hour and day, and its budgets.
-
-All happens in the reporting transaction, always in this order: lock of the scope, call, sums, budgets by key. Writers of the same
-scope wait for each other; writers of other scopes wait only if they share a budget.
-"""
+"""Writing a call, in this order: lock of its scope, call, sums, budgets by key. Other scopes wait only for a shared budget."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -19,10 +19,7 @@ from persist.db.unreadable import conditions
 from persist.db.unreadable.cells import is_unreadable
 from persist.errors import Conflict
 
-# Deleting branches and sessions without losing what remaining branches show.
-#
-# A progression is deleted with its last owner (session or branch), a former branch (see inheritance) with the last branch forked
-# from it; messages stay.
+# A progression is deleted with its last owner, a former branch with the last branch forked from it; messages stay.
 
 _S = sessions.c
 _B = branches.c
@@ -145,10 +142,7 @@ def check_pointers(found: Pointers) -> None:
 
 
 def settle(work: UnitOfWork, ids: Iterable[str | None], *, but: str | None = None) -> tuple[int, int]:
-    """Cut former branches among `ids` to what their forks show, and delete those without forks.
-
-    Returns how many branches and progressions were deleted. `but`: the progression that is being written, which stays.
-    """
+    """Cut or delete former branches among `ids`; how many branches and progressions went. `but`: a progression that stays."""
     waiting = list(dict.fromkeys(ids))
     branches_gone = pools_gone = 0
     while waiting:
@@ -166,8 +160,6 @@ def settle(work: UnitOfWork, ids: Iterable[str | None], *, but: str | None = Non
             cut(work, pool, max(shown[0] - inherited, 0))
     return branches_gone, pools_gone
 
-
-# Changing the order of a progression without losing what forks of the branches that show it inherit.
 
 T = TypeVar("T")
 _owners = select(_B.id).where(OF_PROGRESSION.chosen)

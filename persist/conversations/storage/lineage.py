@@ -20,10 +20,8 @@ from persist.db.unreadable.cells import OnUnreadable
 from persist.db.values.arguments import UNBOUNDED
 from persist.errors import Conflict, NotFound
 
-# The effective history of a branch: items inherited from its parents, then its own, in one query however deep the fork.
-#
-# A position counts from 0 at the root. Each branch in the line contributes the items at [inherited, upto): a branch inherits the
-# first `forked_at_ord` items of its parent's history, and none that the parent adds later.
+# A position counts from 0 at the root. A branch inherits the first `forked_at_ord` items of its parent's history, and none that
+# the parent adds later; each branch in the line contributes the items at [inherited, upto).
 
 POINTERS = ("parent_branch_id", "forked_at_ord")
 """The published keys of node_metadata that say where a branch was forked; written once, beside columns of the same names."""
@@ -127,11 +125,7 @@ def found_item_ids(items: list[Row]) -> list[str]:
 
 
 def history(work: UnitOfWork, branch_id: str, *, first: int, end: int) -> list[ConvMessage]:
-    """The messages at the positions from `first` to before `end`, in order; deleted messages are left out.
-
-    Raises NotFound for the branch, Conflict where its parents form a circle, and UnreadableRow where one of them says what cannot
-    be read: without it the history would be another one.
-    """
+    """The messages at positions from `first` to before `end`. Raises NotFound, Conflict for a circle, UnreadableRow."""
     rows = work.rows(_MESSAGES, row_id=branch_id, first=first, end=end)
     if not rows or not rows[0][1]:
         _check_line(work, branch_id)
@@ -185,10 +179,8 @@ def _ordered(rows: list[Row]) -> list[Row]:
     return rows
 
 
-# Keeps what forks inherit unchanged when the branch that it comes from is deleted or reordered.
-#
-# Small inheritances are copied: the fork gets the items as its own, and loses its parent. Large ones stay in place: a *former
-# branch*, a row of branches that no list shows, keeps the places for the forks and becomes their parent.
+# Small inheritances are copied when their branch is deleted or reordered. Large ones stay in a *former branch*, which no list
+# shows and which becomes the forks' parent.
 
 MAX_COPIED = 1_000
 """The most places copied to forks at once; if there are more, former branches keep them."""

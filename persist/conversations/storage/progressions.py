@@ -16,11 +16,8 @@ from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.json import JsonLimits, JsonText, encode
 from persist.errors import InvalidValue, NotFound, PayloadTooLarge, UnreadableRow, shown
 
-# Folding the members of a progression into its published array.
-#
-# Every 64 places the array is rewritten if a sixteenth of it is new; every 64 unconditionally would be quadratic in long
-# progressions. Where statements travel, the array is made by the server, whose types admit no id that is none. On a file it is
-# made here, so that a progression that cannot be read is left as it is.
+# The array is rewritten every 64 places if a sixteenth of it is new: otherwise the cost would be quadratic. A server makes it
+# itself; on a file it is made here, so that a progression that cannot be read is left as it is.
 
 log = logging.getLogger("persist")
 FOLD_EVERY = 64
@@ -170,8 +167,6 @@ def as_array(ids: Sequence[str]) -> JsonText:
     return encode(list(ids), "ids", _ANY_SIZE)
 
 
-# The members of a progression: appending in constant time, inserting and removing at any place.
-#
 # A writer is alone on its database or locks the progression's row first, since places are assigned one after another.
 
 _G = messages.c
@@ -358,8 +353,6 @@ def member_rows(id: str, first: int, ids: Sequence[str]) -> list[dict[str, Any]]
     """The rows of members at the places from `first` on, for INSERT."""
     return [{"progression_id": id, "ord": first + place, "message_id": message_id} for place, message_id in enumerate(ids)]
 
-
-# Appending many messages to a progression: those that are no members yet, in one statement.
 
 _given = label_rows("ids")
 _next_of_given = select(func.coalesce(func.max(_M.ord) + 1, 0)).where(_M.progression_id == _id).scalar_subquery()

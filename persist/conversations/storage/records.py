@@ -23,8 +23,6 @@ from persist.db.values.clock import EPOCH
 from persist.db.values.frozen import construct
 from persist.errors import Conflict, NotFound, UnreadableRow
 
-# Reading and locking the row of a session, and the progressions that sessions and branches own.
-
 _S = sessions.c
 SESSION = Values(ConvSession, sessions)
 _GET_SESSION = Statement(select(*SESSION.columns).where(_S.id == param("row_id")))
@@ -86,8 +84,6 @@ def owned_progression(work: UnitOfWork, batch: Batch, wanted: str | None) -> str
     return minted
 
 
-# Reading and locking the row of a branch.
-
 _B = branches.c
 BRANCH = Values(Branch, branches)
 _GET_BRANCH = Statement(select(*BRANCH.columns).where(_B.id == param("row_id")))
@@ -122,8 +118,6 @@ def hold_with(batch: Batch, id: str) -> None:
     """Lock the branch FOR KEY SHARE with a batch: nobody deletes it until the transaction ends, and later reads are current."""
     batch.lock(_HOLD, row_id=id)
 
-
-# Reading and writing rows of messages, and the numbers of their classes.
 
 log = logging.getLogger("persist")
 _M, _T = messages.c, message_types.c
@@ -233,10 +227,8 @@ def type_number(work: UnitOfWork, path: str) -> int:
     raise Conflict(f"No number could be allocated for the message class {path!r}: others were always faster.")
 
 
-# Locks taken before a deletion, in the order in which recording takes them: branches, progressions, sessions, messages.
-#
-# Rows of one table are locked in the order of their ids, so that two deletions never deadlock. SQLite, which has one writer,
-# needs none of these locks.
+# Locks before a deletion: branches, progressions, sessions, messages, each in the order of ids, as recording takes them, so that
+# nothing deadlocks. SQLite, which has one writer, needs none.
 
 _P = progressions.c
 _MAX_LOOKS = 10

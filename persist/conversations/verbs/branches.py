@@ -28,8 +28,6 @@ from persist.db.values.json import Json, merge_patch
 from persist.db.values.pages import check_limit
 from persist.errors import Conflict, InvalidValue, NotFound
 
-# Validation of the columns that a branch's update may change, and the UPDATE itself.
-
 _CHANGEABLE: dict[str, Check] = {"name": text, "user": label, "started_at": instant, "ended_at": instant}
 
 

@@ -1,7 +1,4 @@
-"""Exchange: messages that owners (branches, sessions, anything with an id) send each other, first in, first out.
-
-Sequence numbers are assigned under one lock, so a reader who has read up to a number has missed none before it.
-"""
+"""Exchange: messages that owners send each other. Numbers are assigned under one lock, so that no reader misses one."""
 
 from collections.abc import Mapping
 from functools import cache

@@ -1,7 +1,4 @@
-"""The status of sessions and branches: allowed transitions, and the row of history that every change writes.
-
-None and running may become anything; a final status changes only with an override that names its actor.
-"""
+"""The status of sessions and branches: None and running may become anything, a final one only by an override with an actor."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -79,11 +76,7 @@ def set_status(
     last: bool = True,
     **change: Unpack[StatusChange],
 ) -> bool:
-    """See ConvSessions.set_status; the session, or the branch, is locked.
-
-    known  asked with or after the lock
-    last   nothing is written after this
-    """
+    """See ConvSessions.set_status, for what is locked. `known`: asked with or after the lock. `last`: as of a batch."""
     to = check_choice("status", status, Status)
     given = check_keywords(change, StatusChange)
     by = check_choice("source", change.get("source", TransitionSource.EXECUTOR), TransitionSource)
@@ -169,10 +162,7 @@ def ask_latest(batch: Batch, kind: str, id: str) -> Pending[Row | None]:
 
 
 class Creation:
-    """The first history row of a session or branch that is created with a status; without one, nothing.
-
-    `latest` is that of an entity which had the id before, asked for before it is taken anew.
-    """
+    """The first history row of a session or branch with a status. `latest` is that of an entity that had the id before."""
 
     def __init__(self, batch: Batch, kind: str, id: str, status: Status | None) -> None:
         self._kind, self._id, self._status = kind, id, status

@@ -28,8 +28,6 @@ from persist.db.values.json import Json, JsonText, merge_patch
 from persist.db.values.pages import Page, check_limit, decode_cursor
 from persist.errors import InvalidValue
 
-# Validation and defaults of the columns that a session is created with or changed to; writes nothing.
-
 Check = Callable[[UnitOfWork, str, Any], Any]
 
 
@@ -129,8 +127,6 @@ def new_session(
         fields["ended_at_is_approximate"] = True
     return fields
 
-
-# Lists of sessions, with one prepared statement per combination of filters; and the UPDATE of a session's columns.
 
 _LIST = "conversations.sessions"
 _S = sessions.c

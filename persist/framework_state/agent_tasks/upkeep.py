@@ -1,8 +1,4 @@
-"""Upkeep of agents' tasks.
-
-Tasks go by age once they ended, and webhooks once their task is gone. A person's tasks are the tasks of an owner, or of one
-context, with their webhooks. An export of a task has its pieces; webhooks hold secrets and stay behind.
-"""
+"""Upkeep of agents' tasks: those that ended go by age, webhooks, whose secrets are not exported, once their task is gone."""
 
 from collections.abc import Iterator
 

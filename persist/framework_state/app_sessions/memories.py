@@ -43,10 +43,7 @@ _ENTRY = Statement(select(_M.entry).where(*_of_session, _M.id == param("memory_i
 
 @cache
 def _matching(ascii_words: int, other_words: int) -> Statement:
-    """The SELECT of memories that contain a word, with the number of contained words.
-
-    ASCII words are found as whole words, others anywhere in the text: many languages are written without blanks.
-    """
+    """The SELECT of memories with a word, and how many: ASCII words are whole words, others may be anywhere in the text."""
     has: list[ColumnElement[bool]] = [like(_M.words, f"word_{number}", escape=_ESCAPE) for number in range(ascii_words)]
     has += [
         or_(like(_M.words, f"whole_{number}", escape=_ESCAPE), like(_M.text, f"part_{number}", escape=_ESCAPE))

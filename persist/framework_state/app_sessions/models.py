@@ -129,11 +129,7 @@ class AppArtifactBlobRow(Base):
 
 
 class AppMemoryRow(Base):
-    """Something said in a session that is searched later, as JSON text in `entry`.
-
-    `place` and `position` order memories: sessions by when they were first remembered, and each in the order of its events.
-    A memory that was deleted stays as a row without contents, so that its session cannot bring it back.
-    """
+    """Something said in a session, ordered by `place` and `position`. A deleted one stays, empty, so that it cannot come back."""
 
     __tablename__ = "app_memories"
     app_name: Mapped[str] = _key()

@@ -44,8 +44,6 @@ from persist.framework_state.app_sessions.schemas import (
     StateChange,
 )
 
-# The three scopes of a state: of the application, of the user, and of the session. Each entry is a row, merged by its key.
-
 _APP_STATE = app_state.c
 _U = user_state.c
 
@@ -66,10 +64,7 @@ OF_USER = Statement(
 
 
 def set_entries(work: UnitOfWork, batch: Batch, change: StateChange, *, app_name: str, user_id: str, session: str) -> None:
-    """Set the entries of a change. Entries under other keys stay, with the values that other writers gave them.
-
-    Rows are written in the order of keys, so that two writers of an application cannot deadlock.
-    """
+    """Set the entries of a change, in the order of keys, so that writers cannot deadlock; entries under other keys stay."""
     user = {"app_name": app_name, "user_id": user_id}
     batch.run_many(_SET_APP, _rows(work, change.app, {"app_name": app_name}))
     batch.run_many(_SET_USER, _rows(work, change.user, user))
@@ -95,8 +90,6 @@ def as_entries(rows: Iterable[Row]) -> Entries:
     """The entries of rows of a key and a value."""
     return dict(iter(rows))
 
-
-# Appending an event to a session: one writer at a time, and none that has missed what another one wrote.
 
 STALE = "app_user_sessions.revision"
 """The `constraint` of the Conflict that an outdated writer gets."""

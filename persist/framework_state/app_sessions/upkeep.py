@@ -1,7 +1,4 @@
-"""Upkeep of application sessions: sessions with their events and state, artifacts and memories of users.
-
-Artifacts of an existing session stay at any age, as do artifacts of a user with a session.
-"""
+"""Upkeep of application sessions. Artifacts of a session that exists, or of a user with one, stay at any age."""
 
 import json
 from collections.abc import Sequence

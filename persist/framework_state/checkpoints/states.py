@@ -25,8 +25,6 @@ from persist.framework_state.checkpoints.storing import NewState, checked_writes
 from persist.framework_state.checkpoints.upkeep import Step, trim
 from persist.framework_state.checkpoints.values import Reading, read_values, stored_blob, stored_versions, thread_key
 
-# `tx.checkpoints.threads`: listing, copying, trimming and deleting threads.
-
 List = list
 _T = threads.c
 _THREAD = Values(schemas.CheckpointThread, threads)

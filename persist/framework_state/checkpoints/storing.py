@@ -19,8 +19,6 @@ from persist.framework_state.checkpoints.models import pending, pieces, states, 
 from persist.framework_state.checkpoints.schemas import Blob, Stored, Write
 from persist.framework_state.checkpoints.values import Addition, GrownList, KnownList, ThreadKey, stored_spans, thread_key
 
-# What tasks wrote after a checkpoint: its rows, and the statement that stores them.
-
 WriteRow = Mapping[str, Any]
 _MAKE_THREAD = Statement(insert_missing(threads, "id"))
 WRITE = Statement(upsert(pending, "thread_id", "namespace", "checkpoint_id", "task_id", "idx", where="excluded.idx < 0"))
@@ -95,10 +93,7 @@ _PUT_STATE = Statement(upsert(states, *_KEY_OF_STATE, keep=("created_at",)))
 
 @dataclass(frozen=True, slots=True)
 class NewState:
-    """A checkpoint to store: its row, and the (version, value) of channels; a value of None deletes that version's.
-
-    `relies_on`: versions of other channels, whose values have to be stored already.
-    """
+    """A checkpoint to store: its row, (version, value) by channel, None deleting that version's, and versions it `relies_on`."""
 
     key: ThreadKey
     row: Mapping[str, Any]
@@ -144,10 +139,7 @@ class NewState:
 
 
 def store(work: UnitOfWork, new: NewState) -> dict[str, KnownList]:
-    """Store a checkpoint; how its lists are stored now, by channel. Creates its thread if needed, and locks it.
-
-    Raises RequirementMissed if an Addition is to another list than the stored one, or if a value it relies on is gone.
-    """
+    """Store a checkpoint under its thread's lock; how its lists are stored now. Raises RequirementMissed for what is gone."""
     lists = _planned(work, new)
     with work.batch(last=True) as batch:
         if not lists:
@@ -222,9 +214,7 @@ def growing(new: NewState, known: Mapping[str, KnownList]) -> list[GrownList] | 
 def extend(work: UnitOfWork, new: NewState, lists: list[GrownList]) -> dict[str, KnownList]:
     """Store a checkpoint with the lists of `growing`, without reading first; how these are stored now, by channel.
 
-    Raises RequirementMissed, and nothing is written, if the database does not have the known lists any more, or if others added
-    pieces to them, unless just these lists were stored before; or if a value that the checkpoint relies on is gone. The first
-    statement locks the thread, so that the facts below cannot change.
+    Raises RequirementMissed, and writes nothing, if the database does not have what is known. The thread is locked first.
     """
     before = _place(new)
     after = dict(before)

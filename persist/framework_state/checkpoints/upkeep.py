@@ -23,8 +23,6 @@ from persist.errors import StoreCorrupt, named
 from persist.framework_state.checkpoints.models import THREADS, memories, pending, pieces, states, threads, values, vectors
 from persist.framework_state.checkpoints.values import stored_spans, stored_versions
 
-# Deleting checkpoints of a thread together with their writes, unused versions of values, and unused pieces of lists.
-
 _S = states.c
 _V = values.c
 _P = pieces.c
@@ -83,10 +81,7 @@ StepsById = dict[tuple[str, str], Step]
 
 
 def trim(work: UnitOfWork, thread_id: str, keep: Callable[[Iterable[Step]], Iterable[Step]]) -> int:
-    """Delete the checkpoints that `keep` does not return, except ancestors that a kept one is rebuilt from; the number deleted.
-
-    A kept checkpoint whose parent is deleted gets `parent_id` None.
-    """
+    """Delete all that `keep` does not return but ancestors of kept ones; how many. A kept one's deleted parent becomes None."""
     with work.batch() as batch:
         locked = batch.row(_LOCK, thread_id=thread_id)
         found_steps, found_values = batch.rows(_STEPS, thread_id=thread_id), batch.rows(_VALUES, thread_id=thread_id)
@@ -175,10 +170,7 @@ _Found = Iterator[tuple[Table, Mapping[str, Any], str | None]]
 
 @dataclass(slots=True)
 class _Thread:
-    """What the checkpoints of a namespace of a thread are made of, as far as it can be read.
-
-    `unresolved`: by the id of a checkpoint, its channels whose value is an ancestor's and what was written since.
-    """
+    """The readable parts of a thread's namespace. `unresolved`: by checkpoint, channels with an ancestor's value."""
 
     key: dict[str, Any]
     spans: dict[str, list[tuple[str, Any]]] = field(default_factory=lambda: defaultdict(list))
@@ -266,10 +258,6 @@ def _with_write(work: UnitOfWork, row: Mapping[str, Any], memo: dict[Any, Any]) 
 HANGING: Mapping[Table, Hangs] = {pieces: _with_piece, values: _with_value, states: _with_state, pending: _with_write}
 """By table, finds the rows that are useless without a given row."""
 
-
-# Upkeep of checkpoints: threads that had no new checkpoint for long, and expired memories.
-#
-# A person's are the threads with the id of a session, and the memories of a namespace and those below it.
 
 _M = memories.c
 

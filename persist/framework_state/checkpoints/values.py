@@ -19,8 +19,6 @@ from persist.errors import StoreCorrupt, named
 from persist.framework_state.checkpoints.models import pieces, values
 from persist.framework_state.checkpoints.schemas import Blob, Stored
 
-# The lists of channels that a runner remembers to have stored, which the database need not be asked about before a put.
-
 
 class Digest:
     """The digest of a list of pieces: first their joined bytes, then their lengths and kinds."""
@@ -96,13 +94,7 @@ class Addition:
 
 
 class GrownList:
-    """A list to store under a version, on top of a stored one if it begins with that.
-
-    key      the parameters that name its channel
-    added    the rows of its pieces that are not stored yet
-    stored   how it is stored then
-    fits     False for an Addition to another list than the stored one: it cannot be stored
-    """
+    """A list to store in the channel `key`: rows `added`, how it is `stored`. `fits`: False for an Addition to another."""
 
     def __init__(self, key: Mapping[str, Any], version: str, value: Sequence[Blob] | Addition, base: KnownList | None) -> None:
         self.key, self._version = dict(key), version

@@ -21,17 +21,12 @@ from persist.errors import Conflict, InvalidValue, NotFound, StoreCorrupt, Unrea
 from persist.framework_state.histories.models import entries
 from persist.framework_state.histories.schemas import Entry, Message, NewEntry, whole_number
 
-# Reading histories. Entries form trees, and each history is a range of every line of its tree that it came through.
-
 _E = entries.c
 ENTRY = Values(Entry, entries)
 
 
 def lines_to(ends: ColumnElement[bool], name: str = "walked") -> CTE:
-    """The lines that lead to the entries chosen by a condition: tree, line, and the depth up to which they lead there.
-
-    UNION drops repeated rows, so that the query ends even if another program made a circle of parents.
-    """
+    """The lines to the entries that a condition chooses, each with the depth up to which. UNION ends at a circle of parents."""
     walked = select(_E.root_id, _E.line_id, _E.depth).where(ends).cte(name, recursive=True)
     first, parent = entries.alias(f"{name}_first"), entries.alias(f"{name}_parent")
     joined = walked.join(first, first.c.id == walked.c.line_id).join(parent, parent.c.id == first.c.parent_id)

@@ -35,8 +35,6 @@ from persist.framework_state.histories.appending import NewEntries, Places
 from persist.framework_state.histories.models import branches, entries, histories, runs, snapshots
 from persist.framework_state.histories.schemas import History, NewEntry, whole_number
 
-# Deleting entries that no conversation and no snapshot of a run reaches any more.
-
 Condition = ColumnElement[bool]
 _E = entries.c
 _H = histories.c
@@ -72,11 +70,7 @@ def _beyond(reached: Sequence[Row], lines: Sequence[Row]) -> Iterator[dict[str, 
 
 
 class Releasing:
-    """The queries to ask before entries are released, over the trees with the last entries of histories that are to go.
-
-    ends    selects the ids of the last entries
-    others  the condition that a remaining history ends at an entry
-    """
+    """The queries to ask before entries of trees are released: `ends` selects last entries, `others` those of what remains."""
 
     def __init__(self, ends: Select[Any] | CompoundSelect[Any], others: ColumnElement[bool]) -> None:
         roots = select(_E.root_id).where(_E.id.in_(ends))
@@ -277,11 +271,7 @@ class HistoryRecords(Repository[F]):
 def erase(
     work: UnitOfWork, id: str, expected: str | None = None, before: datetime | None = None, *, left: bool = False
 ) -> dict[str, int] | None:
-    """Delete a conversation and release its entries; how many rows of each table.
-
-    None, and nothing is deleted, if there is none of the expected revision; or with `before` if it was written since that instant
-    or waits for the results of tool calls. `left`: also delete the remains of a conversation whose row is gone.
-    """
+    """Delete a conversation, release its entries; rows by table. None if revision or `before` forbid it. `left`: remains, too."""
     with work.batch() as batch:
         batch.lock(_LOCK, row_id=id)
         found = batch.row(_STATE, row_id=id)

@@ -135,11 +135,7 @@ def touch(work: UnitOfWork, batch: Batch, run_id: str) -> None:
 
 
 def erase(work: UnitOfWork, id: str, before: datetime | None = None, *, left: bool = False) -> dict[str, int] | None:
-    """Delete a run with its steps and release its entries; how many rows of each table.
-
-    None, and nothing is deleted, if there is none that took no step since the instant `before`. `left`: also delete the remains
-    of a run whose row is gone.
-    """
+    """Delete a run and release its entries; rows by table. None if it took a step since `before`. `left`: remains, too."""
     with work.batch() as batch:
         batch.lock(_LOCK, row_id=id)
         found = batch.row(_STATE, row_id=id)

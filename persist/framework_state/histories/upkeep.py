@@ -1,8 +1,4 @@
-"""Upkeep of histories: conversations that were not written for long, and runs that took no step for long.
-
-A person's are conversations with those forked from them, and runs of agents in them or begun by such runs. The doctor names
-messages that are missing, or that lead in a circle.
-"""
+"""Upkeep of histories: a person's are conversations with their forks, and runs of agents in them or begun by such runs."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -31,13 +27,7 @@ _H, _R, _E, _B, _S = histories.c, runs.c, entries.c, branches.c, snapshots.c
 
 
 class _AgedWhole(AgedRows):
-    """Rows that go with everything below them and with the entries that nothing else reaches.
-
-    erase     deletes a row
-    ends      makes the query for the last entries of given rows
-    ends_at   makes the condition for the last entries of rows that meet a condition
-    ends_but  makes the condition for the last entries of all other rows
-    """
+    """Rows that go with all below them and the entries that nothing else reaches; `ends…` make queries of rows' last entries."""
 
     batch = 50
 

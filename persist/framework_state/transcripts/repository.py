@@ -34,11 +34,7 @@ _PLAIN = {str, int, float, bool, type(None)}
 
 
 class Given(NamedTuple):
-    """An entry to append, its text, and the labels that it may be stored under: none without a `uuid`.
-
-    uuid     what names the entry in its part
-    further  a digest of the uuid and the content, for an entry whose uuid another one has
-    """
+    """An entry to append and its text. `uuid` names it in its part, `further` where another one has that uuid."""
 
     entry: Entry
     text: str
@@ -127,11 +123,7 @@ def labels_of(given: Iterable[Given]) -> list[str]:
 def new_entries(
     given: Iterable[Given], stored: Iterable[tuple[str, str]], alike: Iterable[Entry] | None = None
 ) -> list[tuple[Entry, str, str | None]]:
-    """The given entries that are not stored yet, each with its text and its label.
-
-    `stored`: the labels and texts of stored ones. The first entry with a uuid is stored under it, one that shares it and differs
-    under a digest of both. `alike`: stored entries without a uuid; each stands for one equal given entry.
-    """
+    """The given entries not among the `stored` labels and texts, nor, one for one, `alike`; with text and label."""
     counts = Counter(map(_canonical, alike or ()))
     seen = {label: None if is_unreadable(text) else _further(label, value_of(text)) for label, text in stored}
     found = []

@@ -26,8 +26,6 @@ from persist.integrations.store_bridge import InvalidForFramework, StoreBridge
 from persist.store.async_store import AsyncStore
 from persist.store.store import Store
 
-# Arguments of the stores of A2A, checked, and the errors for them: those of persist and of the framework at once.
-
 
 class InvalidTask(InvalidForFramework, InvalidParamsError):  # noqa: N818  # named like the errors it stands among
     """A task, configuration, token or argument that is refused: an InvalidValue, and an InvalidParamsError of the framework."""

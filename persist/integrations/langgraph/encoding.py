@@ -160,10 +160,7 @@ class Encoding:
         return self.blob(name, value)
 
     def tuple(self, loaded: Loaded, config: RunnableConfig | None = None, history: "History | None" = None) -> CheckpointTuple:
-        """The CheckpointTuple of a stored checkpoint, with the caller's config if given. Raises StoreCorrupt if it is damaged.
-
-        `history`: values of other checkpoints, so that a shared value is deserialized once.
-        """
+        """The CheckpointTuple of a stored checkpoint; `history` shares values. Raises StoreCorrupt if it is damaged."""
         row = loaded.checkpoint
         head, metadata = self._head(row)
         read = self.read if history is None else history.read
@@ -214,10 +211,7 @@ class Encoding:
 
 
 class History:
-    """Values of the checkpoints in a list, each deserialized once.
-
-    A list, a dictionary and a set are each checkpoint's own; what is in them is shared. Other values are read anew each time.
-    """
+    """Values of the checkpoints in a list, each deserialized once; only lists, dictionaries and sets are each one's own."""
 
     def __init__(self, encoding: Encoding) -> None:
         self._encoding = encoding

@@ -1,9 +1,4 @@
-"""Lists that a saver stored or read, kept in memory under the digests of their pieces and where these are.
-
-The digest in the row of a list says what the list is, and every read asks for the row. So what is kept can be missing but never
-be an old state. Lists are kept as bytes, from which every read builds new objects: callers may change these in place. Elements
-with a stored fingerprint would be stored alike, so persist does not serialize them again.
-"""
+"""Lists that a saver stored or read, as bytes under digests for which every read asks the database: never an old state."""
 
 import hashlib
 import json
@@ -106,11 +101,7 @@ class Fingerprinting:
 
 
 def content(elements: Sequence[Any]) -> bytes | None:
-    """All that the elements hold now, so that a change in place shows; None if one holds anything but messages and plain data.
-
-    Plain data is what MessagePack writes by itself. Messages are those of LangChain's own classes, whose state the serializer
-    writes whole. Anything else may serialize differently each time.
-    """
+    """All that the elements hold now, so that a change in place shows; None if one is no message of LangChain or plain data."""
     try:
         return ormsgpack.packb([_content(element) for element in elements], option=OPTIONS)
     except (ormsgpack.MsgpackEncodeError, KeyError):
@@ -129,10 +120,7 @@ V = TypeVar("V")
 
 
 class Latest(Generic[K, V]):
-    """Keeps the entries that were put last. Together they take at most `most` bytes of memory, and an eighth more for moments.
-
-    Threads may share it: each step is one operation of a dict. A lock might be held by another thread when a process is forked.
-    """
+    """Keeps the entries put last, in about `most` bytes. Each step is one operation of a dict: a lock might be held at a fork."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -174,8 +162,6 @@ class Latest(Generic[K, V]):
                 excess -= found[1]
 
 
-# Storing all values that a checkpoint contains, also those not in `new_versions` or whose version already has another value.
-
 _MOST_BYTES = 8 * 2**20
 _OF, _AT = "of", "at"
 ThreadKey = tuple[str, str]
@@ -185,12 +171,7 @@ Value = Stored | Addition | None
 
 @dataclass(frozen=True, slots=True)
 class KnownValues:
-    """What a saver stored or read last of a thread and namespace, by channel.
-
-    versions      at which the channels' values are stored
-    lists         how the latest lists are stored
-    fingerprints  those of these lists, as far as they have one
-    """
+    """What a saver stored or read last of a namespace, by channel: `versions`, latest `lists`, and `fingerprints` of these."""
 
     versions: Mapping[str, str]
     lists: Mapping[str, KnownList]
@@ -226,24 +207,14 @@ class KnownThreads:
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """The versions of stored values, by channel, once a put is done.
-
-    stored     versions of new values, and of values that the saver knew to be stored
-    relied_on  only versions of known values
-    """
+    """The versions of stored values by channel after a put; `relied_on`: only those of values known before."""
 
     stored: Mapping[str, str]
     relied_on: Mapping[str, str]
 
 
 class CheckpointPut:
-    """A checkpoint to store: the arguments of `states.put`, and values that may already be stored at their versions.
-
-    known         the values that the saver knew to be stored when the put began
-    values        the new values, with their versions
-    carried       old values that the saver did not know to be stored at their versions
-    fingerprints  the fingerprints of new lists, None for a list without one
-    """
+    """A checkpoint to store: values `known` to be stored, new `values`, old ones `carried` along, and `fingerprints` of lists."""
 
     def __init__(
         self,
@@ -305,13 +276,7 @@ class CheckpointPut:
 
 
 class SaverStates(CheckpointStates):
-    """`tx.checkpoints.states` of a saver, which knows how some lists are stored and adds to them without looking at them again.
-
-    known      how it knows lists of the thread to be stored, by channel
-    added      the new versions and values of channels whose lists only grew
-    kept       lists that need not be read
-    relies_on  the versions of other channels whose values it knows to be stored
-    """
+    """`tx.checkpoints.states` of a saver, which knows how lists are stored, and adds to them without looking at them again."""
 
     def __init__(
         self,
@@ -342,10 +307,7 @@ class SaverStates(CheckpointStates):
 
 
 def version_of(stored: str) -> tuple[bool, Any]:
-    """(whether the runner gave the channel a version, that version). Raises ValueError for text that is no version.
-
-    A value without a version of the runner's is stored at one made from its checkpoint's id.
-    """
+    """(whether the runner gave a version, that or one made from the checkpoint's id). Raises ValueError for text that is none."""
     version = json.loads(stored)
     named = True
     if isinstance(version, dict):

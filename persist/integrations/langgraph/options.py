@@ -10,8 +10,6 @@ from langgraph.store.base import TTLConfig
 from persist.db.values.arguments import check_list
 from persist.errors import InvalidValue, shown
 
-# Arguments of a checkpointer, checked before anything is read or written. What is refused raises InvalidValue, a ValueError.
-
 
 def configurable(config: object, path: str = "config") -> Mapping[str, Any]:
     """What a config names under `configurable`."""

@@ -48,10 +48,7 @@ _READING = 4
 
 
 class Coalescing:
-    """Runs functions that arrive in the same turn of an event loop in a shared transaction, one after the other.
-
-    If a function fails, it runs again alone, and so does every function of its transaction: no caller sees another's error.
-    """
+    """Runs functions of one turn of an event loop in a shared transaction; if one fails, each runs again alone."""
 
     def __init__(self, bridge: StoreBridge) -> None:
         self._bridge = bridge
@@ -150,8 +147,6 @@ class _Line:
                 call.done.set_result(result)
 
 
-# Filters of searches and namespaces, by LangGraph's rules.
-
 _EQUAL: Mapping[str, Callable[[Any, Any], Any]] = {"$eq": operator.eq, "$ne": operator.ne}
 _ORDERED: Mapping[str, Callable[[Any, Any], Any]] = {
     "$gt": operator.gt,
@@ -209,8 +204,6 @@ def _compares(value: Any, name: str, operand: Any) -> bool:
     except (TypeError, ValueError):  # values that are not numbers are not ordered
         return False
 
-
-# Semantic search: the texts of an item to embed, their vectors, and ranking items by a query.
 
 Key = tuple[tuple[str, ...], str]
 
@@ -276,8 +269,6 @@ def ranked(found: Sequence[Any], best: dict[Key, float], offset: int, limit: int
     unscored = [(item, None) for item in found if (item.namespace, item.key) not in best]
     return nearest + unscored[: limit - len(nearest)]
 
-
-# A batch of a LangGraph store's operations, run in one transaction: first all reads, then all puts.
 
 Vectors = Mapping[str, Sequence[float]]
 

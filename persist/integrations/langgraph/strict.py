@@ -51,10 +51,8 @@ from pydantic import SecretBytes, SecretStr
 from persist.errors import StoreCorrupt, shown
 from persist.integrations.store_bridge import kind_of
 
-# The types that StrictSerializer builds without being asked: data types of LangGraph, LangChain and Python.
-#
-# Each is listed under the name that LangGraph's serializer writes, with the form in which it writes the object. Stored names are
-# looked up here and never imported. `_DeltaSnapshot` is the only private name of the framework that is used.
+# Each is listed under the name that LangGraph's serializer writes, with its form; stored names are looked up here and never
+# imported. `_DeltaSnapshot` is the only private name of the framework that is used.
 
 Name = tuple[str, str]
 """(module, class name)."""

@@ -23,8 +23,6 @@ from persist.integrations.store_bridge import InvalidForFramework, StoreBridge, 
 from persist.store.async_store import AsyncStore
 from persist.store.store import Store
 
-# Which session the running request belongs to, for those who cannot give each transport an event store of its own.
-
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
@@ -73,8 +71,6 @@ class SessionBinding:
         finally:
             current_session.reset(token)
 
-
-# JSON-RPC messages as the text that is stored. What JSON would change is refused before anything is written.
 
 _MESSAGES: TypeAdapter[JSONRPCMessage] = TypeAdapter(JSONRPCMessage)
 _PLAIN = frozenset({str, int, float, bool, type(None)})

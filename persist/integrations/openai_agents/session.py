@@ -331,11 +331,7 @@ class InvalidSettings(InvalidItem, TypeError):  # noqa: N818  # named like the e
 
 @dataclass(frozen=True)
 class CompactionSnapshot:
-    """The latest items that a compaction may replace, as the framework's own SQL sessions give them.
-
-    complete        whether these are all items
-    replace_suffix  puts other items in the place of those from an index on; False: they had changed, so nothing was replaced
-    """
+    """The latest items that a compaction may replace. `complete`: all are here. `replace_suffix`: False if they had changed."""
 
     items: list[TResponseInputItem]
     complete: bool
@@ -406,11 +402,7 @@ class PersistSession:
     async def _get_compaction_snapshot(
         self, limit: int, *, prune_prefix: Callable[[TResponseInputItem], bool] | None = None
     ) -> CompactionSnapshot | None:
-        """The latest items, for the framework's compaction. None: an item is unreadable, or a subclass may change items.
-
-        Putting the summary in their place is one transaction, which also deletes the oldest items, as long as `prune_prefix` is
-        true of them: those that expired under the framework's encryption.
-        """
+        """The latest items for the framework's compaction. None: an item is unreadable, or a subclass may change items."""
         if type(self) is not PersistSession:
             return None
         stored, complete = await self._run(lambda items: items.tail(self.chat_id, limit), write=False)

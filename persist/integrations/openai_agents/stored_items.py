@@ -141,12 +141,7 @@ _NUMBERS = re.compile(r"[0-9]{19}|NaN|Infinity")
 
 
 class StoredItem(NamedTuple):
-    """A visible message that holds an item.
-
-    text    the item as it is stored
-    item    the item; None if it is unreadable
-    counts  whether the session's counters count the message
-    """
+    """A visible message that holds an item, None if its `text` is unreadable; `counts`: in the session's counters."""
 
     id: str
     text: Json

@@ -25,8 +25,6 @@ class InvalidInput(InvalidForFramework, UserError):  # noqa: N818  # named like 
     """A value that cannot be stored: an InvalidValue, and also a UserError of the framework."""
 
 
-# One call of an adapter: one verb in a transaction of its own, over a Store or an AsyncStore.
-
 T = TypeVar("T")
 
 

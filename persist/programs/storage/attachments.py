@@ -1,9 +1,4 @@
-"""Values too large for a row: files in the run's own directory, written whole before the row that names them.
-
-A row that this library writes never names an incomplete file; a rollback or crash can leave a file that no row names. Every
-value has a file of its own, whose name is never reused. Raw writers write into the folder and the rows, too: a file that they
-name is read if it is a regular file below attachments/, and never removed.
-"""
+"""Values too large for a row: files in the run's directory, written whole before their row. Names are never reused."""
 
 import errno
 import os
@@ -23,11 +18,8 @@ from persist.db.values.escaping import utf8_size
 from persist.errors import InvalidValue, NotFound, PayloadTooLarge, PersistError
 from persist.programs import names
 
-# Files below a folder that untrusted programs write to as well: follows no links and opens only regular files.
-#
-# Where the system supports it, every step starts from the handle of the folder before, and a file is opened before it is checked,
-# so that no other program can swap it in between. A database file is never opened here: closing it under any of its names would
-# drop the locks that this process has on it.
+# Follows no links and opens only regular files: each step starts from the folder's handle where the system can, and a file is
+# opened before it is checked. A database file is never opened: closing it would drop this process's locks on it.
 
 Identity: TypeAlias = tuple[int, int]
 """The device and inode of a file, the same for all of its names (hard links)."""
@@ -88,10 +80,7 @@ class Folder:
         self._path = self._path / name
 
     def check(self, name: str, own: Own, *, shared: bool = False) -> os.stat_result:
-        """The `os.stat_result` of a file, which is not opened. Raises InvalidValue if it must not be opened, as files in `own`.
-
-        `shared`: allow a file that has other names (hard links).
-        """
+        """The `os.stat_result` of an unopened file. Raises InvalidValue if it must not be opened. `shared`: hard links may be."""
         return _checked(name, os.stat(self._at(name), dir_fd=self._handle, follow_symlinks=False), own, shared)
 
     def open(self, name: str, own: Own, *, shared: bool = False) -> BinaryIO:
@@ -291,9 +280,7 @@ def forget(work: UnitOfWork, folder: RunFolder, path: str) -> None:
         work.announcements.append((AFTERWARDS, lambda: folder.remove(path)))
 
 
-# Reading the files that values are bound from: piece by piece, completely or not at all.
-#
-# A file stays open while it is read, and is checked again at the end: one that changed while it was read is refused.
+# A file that values are bound from stays open while it is read, and is refused if it changed in that time.
 
 _PIECE = 2**20
 
@@ -307,10 +294,7 @@ def check_source(path: object) -> Path:
 
 
 def pieces(path: Path) -> Generator[bytes, None, None]:
-    """Yield the content of a regular file, a megabyte at a time. Raises NotFound without it, or if it vanishes while it is read.
-
-    Raises InvalidValue for anything else, such as a link or a database open in this process, and at the end for a changed file.
-    """
+    """Yield a regular file, a megabyte at a time. Raises NotFound if it is gone, InvalidValue for anything else or a change."""
     with _refusals(path), opened(path.parent, []) as folder:
         with folder.open(path.name, identities_in_use, shared=True) as file:
             before, size = os.fstat(file.fileno()), 0

@@ -22,10 +22,8 @@ from persist.programs.storage import attachments
 from persist.programs.storage.attachments import RunFolder
 from persist.programs.storage.run_rows import this_second
 
-# Resolves a name in a frame: its own binding, else that of the nearest calling frame, else the root's.
-#
-# One recursive query walks from a frame to its parents and counts the distance, so that the nearest frame wins regardless of ids,
-# and a circle of parents made by a raw writer ends at the maximum.
+# One recursive query walks from a frame to its parents and counts the distance: the nearest frame wins regardless of ids, and a
+# circle of parents made by a raw writer ends at the maximum.
 
 _MAX = 1000
 _ROOT = -1
@@ -135,10 +133,7 @@ def put(
     source_statement: str | None,
     content: Iterable[bytes] | None = None,
 ) -> Binding:
-    """Write the value into its row, or `content` into a file beside the run's. Raises Conflict if the name is a const or input.
-
-    `row`: the binding's row as `ask_locked` found it, None if there was none.
-    """
+    """Write the value into its `row` that `ask_locked` found, or `content` into a file. Raises Conflict for a const or input."""
     folder = attachments.folder_of(work, run_id)
     fields: dict[str, Any] = {
         "kind": kind,

@@ -139,10 +139,7 @@ class LentFolder:
         return read_lent_file(content, _DDL, COLUMNS, max_rows=MAX_ROWS, max_value_bytes=self._limit)
 
     def attachment(self, path: str) -> bytes:
-        """The content of an attachment. Raises InvalidValue unless it is a regular file in attachments/, not too large.
-
-        What is returned in all is limited, too: many rows may name one file, and a large file may take no room on the disk.
-        """
+        """The content of an attachment. Raises InvalidValue unless it is a regular file there, and within the limit of all."""
         parts: Sequence[str] = ()
         with suppress(InvalidValue):  # which repeats the path
             parts = names.attachment_parts(path)

@@ -29,8 +29,6 @@ from persist.programs.schemas import (
     check_execution,
 )
 
-# Strict run files: nobody but this library writes the tables that are the virtual machine's.
-
 _NOTE = Statement(insert_missing(table_of(Meta), "key"))
 
 
@@ -40,8 +38,6 @@ def make_strict(work: UnitOfWork) -> None:
     work.whole_tables.guard_strictly(STRICT_TABLES)
     work.runtime.strict = True
 
-
-# Reading and locking the row of a run, and the owners of agents that are no run.
 
 _R = runs.c
 RUN = Values(ProgramRun, runs)
@@ -79,8 +75,6 @@ def this_second(work: UnitOfWork) -> datetime:
     """The store's clock, truncated to whole seconds as these tables store them."""
     return work.now().replace(microsecond=0)
 
-
-# Reading and locking the row of an execution, and writing its status and metadata.
 
 _E = executions.c
 EXECUTION = ScopedValues(ProgramExecution, executions, "run_id")
@@ -159,10 +153,8 @@ def facts_of(execution: ProgramExecution) -> dict[str, Any]:
     return dict(execution.metadata) if isinstance(execution.metadata, dict) else {}
 
 
-# Which process runs a program's run, and whether another one may take the run over.
-#
-# A process of this library notes itself when it begins or resumes a run, and says with `runs.seen` that it is there. Published
-# programs know nothing of this: a run that only they have written has no holder.
+# A process notes itself when it begins or resumes a run, and says with `runs.seen` that it is there. Published programs know
+# nothing of this: a run that only they have written has no holder.
 
 STALE_AFTER = timedelta(minutes=5)
 """Where nobody can look whether the process of a run still lives, such as on another machine, others wait so long for `seen`."""
@@ -182,10 +174,7 @@ def hold_values(work: UnitOfWork) -> dict[str, object]:
 
 
 def check_free(run: ProgramRun, now: datetime, stale_after: timedelta) -> bool:
-    """Whether a run is to be taken over from a process that is gone. Raises RunHeld if its process is there.
-
-    False: no process holds the run, or this one does and the run was ended by another program.
-    """
+    """Whether a process that is gone held the run; False if none does, or this one. Raises RunHeld if it is there."""
     if run.held_by is None:
         return False
     mine = run.held_by == this_process_as_owner()

@@ -36,8 +36,6 @@ def retry_delay(backoff: str | None, attempt: int, *, base: float = 1.0) -> floa
     return base if kind is Backoff.LINEAR else min(base * 2.0 ** min(attempt - 1, 30), sys.float_info.max)
 
 
-# Decides whether a parallel block is over, and with which outcome, from the statuses of its branches. Pure.
-
 log = logging.getLogger("persist")
 
 

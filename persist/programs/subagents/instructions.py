@@ -259,8 +259,6 @@ def _memory(file: Output, agent: str) -> Iterator[str]:
     yield f"And record this segment, with the same care:\n\n{command(file.path, insert)}"
 
 
-# Instructions for a subagent that reaches a server with psql: the statements of `instructions`, in which the rows say their run.
-#
 # The token stands in the environment of each command, where other users of the machine do not see it as they see arguments.
 
 

@@ -95,8 +95,6 @@ def transactions(store: Any) -> tuple[Callable[[Question], Any], Callable[[Quest
     return write_async if is_async(store) else write, lambda call: ask(store, [call], lambda found: found[0])
 
 
-# Checks that a run and a frame are there, before somebody is told of them.
-
 R = TypeVar("R")
 
 

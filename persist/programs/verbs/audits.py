@@ -1,7 +1,4 @@
-"""Finds what this library did not write into a run, and what is inconsistent. Read-only.
-
-A raw writer can do anything to the file; audits find its traces. Not all are errors: a virtual machine may write raw too.
-"""
+"""Finds what this library did not write into a run, and what is inconsistent; a virtual machine may write raw, too."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -138,10 +135,7 @@ def audit_tables(work: UnitOfWork, run_id: str, ours: set[str]) -> Iterator[Audi
 
 
 def audit_raw_writes(rows: Sequence[Row], of_no_run: Sequence[Row]) -> Iterator[AuditFinding]:
-    """Report writes of other programs, from the triggers' notes.
-
-    of_no_run   notes without a run, such as those of emptied tables: a writer that fills their room leaves the run its own
-    """
+    """Report writes of other programs, from the triggers' notes; `of_no_run`: those of emptied tables, with room of their own."""
     for at, table, operation, key, writer, before in (*of_no_run, *rows[: row_guards.MAX_NOTES]):
         if any(map(is_unreadable, (at, table, operation))):
             continue  # `audit_cells` reports it

@@ -37,8 +37,6 @@ from persist.programs.verbs.audits import (
 from persist.programs.verbs.bindings import ALL_BINDINGS
 from persist.programs.verbs.executions import ALL_EXECUTIONS, resume_point
 
-# Imports: programs that are used under an alias; their values are bound as `alias.name`.
-
 List = list
 _I = imports.c
 _IMPORT = ScopedValues(Import, imports, "run_id")

@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from persist.db.dialects.backends import SubagentAccess
 
 
-# Takes in the file of one subagent that is not trusted: what it may bind is bound, and the rest is refused, row by row.
-#
 # Every check comes before the first write of its row, so that a refused row has written nothing.
 
 _KIND = BINDING.fields.index("kind")
