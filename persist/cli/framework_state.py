@@ -10,7 +10,7 @@ import click
 from persist.cli.database import Database, on_database
 from persist.cli.logs import in_home, log_message_lines
 from persist.cli.logs import project as of_logs
-from persist.cli.nouns import Answer, Noun, Table, answers, limit, pages, shown, table, told
+from persist.cli.nouns import Answer, Noun, Table, answers, facts, limit, pages, shown, table, told
 from persist.cli.output import Paint, cut, inline
 from persist.errors import NotFound
 from persist.framework_state.agent_tasks.schemas import AgentTask
@@ -59,18 +59,11 @@ def show(tx: Transaction, session: str, project: str | None, subpath: str, limit
     key = (found.project, found.session_id)
     subpaths = tx.transcripts.sessions.subpaths(*key)
     entries = tx.transcripts.entries.tail(*key, limit, subpath=subpath)
-    facts: list[tuple[str, object]] = [
-        ("session", found.session_id),
-        ("project", found.project),
-        ("transcript", found.id),
-        ("entries", found.length),
-        ("created", found.created_at),
-        ("written", found.updated_at),
-        *(("subpath", subpath) for subpath in subpaths),
-    ]
+    told = facts(found, session="session_id", project="project", transcript="id", entries="length")
+    told += facts(found, created="created_at", written="updated_at") + [("subpath", subpath) for subpath in subpaths]
     paint = Paint()
     lines = (line for entry in entries for message in messages_of(entry) for line in ("", *log_message_lines(message, paint)))
-    return shown({"transcript": found, "subpaths": subpaths, "entries": entries}, facts, lines, apart=False)
+    return shown({"transcript": found, "subpaths": subpaths, "entries": entries}, told, lines, apart=False)
 
 
 @transcripts.command("import", short_help="Store what the files of sessions hold.")
@@ -294,7 +287,7 @@ def show_thread(tx: Transaction, thread: str, namespace: str | None, limit: int)
     steps = tx.checkpoints.states.page(thread_id=thread, namespace=namespace, limit=limit)
     return shown(
         {"thread": found, "checkpoints": (step.model_dump(mode="json", exclude={"head"}) for step in steps)},
-        (("thread", found.id), ("created", found.created_at), ("used", found.updated_at)),
+        facts(found, thread="id", created="created_at", used="updated_at"),
         table(("CHECKPOINT", "NAMESPACE", "STEP", "SOURCE", "RUN", "CREATED (UTC)", "CHANNELS"), map(_step, steps)),
     )
 
@@ -339,7 +332,7 @@ def show_replay(tx: Transaction, session: str, limit: int) -> Answer:
     messages = tx.replay_streams.messages.newest(session, limit=limit)
     return shown(
         {"session": found, "messages": messages},
-        (("session", found.id), ("created", found.created_at), ("written", found.updated_at)),
+        facts(found, session="id", created="created_at", written="updated_at"),
         table(("ID", "STREAM", "STORED (UTC)", "MESSAGE"), map(_message, messages)),
     )
 

@@ -9,7 +9,7 @@ import click
 
 from persist import sessionlog
 from persist.cli.database import FloatRange, as_json, quiet
-from persist.cli.nouns import Answer, Noun, Table, answers, known
+from persist.cli.nouns import Answer, Noun, Table, answers, facts, known
 from persist.cli.output import Paint, inline, printable, say, say_json, shortened
 from persist.errors import NotFound
 
@@ -92,7 +92,8 @@ def show(session: str, home: Path, project: str | None, as_json: bool, quiet: bo
     info = sessionlog.find_session_log(home, session, project_slug=project)
     paint = Paint()
     if not as_json and not quiet:
-        for line in known(_facts(info)):
+        told = facts(info, session="session_id", project="project_slug", file="path", bytes="size")
+        for line in known([*told, *facts(info, started="started_at", written="modified_at")]):
             say(line)
     for message in sessionlog.iter_session_log(info.path):
         if as_json:
@@ -138,17 +139,6 @@ def _lines(path: Path, since: int, poll: float) -> Iterator[sessionlog.LogMessag
 
 def _say_message(message: dict[str, Any], paint: Paint) -> None:
     say("\n".join(["", *log_message_lines(message, paint)]))
-
-
-def _facts(info: sessionlog.SessionLogInfo) -> list[tuple[str, object]]:
-    return [
-        ("session", info.session_id),
-        ("project", info.project_slug),
-        ("file", str(info.path)),
-        ("bytes", info.size),
-        ("started", info.started_at),
-        ("written", info.modified_at),
-    ]
 
 
 def log_message_lines(message: dict[str, Any], paint: Paint) -> Iterator[str]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from persist.cli.nouns import Answer, Noun, Table, limit, pages, shown
+from persist.cli.nouns import Answer, Noun, Table, facts, limit, pages, shown
 from persist.cli.output import Paint, inline, instant, printable
 from persist.messaging.schemas import MessagingMessage, MessagingSession
 from persist.store.transaction import Transaction
@@ -53,18 +53,10 @@ def _state(session: MessagingSession) -> str:
 
 
 def _facts(session: MessagingSession) -> list[tuple[str, object]]:
-    return [
-        ("session", session.id),
-        ("platform", session.platform),
-        ("channel", session.channel_id),
-        ("thread", session.thread_id),
-        ("user", session.user_id),
-        ("agent", session.agent_session_id),
-        ("state", _state(session)),
-        ("messages", session.message_count or 0),
-        ("created", session.created_at),
-        ("activity", session.last_activity_at),
-    ]
+    who = {"session": "id", "platform": "platform", "channel": "channel_id", "thread": "thread_id", "user": "user_id"}
+    counts = [("state", _state(session)), ("messages", session.message_count or 0)]
+    when = facts(session, created="created_at", activity="last_activity_at")
+    return [*facts(session, **who, agent="agent_session_id"), *counts, *when]
 
 
 def _lines(message: MessagingMessage, paint: Paint) -> Iterator[str]:

@@ -106,6 +106,11 @@ def known(facts: Iterable[tuple[str, object]]) -> Iterator[str]:
         yield f"{paint(name, dim=True)}{' ' * (width - cells(name))}  {value}".rstrip()
 
 
+def facts(of: object, **attributes: str) -> list[tuple[str, object]]:
+    """What `known` tells of a value: attributes of it, each under the word for it."""
+    return [(word, getattr(of, name)) for word, name in attributes.items()]
+
+
 def shown(json: Any, facts: Iterable[tuple[str, object]], lines: Iterable[str], *, apart: bool = True) -> Answer:
     """The answer of a `show`: facts, which -q leaves out, and lines of contents; `apart`: with an empty line between."""
 

@@ -14,7 +14,7 @@ from persist.conversations.embeddings import pack, unpack
 from persist.conversations.models import members, messages
 from persist.conversations.schemas import Metric
 from persist.conversations.storage.lineage import ITEMS
-from persist.conversations.storage.records import CHUNK, get_branch, get_session
+from persist.conversations.storage.records import BRANCHES, CHUNK, SESSIONS
 from persist.db.dialects.backends import vector_functions_of
 from persist.db.dialects.interface import VectorFunctions
 from persist.db.statements.prepared import Row, Statement, param
@@ -173,9 +173,9 @@ class Scope:
         self._filters = session_id is not None, branch_id is not None
         self._values: dict[str, Any] = {}
         if session_id is not None:
-            self._values["pool"] = get_session(work, work.label("session_id", session_id)).progression_id
+            self._values["pool"] = SESSIONS.get(work, work.label("session_id", session_id)).progression_id
         if branch_id is not None:
-            branch = get_branch(work, work.label("branch_id", branch_id))
+            branch = BRANCHES.get(work, work.label("branch_id", branch_id))
             need(branch.progression_id, branch.parent_branch_id, branch.forked_at_ord)
             self._values |= {"row_id": branch.id, "first": 0, "end": UNBOUNDED}
 

@@ -201,18 +201,9 @@ class StatusLog(Repository[F]):
 
 
 def _entry(work: UnitOfWork, owner: str, row: Row) -> StatusEntry:
-    id, occurred_at, status, metadata, oldest = row
-    return construct(
-        StatusEntry,
-        {
-            "id": id,
-            "instance_id": public_scope(work, "instance_id", owner),
-            "occurred_at": occurred_at,
-            "new_status": status,
-            "metadata": metadata,
-            "is_oldest": id == oldest,
-        },
-    )
+    id, *told, oldest = row
+    values = (id, public_scope(work, "instance_id", owner), *told, id == oldest)
+    return construct(StatusEntry, dict(zip(StatusEntry.model_fields, values, strict=True)))
 
 
 def _is_current(current: Row, status: str, metadata: Json) -> bool:

@@ -6,13 +6,11 @@ from functools import cache
 from sqlalchemy import insert, select
 
 from persist.db.expressions.upsert import merge
-from persist.db.statements.prepared import LIMIT, Row, Statement, param
-from persist.db.transactions.own_scope import public_scope, resolve_scope
+from persist.db.statements.prepared import LIMIT, Statement, param
+from persist.db.transactions.own_scope import ScopedValues, resolve_scope
 from persist.db.transactions.repository import F, Repository, reads, writes
-from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_choice, check_flag, optional_count
 from persist.db.values.escaping import utf8_size
-from persist.db.values.frozen import construct
 from persist.db.values.pages import check_limit
 from persist.errors import InvalidValue, PayloadTooLarge
 from persist.telemetry.models import agent_tags, tool_history
@@ -23,11 +21,11 @@ MAX_BYTES = 4096
 """The most bytes of a tag's value, in UTF-8."""
 List = list
 _T = agent_tags.c
-_TAG_COLUMNS = (_T.kind, _T.value, _T.first_seen, _T.last_seen)
+_TAG = ScopedValues(AgentTag, agent_tags, "instance_id")
 _RECORD = Statement(
-    merge(agent_tags, "instance_id", "kind", "value", first_seen="earliest", last_seen="latest").returning(*_TAG_COLUMNS)
+    merge(agent_tags, "instance_id", "kind", "value", first_seen="earliest", last_seen="latest").returning(*_TAG.columns)
 )
-_ALL = select(*_TAG_COLUMNS).where(_T.instance_id == param("owner")).order_by(_T.kind, _T.value)
+_ALL = select(*_TAG.columns).where(_T.instance_id == param("owner")).order_by(_T.kind, _T.value)
 _LISTS = {False: Statement(_ALL), True: Statement(_ALL.where(_T.kind == param("of_kind")))}
 
 
@@ -50,7 +48,7 @@ class AgentTags(Repository[F]):
         with work.batch(last=True) as batch:
             recorded = batch.returned(_RECORD, instance_id=owner, kind=tag_kind, value=text, first_seen=seen, last_seen=seen)
         assert recorded.result is not None
-        return _tag(work, owner, recorded.result)
+        return _TAG.public(work, recorded.result)
 
     @reads
     def list(self, *, kind: str | None = None, instance_id: str | None = None) -> List[AgentTag]:
@@ -58,30 +56,20 @@ class AgentTags(Repository[F]):
         work = self._work
         owner = resolve_scope(work, "instance_id", instance_id)
         values = {} if kind is None else {"of_kind": check_choice("kind", kind, TagKind)}
-        return [_tag(work, owner, row) for row in work.rows(_LISTS[kind is not None], owner=owner, **values)]
-
-
-def _tag(work: UnitOfWork, owner: str, row: Row) -> AgentTag:
-    kind, value, first_seen, last_seen = row
-    public_owner = public_scope(work, "instance_id", owner)
-    fields = {"instance_id": public_owner, "kind": kind, "value": value, "first_seen": first_seen, "last_seen": last_seen}
-    return construct(AgentTag, fields)
+        return [_TAG.public(work, row) for row in work.rows(_LISTS[kind is not None], owner=owner, **values)]
 
 
 MAX_CALLS = 100_000
 """The highest `n` of `last`."""
 _H = tool_history.c
-_COLUMNS = (_H.id, _H.occurred_at, _H.tool_key, _H.exit_code, _H.duration_ms)
-_ADD = Statement(
-    insert(tool_history)
-    .values({name: param(f"new_{name}") for name in ("instance_id", "occurred_at", "tool_key", "exit_code", "duration_ms")})
-    .returning(_H.id)
-)
+_CALL = ScopedValues(ToolCall, tool_history, "instance_id")
+_GIVEN = _CALL.fields[1:]
+_ADD = Statement(insert(tool_history).values({name: param(f"new_{name}") for name in _GIVEN}).returning(_H.id))
 
 
 @cache
 def _last(tool_key: bool, failures_only: bool, before: bool) -> Statement:
-    query = select(*_COLUMNS).where(_H.instance_id == param("owner")).order_by(_H.id.desc()).limit(LIMIT)
+    query = select(*_CALL.columns).where(_H.instance_id == param("owner")).order_by(_H.id.desc()).limit(LIMIT)
     if tool_key:
         query = query.where(_H.tool_key == param("of_tool"))
     if before:
@@ -107,21 +95,19 @@ class ToolHistory(Repository[F]):
         """Record a tool call, at an instant or now. None: exit code or duration (milliseconds) is unknown."""
         work = self._work
         owner = resolve_scope(work, "instance_id", instance_id)
-        occurred_at = second_or_now(work, "at", at)
-        call = (work.label("tool_key", tool_key), _exit_code(exit_code), optional_count("duration_ms", duration_ms))
+        call = (
+            owner,
+            second_or_now(work, "at", at),
+            work.label("tool_key", tool_key),
+            _exit_code(exit_code),
+            optional_count("duration_ms", duration_ms),
+        )
         with work.batch(last=True) as batch:
             count = TOOL_HISTORY.count(batch, owner)
-            added = batch.returned(
-                _ADD,
-                new_instance_id=owner,
-                new_occurred_at=occurred_at,
-                new_tool_key=call[0],
-                new_exit_code=call[1],
-                new_duration_ms=call[2],
-            )
+            added = batch.returned(_ADD, **{f"new_{name}": value for name, value in zip(_GIVEN, call, strict=True)})
             TOOL_HISTORY.trim_with(work, batch, owner, count)
         assert added.result is not None
-        return _call(work, owner, (added.result[0], occurred_at, *call))
+        return _CALL.public(work, (added.result[0], *call))
 
     @reads
     def last(
@@ -145,7 +131,7 @@ class ToolHistory(Repository[F]):
             values["before"] = before_id
         prepared = _last(tool_key is not None, check_flag("failures_only", failures_only), before_id is not None)
         rows = work.rows(prepared, owner=owner, limit=check_limit(n, maximum=MAX_CALLS, path="n"), **values)
-        return [_call(work, owner, row) for row in rows]
+        return [_CALL.public(work, row) for row in rows]
 
     @writes
     def trim(self, *, instance_id: str | None = None) -> int:
@@ -159,18 +145,3 @@ def _exit_code(value: object) -> int | None:
     if type(value) is not int or not -(2**63) <= value < 2**63:
         raise InvalidValue("exit_code", "expected a whole number that fits 64 bits.")
     return value
-
-
-def _call(work: UnitOfWork, owner: str, row: Row) -> ToolCall:
-    id, occurred_at, tool_key, exit_code, duration_ms = row
-    return construct(
-        ToolCall,
-        {
-            "id": id,
-            "instance_id": public_scope(work, "instance_id", owner),
-            "occurred_at": occurred_at,
-            "tool_key": tool_key,
-            "exit_code": exit_code,
-            "duration_ms": duration_ms,
-        },
-    )

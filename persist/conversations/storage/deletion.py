@@ -10,7 +10,7 @@ from persist.conversations.models import branches, messages, progressions, sessi
 from persist.conversations.schemas import Branch
 from persist.conversations.storage.lineage import Heirs, copied_progression, is_shared
 from persist.conversations.storage.progressions import Places, cut
-from persist.conversations.storage.records import BRANCH, OF_PROGRESSION, OF_SESSIONS, Line, lock_sessions
+from persist.conversations.storage.records import BRANCHES, OF_PROGRESSION, OF_SESSIONS, Line, lock_sessions
 from persist.db.changes.batch import Batch, Pending
 from persist.db.schema.column_types import among_labels
 from persist.db.statements.prepared import Row, Statement, param
@@ -55,20 +55,20 @@ class Doomed:
 
     def found(self) -> tuple[list[Branch], list[Branch], bool]:
         """The branches, the forks that stay, and whether there are branches that have no readable id."""
-        victims = [BRANCH(row) for row in self._chosen.result]
+        victims = [BRANCHES.values(row) for row in self._chosen.result]
         named = [branch for branch in victims if not is_unreadable(branch.id)]
         going = {branch.id for branch in named}
-        forks = [BRANCH(row) for row in self._forks.result]
+        forks = [BRANCHES.values(row) for row in self._forks.result]
         staying = [fork for fork in forks if fork.id not in going and fork.parent_branch_id in going]
         return named, staying, len(named) < len(victims)
 
 
 @cache
 def _doomed(line: Line) -> tuple[Statement, Statement]:
-    chosen = select(*BRANCH.columns).where(line.chosen).order_by(_B.id).with_for_update()
+    chosen = select(*BRANCHES.values.columns).where(line.chosen).order_by(_B.id).with_for_update()
     parents = select(_B.id).where(line.chosen)
     return Statement(chosen), Statement(
-        select(*BRANCH.columns).where(_B.parent_branch_id.in_(parents)).order_by(_B.id).with_for_update()
+        select(*BRANCHES.values.columns).where(_B.parent_branch_id.in_(parents)).order_by(_B.id).with_for_update()
     )
 
 
@@ -164,7 +164,10 @@ def settle(work: UnitOfWork, ids: Iterable[str | None], *, but: str | None = Non
 T = TypeVar("T")
 _owners = select(_B.id).where(OF_PROGRESSION.chosen)
 _AROUND = Statement(
-    select(*BRANCH.columns).where(or_(OF_PROGRESSION.chosen, _B.parent_branch_id.in_(_owners))).order_by(_B.id).with_for_update()
+    select(*BRANCHES.values.columns)
+    .where(or_(OF_PROGRESSION.chosen, _B.parent_branch_id.in_(_owners)))
+    .order_by(_B.id)
+    .with_for_update()
 )
 """The branches that show the progression, and their forks."""
 
@@ -183,7 +186,7 @@ class Change(Generic[T]):
     def spare_forks(self, stay: int) -> None:
         """Preserve what forks show of places that are about to change. `stay`: how many from the first stay as they are."""
         work, pool = self._work, self._pool
-        around = [BRANCH(row) for row in self._around.result]
+        around = [BRANCHES.values(row) for row in self._around.result]
         owners = {branch.id: branch for branch in around if branch.progression_id == pool}
         losing = []
         for fork in around:

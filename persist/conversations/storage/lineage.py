@@ -142,9 +142,9 @@ class Ancestry:
 
     def __init__(self, batch: Batch, parent: str, branch_id: str) -> None:
         self._parent, self._branch = parent, branch_id
-        self._named = records.ask_branch(batch, parent)
+        self._named = records.BRANCHES.ask(batch, parent)
         records.hold_with(batch, parent)
-        self._held, self._descends = records.ask_branch(batch, parent), batch.row(_DESCENDS, row_id=parent, branch=branch_id)
+        self._held, self._descends = records.BRANCHES.ask(batch, parent), batch.row(_DESCENDS, row_id=parent, branch=branch_id)
 
     def check(self) -> None:
         """Raises Conflict if the parent was deleted since it was named, or is the branch itself or descends from it."""
@@ -270,7 +270,7 @@ class Heirs:
             parent = former[parent][0]
         pointers = None if parent is None else dict(zip(POINTERS, (parent, _inherited(branch)), strict=True))
         fields: dict[str, Any] = {
-            **dict.fromkeys(records.BRANCH.fields),
+            **dict.fromkeys(records.BRANCHES.values.fields),
             "id": new,
             "created_at": branch.created_at,
             "name": branch.name,
@@ -336,7 +336,7 @@ _ADOPT = Statement(
 def astray(work: UnitOfWork) -> Iterator[tuple[Branch, str, bool]]:
     """Branches whose published fork pointers have no effect, with the reason and whether `adopt` can repair them."""
     for (id,) in work.found(_SUSPECTS.order_by(_B.id), unreadable=OnUnreadable.LEAVE_OUT):
-        branch = records.find_branch(work, id)
+        branch = records.BRANCHES.find(work, id)
         if branch is None:
             continue
         why = _why(work, branch)
@@ -346,7 +346,7 @@ def astray(work: UnitOfWork) -> Iterator[tuple[Branch, str, bool]]:
 
 def adopt(work: UnitOfWork, id: str) -> bool:
     """Copy the metadata's fork pointers into the columns; False if they are invalid, or equal already."""
-    branch = records.find_branch(work, id, lock=True)
+    branch = records.BRANCHES.find(work, id, lock=True)
     why = None if branch is None else _why(work, branch)
     if branch is None or why is None or not why[1]:
         return False
@@ -357,7 +357,7 @@ def adopt(work: UnitOfWork, id: str) -> bool:
 def _why(work: UnitOfWork, branch: Branch) -> tuple[str, bool] | None:
     """What is wrong with the pointers and whether `adopt` can repair it; None if nothing is wrong."""
     columns, said = (branch.parent_branch_id, branch.forked_at_ord), _said_by(branch)
-    if columns[0] is not None and records.find_branch(work, columns[0]) is None:
+    if columns[0] is not None and records.BRANCHES.find(work, columns[0]) is None:
         return f"it was forked from {columns[0]!r}, which is gone: it shows its own messages alone.", False
     if said == columns:
         return None
@@ -370,7 +370,7 @@ def _why(work: UnitOfWork, branch: Branch) -> tuple[str, bool] | None:
     fork = f"its metadata says that it was forked from {parent!r} at {inherited!r}"
     if not isinstance(parent, str) or type(inherited) is not int or inherited < 0:
         return f"{fork}, which is no place: it shows its own messages alone.", False
-    if records.find_branch(work, parent) is None:
+    if records.BRANCHES.find(work, parent) is None:
         return f"{fork}, which names no branch: it shows its own messages alone.", False
     wrong = _not_shown(work, branch, parent, inherited)
     if wrong is not None:

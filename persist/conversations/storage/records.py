@@ -3,10 +3,11 @@
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
+from functools import cache
 from operator import itemgetter
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
-from sqlalchemy import ColumnElement, func, or_, select
+from sqlalchemy import ColumnElement, Table, func, or_, select, update
 
 from persist.conversations.embeddings import unpack
 from persist.conversations.models import KNOWN_TYPES, UNKNOWN_TYPE, branches, message_types, messages, progressions, sessions
@@ -20,13 +21,49 @@ from persist.db.statements.row_values import Values
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
 from persist.db.values.clock import EPOCH
-from persist.db.values.frozen import construct
-from persist.errors import Conflict, NotFound, UnreadableRow
+from persist.db.values.frozen import Value, construct
+from persist.errors import Conflict, UnreadableRow
+
+V = TypeVar("V", bound=Value)
+
+
+class Rows(Generic[V]):
+    """Reads and locks the rows of sessions, or those of branches, by their ids."""
+
+    def __init__(self, what: str, kind: type[V], table: Table) -> None:
+        self._what, self.table, self.values = what, table, Values(kind, table)
+        query = select(*self.values.columns).where(table.c.id == param("row_id"))
+        self._get, self._lock = Statement(query), Statement(query.with_for_update())
+
+    def find(self, work: UnitOfWork, id: str, *, lock: bool = False) -> V | None:
+        """The value, if there is one."""
+        return self.values.optional(work.row(self._lock if lock else self._get, row_id=id))
+
+    def get(self, work: UnitOfWork, id: str, *, lock: bool = False) -> V:
+        """The value. Raises NotFound."""
+        return self.values.found(work.row(self._lock if lock else self._get, row_id=work.label("id", id)), self._what, id)
+
+    def ask(self, batch: Batch, id: str, *, lock: bool = False) -> Pending[Row | None]:
+        """Read the row with a batch; `found` is its value."""
+        return batch.row(self._lock if lock else self._get, row_id=id)
+
+    def found(self, asked: Pending[Row | None], id: str) -> V:
+        """The value that a batch read. Raises NotFound."""
+        return self.values.found(asked.result, self._what, id)
+
+    def change(self, batch: Batch, id: str, changes: Mapping[str, Any]) -> None:
+        """Update these columns with a batch."""
+        batch.run(_setting(self.table, *changes), row_id=id, **{f"set_{name}": value for name, value in changes.items()})
+
+
+@cache
+def _setting(table: Table, *names: str) -> Statement:
+    return Statement(update(table).where(table.c.id == param("row_id")).values({name: param(f"set_{name}") for name in names}))
+
 
 _S = sessions.c
-SESSION = Values(ConvSession, sessions)
-_GET_SESSION = Statement(select(*SESSION.columns).where(_S.id == param("row_id")))
-_LOCK_SESSION = Statement(select(*SESSION.columns).where(_S.id == param("row_id")).with_for_update())
+SESSIONS = Rows("session", ConvSession, sessions)
+BRANCHES = Rows("branch", Branch, branches)
 _POOL = Statement(
     select(progressions.c.id)
     .where(progressions.c.id == select(_S.progression_id).where(_S.id == param("row_id")).scalar_subquery())
@@ -35,33 +72,10 @@ _POOL = Statement(
 _PROGRESSION = Statement(select(progressions.c.id).where(progressions.c.id == param("row_id")))
 
 
-def find_session(work: UnitOfWork, id: str, *, lock: bool = False) -> ConvSession | None:
-    """The session, if there is one."""
-    return SESSION.optional(work.row(_LOCK_SESSION if lock else _GET_SESSION, row_id=id))
-
-
-def get_session(work: UnitOfWork, id: str, *, lock: bool = False) -> ConvSession:
-    """The session. Raises NotFound if there is none."""
-    session = find_session(work, work.label("id", id), lock=lock)
-    if session is None:
-        raise NotFound("session", id)
-    return session
-
-
 def lock_with_pool(batch: Batch, id: str) -> Pending[Row | None]:
-    """Lock the session after its progression, the order in which recording locks them; `found_session` is its value."""
+    """Lock the session after its progression, the order in which recording locks them; `SESSIONS.found` is its value."""
     batch.lock(_POOL, row_id=id)
-    return batch.row(_LOCK_SESSION, row_id=id)
-
-
-def ask_session(batch: Batch, id: str, *, lock: bool = False) -> Pending[Row | None]:
-    """Read the session with a batch; `found_session` is its value."""
-    return batch.row(_LOCK_SESSION if lock else _GET_SESSION, row_id=id)
-
-
-def found_session(found: Pending[Row | None], id: str) -> ConvSession:
-    """The session that a batch read. Raises NotFound."""
-    return SESSION.found(found.result, "session", id)
+    return SESSIONS.ask(batch, id, lock=True)
 
 
 def ask_progression(batch: Batch, wanted: str | None) -> Pending[Row | None] | None:
@@ -85,33 +99,7 @@ def owned_progression(work: UnitOfWork, batch: Batch, wanted: str | None) -> str
 
 
 _B = branches.c
-BRANCH = Values(Branch, branches)
-_GET_BRANCH = Statement(select(*BRANCH.columns).where(_B.id == param("row_id")))
-_LOCK_BRANCH = Statement(select(*BRANCH.columns).where(_B.id == param("row_id")).with_for_update())
 _HOLD = Statement(select(_B.id).where(_B.id == param("row_id")).with_for_update(read=True, key_share=True))
-
-
-def find_branch(work: UnitOfWork, id: str, *, lock: bool = False) -> Branch | None:
-    """The branch, if there is one."""
-    return BRANCH.optional(work.row(_LOCK_BRANCH if lock else _GET_BRANCH, row_id=id))
-
-
-def get_branch(work: UnitOfWork, id: str, *, lock: bool = False) -> Branch:
-    """The branch. Raises NotFound if there is none."""
-    branch = find_branch(work, work.label("id", id), lock=lock)
-    if branch is None:
-        raise NotFound("branch", id)
-    return branch
-
-
-def ask_branch(batch: Batch, id: str, *, lock: bool = False) -> Pending[Row | None]:
-    """Read the branch with a batch; `found_branch` is its value."""
-    return batch.row(_LOCK_BRANCH if lock else _GET_BRANCH, row_id=id)
-
-
-def found_branch(found: Pending[Row | None], id: str) -> Branch:
-    """The branch that a batch read. Raises NotFound."""
-    return BRANCH.found(found.result, "branch", id)
 
 
 def hold_with(batch: Batch, id: str) -> None:

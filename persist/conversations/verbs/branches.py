@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from functools import cache
 from typing import Any, Unpack
 
 from sqlalchemy import select, update
@@ -14,7 +13,7 @@ from persist.conversations.storage import deletion as removal
 from persist.conversations.storage import lineage, records
 from persist.conversations.storage import progressions as membership
 from persist.conversations.verbs import lifecycle
-from persist.conversations.verbs.sessions import Check, instant, label, text
+from persist.conversations.verbs.sessions import Check, checked_changes, instant, label, text
 from persist.db.changes.batch import Batch, Pending
 from persist.db.expressions.upsert import insert_missing
 from persist.db.statements.prepared import Row, Statement, param
@@ -31,26 +30,6 @@ from persist.errors import Conflict, InvalidValue, NotFound
 _CHANGEABLE: dict[str, Check] = {"name": text, "user": label, "started_at": instant, "ended_at": instant}
 
 
-def branch_changes(work: UnitOfWork, columns: Mapping[str, Any]) -> dict[str, Any]:
-    """Checked columns of an update; InvalidValue names a column that `update` cannot change."""
-    for name in columns:
-        if name not in _CHANGEABLE:
-            raise InvalidValue(name, f"a branch has no such column to change; there are {', '.join(_CHANGEABLE)}.")
-    return {name: _CHANGEABLE[name](work, name, value) for name, value in columns.items()}
-
-
-def change(batch: Batch, id: str, changes: Mapping[str, Any]) -> None:
-    """Update these columns of the branch with a batch."""
-    batch.run(_change(tuple(changes)), row_id=id, **{f"set_{name}": value for name, value in changes.items()})
-
-
-@cache
-def _change(names: tuple[str, ...]) -> Statement:
-    return Statement(
-        update(branches).where(branches.c.id == param("row_id")).values({name: param(f"set_{name}") for name in names})
-    )
-
-
 List = list
 _B = branches.c
 _id = param("row_id")
@@ -61,7 +40,7 @@ _PARENT = Statement(
     )
 )
 _LIST = Statement(
-    select(*records.BRANCH.columns)
+    select(*records.BRANCHES.values.columns)
     .where(_B.session_id == param("session"), _B.former_of.is_(None))
     .order_by(_B.created_at, _B.id)
 )
@@ -112,15 +91,15 @@ class Branches(Repository[F]):
         wanted = optional_label("progression_id", progression_id)
         system = fields["system_msg_id"]
         with work.batch() as batch:
-            session = records.ask_session(batch, work.label("id", session_id))
-            existing = records.ask_branch(batch, branch_id)
+            session = records.SESSIONS.ask(batch, work.label("id", session_id))
+            existing = records.BRANCHES.ask(batch, branch_id)
             message = _ask_message(batch, system)
             line = None if parent is None else lineage.Ancestry(batch, parent, branch_id)
             pool = records.ask_progression(batch, wanted)
             creation = lifecycle.Creation(batch, "branch", branch_id, word)
-        records.found_session(session, session_id)
+        records.SESSIONS.found(session, session_id)
         if existing.result is not None:
-            return _of_session(records.found_branch(existing, branch_id), session_id)
+            return _of_session(records.BRANCHES.found(existing, branch_id), session_id)
         _check_message(message, system)
         if line is not None:
             line.check()
@@ -128,15 +107,16 @@ class Branches(Repository[F]):
         with work.batch() as batch:
             fields["progression_id"] = records.owned_progression(work, batch, wanted)
             inserted = batch.run(
-                _INSERT, **{**dict.fromkeys(records.BRANCH.fields), **fields, "session_id": session_id, "former_of": None}
+                _INSERT,
+                **{**dict.fromkeys(records.BRANCHES.values.fields), **fields, "session_id": session_id, "former_of": None},
             )
             creation.log(work, batch)
-            stored = records.ask_branch(batch, branch_id)
+            stored = records.BRANCHES.ask(batch, branch_id)
         if not inserted.result:  # another writer was faster
             creation.undo(work)
             if wanted is None:
                 membership.remove_progression(work, fields["progression_id"])
-        return _of_session(records.found_branch(stored, branch_id), session_id)
+        return _of_session(records.BRANCHES.found(stored, branch_id), session_id)
 
     @writes
     def delete(self, id: str) -> bool:
@@ -153,13 +133,13 @@ class Branches(Repository[F]):
     @reads
     def get(self, id: str) -> Branch:
         """The branch. Raises NotFound."""
-        return records.get_branch(self._work, id)
+        return records.BRANCHES.get(self._work, id)
 
     @reads
     def list(self, session_id: str) -> List[Branch]:
         """The session's branches, oldest first."""
         rows = self._work.rows(_LIST, session=self._work.label("session_id", session_id))
-        return [records.BRANCH(row) for row in rows]
+        return [records.BRANCHES.values(row) for row in rows]
 
     @writes
     def fork(self, id: str, *, at: int | None = None, name: str | None = None, new_id: str | None = None) -> Branch:
@@ -175,20 +155,20 @@ class Branches(Repository[F]):
         with work.batch() as batch:
             records.hold_with(batch, parent)
             found = batch.row(_PARENT, row_id=parent)
-            existing = None if new_id is None else records.ask_branch(batch, fork_id)
+            existing = None if new_id is None else records.BRANCHES.ask(batch, fork_id)
         if found.result is None:
             raise NotFound("branch", id)
         size, session_id, user, system_msg_id, node_metadata, *counted = found.result
         need(*counted)
         if existing is not None and existing.result is not None:
-            return _fork_of(records.found_branch(existing, fork_id), parent, at)
+            return _fork_of(records.BRANCHES.found(existing, fork_id), parent, at)
         inherited = size if at is None else check_count("at", at)
         if inherited > size:
             raise InvalidValue("at", f"the branch {id!r} has a history of {size} items.")
         metadata = dict(node_metadata or {}) | {"parent_branch_id": parent, "forked_at_ord": inherited}
         metadata.pop(CLONE_FROM, None)  # a fork inherits; it is no copy
         fields = {
-            **dict.fromkeys(records.BRANCH.fields),
+            **dict.fromkeys(records.BRANCHES.values.fields),
             "id": fork_id,
             "session_id": session_id,
             "created_at": work.now(),
@@ -204,7 +184,7 @@ class Branches(Repository[F]):
             inserted = batch.run(_INSERT, **fields, former_of=None)
         if not inserted.result:  # another writer was faster
             membership.remove_progression(work, fields["progression_id"])
-            return _fork_of(records.get_branch(work, fork_id), parent, at)
+            return _fork_of(records.BRANCHES.get(work, fork_id), parent, at)
         return construct(Branch, {**fields, "node_metadata": metadata})
 
     @reads
@@ -227,13 +207,13 @@ class Branches(Repository[F]):
     def update(self, /, id: str, **columns: Any) -> Branch:
         """Change name, user, started_at or ended_at. Unknown columns are InvalidValue."""
         work = self._work
-        changes = branch_changes(work, columns)
-        branch = records.get_branch(work, id, lock=True)
+        changes = checked_changes(work, "branch", _CHANGEABLE, columns)
+        branch = records.BRANCHES.get(work, id, lock=True)
         with work.batch(last=True) as batch:
             if changes:
-                change(batch, branch.id, changes)
-            stored = records.ask_branch(batch, id)
-        return records.found_branch(stored, id)
+                records.BRANCHES.change(batch, branch.id, changes)
+            stored = records.BRANCHES.ask(batch, id)
+        return records.BRANCHES.found(stored, id)
 
     @writes
     def update_metadata(self, id: str, patch: Mapping[str, Json]) -> Branch:
@@ -243,12 +223,12 @@ class Branches(Repository[F]):
         for key in lineage.POINTERS:
             if key in given:
                 raise InvalidValue(f"patch.{key}", "where a branch was forked never changes.")
-        branch = records.get_branch(work, id, lock=True)
+        branch = records.BRANCHES.get(work, id, lock=True)
         merged = work.json("node_metadata", merge_patch(branch.node_metadata or {}, given))
         with work.batch(last=True) as batch:
             batch.run(_SET_METADATA, row_id=id, value=merged)
-            stored = records.ask_branch(batch, id)
-        return records.found_branch(stored, id)
+            stored = records.BRANCHES.ask(batch, id)
+        return records.BRANCHES.found(stored, id)
 
     @writes
     def set_system_message(self, id: str, message_id: str | None) -> Branch:
@@ -256,30 +236,30 @@ class Branches(Repository[F]):
         work = self._work
         wanted = optional_label("message_id", message_id)
         with work.batch() as batch:
-            locked = records.ask_branch(batch, work.label("id", id), lock=True)
+            locked = records.BRANCHES.ask(batch, work.label("id", id), lock=True)
             message = _ask_message(batch, wanted)
-        records.found_branch(locked, id)
+        records.BRANCHES.found(locked, id)
         _check_message(message, wanted)
         with work.batch(last=True) as batch:
             batch.run(_SET_SYSTEM, row_id=id, message=wanted)
-            stored = records.ask_branch(batch, id)
-        return records.found_branch(stored, id)
+            stored = records.BRANCHES.ask(batch, id)
+        return records.BRANCHES.found(stored, id)
 
     @writes
     def set_status(self, id: str, status: str, **change: Unpack[StatusChange]) -> bool:
         """Change the status, as `sessions.set_status` does for a session; reasons are stored only in the history."""
         branch_id = self._work.label("id", id)
         with self._work.batch() as batch:
-            locked = records.ask_branch(batch, branch_id, lock=True)
+            locked = records.BRANCHES.ask(batch, branch_id, lock=True)
             known = lifecycle.StatusFacts(self._work, batch, "branch", branch_id)
-        return lifecycle.set_status(self._work, records.found_branch(locked, id), status, known=known, **change)
+        return lifecycle.set_status(self._work, records.BRANCHES.found(locked, id), status, known=known, **change)
 
     @reads
     def transitions(self, id: str) -> List[StatusTransition]:
         """Every status change of the branch, oldest first; kept after the branch is deleted. Raises NotFound."""
         found = lifecycle.history_of(self._work, "branch", self._work.label("id", id))
         if not found:
-            records.get_branch(self._work, id)
+            records.BRANCHES.get(self._work, id)
         return found
 
     @writes
@@ -290,11 +270,11 @@ class Branches(Repository[F]):
         ended = None if ended_at is None else as_utc("ended_at", ended_at)
         branch_id = work.label("id", id)
         with work.batch() as batch:
-            locked = records.ask_branch(batch, branch_id, lock=True)
+            locked = records.BRANCHES.ask(batch, branch_id, lock=True)
             known = lifecycle.StatusFacts(work, batch, "branch", branch_id)
         if locked.result is None:
             return False
-        return lifecycle.finalize_branch(work, records.found_branch(locked, id), wanted, ended, known)
+        return lifecycle.finalize_branch(work, records.BRANCHES.found(locked, id), wanted, ended, known)
 
 
 def _of_session(branch: Branch, session_id: str) -> Branch:

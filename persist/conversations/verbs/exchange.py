@@ -159,9 +159,9 @@ class Exchange(Repository[F]):
         pool, was_sent = None, False
         if session_id is not None or not minted:
             with work.batch() as batch:
-                session = None if session_id is None else records.ask_session(batch, work.label("id", session_id))
+                session = None if session_id is None else records.SESSIONS.ask(batch, work.label("id", session_id))
                 sent = None if minted else batch.row(_SENT, message=message_id)
-            pool = None if session is None or session_id is None else records.found_session(session, session_id).progression_id
+            pool = None if session is None or session_id is None else records.SESSIONS.found(session, session_id).progression_id
             was_sent = sent is not None and _was_sent(sent, message_id, way)
         number = 0 if was_sent else records.type_number(work, fields["lion_class"])
         item = {"message_id": message_id, "sent_at": work.now(), **way}

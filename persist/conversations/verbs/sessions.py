@@ -15,7 +15,6 @@ from persist.conversations.storage import deletion as removal
 from persist.conversations.storage import records
 from persist.conversations.verbs import lifecycle
 from persist.conversations.verbs.lifecycle import TERMINAL
-from persist.db.changes.batch import Batch
 from persist.db.expressions.keyset import behind
 from persist.db.expressions.upsert import insert_missing
 from persist.db.schema.column_types import Float64
@@ -41,12 +40,8 @@ def text(work: UnitOfWork, path: str, value: Any) -> str | None:
     return None if value is None else work.body(path, value)
 
 
-def _kind(work: UnitOfWork, path: str, value: Any) -> schemas.InvocationKind | None:
-    return None if value is None else check_choice(path, value, schemas.InvocationKind)
-
-
-def _source(work: UnitOfWork, path: str, value: Any) -> schemas.SourceKind | None:
-    return None if value is None else check_choice(path, value, schemas.SourceKind)
+def _choice(kind: type[StrEnum]) -> Check:
+    return lambda work, path, value: None if value is None else check_choice(path, value, kind)
 
 
 def instant(work: UnitOfWork, path: str, value: Any) -> datetime | None:
@@ -66,11 +61,11 @@ def _metadata(work: UnitOfWork, path: str, value: Any) -> JsonText | None:
 _PROVENANCE: dict[str, Check] = {
     "playbook_name": label,
     "agent_name": label,
-    "invocation_kind": _kind,
+    "invocation_kind": _choice(schemas.InvocationKind),
     "show_topic": label,
     "show_play_name": label,
     "artifacts_path": label,
-    "source_kind": _source,
+    "source_kind": _choice(schemas.SourceKind),
 }
 _CHANGEABLE: dict[str, Check] = {
     **_PROVENANCE,
@@ -86,12 +81,17 @@ _CHANGEABLE: dict[str, Check] = {
 }
 
 
-def session_changes(work: UnitOfWork, columns: Mapping[str, Any]) -> dict[str, Any]:
+def checked_changes(work: UnitOfWork, what: str, checks: Mapping[str, Check], columns: Mapping[str, Any]) -> dict[str, Any]:
     """Checked columns of an update; InvalidValue names a column that cannot be changed."""
     for name in columns:
-        if name not in _CHANGEABLE:
-            raise InvalidValue(name, f"a session has no such column to change; there are {', '.join(_CHANGEABLE)}.")
-    changes = {name: _CHANGEABLE[name](work, name, value) for name, value in columns.items()}
+        if name not in checks:
+            raise InvalidValue(name, f"a {what} has no such column to change; there are {', '.join(checks)}.")
+    return {name: checks[name](work, name, value) for name, value in columns.items()}
+
+
+def session_changes(work: UnitOfWork, columns: Mapping[str, Any]) -> dict[str, Any]:
+    """The checked columns of a session's update."""
+    changes = checked_changes(work, "session", _CHANGEABLE, columns)
     if changes.get("ended_at") is not None:
         changes["ended_at_is_approximate"] = False
     return changes
@@ -108,7 +108,7 @@ def new_session(
     word = None if status is None else check_choice("status", status, schemas.Status)
     created, updated, progression = columns.pop("created_at"), columns.pop("updated_at"), columns.pop("progression_id")
     fields: dict[str, Any] = {
-        **dict.fromkeys(records.SESSION.fields),
+        **dict.fromkeys(records.SESSIONS.values.fields),
         "source_kind": schemas.SourceKind.LIVE,
         **session_changes(work, {**columns, **provenance, "node_metadata": node_metadata}),
         "id": work.runtime.ids.mint_uuid() if id is None else work.label("id", id),
@@ -140,7 +140,7 @@ _WORDS: dict[str, type[StrEnum]] = {
 
 @cache
 def _page(names: tuple[str, ...], *, since: bool, after: bool) -> Statement:
-    query = select(*records.SESSION.columns, _exactly).order_by(_S.updated_at.desc(), _S.id.desc()).limit(LIMIT)
+    query = select(*records.SESSIONS.values.columns, _exactly).order_by(_S.updated_at.desc(), _S.id.desc()).limit(LIMIT)
     for name in names:
         query = query.where(_S[name] == param(name))
     if since:
@@ -170,7 +170,7 @@ def page(
     return Page.of(
         rows,
         limit,
-        lambda row: records.SESSION(row[:-1]),
+        lambda row: records.SESSIONS.values(row[:-1]),
         name=_LIST,
         filters=remembered,
         key=lambda row, item: [row[-1], item.id],
@@ -179,16 +179,6 @@ def page(
 
 def _checked(work: UnitOfWork, name: str, value: str) -> str:
     return check_choice(name, value, _WORDS[name]) if name in _WORDS else work.label(name, value)
-
-
-def change(batch: Batch, id: str, changes: Mapping[str, Any]) -> None:
-    """Update these columns of the session with a batch."""
-    batch.run(_change(tuple(changes)), row_id=id, **{f"set_{name}": value for name, value in changes.items()})
-
-
-@cache
-def _change(names: tuple[str, ...]) -> Statement:
-    return Statement(update(sessions).where(_S.id == param("row_id")).values({name: param(f"set_{name}") for name in names}))
 
 
 List = list
@@ -247,12 +237,12 @@ class ConvSessions(Repository[F]):
         )
         row_id, wanted = fields["id"], fields["progression_id"]
         with work.batch() as batch:
-            existing = records.ask_session(batch, row_id)
+            existing = records.SESSIONS.ask(batch, row_id)
             pointers = removal.ask_pointers(batch, fields)
             pool = records.ask_progression(batch, wanted)
             creation = lifecycle.Creation(batch, "session", row_id, fields["status"])
         if existing.result is not None:
-            return records.found_session(existing, row_id)
+            return records.SESSIONS.found(existing, row_id)
         removal.check_pointers(pointers)
         records.check_progression(pool, wanted)
         if id is not None:
@@ -261,16 +251,16 @@ class ConvSessions(Repository[F]):
             fields["progression_id"] = records.owned_progression(work, batch, wanted)
             inserted = batch.run(_INSERT, **fields)
             creation.log(work, batch)
-            stored = records.ask_session(batch, row_id)
+            stored = records.SESSIONS.ask(batch, row_id)
         if not inserted.result:  # another writer was faster
             creation.undo(work)
             removal.remove_unowned(work, [] if wanted is not None else [fields["progression_id"]])
-        return records.found_session(stored, row_id)
+        return records.SESSIONS.found(stored, row_id)
 
     @reads
     def get(self, id: str) -> schemas.ConvSession:
         """The session. Raises NotFound."""
-        return records.get_session(self._work, id)
+        return records.SESSIONS.get(self._work, id)
 
     @reads
     def list(
@@ -317,10 +307,10 @@ class ConvSessions(Repository[F]):
         changes = session_changes(work, columns)
         row_id = work.label("id", id)
         with work.batch() as batch:
-            locked = records.lock_with_pool(batch, row_id) if says_status else records.ask_session(batch, row_id, lock=True)
+            locked = records.lock_with_pool(batch, row_id) if says_status else records.SESSIONS.ask(batch, row_id, lock=True)
             pointers = removal.ask_pointers(batch, changes)
             known = lifecycle.StatusFacts(work, batch, "session", row_id) if says_status else None
-        session = records.found_session(locked, id)
+        session = records.SESSIONS.found(locked, id)
         removal.check_pointers(pointers)
         if known is not None and (status is None or status != session.status):
             lifecycle.set_status(work, session, status, last=False, known=known)
@@ -328,23 +318,23 @@ class ConvSessions(Repository[F]):
         patched = None if patch is None else work.json("node_metadata", merge_patch(session.node_metadata or {}, patch))
         with work.batch(last=True) as batch:
             if changes:
-                change(batch, id, {"updated_at": now, **changes})
+                records.SESSIONS.change(batch, id, {"updated_at": now, **changes})
             if patched is not None:
                 batch.run(_SET_METADATA, row_id=id, value=patched, at=changes.get("updated_at", now))
-            stored = records.ask_session(batch, row_id)
-        return records.found_session(stored, id)
+            stored = records.SESSIONS.ask(batch, row_id)
+        return records.SESSIONS.found(stored, id)
 
     @writes
     def touch(self, id: str, at: datetime) -> schemas.ConvSession:
         """Note activity at an instant: `last_message_at` and `updated_at` move forward to it, never back."""
         work = self._work
         instant = as_utc("at", at)
-        session = records.get_session(work, id, lock=True)
+        session = records.SESSIONS.get(work, id, lock=True)
         last = max(session.last_message_at or instant, instant)
         with work.batch(last=True) as batch:
             batch.run(_TOUCH, row_id=id, last=last, at=max(session.updated_at, instant))
-            stored = records.ask_session(batch, id)
-        return records.found_session(stored, id)
+            stored = records.SESSIONS.ask(batch, id)
+        return records.SESSIONS.found(stored, id)
 
     @writes
     def set_status(self, id: str, status: str, **change: Unpack[schemas.StatusChange]) -> bool:
@@ -357,14 +347,14 @@ class ConvSessions(Repository[F]):
         with self._work.batch() as batch:
             locked = records.lock_with_pool(batch, row_id)
             known = lifecycle.StatusFacts(self._work, batch, "session", row_id)
-        return lifecycle.set_status(self._work, records.found_session(locked, id), status, known=known, **change)
+        return lifecycle.set_status(self._work, records.SESSIONS.found(locked, id), status, known=known, **change)
 
     @reads
     def transitions(self, id: str) -> List[schemas.StatusTransition]:
         """Every status change of the session, oldest first; kept after the session is deleted. Raises NotFound."""
         found = lifecycle.history_of(self._work, "session", self._work.label("id", id))
         if not found:
-            records.get_session(self._work, id)
+            records.SESSIONS.get(self._work, id)
         return found
 
     @writes
@@ -373,7 +363,7 @@ class ConvSessions(Repository[F]):
         session_id = self._work.label("id", id)
         session, doomed = records.OF_SESSIONS.locked(
             self._work,
-            lambda batch: (removal.DoomedSessions(batch, [session_id]), records.ask_session(batch, session_id, lock=True))[::-1],
+            lambda batch: (removal.DoomedSessions(batch, [session_id]), records.SESSIONS.ask(batch, session_id, lock=True))[::-1],
             ids=[session_id],
         )
         if session.result is None:

@@ -45,12 +45,7 @@ _UPDATE = Statement(
     update(tasks)
     .where(_T.id == param("row_id"))
     .values(
-        context_id=param("new_context"),
-        state=param("new_state"),
-        final=param("new_final"),
-        status_key=param("new_status_key"),
-        updated_at=param("at"),
-        head=param("new_head"),
+        **{name: param(f"new_{name}") for name in ("context_id", "state", "final", "status_key", "head")}, updated_at=param("at")
     )
 )
 _DELETE_PIECES = Statement(delete(pieces).where(_P.task == _its_id))
@@ -60,11 +55,7 @@ _DELETE = Statement(delete(tasks).where(*_this, ~exists().where(_P.task == _T.id
 
 @cache
 def _listed(what: str, *given: str) -> Statement:
-    chosen = [_T.owner == param("of_owner")]
-    if "context_id" in given:
-        chosen.append(_T.context_id == param("context_id"))
-    if "state" in given:
-        chosen.append(_T.state == param("state"))
+    chosen = [_T.owner == param("of_owner"), *(_T[name] == param(name) for name in ("context_id", "state") if name in given)]
     if "since" in given:
         chosen.append(_T.status_key >= bindparam("since", type_=_T.status_key.type))
     if what == "count":
@@ -141,16 +132,7 @@ class AgentTasks(Repository[F]):
     ) -> int:
         written = 0
         with self._work.batch(last=True) as batch:
-            batch.run(
-                _UPDATE,
-                row_id=id,
-                at=now,
-                new_context=new["context_id"],
-                new_state=new["state"],
-                new_final=new["final"],
-                new_status_key=new["status_key"],
-                new_head=new["head"],
-            )
+            batch.run(_UPDATE, row_id=id, at=now, **{f"new_{name}": value for name, value in new.items()})
             for place, data in given.items():
                 if known.get(place) == digests[place]:
                     continue
@@ -284,11 +266,8 @@ class AgentTaskWebhooks(Repository[F]):
     def set(self, task_id: str, id: str, *, owner: str, data: bytes) -> None:
         """Store an owner's webhook of a task, in place of the one with this id. It is then the last of the list."""
         work = self._work
-        row = {
-            "task_id": schemas.label_of(work, "task_id", task_id, empty=True),
-            "owner": schemas.label_of(work, "owner", owner, empty=True),
-            "id": schemas.label_of(work, "id", id, empty=True),
-        }
+        given = {"task_id": task_id, "owner": owner, "id": id}
+        row = {name: schemas.label_of(work, name, value, empty=True) for name, value in given.items()}
         stored = schemas.checked_bytes("data", data)
         with work.batch(last=True) as batch:
             batch.run(_SET_WEBHOOK, **row, place=work.runtime.ids.mint("whk"), updated_at=work.now(), data=stored)

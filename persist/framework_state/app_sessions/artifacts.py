@@ -8,10 +8,10 @@ from sqlalchemy import and_, bindparam, delete, exists, or_, select
 
 from persist.blobs.repository import OCTETS, NewBlob, add_named, add_outside, read_bodies
 from persist.db.expressions.upsert import insert_where, merge
-from persist.db.statements.prepared import Row, Statement, param
+from persist.db.statements.prepared import Statement, param
+from persist.db.statements.row_values import Values
 from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.values.arguments import optional_count
-from persist.db.values.frozen import construct
 from persist.errors import InvalidValue
 from persist.framework_state.app_sessions import schemas
 from persist.framework_state.app_sessions.models import artifact_blobs, artifact_versions, artifacts
@@ -19,7 +19,7 @@ from persist.framework_state.app_sessions.schemas import Artifact, ArtifactKey, 
 
 _A, _V, _B = artifacts.c, artifact_versions.c, artifact_blobs.c
 _KEY = ("app_name", "user_id", "session_id", "filename")
-_VERSION = (_V.version, _V.created_at, _V.mime_type, _V.metadata_text)
+_VERSION = Values(ArtifactVersion, artifact_versions, metadata=_V.metadata_text)
 _MEDIA_TYPE = re.compile(r"[!-~]{1,255}")
 _BYTES = (bytes, bytearray, memoryview)
 _of_key = tuple(_A[name] == bindparam(f"key_{name}", type_=_A[name].type) for name in _KEY)
@@ -39,7 +39,7 @@ _DELETE_BLOBS = Statement(delete(artifact_blobs).where(_B.artifact_id == _row_id
 _DELETE_VERSIONS = Statement(delete(artifact_versions).where(_of_artifact))
 _DELETE = Statement(delete(artifacts).where(*_of_key, ~exists().where(_V.artifact_id == _A.id)))
 """One that another transaction has made in this very moment stays: it comes after."""
-_VERSIONS = Statement(select(*_VERSION).where(_of_artifact).order_by(_V.version))
+_VERSIONS = Statement(select(*_VERSION.columns).where(_of_artifact).order_by(_V.version))
 _NAMES = Statement(
     select(_A.session_id, _A.filename)
     .where(
@@ -54,7 +54,7 @@ _NAMES = Statement(
 @cache
 def _loading(latest: bool) -> Statement:
     its_blob = and_(_B.artifact_id == _V.artifact_id, _B.version == _V.version)
-    query = select(*_VERSION, _V.part, _V.data, _B.sha256)
+    query = select(*_VERSION.columns, _V.part, _V.data, _B.sha256)
     query = query.select_from(artifact_versions.outerjoin(artifact_blobs, its_blob)).where(_of_artifact)
     if latest:
         return Statement(query.order_by(_V.version.desc()).limit(1))
@@ -112,13 +112,13 @@ class AppArtifacts(Repository[F]):
         *fields, part, data, digest = row
         if digest is not None:
             data = read_bodies(work, work.runtime, [digest])[digest]
-        return Artifact(_version(fields), part, None if data is None else bytes(data))
+        return Artifact(_VERSION(fields), part, None if data is None else bytes(data))
 
     @reads
     def versions(self, key: ArtifactKey) -> list[ArtifactVersion]:
         """The versions of an artifact without their contents, oldest first."""
         rows = self._work.rows(_VERSIONS, **_keyed(schemas.artifact_key(self._work, key)))
-        return [_version(row) for row in rows]
+        return [_VERSION(row) for row in rows]
 
     @reads
     def names(self, app_name: str, user_id: str, session_id: str | None = None) -> list[ArtifactKey]:
@@ -147,9 +147,3 @@ def _keyed(names: Mapping[str, str]) -> dict[str, str]:
 def _media_type(mime_type: object) -> str:
     """The media type of a blob; one that could not stand in a header is left out."""
     return mime_type if isinstance(mime_type, str) and _MEDIA_TYPE.fullmatch(mime_type) else OCTETS
-
-
-def _version(row: Row | list[object]) -> ArtifactVersion:
-    version, created_at, mime_type, metadata = row
-    fields = {"version": version, "created_at": created_at, "mime_type": mime_type, "metadata": metadata}
-    return construct(ArtifactVersion, fields)

@@ -3,6 +3,7 @@
 import uuid
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import asdict
 from functools import cache
 from typing import Any
 
@@ -137,18 +138,9 @@ def append(work: UnitOfWork, key: Names, event: NewEvent, change: StateChange, e
             constraint=STALE,
         )
     revision, now = session.revision + 1, work.now()
-    row = {
-        "app_session_id": session.id,
-        "position": revision,
-        "id": event.id,
-        "timestamp": event.timestamp,
-        "author": event.author,
-        "invocation_id": event.invocation_id,
-        "data": event.data,
-    }
     with work.batch(last=True) as batch:
         set_entries(work, batch, change, app_name=session.app_name, user_id=session.user_id, session=session.id)
-        batch.run(_ADD, **row)
+        batch.run(_ADD, app_session_id=session.id, position=revision, **asdict(event))
         batch.run(_TOUCH, row_id=session.id, new_revision=revision, at=event.timestamp, now=now)
     written = {"revision": revision, "update_time": event.timestamp, "updated_at": now}
     return Appended(construct(AppSession, session.__dict__ | written), was_there=False, is_newest=True)
