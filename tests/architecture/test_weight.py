@@ -16,7 +16,7 @@ from tests.lanes import MEASURED
 CEILINGS = {
     "persist: files": 440,
     "persist: lines": 90_200,
-    "persist: lines of code": 64_600,
+    "persist: lines of code": 63_400,
     "persist: names imported from persist": 7_180,
     "persist: definitions that share their name": 1_036,
     "tests: files": 680,
