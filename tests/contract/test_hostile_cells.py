@@ -114,15 +114,6 @@ def test_a_place_that_is_no_number_keeps_no_progression_from_being_folded(sqlite
         assert sorted(raw.rows("SELECT folded FROM progressions")) == [(0,), (1,), (1,)]
 
 
-def test_an_instant_beyond_all_years_hides_one_message_of_an_inbox(store: Any, database_url: str) -> None:
-    with store.begin() as tx:
-        for number in range(3):
-            tx.conversations.exchange.send(sender="a", recipient="b", content={}, id=f"m{number}")
-    change(database_url, "UPDATE messages SET created_at = 9223372036854775807 WHERE id = 'm1'")
-    with store.read() as tx:
-        assert [message.id for message in tx.conversations.exchange.inbox("b").items] == ["m0", "m2"]
-
-
 def test_a_message_that_is_nested_too_deep_to_read_hides_nothing(store: Any, database_url: str) -> None:
     session = create(store)
     with store.begin() as tx:

@@ -1,7 +1,8 @@
 """Cursors that callers keep: what each list's cursor consists of stays the same from release to release."""
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
+from operator import attrgetter
 from typing import Any
 
 from persist.db.values.clock import epoch_ms, epoch_us
@@ -9,134 +10,34 @@ from persist.db.values.pages import encode_cursor
 from persist.framework_state.checkpoints.schemas import Blob
 from tests.contract.chat.scenes import MODEL
 
-# How a list is read, and of its cursor: the list's name, the filters that it is bound to, and the place of the last item.
-KEPT: dict[str, tuple[Callable[..., Any], str, dict[str, Any], Callable[[Any], list[Any]]]] = {
-    "agent_tasks.tasks.latest": (
-        lambda tx, **page: tx.agent_tasks.tasks.latest(**page),
-        "agent_tasks.latest",
-        {},
-        lambda one: [epoch_ms(one.updated_at), one.id],
-    ),
-    "app_sessions.sessions.list": (
-        lambda tx, **page: tx.app_sessions.sessions.list(**page),
-        "app_sessions.sessions",
-        {},
-        lambda one: [epoch_ms(one.updated_at), one.id],
-    ),
-    "blobs.list": (lambda tx, **page: tx.blobs.list(**page), "blobs", {}, lambda one: [epoch_ms(one.put_at), one.sha256]),
-    "chat.sessions.children": (
-        lambda tx, **page: tx.chat.sessions.children("ses_parent", **page),
-        "chat.children",
-        {"row_id": "ses_parent"},
-        lambda one: [epoch_us(one.created_at), one.id],
-    ),
-    "checkpoints.threads.list": (
-        lambda tx, **page: tx.checkpoints.threads.list(**page),
-        "checkpoints.threads",
-        {},
-        lambda one: [epoch_ms(one.updated_at), one.id],
-    ),
-    "histories.records.list": (
-        lambda tx, **page: tx.histories.records.list(scope="s", **page),
-        "histories.records",
-        {"scope": "s"},
-        lambda one: [epoch_us(one.updated_at), one.id],
-    ),
-    "histories.runs.list": (
-        lambda tx, **page: tx.histories.runs.list(**page),
-        "histories.runs",
-        {},
-        lambda one: [epoch_ms(one.updated_at), one.id],
-    ),
-    "histories.runs.started": (
-        lambda tx, **page: tx.histories.runs.started(conversation_id="talk", **page),
-        "histories.started",
-        {"conversation_id": "talk"},
-        lambda one: [epoch_us(one.started_at), epoch_us(one.created_at), one.id],
-    ),
-    "messaging.sessions.list": (
-        lambda tx, **page: tx.messaging.sessions.list(platform="slack", active=True, **page),
-        "messaging.sessions",
-        {"platform": "slack", "active": True},
-        lambda one: [epoch_ms(one.last_activity_at), one.id],
-    ),
-    "programs.runs.list": (
-        lambda tx, **page: tx.programs.runs.list(**page),
-        "programs.runs",
-        {"status": None},
-        lambda one: [epoch_ms(one.started_at), one.id],
-    ),
-    "programs.runs.list of a status": (
-        lambda tx, **page: tx.programs.runs.list(status="running", **page),
-        "programs.runs",
-        {"status": "running"},
-        lambda one: [epoch_ms(one.started_at), one.id],
-    ),
-    "replay_streams.sessions.list": (
-        lambda tx, **page: tx.replay_streams.sessions.list(**page),
-        "replay_streams.sessions",
-        {},
-        lambda one: [epoch_ms(one.updated_at), one.id],
-    ),
-    "telemetry.tasks.list": (
-        lambda tx, **page: tx.telemetry.tasks.list(state="queued", workspace_id="w", **page),
-        "telemetry.tasks",
-        {"owner": "w", "in_state": "queued"},
-        lambda one: [epoch_us(one.discovered_at), one.id],
-    ),
-    "transcripts.sessions.list": (
-        lambda tx, **page: tx.transcripts.sessions.list(project="p", **page),
-        "transcripts.sessions",
-        {"project": "p"},
-        lambda one: [epoch_ms(one.updated_at), one.id],
-    ),
-    "transcripts.sessions.mains": (
-        lambda tx, **page: tx.transcripts.sessions.mains("p", **page),
-        "transcripts.mains",
-        {"of_project": "p"},
-        lambda one: [epoch_us(one.main_at), one.id],
-    ),
-    "usage.budgets.list": (
-        lambda tx, **page: tx.usage.budgets.list(**page),
-        "usage.budgets",
-        {},
-        lambda one: [one.key, one.period],
-    ),
-    "usage.calls.list": (
-        lambda tx, **page: tx.usage.calls.list(session_id="s", **page),
-        "usage calls",
-        {"scope": "session:s"},
-        lambda one: [one.seq],
-    ),
-    "workflows.approvals.pending": (
-        lambda tx, **page: tx.workflows.approvals.pending(trigger_id="t", **page),
-        "workflows.approvals.pending",
-        {"trigger_id": "t"},
-        lambda one: [epoch_us(one.created_at), one.id],
-    ),
-    "workflows.executions.list": (
-        lambda tx, **page: tx.workflows.executions.list(skill="fix", **page),
-        "workflows.executions",
-        {"skill": "fix"},
-        lambda one: [epoch_ms(one.started_at), one.id],
-    ),
-    "workflows.executions.running": (
-        lambda tx, **page: tx.workflows.executions.running(**page),
-        "workflows.executions.running",
-        {},
-        lambda one: [epoch_us(one.started_at), one.id],
-    ),
-    "workflows.limits.list": (lambda tx, **page: tx.workflows.limits.list(**page), "workflows.limits", {}, lambda one: [one.key]),
-    "workflows.runs.list_queued": (
-        lambda tx, **page: tx.workflows.runs.list_queued(**page),
-        "workflows.runs.queued",
-        {},
-        lambda one: [epoch_us(one.started_at), one.id],
-    ),
-}
-
-
-_MORE = timedelta(microseconds=7)
+TALK, OF_TRIGGER = {"conversation_id": "talk"}, {"trigger_id": "t"}
+SLACK, QUEUED = {"platform": "slack", "active": True}, {"state": "queued", "workspace_id": "w"}
+Instant = Callable[[datetime], int]
+# A list and what it is given; of its cursor: the list's name, the filters that it is bound to, and the place of the last item.
+KEPT: list[tuple[str, dict[str, Any], str, dict[str, Any], str, Instant]] = [
+    ("agent_tasks.tasks.latest", {}, "agent_tasks.latest", {}, "updated_at id", epoch_ms),
+    ("app_sessions.sessions.list", {}, "app_sessions.sessions", {}, "updated_at id", epoch_ms),
+    ("blobs.list", {}, "blobs", {}, "put_at sha256", epoch_ms),
+    ("chat.sessions.children", {"id": "ses_parent"}, "chat.children", {"row_id": "ses_parent"}, "created_at id", epoch_us),
+    ("checkpoints.threads.list", {}, "checkpoints.threads", {}, "updated_at id", epoch_ms),
+    ("histories.records.list", {"scope": "s"}, "histories.records", {"scope": "s"}, "updated_at id", epoch_us),
+    ("histories.runs.list", {}, "histories.runs", {}, "updated_at id", epoch_ms),
+    ("histories.runs.started", TALK, "histories.started", TALK, "started_at created_at id", epoch_us),
+    ("messaging.sessions.list", SLACK, "messaging.sessions", SLACK, "last_activity_at id", epoch_ms),
+    ("programs.runs.list", {}, "programs.runs", {"status": None}, "started_at id", epoch_ms),
+    ("programs.runs.list", {"status": "running"}, "programs.runs", {"status": "running"}, "started_at id", epoch_ms),
+    ("replay_streams.sessions.list", {}, "replay_streams.sessions", {}, "updated_at id", epoch_ms),
+    ("telemetry.tasks.list", QUEUED, "telemetry.tasks", {"owner": "w", "in_state": "queued"}, "discovered_at id", epoch_us),
+    ("transcripts.sessions.list", {"project": "p"}, "transcripts.sessions", {"project": "p"}, "updated_at id", epoch_ms),
+    ("transcripts.sessions.mains", {"project": "p"}, "transcripts.mains", {"of_project": "p"}, "main_at id", epoch_us),
+    ("usage.budgets.list", {}, "usage.budgets", {}, "key period", epoch_ms),
+    ("usage.calls.list", {"session_id": "s"}, "usage calls", {"scope": "session:s"}, "seq", epoch_ms),
+    ("workflows.approvals.pending", OF_TRIGGER, "workflows.approvals.pending", OF_TRIGGER, "created_at id", epoch_us),
+    ("workflows.executions.list", {"skill": "fix"}, "workflows.executions", {"skill": "fix"}, "started_at id", epoch_ms),
+    ("workflows.executions.running", {}, "workflows.executions.running", {}, "started_at id", epoch_us),
+    ("workflows.limits.list", {}, "workflows.limits", {}, "key", epoch_ms),
+    ("workflows.runs.list_queued", {}, "workflows.runs.queued", {}, "started_at id", epoch_us),
+]
 
 
 def fill(store: Any, clock: Any) -> None:
@@ -178,7 +79,10 @@ def fill(store: Any, clock: Any) -> None:
 def test_a_cursor_is_made_of_what_it_was_made_of(store: Any, clock: Any) -> None:
     fill(store, clock)
     with store.read() as tx:
-        for list_name, (read, name, filters, place) in KEPT.items():
-            page = read(tx, limit=1)
-            assert page.cursor == encode_cursor(name, filters, place(page.items[0])), list_name
-            assert read(tx, limit=1, after=page.cursor).items not in ([], page.items), list_name
+        for verb, given, name, filters, place, number in KEPT:
+            read = attrgetter(verb)(tx)
+            page = read(**given, limit=1)
+            found = [getattr(page.items[0], field) for field in place.split()]
+            key = [number(value) if isinstance(value, datetime) else value for value in found]
+            assert page.cursor == encode_cursor(name, filters, key), verb
+            assert read(**given, limit=1, after=page.cursor).items not in ([], page.items), verb

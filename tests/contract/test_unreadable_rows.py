@@ -213,17 +213,3 @@ def test_a_count_of_the_exchange_that_was_changed_is_made_again(sqlite_store: St
     with sqlite_store.begin() as tx:
         second = tx.conversations.exchange.send(sender="a", recipient="b", content="two")
         assert [message.id for message in tx.conversations.exchange.inbox("b").items] == [first.id, second.id]
-
-
-def test_text_that_is_no_text_is_passed_by_and_ends_no_transaction(sqlite_store: Store, sqlite_url: str, open_raw: Any) -> None:
-    with sqlite_store.begin() as tx:
-        for id in ("bad", "good"):
-            tx.chat.sessions.create(agent="build", model={}, id=id)
-    open_raw(sqlite_url).rows("UPDATE chat_sessions SET agent = CAST(x'ff' AS TEXT) WHERE id = 'bad'")
-    with sqlite_store.begin() as tx:
-        assert [session.id for session in tx.chat.sessions.list().items] == ["good"]
-        with pytest.raises(UnreadableRow):
-            tx.chat.sessions.get("bad")
-        tx.chat.sessions.delete("bad")
-    with sqlite_store.read() as tx:
-        assert [session.id for session in tx.chat.sessions.list().items] == ["good"]

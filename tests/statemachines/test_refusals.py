@@ -9,14 +9,19 @@ import csv
 import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple, get_args, is_typeddict
 
 import pytest
 
 from persist import Store
+from persist.conversations.verbs import exchange, sessions
+from persist.db.operations import keyset
+from persist.db.values import pages
 from persist.errors import InvalidValue, NotFound, PersistError, ReadOnlyTransaction
-from persist.testing import FrozenClock
+from persist.testing import START, FrozenClock
+from persist.usage import repository as usage
 from tests.statemachines.bad_arguments import VALUES
 from tests.statemachines.both_databases import Undo, rows
 from tests.statemachines.scene import Verb, arguments, make, verbs
@@ -107,11 +112,15 @@ def parameters(verb: Verb) -> Iterator[str]:
 
 def spoilt(verb: Verb, ids: dict[str, Any], name: str, odd: str) -> dict[str, Any]:
     """Valid arguments but for this one."""
-    given = arguments(verb, ids)
+    return changed(verb, arguments(verb, ids), name, VALUES[odd]())
+
+
+def changed(verb: Verb, given: dict[str, Any], name: str, value: Any) -> dict[str, Any]:
+    """These arguments but for one, which may be of `**filters`."""
     if name in verb.parameters:
-        return {**given, name: VALUES[odd]()}
+        return {**given, name: value}
     (others,) = (other for other, parameter in verb.parameters.items() if parameter.kind is parameter.VAR_KEYWORD)
-    return {**given, others: {**given.get(others, {}), name: VALUES[odd]()}}
+    return {**given, others: {**given.get(others, {}), name: value}}
 
 
 def _rules(verb: Verb) -> list[tuple[str, Rule]]:
@@ -159,6 +168,52 @@ def test_each_parameter_takes_what_the_table_says_and_nothing_else(scene: tuple[
                         wrong.append(f"{verb.name}({name}={odd}): {path or missing or 'found'}")
                     raise Undo
     assert wrong == []
+
+
+BY_KEY = {"agent_tasks.tasks.list", "checkpoints.states.page", "events.read", "replay_streams.messages.after"}
+"""Lists that go on behind a key or a number that a caller may make up, and not behind a cursor."""
+FILTERS: dict[str, Any] = {
+    **dict.fromkeys(("archived", "active", "include_archived"), True),
+    **{"conversations.sessions.list status": "failed", "source_kind": "live", "invocation_kind": "flow", "unread_only": False},
+    **{"programs.runs.list status": "failed", "telemetry.tasks.list state": "failed", "status": "failed"},
+    **{"group": "agent", "kind": "reply", "since": START, "until": START + timedelta(days=9)},
+    **{"failure_kind": "error", "metadata": {"k": 1}},
+}
+"""Another valid value of a parameter, of one verb or of all; any text where none is named."""
+
+
+def test_a_cursor_belongs_to_its_list_and_to_each_of_its_filters(
+    scene: tuple[Store, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, ids = scene
+    bound: list[tuple[str, dict[str, Any]]] = []
+
+    def decode(cursor: str, name: str, filters: dict[str, Any], kinds: Any) -> list[Any]:
+        bound.append((name, dict(filters)))
+        raise InvalidValue("after", "seen")
+
+    for module in (pages, keyset, sessions, exchange, usage):
+        monkeypatch.setattr(module, "decode_cursor", decode)
+    names: dict[str, str] = {}
+    lists = [verb for verb in verbs() if "after" in verb.parameters and "limit" in verb.parameters and verb.name not in BY_KEY]
+    assert len(lists) > 30
+    for verb in lists:
+        given = {**arguments(verb, ids), "after": "cursor", "limit": 1}
+        for name in {*parameters(verb)} - {"after", "limit"}:
+            other = FILTERS.get(f"{verb.name} {name}", FILTERS.get(name, "other"))
+            alone = {"instance_id": None} if verb.name == "usage.calls.list" else {}  # a call is of one of them
+            for arguments_ in (given, changed(verb, {**given, **alone}, name, other)):
+                with pytest.raises(InvalidValue, match="seen"), store.read() as tx:
+                    verb.call(tx, arguments_)
+            assert bound[-1] != bound[-2], (verb.name, name)
+        with pytest.raises(InvalidValue, match="seen"), store.read() as tx:
+            verb.call(tx, given)
+        names[verb.name] = bound[-1][0]
+    shared = [verb for verb, name in names.items() if list(names.values()).count(name) > 1]
+    assert shared == [
+        *("usage.by_group", "usage.by_model"),
+        *(f"workflows.runs.{verb}" for verb in ("children", "list", "list_active", "list_rows")),
+    ]
 
 
 def test_the_table_has_every_parameter_once() -> None:

@@ -221,16 +221,3 @@ def test_agent_and_workspace_filter(store: Any, ten: list[str]) -> None:
     both = [id for number, id in enumerate(ten) if number % 3 == 0 and number % 2 == 1]
     assert list(pages(store, agent="plan", workspace_root="/1")) == [both[::-1]]
     assert list(pages(store, agent="nobody")) == [[]]
-
-
-def test_a_cursor_serves_only_the_list_it_came_from(store: Any, ten: list[str]) -> None:
-    with store.read() as tx:
-        cursor = tx.chat.sessions.list(limit=2, agent="build").cursor
-        assert len(tx.chat.sessions.list(limit=2, agent="build", after=cursor).items) == 2
-        for bad in (cursor[:-2], cursor + "A", "", "nonsense", ten[0]):
-            with pytest.raises(InvalidValue):
-                tx.chat.sessions.list(limit=2, agent="build", after=bad)
-        with pytest.raises(InvalidValue):
-            tx.chat.sessions.list(limit=2, agent="plan", after=cursor)
-        with pytest.raises(InvalidValue):
-            tx.chat.sessions.list(limit=2, agent="build", include_archived=True, after=cursor)

@@ -67,24 +67,6 @@ def test_pages_of_one_channel(store: Any) -> None:
         assert box(store, verb, owner, limit=2, channel="news") == [news[:2], news[2:]]
 
 
-def test_a_cursor_belongs_to_its_box(store: Any) -> None:
-    send(store, 3)
-    with store.read() as tx:
-        exchange = tx.conversations.exchange
-        cursor = exchange.inbox("b", limit=1).cursor
-        others: list[tuple[Any, str, dict[str, Any]]] = [
-            (exchange.inbox, "a", {}),
-            (exchange.inbox, "b", {"unread_only": False}),
-            (exchange.inbox, "b", {"channel": "news"}),
-            (exchange.outbox, "b", {}),
-            (exchange.inbox, "b", {"after": "x"}),
-        ]
-        for verb, owner, options in others:
-            with pytest.raises(InvalidValue) as refused:
-                verb(owner, **{"after": cursor, **options})
-            assert refused.value.path == "after"
-
-
 def test_a_whole_message_is_sent_as_it_is(store: Any, other: Any) -> None:
     whole = {**message("m1", **OWNERS, channel="c", embedding=[0.5], node_metadata={"lion_class": "x.Y"}), "role": "assistant"}
     sent = store.conversations.exchange.post(whole)

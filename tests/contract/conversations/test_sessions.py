@@ -217,20 +217,6 @@ def test_a_hundred_are_a_page_unless_told_otherwise(store: Any) -> None:
     assert [len(page) for page in pages(store)] == [100, 1]
 
 
-def test_a_cursor_serves_only_the_list_it_came_from(store: Any, ten: list[str]) -> None:
-    with store.read() as tx:
-        verb = tx.conversations.sessions.list
-        cursor = verb(limit=2, source_kind="live").cursor
-        assert len(verb(limit=2, source_kind="live", after=cursor).items) == 2
-        for bad in (cursor[:-2], cursor + "A", "", "nonsense", ten[0], 1):
-            with pytest.raises(InvalidValue) as refused:
-                verb(limit=2, source_kind="live", after=bad)
-            assert refused.value.path == "after"
-        for others in ({}, {"source_kind": "imported_fs"}, {"source_kind": "live", "since": AT}, {"agent_name": "live"}):
-            with pytest.raises(InvalidValue):
-                verb(limit=2, after=cursor, **others)
-
-
 @pytest.mark.parametrize("since", [False, True])
 @pytest.mark.parametrize("further", [False, True])
 def test_a_page_reads_an_index_in_its_order_on_sqlite(

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from persist import Store
-from persist.errors import InvalidValue
 from tests.cases import each
 from tests.contract.conftest import Raw
 from tests.contract.messaging.scenes import add, end, plant, talk, touch
@@ -84,21 +83,6 @@ def test_a_session_touched_while_paging_neither_repeats_nor_hides_another(store:
             touch(store, ten[0])
     untouched = [id for id in ten[::-1] if id != ten[0]]
     assert [id for id in seen if id != ten[0]] == untouched
-
-
-def test_a_cursor_serves_only_the_list_it_came_from(store: Any, ten: list[str]) -> None:
-    with store.read() as tx:
-        of_chat = "WzEsImNoYXQuc2Vzc2lvbnMiLCIiLFsxLCJhIl1d"
-        sessions = tx.messaging.sessions
-        cursor = sessions.list(limit=2, platform="slack").cursor
-        assert len(sessions.list(limit=2, platform="slack", after=cursor).items) == 2
-        for bad in (cursor[:-2], cursor + "A", "", "nonsense", ten[0], of_chat, 7):
-            with pytest.raises(InvalidValue) as refused:
-                sessions.list(limit=2, platform="slack", after=bad)
-            assert refused.value.path == "after"
-        for filters in ({}, {"platform": "discord"}, {"platform": "slack", "active": True}):
-            with pytest.raises(InvalidValue):
-                sessions.list(limit=2, after=cursor, **filters)
 
 
 def test_a_page_is_one_statement_of_the_sessions_columns(counted_store: Any, statements: list[str]) -> None:

@@ -289,16 +289,6 @@ def test_a_rejection_without_reason_says_so(store: Any) -> None:
     assert gate_of(store, id).response is None
 
 
-def test_observers_are_told_of_a_rejected_run_and_of_no_other(store: Any) -> None:
-    told: list[tuple[str, str]] = []
-    store.on_run_finished(lambda run: told.append((run.id, str(run.status))))
-    resumed, failed = paused(store), paused(store)
-    resume(store, resumed[1])
-    assert told == []
-    fail(store, failed[1])
-    assert told == [(failed[0], "failed")]
-
-
 @each("first", answers(), ids=lambda answer: answer.__name__)
 def test_an_answered_gate_is_not_answered_again(store: Any, first: Callable[..., Any]) -> None:
     run_id, id = paused(store, kind="reply", scratch={"a": 1})

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from persist.errors import InvalidValue
 from persist.workflows.schemas import ChatThread, Execution
 from tests.cases import each
 from tests.contract.conftest import Raw
@@ -63,20 +62,6 @@ def test_skill_and_trigger_filter_alone_and_together(store: Any, ten: list[str])
         for trigger in (None, "t0", "t1", "t"):
             assert executions(store, skill=skill, trigger_id=trigger) == expected(skill, trigger)
     assert [id for page in pages(store, skill="a:x", limit=2) for id in page] == expected("a:x", None)
-
-
-def test_a_cursor_belongs_to_its_list_and_filters(store: Any, ten: list[str]) -> None:
-    with store.read() as tx:
-        verbs = tx.workflows.executions
-        cursor = verbs.list(skill="a:x", limit=1).cursor
-        assert verbs.list(skill="a:x", limit=2, after=cursor).items
-        for other in ({}, {"skill": "b:x"}, {"skill": "a:x", "trigger_id": "t0"}, {"skill": "a:x", "error_contains": "a"}):
-            with pytest.raises(InvalidValue, match="cursor"):
-                verbs.list(after=cursor, **other)
-        for page in (verbs.list(trigger_id="t0", limit=1), verbs.list(error_contains="t0", limit=1)):
-            if page.cursor is not None:
-                with pytest.raises(InvalidValue, match="cursor"):
-                    verbs.list(skill="t0", after=page.cursor)
 
 
 def test_recent_is_the_newest_of_one_skill(store: Any, ten: list[str]) -> None:
