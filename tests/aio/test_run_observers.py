@@ -1,11 +1,8 @@
 """Observers of AsyncStore: told on the event loop, after the commit, with what they return awaited."""
 
 import asyncio
-import logging
 import threading
 from typing import Any
-
-import pytest
 
 from persist import AsyncStore
 from persist.workflows.schemas import WorkflowRun
@@ -54,26 +51,6 @@ async def test_a_coroutine_function_may_write_in_a_transaction_of_its_own(store:
     store.on_run_finished(follow)
     await cancel(store, await new_run(store))
     assert names == ["build", "deploy"]
-
-
-async def test_what_fails_is_logged_and_the_others_are_told(store: AsyncStore, caplog: pytest.LogCaptureFixture) -> None:
-    told: list[str] = []
-
-    async def broken(run: WorkflowRun) -> None:
-        await asyncio.sleep(0)
-        raise RuntimeError("oh no")
-
-    def broken_too(run: WorkflowRun) -> None:
-        raise RuntimeError("oh dear")
-
-    store.on_run_finished(broken)
-    store.on_run_finished(broken_too)
-    store.on_run_finished(lambda run: told.append(run.id))
-    id = await new_run(store)
-    with caplog.at_level(logging.ERROR, logger="persist"):
-        assert await cancel(store, id)
-    assert told == [id]
-    assert [str(record.exc_info[1]) for record in caplog.records if record.exc_info] == ["oh no", "oh dear"]
 
 
 async def test_many_tasks_tell_of_each_run_once(store: AsyncStore) -> None:

@@ -319,6 +319,3 @@ def test_a_domain_there_is_none_of() -> None:
     result = _run("erd", "--domain", "mesaging")
     assert (result.exit_code, result.stdout) == (1, "")
     assert_golden("erd-unknown", result.stderr)
-
-
-# ----------------------------------------------------------------

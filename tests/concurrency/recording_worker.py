@@ -14,16 +14,6 @@ def message(id: str, **fields: Any) -> dict[str, Any]:
     return {"id": id, "created_at": 1.0, "content": id, "role": "user", **fields}
 
 
-def append(store: Store, progression_id: str, name: str, count: str) -> int:
-    """Append so many ids of its own, and so many that all of them append -> how many were new."""
-    new = 0
-    for number in range(int(count)):
-        for id in (f"{name} {number}", f"shared {number}"):
-            with store.begin() as tx:
-                new += tx.conversations.progressions.append(progression_id, id)
-    return new
-
-
 def record(store: Store, branch_id: str, name: str, count: str) -> list[str]:
     """The live write of so many messages -> their ids."""
     ids = [f"{name} {number:04}" for number in range(int(count))]
@@ -32,17 +22,6 @@ def record(store: Store, branch_id: str, name: str, count: str) -> list[str]:
             role = "system" if number % 7 == 0 else "user"
             tx.conversations.messages.record(branch_id, message(id, role=role, node_metadata={"lion_class": f"my.Class{number}"}))
     return ids
-
-
-def classes(store: Store, name: str, count: str) -> dict[str, int]:
-    """Put messages of so many classes, every other process from the last to the first -> the numbers these got."""
-    found = {}
-    numbers = list(range(int(count)))
-    for number in numbers if int(name) % 2 else reversed(numbers):
-        with store.begin() as tx:
-            given = message(f"{name} {number}", node_metadata={"lion_class": f"my.Class{number}"})
-            found[f"my.Class{number}"] = tx.conversations.messages.put(given).lion_class
-    return found
 
 
 def overlap(store: Store, progression_id: str, name: str, count: str) -> int:
@@ -56,9 +35,9 @@ def overlap(store: Store, progression_id: str, name: str, count: str) -> int:
     return total
 
 
-COMMANDS = {"append": append, "record": record, "classes": classes, "overlap": overlap}
+COMMANDS = {"record": record, "overlap": overlap}
 
 if __name__ == "__main__":
     _, command, url, *arguments = sys.argv
     with Store.open(url) as opened:
-        print(json.dumps(COMMANDS[command](opened, *arguments)), flush=True)  # type: ignore[operator]  # each has its own arguments
+        print(json.dumps(COMMANDS[command](opened, *arguments)), flush=True)

@@ -1,21 +1,14 @@
-"""Many people answer one gate: exactly one answer counts, the others are told so, and the run agrees with it.
+"""Many people answer one gate: exactly one answer counts, the others are told so, and the run agrees with it."""
 
-The processes of these tests run this file: `python -m tests.concurrency.test_approval_races URL NAME GATE …`.
-"""
-
-import json
-import sys
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import pytest
 
 from persist import Store
-from persist.errors import Conflict, NotFound, TransitionError
+from persist.errors import Conflict, TransitionError
 from persist.workflows.schemas import Approval, WorkflowRun
 from tests.at_once import together
 from tests.contract.workflows.making import gate_of, make_run, pause, paused, run_of
-from tests.subprocesses import Worker
 
 RACERS = 8
 ANSWERS = ("resume", "fail", "respond", "reply")
@@ -88,26 +81,6 @@ def test_of_two_stores_one_answers_each_gate(open_store: Callable[..., Store], v
         agree(run_of(stores[0], run), gate_of(stores[0], gate), str(winner), verbs[winner])
 
 
-def test_of_many_processes_one_answers_each_gate(store: Store, database_url: str) -> None:
-    gates = [paused(store, kind="reply") for _ in range(16)]
-    names = [gate for _, gate in gates]
-    racers = [Worker("tests.concurrency.test_approval_races", database_url, number, *names, stdin=True) for number in range(5)]
-    try:
-        for racer in racers:
-            assert racer.stdout.readline() == "ready\n"
-        for racer in racers:
-            assert racer.stdin is not None
-            racer.stdin.write("go\n")
-            racer.stdin.flush()
-        told = [json.loads(racer.communicate(timeout=120)[0]) for racer in racers]
-        assert [racer.returncode for racer in racers] == [0] * len(racers)
-    finally:
-        for racer in racers:
-            racer.close()
-    for round, (run, gate) in enumerate(gates):
-        judge(store, run, gate, round, [outcomes[round] for outcomes in told])
-
-
 def test_of_many_pauses_one_opens_its_gate(store: Store) -> None:
     run = make_run(store)
 
@@ -168,23 +141,3 @@ def test_a_cancelled_run_stays_so_whoever_answers_its_gate(store: Store, round: 
     assert (after.status, after.context) == ("cancelled", {"error": f"round {round}"})
     assert after.scratch == ({"winner": "maria"} if resumed else None)
     assert gate_of(store, gate).status == ("approved" if resumed else "rejected")
-
-
-def main(url: str, name: str, *gates: str) -> None:
-    """Answer each gate as soon as a line comes in; say what became of it, and of an error its name."""
-    with Store.open(url) as store:
-        with store.read() as tx, pytest.raises(NotFound):
-            tx.workflows.approvals.get("a connection is made before the race")
-        print("ready", flush=True)
-        sys.stdin.readline()
-        outcomes: list[Any] = []
-        for round, gate in enumerate(gates):
-            try:
-                outcomes.append(answer(store, verb_of(int(name), round), gate, name))
-            except BaseException as error:
-                outcomes.append(repr(error))
-    print(json.dumps(outcomes), flush=True)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -53,11 +53,6 @@ def places(url: str, progression_id: str) -> list[int]:
         return [row[0] for row in raw.rows("SELECT ord FROM progression_members WHERE progression_id = ?", progression_id)]
 
 
-def array(url: str, progression_id: str) -> Any:
-    with closing(Raw(url)) as raw:
-        return raw.json("SELECT collection FROM progressions WHERE id = ?", progression_id)
-
-
 def test_two_handles_append_to_one_progression(store: Store, other: Store, database_url: str) -> None:
     progression = make_progression(store)
 
@@ -71,19 +66,6 @@ def test_two_handles_append_to_one_progression(store: Store, other: Store, datab
     for name in "ab":
         assert [id for id in found if id.startswith(name)] == [f"{name} {number}" for number in range(30)]
     assert sorted(places(database_url, progression)) == list(range(60))
-
-
-def test_four_processes_append_to_one_progression(store: Store, database_url: str) -> None:
-    """Ids that all of them append are there once."""
-    progression = make_progression(store)
-    new = processes(database_url, [("append", progression, name, 100) for name in "abcd"])
-    found = items(store, progression)
-    own = [id for id in found if not id.startswith("shared")]
-    assert (len(own), len(set(own))) == (400, 400)
-    assert sorted(id for id in found if id.startswith("shared")) == sorted(f"shared {number}" for number in range(100))
-    assert sum(new) == 500
-    assert sorted(places(database_url, progression)) == list(range(500))
-    assert array(database_url, progression) == found  # the last one to close folded what was left
 
 
 def test_one_id_of_many_threads_is_appended_once(store: Store) -> None:
@@ -121,13 +103,6 @@ def test_one_new_class_gets_one_number(store: Store, other: Store, database_url:
     calls = [partial(put, handle, f"m{n}") for n in range(10) for handle in (store, other)]
     assert together(calls) == [6] * 20
     assert types(database_url) == [(6, "my.Note")]
-
-
-def test_processes_agree_on_the_numbers_of_new_classes(store: Store, database_url: str) -> None:
-    reports = processes(database_url, [("classes", name, 15) for name in range(4)])
-    assert reports == [reports[0]] * 4
-    assert sorted((number, path) for path, number in reports[0].items()) == types(database_url)
-    assert sorted(reports[0].values()) == list(range(6, 21))
 
 
 def test_who_waited_for_a_class_that_was_rolled_back_gets_its_number(store: Store, other: Store, database_url: str) -> None:
@@ -177,15 +152,6 @@ def test_processes_record_into_branches_of_one_session(store: Store, database_ur
     found = session_of(store, session.id)
     assert (found.first_msg_id, found.last_msg_id) == (pool[0], pool[-1])
     assert sorted(places(database_url, session.progression_id)) == list(range(240))
-
-
-def test_processes_record_into_one_branch(store: Store, database_url: str) -> None:
-    branch = make_branch(store)
-    said = processes(database_url, [("record", branch.id, name, 60) for name in "ab"])
-    found = history(store, branch.id)
-    assert found == items(store, session_of(store, branch.session_id).progression_id)
-    assert [[id for id in found if id in ids] for ids in said] == said
-    assert len(found) == 120
 
 
 def test_a_conversation_is_ended_while_it_is_recorded(store: Store, other: Store) -> None:

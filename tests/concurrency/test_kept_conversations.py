@@ -1,10 +1,9 @@
 """Whoever names a row that another deletes waits for it or is told; one ends a session, and no patch of it is lost."""
 
-import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import closing
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -34,7 +33,6 @@ from tests.contract.conversations.making import (
     stored,
     transitions,
 )
-from tests.subprocesses import Worker
 
 IDS = [f"m{number}" for number in range(5)]
 Verb = Callable[[Any], Any]
@@ -211,35 +209,6 @@ def test_two_lines_of_forks_that_cross_sessions_go_at_once(both: tuple[Store, St
 # Conversations of several writers: one ends a session, no patch is lost, and a reader of the exchange misses nothing.
 
 
-DAY = timedelta(days=1)
-
-
-@pytest.fixture
-def workers(database_url: str) -> Iterator[Callable[..., list[Any]]]:
-    """`workers(commands)` starts a process for each and lets all of them go at once; none outlives the test."""
-    with ExitStack() as stack:
-
-        def start(commands: list[list[Any]]) -> list[Worker]:
-            started = []
-            for command, *arguments in commands:
-                worker = Worker("tests.concurrency.conversation_worker", command, database_url, *arguments, stdin=True)
-                stack.callback(worker.close)
-                started.append(worker)
-            for process in started:
-                assert process.stdout.readline() == "ready\n"
-            for process in started:
-                assert process.stdin is not None
-                process.stdin.write("go\n")
-                process.stdin.flush()
-            return started
-
-        yield start
-
-
-def report(process: Worker) -> Any:
-    return json.loads(process.stdout.readline())
-
-
 @pytest.mark.parametrize("handles", [1, 2])
 def test_one_of_two_threads_ends_a_session(store: Store, open_store: Callable[..., Store], handles: int) -> None:
     """One says completed, the other failed."""
@@ -273,19 +242,6 @@ def test_without_a_guard_whoever_comes_second_is_told_that_it_is_over(store: Sto
         assert len(transitions(store, id)) == 2
 
 
-def test_one_of_two_processes_ends_a_session(store: Store, workers: Callable[..., Any]) -> None:
-    with store.begin() as tx:
-        for number in range(60):
-            tx.conversations.sessions.create(id=f"s{number}", status="running")
-    completed, failed = map(report, workers([["end", "completed", 60], ["end", "failed", 60]]))
-    assert sorted(completed + failed) == list(range(60))
-    for number in range(60):
-        status = "completed" if number in completed else "failed"
-        assert session_of(store, f"s{number}").status == status
-        (_, ended) = transitions(store, f"s{number}")
-        assert (ended.status, ended.actor) == (status, status)
-
-
 def test_no_patch_is_lost(store: Store, open_store: Callable[..., Store]) -> None:
     make_session(store, "s")
     stores = [store, open_store()]
@@ -306,22 +262,36 @@ def test_a_session_that_many_create_is_one_with_one_progression(store: Store, da
         assert (raw.count("sessions"), raw.count("progressions")) == (1, 1)
 
 
-def test_a_reader_who_follows_the_exchange_sees_each_message_once_in_one_order(store: Store, workers: Callable[..., Any]) -> None:
+def test_a_reader_who_follows_the_exchange_sees_each_message_once_in_one_order(
+    store: Store, open_store: Callable[..., Store]
+) -> None:
     """It marks what it saw as read while others commit; what were to appear behind its cursor would be lost."""
-    processes = workers([["send", f"sender {number}", 30] for number in range(4)])
+
+    def send(handle: Store, sender: str) -> list[str]:
+        sent = []
+        for number in range(30):
+            with handle.begin() as tx:
+                recipient = None if number % 3 == 0 else "reader"
+                message = tx.conversations.exchange.send(sender=sender, recipient=recipient, content=number)
+                time.sleep(0.001 * (number % 4))  # it is slow to commit
+            sent.append(message.id)
+        return sent
+
     seen: list[tuple[str, Any, str]] = []
     over = False
-    while True:
-        with store.read() as tx:
-            unread = tx.conversations.exchange.inbox("reader", limit=7).items
-        seen += [(str(one.sender), one.content, one.id) for one in unread]
-        if unread:
-            with store.begin() as tx:
-                assert tx.conversations.exchange.mark_read("reader", unread[-1].id) is True
-        elif over:
-            break
-        over = all(process.poll() is not None for process in processes)
-    sent = [report(process) for process in processes]
+    with ThreadPoolExecutor(4) as pool:
+        sending = [pool.submit(send, open_store(), f"sender {number}") for number in range(4)]
+        while True:
+            with store.read() as tx:
+                unread = tx.conversations.exchange.inbox("reader", limit=7).items
+            seen += [(str(one.sender), one.content, one.id) for one in unread]
+            if unread:
+                with store.begin() as tx:
+                    assert tx.conversations.exchange.mark_read("reader", unread[-1].id) is True
+            elif over:
+                break
+            over = all(one.done() for one in sending)
+    sent = [one.result() for one in sending]
     assert len(seen) == 120
     assert sorted(id for _, _, id in seen) == sorted(id for ids in sent for id in ids)
     for number, ids in enumerate(sent):

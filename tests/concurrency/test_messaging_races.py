@@ -7,6 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import timedelta
+from functools import partial
 from itertools import chain, pairwise
 from threading import Barrier
 from typing import Any
@@ -38,20 +39,12 @@ def sessions(store: Store, active: bool) -> list[MessagingSession]:
         return tx.messaging.sessions.list(active=active, limit=1000).items
 
 
-def processes(url: str, count: int, command: str, argument: object) -> list[Any]:
-    """Run so many of the worker at once -> what each reported."""
-
-    def run(_: int) -> Any:
-        return json.loads(output_of("tests.concurrency.messaging_worker", command, url, argument))
-
-    with ThreadPoolExecutor(count) as pool:
-        return list(pool.map(run, range(count)))
-
-
 @pytest.mark.parametrize("thread", THREADS)
-def test_many_threads_make_one_session(store: Store, thread: str | None) -> None:
+def test_many_threads_make_one_session(store: Store, open_store: Callable[..., Store], thread: str | None) -> None:
+    """By two handles, which share nothing but the database."""
+    handles = (store, open_store()) * 4
     for user in ("U1", "U2", "U3"):
-        made = together([lambda user=user: talk(store, user_id=user, thread_id=thread)] * 8)  # type: ignore[misc]  # a default that binds the loop variable
+        made = together([partial(talk, handle, user_id=user, thread_id=thread) for handle in handles])
         assert len({session.id for session in made}) == 1
     assert len(sessions(store, active=True)) == 3
     assert sessions(store, active=False) == []
@@ -133,22 +126,6 @@ def test_reuse_does_not_wait_for_whoever_uses_the_session(postgres_url: str, clo
         assert together([use, reuse]) == [True, session.id]
 
 
-def test_processes_get_the_same_sessions(store: Store, database_url: str) -> None:
-    """Also those that share nothing but the database."""
-    reports = processes(database_url, 4, "meet", 25)
-    assert len(set(reports[0])) == 50
-    assert reports == [reports[0]] * 4
-    assert sorted(session.id for session in sessions(store, active=True)) == sorted(reports[0])
-
-
-def test_8_processes_are_delivered_the_same_messages_and_each_is_stored_once(store: Store, database_url: str) -> None:
-    session = talk(store)
-    reports = processes(database_url, 8, "receive", session.id)
-    assert reports == [reports[0]] * 8
-    assert sorted(reports[0]) == [message.id for message in history(store, session.id)]
-    assert len(set(reports[0])) == 20
-
-
 @pytest.mark.parametrize("commits", [True, False])
 def test_a_second_delivery_waits_for_the_first(store: Store, commits: bool) -> None:
     session = talk(store).id
@@ -174,12 +151,6 @@ def test_a_second_delivery_waits_for_the_first(store: Store, commits: bool) -> N
     one, two = together([first, second])
     assert [(message.id, message.content) for message in history(store, session)] == [(two, "first" if commits else "second")]
     assert commits is False or one == two
-
-
-def test_processes_that_replace_each_others_session_leave_one(store: Store, database_url: str) -> None:
-    reports = processes(database_url, 3, "replace", 40)
-    assert len(sessions(store, active=True)) == 1
-    assert max(reports) <= len(sessions(store, active=False)) + 1 <= sum(reports)
 
 
 def test_no_touch_is_lost(store: Store) -> None:

@@ -211,6 +211,3 @@ ITSELF.__cause__ = ITSELF
 def test_causes_and_codes(error: Exception, cause: str, code: str | None) -> None:
     assert ERRORS.retry_cause(error) == cause
     assert ERRORS.code_of(error) == code
-
-
-# ----------------------------------------------------------------

@@ -1,18 +1,13 @@
 """Gates that expire, that nobody needs to answer any more, and runs that wait at several."""
 
-import threading
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import timedelta
-from functools import partial
 from typing import Any
 
 import pytest
 
-from persist import Store
 from persist.errors import Conflict, LeaseLost, NotFound, TransitionError
 from persist.workflows.schemas import Approval, FailureKind
-from tests.at_once import together
 from tests.cases import each
 from tests.contract.conftest import Raw
 from tests.contract.workflows.making import fail, gate_of, make_run, pause, paused, pending, request, respond, resume, run_of
@@ -424,24 +419,3 @@ def test_one_rejection_of_two_gates_fails_the_run_and_closes_the_other(store: An
     other_gate = request(store, run_id)
     assert fail(store, id, by="otto", reason="no").status == "failed"
     assert [gate_of(store, one).response for one in (id, other_gate)] == ["no", "The run ended: it failed."]
-
-
-def test_an_answer_and_an_end_at_the_same_time_never_wait_for_each_other(database_url: str) -> None:
-    """Whoever takes the run and its gates takes the run first, so that one of the two is simply later."""
-    with Store.open(database_url) as store:
-        runs = [paused(store) for _ in range(20)]
-        barrier = threading.Barrier(2)
-
-        def each(act: Callable[[Store, str, str], object]) -> None:
-            for run_id, id in runs:
-                barrier.wait(30)
-                with suppress(Conflict):
-                    act(store, run_id, id)
-
-        def end(store: Store, run_id: str, id: str) -> None:
-            with store.begin() as tx:
-                tx.workflows.runs.cancel(run_id)
-
-        together([partial(each, act) for act in (end, lambda store, _, id: resume(store, id))])
-        assert {run_of(store, run_id).status for run_id, _ in runs} == {"cancelled"}
-        assert pending(store) == []

@@ -1,6 +1,5 @@
 """Whoever observes the ends of runs is told after the commit, of each end once, and cannot harm anybody."""
 
-import logging
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
@@ -133,42 +132,6 @@ def test_a_replayed_transaction_is_told_once(store: Any, told: list[WorkflowRun]
     assert [ended.id for ended in told] == [run.id]
 
 
-def test_an_exception_of_one_observer_is_logged_and_harms_nobody(store: Any, caplog: pytest.LogCaptureFixture) -> None:
-    seen: list[str] = []
-
-    def broken(run: WorkflowRun) -> None:
-        seen.append("broken")
-        raise Crash("oh no")
-
-    store.on_run_finished(broken)
-    store.on_run_finished(lambda run: seen.append("whole"))
-    run = make(store)
-    with caplog.at_level(logging.ERROR, logger="persist"):
-        finished = do(store, "finish", run.id, "succeeded")
-    assert seen == ["broken", "whole"]
-    assert stored(store, run.id) == finished
-    (record,) = [record for record in caplog.records if record.name == "persist"]
-    assert record.exc_info is not None
-    assert str(record.exc_info[1]) == "oh no"
-    assert "run_finished" in record.getMessage()
-
-
-def test_an_observer_may_remove_itself(store: Any) -> None:
-    seen: list[str] = []
-
-    def once(run: WorkflowRun) -> None:
-        seen.append(run.id)
-        remove()
-
-    remove = store.on_run_finished(once)
-    after: list[str] = []
-    store.on_run_finished(lambda run: after.append(run.id))
-    ids = [make(store).id for _ in range(2)]
-    for id in ids:
-        do(store, "cancel", id)
-    assert (seen, after) == (ids[:1], ids)
-
-
 def test_another_store_does_not_hear_of_it(store: Any, other: Any, told: list[WorkflowRun]) -> None:
     """Observers are of one store, in one process."""
     do(other, "cancel", make(store).id)
@@ -196,16 +159,6 @@ def test_an_observer_may_write_in_a_transaction_of_its_own(sync_store: Store) ->
     sync_store.on_run_finished(follow)
     do(sync_store, "finish", make(sync_store).id, "succeeded")
     assert seen == ["build", "deploy"]
-
-
-def test_a_coroutine_function_is_logged_where_nobody_awaits_it(sync_store: Store, caplog: pytest.LogCaptureFixture) -> None:
-    async def observer(run: WorkflowRun) -> None:
-        raise AssertionError("never started")
-
-    sync_store.on_run_finished(observer)
-    with caplog.at_level(logging.ERROR, logger="persist"):
-        do(sync_store, "cancel", make(sync_store).id)
-    assert ["AsyncStore" in record.getMessage() for record in caplog.records] == [True]
 
 
 def test_in_a_joined_transaction_nobody_is_told(sync_store: Store, database_url: str, clock: Callable[[], Any]) -> None:
