@@ -312,9 +312,10 @@ class ChatSessions(Repository[F]):
     def update_metadata(self, id: str, patch: Mapping[str, Json]) -> ChatSession:
         """Merge a patch (RFC 7396) into the metadata: objects merge, null removes. Raises NotFound without the session."""
         work = self._work
-        work.json("patch", work.json_object("patch", patch))
+        given = work.json_object("patch", patch)
+        work.json("patch", given)
         session = get_session(work, work.label("id", id), lock=True)
-        return self._replace(session, _SET_METADATA, "metadata", merge_patch(session.metadata, patch))
+        return self._replace(session, _SET_METADATA, "metadata", merge_patch(session.metadata, given))
 
     @writes
     def archive(self, id: str) -> None:

@@ -48,6 +48,7 @@ def test_metadata_patches_merge_and_null_removes(store: Any, clock: Any, session
     changed = store.chat.sessions.update_metadata(session, {"title": None, "ui": {"color": "blue"}})
     assert changed.metadata == {"ui": {"pinned": True, "color": "blue"}}
     assert changed.updated_at == changed.created_at == at - timedelta(seconds=5)  # a new title is no activity
+    assert store.chat.sessions.update_metadata(session, None) == changed  # None is an empty patch, as in every domain
     assert session_of(store, session) == changed
 
 
