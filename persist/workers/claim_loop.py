@@ -9,10 +9,12 @@ from typing import Any, TypeVar
 
 from persist.db.dialects.interface import RUNS, Wakeups
 from persist.db.transactions.notifier import Outage, named
+from persist.db.transactions.repository import Sync
+from persist.domains import Domains
 from persist.errors import Closed, InvalidValue, LeaseLost, NotFound, PayloadTooLarge, PersistError
 from persist.store.store import Store
 from persist.workers.jobs import LONGEST_WAIT, Job, RetryPolicy, WorkerOptions
-from persist.workflows.schemas import ANY_WORKFLOW, RunStatus, WorkflowRun
+from persist.workflows.schemas import ANY_WORKFLOW, Lease, RunStatus, WorkflowRun
 from persist.workflows.steps import error_text
 
 log = logging.getLogger("persist")
@@ -125,7 +127,11 @@ class ClaimLoop:
         self._wakers = self._names | {ANY_WORKFLOW}
         self._jobs: dict[str, Job] = {}
         self._changed = threading.Condition()
-        """Guards `_jobs` and `_stopping`; notified when a job ends and when the worker is to stop."""
+        """Guards `_jobs`, `_ending` and `_stopping`; notified when a job ends and when the worker is to stop."""
+        self._ending: list[Job] = []
+        """Jobs that have succeeded, for the transaction of the next claim to store; who ended them waits for it."""
+        self._takes_ends = False
+        """Whether the next claim is at hand."""
         self._stopping = self._hurried = self._impatient = False
         self._ended = 0
         """How many jobs have ended."""
@@ -167,8 +173,10 @@ class ClaimLoop:
         return not job.is_over and not self._impatient
 
     def ended(self, job: Job, error: BaseException | None) -> None:
-        """Store how a handler ended; `error` is what it raised."""
+        """Store how a handler ended; `error` is what it raised. A success goes with the next claim, if that is at hand."""
         job.is_ending = True
+        if error is None and not job.is_over and self._goes_with_claim(job):
+            return
         try:
             if job.is_given_back:
                 self._outcomes.given_back(job)
@@ -181,6 +189,15 @@ class ClaimLoop:
                 self._outcomes.failed(job, error)
         finally:
             self._forget(job)
+
+    def _goes_with_claim(self, job: Job) -> bool:
+        with self._changed:
+            if not self._takes_ends or self._outage.is_on:
+                return False
+            self._ending.append(job)
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: job.went_with_claim is not None or self._impatient)
+            return bool(job.went_with_claim)
 
     # -- the loop
 
@@ -199,6 +216,7 @@ class ClaimLoop:
             log.warning("the store was closed while its worker %s was at work", self._options.name)
         finally:
             try:
+                self._give_back(self._take_ends(and_more=False))
                 self._end_jobs()
             finally:
                 self._over.set()
@@ -209,18 +227,19 @@ class ClaimLoop:
     def _turn(self, until_idle: bool) -> bool:
         """Claim what there is, or wait for a change. False if the worker is done."""
         self._do_what_is_due()
-        ended = self._ended
-        free = self._options.concurrency - len(self._held())
-        if free and self._claim(min(free, _AT_ONCE)):
+        ended, ending = self._ended, self._take_ends(and_more=True)
+        free = self._options.concurrency - len(self._held()) + len(ending)
+        if free and self._claim(min(free, _AT_ONCE), ending):
             return True
         rest = self._options.poll
         if until_idle or self._outage.is_on:  # no notification tells the end of an outage, and `poll` may be minutes
             rest = min(rest, _SOON)
         if free and not until_idle:
+            self._give_back(self._take_ends(and_more=False))
             self._wait(rest)
             return True
         with self._changed:
-            if self._ended != ended:  # what ended in this moment may have queued something
+            if self._ended != ended or self._ending:  # what ended in this moment may have queued something
                 return True
             if not self._jobs and not self._outage.is_on:
                 return False
@@ -235,9 +254,30 @@ class ClaimLoop:
             if told is None or not self._wakers.isdisjoint(name for text in told for name in named(text)):
                 return
 
-    def _claim(self, free: int) -> bool:
-        """Claim and start up to `free` runs; whether there was one."""
-        jobs = self._try(_CLAIM, lambda: self._claimed(free))
+    def _take_ends(self, *, and_more: bool) -> list[Job]:
+        """The jobs whose ends the next claim stores; and whether it takes others that end until then."""
+        with self._changed:
+            ending, self._ending, self._takes_ends = self._ending, [], and_more
+            return ending
+
+    def _give_back(self, ending: list[Job]) -> None:
+        """Let those who wait store these ends: the next claim is not at hand, or the database refused one of them."""
+        with self._changed:
+            for job in ending:
+                job.went_with_claim = False
+            self._changed.notify_all()
+
+    def _claim(self, free: int, ending: list[Job]) -> bool:
+        """Store these ends, claim and start up to `free` runs; whether there was one."""
+        jobs = None
+        try:
+            jobs = self._try(_CLAIM, lambda: self._claimed(free, ending))
+        except PersistError as error:
+            if not ending or isinstance(error, Closed):
+                raise
+        finally:
+            if jobs is None:
+                self._give_back(ending)
         for job in jobs or ():
             try:
                 self._start(job)
@@ -247,11 +287,20 @@ class ClaimLoop:
                 self.ended(job, None)
         return bool(jobs)
 
-    def _claimed(self, free: int) -> list[Job]:
+    def _claimed(self, free: int, ending: list[Job]) -> list[Job]:
         """Claim up to `free` runs, which are the worker's before anything else is done: none of them is a leftover."""
         options, asked_at = self._options, time.monotonic()
-        names = sorted(self._names)
-        leases = self._store.workflows.runs.claim(options.name, lease=options.lease, workflow_names=names, limit=free)
+
+        def end_and_claim(domains: Domains[Sync]) -> list[Lease]:
+            runs = domains.workflows.runs
+            for job in ending:
+                runs.complete(job.lease)
+            return runs.claim(options.name, lease=options.lease, workflow_names=sorted(self._names), limit=free)
+
+        leases = self._store.transact(end_and_claim) if ending else end_and_claim(self._store)
+        for job in ending:
+            job.went_with_claim = True
+            self._forget(job)
         jobs = [Job(lease, options.lease.total_seconds(), asked_at) for lease in leases]
         with self._changed:
             former = [self._jobs[job.run.id] for job in jobs if job.run.id in self._jobs]
@@ -265,6 +314,7 @@ class ClaimLoop:
         now = time.monotonic()
         if now < self._due_at:
             return
+        self._give_back(self._take_ends(and_more=False))  # what is due may take a while
         self._due_at = now + self._options.poll
         for job in self._held():
             if job.is_expired:

@@ -117,6 +117,8 @@ class Job:
         """Whether the worker stops before the handler has ended."""
         self.is_ending = False
         """Whether the handler has ended, so that nothing is left to cancel."""
+        self.went_with_claim: bool | None = None
+        """Whether the transaction of a claim has stored the end; None while that is not known."""
         self.cancel_handler: Callable[[], None] | None = None
         """Cancels the handler; None for one that runs in a thread, whose next write under the lease is refused."""
 

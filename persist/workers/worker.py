@@ -159,7 +159,7 @@ class BaseWorker:
 
 log = logging.getLogger("persist")
 
-_STORING = 4
+_STORING = 16
 """How many handlers' ends a worker stores at a time."""
 
 

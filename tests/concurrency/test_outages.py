@@ -218,7 +218,7 @@ def test_a_lease_is_renewed_as_soon_as_it_can_be(store: Store, other: Store, out
         queue(other)
         worker = Worker(store, {"build": print}, lease=MINUTES)
         loop = ClaimLoop(store, worker._options, lambda job: None)
-        (job,) = loop._claimed(1)
+        (job,) = loop._claimed(1, [])
         pauses = list[float]()
 
         class Over:

@@ -46,6 +46,29 @@ def test_the_handler_of_each_queued_run_is_called_once(store: Any, portal: Porta
     assert len(calls) == 3
 
 
+def test_a_success_is_stored_by_the_transaction_of_the_next_claim(store: Any, portal: Portal) -> None:
+    ids = [queue(store) for _ in range(20)]
+    before = store.metrics(database=False).transactions.get("committed", 0)
+    Working(store, portal, {"build": lambda run: None}, poll=timedelta(minutes=5)).run_until_idle()
+    assert statuses(store, *ids) == ["succeeded"] * 20
+    assert store.metrics(database=False).transactions["committed"] - before < 30  # what was due at first is few
+
+
+def test_a_success_that_is_refused_keeps_no_other_one(store: Any, portal: Portal) -> None:
+    gone, *ids = [queue(store) for _ in range(3)]
+    together = threading.Barrier(2)
+
+    def handle(run: WorkflowRun) -> None:
+        if run.id == gone:
+            do(store, "cancel", gone)  # so that its end is refused
+        if run.id in (gone, ids[0]):
+            together.wait(PATIENCE)
+
+    work = Working(store, portal, {"build": handle}, concurrency=2, poll=timedelta(minutes=5))
+    work.run_until_idle()
+    assert statuses(store, gone, *ids) == ["cancelled", "succeeded", "succeeded"]
+
+
 def test_handlers_run_at_once_up_to_the_limit(store: Any, portal: Portal) -> None:
     ids = [queue(store) for _ in range(6)]
     together = threading.Barrier(3)
