@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from persist import AsyncStore, LeaseLost, StoreBusy, StoreInUse, TransactionOpen, WrongOwner
+from persist import AsyncStore, LeaseLost, StoreBusy, TransactionOpen, WrongOwner
 from persist.db.concurrency.worker_threads import Workers
 from persist.db.transactions.database_transaction import DatabaseTransaction
 from persist.db.transactions.unit_of_work import UnitOfWork
@@ -183,14 +183,6 @@ async def test_the_loop_goes_on_while_a_begin_waits_for_another_process(sqlite_u
         release.set()
         await task
         await asyncio.to_thread(holder.join)
-
-
-async def test_a_store_in_use_is_not_closed(store: AsyncStore) -> None:
-    async with store.read():
-        with pytest.raises(StoreInUse):
-            await store.close()
-    await store.close()
-    await store.close()
 
 
 async def test_a_begin_that_is_cancelled_twice_keeps_nobody_waiting(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:

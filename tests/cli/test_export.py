@@ -186,14 +186,6 @@ def test_a_password_is_not_repeated(command: Command, postgres_url: str, tmp_pat
     assert f":{secret}@" not in result.stderr
 
 
-def test_no_command_makes_a_file(command: Command, tmp_path: Path) -> None:
-    for call in (["backup", str(tmp_path / "copy.db")], ["checkpoint"], ["vacuum"]):
-        result = command(*call, "--url", f"sqlite:///{tmp_path / 'none.db'}")
-        assert (result.exit_code, result.stdout) == (1, "")
-        assert result.stderr.count("\n") == 1
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_no_command_fills_an_empty_file(command: Command, tmp_path: Path) -> None:
     path = tmp_path / "empty.db"
     path.touch()

@@ -65,6 +65,7 @@ ON_A_FILE = [
     *("conversations ls", "conversations show x", "conversations prune", "conversations prune --dry-run", "conversations doctor"),
     *("events on", "events off", "events status", "events trim --keep 1"),
     *("telemetry status", "telemetry usage", "telemetry tools", "telemetry links"),
+    *("backup copy.db", "checkpoint", "vacuum"),
 ]
 """Commands that make no file."""
 OTHERS = ("chat", "key", "--rate", "1", "--json")

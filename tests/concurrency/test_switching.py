@@ -152,12 +152,6 @@ def test_eight_processes_that_claim_in_a_loop_are_all_let_in(store: Store, spawn
         assert tx.workflows.runs.count(workflow_name="w") == 320
 
 
-def test_many_processes_open_a_new_file_at_once(spawn: Spawn) -> None:
-    """No store was opened before: on SQLite they all want to make the tables."""
-    reports = [json.loads(said(process)) for process in [spawn("write", f"p{number}", 1) for number in range(6)]]
-    assert [report["busy"] for report in reports] == [0] * 6
-
-
 def test_a_forked_child_is_told_so_and_does_no_harm(store: Store, spawn: Spawn) -> None:
     session = create(store)
     report = json.loads(said(spawn("fork", session)))

@@ -11,16 +11,7 @@ from pathlib import Path
 import pytest
 
 from persist import Store
-from persist.errors import (
-    Conflict,
-    InvalidValue,
-    NotFound,
-    PersistError,
-    StoreCorrupt,
-    StoreInUse,
-    TransactionOpen,
-    UnsupportedEngine,
-)
+from persist.errors import Conflict, InvalidValue, NotFound, PersistError, StoreCorrupt, StoreInUse, TransactionOpen
 from persist.maintenance import backup, doctor
 from persist.settings import Settings
 from persist.testing import FrozenClock
@@ -169,13 +160,3 @@ def test_a_damaged_file_is_not_backed_up_as_if_it_were_sound(sqlite_url: str, cl
     with opened(place, clock, read_only=True) as store, pytest.raises(StoreCorrupt):
         backup(store, tmp_path / "copy.db")
     assert not (tmp_path / "copy.db").exists()
-
-
-def test_a_server_says_which_command_makes_its_backups(postgres_url: str, tmp_path: Path) -> None:
-    with Store.open(postgres_url) as store, pytest.raises(UnsupportedEngine) as raised:
-        backup(store, tmp_path / "copy.dump")
-    said = str(raised.value)
-    assert "pg_dump --format=custom --schema=persist" in said
-    assert str(tmp_path / "copy.dump") in said
-    assert "postgresql://" in said
-    assert not (tmp_path / "copy.dump").exists()

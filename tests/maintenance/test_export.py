@@ -87,7 +87,6 @@ def test_hard_values_are_in_it_in_the_published_form(url: str, file: Path) -> No
         assert target.conversations.sessions.get("c").node_metadata == {"note": "\ud83d\x00"}
 
 
-Find = Callable[[dict[str, Any]], str]
 KINDS: dict[str, tuple[str, str]] = {
     "chat session": ("chat_sessions", "SELECT session_id FROM {chat_messages} GROUP BY 1 ORDER BY count(*) DESC LIMIT 1"),
     "conversation": ("sessions", "SELECT 'conv-1'"),
@@ -182,17 +181,6 @@ def test_files_of_one_instance_and_of_nobody(tmp_path: Path, pair: Pair, file: P
         assert target.instance_id == ("box-1" if pair[1].startswith("sqlite") else None)
         with pytest.raises(InvalidValue, match="the file says it is that of 'box-1'"):
             import_(target, file, scopes={"instance_id": "box-2"})
-
-
-def test_rows_that_nobody_says_whose_they_are(sqlite_url: str, postgres_url: str, file: Path) -> None:
-    Store.open(sqlite_url).close()
-    Place(sqlite_url).run("INSERT INTO status_log (occurred_at, new_status) VALUES (1, 'idle')")
-    with opened(sqlite_url, postgres_url) as (source, target):
-        export(source, file)
-        with pytest.raises(InvalidValue, match="--instance-id"):
-            import_(target, file)
-        import_(target, file, scopes={"instance_id": "box-2"})
-        assert len(target.telemetry.status.history(instance_id="box-2")) == 1
 
 
 def test_the_rows_of_a_run_file_in_a_file_of_others(tmp_path: Path, sqlite_url: str, file: Path) -> None:

@@ -13,7 +13,6 @@ import persist
 from persist import Store
 from persist.schema.metadata import HEAD
 from persist.settings import Settings
-from tests.cases import each
 from tests.schema.places import TABLES, Place, repository_config
 
 HOST_ENV = """
@@ -196,13 +195,6 @@ def test_the_public_schema_can_be_ours(empty_postgres_url: str) -> None:
     persist.check(empty_postgres_url, schema="public")
     with Store.open(empty_postgres_url, schema="public") as store, store.begin() as tx:
         tx.chat.sessions.create(agent="build", model={})
-
-
-@each("name", ['a"b', "a b", "1a", "a" * 64, "é"])
-def test_a_bad_schema_name_is_refused(postgres_url: str, name: str) -> None:
-    for use in (persist.upgrade, persist.check, persist.current, Store.open):
-        with pytest.raises(persist.InvalidValue):
-            use(postgres_url, schema=name)
 
 
 def test_an_upgrade_leaves_the_connections_search_path_alone(empty_postgres_url: str, host: Callable[..., Config]) -> None:

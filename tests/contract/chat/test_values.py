@@ -246,12 +246,6 @@ def test_a_prompt_is_named_by_the_sha256_of_its_text(store: Any, raw: Raw, body:
     assert raw.count("system_prompts") == 1
 
 
-def test_a_lone_half_can_be_a_prompt_too(store: Any) -> None:
-    with store.begin() as tx:
-        digest = tx.chat.prompts.put("half \ud83d")
-        assert tx.chat.prompts.get(digest) == "half \ud83d"
-
-
 def test_the_same_prompt_of_two_turns_is_one_row_named_by_both(store: Any, raw: Raw, session: str) -> None:
     for _ in range(2):
         record(store, session, turn(*text("x")), system_prompt="You are helpful.")

@@ -5,8 +5,6 @@ from typing import Any
 
 from persist.events.schemas import Event
 
-LOGGED = {"create": "session.created", "append": "message.appended"}
-
 
 def events(store: Any, stream: str = "*", **options: Any) -> list[Event]:
     """The events of a stream."""

@@ -89,12 +89,6 @@ def test_other_names_may_be_bound_again(store: Any, kind: str) -> None:
     assert bind(store, "x", None, kind="const").value is None
 
 
-def test_values_come_back_as_they_were(store: Any) -> None:
-    for value in ("", "it's", 'a "b" `c` $(d)\n\r\n\t', "\x00 \ud800 \ufdd0", "報告 🦊"):
-        bind(store, "x", value)
-        assert resolve(store, "x") == value
-
-
 def test_runs_have_names_of_their_own(store: Any) -> None:
     make(store, OTHER)
     bind(store, "research", "mine")

@@ -129,11 +129,6 @@ def test_the_last_output_text_counts(store: Any) -> None:
         assert tx.workflows.executions.output_text(id) == "second"
 
 
-def test_errors_are_any_text(store: Any) -> None:
-    id = done(store, success=False, result={"error": HARD_TEXT})
-    assert execution(store, id).error == HARD_TEXT
-
-
 def test_a_row_of_an_older_program_reads_whole(store: Any, raw: Raw) -> None:
     """A finished row without success is neither running nor a success."""
     at = STARTED - timedelta(days=400)
@@ -229,14 +224,6 @@ def test_the_last_finish_counts(store: Any, clock: Any) -> None:
     found = execution(store, id)
     assert {name: getattr(found, name) for name in other_values} == other_values
     assert (found.success, found.finished_at) == (True, ended)
-
-
-@on_one_face
-@each("value", [{"a": {"b": [1, None, -0.5]}}, [], {}, "text", 0, False, 2**64 - 1, HARD_TEXT])
-def test_an_extension_status_is_any_json(store: Any, value: Any) -> None:
-    id = done(store, result={"extension_status": value})
-    found = execution(store, id).extension_status
-    assert (type(found), found) == (type(value), value)
 
 
 def test_an_extension_status_is_stored_as_json_once(store: Any, raw: Raw) -> None:

@@ -240,14 +240,6 @@ def test_a_veto_flips_the_newest_alone(store: Any, clock: Any, scoped: bool) -> 
     assert execution(store, first) == before[0]
 
 
-def test_a_vetoed_phase_runs_again(store: Any) -> None:
-    run = make_run(store).id
-    done(store, workflow_run_id=run)
-    assert should_run(store, run) == "done"
-    assert veto(store, run)
-    assert should_run(store, run) == "run"
-
-
 def test_the_newest_of_one_instant_is_the_last_that_started(store: Any) -> None:
     first, second = done(store), done(store)
     assert veto(store)

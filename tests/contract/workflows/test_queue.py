@@ -93,11 +93,6 @@ def test_a_delayed_run_lines_up_when_its_time_has_come(store: Any, clock: Any) -
     assert claimed(store) == [urgent, before, delayed, after]
 
 
-def test_a_time_that_has_passed_delays_nothing(store: Any, clock: Any) -> None:
-    id = queue(store, not_before=clock() - HOUR)
-    assert claimed(store) == [id]
-
-
 def test_a_run_sleeps_until_an_instant(store: Any, clock: Any) -> None:
     id = queue(store, max_attempts=1)
     lease = taken(store)
