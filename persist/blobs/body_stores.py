@@ -83,7 +83,6 @@ class FolderBlobStore:
             return target.is_file()
 
     def size(self, sha256: str) -> int | None:
-        """The size of a body; None without one."""
         target = self._file(sha256)
         with files(target):
             return target.stat().st_size if target.is_file() else None
@@ -171,7 +170,6 @@ class FsspecBlobStore:
             return bool(self._system.isfile(self._place(sha256)))
 
     def size(self, sha256: str) -> int | None:
-        """The size of a body; None without one."""
         with self._reached(sha256), suppress(FileNotFoundError):
             return int(self._system.info(self._place(sha256))["size"])
         return None

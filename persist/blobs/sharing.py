@@ -137,7 +137,6 @@ class SharedBlobStore:
             return
 
     def databases(self) -> list[RegisteredDatabase]:
-        """Every database that is registered in the place."""
         found = {} if self._register is None else self._register.registered()
         return [_entry(name, text, own=name == self._name) for name, text in sorted(found.items())]
 

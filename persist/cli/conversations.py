@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from persist.cli.database import Database, FloatRange, on_database, on_named_database
-from persist.cli.nouns import Answer, Noun, Table, Text, answers, is_silent, known, pages, told
+from persist.cli.nouns import Answer, Noun, Table, Text, answers, facts, is_silent, known, pages, told
 from persist.cli.output import Paint, Progress, columns, cut, inline, instant, printable, shortened
 from persist.cli.root import Failed
 from persist.conversations import end_stale, import_runs, stale_sessions
@@ -98,8 +98,8 @@ def show(tx: Transaction, session: str, branch: str | None, limit: int | None) -
         messages = tx.conversations.branches.history(_named(branches, branch).id, limit=limit)
     paint = Paint()
     lines = (line for message in messages for line in ("", *_message_lines(message, paint)))
-    facts = chain(known(_facts(found, paint)), _branch_lines(branches, paint))
-    return Answer({"session": found, "branches": branches, "messages": messages}, chain(facts, lines), lines)
+    about = chain(known(_facts(found, paint)), _branch_lines(branches, paint))
+    return Answer({"session": found, "branches": branches, "messages": messages}, chain(about, lines), lines)
 
 
 @conversations.command(short_help="Delete old sessions, and what nothing else shows.")
@@ -230,23 +230,11 @@ def _said(content: Any) -> list[str]:
 def _facts(session: ConvSession, paint: Paint) -> Iterator[tuple[str, object]]:
     yield "session", session.id
     yield "status", Text(paint(inline(session.status or "-"), fg=_STATUSES.get(session.status or "")))
-    hints = {
-        "name": session.name,
-        "user": session.user,
-        "reason": session.status_reason_summary,
-        "agent": session.agent_name,
-        "playbook": session.playbook_name,
-        "kind": session.invocation_kind,
-        "show": session.show_topic,
-        "play": session.show_play_name,
-        "artifacts": session.artifacts_path,
-        "source": session.source_kind,
-    }
-    yield from ((name, value or None) for name, value in hints.items())
-    yield "created", session.created_at
-    yield "started", session.started_at
-    yield "updated", session.updated_at
-    yield "spoke", session.last_message_at
+    hints = facts(session, name="name", user="user", reason="status_reason_summary", agent="agent_name", playbook="playbook_name")
+    hints += facts(session, kind="invocation_kind", show="show_topic", play="show_play_name", artifacts="artifacts_path")
+    hints += facts(session, source="source_kind")
+    yield from ((name, value or None) for name, value in hints)
+    yield from facts(session, created="created_at", started="started_at", updated="updated_at", spoke="last_message_at")
     if session.ended_at is not None:
         yield "ended", f"{instant(session.ended_at)} UTC{' (about)' if session.ended_at_is_approximate else ''}"
     yield "metadata", shortened(session.node_metadata) if session.node_metadata else None

@@ -251,16 +251,8 @@ def _line(number: int, event: Event, paint: Paint, *, every_stream: bool) -> str
 
 
 def _fields(event: Event) -> dict[str, Any]:
-    """The event for scripts."""
-    return {
-        "position": event.position,
-        "stream_id": event.stream_id,
-        "seq": event.seq,
-        "type": event.type,
-        "at": event.at.isoformat(),
-        "actor": event.actor,
-        "data": event.data,
-    }
+    names = ("position", "stream_id", "seq", "type", "at", "actor", "data")
+    return {name: getattr(event, name) for name in names} | {"at": event.at.isoformat()}
 
 
 def _summary(event: Event) -> str:

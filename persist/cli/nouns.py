@@ -30,7 +30,6 @@ class Answer:
     failed: Failed | None = None
 
     def say(self, *, as_json: bool, quiet: bool) -> None:
-        """Print it."""
         if as_json:
             say_json(self.json)
         else:

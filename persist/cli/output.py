@@ -230,16 +230,13 @@ class Display:
 
     @property
     def seconds(self) -> float:
-        """Since the beginning."""
         return time.monotonic() - self.began
 
     @property
     def due(self) -> bool:
-        """Whether something is to be shown now."""
         return not self._quiet and time.monotonic() >= self._next
 
     def show(self, text: str, done: int = 0, total: int | None = None) -> None:
-        """Show the text, with how much of the whole is done where that is known."""
         if self._fancy and self._bar is None:
             self._start(text)
         if self._bar is None:
@@ -250,7 +247,6 @@ class Display:
         self._next = time.monotonic() + _REDRAW
 
     def stop(self) -> None:
-        """Leave nothing on the terminal."""
         if self._bar is not None:
             self._bar.stop()
 
@@ -299,7 +295,6 @@ class Progress:
             self._show()
 
     def count(self, done: int, total: int | None = None) -> None:
-        """Tell how far work is that is not divided into parts."""
         self("", done, total)
 
     def of_rows(self, table: str, done: int, total: int) -> None:

@@ -34,7 +34,6 @@ class Place:
     root: Path
 
     def open(self, run: str) -> Store:
-        """The store of one run, for reading."""
         if self.url is not None:
             return Store.open(self.url, schema=self.schema, read_only=True)
         given = Path(run)
@@ -43,7 +42,6 @@ class Place:
 
     @staticmethod
     def id_in(store: Store, run: str) -> str:
-        """The run's id, where its path was given."""
         return store.run_id if store.run_id is not None and Path(run).exists() else run
 
 
@@ -207,7 +205,6 @@ def _execution_lines(executions: Sequence[ProgramExecution], paint: Paint) -> It
 
 
 def _resume_lines(point: ResumePoint, paint: Paint) -> Iterator[str]:
-    """What is under way, and how much else there is."""
     for one in point.executing:
         yield _execution(one, 0, paint)
     for block in point.parallel:

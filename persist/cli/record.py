@@ -71,15 +71,12 @@ class RecordProgress:
 
     @property
     def seconds(self) -> float:
-        """Since the beginning."""
         return self._display.seconds
 
     def line(self, size: int) -> None:
-        """A line was read."""
         self.bytes += size
 
     def fed(self, chunk: dict[str, Any]) -> None:
-        """A chunk is stored."""
         self.chunks += 1
         piece = chunk.get("delta", chunk.get("inputTextDelta"))
         if isinstance(piece, str):
@@ -311,7 +308,6 @@ def _found(events: EventStream, line: bytes) -> list[Found]:
 
 
 def _size(stream: BinaryIO) -> int | None:
-    """How long the input is, if it is a file."""
     try:
         status = os.fstat(stream.fileno())
     except (OSError, ValueError):  # no descriptor: a stream in memory

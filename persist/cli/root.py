@@ -40,7 +40,6 @@ class FailedAsJson(click.ClickException):
         self.error = {"type": kind, "message": self.message, **{name: _plain(value) for name, value in fields.items()}}
 
     def show(self, file: Any = None) -> None:
-        """Print it."""
         say_json({"error": self.error}, err=True)
 
 
@@ -195,7 +194,6 @@ class Root(Group):
             formatter.write_dl([(name, help) for name, (_, _, help) in COMMANDS.items()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """From the table above, too."""
         if not incomplete.startswith("-"):
             return [CompletionItem(name, help=text) for name, (_, _, text) in COMMANDS.items() if name.startswith(incomplete)]
         return super().shell_complete(ctx, incomplete)

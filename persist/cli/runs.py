@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from persist.cli.database import Database, on_database, to_json
-from persist.cli.nouns import Answer, Noun, Table, answers, known, pages, shown, table, told
+from persist.cli.nouns import Answer, Noun, Table, answers, facts, known, pages, shown, table, told
 from persist.cli.output import Paint, cost, cut, inline, instant, shortened, tokens
 from persist.cli.root import Failed
 from persist.errors import Conflict, InvalidValue
@@ -67,13 +67,9 @@ def family_lines(children: Sequence[schemas.WorkflowRunSummary], family: schemas
 
 
 def _facts(run: schemas.WorkflowRun, executions: Sequence[schemas.Execution]) -> Iterator[tuple[str, object]]:
-    yield "run", run.id
-    yield "workflow", run.workflow_name
-    yield "trigger", run.trigger_id
-    yield "repository", run.repo
+    yield from facts(run, run="id", workflow="workflow_name", trigger="trigger_id", repository="repo")
     yield "issue", None if run.issue_number is None else f"#{run.issue_number}"
-    yield "status", run.status
-    yield "phase", run.current_phase
+    yield from facts(run, status="status", phase="current_phase")
     if run.restart_count:
         yield "restarts", f"{run.restart_count:,}" + ("" if run.max_restarts is None else f" of at most {run.max_restarts:,}")
     yield "parent", run.parent_run_id
@@ -86,9 +82,7 @@ def _facts(run: schemas.WorkflowRun, executions: Sequence[schemas.Execution]) ->
         yield "worker", f"{run.lease_owner} until {instant(run.lease_expires_at)} UTC"
     yield "tokens", tokens(sum(_tokens(execution) for execution in executions))
     yield "cost", cost(sum(execution.cost_usd or 0.0 for execution in executions))
-    yield "started", run.started_at
-    yield "updated", run.updated_at
-    yield "finished", run.finished_at
+    yield from facts(run, started="started_at", updated="updated_at", finished="finished_at")
 
 
 def _tokens(execution: schemas.Execution) -> int:

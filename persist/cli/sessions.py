@@ -14,7 +14,7 @@ from persist.chat.storage.turns import running_among
 from persist.cli.database import Database, as_json, instead, on_database, place_of, quiet
 from persist.cli.framework_state import find_app_session, find_transcript
 from persist.cli.moving import found_in
-from persist.cli.nouns import Table, known, pages
+from persist.cli.nouns import Table, facts, known, pages
 from persist.cli.output import Paint, cost, cut, inline, model_name, printable, say, say_json_text, shortened, tokens
 from persist.cli.root import COMMANDS
 from persist.db.transactions.verb_frame import Verb
@@ -131,7 +131,6 @@ def _group(domain: str) -> str:
 
 
 def _command_of(domain: str, name: str) -> click.Command:
-    """`ls` or `show` of a domain that has its own commands."""
     module, group, _ = COMMANDS[_group(domain)]
     return getattr(import_module(module), group).commands[name]  # type: ignore[no-any-return]  # a group of click
 
@@ -307,9 +306,7 @@ def _facts(session: ChatSession, count: int) -> Iterator[tuple[str, object]]:
     yield "messages", count
     yield "tokens", _tokens(session)
     yield "cost", cost(session.cost_usd)
-    yield "created", session.created_at
-    yield "updated", session.updated_at
-    yield "archived", session.archived_at
+    yield from facts(session, created="created_at", updated="updated_at", archived="archived_at")
 
 
 def _tokens(session: ChatSession) -> str:

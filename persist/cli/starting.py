@@ -199,15 +199,8 @@ def _switched(tx: Transaction, name: str, *, on: bool) -> Schedule:
     known = tx.workflows.schedules.get(name)
     if known is None:
         raise _unknown(name)
-    return tx.workflows.schedules.set(
-        name,
-        workflow_name=known.workflow_name,
-        cron=known.cron,
-        timezone=known.timezone,
-        context=known.context,
-        catch_up=known.catch_up.value,
-        enabled=on,
-    )
+    kept = {field: getattr(known, field) for field in ("workflow_name", "cron", "timezone", "context", "catch_up")}
+    return tx.workflows.schedules.set(name, **kept, enabled=on)
 
 
 def _unknown(name: str) -> Failed:

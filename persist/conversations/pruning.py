@@ -114,7 +114,6 @@ def _is_named(sessions_stay: Condition, letters_stay: Condition) -> Condition:
 
 
 def _rows_counted(work: UnitOfWork, values: Values, rows: Mapping[str, Select[Any]], *others: Select[Any]) -> tuple[Removed, int]:
-    """The number of rows by table, and the sum of `others`, from one statement."""
     asked = [select(func.count()).select_from(query.subquery()).scalar_subquery() for query in (*rows.values(), *others)]
     numbers = [int(number) for number in work.found(select(*asked), values)[0]]
     return Removed(Counter(dict(zip(rows, numbers, strict=False)))), sum(numbers[len(rows) :])
@@ -212,8 +211,6 @@ def _prune(work: UnitOfWork, keep_n: int, cutoff: datetime, guard: datetime) -> 
 
 
 class _Doomed:
-    """Sessions that are to be pruned, and the messages that they name, asked for with a batch."""
-
     def __init__(self, batch: Batch, ids: Sequence[str], cutoff: datetime) -> None:
         self.sessions = removal.DoomedSessions(batch, ids)
         self.still = batch.rows(_STILL, ids=self.sessions.ids, cutoff=cutoff)

@@ -276,7 +276,6 @@ def _order(holder: Mapping[str, Any]) -> list[Any]:
 
 
 def _listed(item: Any) -> Any:
-    """The id in an item of an order list: the item itself, or its field."""
     value = item.get("id") if isinstance(item, dict) else item
     return value if isinstance(value, str) else None
 

@@ -102,11 +102,9 @@ class Margin:
         return cls(error, sqrt(size) * 2.0**-60) if query.metric is Metric.L2 else cls(0.0, error)
 
     def low(self, estimate: Any) -> Any:
-        """A lower bound of the exact distance, for a float or for each element of an array."""
         return estimate * self._less - self._absolute
 
     def high(self, estimate: float) -> float:
-        """An upper bound of the exact distance."""
         return estimate * self._more + self._absolute
 
 
@@ -137,7 +135,6 @@ class Sieve(Generic[T]):
             self._full = 2 * len(self._kept) + 1000
 
     def kept(self) -> list[T]:
-        """The items that may be among the nearest, in the order they were added."""
         return [thing for low, thing in self._kept if low <= self.bound]
 
 
@@ -220,7 +217,6 @@ class InPython:
     name = "python"
 
     def near(self, scope: Scope, query: Query, k: int) -> Iterable[Item]:
-        """See Candidates."""
         margin, sieve = Margin.of_floats(query), Sieve[Item](k)
         numbers = Struct(f"<{len(query.numbers)}f").unpack
         for rows in scope.embeddings(len(query.packed)):
@@ -240,7 +236,6 @@ class WithNumpy:
         self._numpy = numpy
 
     def near(self, scope: Scope, query: Query, k: int) -> Iterable[Item]:
-        """See Candidates."""
         margin, sieve = Margin.of_floats(query), Sieve[Item](k)
         for rows in scope.embeddings(len(query.packed)):
             estimates = self.estimates(query, [packed for _, packed in rows])
@@ -250,7 +245,6 @@ class WithNumpy:
         return sieve.kept()
 
     def estimates(self, query: Query, vectors: list[bytes]) -> Any:
-        """`Query.estimate` for many vectors at once."""
         numpy = self._numpy
         matrix = numpy.frombuffer(b"".join(vectors), "<f4").astype("f8").reshape(len(vectors), -1)
         target = numpy.array(query.numbers)
@@ -282,7 +276,6 @@ class InDatabase:
         self.name = functions.extension
 
     def near(self, scope: Scope, query: Query, k: int) -> Iterable[Item]:
-        """See Candidates."""
         margin, sieve = Margin.of_float32(query), Sieve[str](k)
         size = len(query.packed)
         values = {"query": query.packed} if query.metric is Metric.L2 else {"query": query.unit(), "zero": bytes(size)}

@@ -82,7 +82,6 @@ class Observed:
 
     @classmethod
     def of(cls, provider: object, meter: Meter) -> "Observed":
-        """The stores that the meter of a provider observes."""
         with cls._mutex:
             found = cls._of_providers.get(provider)
             if found is None:
@@ -128,11 +127,9 @@ class Instruments:
         return not (runtime is None or runtime.closed or runtime.forked or self._ended)
 
     def end(self) -> None:
-        """Observe nothing any more."""
         self._ended = True
 
     def observe(self, read: Read, by: str) -> list[Observation]:
-        """The observations of one instrument."""
         metrics = self._reading()
         found: Any = None if metrics is None else read(metrics)
         if found is None:

@@ -112,16 +112,11 @@ def record_call(tx: Transaction, call: ObservedCall, instance_id: str | None) ->
 
 
 def _of_model(call: ObservedCall) -> dict[str, Any]:
+    alike = ("model", "provider", "operation", "agent", "trace_id", "span_id", "duration_ms", "error")
+    reasoning = None if call.tokens is None else call.tokens.reasoning
     return {
-        "model": call.model,
-        "provider": call.provider,
-        "operation": call.operation,
-        "agent": call.agent,
-        "token_reasoning": None if call.tokens is None else call.tokens.reasoning,
-        "trace_id": call.trace_id,
-        "span_id": call.span_id,
-        "duration_ms": call.duration_ms,
-        "error": call.error,
+        **{name: getattr(call, name) for name in alike},
+        "token_reasoning": reasoning,
         "key": f"{call.trace_id}-{call.span_id}",
     }
 

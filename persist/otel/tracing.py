@@ -292,7 +292,6 @@ class Turn:
 
     @property
     def context(self) -> Context:
-        """Where the turn's own transactions belong."""
         return trace.set_span_in_context(self.span, self._context)
 
     def ended(self, tally: RecorderTally, error: BaseException | None) -> None:

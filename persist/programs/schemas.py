@@ -277,7 +277,6 @@ class AuditFinding(Value):
 
     @classmethod
     def of(cls, code: str, subject: str, message: str, **noted: Any) -> "AuditFinding":
-        """Make one finding."""
         return cls(code=code, subject=subject, message=message, **noted)
 
 

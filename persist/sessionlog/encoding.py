@@ -101,8 +101,6 @@ def _encode_slowly(value: Any, on_invalid: OnInvalid, at: str) -> bytes:
 
 
 class _PlainCopy:
-    """Copies a value into plain JSON types."""
-
     def __init__(self, on_invalid: OnInvalid, at: str) -> None:
         self._on_invalid = on_invalid
         self._trail = [at]

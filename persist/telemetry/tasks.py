@@ -281,7 +281,6 @@ def _end_of(work: UnitOfWork, lease: timedelta) -> datetime:
 
 
 def _row(work: UnitOfWork, path: str, item: object, now: datetime) -> dict[str, Any]:
-    """The columns of a new task, except its workspace. InvalidValue names what is wrong with the item."""
     if not isinstance(item, Mapping):
         raise InvalidValue(path, f"expected an object, got {type(item).__name__}.")
     if unknown := sorted(map(shown, item.keys() - set(_GIVEN))):

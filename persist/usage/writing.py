@@ -107,7 +107,6 @@ class Call:
 
     @property
     def scope(self) -> str:
-        """What the call belongs to, as it is stored."""
         return f"{self.source_kind}:{self.source_id}"
 
     @property
@@ -162,7 +161,6 @@ def _first(model: Mapping[str, Any], *names: str) -> str | None:
 
 
 def _short(value: object) -> str | None:
-    """Text that a label can hold, else None."""
     if not isinstance(value, str) or not 0 < utf8_size(value) <= LABEL_BYTES or "\x00" in value or has_half(value):
         return None
     return value

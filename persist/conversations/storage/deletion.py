@@ -50,7 +50,6 @@ class Doomed:
 
     @property
     def is_there(self) -> bool:
-        """Whether there is any."""
         return bool(self._chosen.result)
 
     def found(self) -> tuple[list[Branch], list[Branch], bool]:

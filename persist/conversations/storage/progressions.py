@@ -293,7 +293,6 @@ class Places:
 
     @property
     def is_there(self) -> bool:
-        """Whether the progression exists."""
         return self._locked.result is not None
 
     def rewrite(self, batch: Batch, first: int, ids: Sequence[str], message_id: str | None = None) -> None:

@@ -36,11 +36,9 @@ class Rows(Generic[V]):
         self._get, self._lock = Statement(query), Statement(query.with_for_update())
 
     def find(self, work: UnitOfWork, id: str, *, lock: bool = False) -> V | None:
-        """The value, if there is one."""
         return self.values.optional(work.row(self._lock if lock else self._get, row_id=id))
 
     def get(self, work: UnitOfWork, id: str, *, lock: bool = False) -> V:
-        """The value. Raises NotFound."""
         return self.values.found(work.row(self._lock if lock else self._get, row_id=work.label("id", id)), self._what, id)
 
     def ask(self, batch: Batch, id: str, *, lock: bool = False) -> Pending[Row | None]:
@@ -48,11 +46,9 @@ class Rows(Generic[V]):
         return batch.row(self._lock if lock else self._get, row_id=id)
 
     def found(self, asked: Pending[Row | None], id: str) -> V:
-        """The value that a batch read. Raises NotFound."""
         return self.values.found(asked.result, self._what, id)
 
     def change(self, batch: Batch, id: str, changes: Mapping[str, Any]) -> None:
-        """Update these columns with a batch."""
         batch.run(_setting(self.table, *changes), row_id=id, **{f"set_{name}": value for name, value in changes.items()})
 
 

@@ -170,7 +170,6 @@ class Creation:
         self._row: dict[str, Any] | None = None
 
     def log(self, work: UnitOfWork, batch: Batch) -> None:
-        """Write it with a batch."""
         if self._latest is not None and self._status is not None:
             latest = self._latest.result
             self._row = log_row(work, latest, self._kind, self._id, None, self._status, source=TransitionSource.EXECUTOR)

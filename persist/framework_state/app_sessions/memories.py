@@ -161,7 +161,6 @@ def _counts(words: Iterable[str]) -> tuple[int, int]:
 
 
 def _patterns(words: Iterable[str]) -> dict[str, str]:
-    """The parameters of `_matching`."""
     given = list(words)
     patterns = {f"word_{number}": f"% {_literal(word)} %" for number, word in enumerate(filter(str.isascii, given))}
     for number, word in enumerate(word for word in given if not word.isascii()):

@@ -202,7 +202,6 @@ def _events(after: bool) -> Statement:
 
 @cache
 def _of_app(user: bool) -> tuple[Statement, Statement, Statement]:
-    """The SELECTs of sessions, session states and user states, of an application or of one user."""
     of_app = (_SESSIONS.app_name == param("app_name"), *([_SESSIONS.user_id == param("user_id")] if user else []))
     of_users = (_U.app_name == param("app_name"), *([_U.user_id == param("user_id")] if user else []))
     found = (

@@ -114,7 +114,6 @@ class NewState:
         ]
 
     def blobs(self) -> list[dict[str, Any]]:
-        """The rows of values that are no lists."""
         return [
             {
                 **self.key,
@@ -130,7 +129,6 @@ class NewState:
         ]
 
     def dropped(self) -> list[dict[str, Any]]:
-        """The keys of versions to delete."""
         return [
             {**self.key, "channel": channel, "version": version}
             for channel, (version, value) in self.values.items()

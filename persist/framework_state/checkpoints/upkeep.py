@@ -248,7 +248,6 @@ def _with_state(work: UnitOfWork, row: Mapping[str, Any], memo: dict[Any, Any]) 
 
 
 def _with_write(work: UnitOfWork, row: Mapping[str, Any], memo: dict[Any, Any]) -> _Found:
-    """The checkpoints behind it that are rebuilt with it."""
     thread = _thread(work, row, memo)
     for id in thread.children[row["checkpoint_id"]]:
         if row.get("channel") is None or row["channel"] in thread.unresolved[id]:
@@ -295,7 +294,6 @@ def checkup(work: UnitOfWork) -> Iterator[Problem]:
 
 
 def _circles(parents: Mapping[str, str]) -> list[list[str]]:
-    """The ids of each circle, the smallest first."""
     circles, done = [], set[str]()
     for start in sorted(parents):
         path: dict[str, None] = {}

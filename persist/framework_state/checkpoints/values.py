@@ -29,7 +29,6 @@ class Digest:
         self.add(pieces)
 
     def add(self, pieces: Sequence[Blob]) -> None:
-        """Append pieces to the list."""
         self._bytes.update(b"".join([piece.data for piece in pieces]))
         self._kinds += "".join([f"{piece.kind!r}, " for piece in pieces])
         self._lengths += "".join([f"{len(piece.data)}, " for piece in pieces])
@@ -66,17 +65,14 @@ class KnownList:
 
     @property
     def length(self) -> int:
-        """The number of elements."""
         return sum(high - low for low, high in self.spans)
 
     @property
     def size(self) -> int:
-        """The bytes of memory that it takes, about."""
         return 900 + 150 * len(self.spans) + (0 if self.pieces is None else self.pieces.size)
 
     @property
     def key(self) -> bytes:
-        """The list's `key_of`."""
         return key_of(self.digest, self.spans)
 
 
@@ -133,7 +129,6 @@ class GrownList:
 
     @property
     def row(self) -> dict[str, Any]:
-        """The row of `checkpoint_values` for this list."""
         stored = {"spans_json": self.stored.spans, "digest": self.stored.digest}
         return {**self.key, "version": self._version, "kind": None, "data": None, **stored}
 
@@ -220,11 +215,9 @@ class KeptLists:
         return False
 
     def find(self, key: bytes) -> Stored | None:
-        """The kept list with that `known_lists.key_of`."""
         return None
 
     def keep(self, key: bytes, pieces: list[Blob]) -> Stored:
-        """Keep a list that was read; the value to return for it."""
         return pieces
 
 
@@ -243,7 +236,6 @@ class RequestedValues:
     """The channels whose pieces are read together with the values."""
 
     def found(self) -> Iterable[Row]:
-        """The rows of the values."""
         return (row for pending in self.rows for row in pending.result)
 
 
@@ -325,7 +317,6 @@ class Reading:
 
 
 def _chunks(versions: Mapping[str, str]) -> Iterable[list[tuple[str, str]]]:
-    """(channel, version) of so many channels as one query asks for."""
     pairs = list(versions.items())
     return (pairs[start : start + _CHANNELS_PER_QUERY] for start in range(0, len(pairs), _CHANNELS_PER_QUERY))
 

@@ -143,7 +143,6 @@ class Places:
             self._rows = batch.rows(_PLACES, ids=wanted)
 
     def found(self) -> dict[str, Place]:
-        """The places by id, without entries that are not stored."""
         rows = [] if self._rows is None else self._rows.result
         return {id: Place(root, line, depth, bool(taken)) for id, root, line, depth, taken in rows}
 

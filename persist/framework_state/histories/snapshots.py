@@ -163,8 +163,6 @@ class RunSnapshots(Repository[F]):
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
-    """A stored entry at which a list of messages may go on."""
-
     id: str
     place: appending.Place
     digest: bytes | None

@@ -341,7 +341,6 @@ class TranscriptEntries(Repository[F]):
     def _summary(
         self, session_id: str, where: dict[str, Any], fold: Fold | None, new: List[Entry], main_at: datetime | None, stored: Any
     ) -> str | None:
-        """The text of the new summary; None without a fold."""
         if fold is None:
             return None
         previous = None if is_unreadable(stored) else value_of(stored)

@@ -47,12 +47,13 @@ def owner_of(resolver: OwnerResolver, context: object) -> str:
     return label_of("owner", resolver(given))
 
 
-def check_store(store: object, resolver: object) -> None:
-    """Raises InvalidTask for what is no store, or no function that names owners."""
-    if not isinstance(store, Store | AsyncStore):
-        raise InvalidTask("store", f"expected a Store or an AsyncStore, got {type(store).__name__}.")
+def bridge_of(store: Store | AsyncStore, resolver: object) -> StoreBridge:
+    """The bridge to a store. Raises InvalidTask for what is none, or for no function that names owners."""
+    with InvalidTask.raised():
+        bridge = StoreBridge(store)
     if not callable(resolver):
         raise InvalidTask("owner_resolver", f"expected a function, got {type(resolver).__name__}.")
+    return bridge
 
 
 def label_of(path: str, value: object) -> str:
@@ -168,9 +169,8 @@ class PersistPushNotificationConfigStore(PushNotificationConfigStore):
     """Whom to notify of a task's changes, in a store. A caller sees its own configurations; a dispatch sees every owner's."""
 
     def __init__(self, store: Store | AsyncStore, owner_resolver: OwnerResolver = resolve_user_scope) -> None:
-        check_store(store, owner_resolver)
+        self._bridge = bridge_of(store, owner_resolver)
         self.store, self.owner_resolver = store, owner_resolver
-        self._bridge = StoreBridge(store)
 
     async def set_info(
         self, task_id: str, notification_config: TaskPushNotificationConfig, context: ServerCallContext
@@ -221,9 +221,8 @@ class PersistTaskStore(TaskStore):
     """
 
     def __init__(self, store: Store | AsyncStore, owner_resolver: OwnerResolver = resolve_user_scope) -> None:
-        check_store(store, owner_resolver)
+        self._bridge = bridge_of(store, owner_resolver)
         self.store, self.owner_resolver = store, owner_resolver
-        self._bridge = StoreBridge(store)
 
     async def save(self, task: Task, context: ServerCallContext) -> None:
         """Store the task as it stands. Raises TaskEnded for one that ended in another state."""

@@ -45,10 +45,8 @@ class PersistSessionStore(SessionStore):
 
     def __init__(self, store: Store | AsyncStore) -> None:
         """Raise InvalidEntry if it is no store."""
-        if not isinstance(store, Store | AsyncStore):
-            raise InvalidEntry("store", f"expected a Store or an AsyncStore, got {type(store).__name__}.")
-        self._store = store
-        self._bridge = StoreBridge(store)
+        with InvalidEntry.raised():
+            self._store, self._bridge = store, StoreBridge(store)
 
     def __repr__(self) -> str:
         return f"PersistSessionStore({self._store!r})"

@@ -179,7 +179,6 @@ class Encoding:
         )
 
     def metadata(self, row: Row) -> Mapping[str, Any]:
-        """Only the metadata of a checkpoint."""
         return self._head(row)[1]
 
     def _head(self, row: Row) -> builtins.tuple[Mapping[str, Any], Mapping[str, Any]]:
@@ -192,14 +191,12 @@ class Encoding:
         return head, {**metadata[-1], **metadata[0]}
 
     def history(self, found: ChannelHistory) -> DeltaChannelHistory:
-        """LangGraph's form of a channel's history."""
         writes: list[PendingWrite] = [(write.task_id, write.channel, self.read(write.value)) for write in found.writes]
         if found.seed is None:
             return DeltaChannelHistory(writes=writes)
         return DeltaChannelHistory(writes=writes, seed=self.read(found.seed))
 
     def read(self, stored: Stored) -> Any:
-        """Deserialize a stored value."""
         if isinstance(stored, KeptList) and self.lists is not None:
             return self.lists.elements(stored)
         if isinstance(stored, Blob):

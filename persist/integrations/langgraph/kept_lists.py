@@ -96,7 +96,6 @@ class Fingerprinting:
 
     @property
     def fingerprint(self) -> Fingerprint:
-        """The fingerprint of the elements added so far."""
         return Fingerprint(self._length, self._digest.digest())
 
 
@@ -128,12 +127,10 @@ class Latest(Generic[K, V]):
         self._added = 0
 
     def get(self, key: K) -> V | None:
-        """The entry of a key; None if there is none any more."""
         found = self._entries.get(key)
         return None if found is None else found[0]
 
     def put(self, key: K, value: V, size: int) -> None:
-        """Keep an entry that takes `size` bytes, as the latest one."""
         self._entries.pop(key, None)
         if size > self._most:
             return
@@ -143,12 +140,10 @@ class Latest(Generic[K, V]):
             self._shrink()
 
     def pop(self, key: K) -> V | None:
-        """Remove and return the entry of a key."""
         found = self._entries.pop(key, None)
         return None if found is None else found[0]
 
     def clear(self) -> None:
-        """Forget everything."""
         self._entries.clear()
 
     def _shrink(self) -> None:
@@ -179,7 +174,6 @@ class KnownValues:
 
     @property
     def size(self) -> int:
-        """The bytes of memory that it takes, about."""
         return 700 + 400 * len(self.versions) + sum(known.size for known in self.lists.values())
 
 
@@ -193,11 +187,9 @@ class KnownThreads:
         self._known: Latest[ThreadKey, KnownValues] = Latest(_MOST_BYTES)
 
     def note(self, thread_key: ThreadKey, known: KnownValues) -> None:
-        """Remember what is stored, of the latest threads."""
         self._known.put(thread_key, known, known.size)
 
     def of(self, thread_key: ThreadKey) -> KnownValues:
-        """What was noted last."""
         return self._known.get(thread_key) or NOTHING
 
     def forget(self) -> None:
@@ -253,7 +245,6 @@ class CheckpointPut:
         return {channel: value for channel, (_, value) in self._values.items() if isinstance(value, Addition)}
 
     def pieces(self) -> Mapping[str, Sequence[Blob]]:
-        """The other lists among the new values."""
         values = {channel: value for channel, (_, value) in self._values.items()}
         return {name: value for name, value in values.items() if value is not None and not isinstance(value, Addition | Blob)}
 
@@ -337,7 +328,6 @@ class KeptList(Blob):
 
     @property
     def size(self) -> int:
-        """The bytes of memory that it takes, about."""
         return 500 + 2 * len(self.key) + len(self.data) + sum(map(len, self.chunks))
 
 
@@ -371,7 +361,6 @@ class ListMemory:
         return kept
 
     def elements(self, kept: KeptList) -> list[Any]:
-        """New objects of all elements."""
         found = [_rebuilt(*state) for chunk in kept.chunks for state in ormsgpack.unpackb(chunk)]
         if not kept.count:
             return found

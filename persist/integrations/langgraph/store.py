@@ -80,8 +80,6 @@ class _Call:
 
 
 class _Line:
-    """The waiting calls of an event loop, either its reading or its writing calls."""
-
     def __init__(self, bridge: StoreBridge, *, writes: bool, most: int) -> None:
         self._bridge, self._writes, self._most = bridge, writes, most
         self._waiting: deque[_Call] = deque()
@@ -219,7 +217,6 @@ class Index:
         self._similarity = similarity_of(config)
 
     def texts(self, op: PutOp) -> dict[str, str]:
-        """The texts of an item to embed, by path."""
         if op.value is None or op.index is False:
             return {}
         fields = self._fields if op.index is None else [(path, tokenize_path(path)) for path in op.index]

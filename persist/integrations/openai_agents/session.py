@@ -288,7 +288,6 @@ class SessionItems(Repository[F]):
         return rewritten
 
     def _rewritten(self, row: Row, change: Callable[[stored_items.Part], stored_items.Part], now: datetime) -> dict[str, Any]:
-        """The parameters of REWRITE_PART to change the part of a call, which shows or removes its output."""
         id, kind, part = row
         changed = change(part)
         return {
@@ -300,7 +299,6 @@ class SessionItems(Repository[F]):
         }
 
     def _latest(self, session_id: str, count: int, *, readable: bool = False) -> list[stored_items.StoredItem]:
-        """The latest items, newest first; `readable`: without unreadable ones."""
         window = count
         while True:
             rows = self._work.rows(_LATEST, session_id=session_id, limit=window)

@@ -38,11 +38,9 @@ class Calls:
         self._runtime = (store if isinstance(store, Store) else store._store).runtime
 
     async def read(self, verb: Callable[[UnitOfWork], T]) -> T:
-        """Run a verb that only reads."""
         return await self._call(verb, writes=False)
 
     async def write(self, verb: Callable[[UnitOfWork], T]) -> T:
-        """Run a verb that writes."""
         return await self._call(verb, writes=True)
 
     async def _call(self, verb: Callable[[UnitOfWork], T], *, writes: bool) -> T:

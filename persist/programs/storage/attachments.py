@@ -53,12 +53,10 @@ class Folder:
         self._handle = os.open(path, _FOLDER) if _HANDLES else None
 
     def close(self) -> None:
-        """Close the folder's handle."""
         if self._handle is not None:
             os.close(self._handle)
 
     def names(self) -> list[str]:
-        """The names of all entries, sorted."""
         return sorted(os.listdir(self._path if self._handle is None else self._handle))
 
     def make(self, name: str) -> None:
@@ -219,7 +217,6 @@ class RunFolder:
             return []
 
     def remove(self, path: str) -> None:
-        """Remove a file if it exists."""
         with suppress(NotFound), self._folder_of(path) as (folder, file):
             folder.remove(file)
 

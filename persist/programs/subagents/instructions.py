@@ -185,7 +185,6 @@ class Frame:
         self.label = " ".join((block.statement_text or "").split())
 
     def described(self) -> str:
-        """What a subagent is told of its frame."""
         return f"Execution scope:\n  execution_id: {self.id}\n  block: {self.label}\n  depth: {self.depth}"
 
 

@@ -345,8 +345,6 @@ class Subagents(Repository[F]):
 
 
 class _FrameQuery(NamedTuple):
-    """A run and a frame that a batch looks for."""
-
     run_id: str
     stored: str
     frame: int | None
