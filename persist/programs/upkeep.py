@@ -44,11 +44,10 @@ RUNS = AgedRows(
     files=_attachments,
     below=(
         DependentRows(bindings, lambda ids: _B.run_id.in_(ids), key=(_B.run_id, _B.name, _B.execution_id)),
-        DependentRows(segments, lambda ids: segments.c.run_id.in_(ids)),
-        DependentRows(agents, lambda ids: agents.c.run_id.in_(ids)),
-        DependentRows(subagents, lambda ids: subagents.c.run_id.in_(ids)),
-        DependentRows(imports, lambda ids: imports.c.run_id.in_(ids)),
-        DependentRows(raw_writes, lambda ids: raw_writes.c.run_id.in_(ids)),
+        *(
+            DependentRows(table, lambda ids, table=table: table.c.run_id.in_(ids))  # type: ignore[misc]  # a bound default
+            for table in (segments, agents, subagents, imports, raw_writes)
+        ),
         DependentRows(executions, lambda ids: _E.run_id.in_(ids), key=(_E.id,), order=(_E.id.desc(),), parent=_E.parent_id),
     ),
 )

@@ -4,6 +4,7 @@ Every table has `schema="persist"`, a token: a schema_translate_map turns it int
 on SQLite. If the map is forgotten, a statement fails instead of using `public`. A host's tables are never re-routed.
 """
 
+import json
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any
@@ -41,6 +42,15 @@ def json_object(value: Any) -> str | None:
 def objects(value: Any) -> str | None:
     """A JSON list of objects."""
     return None if isinstance(value, list) and all(isinstance(item, dict) for item in value) else "no list of objects"
+
+
+def json_text(value: str) -> str | None:
+    """JSON as text, of which Python's own decoder also reads NaN."""
+    try:
+        json.loads(value)
+    except (ValueError, TypeError, RecursionError):
+        return "no JSON"
+    return None
 
 
 def texts(value: Any) -> str | None:

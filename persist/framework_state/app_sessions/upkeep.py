@@ -1,6 +1,5 @@
 """Upkeep of application sessions. Artifacts of a session that exists, or of a user with one, stay at any age."""
 
-import json
 from collections.abc import Sequence
 
 from sqlalchemy import exists, or_, select
@@ -9,6 +8,7 @@ from persist.blobs.models import blobs, pieces
 from persist.db.operations.erasing import OWNER, SESSION, USER, ErasableRows, Key, Lead, equal, followed
 from persist.db.operations.pruning import AgedRows, Orphaned
 from persist.db.operations.upkeep import Aggregate, Rows, Upkeep, aged, erasable, exported, parent_key, the_id
+from persist.db.schema.base import json_text
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
 from persist.framework_state.app_sessions.models import (
@@ -26,15 +26,6 @@ from persist.framework_state.app_sessions.models import (
 _S, _A, _M, _U = sessions.c, artifacts.c, memories.c, user_state.c
 _V, _B = artifact_versions.c, artifact_blobs.c
 _USERS_SESSION = exists().where(_S.app_name == _A.app_name, _S.user_id == _A.user_id)
-
-
-def _json_text(value: str) -> str | None:
-    """JSON, of which Python's own decoder also reads NaN."""
-    try:
-        json.loads(value)
-    except (ValueError, TypeError, RecursionError):
-        return "no JSON"
-    return None
 
 
 class _Artifacts(ErasableRows):
@@ -111,5 +102,5 @@ UPKEEP = Upkeep(
             ),
         ),
     ),
-    shapes=dict.fromkeys((*_TEXTS, *_OF_ARTIFACTS), _json_text),
+    shapes=dict.fromkeys((*_TEXTS, *_OF_ARTIFACTS), json_text),
 )

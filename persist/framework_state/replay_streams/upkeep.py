@@ -1,6 +1,5 @@
 """Upkeep of replay streams: sessions of clients, with the messages that were stored for them."""
 
-import json
 from collections.abc import Iterator
 
 from sqlalchemy import select
@@ -9,6 +8,7 @@ from persist.db.dialects.interface import Problem, Severity
 from persist.db.expressions.keyset import behind
 from persist.db.operations.erasing import SESSION, equal
 from persist.db.operations.upkeep import Upkeep, aged, erasable, exported
+from persist.db.schema.base import json_text
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
 from persist.errors import named
@@ -29,18 +29,10 @@ def checkup(work: UnitOfWork) -> Iterator[Problem]:
     place = {"in_session": "", "after": ""}
     while page := work.found(_NEXT, place, unreadable=OnUnreadable.LEAVE_OUT):
         for session_id, id, message in page:
-            if message.startswith("{") and not _is_json(message):
+            if message.startswith("{") and json_text(message) is not None:
                 said = f"its JSON is damaged, so that a server of MCP does not send it again to {named(session_id)}."
                 yield Problem("replay_message", Severity.WARNING, f"replay message {id}", said)
         place = {"in_session": page[-1][0], "after": page[-1][1]}
-
-
-def _is_json(message: str) -> bool:
-    try:
-        json.loads(message)
-    except (ValueError, RecursionError):
-        return False
-    return True
 
 
 UPKEEP = Upkeep(

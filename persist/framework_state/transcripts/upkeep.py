@@ -9,6 +9,7 @@ from sqlalchemy import func, select, update
 from persist.db.dialects.interface import Problem, Severity
 from persist.db.operations.erasing import LOGS, SESSION, equal
 from persist.db.operations.upkeep import Aggregate, Upkeep, aged, erasable, exported
+from persist.db.schema.base import json_text, optional
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
 from persist.framework_state.transcripts.models import entries, transcripts
@@ -30,14 +31,7 @@ def _count_anew(work: UnitOfWork, *, id: str) -> None:
 
 
 def _object(value: str) -> str | None:
-    return _json(value) or (None if isinstance(json.loads(value), dict) else "no object")
-
-
-def _json(value: str | None) -> str | None:
-    try:
-        return None if value is None else json.loads(value) and None
-    except (ValueError, RecursionError):
-        return "no JSON"
+    return json_text(value) or (None if isinstance(json.loads(value), dict) else "no object")
 
 
 _transcripts = Aggregate(transcripts)
@@ -46,5 +40,5 @@ UPKEEP = Upkeep(
     erasables=(erasable(_transcripts, {SESSION: equal(_T.id, _T.session_id), LOGS: equal(_T.session_id)}),),
     exports=(exported(_transcripts, "transcript", also=_T.session_id),),
     checkup=checkup,
-    shapes={entries.c.entry: _object, transcripts.c.summary: _json},
+    shapes={entries.c.entry: _object, transcripts.c.summary: optional(json_text)},
 )
