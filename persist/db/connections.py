@@ -9,8 +9,6 @@ from sqlalchemy import AssertionPool, Connection, Engine, Pool, QueuePool, Singl
 from persist.db.sqlalchemy_private import in_greenlet, isolation_on_connect, max_connections
 from persist.errors import InvalidValue, UnsupportedEngine
 
-# A cache of open connections, so that the next transaction of a store need not check one out of the pool.
-#
 # A checkout costs several times as much as an empty transaction; on a server it also takes a round trip to test the connection
 # (pre-ping). A connection that was used a moment ago needs no test. Older ones are returned to the pool, which tests them.
 
@@ -67,8 +65,6 @@ class ConnectionCache:
             self._return_to_pool(self._connections.pop()[1])
 
 
-# Checks of connections and engines that a host application passes to a store, with advice for objects of other types.
-
 _INSTEAD = {
     "AsyncConnection": "it is asynchronous: join it with an AsyncStore, or join what its run_sync gives",
     "AsyncSession": "it is a session: join `await session.connection()`",
@@ -86,10 +82,7 @@ ONLY_INSIDE_RUN_SYNC = (
 
 
 def check_connection(given: object, name: str, *, asynchronous: bool) -> Any:
-    """The given object if it is an open connection that the store can join; else InvalidValue.
-
-    `name`: the dialect of the store. `asynchronous`: the store is an AsyncStore, which takes an AsyncConnection.
-    """
+    """The given object if it is an open connection that the store of dialect `name` can join; else InvalidValue."""
     names = [kind.__name__ for kind in type(given).__mro__]
     if asynchronous and isinstance(given, Connection):
         raise InvalidValue("connection", "it is synchronous: join the AsyncConnection itself, or use a Store.")
@@ -135,8 +128,6 @@ def commits_by_itself(connection: Connection) -> bool:
     return (level or isolation_on_connect(connection)) == "AUTOCOMMIT"
 
 
-# How many concurrent transactions a pool has connections for.
-
 MAX = 25
 """The maximum number of concurrent transactions of a kind (writing or reading), for which persist's own pools are sized."""
 
@@ -156,10 +147,7 @@ def check_for_recorders(pool: Pool) -> None:
 
 
 def shares(connections: int, *, one_writer: bool) -> tuple[int, int]:
-    """The numbers of concurrent writers and readers, chosen so that every writer can open a reader inside of its transaction.
-
-    With more than two connections, one is reserved for recorders, which keep theirs.
-    """
+    """The numbers of concurrent writers and readers: a writer can open a reader, and of three one is for recorders."""
     free = connections - 1 if connections > 2 else connections
     writers = 1 if one_writer else max(1, min(MAX, free // 2))
     return writers, max(1, min(MAX, free - writers))

@@ -11,8 +11,6 @@ from typing import IO, Any
 
 from persist.errors import Conflict, InvalidValue, NotFound, NotPermitted, PersistError, StoreFull, StoreInUse, Unavailable, named
 
-# Checks of paths that callers pass, and translation of OSError into PersistError.
-
 _FULL = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}
 _FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR}
 _NO_NAME = {errno.ENAMETOOLONG, errno.ELOOP}
@@ -27,10 +25,7 @@ def beside(path: Path) -> list[Path]:
 
 
 def check_new_file(database: Path | None, target: Path, *, overwrite: bool, is_database: bool = False) -> None:
-    """Refuse to write a file that is the database's own, a folder, in a missing folder, or there already (unless `overwrite`).
-
-    `is_database`: the files beside it count as it does.
-    """
+    """Refuse to write a file that is the database's own, a folder, in a missing folder, or there already."""
     if target.is_dir():
         raise InvalidValue("path", f"{target} is a folder.")
     if not target.parent.is_dir():
@@ -44,12 +39,7 @@ def check_new_file(database: Path | None, target: Path, *, overwrite: bool, is_d
 
 
 def check_path(name: str, value: Any, *, reachable: bool = True) -> Path:
-    """The value as a Path.
-
-    Raises InvalidValue if no file can have that path: not text, a NUL, a lone surrogate half, too long a name.
-
-    `reachable`: also raise NotPermitted if this process may not access the path.
-    """
+    """The value as a Path. Raises InvalidValue if no file can have it, and NotPermitted unless it is `reachable`, if asked."""
     try:
         path = Path(value)
         encoded = os.fsencode(path)
@@ -104,8 +94,6 @@ def files(path: Path, kind: str = "file") -> Iterator[None]:
             raise
         raise typed(error, path, kind) from error
 
-
-# Folders and files that only their owner may read, since they hold conversations, and that survive a power cut.
 
 if sys.platform == "darwin":
     import fcntl

@@ -25,8 +25,6 @@ from persist.db.values.escaping import LEAD, escape_text, unescape_text
 from persist.db.values.json import JsonLimits, check, decode, encode, from_jsonb, to_jsonb
 from persist.errors import InvalidValue, shown
 
-# Converts column values to plain JSON and back: instants as SQLite files store them, blobs as base64, others unchanged.
-
 _PUBLISHED = SQLiteDialect()
 Convert = Callable[[Any], Any]
 
@@ -71,9 +69,7 @@ def _fraction(value: Any) -> Any:
     return float(value) if type(value) is int else value
 
 
-# What a copy holds where its source holds nothing: other programs' files allow NULL where persist's own tables do not.
-#
-# Reads take such a NULL as None. What replaces it is another instant of the row, the default of a new row, or an empty value.
+# Another file's NULL where persist's tables have none is, in a copy, another instant of the row, a default, or an empty value.
 
 Row = tuple[Any, ...]
 Columns = tuple[Column[Any], ...]
@@ -92,10 +88,7 @@ _EMPTY: dict[type | None, str] = {dict: "{}", list: "[]", None: "null"}
 
 @dataclass(frozen=True, slots=True)
 class _Filling:
-    """What replaces NULL in the column at `place`: the first instant of the row that is known, else the value.
-
-    Without a value nothing can replace it: the column identifies rows, or every word of it has a meaning.
-    """
+    """What replaces NULL at `place`: the row's first known instant, else the value; None where rows differ by the column."""
 
     place: int
     instants: tuple[int, ...]
@@ -147,15 +140,15 @@ def filled(rows: Sequence[Row], columns: Columns, lacking: frozenset[str], count
 
 @cache
 def _fillings(columns: Columns, lacking: frozenset[str]) -> tuple[_Filling, ...]:
-    return tuple(_filling(columns, column) for column in columns if column.name in lacking)
-
-
-def _filling(columns: Columns, column: Column[Any]) -> _Filling:
-    places = tuple(columns.index(other) for other in instants_for(column) if other in columns)
-    value = constant_of(column)
-    if value is None and not (tells_apart(column) or column.foreign_keys or isinstance(column.type, EnumText)):
-        value = _nothing(column)
-    return _Filling(columns.index(column), places, value)
+    found = []
+    for place, column in enumerate(columns):
+        if column.name in lacking:
+            value = constant_of(column)
+            if value is None and not (tells_apart(column) or column.foreign_keys or isinstance(column.type, EnumText)):
+                value = _nothing(column)
+            instants = tuple(columns.index(other) for other in instants_for(column) if other in columns)
+            found.append(_Filling(place, instants, value))
+    return tuple(found)
 
 
 def _nothing(column: Column[Any]) -> Any:
@@ -164,8 +157,6 @@ def _nothing(column: Column[Any]) -> Any:
     return next(value for kinds, value in _NOTHING if isinstance(column.type, kinds))
 
 
-# The published form of a value: how a SQLite file stores it, and the form in which databases are copied and exported.
-#
 # Labels and bodies are text (bodies escaped), JSON is compact text, instants are ISO text or numbers, flags are 0 or 1, blobs are
 # bytes. A `Form` has, for one type of column, the conversions to and from this form, and a form in which values of two databases
 # can be compared.
@@ -226,10 +217,7 @@ def _body(value: Any) -> str:
 
 
 def _json(value: Any) -> str:
-    """The JSON text; numbers that JSONB would change (-0, 20 digits, exponents) are written in the form that it keeps.
-
-    In another program's file a column with numeric affinity may hold numbers instead of their text.
-    """
+    """The JSON text, with odd numbers (-0, 20 digits, exponents) as JSONB keeps them. Numeric affinity gives plain numbers."""
     if type(value) is str:
         if _ODD_NUMBER.search(value) is None:
             return value
@@ -325,10 +313,6 @@ def _sql_text(instant: datetime) -> str:
     return instant.replace(tzinfo=None).isoformat(" ", timespec=timespec)
 
 
-def _in_utc(value: str) -> str:
-    return value + "Z"
-
-
 def _parsed(value: Any) -> datetime:
     if type(value) is not str:
         raise refused(value, "an instant as text")
@@ -345,14 +329,16 @@ def _blob(value: Any) -> bytes:
     return value
 
 
-_TEXT = Form(_label)
 _FORMS: tuple[tuple[tuple[type, ...], Form], ...] = (
-    ((Label, EnumText), _TEXT),
+    ((Label, EnumText), Form(_label)),
     ((FreeText,), Form(_body, from_server=_body, to_copy=_body_to_copy, logical=_body, large=True)),
     ((Json,), Form(_json, from_server=from_jsonb, to_copy=to_jsonb, to_file=_json_to_file, logical=_json_logical, large=True)),
     ((Bool,), Form(_flag, from_server=int, to_copy=bool)),
     ((IsoMs,), Form(_iso, from_server=lambda value: iso_ms(value.replace(tzinfo=UTC)))),
-    ((SqlSeconds,), Form(_seconds, from_server=lambda value: _sql_text(value.replace(tzinfo=UTC)), to_copy=_in_utc)),
+    (
+        (SqlSeconds,),
+        Form(_seconds, from_server=lambda value: _sql_text(value.replace(tzinfo=UTC)), to_copy=lambda value: value + "Z"),
+    ),
     ((EpochReal, Float), Form(_real, from_server=_real, logical=lambda value: value if math.isfinite(value) else repr(value))),
     ((EpochMs, Integer), Form(_fitting_integer)),
     ((LargeBinary,), Form(_blob, large=True)),

@@ -7,8 +7,6 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
-# What a store counts about itself while it works, for `Store.metrics`.
-#
 # Each number is changed under a lock: one that its writer holds anyway, as a pinned connection's, or that of `Counters`.
 
 Outcome = Literal["committed", "rolled_back", "unknown", "read"]
@@ -33,7 +31,6 @@ class ConnectionTally:
         self.waited = 0.0
 
     def group(self, size: int) -> None:
-        """Count one commit of so many tasks."""
         self.groups += 1
         self.grouped += size
         self.largest = max(self.largest, size)
@@ -93,12 +90,10 @@ class Counters:
             self.committing += committing
 
     def retried(self, cause: str) -> None:
-        """Count one more attempt, by what failed before."""
         with self._mutex:
             self.retries[cause] += 1
 
     def lease_lost(self) -> None:
-        """Count a run that a worker of this store held, and lost."""
         with self._mutex:
             self.leases_lost += 1
 
@@ -109,7 +104,6 @@ class Counters:
             self.lag += lag
 
     def connection(self) -> ConnectionTally:
-        """Return the numbers of a new pinned connection."""
         tally = ConnectionTally()
         with self._mutex:
             self._connections.append(tally)
@@ -161,8 +155,6 @@ class Counters:
             return len(self._recorders), self._recorders_ended, total
 
 
-# What a tracer is told: the interface between the store and `persist.otel`, which alone knows OpenTelemetry.
-#
 # A store without a tracer has None in its place, and asks for it once per transaction, verb and turn, never per row.
 
 
@@ -235,8 +227,6 @@ class Tracer(Protocol):
         """Recorders write together, more than rows of growing text. `what`: the call that asked for it first."""
 
 
-# Each executed statement, for the logger `persist.statements` and for who traces: what it was, how long it took, how many rows.
-#
 # A driver connection is wrapped only while somebody wants to know: what nobody watches costs nothing.
 
 log = logging.getLogger("persist.statements")
@@ -316,7 +306,6 @@ class WatchedDriver:
 
     @property
     def connection(self) -> Any:
-        """The driver's own connection: what is set on a wrapper would not reach it."""
         return getattr(self._watched, "connection", self._watched)
 
     def execute(self, sql: str, args: Any = ()) -> Any:

@@ -1,7 +1,4 @@
-"""SQL elements of persist's own, and what persist needs of SQLAlchemy that SQLAlchemy does not document.
-
-Every private name of the library is used here alone; tests/unit/test_sqlalchemy_private.py fails when a release changes one.
-"""
+"""SQL elements of persist's own, and all private names of SQLAlchemy that persist uses."""
 
 from collections.abc import Callable, Mapping
 from string import Formatter
@@ -23,10 +20,7 @@ E = TypeVar("E", bound=ClauseElement)
 
 
 def made_of(**parts: InternalTraversal) -> Callable[[type[E]], type[E]]:
-    """Class decorator: name the attributes on which an SQL element's text depends, with their kinds.
-
-    SQLAlchemy caches compiled statements by these attributes, and looks for columns and parameters in them.
-    """
+    """Class decorator: the attributes by which SQLAlchemy caches an SQL element's text and finds its columns."""
 
     def declare(element: type[E]) -> type[E]:
         element._traverse_internals = list(parts.items())

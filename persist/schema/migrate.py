@@ -26,8 +26,6 @@ from persist.schema.metadata import HEAD
 from persist.schema.revision import found_revision, verify
 from persist.settings import Settings
 
-# Reads from the revisions what an upgrade does, step by step, without a database.
-
 _ALTERED = re.compile(r"\s*ALTER\s+TABLE\s+(\w+)", re.IGNORECASE)
 _WRITTEN = re.compile(r"\s*(?:UPDATE|INSERT\s+INTO|DELETE\s+FROM)\s+(\w+)", re.IGNORECASE)
 
@@ -268,7 +266,6 @@ def ini_text() -> str:
     return f"[alembic]\nscript_location = {location}\npath_separator = os\nrevision_environment = true\n"
 
 
-# What an upgrade would do to a database, which stays as it is: its steps as they are done, with locks and sizes.
 @dataclass(frozen=True, slots=True)
 class PlannedStep:
     """One step of an upgrade. `bytes`: the size of its table with the indexes, None of a table that the upgrade makes."""
@@ -283,10 +280,7 @@ class PlannedStep:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The remaining steps of an upgrade from revision `found` (None: the tables are made) to this code's revision.
-
-    Phase 1 is one transaction, which is undone whole if a step fails. Phase 2 is done step by step.
-    """
+    """The steps from revision `found` (None: new tables) to this code's: phase 1 is one transaction, phase 2 step by step."""
 
     found: str | None
     revision: str

@@ -58,19 +58,16 @@ class OpeningFacts:
 
 
 def prepare(dialect: Dialect, *, migrate: bool | None, copied_into: bool = False) -> OpeningFacts:
-    """Check the version; create or upgrade the schema if `migrate` is true (None: on SQLite yes, on Postgres no).
-
-    `copied_into`: a copy into the database may have begun and not ended. Otherwise it raises CopyUnfinished or Conflict.
-    """
+    """Check the version; create or upgrade if `migrate` (None: on SQLite). `copied_into`: a copy may be unfinished."""
     if migrate is False and not dialect.read_only and dialect.path is not None and not dialect.path.exists():
-        raise SchemaOutdated(
-            None, schema_version.HEAD, dialect.tables.upgrade_command()
-        )  # connecting would leave an empty file behind
+        # connecting would leave an empty file behind
+        raise SchemaOutdated(None, schema_version.HEAD, dialect.tables.upgrade_command())
     with dialect.errors.translated():
         driver = dialect.connections.open_first(None if migrate is False else partial(_fill, dialect))
-        found = (
-            _glance(dialect) if dialect.one_of_many else None if driver is None else _found(driver, dialect, schema_version.HEAD)
-        )
+        if dialect.one_of_many:
+            found = _glance(dialect)
+        else:
+            found = None if driver is None else _found(driver, dialect, schema_version.HEAD)
         if found is None:
             found = _prepared(dialect, migrate=migrate, looked=driver is not None or dialect.one_of_many, copied_into=copied_into)
         else:
@@ -135,9 +132,8 @@ def _found(
         log_revision, unfinished = noted.pop(schema_version.EVENTS, None), noted.pop(schema_version.UNFINISHED, None) is not None
         distributed, strict = noted.pop(schema_version.DISTRIBUTED, None) is not None, noted.pop(schema_version.STRICT, None)
         database_id, place = noted.pop(schema_version.DATABASE_ID, None), noted.pop(schema_version.PLACE, None)
-        has_deltas = (
-            dialect.path is not None and not dialect.read_only and dialect.prepared[ANY_DELTA].one(driver, {}) is not None
-        )
+        looks = dialect.path is not None and not dialect.read_only
+        has_deltas = looks and dialect.prepared[ANY_DELTA].one(driver, {}) is not None
         return OpeningFacts(noted, log_revision, has_deltas, unfinished, distributed, strict, database_id, place)
     except UnreadableRow as error:
         if revision is not None:
@@ -175,11 +171,8 @@ def _bring_up(connection: Connection, dialect: Dialect, *, migrate: bool | None)
         connection.rollback()
 
 
-def create_new(dialect: Dialect, *, unfinished: bool = False) -> bool:
-    """Create the tables where there are none, in one transaction. False: somebody has created them already.
-
-    If several processes create tables at once, one gets True. `unfinished`: note that a copy is to follow, which ends the note.
-    """
+def create_new(dialect: Dialect, *, unfinished: bool) -> bool:
+    """Create the tables where there are none, in one transaction; False: somebody has. `unfinished`: a copy is to follow."""
 
     def note(connection: Connection) -> None:
         if unfinished:
@@ -241,7 +234,6 @@ def _ddl(kind: Kind, schema: str | None) -> Sequence[str]:
 
 @lru_cache(maxsize=1)
 def _seeds() -> Sequence[tuple[Statement, list[dict[str, Any]]]]:
-    """The rows of a new database, and the statement that inserts a table's rows."""
     seeds = [(table, [*table.info["seed"]]) for table in catalog.metadata.sorted_tables if table.info.get("seed")]
     seeds.append((schema_version.version_table, [{"version_num": schema_version.HEAD}]))
     return [(Statement(insert(table).values({name: param(name) for name in rows[0]})), rows) for table, rows in seeds]

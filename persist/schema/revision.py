@@ -33,10 +33,7 @@ def found_revision(connection: Connection, dialect: Dialect) -> str | None:
 
 
 def verify(connection: Connection, dialect: Dialect) -> None:
-    """Raises SchemaOutdated, SchemaTooNew, SchemaUnknown, CopyUnfinished or UnmanagedDatabase, unless the database is at HEAD.
-
-    The version row says what the tables are. A `_meta.schema_version` that lags behind, as another program wrote it, is no error.
-    """
+    """Raises unless the database is at HEAD, as the version row says. A `_meta.schema_version` that lags behind is no error."""
     tables = dialect.tables.names(connection)  # read only once: another process may be creating them
     found = read_version(connection) if VERSION_TABLE in tables else None
     noted = read_noted(connection) if found is not None and Meta.__tablename__ in tables else None

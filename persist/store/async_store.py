@@ -55,9 +55,6 @@ else:
     AsyncDomains = async_face(Domains)
 
 
-# What `AsyncStore.open` returns: a store that is opened on a thread, to be awaited or entered.
-
-
 class Closable(Protocol):
     """An asynchronous store."""
 

@@ -74,8 +74,6 @@ else:
 
 log = logging.getLogger("persist")
 
-# The last writes of a store that is closed, and the end of a store that is dropped unclosed.
-
 
 def fold_progressions(runtime: Runtime, begin: Callable[[], TransactionBlock]) -> None:
     """Update the published arrays of progressions that the store appended to; their members are durable in any case."""
@@ -89,10 +87,7 @@ def fold_progressions(runtime: Runtime, begin: Callable[[], TransactionBlock]) -
 
 
 def close_when_dropped(runtime: Runtime) -> "weakref.finalize[Any, Any]":
-    """Close a store's own connections once neither store nor transaction is referenced; `detach` it once they are closed.
-
-    Its pools would keep themselves: each connection that is lent to the store is in a registry together with its pool.
-    """
+    """Close a store's own connections once nothing refers to it: its pools would keep themselves."""
     finalizer = weakref.finalize(runtime, _close, runtime.connections if runtime.owns_engine else None, runtime.forks)
     finalizer.atexit = False
     return finalizer
@@ -131,8 +126,6 @@ class FileOwner:
         """The workspace whose own file this is, or None."""
         return self.runtime.scopes.get("workspace_id")
 
-
-# Keeps a forked child from touching the connections of its parent's stores.
 
 _open: WeakGroup[Runtime] = WeakGroup()
 _inherited: list[Any] = []
@@ -245,11 +238,7 @@ class Store(FileOwner, Domains):
         timer: Timer | None = None,
         copied_into: bool = False,
     ) -> "Store":
-        """Open a store on a dialect; for the modules of persist, which choose files and engines themselves.
-
-        `owns_engine`: closing it disposes of the dialect, opening it folds what the dead left. `timer`: one of several stores.
-        `copied_into`: as for `prepare`.
-        """
+        """Open a store on a dialect, which persist's own modules choose. `timer`: that of several stores."""
         try:
             bodies = sharing.checked(settings.blobs) if settings.blobs else None
             found = prepare(dialect, migrate=migrate, copied_into=copied_into)

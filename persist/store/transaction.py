@@ -1,7 +1,4 @@
-"""A transaction as callers see it: the repositories of every domain over one unit of work, and the block it lasts for.
-
-Also the log of events that transactions write: switched on and off, watched, told of after each commit.
-"""
+"""A transaction as callers see it: the repositories of every domain over one unit of work, its block, and the log of events."""
 
 import logging
 import sys
@@ -114,10 +111,7 @@ class TransactionBlock:
 
 
 def pause_before_retry(runtime: Runtime, error: PersistError, attempt: int, attempts: int) -> float | None:
-    """Seconds to wait before a transaction runs again, doubled each time; None if the error is final.
-
-    Final are errors that the dialect's `retryable` does not name, and that of the last attempt. `attempt` counts from 0.
-    """
+    """Seconds to wait before attempt `attempt` (from 0) is repeated, doubled each time; None if the error is final."""
     return 0.1 * 2**attempt if attempt < attempts - 1 and runtime.errors.retryable(error) else None
 
 
@@ -164,10 +158,7 @@ def transact_with_retries(
 
 
 class VerbRun:
-    """A call of a verb in its own transaction. A verb that writes is tried again, as Store.transact does.
-
-    `interruptible`: another thread may call `interrupt`. On SQLite, waiting for the write lock then costs more.
-    """
+    """A call of a verb in its own transaction. If `interruptible`, waiting for SQLite's lock costs more."""
 
     _context: Any = None
     """The caller's context, for who traces the store."""

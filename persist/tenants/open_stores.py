@@ -237,8 +237,6 @@ def _entry(row: Sequence[str]) -> Entry:
     return Entry(row[0], row[1], Status(row[2]))
 
 
-# The stores that a Tenants keeps open: opened once for all callers, closed when others are used more.
-
 S = TypeVar("S", bound=Store | AsyncStore)
 
 MAX_OPEN = 100_000

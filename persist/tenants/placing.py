@@ -28,8 +28,6 @@ else:
     migrate = lazy_module("persist.schema.migrate")
 
 
-# Which names tenants may have: those that mean one tenant everywhere, as a schema, a file and a word in a command.
-
 MAX_BYTES = 63
 """The longest name in bytes: Postgres cuts longer identifiers off, so that two tenants would share a schema."""
 
@@ -111,8 +109,6 @@ class UpgradeReport:
         """How many tenants have that status."""
         return sum(outcome.status is status for outcome in self.outcomes)
 
-
-# On which server a tenant is: the only one, the one that a rule names, or the one that a map says.
 
 ONLY = ""
 """The key of the server, if the Tenants has only one."""

@@ -1,14 +1,9 @@
-"""Statements of a verb that are sent to a server together: the verb waits once.
-
-`with work.batch() as batch:` executes the statements of its block in order: on SQLite, and in a host's transaction, at once; on
-Postgres in one round trip at the end of the block. So no statement may need the result of another one in Python. Each statement
-sees the writes of earlier ones; one that depends on an earlier result repeats the condition in its WHERE.
-"""
+"""Statements of a verb that travel together: on Postgres in one round trip, so none may need the result of another in Python."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
 from sqlalchemy import Select, case, func, literal, select
 
@@ -26,10 +21,7 @@ class RequirementMissed(Exception):  # noqa: N818  # caught by the pinned connec
 
 
 class Requirement:
-    """A row that has to be there, or `absent`, for the statements that follow it in a batch.
-
-    A server is to find out by itself: there the statement divides by the number of rows, which fails if it is 0.
-    """
+    """A row that has to be there, or `absent`, for the rest of a batch. A server finds out itself, by a division by 0."""
 
     __slots__ = ("absent", "plain", "raising")
 
@@ -258,22 +250,15 @@ def _first(rows: list[Row]) -> Row | None:
     return rows[0] if rows else None
 
 
-class _SentStatement:
-    __slots__ = ("answer", "compiled", "pending", "shape", "statement", "twin", "values", "writes")
-
-    def __init__(
-        self,
-        pending: Pending[Any],
-        statement: Statement,
-        compiled: CompiledStatement,
-        values: Mapping[str, Any],
-        answer: Any,
-        twin: ReturningStatement | None,
-        shape: Callable[[list[Row]], Any],
-        writes: bool,
-    ) -> None:
-        self.pending, self.statement, self.compiled, self.values = pending, statement, compiled, values
-        self.answer, self.twin, self.shape, self.writes = answer, twin, shape, writes
+class _SentStatement(NamedTuple):
+    pending: Pending[Any]
+    statement: Statement
+    compiled: CompiledStatement
+    values: Mapping[str, Any]
+    answer: Any
+    twin: ReturningStatement | None
+    shape: Callable[[list[Row]], Any]
+    writes: bool
 
 
 class StatementRunner(Protocol):
@@ -342,7 +327,6 @@ class DriverStatements:
         return self._prepared[prepared].one(self._driver, values)
 
     def returned(self, prepared: Statement, **values: Any) -> Row | None:
-        """Execute an INSERT or UPDATE … RETURNING; the first row it wrote, decoded, or None."""
         found = None if self.journal is None else self.journal.run(prepared, values, self._all)
         rows = self._all(prepared, values) if found is None else found
         return rows[0] if rows else None
@@ -352,11 +336,9 @@ class DriverStatements:
             self.write(prepared, row)
 
     def run(self, prepared: Statement, **values: Any) -> int:
-        """Execute; the number of rows changed."""
         return self.write(prepared, values)
 
     def write(self, prepared: Statement, values: Mapping[str, Any]) -> int:
-        """Execute with the values in a mapping; the number of rows changed."""
         if self.journal is not None and (rows := self.journal.run(prepared, values, self._all)) is not None:
             return len(rows)
         return self._prepared[prepared].run(self._driver, values)

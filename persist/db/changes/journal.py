@@ -1,8 +1,4 @@
-"""Records the rows that the statements of a transaction change. Used only if the database's event log is on.
-
-Each writing statement has a twin, a `ReturningStatement`, that also returns the rows it wrote. Each such row is a `Change`. The
-changes of one verb (or of one flush of a recorder) are a `VerbChanges`, which becomes an event when the transaction ends.
-"""
+"""The rows that a transaction's statements change, for the event log: each has a twin that also returns what it wrote."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -16,8 +12,6 @@ from persist.db.schema.instants import EpochMs
 from persist.db.sqlalchemy_private import updated_values
 from persist.db.statements.prepared import Row, Statement
 
-# Which event stream a row belongs to. Each domain declares it for its tables, in `Table.info["stream"]`.
-#
 # Tables without a declaration are not logged: the event log itself, `_meta`, and those with `Table.info["unlogged"]`, whose rows
 # a rebuild copies.
 
@@ -87,10 +81,7 @@ class Streams:
 
 
 def deltas_of(table: Table, part: str, column: str) -> None:
-    """Declare that rows of the table extend `column` of the row to which the foreign key `part` refers.
-
-    A write of that column includes (folds) them, and replaying it removes the rows. So neither fold nor deletion is an event.
-    """
+    """Rows of the table extend `column` of the row that `part` refers to: folding or deleting them is no event."""
     parent(table, part)
     table.info["deltas_of"] = (part, column)
 
@@ -198,10 +189,7 @@ class Op(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One changed row: for a PUT all columns; for a SET its key and the columns that were set; for a DELETE its key.
-
-    SET and DELETE also have the columns that name the stream.
-    """
+    """One changed row: for a PUT all columns; for a SET its key and what was set; for a DELETE its key; and its stream's."""
 
     table: Table
     op: Op
@@ -238,7 +226,6 @@ class ReturningStatement:
         self._caller_width = len(returning.exported_columns) - len(self._names)
 
     def split(self, rows: list[Row]) -> tuple[list[Row], list[Change]]:
-        """The rows with the caller's columns, and the changes."""
         width, names = self._caller_width, self._names
         changes = [Change(self._table, self._op, dict(zip(names, row[width:], strict=True))) for row in rows]
         return [row[:width] for row in rows], changes
@@ -247,23 +234,18 @@ class ReturningStatement:
 def twin_of(prepared: Statement) -> ReturningStatement | None:
     """The statement's twin, made on first use; None if the statement makes no event."""
     if prepared.twin is _UNMADE:
-        prepared.twin = _make_twin(prepared)
+        statement, made = prepared.statement, None
+        if not prepared.silent and isinstance(statement, Insert | Update | Delete):
+            table = statement.table
+            assert isinstance(table, Table), "prepared statements write tables"
+            if place_of(table) is not None and not (isinstance(statement, Delete) and "deltas_of" in table.info):
+                made = ReturningStatement(statement)
+        prepared.twin = made  # at once, as other threads use it
     twin: ReturningStatement | None = prepared.twin
     return twin
 
 
 _UNMADE = Statement.UNMADE
-
-
-def _make_twin(prepared: Statement) -> ReturningStatement | None:
-    statement = prepared.statement
-    if prepared.silent or not isinstance(statement, Insert | Update | Delete):
-        return None
-    table = statement.table
-    assert isinstance(table, Table), "prepared statements write tables"
-    if place_of(table) is None or (isinstance(statement, Delete) and "deltas_of" in table.info):
-        return None
-    return ReturningStatement(statement)
 
 
 def _returned(table: Table, statement: Insert | Update | Delete, op: Op) -> list[str]:

@@ -39,10 +39,7 @@ UNDO = "undo"
 """The topic of compensations: functions that undo work outside of the database, called if the transaction is rolled back."""
 
 AFTERWARDS = "afterwards"
-"""The topic of what a transaction leaves to be done outside of the database: each value is a function that does it.
-
-It is called after the commit, off the event loop. What a killed process did not do has to be found another way.
-"""
+"""What a transaction leaves to be done outside of the database: functions, called after the commit, off the event loop."""
 
 Callback = Callable[[Any], Any]
 
@@ -78,7 +75,6 @@ class Observers:
                 log.error("an observer of %s is a coroutine function, which only AsyncStore awaits", topic)
 
     async def tell_async(self, topic: str, value: Any) -> None:
-        """Call the topic's callbacks and await their results where these are awaitable. Exceptions are logged."""
         if topic == AFTERWARDS:
             await asyncio.to_thread(_do, value)
             return
@@ -131,10 +127,7 @@ def check_callback(callback: object) -> None:
 
 
 def on_own_loop(callback: Callback) -> Callback:
-    """Wrap the callback so that it runs on the event loop that is running now, as long as that loop is open.
-
-    After the loop has closed, or if none is running now, the callback runs in the thread that notifies it.
-    """
+    """Wrap the callback so that it runs on the event loop that is running now, or where it is told once that is closed."""
     check_callback(callback)
     try:
         loop = asyncio.get_running_loop()

@@ -25,8 +25,6 @@ else:
     windows_processes = lazy_module("persist.db.concurrency.windows_processes")
 
 
-# Owners of work: which recorder or process does it, and whether that process is known to have ended.
-#
 # A pid is unique only within one pid namespace (each container has its own) and one boot of one machine, and only until it is
 # reused. So another owner's pid is checked only if its host, boot and namespaces are known and equal to this process's.
 
@@ -166,8 +164,6 @@ def _namespace(proc: Path, kind: str) -> str:
     return os.readlink(proc / "self/ns" / kind).partition("[")[2].rstrip("]") or _UNKNOWN
 
 
-# Which context (contextvars) owns a transaction: the one that used it last, in any thread.
-#
 # A web framework may begin a transaction in one thread of its pool, use it in a second one and end it in a third. Each of these
 # calls has its own context, as an asyncio task has. Therefore the context, not the thread, tells which transaction the caller is
 # inside of. A thread that runs all its jobs in one context counts as one owner.

@@ -1,8 +1,4 @@
-"""A fair semaphore for coroutines of several event loops and threads.
-
-asyncio.Semaphore belongs to one loop. Here a waiter is woken through its own loop and accepts its permit itself, so that neither
-a cancellation nor the end of a loop can lose a permit, whenever it happens.
-"""
+"""A fair semaphore for coroutines of several event loops: neither a cancellation nor the end of a loop loses a permit."""
 
 import asyncio
 import threading
@@ -14,8 +10,6 @@ from typing import Generic, TypeVar
 
 from persist.db.concurrency.worker_threads import Timer
 
-# The rules of a fair (first come, first served) semaphore, without threads or event loops.
-#
 # A waiting lease is offered a permit and has to accept it. An offer that is not accepted in time goes to the next in line, so
 # that an event loop that ended or is blocked does not hold up the others. A lease that accepts too late waits again, at the front
 # of the line.
@@ -156,10 +150,7 @@ class _Alarm:
 
 
 class Semaphore:
-    """Permits, given in the order of the coroutines' requests, whatever their event loops.
-
-    `release` never blocks: when a coroutine is collected as garbage, it may interrupt any code, even of this class.
-    """
+    """Permits in the order of the requests. `release` never blocks: run by garbage collection, it may interrupt any code."""
 
     def __init__(self, permits: int, timer: Timer) -> None:
         self._permits: Permits[Claim] = Permits(permits)
@@ -176,10 +167,7 @@ class Semaphore:
         return len(self._permits.held)
 
     def enter(self, lease: Claim) -> bool:
-        """Take a permit if one is free, without waiting. False: the caller must now `wait` for one, or `release` the lease.
-
-        A claim that no coroutine makes is to be accepted, by `accept`, once it was notified.
-        """
+        """Take a permit if one is free, without waiting. False: the caller must now `wait`, `accept` or `release`."""
         with self._mutex:
             entered = self._permits.enter(lease)
         if self._deferred_releases:

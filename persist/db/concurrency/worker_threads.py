@@ -13,8 +13,6 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from persist.errors import Closed
 
-# One daemon thread per store, started when first needed, that calls back objects with deadlines: recorders and semaphores.
-
 log = logging.getLogger("persist")
 
 
@@ -118,8 +116,6 @@ class SharedTimer(Timer):
         super().stop()
 
 
-# Threads that run functions for an event loop: a ThreadPoolExecutor at a third of the cost per call.
-#
 # A call through an executor takes two chained futures and a condition variable; here it takes one queue entry and one wake-up of
 # the loop.
 

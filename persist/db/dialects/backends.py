@@ -50,8 +50,6 @@ else:
         globals()[f"{_name}_raw_rows"] = lazy_module(f"persist.db.dialects.{_name}.raw_writes")
 
 
-# Creates the dialect of a store from a URL, a file path or a host's own engine.
-
 _EXPECTED = 'expected sqlite:///path/to/file.db or postgresql://host/database, or a Path, as in Store.open(Path("state.db")).'
 _SQLITE = {"sqlite", "sqlite+pysqlite"}
 
@@ -92,14 +90,11 @@ def _check_server(name: str, url: URL) -> None:
     check_options(name, url)
 
 
-def _parsed(url: str | PathLike[str]) -> URL | None:
-    if isinstance(url, PathLike):
-        name = os.fsdecode(url)
-        return _parsed_url(URL.create("sqlite", database=os.path.join(os.curdir, name) if name == ":memory:" else name))
-    return _parsed_url(url)
-
-
-def _parsed_url(url: str | URL) -> URL | None:
+def _parsed(given: str | PathLike[str]) -> URL | None:
+    url: Any = given
+    if isinstance(given, PathLike):
+        name = os.fsdecode(given)
+        url = URL.create("sqlite", database=os.path.join(os.curdir, name) if name == ":memory:" else name)
     if "\0" in str(url) or "%00" in str(url):  # drivers in C ignore everything after a NUL
         return None
     try:
@@ -142,12 +137,9 @@ def tenant_server(url: str | PathLike[str], settings: "Settings", *, pooler: str
     return sqlite.SqliteTenants(folder, settings)
 
 
-_SMALL_PAGE = 1024
-
-
 def file_dialect(path: Path, settings: "Settings", *, read_only: bool = False) -> Dialect:
     """Create the dialect of a file that belongs to one run, agent or instance. A new file gets small pages."""
-    return sqlite.sqlite_dialect(path, settings, read_only=read_only, page_size=_SMALL_PAGE)
+    return sqlite.sqlite_dialect(path, settings, read_only=read_only, page_size=1024)
 
 
 def dialect_of(engine: Engine, settings: "Settings", *, schema: str | None = None) -> Dialect:
@@ -194,7 +186,7 @@ def check_schema(name: str) -> str:
 
 def dialect_for_file(path: Path, settings: "Settings") -> Dialect:
     """Create the dialect for an existing file."""
-    return dialect_for(f"sqlite:///{path.as_posix()}", settings, schema=None, pooler=None, read_only=False)
+    return dialect_for(f"sqlite:///{path.as_posix()}", settings)
 
 
 def operations_of(dialect: Dialect) -> "DatabaseOperations":
@@ -245,10 +237,7 @@ def ask_row_guards(dialect: Dialect, batch: Batch) -> Pending[list[Row]]:
 def missing_row_guards(
     dialect: Dialect, found: Sequence[Row], tables: Sequence[Table], strict: Sequence[Table] = (), *, marked_rows: bool = False
 ) -> list[str]:
-    """The names of the row guards of these tables that were not found, or not as they should be.
-
-    `strict`: tables that only persist may write; `marked_rows`: by a mark that is a row, as in a file made at revision 0028.
-    """
+    """The names of these tables' row guards that are missing or not as they should be. Options as for `strict_guard_ddl`."""
     if dialect.schema is None:
         return sqlite_row_guards.missing_row_guards(found, tables, strict, marked_rows=marked_rows)
     return postgres_row_guards.missing_row_guards(found, tables)

@@ -58,6 +58,7 @@ class PlainValues(ABC):
     dialect: "Dialect"
     driver: Any
     mark: str
+    """The placeholder of a parameter in SQL text."""
 
     @abstractmethod
     def plain_columns(self, table: str) -> list[PlainColumn]:
@@ -109,10 +110,7 @@ class PlainValues(ABC):
     def read_plain(
         self, table: str, key: Sequence[Column[Any]], columns: Sequence[PlainColumn], *, at: Row | None = None
     ) -> Iterator[list[Row]]:
-        """Iterate over the rows with values in these columns, in batches: the key, then the values.
-
-        `at`: only the row of this key. InvalidValue names a column with text that is not UTF-8.
-        """
+        """Iterate over the rows with values in these columns, or that of the key `at`: batches of the key and the values."""
         terms = [*(self.name(column.name) for column in key), *map(self.plain_term, columns)]
         some = " OR ".join(f"{self.name(column.name)} IS NOT NULL" for column in columns) if key else "1 = 1"
         where, arguments = (some, ()) if at is None else (self.key_is(key), _key_values(key, at))
@@ -168,24 +166,18 @@ _FIRST, _MAX_ROWS = 8, 1024
 _MAX_BYTES = 2**20
 
 
-def _nothing() -> None:
-    pass
-
-
 class Bulk(PlainValues):
     """Bulk reads and writes of one transaction, on one of persist's own driver connections."""
 
     one_file: bool
     """Whether the database is one file, which may belong to one run, instance or workspace."""
-    mark: str
-    """The placeholder of a parameter in SQL text."""
     read_by: str
     written_by: str
     """The steps of a column's Form that make the published form of the driver's values, and these of it."""
 
     def __init__(self, dialect: "Dialect", driver: Any) -> None:
         self.dialect, self.driver = dialect, driver
-        self.restore_guards: Callable[[], None] = _nothing
+        self.restore_guards: Callable[[], None] = lambda: None
         self.filled: Counter[str] = Counter()
         """How many values were read where nothing is stored, and other databases have to hold something, by table.column."""
         self._readers: WeakSet[Generator[list[Row], None, None]] = WeakSet()
@@ -333,8 +325,7 @@ def _blamed(rows: Sequence[Row], columns: Columns, steps: Sequence[Step | None])
 
 def _key(row: Row, columns: Columns) -> str:
     keys = {column.name for column in columns[0].table.primary_key.columns} or {column.name for column in columns[:3]}
-    keyed = [f"{column.name} {named(value)}" for column, value in zip(columns, row, strict=True) if column.name in keys]
-    return ", ".join(keyed)
+    return ", ".join(f"{column.name} {named(value)}" for column, value in zip(columns, row, strict=True) if column.name in keys)
 
 
 def next_size(found: Sequence[Row], large: Sequence[int], size: int) -> int:

@@ -11,8 +11,6 @@ from sqlalchemy.pool import PoolProxiedConnection
 from persist.db.connections import ConnectionCache, Lent
 from persist.db.values.clock import Clock, system_clock
 
-# What SQLAlchemy logs of an engine that persist makes: its statements, and neither their parameters nor the rows they find.
-
 _NAME = "persist"
 QUIET: dict[str, Any] = {"hide_parameters": True, "logging_name": _NAME}
 """Arguments of create_engine."""
@@ -71,7 +69,6 @@ class Connections(ABC):
         """Set up the database for use; called once, after the schema is verified or upgraded and before any other write."""
 
     def connect_first(self, *, write: bool) -> Connection:
-        """Return the connection on which the schema is verified."""
         return (self.writer if write else self.reader).connect()
 
     def connect(self, *, write: bool) -> Connection:
@@ -96,10 +93,7 @@ class Connections(ABC):
         return self.idle is not None and self.idle[False].has_room
 
     def release(self, connection: Connection, *, write: bool, driver: Any = None) -> None:
-        """Cache, return to the pool or close a connection from `connect`, after its transaction has ended.
-
-        `driver`: the driver's connection, if SQLAlchemy ran nothing on it since it was lent.
-        """
+        """Cache, return or close a connection. `driver`: the driver's, if SQLAlchemy ran nothing on it since it was lent."""
         begun = False
         if driver is None:
             if connection.closed or connection.invalidated:
@@ -123,7 +117,6 @@ class Connections(ABC):
         connection.close()
 
     def usable(self, driver: Any) -> bool:
-        """Whether a driver connection can still be used."""
         return True
 
     def alive(self, driver: Any) -> bool:
@@ -165,9 +158,6 @@ class Connections(ABC):
             engine.dispose()
 
     def abandon(self, pinned: Sequence[Any]) -> None:
-        """Drop inherited connections in a forked child, without touching their file descriptors.
-
-        `pinned`: the driver connections of the recorders, None for each that a thread of the parent used.
-        """
+        """Drop inherited connections in a forked child, but not their descriptors. `pinned`: None for each that was in use."""
         for engine in self.engines:
             engine.dispose(close=False)

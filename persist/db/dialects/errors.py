@@ -21,8 +21,6 @@ from persist.errors import (
     Unavailable,
 )
 
-# Removes what callers stored from the errors of drivers, which stand in the `__cause__` of persist's own and in tracebacks.
-#
 # Postgres tells the row that it refused in the DETAIL of an error, and the line of JSON that it was reading in its CONTEXT.
 # SQLAlchemy adds the parameters of the statement. SQLite's driver adds the text that is not UTF-8. The errors keep their class,
 # their SQLSTATE and the first line of their message; a debugger finds the rest in psycopg's `diag`. What a server says of a
@@ -114,10 +112,7 @@ class Errors:
     translate_driver_error: Callable[[BaseException], PersistError | None]
     """Translates an error that the driver raised into a PersistError; None for any other error."""
     retryable: Callable[[PersistError], bool]
-    """Whether a retry of the whole transaction may succeed.
-
-    It may after StoreBusy: lock contention, serialization failure, deadlock. On Postgres also after Unavailable, if rolled back.
-    """
+    """Whether a retry may succeed: after StoreBusy, and on Postgres after Unavailable that rolled back."""
     tells_rollback: Callable[[BaseException], bool] = lambda _: False
     """Whether a driver's error that COMMIT met is the server's word that it has rolled back, also if the connection is gone."""
 
@@ -144,10 +139,7 @@ class Errors:
         return None
 
     def is_outage(self, error: BaseException) -> bool:
-        """Whether who waits can go on later without doing anything: the one rule for workers, followers, watchers and the rest.
-
-        The database is busy, away, full, cannot be read or written by its machine, takes no writes, or is being restored.
-        """
+        """Whether who waits can go on later without doing anything: the one rule for workers, followers and watchers."""
         if isinstance(error, StoreBusy | StoreFull | Unavailable):
             return True
         code = self.code_of(error) or ""

@@ -1,11 +1,7 @@
 """Guard triggers of the event log: while the log is on, a writer that does not record events cannot change a row.
 
-A log that some writers skip is worse than none. While the log is off, there are no triggers and no cost. A writer that records
-events declares it: on Postgres by a setting of the transaction, on SQLite by an SQL function of the connection. A program that
-does not know the log has neither.
-
-Text deltas are an exception, because they are so many. If the transaction that inserts a delta does not record events, the
-trigger itself logs the delta in the INSERT statement.
+A writer that records them declares it: on Postgres by a setting of the transaction, on SQLite by an SQL function. Text deltas of
+other writers are logged by the trigger itself, because they are so many.
 """
 
 from abc import ABC, abstractmethod
@@ -31,10 +27,7 @@ class EventGuards(ABC):
         """Create the triggers, which refuse every change of the tables by a writer that does not record events."""
 
     def number(self, connection: Connection, log: LogTables) -> bool:
-        """Create the trigger that gives positions to events of older releases. False: the database takes no triggers.
-
-        On SQLite every release counts positions in the row of all streams.
-        """
+        """Create the trigger that gives positions to events of older releases. False: the database takes no triggers."""
         return True
 
     def drop(self, connection: Connection, tables: Sequence[Table]) -> None:  # noqa: B027  # of a file `drop_functions` drops all

@@ -68,7 +68,6 @@ class Tables(ABC):
         """The database in a shell command: its URL without secrets, and the option with its schema if that has another name."""
 
     def upgrade_command(self) -> str:
-        """The shell command that upgrades this database."""
         return f"persist upgrade --url {self.arguments('--schema')}"
 
 
@@ -107,8 +106,6 @@ class EventLogSupport(ABC):
         """Create the object that waits for new events on behalf of a reader: of the event log, or of another topic."""
 
 
-# Waiting for new events: a reader of the event log blocks here between two queries of the log.
-
 _LOOK_AGAIN = 0.05
 _SELDOM = 1.0
 
@@ -123,10 +120,7 @@ class Wakeups:
         """Held during each query of the log, so that closing the store can wait for the query's end."""
 
     def wait(self, timeout: float) -> set[str] | None:
-        """Wait until there may be something new, for at most `timeout` seconds. A spurious wakeup is harmless.
-
-        The texts of the notifications that came, none if nothing happened. None if it is unknown what happened.
-        """
+        """Wait until something may be new, for `timeout` seconds at most. The notifications that came; None: unknown."""
         self.pause(min(timeout, _SELDOM))  # commits of the host's own transactions are not announced here
         return None
 
@@ -246,7 +240,6 @@ class VectorFunctions:
     l2: str
 
 
-# Problems that `persist doctor` can report; each domain and dialect defines its own, persist.maintenance collects them.
 class Severity(StrEnum):
     """The severity of a problem: `error` loses or hides data, `warning` needs a decision, `info` is for information."""
 
@@ -266,8 +259,6 @@ class Problem:
     repair: Callable[[Any], object] | None = None
     """Called with the unit of work of the repairing transaction."""
 
-
-# Administrative operations and queries that SQLite and Postgres implement differently.
 
 Ask = Callable[[Executable], Any]
 """Executes a statement in the caller's transaction and returns a CursorResult."""
@@ -297,10 +288,7 @@ class ForeignReference(NamedTuple):
 
 
 Catalog = Mapping[tuple[str, str, str], Definition]
-"""(kind, table, name) -> definition; the kinds are table, column, index, unique index and constraint.
-
-A table's detail says, where detectable, whether persist or another program made the table.
-"""
+"""By kind (table, column, index, unique index, constraint), table and name. A table's detail may say whether persist made it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -390,11 +378,6 @@ class DatabaseOperations(ABC):
         """Write a consistent copy while others write: (pages, bytes). Raises UnsupportedEngine where the database has a tool."""
 
 
-# A database dialect: the facts in which SQLite and Postgres differ, and one object for each operation that differs.
-#
-# Administrative tools, which a store seldom needs, are in persist.db.dialects.backends.
-
-
 @dataclass(eq=False, kw_only=True)
 class Dialect:
     """The database of one store."""
@@ -436,7 +419,6 @@ class Dialect:
 
     @cached_property
     def prepared(self) -> "StatementCache":
-        """The cache of compiled statements for this dialect and schema."""
         if self.one_of_many and self.schema is not None:
             return StatementsOfSchema(self.sqlalchemy_dialect, self.schema, self.rereader, self.event_log.channel)
         return compiled_for(self.sqlalchemy_dialect, self.schema, self.rereader)

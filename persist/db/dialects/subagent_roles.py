@@ -6,8 +6,6 @@ from hashlib import sha256
 
 from persist.db.values.escaping import body, literal, quoted
 
-# The SQL that gives a role of Postgres its rights on the tables of persist.
-
 OUTER_ROLE = "CASE current_setting('role') WHEN 'none' THEN session_user::text ELSE current_setting('role') END"
 """The role of the writer, which is not the current one in a function of the owner's."""
 
@@ -39,10 +37,7 @@ TENANT_POLICY = "rows_of_one_role"
 
 
 def refuse_cluster(instead: str) -> str:
-    """The statement that ends a script on Citus, which refuses triggers and policies with queries in words of its own.
-
-    instead   what there is to do there
-    """
+    """The statement that ends a script on Citus, which refuses such triggers in words of its own. `instead`: what to do there."""
     refuse = (
         "BEGIN IF EXISTS (SELECT FROM pg_catalog.pg_extension WHERE extname = 'citus') THEN RAISE EXCEPTION"
         f" 'Citus takes neither the triggers nor the policies of this role on the tables of a tenant: {instead}'; END IF; END"
@@ -118,8 +113,6 @@ def role_made(role: str) -> str:
     return f"DO {body(make)};"
 
 
-# The SQL after which the planner of Postgres knows nothing of the texts in tables under row security.
-#
 # Row security hides rows, not what ANALYZE has collected of them: comparisons of texts count as harmless, so that the planner
 # estimates them by the values of all rows, and EXPLAIN tells everybody the estimate. By bisection that gives away whole values.
 
@@ -130,10 +123,7 @@ _LEFT = "a superuser has to run this script, or what ANALYZE collected before st
 
 
 def unmeasured(schema: str, tables: Sequence[str]) -> str:
-    """The statement that keeps ANALYZE from the texts and JSON of these tables and the expressions of their indexes.
-
-    It deletes what ANALYZE has collected: on Postgres 18 for the tables' owner, before for superusers alone. Others are warned.
-    """
+    """The statement that keeps ANALYZE from these tables' texts, JSON and indexed expressions, as far as the role may do that."""
     listed = ", ".join(literal(table) for table in tables)
     types = ", ".join(f"'{one}'::regtype" for one in _TYPES)
     measured = (
@@ -167,8 +157,6 @@ def unmeasured(schema: str, tables: Sequence[str]) -> str:
     return f"DO {body(forget)};"
 
 
-# The SQL that makes a role of Postgres for subagents that are not trusted: it sees and writes what its token is for.
-#
 # Row security asks a function what the session's token is for; the function alone reads the table of tokens, which has the
 # hashes. The token travels in the options of the connection, as a setting of the session.
 

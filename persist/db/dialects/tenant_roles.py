@@ -65,10 +65,7 @@ def tenant_grants(role: str, *, owner: str, schema: str, made: str, apart: Seque
 
 
 def _unclaimed(role: str, schema: str) -> str:
-    """The statement that refuses to make a role anew while rows of that name are there, which the new role would see.
-
-    It reads the tables whole, as there is no index of the names, and locks out no writer: it runs before all others.
-    """
+    """Refuse to make a role anew while rows of its name are there, which it would see: it reads whole tables, so it is first."""
     name, where = literal(role), literal(schema)
     noted = (
         "SELECT c.relname FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_class c ON c.oid = a.attrelid"

@@ -1,7 +1,6 @@
 """Small databases that are lent to programs which are not trusted, and read again afterwards as hostile input.
 
-Such a file is read from a copy of its bytes in memory: no program can change the copy, it has no journal, and no part of it is a
-path. Its schema must equal the lent schema, so that persist never evaluates a view, trigger or generated column.
+They are read from a copy in memory, and their schema must equal the lent one: no view, trigger or generated column is evaluated.
 """
 
 import logging
@@ -12,13 +11,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from persist.db.concurrency.observers import WeakGroup
 from persist.db.files import create_private, file_uri, files, typed, written_whole
 from persist.errors import InvalidValue, NotPermitted, StoreInUse
-
-# SQLite files in the file system: their identities, network file systems, and deletion together with -wal and -shm.
 
 log = logging.getLogger("persist")
 
@@ -34,10 +31,7 @@ def make_private_file(path: Path) -> None:
 
 
 def make_whole_file(path: Path, content: Callable[[], bytes]) -> None:
-    """Make a file with mode 0600 that has its content as soon as it has its name, unless there is a file, or a journal of one.
-
-    Makes nothing where that cannot be, such as on a file system without links.
-    """
+    """Make a file that has its content as soon as it has its name, where there is none, nor a journal, and links are possible."""
     target = os.path.realpath(path)
     if any(os.path.lexists(target + suffix) for suffix in _OURS):
         return
@@ -59,14 +53,8 @@ def identities(path: Path) -> frozenset[tuple[int, int]]:
     return frozenset(found)
 
 
-class HasPath(Protocol):
-    """An object that may have a database file open."""
-
-    path: Path | None
-
-
-IN_USE: WeakGroup[HasPath] = WeakGroup()
-"""The connections of this process's open stores."""
+IN_USE: WeakGroup[Any] = WeakGroup()
+"""The connections of this process's open stores, each with the `path` of its database file."""
 
 
 def identities_in_use() -> frozenset[tuple[int, int]]:
@@ -183,11 +171,7 @@ def create_lent_file(path: Path, ddl: Sequence[str], rows: Mapping[str, Sequence
 def read_lent_file(
     content: bytes, ddl: Sequence[str], columns: Mapping[str, Sequence[str]], *, max_rows: int, max_value_bytes: int
 ) -> dict[str, list[tuple[Any, ...]]]:
-    """The rows of each table, in the order of writing: the cells are text, numbers, None, and Odd for all else.
-
-    Raises InvalidValue for a file that was not lent with this DDL, that was changed in anything but rows, that is damaged, that
-    has more than `max_rows` rows in a table or a larger value, and for one that takes too long.
-    """
+    """The rows of each table, in the order of writing. Raises InvalidValue if more than rows changed, or too much."""
     _check_header(content)
     with _refusals(), closing(sqlite3.connect(":memory:", isolation_level=None, cached_statements=0)) as raw:
         _restrict(raw, len(content), max_value_bytes)

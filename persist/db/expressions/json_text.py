@@ -56,10 +56,7 @@ class has_room(ColumnElement[bool]):  # noqa: N801  # reads as the SQL function 
 @written_as(postgresql="{column} @> {member}")
 @made_of(column=InternalTraversal.dp_clauseelement, member=InternalTraversal.dp_clauseelement)
 class json_has_member(Worded):  # noqa: N801  # reads as the SQL function it stands for
-    """Whether a JSON object column has the one member of another object, whose value is no list and no object.
-
-    A GIN index of the column serves it on Postgres. On SQLite, text that is not a JSON object has no members.
-    """
+    """Whether a JSON object column has the one member, a scalar, of another object. A GIN index serves it on Postgres."""
 
     def __init__(self, column: ColumnElement[Any], member: ColumnElement[Any]) -> None:
         self.column, self.member = column, member
@@ -76,7 +73,6 @@ def _has_member_lite(element: json_has_member, compiler: SQLCompiler, **kw: Any)
     )
 
 
-# Ranges of whole numbers that a JSON column holds as [[low, high], …], as rows of a query on Postgres.
 def ranges_in(column: ColumnElement[Any]) -> tuple[FromClause, ColumnElement[int], ColumnElement[int]]:
     """(what to join with the column's table, its low end, its high end). No rows for other JSON, NULL for other ends."""
     is_list = func.jsonb_typeof(column, type_=Text()) == literal_column("'array'")

@@ -15,10 +15,7 @@ def behind(
     descending: bool = False,
     inclusive: bool = False,
 ) -> ColumnElement[bool]:
-    """Whether a row comes behind a place in the order of these columns, all of which ascend, or all descend.
-
-    `place`: a parameter's name or an expression for each column, or a query of one row. `inclusive`: also the row at the place.
-    """
+    """Whether a row comes behind `place`, a term per column or a query of one row, in columns that all ascend or all descend."""
     key = _row(columns)
     last = place if isinstance(place, ScalarSelect) else _row(_terms(columns, place))
     if descending:

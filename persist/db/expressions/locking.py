@@ -18,10 +18,7 @@ LOCK_TIMEOUT = f"{LOCK_TIMEOUT_SECONDS:.0f}s"
 @written_as(sqlite="NULL")
 @made_of()
 class advisory_lock(ColumnElement[None]):  # noqa: N801  # reads as the SQL function it stands for
-    """Takes the advisory lock of the text in the parameter `lock_key`, waiting for it, until the transaction ends.
-
-    On SQLite it does nothing: a writing transaction has locked the whole database from its beginning.
-    """
+    """Takes the advisory lock of the text in the parameter `lock_key` until the transaction ends; nothing on SQLite."""
 
     type = NullType()
 
@@ -35,20 +32,14 @@ def _render_pg(element: advisory_lock, compiler: SQLCompiler, **kw: Any) -> str:
 @written_as(sqlite="1", postgresql=f"(SELECT set_config('lock_timeout', '{LOCK_TIMEOUT}', true) IS NOT NULL)")
 @made_of()
 class with_lock_timeout(ColumnElement[bool]):  # noqa: N801  # reads as the SQL function it stands for
-    """True, with a side effect on Postgres: sets LOCK_TIMEOUT for the rest of the transaction.
-
-    For a statement that is a transaction by itself: a pooler may pass a connection, with its timeout, on to another client.
-    """
+    """True, and on Postgres the LOCK_TIMEOUT of a transaction of one statement: a pooler may pass its session on."""
 
     type = Boolean()
 
 
 @written_as(sqlite="SELECT NULL")
 class lock_table(Executable, ClauseElement):  # noqa: N801  # reads as the statement it stands for
-    """Waits for every transaction that wrote to the table, and blocks other writers until this transaction ends.
-
-    On SQLite it does nothing: a writing transaction has locked the whole database from its beginning.
-    """
+    """Waits for every transaction that wrote to the table, and blocks other writers until this one ends; nothing on SQLite."""
 
     inherit_cache = False
 

@@ -21,8 +21,6 @@ def has_next(column: ColumnElement[Any]) -> ColumnElement[bool]:
     return column < literal_column(str(UNBOUNDED))
 
 
-# Sums of integers that saturate instead of failing, so that one absurd number does not make a list unreadable.
-
 _MAX = 2**63 - 1
 
 

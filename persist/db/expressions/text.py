@@ -11,18 +11,13 @@ from persist.db.schema.column_types import FreeText
 from persist.db.sqlalchemy_private import made_of, written_as
 from persist.db.values.escaping import LEAD
 
-# LIKE with a pattern that is a parameter.
-#
-# A parameter that is the pattern by itself would make SQLite compile the statement at each execution: a pattern may begin with a
-# prefix that an index finds.
+# A parameter that is a LIKE pattern by itself would make SQLite compile the statement each time, as an index may find its prefix.
 
 
 def like(column: ColumnElement[Any], name: str, *, escape: str | None = None) -> ColumnElement[bool]:
     """Whether the column's text matches the pattern in the parameter `name`."""
     return column.like(bindparam(name, type_=FreeText()).concat(""), escape=escape)
 
-
-# Appends to a text inside a stored JSON object, in the database, so that no process has to hold the whole text.
 
 _LEAD = ord(LEAD)
 
@@ -32,10 +27,7 @@ _HEAD, _FOOT, _NEW_FOOT = (bindparam(name, type_=Text()) for name in ("head", "f
 
 
 class appended_text(ColumnElement[Any]):  # noqa: N801  # reads as the SQL function it stands for
-    """The JSON object `target`, with its "text" replaced: by that of the Json column `column` followed by all texts of `pieces`.
-
-    `pieces` is a query of one text column, in order. On SQLite the object comes from the parameters head, foot and new_foot.
-    """
+    """The JSON object `target` with its "text" replaced by that of `column` and all texts of the query `pieces`, in order."""
 
     inherit_cache = False  # compiled once per store, as part of a prepared statement
 

@@ -24,10 +24,7 @@ def insert_where(
     of: Table | None = None,
     lock: bool = False,
 ) -> Insert:
-    """`INSERT … SELECT … WHERE condition`: a row of parameters named as their columns, except for the given `values`.
-
-    `of`: a table whose one row the condition chooses; `lock`: that row is locked until the transaction ends.
-    """
+    """`INSERT … SELECT … WHERE condition` of parameters and `values`. `of`: the table whose one row is chosen, and locked."""
     columns = [column for column in table.columns if column.identity is None]
     given = values or {}
     row = select(*(given.get(column.name, bindparam(column.name, type_=column.type)) for column in columns)).where(condition)
@@ -70,10 +67,7 @@ def insert_missing(table: Table, *keys: str) -> Insert:
 
 
 def _is_of_former(table: Table) -> ColumnElement[bool]:
-    """Whether rows of other tables refer to an `id` that no row has, as a program leaves them that deletes without foreign keys.
-
-    The owner of a new row with the id would see them.
-    """
+    """Whether rows of other tables refer to an `id` that no row has: a new row's owner would see them."""
     id = bindparam("id", type_=table.c.id.type)
     keyed = (key for other in table.metadata.tables.values() if other is not table for key in other.foreign_keys)
     links = [key.parent for key in keyed if key.target_fullname == f"{table.fullname}.id"]
@@ -130,10 +124,7 @@ def overwriting(statement: Insert, *keys: str, keep: Sequence[str] = (), where: 
 
 
 def merge(table: Table, *keys: str, **rules: Rule) -> Insert:
-    """An INSERT that merges into the row with the same key: each column in `rules` by its rule, the others stay unchanged.
-
-    Without rules an existing row stays unchanged. RETURNING returns the merged row; without rules it returns a new row only.
-    """
+    """An INSERT that merges into the row with the same key, by the rule of each column; without rules that row stays."""
     return merging(insert(table), *keys, **rules)
 
 
@@ -158,10 +149,7 @@ def _render_on_conflict(element: _OnConflict, compiler: SQLCompiler, **kw: Any) 
 
 
 class FirstUse:
-    """Makes the row of an id at its first use, and merges into it at each later one, by rules as those of `merge`.
-
-    In a file the INSERT itself refuses the id of a former row of which rows of other tables are left.
-    """
+    """Makes the row of an id at its first use, and merges by `rules` later. A file may refuse the id of a former row."""
 
     __slots__ = ("_kind", "_merge", "_merge_in_file", "_table")
 

@@ -2,10 +2,10 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from logging import DEBUG
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from sqlalchemy.pool import PoolProxiedConnection
 
@@ -15,8 +15,7 @@ from persist.db.concurrency.fork_count import PROCESS
 from persist.db.connections import check_for_recorders
 from persist.db.dialects.connections import Pinned
 from persist.db.group_commit.tasks import MultiRowInserts, Outcome, SingleRowInsert, WriteTask, by_statement
-from persist.db.observation import ConnectionTally, StatementWatch, WatchedDriver, is_logged
-from persist.db.statements.prepared import Statement
+from persist.db.observation import StatementWatch, WatchedDriver, is_logged
 from persist.db.transactions.database_transaction import TransactionEvents
 from persist.db.transactions.runtime import Runtime
 from persist.errors import Closed, Conflict, EventLogSwitched, StoreBusy, StoreForked
@@ -32,10 +31,7 @@ def statement_watch(runtime: Runtime) -> StatementWatch | None:
 
 @contextmanager
 def traced(runtime: Runtime, watch: StatementWatch | None, what: str, jobs: Sequence[WriteTask[Any]]) -> Iterator[None]:
-    """Trace the transaction of these tasks that the block executes. `what`: the call that asked for the first one.
-
-    Rows of growing text alone are counted in their turn, and have no trace of their own.
-    """
+    """Trace the block's transaction by the call that asked first. Rows of growing text alone are counted in their turn."""
     tracer = runtime.tracer
     if watch is not None:
         watch.verb = what
@@ -141,13 +137,13 @@ class PinnedDriver:
     def _undo(self) -> None:
         if self._driver is None or not self.runtime.connections.usable(self._driver):
             self._drop()
-        else:
-            try:
-                self._runner.rollback()
-            except Exception as error:
-                if self.runtime.errors.classify(error) is None:
-                    raise
-                self._drop()
+            return
+        try:
+            self._runner.rollback()
+        except Exception as error:
+            if self.runtime.errors.classify(error) is None:
+                raise
+            self._drop()
 
     def _drop(self) -> None:
         pooled, self._pooled, self._driver = self._pooled, None, None
@@ -158,23 +154,12 @@ class PinnedDriver:
         return self.runtime.commit_error(error) if committing else self.runtime.translate(error)
 
 
-class Held(Protocol):
-    """A pinned connection of a store."""
-
-    runtime: Runtime
-    mutex: "threading.RLock"
-    tally: ConnectionTally
-
-    def give_back(self) -> None:
-        """Let other stores use the connection until the next write."""
-
-
 class ExclusiveUse:
     """Holds the open store's writer lock (on a one-writer database) and the connection's mutex."""
 
     __slots__ = ("_held", "_lock", "_mutex", "_runtime", "_shares", "_what")
 
-    def __init__(self, held: Held, what: str) -> None:
+    def __init__(self, held: PinnedDriver, what: str) -> None:
         self._held, self._runtime, self._mutex, self._what = held, held.runtime, held.mutex, what
         self._shares = held.runtime.dialect.one_of_many
         self._lock = held.runtime.lock if held.runtime.dialect.one_writer else None
@@ -225,10 +210,7 @@ class PinnedConnection(PinnedDriver):
         self._together = MultiRowInserts(runtime.prepared)
 
     def run(self, job: WriteTask[R], *, what: str = "feed()") -> R:
-        """Run the job in a transaction of its own, durable on return.
-
-        A database error is raised as a PersistError: nothing was written, unless it is Unavailable with outcome "unknown".
-        """
+        """Run the job in a transaction of its own, durable on return. After a PersistError nothing was written, or unknown."""
         with self._exclusive(what):
             try:
                 return self._run(job, what)
@@ -277,7 +259,6 @@ class PinnedConnection(PinnedDriver):
         finally:
             self._statements.commits = self._statements.ending = False
         self._commit()
-        self._committed()
         return result
 
     def _autocommits(self) -> bool:
@@ -305,10 +286,7 @@ class PinnedConnection(PinnedDriver):
         return runtime.dialect.one_file and runtime.owns_engine and runtime.log is None and self._autocommits()
 
     def write_at_once(self, write: Callable[[Any], object], *, what: str) -> bool:
-        """Let `write` execute one statement, which commits by itself. False: it wrote nothing, and needs a transaction.
-
-        It needs one to wait longer for the lock, to find out what a row lacks, and to keep a log of events that was switched on.
-        """
+        """Let `write` execute one statement that commits by itself. False: it wrote nothing, and needs a transaction."""
         with self._exclusive(what):
             if not self.writes_at_once:  # the log was switched on while we waited
                 return False
@@ -384,7 +362,6 @@ class PinnedConnection(PinnedDriver):
                 self._undo()
                 raise
         self._commit()
-        self._committed()
         return outcomes
 
     def _written_alone(self, jobs: Sequence[WriteTask[Any]]) -> bool:
@@ -407,12 +384,10 @@ class PinnedConnection(PinnedDriver):
         """Write the rows without an event log, one driver call per statement. False unless every row was written."""
         if len(rows) == 1:
             return self.runtime.prepared[rows[0].prepared].run(self._runner, rows[0].values) == 1
-        return all(self._write_many(prepared, values) == len(values) for prepared, values in by_statement(rows).items())
-
-    def _write_many(self, prepared: Statement, rows: Sequence[Mapping[str, Any]]) -> int:
+        groups, runner = by_statement(rows).items(), self._runner
         if self.runtime.dialect.batches_rows:
-            return self._together.run(prepared, self._runner, rows)
-        return self.runtime.prepared[prepared].run_many(self._runner, rows)
+            return all(self._together.run(prepared, runner, values) == len(values) for prepared, values in groups)
+        return all(self.runtime.prepared[prepared].run_many(runner, values) == len(values) for prepared, values in groups)
 
     def _run_all(self, jobs: Sequence[WriteTask[Any]]) -> list[Outcome[Any]]:
         """Run the jobs inside the transaction. Without a journal, rows of the same statement are written in one call."""
@@ -431,19 +406,17 @@ class PinnedConnection(PinnedDriver):
         self._statements.journal = self._events.journal
         self._statements.committing = False
 
-    def _committed(self) -> None:
-        self.tally.commits += 1
-        events = self._events
-        events.ended()
-        if events.written and self.runtime.observers.wanted(COMMITTED):
-            self.runtime.observers.tell(COMMITTED, events.written)
-
     def _commit(self) -> None:
         try:
             self._runner.commit()
         except BaseException as error:
             self._undo()
             raise self._ours(error, committing=True) from error
+        self.tally.commits += 1
+        events = self._events
+        events.ended()
+        if events.written and self.runtime.observers.wanted(COMMITTED):
+            self.runtime.observers.tell(COMMITTED, events.written)
 
     def _replay(self, job: WriteTask[Any]) -> Outcome[Any]:
         self._runner.execute("SAVEPOINT member")

@@ -13,8 +13,6 @@ from persist.db.group_commit.tasks import Outcome, SingleRowInsert, WriteTask
 from persist.db.statements.prepared import MAX_ROWS, Statement
 from persist.errors import Closed
 
-# Small commits on the event loop's own thread, where a commit costs less than handing it to the writer thread.
-#
 # A small commit to a WAL file at synchronous=NORMAL copies a few pages into the system's cache: some ten microseconds, less than
 # waking a thread and being woken by it. Anything that could take long is left to the writer thread: a lock that is held
 # elsewhere, a checkpoint, a statement that fails.
@@ -79,8 +77,6 @@ class InlineConnection(PinnedConnection):
         return self.runtime.connections.prepare_inline(driver)
 
 
-# Rows that several threads write at once into a file: one statement, which commits by itself, for all who wait their turn.
-
 Rows = Sequence[Mapping[str, Any]]
 
 
@@ -108,10 +104,7 @@ class SharedRows:
         """Whether a thread writes, or was woken to write."""
 
     def write(self, rows: Rows, *, what: str) -> bool:
-        """Write the rows durably. False: none of them was written, and the caller has to do so in a transaction.
-
-        That is so with a log of events, on a caller's engine, on a server, and if a row of the group breaks a constraint.
-        """
+        """Write the rows durably. False: none of them was written, and the caller has to do so in a transaction."""
         held = self._held
         if not held.writes_at_once or len(rows) > MAX_ROWS:
             return False
@@ -341,11 +334,7 @@ class GroupCommitter:
             return sum(lane.waiting for lane in self._lanes.values())
 
     async def run(self, job: WriteTask[R]) -> tuple[Outcome[R], asyncio.CancelledError | None]:
-        """Run the job. Return its outcome, and a cancellation that arrived before its end, for the caller to raise.
-
-        A job that is cancelled in the queue never starts. Once a batch has taken it, its end is awaited first, so that it
-        is always known whether a chunk is durable.
-        """
+        """Run the job: its outcome, and a cancellation to raise, before which a job that a batch has taken is awaited."""
         loop = asyncio.get_running_loop()
         lane = self._lanes.get(loop) or self._new_lane(loop)
         if lane.written(job):

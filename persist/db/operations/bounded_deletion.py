@@ -17,8 +17,6 @@ from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
 from persist.errors import Conflict, PersistError
 
-# Whether row security may hide rows: then what no visible row names may be named all the same.
-
 
 def role_seeing_some(work: UnitOfWork, tables: Sequence[Table]) -> str | None:
     """The role to which row security shows some rows of these tables alone; None if it sees all, as on SQLite."""
@@ -30,18 +28,13 @@ def may_be_hidden(work: UnitOfWork, tables: Sequence[Table]) -> bool:
     return role_seeing_some(work, tables) is not None
 
 
-# Deleting a row with all that depends on it, a bounded number of rows in one transaction.
-
 Condition = ColumnElement[bool]
 Ids = Sequence[Any]
 
 
 @dataclass(frozen=True, slots=True)
 class DependentRows:
-    """A table with rows that depend on the deleted rows: `of` makes the condition that selects them, from the deleted keys.
-
-    `key`: the columns that identify a row, by default the primary key. Rows go in the order of `order`, by default of the key.
-    """
+    """A table with rows that depend on deleted keys, as `of` selects them. They go in `order`, by default of their key."""
 
     table: Table
     of: Callable[[Ids], Condition]
@@ -53,10 +46,7 @@ class DependentRows:
 
 @dataclass(frozen=True, slots=True)
 class Units:
-    """Dependent rows that go one by one, with the rows below, such as a chat's messages with their parts.
-
-    An item that was deleted in part therefore keeps whole units. The units go in the order of `order`.
-    """
+    """Dependent rows that go one by one, with the rows below, in an order: an item that was deleted in part keeps whole units."""
 
     table: Table
     key: ColumnElement[Any]
@@ -144,18 +134,13 @@ def delete_rows(work: UnitOfWork, table: Table, *conditions: Condition) -> int:
     return work.change(delete(table).where(*conditions))
 
 
-# Rows of other programs' tables that refer to rows of persist, and so keep these from being deleted.
-#
-# Where such a reference says ON DELETE CASCADE or SET NULL, the database does what it says, and nothing is in the way.
+# Where another program's reference says ON DELETE CASCADE or SET NULL, nothing is in the way.
 
 log = logging.getLogger("persist")
 
 
 def explained(work: UnitOfWork, error: Conflict) -> Conflict:
-    """The error of a refused deletion, with what refers to the rows: table, column and how many rows. Else the same error.
-
-    `work`: a transaction in which nothing of the deletion is left. An error that this meets is not raised.
-    """
+    """The error of a refused deletion with what refers to the rows, if `work`, in which nothing is deleted, finds that."""
     deletions = noted_deletions(error)
     if not deletions or not is_referred(work, error, error):
         return error

@@ -1,7 +1,4 @@
-"""Erasing a person's data: the domains declare the items that a name finds, and the rows that go with them.
-
-`persist.maintenance.erasing` plans and runs it. Nothing here writes events: an erasure takes them out of the log afterwards.
-"""
+"""What domains declare for erasing a person's data, which writes no events: the items that a name finds, and their rows."""
 
 import re
 from abc import ABC, abstractmethod
@@ -20,8 +17,6 @@ from persist.db.operations.bounded_deletion import Condition, delete_rows, row_v
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
 
-# How erased items are found: by rows of their own, by rows of other tables, and by leads from other items.
-#
 # Each selector path is used twice: as a query of the tables, and as a check of rows that only the log or the quarantine has.
 # So it finds the same items in all three.
 
@@ -85,10 +80,7 @@ Follow = Callable[[Iterable[str]], dict[str, list[str]]]
 
 @dataclass(frozen=True, slots=True)
 class Lead:
-    """A lead from an erased item to other kinds: rows with the item's key in `of`, and names of other items in `columns`.
-
-    Without `columns` the key itself is followed. The tables, the event log and the quarantine are read by the same leads.
-    """
+    """A lead from an item to other kinds: rows with its key in `of` name them in `columns`; without these, the key does."""
 
     of: tuple[ColumnElement[Any], ...]
     follow: Follow
@@ -170,10 +162,7 @@ class Erased:
 
 @dataclass(frozen=True, slots=True)
 class Dependent:
-    """Rows of a table that are erased with an item: `of` makes a condition from the items' keys.
-
-    `together`: all rows go in one transaction. `named_in`: the column with the item's key, if the table has one.
-    """
+    """Rows that go with an item, `together` or in parts: `of` makes their condition, `named_in` has the item's key."""
 
     table: Table
     of: Callable[[Sequence[Any]], Condition]
@@ -333,11 +322,7 @@ class ErasableRows(Erasable):
 
 
 class Owners:
-    """Owners of the erased sessions: an id of another owner's session leads to that owner's data, which stays.
-
-    The selectors name the owners, or name a session whose owners count. Without owners, nothing is compared. A row that only
-    refers to an erased session goes too, even if it names another owner, such as the payer.
-    """
+    """Owners of the erased sessions: what an id of another owner's session leads to stays. Without owners all goes."""
 
     def __init__(self, work: UnitOfWork, kinds: Sequence[Erasable], selectors: Mapping[str, str]) -> None:
         self._work = work

@@ -39,10 +39,7 @@ class FirstReadable:
 
 
 def counting(rows: Select[Any], most: int, *, of: FromClause | None = None) -> Select[Any]:
-    """SELECT of how many rows there are, at most one more than `most`. `of`: what the rows' conditions compare with, outside.
-
-    The limit is a literal: Postgres cannot know that a parameter is small, and would plan to read all rows.
-    """
+    """SELECT of how many rows there are, at most one more than `most`: a literal, since the planner knows no parameters."""
     ones = rows.with_only_columns(literal_column("1", Integer()).label("one"), maintain_column_froms=True)
     ones = ones.order_by(None).limit(literal_column(str(most + 1)))
     if of is not None:
@@ -51,10 +48,7 @@ def counting(rows: Select[Any], most: int, *, of: FromClause | None = None) -> S
 
 
 class BoundedCount:
-    """How many rows a SELECT has: exact up to `most`, and beyond that what the database's planner expects.
-
-    A database whose planner does not say how many it expects gives `most`, as the number that there are at least.
-    """
+    """How many rows a SELECT has: exact up to `most`; beyond that what the planner expects, if it says so."""
 
     def __init__(self, rows: Select[Any], most: int) -> None:
         self.most = most
@@ -184,8 +178,6 @@ def _from_epoch_us(value: int) -> datetime:
         raise InvalidValue("after", "this is not a cursor.") from None
 
 
-# Lists with a literal limit: Postgres cannot know that a parameter is small, and would plan anew each time.
-
 _ROWS = (21, 51, 101, 1001)
 
 
@@ -195,9 +187,6 @@ def limit_of(rows: int | None) -> ColumnElement[Any]:
 
 
 def page_rows(work: UnitOfWork, statement: Callable[[int | None], Statement], limit: int, values: Mapping[str, Any]) -> list[Row]:
-    """More rows than `limit`, which is 1000 at most, if there are so many.
-
-    `statement`: the list with the limit of that many rows; with the parameter where unreadable rows were left out.
-    """
+    """More rows than `limit`, if there are: by `statement`, or by one with the parameter where unreadable rows were left out."""
     rows = work.rows(statement(next(rows for rows in _ROWS if rows > limit)), **values)
     return work.rows(statement(None), **values, limit=limit + 1) if isinstance(rows, Shortened) else rows

@@ -1,7 +1,4 @@
-"""Pruning by age, in two steps: find candidates, then check and delete them, batch by batch.
-
-The domains declare deletable rows and their dependent rows; `persist.maintenance` runs it.
-"""
+"""What domains declare for pruning by age: find candidates, then check and delete them, batch by batch."""
 
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -80,10 +77,7 @@ class Pruning(ABC):
 
     @abstractmethod
     def remove(self, work: UnitOfWork, cut: Cut, found: Sequence[Row]) -> Removed:
-        """Delete the candidates that may still be deleted, with their dependent rows, as many as fit into one transaction.
-
-        `rest`: the remaining candidates. One with too many dependent rows loses some of them, and stays readable and prunable.
-        """
+        """Delete candidates with their dependent rows, as many as fit. One with too many of these loses some of them."""
 
     def condition_of(self, candidate: Row) -> bounded_deletion.Condition:
         """The condition of the row of a candidate: the key follows the columns that order candidates, or is alone."""

@@ -1,8 +1,4 @@
-"""Upkeep: what pruning, erasing, exporting, the doctor and adoption have to know of one domain, said in its `upkeep.py`.
-
-Of an aggregate, foreign keys say which rows go with a row of the root. A domain says the rest: which age counts and what may go,
-what belongs to a person, and where the rows below go or stand in another order than that of their keys.
-"""
+"""What pruning, erasing, exporting, the doctor and adoption have to know of a domain, beside its foreign keys."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,10 +20,6 @@ from persist.db.schema.base import Shapes
 from persist.db.statements.prepared import Statement, param
 from persist.db.transactions.unit_of_work import StandIns, UnitOfWork
 from persist.errors import InvalidValue, NotFound, UnsupportedEngine
-
-# Aggregates: a root table with the tables below it, whose foreign keys to the root's key say which rows belong to a row of it.
-#
-# `persist.db.operations.upkeep` makes pruning, erasing and exporting from one.
 
 _NONE: Mapping[Table, Any] = MappingProxyType({})
 
@@ -59,10 +51,7 @@ class Aggregate:
 
     @cached_property
     def _deletion(self) -> Sequence[Statement]:
-        """The statements that lock the row, delete what is below it from the last table to the first, and delete the row.
-
-        A row that another transaction has made in this very moment stays: it comes after.
-        """
+        """The statements that lock the row, delete what is below it from the last table to the first, and delete the row."""
         this = self.key == param("row_id")
         is_empty = [~exists().where(column == self.key) for column in self.below.values()]
         return (
@@ -70,9 +59,6 @@ class Aggregate:
             *(Statement(delete(table).where(column == param("row_id"))) for table, column in reversed([*self.below.items()])),
             Statement(delete(self.root).where(this, *is_empty)),
         )
-
-
-# Which rows belong to one session, run or conversation: each domain declares its own, and exports select them.
 
 
 def the_id() -> BindParameter[str]:
@@ -181,16 +167,12 @@ class Takeover:
         return columns is not None and (column is None or column in columns)
 
     def run(self, statement: Executable) -> int:
-        """Execute; the number of rows changed."""
-        return self._result(statement).rowcount
-
-    def rows(self, statement: Executable) -> list[tuple[Any, ...]]:
-        return [tuple(row) for row in self._result(statement)]
-
-    def _result(self, statement: Executable) -> CursorResult[Any]:
         result = self.connection.execute(statement)
         assert isinstance(result, CursorResult)
-        return result
+        return result.rowcount
+
+    def rows(self, statement: Executable) -> list[tuple[Any, ...]]:
+        return [tuple(row) for row in self.connection.execute(statement)]
 
     def settle(self, table: Table, rule: str, count: int) -> None:
         """Record rows that were changed, if `count` is not 0."""
@@ -236,10 +218,7 @@ class Rules:
 
 Checkup = Callable[[UnitOfWork], Iterator[Problem]]
 Hangs = Callable[[UnitOfWork, Mapping[str, Any], dict[Any, Any]], Iterator[tuple[Table, Mapping[str, Any], str | None]]]
-"""Gives the rows that hang on a row, by table and key, from its readable columns; for a row that stays, the column to empty.
-
-The dictionary keeps what the function read, for the next row of the same repair.
-"""
+"""The rows that hang on a row, by table and key; for one that stays, the column to empty. The dictionary is a cache."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,8 +21,6 @@ from sqlalchemy.types import Boolean, NullType, Text
 
 from persist.db.sqlalchemy_private import AS_BOOLEAN, made_of
 
-# Shapes: checks of stored values beyond the column's type, declared beside the models of each domain.
-#
 # A shape takes a value (JSON is decoded first) and returns what is wrong with it, such as "no object"; None if it fits.
 
 Shape = Callable[[Any], str | None]
@@ -79,10 +77,6 @@ def word_of(words: type[StrEnum]) -> Shape:
     known, complaint = frozenset(map(str, words)), f"none of {', '.join(words)}"
     return lambda value: None if value in known else complaint
 
-
-# Settings of tables that only Postgres has: what a changed row is known by to replicas, and how full its pages are filled.
-#
-# `set_for` declares them. They are a statement of their own: CREATE TABLE has no words for the first. SQLite has neither.
 
 _SETTINGS = "settings"
 
@@ -155,10 +149,7 @@ def table_of(model: type[Base]) -> Table:
 
 
 class Worded(ColumnElement[bool]):
-    """A condition that is rendered exactly as written, so that a partial index with the same condition can serve it.
-
-    SQLAlchemy would add a comparison with 1 where booleans are integers, and SQLite would no longer use the index.
-    """
+    """A condition rendered as written: SQLAlchemy would compare booleans with 1, and SQLite no longer use a partial index."""
 
     inherit_cache = True
     type = Boolean()
@@ -308,11 +299,7 @@ def partial_index(name: str, *columns: Any, where: ColumnElement[bool], unique: 
 
 
 def list_index(name: str, *columns: Any, at: ColumnElement[Any], id: ColumnElement[Any]) -> None:
-    """The index of a list, newest first: on SQLite `{name}_newest`, on Postgres `{name}_latest`.
-
-    On SQLite it ends with the id, so that a page is chosen in the index alone. On Postgres the id would double its size, and
-    rows of one instant are sorted as they are read.
-    """
+    """The index of a list, newest first. On SQLite it ends with the id, which on Postgres would double its size."""
     index_on_one("sqlite", f"{name}_newest", *columns, at.desc(), id.desc())
     index_on_one("postgresql", f"{name}_latest", *columns, at.desc())
 

@@ -346,8 +346,6 @@ class Bool(TypeDecorator[bool]):
         return None if value is None else bool(value)
 
 
-# Many values as one: rows aggregated into a JSON array by the database, and a list of labels as a single parameter.
-
 _LEAD = ord(LEAD)
 
 

@@ -7,12 +7,9 @@ written anew, so that a row that broke a rule before the rule existed stays and 
 import re
 from dataclasses import dataclass
 
-# The log of raw writes: triggers note what changes rows without the mark of persist's own transactions, such as a shell.
-#
-# A model declares it: `table.info[LOGGED] = LoggedWrites(…)` for a table whose raw writes are noted, `table.info[LOGGED] = None`
-# for the table that holds the notes. The mark costs no statement: on Postgres it is a setting of the transaction, on SQLite what
-# `sqlite_source_id()` says on persist's connections. Both databases answer a program that knows nothing of the mark without an
-# error. In a host's own transaction (`join`) a row of `_meta` is the mark on SQLite.
+# The log of raw writes: `table.info[LOGGED] = LoggedWrites(…)` of a noted table, None of that with the notes.
+# The mark costs no statement: on Postgres it is a setting of the transaction, on SQLite what `sqlite_source_id()` says.
+# In a host's own transaction (`join`) a row of `_meta` is the mark on SQLite.
 
 LOGGED = "raw_writes"
 """The key of a table's `info` for its declaration, and the name of the table of notes."""

@@ -1,8 +1,7 @@
 """Scope columns: which run, instance or workspace a row belongs to, in a database that may hold one or thousands of them.
 
-On SQLite the column's default is '', the scope of the file itself, so that a raw INSERT gets it. On Postgres the default is the
-session's setting `persist.<scope>`, and an INSERT without either fails. Integer keys are unique per scope on Postgres: a row
-keeps its number when files are copied into one database.
+On SQLite the default is '', the scope of the file itself, on Postgres the session's setting `persist.<scope>`. Integer keys are
+unique per scope on Postgres: a row keeps its number when files are copied into one database.
 """
 
 from typing import Any

@@ -27,11 +27,8 @@ from persist.db.schema.column_types import ascii_unchanged
 from persist.db.unreadable.cells import RAISING, By, Cells, Decoder, OnUnreadable, Rereader, not_storable, rows_on
 from persist.errors import InvalidValue
 
-# Which deletion a database refused: noted at its error, for the sentence that says whose rows are in the way.
-
 Deletion = tuple[Delete, Mapping[str, Any]]
 _NOTE = "_persist_deletions"
-_DEEP = 5
 
 
 def note_deletions(error: BaseException, statements: Iterable[tuple[Executable, Mapping[str, Any]]]) -> None:
@@ -43,17 +40,13 @@ def note_deletions(error: BaseException, statements: Iterable[tuple[Executable, 
 
 def noted_deletions(error: BaseException | None) -> list[Deletion]:
     """The note at the error, or at its cause."""
-    for _ in range(_DEEP):
-        if error is None:
-            break
-        if found := error.__dict__.get(_NOTE):
+    for _ in range(5):
+        if error is not None and (found := error.__dict__.get(_NOTE)):
             return found  # type: ignore[no-any-return]  # by note_deletions
-        error = error.__cause__
+        error = None if error is None else error.__cause__
     return []
 
 
-# Prepared statements: Core statements compiled once per dialect and schema, run directly on the driver connection.
-#
 # Running a compiled statement costs as much as a hand-written driver call; a cached Core execution costs four to six times that.
 # Column types still encode and decode every value, so a prepared statement reads and writes exactly what Core would.
 
@@ -137,7 +130,6 @@ class CompiledStatement:
         """The SQL of the parameters of one row, in an `INSERT … VALUES` for SQLite."""
 
     def with_text(self, change: Callable[[str], str]) -> "CompiledStatement":
-        """Return the same statement with another SQL text of the same parameters and columns."""
         made = object.__new__(CompiledStatement)
         for name in CompiledStatement.__slots__:
             setattr(made, name, getattr(self, name))
@@ -160,27 +152,20 @@ class CompiledStatement:
         return row if self._spread is None else self._spread(row)
 
     def run(self, driver: Driver, values: Mapping[str, Any]) -> int:
-        """Execute; the number of rows changed."""
         count: int = driver.execute(self.sql, self.args(values)).rowcount
         return count
 
     def run_many(self, driver: Any, rows: Sequence[Mapping[str, Any]]) -> int:
-        """Execute for every row; the total number of rows changed.
-
-        On SQLite an `INSERT … VALUES` takes many rows at once: before each execution the driver lets other threads run, and
-        after it waits until these let it run. Else by `executemany`.
-        """
+        """Execute for every row; the number of rows changed. On SQLite one `INSERT … VALUES` saves waits for other threads."""
         given = [self.args(row) for row in rows]
         if self._row is None or len(given) < 2:
             count: int = driver.executemany(self.sql, given).rowcount
             return count
-        chunks = (given[start : start + MAX_ROWS] for start in range(0, len(given), MAX_ROWS))
-        return sum(self._run_at_once(driver, chunk) for chunk in chunks)
-
-    def _run_at_once(self, driver: Any, rows: Sequence[Sequence[Any]]) -> int:
-        assert self._row is not None
-        sql = self.sql.replace(self._row, ", ".join([self._row] * len(rows)), 1)
-        count: int = driver.execute(sql, [value for row in rows for value in row]).rowcount
+        count = 0
+        for start in range(0, len(given), MAX_ROWS):
+            chunk = given[start : start + MAX_ROWS]
+            sql = self.sql.replace(self._row, ", ".join([self._row] * len(chunk)), 1)
+            count += driver.execute(sql, [value for row in chunk for value in row]).rowcount
         return count
 
     def all(self, driver: Driver, values: Mapping[str, Any], by: By = RAISING) -> list[Row]:
@@ -349,7 +334,6 @@ class StatementCache(dict[Statement, CompiledStatement]):
         return compiled
 
     def compile(self, statement: Executable) -> CompiledStatement:
-        """Compile a statement without caching it."""
         return CompiledStatement(statement, self.dialect, self._schema, self.reader)
 
 
@@ -370,12 +354,8 @@ def compiled_for(kind: Kind, schema: str | None, reader: Rereader) -> StatementC
 
 _PLACE = "persist_place_of_a_schema"
 """The schema name in statements that are compiled once for every schema."""
-
 PLACE_OF_CHANNEL = "persist_place_of_a_channel"
 """The name of the channel for notifications of events in such statements."""
-
-_HELD = 4096
-"""Statements of all tenants that are kept ready; each takes 1.5 KB, and making another from its template takes microseconds."""
 
 
 class StatementsOfSchema(StatementCache):
@@ -391,7 +371,7 @@ class StatementsOfSchema(StatementCache):
         return _in_schema(self._kind, self.reader, prepared, self._names)
 
 
-@lru_cache(maxsize=_HELD)
+@lru_cache(maxsize=4096)  # each takes 1.5 KB, and making another from its template takes microseconds
 def _in_schema(kind: Kind, reader: Rereader, prepared: Statement, names: tuple[str, str]) -> CompiledStatement:
     schema, channel = names
     shared = _template(kind, reader)[prepared]
@@ -402,8 +382,6 @@ def _in_schema(kind: Kind, reader: Rereader, prepared: Statement, names: tuple[s
 def _template(kind: Kind, reader: Rereader) -> StatementCache:
     return StatementCache(kind(paramstyle="format"), _PLACE, reader)
 
-
-# Queries that run through SQLAlchemy Core: on a caller's connection, and those that are built anew for each call.
 
 Kinds = list[tuple[int, frozenset[type]]]
 _kinds: WeakKeyDictionary[Any, Kinds] = WeakKeyDictionary()
@@ -420,28 +398,26 @@ def fetched(
 ) -> list[Row]:
     """Execute; every row, decoded. For unreadable rows (`by`), see `persist.db.unreadable.cells`."""
     result = execute(statement, values)
-    if not (reader.typed or isinstance(statement, Select)):
-        driver = connection.connection.driver_connection
-        raw = rows_on(result.cursor, driver, reader)
-        result.close()
-        return _decoded(connection, reader, statement, raw, values, by)
-    kinds = [] if reader.typed else _kinds_of(result, statement)
-    try:
-        rows = [tuple(row) for row in result]
-        is_strict = by[1] is not None and by[1].strict
-        if not rows or (not is_strict and _fit(rows, kinds)):
-            return rows
-    except Exception as error:
-        result.close()  # the traceback of an error that somebody keeps would keep it open, and on SQLite its snapshot of the file
-        if not isinstance(statement, Select):
-            raise
-        return _cell_by_cell(connection, execute, reader, statement, values, by, error)
-    return _cell_by_cell(connection, execute, reader, statement, values, by, None)
-
-
-def _fit(rows: list[Row], kinds: Kinds) -> bool:
-    columns = list(zip(*rows, strict=True))
-    return all(kind.issuperset(map(type, columns[place])) for place, kind in kinds)
+    if reader.typed or isinstance(statement, Select):
+        kinds = [] if reader.typed else _kinds_of(result, statement)
+        try:
+            rows = [tuple(row) for row in result]
+            columns = list(zip(*rows, strict=True))
+            is_strict = by[1] is not None and by[1].strict
+            if not rows or (not is_strict and all(kind.issuperset(map(type, columns[place])) for place, kind in kinds)):
+                return rows
+        except Exception:
+            result.close()  # an error that somebody keeps would keep it open, and on SQLite its snapshot of the file
+            if not isinstance(statement, Select):
+                raise
+        with reader.lenient(connection.connection.driver_connection):
+            result = execute(statement, values)
+            assert result.cursor is not None
+            raw = result.cursor.fetchall()
+    else:
+        raw = rows_on(result.cursor, connection.connection.driver_connection, reader)
+    result.close()
+    return _cells_of(statement, connection.dialect, typed=reader.typed).rows(raw, values, *by)
 
 
 def _kinds_of(result: CursorResult[Any], statement: Any) -> Kinds:
@@ -452,29 +428,6 @@ def _kinds_of(result: CursorResult[Any], statement: Any) -> Kinds:
         if compiled is not None:
             _kinds[compiled] = kinds
     return kinds
-
-
-def _cell_by_cell(
-    connection: Connection,
-    execute: Callable[[Any, Any], CursorResult[Any]],
-    reader: Rereader,
-    statement: Select[Any],
-    values: Mapping[str, Any],
-    by: By,
-    error: Exception | None,
-) -> list[Row]:
-    """Execute the query again, fetch the driver's raw rows, and decode them cell by cell."""
-    with reader.lenient(connection.connection.driver_connection):
-        result = execute(statement, values)
-        assert result.cursor is not None
-        raw = result.cursor.fetchall()
-        result.close()
-    return _decoded(connection, reader, statement, raw, values, by)
-
-
-def _decoded(connection: Connection, reader: Rereader, statement: Any, raw: Any, values: Mapping[str, Any], by: By) -> list[Row]:
-    """The driver's raw rows, decoded cell by cell."""
-    return _cells_of(statement, connection.dialect, typed=reader.typed).rows(raw, values, *by)
 
 
 def _cells_of(statement: Any, dialect: Dialect | None, *, typed: bool) -> Cells:

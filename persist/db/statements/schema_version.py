@@ -111,10 +111,7 @@ _CURRENT = Statement(
 
 
 def scopes_at(ask: Callable[[Statement], Row | None], revision: str | None) -> dict[str, str] | None:
-    """The keys OWN_SCOPES, EVENTS, STRICT, UNFINISHED and DATABASE_ID of `_meta` that are set, PLACE and DISTRIBUTED.
-
-    `ask` runs the one statement. None without a version, or if it or `_meta.schema_version` differs from `revision` (None: any).
-    """
+    """The keys of `_meta` that are set, PLACE and DISTRIBUTED, in one statement. None at another version than `revision`."""
     row = ask(_CURRENT)
     if row is None or (revision is not None and row[:2] != (revision, revision)):
         return None

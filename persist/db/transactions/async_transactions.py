@@ -1,8 +1,4 @@
-"""The async API: the synchronous body of every verb runs on a worker thread, one thread switch per verb.
-
-A transaction stays on one connection; an asyncio lock queues its verbs, so that `gather` inside it is safe. On cancellation the
-running statement is interrupted, its end is awaited, and the transaction is rolled back: no lock is leaked.
-"""
+"""The async API: the synchronous body of every verb runs on a worker thread, one thread switch per verb."""
 
 import asyncio
 import logging
@@ -47,10 +43,7 @@ class WorkerPool:
         return shared
 
     async def admit(self, lease: Lease, *, writable: bool) -> Semaphore:
-        """Wait for one's turn to open a transaction. The caller releases the lease at its end.
-
-        Raises StoreBusy once none of the store's open transactions has ended for `PATIENCE` seconds, however long the line is.
-        """
+        """Wait for one's turn to open a transaction. Raises StoreBusy once none has ended for `PATIENCE` seconds."""
         gate = self._writers if writable else self._readers
         if not gate.enter(lease):
             asked = time.monotonic()
@@ -175,9 +168,14 @@ class AsyncUnitOfWork(Lease):
         """Commit if the block ended cleanly, else roll back, despite cancellations; a cancellation is raised afterwards."""
         assert self._gate is not None
         if self.work.runtime.forked:
-            return self._ended(clean)()  # the worker threads and the transaction belong to the parent process
-        if running_loop() is not self.loop:
-            return self._desert(clean)
+            self._ended(clean)()  # the worker threads and the transaction belong to the parent process
+            return
+        if running_loop() is not self.loop:  # the garbage collector leaves the block, or it is left by mistake
+            self._deserted = True
+            if not clean:
+                return
+            self._gate.recover_permits(time.monotonic())
+            raise WrongOwner
         cancelled: asyncio.CancelledError | None = None
         while not self._ending:
             try:
@@ -201,14 +199,6 @@ class AsyncUnitOfWork(Lease):
             await self.work.runtime.observers.tell_async(topic, value)
         if cancelled is not None:
             raise cancelled
-
-    def _desert(self, clean: bool) -> None:
-        """The block was left outside of its event loop, by the garbage collector or by mistake. Raises WrongOwner if `clean`."""
-        assert self._gate is not None
-        self._deserted = True
-        if clean:
-            self._gate.recover_permits(time.monotonic())
-            raise WrongOwner
 
     def _ended(self, clean: bool) -> Callable[[], None]:
         if not clean:
@@ -271,10 +261,6 @@ def _never(verb: Callable[[UnitOfWork], Any], writes: bool) -> Any:
 
 AsyncWork = AsyncUnitOfWork | JoinedUnitOfWork | AsyncTransactionPerVerb
 
-
-# The asynchronous face of domains and repositories: classes whose verbs are coroutines, made from the synchronous ones.
-#
-# Nothing is spelled twice: a verb of `Runs` is a verb of `AsyncRuns`, with its signature and its docstring.
 
 P = ParamSpec("P")
 

@@ -39,31 +39,24 @@ class TableOperations:
         self._dialect, self._connection, self._wrote = dialect, connection, wrote
 
     def names(self) -> set[str]:
-        """The names of all tables in the store's schema, also of other programs' tables."""
         return self._dialect.tables.names(self._connection)
 
     def columns(self, table: str, *, computed: bool = False) -> "list[StoredColumn]":
-        """The columns of a table, also those that persist does not know: the stored ones, or those that the database computes."""
         return self._dialect.tables.columns(self._dialect.transactions.driver_of(self._connection), table, computed=computed)
 
     def may_lack(self, table: Table) -> frozenset[str]:
-        """The columns that persist's own tables have NOT NULL, and that may be NULL in this database."""
         return self._dialect.tables.may_lack(self._dialect.transactions.driver_of(self._connection), table)
 
     def raw_rows(self) -> "RawRows":
-        """Access to undecoded rows in this transaction."""
         return raw_rows_of(self._dialect, self._dialect.transactions.driver_of(self._connection))
 
     def lock(self, tables: Sequence[Table]) -> None:
-        """Lock the tables against changes by other transactions until this one ends."""
         event_guards_of(self._dialect).lock_tables(self._connection, tables)
 
     def suspend_references(self, tables: Sequence[Table]) -> Sequence[str]:
-        """Check no foreign key of these tables until `restore_references`, which gets what is returned, or the COMMIT."""
         return self._dialect.tables.suspend_references(self._connection, tables)
 
     def restore_references(self, suspended: Sequence[str]) -> None:
-        """Check the foreign keys again, also of existing rows."""
         self._dialect.tables.restore_references(self._connection, suspended)
 
     def check_guard(self, tables: Sequence[Table], *, on: bool) -> None:
@@ -90,7 +83,6 @@ class TableOperations:
             self.guard(tables, log)
 
     def unguarded(self, tables: Sequence[Table]) -> int:
-        """How many of the tables have no guard."""
         return event_guards_of(self._dialect).missing(self._connection, tables)
 
     def drop_guard(self, tables: Sequence[Table]) -> None:
@@ -110,10 +102,7 @@ class TableOperations:
 
     @contextmanager
     def without_row_guards(self, tables: Iterable[Table] | None = None) -> Iterator[None]:
-        """Inside the block the transaction may carry or repair rows that break rules. After an error, roll it back.
-
-        `tables`: all whose rows change; nothing is lifted where none of them has triggers. None: any may.
-        """
+        """Inside the block rows may break rules, in `tables` or, if None, in any. After an error, roll it back."""
         if tables is not None and not any(GUARDS in table.info or LOGGED in table.info for table in tables):
             yield
             return
@@ -300,7 +289,6 @@ class DatabaseTransaction:
         self.runtime.retrying_lock(lambda: self._start(None, None))
 
     def take(self, lent: Lent) -> None:
-        """Begin on this connection of the store, which is ready."""
         self.connection, self._plain = lent
 
     def for_core(self) -> Connection:
@@ -352,11 +340,9 @@ class DatabaseTransaction:
 
     @property
     def ends_at_once(self) -> bool:
-        """Whether the end of a snapshot waits for nothing."""
         return self.connection is not None and self.runtime.transactions.ends_at_once(self.connection, self.driver)
 
     def flush_and_commit(self) -> None:
-        """Execute the statements that wait for a batch, and commit in the same round trip."""
         driver = self.driver
         try:
             driver.flush(commit=True)

@@ -1,7 +1,4 @@
-"""Telling readers after a commit what changed: by notifications on Postgres, in place for `:memory:`; a SQLite file tells itself.
-
-Notifications go at most every 20 ms, on a connection of the pool: the COMMIT of a NOTIFY holds a lock of the whole server.
-"""
+"""Telling other processes what changed, at most every 20 ms: the COMMIT of a NOTIFY holds a lock of the whole server."""
 
 import logging
 import time
@@ -19,8 +16,6 @@ from persist.db.transactions.snapshots import in_snapshot
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.json import encode
 from persist.errors import NotPermitted, PersistError
-
-# An outage of the database, as workers, followers and watchers wait for it: it is logged once, and its end is soon noticed.
 
 log = logging.getLogger("persist")
 
@@ -42,10 +37,7 @@ class Outage:
         """Whether the last attempt failed."""
 
     def met(self, error: BaseException, *, permitted: bool = False) -> bool:
-        """Whether the error means an outage, which then is on. A server that starts may refuse a role for a moment, too.
-
-        `permitted`: whether this very call was allowed before.
-        """
+        """Whether the error means an outage, which then is on: so does a refusal of what was `permitted` before."""
         refusal = self.is_on or self.permitted or permitted
         found = self._errors.is_outage(error) or (refusal and isinstance(error, NotPermitted))
         if found:
@@ -86,7 +78,6 @@ class Notifier:
         self.due: float | None = None
 
     def __call__(self, name: str) -> None:
-        """Notify soon that this changed."""
         if name not in self._changed:
             self._changed.add(name)
             if self.due is None:

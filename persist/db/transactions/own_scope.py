@@ -1,7 +1,4 @@
-"""Files of one run, instance or workspace: `_meta` names the owner, and the owner's rows have an empty scope column.
-
-A raw INSERT from the sqlite3 command line, which knows no scopes, belongs to the owner too. The API always uses the real id.
-"""
+"""Files of one run, instance or workspace: `_meta` names the owner, whose rows have an empty scope column."""
 
 from collections.abc import Sequence
 from typing import Any, TypeVar

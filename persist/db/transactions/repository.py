@@ -1,9 +1,4 @@
-"""The base of every repository, how repositories are reached, and the decorators that make a method a verb.
-
-A repository is written once. `Runs[Sync]` is its class, and has its verbs as they are;
-`persist/db/transactions/async_transactions.py` makes `Runs[Async]` of it, a class with awaited verbs. A class without brackets is
-the synchronous one.
-"""
+"""The base of every repository, written once for both faces, and the decorators that make a method a verb."""
 
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import wraps
@@ -206,11 +201,9 @@ class Split:
         self._find, self._part = _verb(split, writes=False), _verb(part, writes=True)
 
     def find(self, kind: Any, args: Any, kwargs: Any) -> Callable[[UnitOfWork], list[Callable[[Any], int]]]:
-        """What finds the parts of a call in a snapshot."""
         return lambda own: self._find(kind(own), *args, **kwargs)
 
     def run(self, kind: Any, do: Callable[[Any], int]) -> Callable[[UnitOfWork], int]:
-        """What runs a part in its own transaction."""
         return lambda own: self._part(kind(own), do)
 
 

@@ -132,7 +132,6 @@ class Runtime:
 
     @property
     def forked(self) -> bool:
-        """Whether this is a child of the process that opened the store."""
         return self.forks != PROCESS.forks
 
     def check_process(self) -> None:
@@ -175,7 +174,7 @@ class Runtime:
         if self.dialect.one_writer:
             self.lock.release()
 
-    def enter_read(self, owner: Owner, what: str, cancelled: Callable[[], bool] | None = None) -> None:
+    def enter_read(self, owner: Owner, what: str, cancelled: Callable[[], bool] | None) -> None:
         """Register a reader. The one connection of `:memory:` serves one transaction at a time."""
         if self.one_connection:
             self.check_outside(what)
@@ -249,12 +248,9 @@ class Runtime:
         # a watcher's snapshot ends by itself before the store is closed, and closing may still fail
         return self.closed or (bool(self._closers) and threading.get_ident() not in self._closers and not owner.is_snapshot)
 
-    def retrying_lock(self, begin: Callable[[], None], asked: float | None = None) -> None:
-        """Try to take the database's write lock: 5 attempts, 100·2ⁿ ms apart, none once the dialect's timeout is over.
-
-        `asked`: when the lock was asked for, by time.monotonic(); the time since then counts as waiting.
-        """
-        started = time.monotonic() if asked is None else asked
+    def retrying_lock(self, begin: Callable[[], None]) -> None:
+        """Try to take the database's write lock: 5 attempts, 100·2ⁿ ms apart, none once the dialect's timeout is over."""
+        started = time.monotonic()
         try:
             begin()
         except Exception as error:
@@ -290,7 +286,6 @@ class Runtime:
         return ours
 
     def wake_watchers(self) -> None:
-        """Wake the watchers of this process, since the log has new events."""
         for wakeups in self.watchers.members():
             wakeups.tell()
 

@@ -11,8 +11,6 @@ from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.errors import Conflict, InvalidValue, StoreBusy, UnreadableRow
 
-# Dry runs: savepoints around a block, to roll back all of it or what met an unreadable row or a lock.
-
 log = logging.getLogger("persist")
 
 _REFERRED = {"SQLITE_CONSTRAINT_FOREIGNKEY", "23503", "23001"}
@@ -20,10 +18,7 @@ _REFERRED = {"SQLITE_CONSTRAINT_FOREIGNKEY", "23503", "23001"}
 
 
 def is_referred(work: UnitOfWork, ours: object, error: BaseException) -> bool:
-    """Whether the error says that another row refers to one that was to be deleted. `ours`: the same as callers get it.
-
-    SQLite says RESTRICT by an error of triggers, which is called by its constraint only once it is translated.
-    """
+    """Whether the error, as raised or as callers get it (`ours`), says that another row refers to one that was to be deleted."""
     return isinstance(ours, Conflict) and bool({ours.constraint, work.runtime.errors.code_of(error)} & _REFERRED)
 
 
@@ -71,8 +66,6 @@ def always_rolled_back(work: UnitOfWork) -> Iterator[None]:
             journal.rollback_to(mark)
         del work.events.written[written:]
 
-
-# Transactions outside of any caller's: for what runs beside the host's code, such as followers, or after a commit.
 
 T = TypeVar("T")
 

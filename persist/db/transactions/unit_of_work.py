@@ -124,7 +124,6 @@ class UnitOfWork:
             raise self.runtime.translate(error) from error
 
     def store_events(self, *more: VerbChanges) -> bool:
-        """Store events for the changes so far and for `more`. False if the log is off, or if there were changes but no event."""
         return self.events.store(self, *more)
 
     @property
@@ -143,11 +142,9 @@ class UnitOfWork:
 
     @property
     def ends_at_once(self) -> bool:
-        """Whether `end_read` returns without waiting for the database."""
         return not self.doomed and self.transaction.ends_at_once
 
     def rollback(self) -> None:
-        """Roll back; never raises for a connection that is already lost."""
         try:
             self.transaction.rollback()
             self.events.ended()
@@ -155,7 +152,6 @@ class UnitOfWork:
             undo_announcements(self.announcements)
 
     def interrupt(self) -> None:
-        """Cancel the statement that another thread is running in this transaction."""
         self.transaction.interrupt()
 
     def announce(self, topic: str, value: Any) -> None:
@@ -167,7 +163,6 @@ class UnitOfWork:
 
     @property
     def journal(self) -> Journal | None:
-        """What the transaction changed and did not yet store as events, where the event log is on."""
         return self.events.journal
 
     def begin_event(self, name: str, stream: str | None = None) -> None:
@@ -194,11 +189,9 @@ class UnitOfWork:
             refuse_former(self.row, table, kind, id)
 
     def body(self, path: str, value: object) -> str:
-        """Checked text of any content."""
         return check_body(path, value, self.runtime.settings.max_text_bytes)
 
     def to_plain_json(self, text: str) -> str:
-        """Plain JSON text for the stored text of a Json column."""
         return self.runtime.dialect.to_plain_json(text)
 
     # -- prepared statements
@@ -251,12 +244,10 @@ class UnitOfWork:
         return count
 
     def returned(self, prepared: Statement, **values: Any) -> Row | None:
-        """Run a prepared INSERT or UPDATE … RETURNING. Return the first row it wrote, decoded, or None."""
         found = self.returned_rows(prepared, **values)
         return found[0] if found else None
 
     def returned_rows(self, prepared: Statement, **values: Any) -> list[Row]:
-        """Run a prepared INSERT or UPDATE … RETURNING. Return every row it wrote, decoded, in any order."""
         journal = self.events.journal
         try:
             found = None if journal is None else journal.run(prepared, values, self._all)
@@ -285,11 +276,7 @@ class UnitOfWork:
             raise
 
     def batch(self, *, last: bool = False) -> Batch:
-        """Several statements that travel together; see persist.db.changes.batch.
-
-        `last`: the verb has written everything once these are executed. A verb outside of a transaction then commits with them.
-        If they wrote nothing, it may go on in a new transaction.
-        """
+        """Several statements that travel together. `last`: they are the verb's last, and commit if the verb is alone."""
         driver, journal, runtime = self.transaction.driver, self.events.journal, self.runtime
         if driver is None or self.carried or not runtime.dialect.pipelines:
             return ImmediateBatch(self, one_writer=runtime.dialect.one_writer)
@@ -318,7 +305,6 @@ class UnitOfWork:
         return fetched(self.connection, self._core, self.runtime.dialect.rereader, statement, values or {}, by)
 
     def select(self, statement: Executable, values: Mapping[str, Any] | None = None) -> CursorResult[Any]:
-        """Run a Core SELECT that is built per call."""
         return self._core(statement, values)
 
     def _core(self, statement: Executable, values: Any) -> CursorResult[Any]:
@@ -327,7 +313,6 @@ class UnitOfWork:
         return execute(statement, values, execution_options=self._options)
 
     def change(self, statement: Insert | Update | Delete, values: Mapping[str, Any] | None = None) -> int:
-        """Run a Core INSERT, UPDATE or DELETE that is built per call. Return the number of rows."""
         self.wrote = True
         try:
             if self.events.journal is not None:
@@ -346,7 +331,6 @@ class UnitOfWork:
         return self.connection.begin_nested()
 
     def advance_sequences(self, tables: Sequence[Table]) -> None:
-        """Advance the id sequences of the tables, after rows were inserted with explicit ids."""
         self.runtime.dialect.tables.advance_sequences(self.connection, tables)
 
     @property
@@ -390,8 +374,6 @@ def chunks(work: UnitOfWork, prepared: Statement, rows: int, **values: Any) -> I
     with closing(transactions.reading_cursor(transactions.driver_of(work.own_connection))) as cursor:
         yield from work.runtime.prepared[prepared].chunks(cursor, values, rows, work.by(prepared.unreadable))
 
-
-# Replacements for unreadable values, declared by the domains, where a row is better repaired than moved to quarantine.
 
 StandIn = Callable[[UnitOfWork, Mapping[str, Any]], Mapping[str, Any]]
 """Maps the readable values of a row, by column, to the values to set. `…["quarantine"]` is the row's id in quarantine."""

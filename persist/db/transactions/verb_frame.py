@@ -106,11 +106,7 @@ class Verb:
             work.runtime.transactions.mark_joined(connection, marked=True)
 
     def runs_again(self, error: Exception, given: Iterable[object]) -> bool:
-        """Whether the verb is run again: it failed on what a cell holds, or since the log of events was switched on.
-
-        The writes of a transaction's first verb are rolled back; those of a later verb keep it from running again. So does a file
-        or an iterator that it was given, and may have used up.
-        """
+        """Whether the verb is run again: it failed on a cell or on the log, and can be undone and given the same arguments."""
         work = self._work
         carried = work.carried
         if work.depth > 1 or any(hasattr(one, "read") or hasattr(one, "__next__") for one in given):
@@ -148,11 +144,7 @@ class Verb:
             work.journal.begin_verb(self.name)
 
     def _logs_now(self) -> bool:
-        """Let the transaction keep the log, whether by another one in its place, or where it is: False where neither can be.
-
-        Another one takes its place if nothing was done in it before, by SQLAlchemy neither. In a file the statement alone has
-        failed, and snapshots come after whatever was written before.
-        """
+        """Let the transaction keep the log, by another one in its place, or where it is. False where neither can be."""
         work = self._work
         if work.joined or work.is_alone or not work.writable or work.journal is not None:
             return False
@@ -213,11 +205,7 @@ class Verb:
             raise ours from (raised if ours is error else error)
 
     def _explained(self, work: UnitOfWork, error: Conflict) -> Conflict:
-        """The error with what made the database refuse a deletion, if that is what it did.
-
-        A server runs nothing more in its transaction, and so it is asked in another one on the same connection. Nothing is lost
-        by that: what the failed verb leaves of its transaction can only be rolled back.
-        """
+        """The error with what refused a deletion: a server is asked in another transaction, as the failed one is lost."""
         if not noted_deletions(error):
             return error
         if not (work.joined or work.runtime.dialect.one_writer):

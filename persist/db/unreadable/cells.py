@@ -1,16 +1,7 @@
 """Unreadable rows: rows with values that persist cannot decode, written by another program, a shell or a damaged disk.
 
-What happens to such a row depends on the caller:
-
-- Lists of a verb that reads leave the row out and log a warning. One with a limit goes on to the next readable row.
-- Where one row is read, and in a verb that writes, an `Unreadable` replaces the cell. The verb succeeds, and may end or replace
-  the row, unless it uses the cell or would return it: that raises `UnreadableRow`. An UPDATE that would write the cell back to
-  its own column leaves that column alone.
-- Outside of verbs, where whole tables are copied, reading such a row raises `UnreadableRow`.
-- A cell that holds nothing, though it must hold something, is read as None, and one with what no verb would store, such as NaN
-  in JSON, as what it holds. A verb that fails on one is run again, and finds the cell unreadable.
-
-A statement may decide otherwise, see `OnUnreadable`.
+Lists leave such a row out. Where one row is read, and in a verb that writes, an `Unreadable` replaces the cell: the verb succeeds
+unless it uses or returns it. Outside of verbs reading raises `UnreadableRow`. A statement may decide otherwise: `OnUnreadable`.
 """
 
 import logging
@@ -51,11 +42,8 @@ from persist.db.sqlalchemy_private import updated_values
 from persist.db.unreadable.excerpts import Shortened
 from persist.errors import InvalidValue, UnreadableRow
 
-# Cells that hold nothing where persist's own tables must hold something, as the files of other programs may allow.
-#
-# They are read as None, with which most verbs get along, and what persist would not store is read as it is. A verb that fails on
-# either is run again, and finds the cell unreadable: its lists leave the row out, and everything that needs the cell raises
-# `UnreadableRow`. A verb that has written something already is not run again, and raises `UnreadableRow` at once for a None.
+# Cells that hold nothing are read as None, and what persist would not store, is read as it is. A verb that fails
+# on either is run again, and finds the cell unreadable. One that has written already raises `UnreadableRow` at once for a None.
 
 HOLDS_NOTHING = "it holds nothing, and must hold a value"
 """The reason of an `UnreadableRow` with such a cell, which `UnreadableRow` recognises: the doctor never sets such a row aside."""
@@ -73,16 +61,14 @@ class Carried(list[Any]):
 
 
 def required(statement: Any, columns: Sequence[ColumnElement[Any]]) -> frozenset[int]:
-    """The places of the result's columns that come from a table's column that must hold something.
-
-    None of a table on the far side of an outer join, which has to be one of `Table.outerjoin`. What is computed is left out.
-    """
+    """The places of result columns from a table's column that must hold something, not of a table on an outer join's far side."""
     places = {place: found for place, column in enumerate(columns) if (found := _plain(column)) is not None}
     if isinstance(statement, Insert | Update | Delete):
         return frozenset(places)
     if not isinstance(statement, Select):
         return frozenset()
-    optional = {table for part in iterate(statement) if isinstance(part, Join) for table in _optional(part)}
+    joins = [part for part in iterate(statement) if isinstance(part, Join) and (part.full or part.isouter)]
+    optional = {table for join in joins for table in _tables(join if join.full else join.right)}
     return frozenset(place for place, column in places.items() if column.table not in optional)
 
 
@@ -94,14 +80,6 @@ def _plain(column: ColumnElement[Any]) -> Column[Any] | None:
         return None
     of = found.table.element if isinstance(found.table, Alias) else found.table
     return found if isinstance(of, Table) else None
-
-
-def _optional(join: Join) -> Iterator[FromClause]:
-    """The tables that a row of the join may lack."""
-    if join.full:
-        yield from _tables(join)
-    elif join.isouter:
-        yield from _tables(join.right)
 
 
 def _tables(source: FromClause) -> Iterator[FromClause]:
@@ -166,10 +144,7 @@ for _name in _SPECIAL_METHODS.split():
 
 
 def without_unreadable(statement: Executable, values: Mapping[str, Any]) -> tuple[Update, dict[str, Any]] | None:
-    """The UPDATE, and its values, without columns to which their own unreadable cell would be written back.
-
-    None if there is no such column, if another use of an unreadable cell remains, or if no column would be left.
-    """
+    """The UPDATE, and its values, without columns that would get their own unreadable cell back; None if none is."""
     unreadable = {name for name, value in values.items() if type(value) is Unreadable}
     if not unreadable or not isinstance(statement, Update) or not isinstance(statement.table, Table):
         return None
@@ -177,7 +152,8 @@ def without_unreadable(statement: Executable, values: Mapping[str, Any]) -> tupl
     remaining_values = dict(values)
     for column, value in updated_values(statement).items():
         name = value.key if isinstance(value, BindParameter) else None
-        if name in unreadable and _is_from(values[name], statement.table.name, str(getattr(column, "name", column))):
+        error = error_of(values[name]) if name in unreadable else None
+        if error is not None and (error.table, error.column) == (statement.table.name, str(getattr(column, "name", column))):
             unreadable.discard(name)
             del remaining_values[name]
         else:
@@ -186,11 +162,6 @@ def without_unreadable(statement: Executable, values: Mapping[str, Any]) -> tupl
         return None
     changed = update(statement.table).values(remaining_columns)
     return (changed if statement.whereclause is None else changed.where(statement.whereclause)), remaining_values
-
-
-def _is_from(cell: Unreadable, table: str, column: str) -> bool:
-    error = error_of(cell)
-    return (error.table, error.column) == (table, column)
 
 
 def error_of(cell: Unreadable) -> UnreadableRow:
@@ -243,10 +214,7 @@ class Cells:
     def rows(
         self, rows: Iterable[Sequence[Any]], values: Mapping[str, Any], unreadable: OnUnreadable | None, carried: Carried | None
     ) -> list[_Row]:
-        """The decoded rows. Unreadable ones are treated as `unreadable` says.
-
-        If that is None, they have `Unreadable` cells, also appended to `carried`; if that is None too, UnreadableRow is raised.
-        """
+        """The decoded rows. Unreadable ones are left out or raise as `unreadable` says; if None, they are `carried`, or raise."""
         found: list[_Row] = []
         refused: list[UnreadableRow] = []
         for row in rows:
@@ -394,7 +362,8 @@ def _origin(column: ColumnElement[Any]) -> Column[Any] | None:
 def _searched(statement: Executable, values: Mapping[str, Any]) -> dict[Column[Any], Any]:
     """The columns that the WHERE clause compares (=) with parameters, and the values of these parameters."""
     found = {}
-    for part in iterate(getattr(statement, "whereclause", None)) if getattr(statement, "whereclause", None) is not None else ():
+    where = getattr(statement, "whereclause", None)
+    for part in () if where is None else iterate(where):
         if isinstance(part, BinaryExpression) and part.operator is operators.eq and isinstance(part.right, BindParameter):
             column = _origin(part.left)
             if column is not None and part.right.key in values:
@@ -450,10 +419,7 @@ class Rereader(Protocol):
 
 
 def rows_on(cursor: Any, driver: Any, reader: Rereader, most: int | None = None) -> list[Any]:
-    """The next rows of a cursor of SQLite, at most `most`, for a statement that must not be executed again.
-
-    The driver fetches them one by one. A cursor that refuses a row has not passed it, and gives it to a lenient driver.
-    """
+    """The next rows of SQLite's cursor, for a statement that runs once: a row that it refuses is left to a lenient driver."""
     rows: list[Any] = []
     try:
         for row in islice(cursor, most):

@@ -1,8 +1,4 @@
-"""Checks whether persist can decode what a column holds, which another program or a damaged disk may have written.
-
-A check gets the value as a SQLite file stores it, read without a column type. Values of a Postgres server are brought into the
-same form, see `persist.db.dialects.raw_rows`.
-"""
+"""Checks whether persist can decode what a column holds, given as a SQLite file stores it, read without a column type."""
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping

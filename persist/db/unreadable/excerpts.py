@@ -1,8 +1,4 @@
-"""Reads a few short fields of each object in a JSON array, so that large fields stay in the database.
-
-A small array is read completely and cut here, which is cheaper; in a large one the database picks the fields. Items that are not
-objects are left out. JSON other than an array raises InvalidValue.
-"""
+"""Reads short fields of each object in a JSON array: the database picks them from a large one, a small one is cut here."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -37,10 +33,7 @@ def left_out(rows: list[Row]) -> int:
 
 
 def filled_up(rows: list[Row], values: Mapping[str, Any], read: Callable[[Mapping[str, Any]], list[Row]]) -> list[Row]:
-    """As many readable rows as the parameter `limit` asks for, if there are so many; `rows` as they are without one.
-
-    `read`: the rows of the same list with other `values`. The limit grows by what was left out, so it doubles at most.
-    """
+    """As many readable rows as the parameter `limit` asks for; `read` is asked with a limit that grows by what was left out."""
     asked = limit = values.get("limit")
     while asked is not None and isinstance(rows, Shortened) and len(rows) < asked and len(rows) + rows.left_out == limit:
         limit += rows.left_out

@@ -9,8 +9,6 @@ from typing import Any, Literal, Self, TypeVar
 from persist.db.values.escaping import has_half, utf8_size
 from persist.errors import InvalidValue, PayloadTooLarge, shown
 
-# Counts that say whether they are exact, and the number that stands for none.
-
 UNBOUNDED = 2**62
 """More than all rows or bytes: a limit or an end of a range without one. Its successor still fits the databases' numbers."""
 

@@ -28,8 +28,6 @@ def body(code: str) -> str:
     return f"{tag} {code} {tag}"
 
 
-# A reversible escape for text that databases refuse; escapes begin with the noncharacter U+FDD0, the lead.
-#
 # A NUL (refused by Postgres) and a lone surrogate half (refused by both databases) become the lead and four hex digits; the lead
 # itself is doubled. Text without any of them, nearly all text, passes unchanged after one cheap check.
 

@@ -1,9 +1,7 @@
 """Ids: `ses_ msg_ prt_ …` + 14 hex digits of `ms * 4096 + counter` + 12 base62 characters, 30 in all.
 
-Ids sort in the order in which a process minted them, even if its clock is set back; across processes the order is as
-good as their clocks. The chat persistency design (docs/designs.md) has 12 hex digits + 14 base62 characters, in which the 56-bit
-stamp does not fit. A reader of that layout accepts these ids too, since hex digits are base62 digits.
-UUIDs, for rows that other programs read, are minted from the same counter.
+They sort in the order in which a process minted them, even if its clock is set back. UUIDs, for rows that other programs read,
+are minted from the same counter. A reader of the design's layout (docs/designs.md), with 12 hex digits, accepts them too.
 """
 
 import os

@@ -228,8 +228,6 @@ def _join(trail: list[str | int]) -> str:
     return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)
 
 
-# Keeps the order of an object's keys in JSONB, which sorts them by their length in bytes, then by their bytes.
-#
 # Objects are read with their keys in the order in which they were written, because the order changes a prompt, and with it what
 # providers' prompt caches find. An object whose keys are in the default order is stored as it is. The default is JSONB's order;
 # for the outermost object it is JSONB's order with "type" first, as parts of messages have it. Any other object gets the key

@@ -37,10 +37,7 @@ class Page(Generic[T]):
         filters: Mapping[str, Any],
         key: Callable[[R, T], list[Any]],
     ) -> "Page[T]":
-        """The first `limit` rows as items. An extra row says that a next page exists.
-
-        `name` and `filters` bind the cursor to its list; `key` gives the stored sort values of the last row, its id last.
-        """
+        """The first `limit` rows as items; an extra row says that there are more. `name`, `filters` and `key` make the cursor."""
         items = [make(row) for row in rows[:limit]]
         if len(rows) <= limit:
             return cls(items, None)

@@ -59,8 +59,6 @@ class AdoptReport:
     """Whether there was anything to do: False for a file that persist made or adopted before."""
 
 
-# Finds values that persist cannot read or would read as another value, by reading every row once.
-
 UNREADABLE_JSON = "text that is no JSON"
 DIGITS_LOST = "integers beyond 64 bits, which are read as floats"
 DIGITS_LOST_BEFORE = "numbers so large that the file has kept them as floats"
@@ -265,7 +263,6 @@ class Changes:
                 self._takeover.settle(model, f"{column.name} held nothing, and got {what}", count)
 
     def _notice_unknown(self) -> None:
-        """Report the tables and columns that persist does not know, with what they hold."""
         models = {model.name: model for model in self._models}
         for name, table in self._found.tables.items():
             if name not in models:
@@ -278,7 +275,6 @@ class Changes:
                     self._takeover.notice(f"{table.name}.{column.name}", message, count)
 
     def _seed(self) -> None:
-        """Insert the seed rows whose keys are missing."""
         for model in metadata.sorted_tables:
             for row in model.info.get("seed", ()) if model is not _meta else ():
                 same = and_(*[column == row[column.name] for column in model.primary_key])

@@ -26,8 +26,6 @@ else:
     pipelining = lazy_module("persist.db.dialects.postgres.pipelining")
 
 
-# Timeouts for connecting, for detecting a dead connection and for cancelling a statement; the defaults are hours.
-
 SECRETS = ["password", "sslpassword", "oauth_client_secret"]
 """URL parameters that are never shown."""
 _SECONDS = {"connect_timeout": 10, "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
@@ -59,8 +57,6 @@ def interrupt(psycopg: Any, driver: Any) -> None:
         time.sleep(0.01)
 
 
-# Servers and sessions: those that lack what persist's writers agree by, and settings that it does not take from a role.
-
 _LACKS = (
     "it lacks LISTEN and NOTIFY, LOCK TABLE, and advisory locks that hold, by which the processes of persist agree; "
     "use PostgreSQL, or what is built from it, as Citus is."
@@ -68,8 +64,7 @@ _LACKS = (
 
 
 RELIED_ON = {"default_transaction_isolation": "read committed", "extra_float_digits": "1"}
-"""Settings that a role or a database may have, and the values that persist works with: writers wait for each other's rows instead
-of failing, and numbers are read as they were written."""
+"""Settings that a role or a database may have, and the values by which writers wait and numbers are read as written."""
 
 _BY_HOSTS = "persist sets its own, and other programs and the engines of hosts do not"
 SETTINGS_THAT_MATTER = {
@@ -81,10 +76,7 @@ SETTINGS_THAT_MATTER = {
 
 
 def own_settings(session: int) -> bytes:
-    """SQL for the names of settings that are others than persist's. Those of the server's process `session` are set instead.
-
-    That process is the client's own unless a pooler is between them, whose next client must not find them.
-    """
+    """SQL for the names of settings that differ from persist's, but for those of the client's own `session`, which are set."""
     return b" || ".join(
         f"CASE WHEN current_setting('{name}') = '{value}' THEN '' WHEN pg_backend_pid() = {session}"
         f" THEN left(set_config('{name}', '{value}', false), 0) ELSE '{name} ' END".encode()
@@ -100,8 +92,6 @@ def refuse_other_servers(driver: Any) -> None:
     if "-YB-" in (reported("server_version") or ""):
         raise UnsupportedEngine("YugabyteDB", _LACKS)
 
-
-# The clock of the database server, told without asking it each time: the processes that share a server agree on the time.
 
 _ASK = (
     b"SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT), pg_backend_pid(),"
@@ -138,11 +128,9 @@ class ServerClock:
         return datetime.fromtimestamp(self.us() / 1_000_000, UTC)
 
     def us(self) -> int:
-        """Microseconds since 1970."""
         return (wall_ns() if self._ahead_ns is None else steady_ns() + self._ahead_ns) // 1000
 
     def ms(self) -> int:
-        """Whole milliseconds since 1970."""
         return self.us() // 1000
 
     @property
@@ -151,10 +139,7 @@ class ServerClock:
         return self._ahead_ns is None or steady_ns() - self._asked_ns > _GOOD_FOR_NS
 
     def ask(self, pgconn: Any, also: bytes = b"NULL") -> Any:
-        """Ask the server over an idle libpq connection, and `also` for what that SQL says.
-
-        The answer has its time, the id of the session's process, whether nodes of a cluster hold the database ("t"), and `also`.
-        """
+        """Ask the server over an idle connection: its time, the session's process id, whether it is a cluster, and `also`."""
         sent, steady = wall_ns(), steady_ns()
         answer = pgconn.exec_(_ASK + b", " + also)
         if answer.ntuples == 1:
@@ -166,8 +151,6 @@ class ServerClock:
         return answer
 
 
-# Sends the COMMIT of a snapshot without waiting for the answer; the next user of the connection reads it.
-#
 # A snapshot has no changes to lose, and waiting for its COMMIT costs as much as a small query.
 
 
@@ -249,9 +232,8 @@ class PostgresConnections(Connections):
         """The driver connections on which no write was refused, nor on others, since they were made."""
         if owned:
             self.idle = {write: ConnectionCache(2, _IDLE_SECONDS, self._give_back) for write in (True, False)}
-            event.listen(
-                engine, "connect", lambda driver, _: refuse_other_servers(driver), insert=True
-            )  # SQLAlchemy fails on them
+            # first, as SQLAlchemy fails on them
+            event.listen(engine, "connect", lambda driver, _: refuse_other_servers(driver), insert=True)
             event.listen(engine, "connect", self._set_up)
             event.listen(engine, "checkout", self._replace_distrusted)
 
@@ -276,10 +258,7 @@ class PostgresConnections(Connections):
         driver.prepare_threshold = None  # psycopg would deallocate all prepared statements, also ours, after a ROLLBACK
 
     def distrust(self) -> None:
-        """Use no session any more that exists by now: one that began while the server took no writes may refuse them for ever.
-
-        Others may have been made to a server that is a standby now. A ping shows none of that.
-        """
+        """Use no session any more that exists by now: it may refuse writes for ever, which a ping does not show."""
         self._trusted.clear()
 
     def _replace_distrusted(self, driver: Any, record: Any, _: Any) -> None:

@@ -42,8 +42,7 @@ _ROLLED_BACK = _ENDS_CONNECTION | {"57014", READ_ONLY}
 """SQLSTATEs that a transaction has no more once it is committed; 57014 is that of a cancelled statement."""
 
 _OF_A_NODE = re.compile(r'violates (?:unique|foreign key|check|not-null|exclusion) constraint "(?P<name>[^"]*?)(?:_\d+)?"$')
-"""What a node of Citus says in the middle of a COPY. The coordinator passes it on, with the name of the node's own constraint,
-as an internal error, XX000. In another language than English it stays one."""
+"""What a node of Citus says in a COPY: the coordinator passes it on as an internal error, with the node's constraint."""
 
 _OPTION = re.compile(
     r"connection is bad: (?:.* failed: )?(?:invalid (?:\w+ value|port number|integer value)|could not parse network address"
@@ -55,10 +54,7 @@ _OPTION = re.compile(
 def translation(
     psycopg: Any, database: str, distrust_sessions: Callable[[], None]
 ) -> Callable[[BaseException], PersistError | None]:
-    """Make the function that translates a database's driver errors.
-
-    `distrust_sessions`: called when a session refuses a write, or a statement that was prepared before its table was made anew.
-    """
+    """Make the function that translates driver errors. `distrust_sessions`: called when a session refuses what it should not."""
 
     def translate(error: BaseException) -> PersistError | None:
         found = driver_error_of(psycopg, error)
@@ -127,10 +123,10 @@ def translate_error(error: DriverError, database: str) -> PersistError:
         return InvalidValue("url", text + ".")
     if state == SQLSTATE:
         return EventLogSwitched()
-    if state == "XX000" and (refused := _OF_A_NODE.search(text)):
-        return Conflict(f"The database refuses the write: {text}.", constraint=refused["name"])
-    if state.startswith("23"):
-        return Conflict(f"The database refuses the write: {text}.", constraint=error.constraint)
+    refused = _OF_A_NODE.search(text) if state == "XX000" else None
+    if refused is not None or state.startswith("23"):
+        constraint = error.constraint if refused is None else refused["name"]
+        return Conflict(f"The database refuses the write: {text}.", constraint=constraint)
     if state in ("40001", "40P01", "55P03"):
         return StoreBusy(LOCK_TIMEOUT_SECONDS if state == "55P03" else 0.0, text)
     if state == "53100":
@@ -148,16 +144,14 @@ def translate_error(error: DriverError, database: str) -> PersistError:
     if state in ("26000", "42P05"):
         advice = 'open the store with pooler="transaction", or the engine with prepare_threshold=None.'
         return UnsupportedEngine("a pooler that shares sessions", f"{text}; {advice}")
-    if state.startswith("54"):  # a limit of the server, such as the maximum size of an index row
-        return InvalidValue("value", text + ".")
-    if state.startswith("22") or error.bad_data:
+    if state.startswith(("22", "54")) or error.bad_data:  # 54: a limit of the server, as for the size of an index row
         return InvalidValue("value", text + ".")
     if state.startswith(("08", "53", "57", "58000", "58030")) or state in _ENDS_CONNECTION or (not state and error.lost):
         return Unavailable(text)
     return StoreError(text + ".")
 
 
-def postgres_dialect(url: URL, schema: str, *, pooler: str | None = None, read_only: bool = False) -> Dialect:
+def postgres_dialect(url: URL, schema: str, *, pooler: str | None, read_only: bool) -> Dialect:
     """Create the dialect of a Postgres database, reached directly or through a transaction-mode pooler."""
     psycopg, pooled = driver(), pooler == "transaction"
     engine = _engine(url)
@@ -174,12 +168,9 @@ def _engine(url: URL) -> Engine:
     return create_engine(url, **pool, **QUIET, connect_args=arguments, use_native_hstore=False)
 
 
-def shared_pool(url: URL, *, pooler: str | None = None, listen_url: str | None = None) -> SharedPool:
+def shared_pool(url: URL, *, pooler: str | None) -> SharedPool:
     """Create the pool of connections for the stores of many schemas of a database, without connecting."""
-    psycopg, pooled = driver(), pooler == "transaction"
-    engine = _engine(url)
-    connections = PostgresConnections(psycopg, engine, NO_SCHEMA, owned=True, pooled=pooled)
-    return SharedPool(psycopg, _dialect(psycopg, connections, PostgresEventLog(engine, NO_SCHEMA, pooled=pooled), NO_SCHEMA))
+    return SharedPool(driver(), postgres_dialect(url, NO_SCHEMA, pooler=pooler, read_only=False))
 
 
 def of_shared_pool(pool: SharedPool, schema: str) -> Dialect:

@@ -31,8 +31,6 @@ else:
     pipelining = lazy_module("persist.db.dialects.postgres.pipelining")
 
 
-# Transactions on Postgres: READ COMMITTED writes and snapshot reads, whose BEGIN travels with the first statement.
-
 _cursors = count()
 _PIPELINED = "persist"
 """Where the `info` of SQLAlchemy's connection has its PipelinedConnection."""
@@ -72,10 +70,7 @@ class PostgresTransactions(interface.Transactions):
 
     @property
     def _settings(self) -> bytes:
-        """The SELECT that limits the wait for row locks, marks the writer, and says that events are recorded.
-
-        A pooler's next client must not find these settings, so they are never made for the session.
-        """
+        """The SELECT that limits waits and marks the writer: for the transaction, as a pooler passes a session on."""
         logged = f", set_config('{SETTING}', 'on', true), set_config('{NUMBERS}', 'on', true)" if self._event_log.kept else ""
         return f"SELECT set_config('lock_timeout', '{LOCK_TIMEOUT}', true), {MARK}{logged}".encode()
 
@@ -348,10 +343,7 @@ class PostgresOperations(interface.DatabaseOperations):
 
 
 def _advance(work: Any, *, sequence: str, table: Table, column: str) -> None:
-    """Move the sequence forward past the highest id, never back: a concurrent insert may have used a higher number.
-
-    The statement that moves it names no table: on a cluster it would run where the table is, with the node's own sequence.
-    """
+    """Move the sequence past the highest id, never back. It names no table: a cluster would move the node's own sequence."""
     highest = work.select(select(func.max(table.columns[column]))).scalar()
     last = func.coalesce(func.pg_sequence_last_value(func.to_regclass(sequence)), 0)
     work.select(select(func.setval(sequence, func.greatest(highest, last))))

@@ -1,8 +1,4 @@
-"""Executes statements on a psycopg connection in as few round trips as possible, through libpq's pipeline mode.
-
-BEGIN travels with the first statement of its transaction, and the statements of a batch travel together. psycopg's own pipeline
-does the same, but it needs about as much Python time as two statements, and it cannot send a COMMIT with the last one.
-"""
+"""Executes statements in as few round trips as possible, in less time than psycopg's own pipeline, and with their COMMIT."""
 
 import re
 from collections.abc import Callable, Generator, Sequence
@@ -15,12 +11,11 @@ from psycopg import adapt, errors, pq, waiting
 
 _Command = tuple[bytes, Sequence[Any], "Answer | None"]
 _BINARY = frozenset((bytes, bytearray, memoryview))
-_TEXT_FORMAT, _BINARY_FORMAT = adapt.PyFormat.TEXT, adapt.PyFormat.BINARY
+_FORMATS = (adapt.PyFormat.TEXT, adapt.PyFormat.BINARY)
 _USES_UNPREPARED = 2
 """A statement is prepared when it is executed once more than that on one connection."""
 _LONG = 64
-"""Items of a list from which on its statement is planned anew each time: a plan for lists of any length compares each row with
-each item."""
+"""Items of a list from which on its statement is planned anew: a plan for any length compares each row with each item."""
 _MAX_PREPARED = 400
 """Statements that are prepared on one connection; further ones are sent with their text each time."""
 _MAX_COUNTED = 2000
@@ -51,7 +46,6 @@ class Answer:
         return -1 if number is None else int(number)
 
     def fetchall(self) -> list[tuple[Any, ...]]:
-        """All rows, as psycopg loads them."""
         return self._load(self.result.ntuples)
 
     def fetchone(self) -> tuple[Any, ...] | None:
@@ -82,34 +76,27 @@ class PreparedNames:
     that each transaction begins with behind a pooler, where a role or database has other settings than persist's.
     """
 
-    __slots__ = ("_left_out", "_names", "_numbers", "_uses", "enabled", "one_server", "settings")
+    __slots__ = ("_left_out", "_numbers", "_uses", "enabled", "names", "one_server", "settings")
 
     def __init__(self, enabled: bool, *, one_server: bool = True, settings: bytes | None = None) -> None:
         self.enabled, self.one_server, self.settings = enabled, one_server, settings
         self._numbers = count()
-        self._names: dict[bytes, bytes] = {}
+        self.names: dict[bytes, bytes] = {}
+        """The names of the statements that the server has prepared."""
         self._uses: dict[bytes, int] = {}
         self._left_out = 0
-
-    def name_of(self, sql: bytes) -> bytes | None:
-        """The name of a prepared statement; None if the server does not have it."""
-        return self._names.get(sql)
 
     def new_name(self, sql: bytes) -> bytes | None:
         """The name under which to prepare the statement now; None if it is not used often enough."""
         if not self.enabled:
             return None
-        if len(self._names) >= _MAX_PREPARED:
+        if len(self.names) >= _MAX_PREPARED:
             self._left_out += 1
             return None
         if len(self._uses) >= _MAX_COUNTED:  # a connection of many schemas sees the same statement with each of their names
             self._uses.clear()
         uses = self._uses[sql] = self._uses.get(sql, 0) + 1
         return b"persist_%d" % next(self._numbers) if uses > _USES_UNPREPARED else None
-
-    def prepared(self, sql: bytes, name: bytes) -> None:
-        """The server has prepared the statement under that name."""
-        self._names[sql] = name
 
     @property
     def worn(self) -> bool:
@@ -118,7 +105,7 @@ class PreparedNames:
 
     def forget(self) -> None:
         """Prepare every statement again: the server may have lost some."""
-        self._names.clear()
+        self.names.clear()
         self._uses.clear()
         self._left_out = 0
 
@@ -174,7 +161,6 @@ class PipelinedConnection:
         return self.driver
 
     def execute(self, sql: str, args: Sequence[Any] = ()) -> Answer:
-        """Execute one statement, with `%s` for its parameters, and wait for the answer."""
         answer = self.queue(sql, args)
         self.flush()
         return answer
@@ -197,10 +183,7 @@ class PipelinedConnection:
         self._begin, self._settings, self.committed = _BEGIN, self._last_settings, False
 
     def flush(self, *, commit: bool = False) -> None:
-        """Execute the statements that wait, in one round trip. An error is that of the first statement that failed.
-
-        `commit`: commit in the same round trip. If the transaction has not begun, BEGIN and COMMIT are not needed on one server.
-        """
+        """Execute the statements that wait, in one round trip, with a COMMIT if `commit`. Raises the first statement's error."""
         queued, self._queue = self._queue, []
         begin, settings, self._begin, self._settings = self._begin, self._settings, None, None
         opening: list[_Command] = [] if settings is None or begin is None else [(settings, (), None)]
@@ -258,7 +241,7 @@ class PipelinedConnection:
             if result.status not in (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK):
                 raise self._error(result)
             if name is not None:
-                self._names.prepared(sql, name)
+                self._names.names[sql] = name
             elif answer is not None:
                 answer.result = result
 
@@ -268,13 +251,9 @@ class PipelinedConnection:
         names, new = self._names, dict[bytes, bytes | None]()
         for sql, args, answer in commands:
             formats = [1 if type(value) in _BINARY else 0 for value in args] if args else None
-            values = (
-                self._loader.dump_sequence(args, [_BINARY_FORMAT if binary else _TEXT_FORMAT for binary in formats])
-                if formats
-                else None
-            )
+            values = self._loader.dump_sequence(args, [_FORMATS[binary] for binary in formats]) if formats else None
             long = any(type(value) is list and len(value) >= _LONG for value in args)
-            name = None if long else names.name_of(sql) or new.get(sql)
+            name = None if long else names.names.get(sql) or new.get(sql)
             if name is None and not long and sql not in new:
                 name = new[sql] = names.new_name(sql)
                 if name is not None:

@@ -20,8 +20,6 @@ from persist.db.unreadable.cells import NotLoaded
 from persist.db.values.escaping import quoted
 from persist.db.values.json import from_jsonb
 
-# Raw rows of a Postgres table: values in the server's own text form, which its types parse without loss.
-
 _SAFE = (FreeText, Bool, Label, Boolean)
 _FORMS = ("DateStyle = 'ISO'", "TimeZone = 'UTC'", "extra_float_digits = 1", "bytea_output = 'hex'")
 _YEARS = "'0001-01-01 00:00:00+00' AND {0} < '10000-01-01 00:00:00+00'"
@@ -136,7 +134,6 @@ class PostgresRereader:
 
     @contextmanager
     def lenient(self, driver: Any) -> Iterator[None]:
-        """Inside the block the driver returns NotLoaded for an instant that it cannot convert."""
         adapters = driver.adapters
         before = {name: adapters.get_loader(adapters.types[name].oid, 0) for name in _loaders()}
         for name, loader in _loaders().items():

@@ -1,7 +1,4 @@
-"""The connection pool that the stores of many schemas share, and each store's view of the pool.
-
-No connection remembers a schema: statements name it, and the map of SQLAlchemy's schema token is set at each checkout.
-"""
+"""The connection pool that the stores of many schemas share, and each store's view of the pool."""
 
 import threading
 import time

@@ -13,8 +13,6 @@ from persist.db.dialects.subagent_roles import SETTING, policy_of
 from persist.db.schema.base import VERSION_TABLE
 from persist.db.statements.prepared import Row, Statement
 
-# How subagents with a token connect to a server, and whether an operator has let them.
-
 _FROM = (
     "pg_catalog.pg_policies p JOIN pg_catalog.pg_roles r ON r.rolname = ANY(p.roles)"
     " JOIN pg_catalog.pg_namespace n ON n.nspname = p.schemaname"

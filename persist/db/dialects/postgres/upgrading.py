@@ -1,9 +1,4 @@
-"""An upgrade on Postgres in two phases: one short transaction of steps that block writers, then long steps without a transaction.
-
-Between the phases the database is still at the old revision, whose code can be used and started. A key of `_meta` says up to
-which revision the transaction has been done, so that an upgrade that was killed goes on after it. What is left to be done
-afterwards is not noted: the catalog tells which indexes there are.
-"""
+"""An upgrade on Postgres: one short transaction of what blocks writers, then long steps without one, which the catalog tells."""
 
 import time
 from collections.abc import Collection, Iterator, Sequence
@@ -19,15 +14,10 @@ from persist.db.schema.base import SCHEMA_TOKEN, table_of
 from persist.db.schema.meta_table import Meta
 from persist.db.statements.schema_version import is_distributed, version_table
 
-# The advisory locks by which processes agree who creates, upgrades or drops a schema.
-
 ONE_SCHEMA = (
     "SELECT pg_advisory_xact_lock_shared(CAST(:everything AS BIGINT)), pg_advisory_xact_lock(1885696627, hashtext(:schema))"
 )
-"""Waits for the process that creates, upgrades or drops that schema. Other schemas of the database go on.
-
-Older releases took only `everything`, exclusively, so old and new code wait for each other.
-"""
+"""Waits for who creates, upgrades or drops that schema. Older releases take `everything`, so old and new code wait, too."""
 
 ONE_SCHEMA_NOW = (
     "SELECT pg_try_advisory_xact_lock_shared(CAST(:everything AS BIGINT))"

@@ -31,7 +31,6 @@ _RETRY = 1.0
 _SELDOM = 30.0
 """Seconds until the next attempt to listen: after the first failure, and at most."""
 
-_LONGEST = 63
 _PATIENCE = 5
 """Timeout of connecting, in seconds."""
 
@@ -39,7 +38,7 @@ _PATIENCE = 5
 def channel(schema: str, topic: str = EVENTS) -> str:
     """The name of the notification channel: one for each topic and schema of a database."""
     whole = f"persist_{topic}_{schema}"
-    return whole if len(whole) <= _LONGEST else f"{whole[:46]}_{sha256(whole.encode()).hexdigest()[:16]}"
+    return whole if len(whole) <= 63 else f"{whole[:46]}_{sha256(whole.encode()).hexdigest()[:16]}"
 
 
 @lru_cache(maxsize=16)
@@ -151,9 +150,8 @@ class PostgresEventLog(EventLogSupport):
         return Notices({**connection_timeouts(url), **parameters}, channel(self._schema, topic))
 
 
-# One connection that listens for the readers of many schemas: LISTEN on a connection each would use up the server's.
+# LISTEN on a connection of each schema's readers would use up the server's connections.
 
-"""Seconds after which a reader queries the log even without a notification."""
 _UNUSED = 5.0
 """Seconds for which the connection is kept after its last reader has gone."""
 

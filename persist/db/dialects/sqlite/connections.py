@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from persist.settings import Settings
 
 
-# Connections to a file, and what becomes of them in a forked child: it closes those that were at rest before it connects.
-#
 # SQLite tracks the locks on a file per process. A forked child inherits these records but not the locks. A new connection of the
 # child would rely on locks that it does not hold. Another process could then delete the log that the child writes to.
 #
@@ -77,7 +75,6 @@ class _Inherited:
         """Whether SQLite can be used in this process; None if that was not tried since the fork."""
 
     def after_fork(self) -> None:
-        """In a new child, keep what its parent had open."""
         self.connections.update(_made)
         self.lock = threading.Lock()
         self.library_works = None
@@ -138,8 +135,6 @@ def _identity(path: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-# The locks of a SQLite file: WAL mode, how the write lock is waited for, and connections that never wait.
-#
 # SQLite's own wait asks ten times a second once it has lasted 0.3 seconds. Beside processes that commit one short transaction
 # after the other, it may last for ever. So connections that write leave to SQLite the first moment of a wait alone. The rest is
 # waited for here, and asked for more often towards its end, so that who waits longest is let in before others.
@@ -237,11 +232,7 @@ def use_wal(connection: sqlite3.Connection, path: Path) -> bool:
 
 
 def never_waiting(driver: Any, settings: "Settings") -> Callable[[], None] | None:
-    """Make a connection raise instead of waiting for a lock, and leave checkpoints, which wait for the disk, to others.
-
-    Returns a function that restores the connection. Returns None without WAL or unless synchronous is `normal`: every commit
-    may wait for the disk then.
-    """
+    """Make a connection never wait nor checkpoint; return what restores it; None where every commit may wait for the disk."""
     if settings.synchronous != "normal" or driver.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
         return None
     driver.execute("PRAGMA busy_timeout=0")

@@ -43,10 +43,7 @@ def sqlite_dialect(
     engine: Engine | None = None,
     must_exist: bool = False,
 ) -> Dialect:
-    """Create the dialect of the file `path`, or of `:memory:` with a single connection. `engine`: the caller's engine for it.
-
-    `must_exist`: connecting to a missing file raises NotFound, and does not make it.
-    """
+    """Create the dialect of the file `path`, or of `:memory:`. `must_exist`: connecting to a missing file raises NotFound."""
     event_log = SqliteEventLog(path)
 
     def introduce(driver: sqlite3.Connection) -> None:

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from persist.db.dialects.interface import Dialect
 
 
-# Foreign keys on the connections of hosts, where SQLite leaves them unchecked unless each connection says otherwise.
-#
 # A host's pragma stays as it is. Where it is off, temporary triggers of the connection do for the tables of persist what the
 # pragma would: delete what depends on a deleted row, refuse to delete what another row needs, and refuse rows without their
 # parent. They are no part of the file. They cannot wait for the end of a statement: nobody checks whether a row of the same table
@@ -58,11 +56,7 @@ class HostReferences:
         self.tables: Callable[[], Sequence[Table]] = list
 
     def keep(self, connection: Any, info: dict[Any, Any], driver: Any, pool: Pool | None = None) -> None:
-        """See that foreign keys are kept on a connection, of whatever driver, before something is written.
-
-        `info`: what SQLAlchemy keeps for the connection as long as it is open. A rollback may take the triggers back: a
-        connection whose pragma is off is therefore asked for the triggers each time, any other connection once for its pragma.
-        """
+        """See that a connection keeps foreign keys. A rollback may take triggers back, so these are looked for each time."""
         if _ENFORCED in info or id(driver) in _UNCHECKED or not (tables := tuple(self.tables())):
             return
         cursor = connection.cursor()
@@ -124,7 +118,6 @@ def _switch_on(connection: Any, _: object) -> None:
 
 @lru_cache(maxsize=1)
 def _triggers(tables: tuple[Table, ...]) -> dict[str, str]:
-    """The statements that make the triggers, by the name of each."""
     made: dict[str, str] = {}
 
     def trigger(name: str, head: str, statements: list[str]) -> None:
@@ -159,7 +152,6 @@ def _deleted(parent: Table, tables: Sequence[Table]) -> Iterator[str]:
 
 
 def _keys(table: Table) -> list[ForeignKeyConstraint]:
-    """The foreign keys that the table has in a file."""
     return [key for key in table.foreign_key_constraints if key.info.get("dialect", "sqlite") == "sqlite"]
 
 
@@ -226,7 +218,6 @@ class ForeignFile:
             raise StoreCorrupt(str(self.path), str(said))
 
     def orphans(self) -> Orphans:
-        """Count the rows whose foreign key refers to a missing row."""
         found: Orphans = {}
         for (table,) in self._driver.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
             try:
@@ -237,7 +228,6 @@ class ForeignFile:
         return found
 
     def count(self, table: str, column: str | None = None) -> int:
-        """How many rows a table has, or how many values a column."""
         what = "*" if column is None else quote(column)
         return int(self._driver.execute(f"SELECT count({what}) FROM {quote(table)}").fetchone()[0])
 
@@ -252,7 +242,6 @@ class ForeignFile:
     # -- changing
 
     def run(self, statement: str) -> None:
-        """Execute a DDL statement of persist's models."""
         self._driver.execute(statement)
 
     def add_column(self, table: str, column: Column, checks: Sequence[str]) -> None:

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from persist.settings import Settings
 
 
-# Transactions on SQLite: BEGIN IMMEDIATE for every write, and the write lock inside of a host's own transaction.
 class SqliteTransactions(interface.Transactions):
     """The transactions of one store on a SQLite file, or on the single connection to `:memory:`."""
 
@@ -51,7 +50,11 @@ class SqliteTransactions(interface.Transactions):
         if self._in_memory:
             driver.execute(f"PRAGMA query_only={'OFF' if write else 'ON'}")
         if not self._owned:
-            self._prepare_lent(connection, driver, write=write)
+            if self._event_log.kept:
+                self._event_log.say_whether_kept(driver)
+            if write:
+                mark_lent(driver, connection.info)
+                self._references.keep(driver, connection.info, driver, connection.engine.pool)
         if driver.in_transaction:
             if write:
                 _lock(driver)
@@ -64,13 +67,6 @@ class SqliteTransactions(interface.Transactions):
         else:
             connections.begin_patiently(driver, waiting)
         return driver
-
-    def _prepare_lent(self, connection: Connection, driver: Any, *, write: bool) -> None:
-        if self._event_log.kept:
-            self._event_log.say_whether_kept(driver)
-        if write:
-            mark_lent(driver, connection.info)
-            self._references.keep(driver, connection.info, driver, connection.engine.pool)
 
     def end(self, connection: Connection | None, driver: Any, *, commit: bool) -> None:
         lent = None if self._owned or connection is None else connection.connection.driver_connection
@@ -129,13 +125,9 @@ def _lock(driver: Any) -> None:
             raise
 
 
-# Loads the sqlite-vec extension, which computes distances between packed float32 vectors in the database.
-
 log = logging.getLogger("persist")
 
 _LOADED = "persist: vector functions"
-
-
 SQLITE_VEC = interface.VectorFunctions("sqlite-vec", "vec_distance_cosine", "vec_distance_l2")
 
 
@@ -167,13 +159,10 @@ def load_sqlite_vec(driver: sqlite3.Connection) -> bool:
     return True
 
 
-# Copies a SQLite file with the online backup API, while other connections write.
-#
-# The source connection holds a read snapshot during the copy. Without a snapshot, the API would restart whenever another
+# The source connection of a backup holds a read snapshot. Without a snapshot, the API would restart whenever another
 # connection commits, and never finish under constant load. With a snapshot, the write-ahead log cannot be reset, and grows.
 
 _PAGES_PER_STEP = 500
-_FULL = ("SQLITE_FULL",)
 
 
 def check_target(source: Path | None, target: Path, *, overwrite: bool) -> None:
@@ -225,7 +214,7 @@ def _copy(source: Any, temporary: Path, target: Path, progress: Callable[[int, i
             try:
                 source.backup(copy, pages=_PAGES_PER_STEP, progress=step)
             except sqlite3.Error as error:
-                if getattr(error, "sqlite_errorname", "") in _FULL:
+                if getattr(error, "sqlite_errorname", "") == "SQLITE_FULL":
                     raise StoreFull(str(target)) from error
                 raise
     finally:

@@ -7,8 +7,6 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
-# Normalises and splits the text of CREATE statements in a SQLite file, which any program may have written.
-
 _QUOTED_TEXT = re.compile(r"('(?:[^']|'')*')")
 
 

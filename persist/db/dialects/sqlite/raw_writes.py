@@ -37,7 +37,6 @@ class SqliteRereader:
 
     @contextmanager
     def lenient(self, driver: Any) -> Iterator[None]:
-        """Inside the block the driver returns NotText for text that is not UTF-8."""
         connection = getattr(driver, "connection", driver)
         before = connection.text_factory
         connection.text_factory = _text
@@ -199,10 +198,7 @@ def _source_id() -> str:
 
 
 def mark_lent(driver: Any, info: dict[Any, Any]) -> None:
-    """Mark a host's connection until `unmark_lent`. `info`: what SQLAlchemy keeps for the connection as long as it is open.
-
-    It stays without a mark, and what persist writes is noted, where triggers may call no function of the connection.
-    """
+    """Mark a host's connection until `unmark_lent`, unless its triggers may call no function: then persist is noted, too."""
     key = id(driver)
     if _KNOWN not in info and driver.execute("PRAGMA trusted_schema").fetchone() != (0,):
         unmarked = _source_id()
@@ -236,7 +232,8 @@ def raw_write_ddl(table: Table) -> list[str]:
 
     def told(row: str, other: str | None = None) -> str:
         """Rows of a column each: its name `c`, what it said `v`, whether it is of the key `k` and to be told `d`."""
-        rows = ", ".join(f"('{one}', {row}.{one}, {int(one in rule.keys[0])}, {_of(other, one)})" for one in columns)
+        against = "NULL" if other is None else f"{other}.{{}}"
+        rows = ", ".join(f"('{one}', {row}.{one}, {int(one in rule.keys[0])}, {against.format(one)})" for one in columns)
         return (
             f"FROM (SELECT c, {_TOLD} AS v, k, x IS NOT y AS d FROM (SELECT 0 AS c, 0 AS x, 0 AS k, 0 AS y UNION ALL"
             f" VALUES {rows}) WHERE k OR x IS NOT y)"
@@ -292,15 +289,8 @@ def raw_write_ddl(table: Table) -> list[str]:
     ]
 
 
-def _of(row: str | None, column: str) -> str:
-    return "NULL" if row is None else f"{row}.{column}"
-
-
 def _finishing() -> list[str]:
-    """The triggers of the table of notes: they date a note, delete a note beyond the limit, and refuse other writers.
-
-    A note of an INSERT that met a row has the instant 0 until the row is inserted. If it is not, the next note deletes it.
-    """
+    """The triggers of the table of notes: they date a note, delete a note beyond the limit, and refuse other writers."""
     notes = f"SELECT count(*) FROM {rules.LOGGED} WHERE id > 0 AND run_id"
     no_run = "NOT IN (SELECT '' UNION ALL SELECT id FROM run)"  # anybody invents such a run: all of them share one room
     full = f"({notes} = NEW.run_id) > {rules.MAX_NOTES} OR NEW.run_id {no_run} AND ({notes} {no_run}) > {rules.MAX_NOTES}"

@@ -23,7 +23,7 @@ FOUND = Statement(
 _TRIGGERS = "SELECT name, sql FROM sqlite_master WHERE type = 'trigger' AND substr(name, 1, ?) = ? ORDER BY name"
 
 
-def row_guard_ddl(table: Table, schema: str | None = None) -> list[str]:
+def row_guard_ddl(table: Table) -> list[str]:
     """The statements that create the triggers of a table: the guards of its rules, and the notes of raw writes."""
     guards: tuple[row_guards.Guard, ...] = table.info.get(row_guards.GUARDS, ())
     if not guards:
@@ -39,10 +39,7 @@ def row_guard_ddl(table: Table, schema: str | None = None) -> list[str]:
 
 
 def kept_place_ddl(table: Table) -> list[str]:
-    """The triggers that refuse INSERT OR REPLACE and UPDATE OR REPLACE of another row in the place of one that is bound once.
-
-    A place is a rowid or a key. NEW.rowid is -1 before an INSERT that names none, so that no row is inserted at -1.
-    """
+    """The triggers that refuse OR REPLACE of another row in the place, a rowid or a key, of one that is bound once."""
     found = []
     for guard in table.info.get(row_guards.GUARDS, ()):
         if isinstance(guard, row_guards.BoundOnce):
@@ -131,10 +128,7 @@ def _text(text: str) -> str:
 def missing_row_guards(
     rows: Iterable[Row], tables: Sequence[Table], strict: Sequence[Table], *, marked_rows: bool = False
 ) -> list[str]:
-    """The names of triggers of these tables that differ from the rows of FOUND, or are missing there.
-
-    `strict`: the tables that only persist writes. `marked_rows`: as for `strict_guard_ddl`.
-    """
+    """The names of triggers that differ from the rows of FOUND, or are missing there. Options as for `strict_guard_ddl`."""
     found = {row[0]: row[1] for row in rows}
     expected = _expected(tables, strict, marked_rows=marked_rows)
     return [name for name, statement in expected.items() if found.get(name) != statement]
