@@ -1,6 +1,6 @@
 """SQL elements of persist's own, and all private names of SQLAlchemy that persist uses."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from string import Formatter
 from typing import Any, TypeVar
 
@@ -30,19 +30,21 @@ def made_of(**parts: InternalTraversal) -> Callable[[type[E]], type[E]]:
 
 
 def written_as(**texts: str) -> Callable[[type[E]], type[E]]:
-    """Class decorator: the SQL of an element by dialect. {name} in a text stands for the SQL of the element's attribute."""
+    """Class decorator: the SQL of an element by dialect. {name} stands for the SQL, or the text, that is its attribute."""
 
     def declare(element: type[E]) -> type[E]:
         for dialect, text in texts.items():
-            compiles(element, dialect)(_writer(text, [name for _, name, *_ in Formatter().parse(text) if name]))
+            compiles(element, dialect)(_writer(text, dict.fromkeys(name for _, name, *_ in Formatter().parse(text) if name)))
         return element
 
     return declare
 
 
-def _writer(text: str, names: list[str]) -> Callable[..., str]:
+def _writer(text: str, names: Iterable[str]) -> Callable[..., str]:
     def write(element: ClauseElement, compiler: SQLCompiler, **kw: Any) -> str:
-        return text.format(**{name: compiler.process(getattr(element, name), **kw) for name in names})
+        parts = {name: getattr(element, name) for name in names}
+        written = {name: compiler.process(part, **kw) for name, part in parts.items() if isinstance(part, ClauseElement)}
+        return text.format(**(parts | written))
 
     return write
 

@@ -17,8 +17,6 @@ from sqlalchemy import (
     select,
     type_coerce,
 )
-from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.sql.selectable import FromClause
 from sqlalchemy.sql.visitors import InternalTraversal
@@ -53,24 +51,18 @@ class has_room(ColumnElement[bool]):  # noqa: N801  # reads as the SQL function 
         self.column, self.room = column, room
 
 
-@written_as(postgresql="{column} @> {member}")
+@written_as(
+    sqlite="EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid({column}) THEN {column} END) AS stored, json_each({member}) AS"
+    " wanted WHERE stored.key = wanted.key AND stored.atom IS wanted.atom AND (stored.type = wanted.type OR"
+    " (stored.type IN ('integer', 'real') AND wanted.type IN ('integer', 'real'))))",
+    postgresql="{column} @> {member}",
+)
 @made_of(column=InternalTraversal.dp_clauseelement, member=InternalTraversal.dp_clauseelement)
 class json_has_member(Worded):  # noqa: N801  # reads as the SQL function it stands for
     """Whether a JSON object column has the one member, a scalar, of another object. A GIN index serves it on Postgres."""
 
     def __init__(self, column: ColumnElement[Any], member: ColumnElement[Any]) -> None:
         self.column, self.member = column, member
-
-
-@compiles(json_has_member, "sqlite")
-def _has_member_lite(element: json_has_member, compiler: SQLCompiler, **kw: Any) -> str:
-    column, member = compiler.process(element.column, **kw), compiler.process(element.member, **kw)
-    stored = f"json_each(CASE WHEN json_valid({column}) THEN {column} END) AS stored"
-    numbers = "stored.type IN ('integer', 'real') AND wanted.type IN ('integer', 'real')"
-    return (
-        f"EXISTS (SELECT 1 FROM {stored}, json_each({member}) AS wanted WHERE stored.key = wanted.key "
-        f"AND stored.atom IS wanted.atom AND (stored.type = wanted.type OR ({numbers})))"
-    )
 
 
 def ranges_in(column: ColumnElement[Any]) -> tuple[FromClause, ColumnElement[int], ColumnElement[int]]:

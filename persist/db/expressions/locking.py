@@ -15,18 +15,13 @@ LOCK_TIMEOUT = f"{LOCK_TIMEOUT_SECONDS:.0f}s"
 """How long a writer waits for a row that another transaction has locked."""
 
 
-@written_as(sqlite="NULL")
+@written_as(sqlite="NULL", postgresql="CAST(pg_advisory_xact_lock(hashtextextended({text}, 0)) AS TEXT)")
 @made_of()
 class advisory_lock(ColumnElement[None]):  # noqa: N801  # reads as the SQL function it stands for
     """Takes the advisory lock of the text in the parameter `lock_key` until the transaction ends; nothing on SQLite."""
 
     type = NullType()
-
-
-@compiles(advisory_lock, "postgresql")
-def _render_pg(element: advisory_lock, compiler: SQLCompiler, **kw: Any) -> str:
-    key = compiler.process(bindparam("lock_key", type_=Text()), **kw)
-    return f"CAST(pg_advisory_xact_lock(hashtextextended({key}, 0)) AS TEXT)"
+    text = bindparam("lock_key", type_=Text())
 
 
 @written_as(sqlite="1", postgresql=f"(SELECT set_config('lock_timeout', '{LOCK_TIMEOUT}', true) IS NOT NULL)")

@@ -7,7 +7,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.visitors import InternalTraversal
 
-from persist.db.sqlalchemy_private import made_of
+from persist.db.sqlalchemy_private import made_of, written_as
 from persist.db.values.arguments import UNBOUNDED
 
 
@@ -54,6 +54,7 @@ _LETTERS = {"day": len("2026-01-02"), "hour": len("2026-01-02T03")}
 _FORMATS = {"day": "YYYY-MM-DD", "hour": 'YYYY-MM-DD"T"HH24'}
 
 
+@written_as(sqlite="substr({column}, 1, {letters})", postgresql="to_char({column} AT TIME ZONE 'UTC', '{format}')")
 @made_of(column=InternalTraversal.dp_clauseelement, size=InternalTraversal.dp_string)
 class utc_bucket(ColumnElement[str]):  # noqa: N801  # reads as the SQL function it stands for
     """The UTC day (`YYYY-MM-DD`) or hour (`YYYY-MM-DDTHH`) of an IsoMs column, as text."""
@@ -62,13 +63,4 @@ class utc_bucket(ColumnElement[str]):  # noqa: N801  # reads as the SQL function
 
     def __init__(self, column: ColumnElement[Any], size: Size) -> None:
         self.column, self.size = column, size
-
-
-@compiles(utc_bucket, "sqlite")
-def _utc_bucket_lite(element: utc_bucket, compiler: SQLCompiler, **kw: Any) -> str:
-    return f"substr({compiler.process(element.column, **kw)}, 1, {_LETTERS[element.size]})"
-
-
-@compiles(utc_bucket, "postgresql")
-def _utc_bucket_pg(element: utc_bucket, compiler: SQLCompiler, **kw: Any) -> str:
-    return f"to_char({compiler.process(element.column, **kw)} AT TIME ZONE 'UTC', '{_FORMATS[element.size]}')"
+        self.letters, self.format = _LETTERS[size], _FORMATS[size]

@@ -16,7 +16,7 @@ from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.sql.visitors import InternalTraversal
 from sqlalchemy.types import TypeEngine
 
-from persist.db.sqlalchemy_private import made_of
+from persist.db.sqlalchemy_private import made_of, written_as
 
 _WRAP = 2**32
 _LOCKED = "persist.locks_positions"
@@ -34,6 +34,7 @@ def _signed(number: str) -> str:
     return f"CAST(mod({number} + {_WRAP // 2}, {_WRAP}) - {_WRAP // 2} AS int)"
 
 
+@written_as(sqlite="NULL")
 @made_of(sequence=InternalTraversal.dp_named_ddl_element)
 class _Positions(ColumnElement[Any]):
     """An element about the positions of one sequence. `sql`: its text on Postgres, with the sequence as {named}."""
@@ -113,37 +114,26 @@ class raised_sequence(_Positions):  # noqa: N801  # reads as the SQL it stands f
         self.position = position
 
 
+@written_as(sqlite="NULL", postgresql="current_setting('transaction_isolation') <> 'read committed'")
 @made_of()
 class is_snapshot(ColumnElement[Any]):  # noqa: N801  # reads as the SQL it stands for
     """Whether the transaction goes by one snapshot, so that no later statement sees what others have committed since."""
 
     type = Boolean()
-    sql = "current_setting('transaction_isolation') <> 'read committed'"
 
 
+@written_as(sqlite="NULL", postgresql="set_config('synchronous_commit', 'off', true)")
 @made_of()
 class commits_asynchronously(ColumnElement[Any]):  # noqa: N801  # reads as the SQL it stands for
     """Lets the transaction return from COMMIT before it is on disk: for what may be lost with the server."""
 
     type = Text()
-    sql = "set_config('synchronous_commit', 'off', true)"
-
-
-@compiles(_Positions, "sqlite")
-@compiles(commits_asynchronously, "sqlite")
-@compiles(is_snapshot, "sqlite")
-def _render_lite(element: ColumnElement[Any], compiler: SQLCompiler, **kw: Any) -> str:
-    return "NULL"
 
 
 @compiles(_Positions, "postgresql")
-@compiles(commits_asynchronously, "postgresql")
-@compiles(is_snapshot, "postgresql")
 def _render_pg(element: Any, compiler: SQLCompiler, **kw: Any) -> str:
-    parts = {}
-    if isinstance(element, _Positions):
-        # as in nextval('schema.name'), in which SQLAlchemy puts the schema that a connection maps the token to
-        parts["named"] = f"CAST('{compiler.preparer.format_sequence(element.sequence)}' AS regclass)"
+    # as in nextval('schema.name'), in which SQLAlchemy puts the schema that a connection maps the token to
+    parts = {"named": f"CAST('{compiler.preparer.format_sequence(element.sequence)}' AS regclass)"}
     if isinstance(element, raised_sequence):
         parts["position"] = compiler.process(element.position, **kw)
     return str(element.sql.format(**parts))

@@ -3,8 +3,6 @@
 from typing import Any
 
 from sqlalchemy import Boolean, ColumnElement, Select, Text, bindparam, func, literal_column, select
-from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.visitors import InternalTraversal
 
 from persist.db.schema.column_types import FreeText
@@ -26,10 +24,16 @@ _LEAD = ord(LEAD)
 _HEAD, _FOOT, _NEW_FOOT = (bindparam(name, type_=Text()) for name in ("head", "foot", "new_foot"))
 
 
+@written_as(
+    # concatenated as strings: SQLite's JSON functions would hold several copies of the text
+    sqlite="substr({column}, 1, length({column}) - length({foot})) || substr(json_quote({added}), 2) || substr({new_foot}, 2)",
+    postgresql="jsonb_set({target}, '{{text}}', to_jsonb(coalesce({column} ->> 'text', '') || {added}))",
+)
 class appended_text(ColumnElement[Any]):  # noqa: N801  # reads as the SQL function it stands for
     """The JSON object `target` with its "text" replaced by that of `column` and all texts of the query `pieces`, in order."""
 
     inherit_cache = False  # compiled once per store, as part of a prepared statement
+    foot, new_foot = _FOOT, _NEW_FOOT
 
     def __init__(self, target: ColumnElement[Any], column: ColumnElement[Any], pieces: Select[Any]) -> None:
         self.target, self.column = target, column
@@ -39,12 +43,15 @@ class appended_text(ColumnElement[Any]):  # noqa: N801  # reads as the SQL funct
         self.added = select(func.coalesce(func.aggregate_strings(texts.c[0], empty), empty)).scalar_subquery()
 
 
-@written_as(postgresql="true")
+@written_as(
+    sqlite="(substr({column}, 1, length({head})) = {head} AND substr({column}, -length({foot})) = {foot})", postgresql="true"
+)
 class has_frame(ColumnElement[bool]):  # noqa: N801  # reads as the SQL function it stands for
     """Whether the stored text of a Json column begins with `head` and ends with `foot`, as `appended_text` requires on SQLite."""
 
     inherit_cache = False
     type = Boolean()
+    head, foot = _HEAD, _FOOT
 
     def __init__(self, column: ColumnElement[Any]) -> None:
         self.column = column
@@ -62,23 +69,3 @@ class has_escapes(ColumnElement[bool]):  # noqa: N801  # reads as the SQL functi
 
     def __init__(self, column: ColumnElement[Any]) -> None:
         self.column = column
-
-
-@compiles(appended_text, "sqlite")
-def _appended_lite(element: appended_text, compiler: SQLCompiler, **kw: Any) -> str:
-    """The JSON text, concatenated as strings: SQLite's JSON functions would hold several copies of the text."""
-    parts = (element.column, _FOOT, element.added, _NEW_FOOT)
-    column, foot, added, new_foot = (compiler.process(part, **kw) for part in parts)
-    return f"substr({column}, 1, length({column}) - length({foot})) || substr(json_quote({added}), 2) || substr({new_foot}, 2)"
-
-
-@compiles(appended_text, "postgresql")
-def _appended_pg(element: appended_text, compiler: SQLCompiler, **kw: Any) -> str:
-    target, column, added = (compiler.process(part, **kw) for part in (element.target, element.column, element.added))
-    return f"jsonb_set({target}, '{{text}}', to_jsonb(coalesce({column} ->> 'text', '') || {added}))"
-
-
-@compiles(has_frame, "sqlite")
-def _has_frame_lite(element: has_frame, compiler: SQLCompiler, **kw: Any) -> str:
-    column, head, foot = (compiler.process(part, **kw) for part in (element.column, _HEAD, _FOOT))
-    return f"(substr({column}, 1, length({head})) = {head} AND substr({column}, -length({foot})) = {foot})"

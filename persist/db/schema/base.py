@@ -19,7 +19,7 @@ from sqlalchemy.sql.operators import OperatorType
 from sqlalchemy.sql.visitors import InternalTraversal
 from sqlalchemy.types import Boolean, NullType, Text
 
-from persist.db.sqlalchemy_private import AS_BOOLEAN, made_of
+from persist.db.sqlalchemy_private import AS_BOOLEAN, made_of, written_as
 
 # A shape takes a value (JSON is decoded first) and returns what is wrong with it, such as "no object"; None if it fits.
 
@@ -172,6 +172,11 @@ def _render_predicate(element: predicate, compiler: SQLCompiler, **kw: Any) -> s
     return element.sql
 
 
+@written_as(
+    # json_valid comes first: invalid JSON that another program wrote counts as having no such key, and does not fail the query
+    sqlite="CASE WHEN json_valid({column}) THEN json_extract({column}, '$.{json_key}') END IS {state}",
+    postgresql="({column} ->> '{json_key}') IS {state}",
+)
 @made_of(column=InternalTraversal.dp_clauseelement, json_key=InternalTraversal.dp_string, present=InternalTraversal.dp_boolean)
 class json_key_set(Worded):  # noqa: N801  # reads as the SQL function it stands for
     """Whether a JSON object column has a non-null value under a key: the same predicate in queries and partial indexes."""
@@ -180,53 +185,36 @@ class json_key_set(Worded):  # noqa: N801  # reads as the SQL function it stands
 
     def __init__(self, column: ColumnElement[Any], key: str, *, present: bool = True) -> None:
         assert key.isidentifier(), key  # the key becomes part of the SQL text
-        self.column, self.json_key, self.present = column, key, present
+        self.column, self.json_key, self.present, self.state = column, key, present, "NOT NULL" if present else "NULL"
 
     def __invert__(self) -> "json_key_set":
         return json_key_set(self.column, self.json_key, present=not self.present)
 
 
-@compiles(json_key_set, "sqlite")
-def _render_lite(element: json_key_set, compiler: SQLCompiler, **kw: Any) -> str:
-    column = compiler.process(element.column, **kw)
-    # json_valid comes first: invalid JSON that another program wrote counts as having no such key, and does not fail the query
-    value = f"CASE WHEN json_valid({column}) THEN json_extract({column}, '$.{element.json_key}') END"
-    return f"{value} IS {'NOT ' if element.present else ''}NULL"
-
-
-@compiles(json_key_set, "postgresql")
-def _render_pg(element: json_key_set, compiler: SQLCompiler, **kw: Any) -> str:
-    column = compiler.process(element.column, **kw)
-    return f"({column} ->> '{element.json_key}') IS {'NOT ' if element.present else ''}NULL"
-
-
 LABEL_CHARACTERS = 200
 
 
+@written_as(
+    sqlite="substr(CASE WHEN json_valid({column}) THEN json_extract({column}, '$.{dotted}') END, 1, {most})",
+    postgresql="left({column} #>> '{{{listed}}}', {most})",
+)
 @made_of(column=InternalTraversal.dp_clauseelement, path=InternalTraversal.dp_string_list)
 class json_label(ColumnElement[str]):  # noqa: N801  # reads as the SQL function it stands for
     """The first 200 characters of the text at a path in a JSON column, short enough to be indexed; NULL if there is none."""
 
     type = Text()
+    most = LABEL_CHARACTERS
 
     def __init__(self, column: ColumnElement[Any], *path: str) -> None:
         assert all(key.isidentifier() for key in path), path  # the keys become part of the SQL text
-        self.column, self.path = column, path
+        self.column, self.path, self.dotted, self.listed = column, path, ".".join(path), ",".join(path)
 
 
-@compiles(json_label, "sqlite")
-def _render_label_lite(element: json_label, compiler: SQLCompiler, **kw: Any) -> str:
-    column, path = compiler.process(element.column, **kw), ".".join(element.path)
-    value = f"CASE WHEN json_valid({column}) THEN json_extract({column}, '$.{path}') END"
-    return f"substr({value}, 1, {LABEL_CHARACTERS})"
-
-
-@compiles(json_label, "postgresql")
-def _render_label_pg(element: json_label, compiler: SQLCompiler, **kw: Any) -> str:
-    column, path = compiler.process(element.column, **kw), ",".join(element.path)
-    return f"left({column} #>> '{{{path}}}', {LABEL_CHARACTERS})"
-
-
+@written_as(
+    sqlite="CASE WHEN CASE WHEN json_valid({column}) THEN json_type({column}, '$.{json_key}') END IN ('integer', 'real')"
+    " THEN json_extract({column}, '$.{json_key}') ELSE -9e999 END",
+    postgresql="({column} -> '{json_key}')",
+)
 @made_of(column=InternalTraversal.dp_clauseelement, json_key=InternalTraversal.dp_string)
 class json_number(ColumnElement[Any]):  # noqa: N801  # reads as the SQL function it stands for
     """The number under a key of a JSON object column, to sort by. Text sorts before all numbers."""
@@ -238,18 +226,7 @@ class json_number(ColumnElement[Any]):  # noqa: N801  # reads as the SQL functio
         self.column, self.json_key = column, key
 
 
-@compiles(json_number, "sqlite")
-def _render_number_lite(element: json_number, compiler: SQLCompiler, **kw: Any) -> str:
-    column, path = compiler.process(element.column, **kw), f"'$.{element.json_key}'"
-    kind = f"CASE WHEN json_valid({column}) THEN json_type({column}, {path}) END"
-    return f"CASE WHEN {kind} IN ('integer', 'real') THEN json_extract({column}, {path}) ELSE -9e999 END"
-
-
-@compiles(json_number, "postgresql")
-def _render_number_pg(element: json_number, compiler: SQLCompiler, **kw: Any) -> str:
-    return f"({compiler.process(element.column, **kw)} -> '{element.json_key}')"
-
-
+@written_as(sqlite="{column} = 1", postgresql="{column}")
 @made_of(column=InternalTraversal.dp_clauseelement)
 class flag_set(Worded):  # noqa: N801  # reads as the SQL function it stands for
     """Whether a Bool column is true, in each database's SQL: for partial indexes and the queries they serve."""
@@ -258,16 +235,7 @@ class flag_set(Worded):  # noqa: N801  # reads as the SQL function it stands for
         self.column = column
 
 
-@compiles(flag_set, "sqlite")
-def _render_flag_lite(element: flag_set, compiler: SQLCompiler, **kw: Any) -> str:
-    return f"{compiler.process(element.column, **kw)} = 1"
-
-
-@compiles(flag_set, "postgresql")
-def _render_flag_pg(element: flag_set, compiler: SQLCompiler, **kw: Any) -> str:
-    return compiler.process(element.column, **kw)
-
-
+@written_as(sqlite="{text}", postgresql="{word}")
 class _FlagDefault(TextClause):
     """True or False as the default of a Bool column, in each database's SQL."""
 
@@ -275,17 +243,7 @@ class _FlagDefault(TextClause):
 
     def __init__(self, on: bool) -> None:
         super().__init__("1" if on else "0")
-        self.on = on
-
-
-@compiles(_FlagDefault, "sqlite")
-def _render_default_lite(element: _FlagDefault, compiler: SQLCompiler, **kw: Any) -> str:
-    return "1" if element.on else "0"
-
-
-@compiles(_FlagDefault, "postgresql")
-def _render_default_pg(element: _FlagDefault, compiler: SQLCompiler, **kw: Any) -> str:
-    return "true" if element.on else "false"
+        self.word = "true" if on else "false"
 
 
 def flag_default(on: bool) -> TextClause:

@@ -58,7 +58,7 @@ from persist.db.schema.instants import IsoMs as IsoMs
 from persist.db.schema.instants import Processor as Processor
 from persist.db.schema.instants import SqlSeconds as SqlSeconds
 from persist.db.schema.instants import is_postgres
-from persist.db.sqlalchemy_private import OperatesAsJson
+from persist.db.sqlalchemy_private import OperatesAsJson, written_as
 from persist.db.values.arguments import check_label
 from persist.db.values.escaping import LEAD, escape_text, unescape_text, utf8_size
 from persist.db.values.json import JsonText, decode, encode, to_jsonb, value_of_jsonb
@@ -392,6 +392,7 @@ class _Labels(UserDefinedType[Any]):
         return list if is_postgres(dialect) else lambda labels: orjson.dumps(labels).decode()
 
 
+@written_as(sqlite="{column} IN (SELECT value FROM json_each({labels}))", postgresql="{column} = ANY ({labels})")
 class among_labels(Worded):  # noqa: N801  # reads as the SQL function it stands for
     """`column IN (…)` for a list of labels in one parameter; an expanded list would reach the limit of parameters."""
 
@@ -401,17 +402,10 @@ class among_labels(Worded):  # noqa: N801  # reads as the SQL function it stands
         self.column, self.labels = column, bindparam(name, type_=_Labels())
 
 
-@compiles(among_labels, "sqlite")
-def _among_lite(element: among_labels, compiler: SQLCompiler, **kw: Any) -> str:
-    column, labels = compiler.process(element.column, **kw), compiler.process(element.labels, **kw)
-    return f"{column} IN (SELECT value FROM json_each({labels}))"
-
-
-@compiles(among_labels, "postgresql")
-def _among_pg(element: among_labels, compiler: SQLCompiler, **kw: Any) -> str:
-    return f"{compiler.process(element.column, **kw)} = ANY ({compiler.process(element.labels, **kw)})"
-
-
+@written_as(
+    sqlite="json_each({labels})",
+    postgresql="(SELECT given.key, given.value FROM unnest({labels}) WITH ORDINALITY AS given (value, key))",
+)
 class _LabelRows(FunctionElement[Any]):
     inherit_cache = False  # compiled once per store, as part of a prepared statement
 
@@ -423,14 +417,3 @@ class _LabelRows(FunctionElement[Any]):
 def label_rows(name: str) -> TableValuedAlias:
     """A list of labels in one parameter as rows: `value`, and `key`, by which they have the order of the list."""
     return _LabelRows(name).table_valued(column("key", Int64()), column("value", Label()))
-
-
-@compiles(_LabelRows, "sqlite")
-def _label_rows_lite(element: _LabelRows, compiler: SQLCompiler, **kw: Any) -> str:
-    return f"json_each({compiler.process(element.labels, **kw)})"
-
-
-@compiles(_LabelRows, "postgresql")
-def _label_rows_pg(element: _LabelRows, compiler: SQLCompiler, **kw: Any) -> str:
-    labels = compiler.process(element.labels, **kw)
-    return f"(SELECT given.key, given.value FROM unnest({labels}) WITH ORDINALITY AS given (value, key))"

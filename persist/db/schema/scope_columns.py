@@ -9,15 +9,17 @@ from typing import Any
 from sqlalchemy import Column, ForeignKeyConstraint, Identity, PrimaryKeyConstraint, TextClause
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.orm import MappedColumn, mapped_column
-from sqlalchemy.sql.compiler import DDLCompiler, SQLCompiler
+from sqlalchemy.sql.compiler import DDLCompiler
 
 from persist.db.schema.base import NEVER_REUSED, SCHEMA_TOKEN
 from persist.db.schema.column_types import Int64, Label
+from persist.db.sqlalchemy_private import written_as
 
 OWN = ""
 """The scope, on SQLite, of rows that belong to the file itself."""
 
 
+@written_as(sqlite="{text}", postgresql="NULLIF(current_setting('persist.{scope}', true), '')")
 class _ScopeDefault(TextClause):
     inherit_cache = False
 
@@ -26,16 +28,7 @@ class _ScopeDefault(TextClause):
         self.scope = scope
 
 
-@compiles(_ScopeDefault, "sqlite")
-def _render_lite(element: _ScopeDefault, compiler: SQLCompiler, **kw: Any) -> str:
-    return "''"
-
-
-@compiles(_ScopeDefault, "postgresql")
-def _render_pg(element: _ScopeDefault, compiler: SQLCompiler, **kw: Any) -> str:
-    return f"NULLIF(current_setting('persist.{element.scope}', true), '')"
-
-
+@written_as(sqlite="{text}", postgresql="date_trunc('second', now())")
 class _NowDefault(TextClause):
     """The current second, as the default of a SqlSeconds column."""
 
@@ -43,16 +36,6 @@ class _NowDefault(TextClause):
 
     def __init__(self) -> None:
         super().__init__("(datetime('now'))")
-
-
-@compiles(_NowDefault, "sqlite")
-def _render_now_lite(element: _NowDefault, compiler: SQLCompiler, **kw: Any) -> str:
-    return "(datetime('now'))"
-
-
-@compiles(_NowDefault, "postgresql")
-def _render_now_pg(element: _NowDefault, compiler: SQLCompiler, **kw: Any) -> str:
-    return "date_trunc('second', now())"
 
 
 def this_second() -> TextClause:

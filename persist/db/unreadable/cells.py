@@ -151,7 +151,7 @@ def without_unreadable(statement: Executable, values: Mapping[str, Any]) -> tupl
     remaining_columns: dict[Any, Any] = {}
     remaining_values = dict(values)
     for column, value in updated_values(statement).items():
-        name = value.key if isinstance(value, BindParameter) else None
+        name = value.key if isinstance(value, BindParameter) else ""
         error = error_of(values[name]) if name in unreadable else None
         if error is not None and (error.table, error.column) == (statement.table.name, str(getattr(column, "name", column))):
             unreadable.discard(name)
