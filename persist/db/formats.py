@@ -255,7 +255,6 @@ def _json_to_file(text: str) -> str:
 
 
 def _json_logical(text: str) -> str:
-    """The JSON text with sorted keys, equal for equal values."""
     try:
         return orjson.dumps(orjson.loads(text), option=orjson.OPT_SORT_KEYS).decode()
     except (orjson.JSONDecodeError, orjson.JSONEncodeError):

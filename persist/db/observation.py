@@ -234,11 +234,7 @@ log = logging.getLogger("persist.statements")
 
 
 class StatementWatch:
-    """Reports statements of a transaction, or of a pinned connection, to the logger and a trace.
-
-    verb    the verb or call that executes statements now
-    trace   the trace of the transaction, if there is one
-    """
+    """Reports statements of a transaction, or of a pinned connection, to the logger and a trace."""
 
     __slots__ = ("trace", "values", "verb")
 

@@ -42,7 +42,6 @@ def steps_between(scripts: ScriptDirectory, found: str | None, to: str | None, d
 
 
 def _operations(script: Any, dialect: str) -> list[Any]:
-    """What a revision asks Alembic for; nothing of it is done."""
     seen: list[Any] = []
     with Operations.context(MigrationContext.configure(dialect_name=dialect, opts={"as_sql": True})) as recording:
         recording.invoke = seen.append  # type: ignore[method-assign,assignment]  # every operation passes through it
@@ -153,7 +152,6 @@ def ask_database(database: Given, schema: str | None, question: Callable[[Connec
 
 @contextmanager
 def _as_ours(connection: Connection, dialect: Dialect) -> Iterator[None]:
-    """Map persist's schema on the caller's connection inside the block, and restore the connection afterwards."""
     check_reachable(connection)
     theirs, began = connection.get_execution_options().get("schema_translate_map"), connection.in_transaction()
     connection.execution_options(schema_translate_map={SCHEMA_TOKEN: dialect.schema})
@@ -197,13 +195,7 @@ def upgrade_with(
     only_new: bool = False,
     after: Callable[[Connection], None] | None = None,
 ) -> bool:
-    """Upgrade on the dialect's writer engine, under the lock that env.py takes.
-
-    In one transaction on SQLite; on Postgres in one and, for what takes long on large tables, afterwards without one, unless the
-    caller's engine has only one connection. `within`: a caller's connection, in whose transaction everything is done instead.
-    `only_new`: create the tables where there are none, and upgrade nothing, in one transaction, at whose end `after` is called.
-    Returns False if nothing was done for that reason.
-    """
+    """Upgrade under the lock that env.py takes, or `within` a transaction. `only_new`: where no tables are, else False."""
     settings = config()
     found: str | None = None
     applied: list[str] = []
@@ -249,7 +241,6 @@ def upgrade_with(
 
 
 def _failing(settings: Config, found: str | None, applied: list[str]) -> str | None:
-    """The revision after the last one that was applied."""
     order = [script.revision for script in ScriptDirectory.from_config(settings).walk_revisions()][::-1]
     last = applied[-1] if applied else found
     rest = order[order.index(last) + 1 :] if last in order else order

@@ -186,7 +186,6 @@ def create_new(dialect: Dialect, *, unfinished: bool) -> bool:
 
 
 def _note_head(connection: Connection, dialect: Dialect) -> None:
-    """Correct a `_meta.schema_version` that another program left outdated or missing in an up-to-date database."""
     dialect.transactions.begin(connection, write=True)
     if not connection.execute(update(_meta).where(_meta.c.key == "schema_version").values(value=schema_version.HEAD)).rowcount:
         connection.execute(insert(_meta), {"key": "schema_version", "value": schema_version.HEAD})

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from sqlalchemy import Engine
 
@@ -55,14 +55,7 @@ else:
     AsyncDomains = async_face(Domains)
 
 
-class Closable(Protocol):
-    """An asynchronous store."""
-
-    async def close(self) -> None:
-        """Close it."""
-
-
-S = TypeVar("S", bound=Closable)
+S = TypeVar("S", bound="AsyncStore")
 
 
 class Opening(Generic[S]):

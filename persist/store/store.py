@@ -106,39 +106,8 @@ def say_dropped(store: object, runtime: Runtime) -> bool:
     return dropped
 
 
-class FileOwner:
-    """The owner of a store's file, where that is the own file of one run, instance or workspace."""
-
-    runtime: Runtime
-
-    @property
-    def run_id(self) -> str | None:
-        """The program's run whose own file this is, or None."""
-        return self.runtime.scopes.get("run_id")
-
-    @property
-    def instance_id(self) -> str | None:
-        """The instance whose own file this is, or None."""
-        return self.runtime.scopes.get("instance_id")
-
-    @property
-    def workspace_id(self) -> str | None:
-        """The workspace whose own file this is, or None."""
-        return self.runtime.scopes.get("workspace_id")
-
-
 _open: WeakGroup[Runtime] = WeakGroup()
 _inherited: list[Any] = []
-
-
-def remember(runtime: Runtime) -> None:
-    """Register an open store. The register does not keep the store alive."""
-    _open.add(runtime)
-
-
-def forget(runtime: Runtime) -> None:
-    """Unregister a store that was closed."""
-    _open.discard(runtime)
 
 
 def _after_fork_in_child() -> None:
@@ -158,7 +127,7 @@ in_each_child(_after_fork_in_child)
 T = TypeVar("T")
 
 
-class Store(FileOwner, Domains):
+class Store(Domains):
     """One database. Threads may share a store; one thread at a time uses a transaction.
 
     `store.<domain>.<aggregate>.<verb>` runs one verb in a transaction of its own: a verb that reads in a snapshot, a verb that
@@ -178,8 +147,23 @@ class Store(FileOwner, Domains):
         self.path: Path | None = runtime.dialect.path
         if (wake_workers := self._notifiers.of(RUNS)) is not None:
             runtime.observers.add(RUNS, wake_workers)
-        remember(runtime)
+        _open.add(runtime)
         self._unless_closed = close_when_dropped(runtime)
+
+    @property
+    def run_id(self) -> str | None:
+        """The program's run whose own file this is, or None."""
+        return self.runtime.scopes.get("run_id")
+
+    @property
+    def instance_id(self) -> str | None:
+        """The instance whose own file this is, or None."""
+        return self.runtime.scopes.get("instance_id")
+
+    @property
+    def workspace_id(self) -> str | None:
+        """The workspace whose own file this is, or None."""
+        return self.runtime.scopes.get("workspace_id")
 
     # -- opening and closing
 
@@ -299,7 +283,7 @@ class Store(FileOwner, Domains):
         if runtime.owns_engine:
             runtime.connections.dispose()
         self._unless_closed.detach()
-        forget(runtime)
+        _open.discard(runtime)
 
     def __del__(self) -> None:
         if "_unless_closed" in vars(self) and say_dropped(self, self.runtime) and not self._recorders.members():

@@ -211,7 +211,6 @@ class VerbRun:
 
 
 def _after_commit(error: UnreadableRow) -> UnreadableRow:
-    """Return the same error of a verb whose changes are committed."""
     made = UnreadableRow(error.table, error.key, error.column, f"{error.reason}, but what the call changed is committed")
     made.committed = True
     return made

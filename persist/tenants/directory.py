@@ -123,7 +123,6 @@ class Directory:
         return Tenant(name, key)
 
     def _chosen(self, name: str, server: str | None) -> str:
-        """The key of the server for a new tenant."""
         if self.servers.map is None:
             key = self.servers.ruled(name)
             if server is not None and server != key:

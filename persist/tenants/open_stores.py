@@ -368,7 +368,6 @@ class OpenStores(Generic[S]):
         return self._lend(kept.face, use, give_back)
 
     def _superfluous(self) -> list[S]:
-        """Take out what nobody uses above the limit, least recently used first."""
         if len(self._kept) <= self._max:
             return []
         with self._mutex:

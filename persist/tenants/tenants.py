@@ -27,8 +27,6 @@ S = TypeVar("S", Store, AsyncStore)
 
 
 class _OfTenants(Generic[S]):
-    """What the faces share: the arguments, and the stores that are open."""
-
     _lent: type[Any]
 
     def __init__(

@@ -104,7 +104,6 @@ def _parsed(given: str | PathLike[str]) -> URL | None:
 
 
 def _file(url: URL) -> Path | None:
-    """The file of a SQLite URL; None for `:memory:`. Raises InvalidValue for URL parts that SQLite does not support."""
     if url.host or url.username or url.query:
         raise InvalidValue("url", "a SQLite URL is sqlite:///FILE, without host and options; see read_only= and Settings.")
     if url.database in (None, "", ":memory:"):

@@ -194,11 +194,7 @@ class Bulk(PlainValues):
         raw: bool = False,
         rows: int = _MAX_ROWS,
     ) -> Generator[list[Row], None, None]:
-        """Execute a SELECT of these columns and yield its rows in batches of up to `rows` rows or about a megabyte.
-
-        InvalidValue names the table, column and row of a value without a published form. `raw`: values stay as stored. A column
-        that other databases require, and this one lacks, has a value: see `persist.db.formats`.
-        """
+        """Execute a SELECT of these columns and yield batches of its rows, of about a megabyte. `raw`: values stay as stored."""
         found = self._batches(compiled, columns, values or {}, raw=raw, rows=rows)
         self._readers.add(found)
         return found

@@ -100,8 +100,13 @@ _BEING_RESTORED = frozenset(("3D000", "3F000", "42P01", "42703", "42P10"))
 _NO_FILE = ("SQLITE_CANTOPEN", "SQLITE_READONLY")
 """What SQLite says of the file of a store that was opened for writing, once the disk or the descriptors are gone."""
 
-_DEEP = 5
-"""So many causes of an error are looked at."""
+
+def _originals(error: BaseException | None) -> Iterator[Any]:
+    """The driver's errors, or others, that an error comes from, but for the sixth: an error may be its own cause."""
+    for _ in range(5):
+        if error is not None:
+            yield getattr(error, "orig", None) or error
+            error = error.__cause__
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -118,24 +123,19 @@ class Errors:
 
     def retry_cause(self, error: BaseException | None) -> str:
         """Return one word for what made another attempt necessary, from the error or from what it was raised from."""
-        first = error
-        for _ in range(_DEEP):  # an error may be its own cause
-            original = getattr(error, "orig", None) or error
+        for original in _originals(error):
             if (state := getattr(original, "sqlstate", None)) in _CAUSES:
                 return _CAUSES[state]
-            error = None if error is None else error.__cause__
-        if isinstance(first, EventLogSwitched):
+        if isinstance(error, EventLogSwitched):
             return "event_log_switched"
-        return "connection" if isinstance(first, Unavailable) else "lock"
+        return "connection" if isinstance(error, Unavailable) else "lock"
 
     def code_of(self, error: BaseException | None) -> str | None:
         """Return the database's own code, from the error or from what it was raised from: an SQLSTATE, or SQLite's name."""
-        for _ in range(_DEEP):
-            original = getattr(error, "orig", None) or error
+        for original in _originals(error):
             code = getattr(original, "sqlstate", None) or getattr(original, "sqlite_errorname", None)
-            if isinstance(code, str) or error is None:
+            if isinstance(code, str):
                 return code
-            error = error.__cause__
         return None
 
     def is_outage(self, error: BaseException) -> bool:

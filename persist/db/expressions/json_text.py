@@ -79,8 +79,6 @@ def _end(value: ColumnElement[Any], place: int) -> ColumnElement[int]:
 
 
 class _JsonText(TypeDecorator[str]):
-    """The text of a Json column, as plain JSON."""
-
     impl = Text
     cache_ok = True
 
@@ -89,8 +87,6 @@ class _JsonText(TypeDecorator[str]):
 
 
 class _JoinedText(TypeDecorator[str]):
-    """The texts of several JSON objects, joined with commas, as plain JSON."""
-
     impl = Text
     cache_ok = True
 

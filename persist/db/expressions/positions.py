@@ -30,7 +30,6 @@ def lock_call(sequence: str) -> str:
 
 
 def _signed(number: str) -> str:
-    """The int4 whose 32 bits are those of an unsigned number."""
     return f"CAST(mod({number} + {_WRAP // 2}, {_WRAP}) - {_WRAP // 2} AS int)"
 
 

@@ -53,8 +53,6 @@ _RULES: dict[Rule, str] = {
 
 
 class _OnConflict(ClauseElement):
-    """The ON CONFLICT clause: which columns of the existing row are changed, and how."""
-
     inherit_cache = False  # compiled once per store, as part of a prepared statement
 
     def __init__(self, table: Table, keys: Sequence[str], rules: Mapping[str, Rule], where: str = "") -> None:

@@ -433,7 +433,6 @@ class PinnedConnection(PinnedDriver):
         return outcome
 
     def _refused(self, job: WriteTask[Any], error: BaseException, *, committing: bool = False) -> BaseException:
-        """The error to raise for a task that failed and was rolled back."""
         if isinstance(error, RequirementMissed) and job.refusal is not None:
             try:
                 self._ready()

@@ -8,12 +8,12 @@ from functools import lru_cache
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import orjson
-from sqlalchemy import JSON, BindParameter, Insert, Text, bindparam, cast, column, func, insert, select
+from sqlalchemy import JSON, BindParameter, Text, bindparam, cast, column, func, insert, select
 from sqlalchemy.sql import visitors
 
 from persist.db.changes.batch import DriverStatements, StatementRunner
 from persist.db.observation import TurnTrace
-from persist.db.statements.prepared import Driver, Statement, StatementCache
+from persist.db.statements.prepared import CompiledStatement, Driver, Statement, StatementCache
 from persist.errors import PersistError
 
 # Many rows in one INSERT, for Postgres: sending them row by row costs the driver and the server twice as much.
@@ -21,41 +21,27 @@ from persist.errors import PersistError
 _ROWS = "rows"
 
 
-class MultiRowInsert:
-    """An all-or-nothing `INSERT … SELECT … WHERE …` of many rows, sent as JSON text, which is cheaper than arrays."""
-
-    def __init__(self, prepared: Statement, compiled: StatementCache) -> None:
-        self._single, self._whole = compiled[prepared], compiled[_all_or_none(prepared)]
-
-    def run(self, driver: Driver, rows: Sequence[Mapping[str, Any]]) -> int:
-        """Execute the INSERT. Return the number of rows written: all of them, or 0."""
-        names, args = self._single.names, self._single.args
-        text = orjson.dumps([dict(zip(names, args(row), strict=True)) for row in rows]).decode()
-        return self._whole.run(driver, {_ROWS: text})
-
-
 class MultiRowInserts:
-    """A connection's multi-row INSERTs, made when first needed."""
+    """A connection's `INSERT … SELECT … WHERE …` of many rows or none, sent as JSON text, which is cheaper than arrays."""
 
     def __init__(self, compiled: StatementCache) -> None:
         self._compiled = compiled
-        self._made: dict[Statement, MultiRowInsert] = {}
+        self._made: dict[Statement, tuple[CompiledStatement, CompiledStatement]] = {}
+        """The compiled statement of one row, and that of many."""
 
     def run(self, prepared: Statement, driver: Driver, rows: Sequence[Mapping[str, Any]]) -> int:
         """Execute the multi-row form of the statement. Return the number of rows written: all of them, or 0."""
         made = self._made.get(prepared)
         if made is None:
-            made = self._made[prepared] = MultiRowInsert(prepared, self._compiled)
-        return made.run(driver, rows)
+            made = self._made[prepared] = (self._compiled[prepared], self._compiled[_all_or_none(prepared)])
+        single, whole = made
+        text = orjson.dumps([dict(zip(single.names, single.args(row), strict=True)) for row in rows]).decode()
+        return whole.run(driver, {_ROWS: text})
 
 
 @lru_cache(maxsize=64)
 def _all_or_none(prepared: Statement) -> Statement:
     statement: Any = prepared.statement
-    return Statement(_of_rows(statement))
-
-
-def _of_rows(statement: Insert) -> Insert:
     chosen: Any = statement.select
     parameters = [bind for bind in visitors.iterate(chosen) if isinstance(bind, BindParameter) and bind.required]
     kinds = {bind.key: bind.type for bind in parameters}
@@ -67,7 +53,7 @@ def _of_rows(statement: Insert) -> Insert:
     )
     every = select(func.every(moved.whereclause)).select_from(given).correlate(None).scalar_subquery()
     names = [getattr(name, "key", name) for name in statement._select_names or ()]
-    return insert(statement.table).from_select(names, select(*moved.selected_columns).select_from(given).where(every))
+    return Statement(insert(statement.table).from_select(names, select(*moved.selected_columns).select_from(given).where(every)))
 
 
 R = TypeVar("R")

@@ -138,7 +138,6 @@ class SharedRows:
             raise
 
     def _lead(self, what: str) -> None:
-        """Write the waiting rows, first the rows of this thread."""
         taken: list[_CallRows] = []
 
         def write(driver: Any) -> None:
@@ -201,12 +200,7 @@ class _PendingCommit(Generic[R]):
 
 
 class _LoopQueue:
-    """The jobs that wait on one event loop. Only that loop's thread touches the queue, so there is no lock.
-
-    One batch is under way at a time; jobs that arrive before it ends form the next one. A batch is sent on the next loop
-    iteration, so that tasks woken together are committed together. After a batch of one, the next 16 writes are committed
-    inline without waiting for the loop; then the queue checks again whether the writer is still alone.
-    """
+    """The jobs that wait on one event loop, whose thread alone touches them. While a batch is under way, the next forms."""
 
     def __init__(self, instant: InlineConnection, hand_over: "Callable[[_Batch], bool]", bound: int) -> None:
         self._instant = instant
@@ -277,8 +271,6 @@ class _LoopQueue:
 
 
 class _Batch:
-    """Jobs of one event loop's queue."""
-
     __slots__ = ("lane", "loop", "tickets")
 
     def __init__(self, lane: _LoopQueue, loop: asyncio.AbstractEventLoop, tickets: list[_PendingCommit[Any]]) -> None:
@@ -386,7 +378,6 @@ class GroupCommitter:
             return lane
 
     def _hand_over(self, batch: _Batch) -> bool:
-        """Give the batch to the writer thread. False: the store is closed, and there is no thread."""
         with self._mutex:
             if not self._start():
                 return False

@@ -166,11 +166,7 @@ def in_the_way(
     table: Table,
     condition: ColumnElement[bool],
 ) -> Counter[str]:
-    """How many rows refer to those rows of a table that meet the condition, or to rows below them, by what they are called.
-
-    `references`: those that refuse a deletion. Where none refers to such a row, but to what belongs to it without a foreign key,
-    such as a session's messages, each counts as one. So does a table that may not be read.
-    """
+    """How many rows refer to those of a table that meet the condition, or to rows below them, by what they are called."""
     found = _direct(work, references, tables, table, condition, {})
     if not found.total():
         whole = {of.name: of for of in tables}
@@ -202,7 +198,6 @@ def name_of(one: ForeignReference) -> str:
 
 
 def _below(tables: Sequence[Table], table: Table, condition: ColumnElement[bool]) -> Iterator[tuple[Table, ColumnElement[bool]]]:
-    """The table with the condition of its rows, and every table with rows that refer to these, directly or not."""
     yield table, condition
     for child in tables:
         for key in child.foreign_key_constraints if child is not table else ():

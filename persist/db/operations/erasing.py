@@ -111,7 +111,6 @@ def _table_of(columns: Sequence[ColumnElement[Any]]) -> str:
 
 
 def _cells(cells: Mapping[str, Any], columns: Sequence[ColumnElement[Any]]) -> Key | None:
-    """The text in these columns; None if one of them has none."""
     found = tuple(cell for column in columns if isinstance(cell := cells.get(str(column.key)), str))
     return found if len(found) == len(columns) else None
 
@@ -122,7 +121,6 @@ def _named(cells: Mapping[str, Any], columns: Sequence[ColumnElement[Any]]) -> s
 
 
 def _joined(names: Key) -> str:
-    """One name for what several columns name together."""
     return names[0] if len(names) == 1 else dumps(names)
 
 

@@ -51,7 +51,6 @@ class Aggregate:
 
     @cached_property
     def _deletion(self) -> Sequence[Statement]:
-        """The statements that lock the row, delete what is below it from the last table to the first, and delete the row."""
         this = self.key == param("row_id")
         is_empty = [~exists().where(column == self.key) for column in self.below.values()]
         return (

@@ -237,8 +237,6 @@ class flag_set(Worded):  # noqa: N801  # reads as the SQL function it stands for
 
 @written_as(sqlite="{text}", postgresql="{word}")
 class _FlagDefault(TextClause):
-    """True or False as the default of a Bool column, in each database's SQL."""
-
     inherit_cache = False
 
     def __init__(self, on: bool) -> None:

@@ -307,15 +307,11 @@ class EnumText(TypeDecorator[StrEnum]):
 
 
 class _Texts(dict[Any, str | None]):
-    """The stored text of each word. A word that this version does not know is checked."""
-
     def __missing__(self, word: Any) -> str | None:
         return None if word is None else check_label("text", str(word))
 
 
 class _Words(dict[Any, Any]):
-    """The word of each stored text; any other stored value is returned as it is."""
-
     def __missing__(self, stored: Any) -> Any:
         return stored
 
@@ -380,8 +376,6 @@ def _parts(element: labels_array, compiler: SQLCompiler, kw: dict[str, Any]) -> 
 
 
 class _Labels(UserDefinedType[Any]):
-    """A list of labels as one parameter: JSON text on SQLite, an array on Postgres."""
-
     cache_ok = True
     render_bind_cast = True
 

@@ -25,11 +25,7 @@ class Meta(Base):
 
 
 class QuarantineRow(Base):
-    """A row that was moved out of its table because the row, or its parent, could not be read.
-
-    Rows that were moved together have the `group_id` of the first, and are restored in the order of their positions. `contents`
-    is a JSON object with the value of each column, in a lossless form: see `persist.maintenance.quarantine`.
-    """
+    """A row that was moved out of its table, as it cannot be read. Rows with one `group_id` are restored together."""
 
     __tablename__ = "quarantine"
     id: Mapped[str] = mapped_column(Label(), primary_key=True)

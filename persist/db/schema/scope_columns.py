@@ -30,8 +30,6 @@ class _ScopeDefault(TextClause):
 
 @written_as(sqlite="{text}", postgresql="date_trunc('second', now())")
 class _NowDefault(TextClause):
-    """The current second, as the default of a SqlSeconds column."""
-
     inherit_cache = False
 
     def __init__(self) -> None:

@@ -24,12 +24,7 @@ def is_referred(work: UnitOfWork, ours: object, error: BaseException) -> bool:
 
 @contextmanager
 def left_alone(work: UnitOfWork, what: str, *, only_referred: bool = False) -> Iterator[list[ForeignReference]]:
-    """Roll the block back if it meets an unreadable row, and log a warning instead of raising, so that the caller continues.
-
-    A row with a label that cannot be bound again, such as one with a NUL, counts as unreadable. So does, on a server, one that
-    another transaction has locked for longer than statements wait. So does one that another program's table refers to: then the
-    list that the block is given has the foreign keys that may have refused it. `only_referred`: nothing else is left alone.
-    """
+    """Roll the block back, and warn, if a row is unreadable, locked for long, or referred to, for which keys are given."""
     references: list[ForeignReference] = []
     point, journal, written = work.savepoint(), work.journal, len(work.events.written)
     mark = (0, 0) if journal is None else journal.mark()

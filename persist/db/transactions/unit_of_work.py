@@ -43,10 +43,7 @@ OUTSIDE = "a verb outside of the transaction"
 
 
 class UnitOfWork:
-    """A write transaction or a snapshot, the store's own or joined into the caller's. One thread at a time runs a verb.
-
-    Prepared statements run on the store's driver connection; others, and a joined transaction's, through SQLAlchemy Core.
-    """
+    """A write transaction or a snapshot, the store's own or joined into the caller's. One thread at a time runs a verb."""
 
     events = NO_EVENTS
     is_alone = False

@@ -70,8 +70,11 @@ class Verb:
             if journal is not None:
                 self._mark = journal.mark()
                 journal.begin_verb(self.name)
-            if work.transaction.watch is not None:
-                self._watched(work, module)
+            transaction = work.transaction
+            if transaction.watch is not None:
+                transaction.watch.verb = name
+                if transaction.trace is not None:
+                    self._trace = transaction.trace.verb(module, name)
         except BaseException as error:
             work.depth -= 1
             work.carried, work.listing = None, False
@@ -83,13 +86,6 @@ class Verb:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.end(error)
-
-    def _watched(self, work: UnitOfWork, module: str) -> None:
-        transaction = work.transaction
-        assert transaction.watch is not None
-        transaction.watch.verb = self.name
-        if transaction.trace is not None:
-            self._trace = transaction.trace.verb(module, self.name)
 
     def _join(self, work: UnitOfWork) -> None:
         connection = work.connection
@@ -136,7 +132,6 @@ class Verb:
         return True
 
     def _log_begins(self) -> None:
-        """Forget what the verb wrote; the log of events is as it is now."""
         work = self._work
         work.wrote, work.touched = False, frozenset()
         work.events = TransactionEvents(work.runtime.log, work.events.actor)

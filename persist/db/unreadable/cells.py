@@ -292,7 +292,6 @@ class Cells:
         return UnreadableRow(column.table.name, self._key(column.table, row, values), column.name, reason_of(error, column))
 
     def _key(self, table: Table, row: Sequence[Any], values: Mapping[str, Any]) -> list[Any] | None:
-        """The primary key of the row, as far as its columns were selected or compared with in the WHERE clause."""
         selected = {id(_origin(column)): row[place] for place, column in enumerate(self._columns)}
         searched = _searched(self._statement, values)
         key = []
@@ -354,13 +353,11 @@ _NOUNS = {"Json": "JSON", "FreeText": "text", "Label": "text", "Vector": "vector
 
 
 def _origin(column: ColumnElement[Any]) -> Column[Any] | None:
-    """The table's column that a selected column is read from; None for a computed one."""
     base = next(iter(column.base_columns), None)
     return base if isinstance(base, Column) and isinstance(base.table, Table) else None
 
 
 def _searched(statement: Executable, values: Mapping[str, Any]) -> dict[Column[Any], Any]:
-    """The columns that the WHERE clause compares (=) with parameters, and the values of these parameters."""
     found = {}
     where = getattr(statement, "whereclause", None)
     for part in () if where is None else iterate(where):

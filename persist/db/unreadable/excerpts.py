@@ -85,7 +85,6 @@ class Excerpt(TypeDecorator[Any]):
 
 
 def _short(value: Any) -> Any:
-    """A scalar, of a text its beginning; None for anything else."""
     if type(value) is str:
         return value[:_SHORT]
     return value if type(value) in _SCALARS else None

@@ -299,7 +299,6 @@ def _sorted_type_first(value: dict[str, Any]) -> list[str]:
 
 
 def _marked(value: Any, default: Callable[[dict[str, Any]], list[str]] = _sorted) -> Any:
-    """The value with a mark in each object whose keys are not in the default order; the same object if there is none."""
     if type(value) is list:
         items = [_marked(item) if type(item) in _CONTAINERS else item for item in value]
         return items if any(map(is_not, items, value)) else value

@@ -5,7 +5,7 @@ import math
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from json import loads
 from pathlib import Path
@@ -17,7 +17,7 @@ from sqlalchemy.types import NullType
 from persist.db.dialects.backends import dialect_for, file_dialect, row_guard_ddl
 from persist.db.dialects.interface import Dialect
 from persist.db.dialects.sqlite.foreign_files import ForeignFile, Orphans
-from persist.db.dialects.sqlite.parsed_ddl import Index, catalog_of_statements
+from persist.db.dialects.sqlite.parsed_ddl import catalog_of_statements
 from persist.db.operations.upkeep import Notice, Settled, Takeover, file_to_adopt
 from persist.db.schema.base import VERSION_TABLE, table_of
 from persist.db.schema.column_types import Json
@@ -219,7 +219,9 @@ class Changes:
         taken = set(found.taken)
         for model in metadata.sorted_tables:
             for index in plan.missing_indexes(self._expected.tables[model.name], found.tables[model.name]):
-                name = self._free_name(index, taken)
+                # the index's own name, with a number appended if the file uses that name already
+                names = (index.name if number == 1 else f"{index.name}_{number}" for number in range(1, 1000))
+                name = next(name for name in names if name.lower() not in taken)
                 taken.add(name.lower())
                 if index.unique and self._file.repeated(model.name, index):
                     what = ", ".join(index.terms)
@@ -234,11 +236,6 @@ class Changes:
             for statement in row_guard_ddl(model, self._dialect.name, self._dialect.schema) if GUARDS in model.info else ():
                 self._file.run(statement)
 
-    def _free_name(self, index: Index, taken: Collection[str]) -> str:
-        """The index's own name, with a number appended if the file uses that name already."""
-        names = (index.name if number == 1 else f"{index.name}_{number}" for number in range(1, 1000))
-        return next(name for name in names if name.lower() not in taken)
-
     def _add_columns(self) -> Iterator[str]:
         added: dict[str, list[str]] = {}
         for model, column in self._plan.columns:
@@ -250,7 +247,6 @@ class Changes:
             self._fill_columns(model, added.get(model.name, ()))
 
     def _fill_columns(self, model: Table, added: Sequence[str]) -> None:
-        """Give existing rows their values in columns that were added, and in those that are there and hold nothing."""
         for column, value in plan.rules_of(model).values.items():
             if column.table is model and column.name in added:
                 self._takeover.run(update(model).values({column: value}))
@@ -282,7 +278,6 @@ class Changes:
                     self._takeover.run(insert(model).values(row))
 
     def _check_references(self, before: Orphans) -> None:
-        """Report rows that had no parent before; raise Conflict if a row has lost its parent."""
         after = self._file.orphans()
         lost = {pair: count for pair, count in after.items() if count > before.get(pair, 0) or (count < 0 and pair not in before)}
         if lost:
@@ -376,7 +371,6 @@ def _known(report: AdoptReport | None, path: Path) -> AdoptReport:
 
 
 def _adopt(dialect: Dialect, *, backup: bool, clock: Clock, progress: Progress | None = None) -> AdoptReport | None:
-    """Adopt the file; None if it has no table with one of persist's names."""
     path = file_to_adopt(dialect)
 
     def tell(done: int) -> None:
@@ -414,7 +408,6 @@ def _adopt(dialect: Dialect, *, backup: bool, clock: Clock, progress: Progress |
 
 
 def _with_file(dialect: Dialect, work: Callable[[ForeignFile], R]) -> R:
-    """Call `work` with the file on a connection of the dialect; roll back and translate any error."""
     with dialect.errors.translated(), dialect.connections.writer.connect() as connection:
         file = ForeignFile(dialect, connection)
         try:

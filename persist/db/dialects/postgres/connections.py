@@ -113,11 +113,7 @@ def steady_ns() -> int:
 
 
 class ServerClock:
-    """A clock of a store that runs as the server's does since it was looked at last.
-
-    The server's time is somewhere between sending the question and reading its answer. A machine whose own clock is within that
-    time agrees with the server, and its clock is taken: the store's instants are then comparable with instants of the process.
-    """
+    """A clock that runs as the server's does. A machine's own clock that agrees with the answer is taken, to be comparable."""
 
     def __init__(self) -> None:
         self._ahead_ns: int | None = None

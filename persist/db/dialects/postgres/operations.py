@@ -113,7 +113,6 @@ class PostgresTransactions(interface.Transactions):
 
 
 def _begin_before(cursor: Any, statement: Any, parameters: Any, context: Any) -> None:
-    """Send the BEGIN that waits for a statement, before SQLAlchemy executes one."""
     pipelined = _pipelined(context.root_connection)
     if pipelined is not None:
         pipelined.start()

@@ -69,12 +69,7 @@ class Total(NamedTuple):
 
 
 class PreparedNames:
-    """The statements that are prepared on one server connection. `enabled` is False behind a pooler.
-
-    A pooler may run a statement on another server connection than the one where it was prepared. `one_server` is False for a
-    cluster: its coordinator commits each statement on the node of its table, unless a BEGIN came before. `settings` is a SELECT
-    that each transaction begins with behind a pooler, where a role or database has other settings than persist's.
-    """
+    """The statements prepared on one server connection; none behind a pooler, which may run them on another."""
 
     __slots__ = ("_left_out", "_numbers", "_uses", "enabled", "names", "one_server", "settings")
 
@@ -129,11 +124,7 @@ class PipelinedConnection:
     def begin(
         self, *, write: bool, settings: bytes | None = None, renew: Callable[[], tuple[Any, PreparedNames]] | None = None
     ) -> None:
-        """Begin a transaction with the next statement: READ COMMITTED for writing, else a snapshot. Nothing is sent now.
-
-        settings  a SELECT of set_config() that is sent right after BEGIN
-        renew     returns another connection, for the case that this one was lost while it was idle
-        """
+        """Begin with the next statement: READ COMMITTED to write, else a snapshot. `renew`: a connection for a lost one."""
         self._begin, self._renew = _BEGIN if write else _SNAPSHOT, renew
         self._settings = self._last_settings = settings
         self.committed = False
@@ -299,6 +290,5 @@ _PARAMETER = re.compile("%[s%]")
 
 @lru_cache(maxsize=4096)
 def _numbered(sql: str) -> bytes:
-    """The statement with `$1`, `$2` … for `%s`, as the server numbers its parameters."""
     numbers = count(1)
     return _PARAMETER.sub(lambda found: "%" if found[0] == "%%" else f"${next(numbers)}", sql).encode()

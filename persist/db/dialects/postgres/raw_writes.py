@@ -26,8 +26,6 @@ _YEARS = "'0001-01-01 00:00:00+00' AND {0} < '10000-01-01 00:00:00+00'"
 
 
 class _Tid(UserDefinedType[str]):
-    """The type of `ctid`, the physical location of a row."""
-
     cache_ok = True
 
     def get_col_spec(self, **_: Any) -> str:

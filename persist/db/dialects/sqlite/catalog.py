@@ -105,7 +105,6 @@ def expected_catalog(metadata: MetaData) -> Catalog:
 
 @lru_cache(maxsize=2)
 def _catalog_of(metadata: MetaData, _tables: frozenset[str]) -> Catalog:
-    """Read the catalog from a database in memory."""
     with closing(sqlite3.connect(":memory:", check_same_thread=False)) as memory:
         engine = create_engine("sqlite://", creator=lambda: memory, poolclass=StaticPool)
         with engine.execution_options(schema_translate_map={SCHEMA_TOKEN: None}).begin() as connection:
@@ -114,7 +113,6 @@ def _catalog_of(metadata: MetaData, _tables: frozenset[str]) -> Catalog:
 
 
 def _references(run: Run) -> Iterator[tuple[str, str]]:
-    """Every foreign key: its table and its definition."""
     columns: defaultdict[tuple[str, int], list[tuple[str, str]]] = defaultdict(list)
     heads: dict[tuple[str, int], tuple[str, str]] = {}
     for table, id, parent, child, target, on_update, on_delete in run(_REFERENCES):
@@ -127,7 +125,6 @@ def _references(run: Run) -> Iterator[tuple[str, str]]:
 
 
 def _checks(sql: str) -> Iterator[str]:
-    """Every CHECK of a CREATE TABLE statement, including those of columns."""
     for match in _CHECK.finditer(sql):
         opening = match.end() - 1
         yield f"CHECK ({plain(sql[opening + 1 : closing_bracket(sql, opening)])})"

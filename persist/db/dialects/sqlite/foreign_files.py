@@ -14,17 +14,9 @@ from weakref import WeakSet
 
 from sqlalchemy import Connection, Engine, ForeignKeyConstraint, Pool, Table, event
 
-from persist.db.dialects.sqlite.parsed_ddl import (
-    Catalog,
-    Column,
-    Index,
-    catalog_of,
-    closing_bracket,
-    plain,
-    quote,
-    split_at_commas,
-)
+from persist.db.dialects.sqlite.parsed_ddl import Catalog, Column, Index, catalog_of, closing_bracket, plain, split_at_commas
 from persist.db.files import create_private, file_uri, sync_file, typed
+from persist.db.values.escaping import quoted
 from persist.errors import NotPermitted, StoreCorrupt, UnmanagedDatabase
 
 if TYPE_CHECKING:
@@ -138,7 +130,6 @@ def _triggers(tables: tuple[Table, ...]) -> dict[str, str]:
 
 
 def _deleted(parent: Table, tables: Sequence[Table]) -> Iterator[str]:
-    """What happens to rows that refer to a deleted row, those first that others do not refer to."""
     keys = [key for table in reversed(tables) for key in _keys(table) if key.referred_table is parent is not table]
     for key in keys:
         if key.ondelete == "CASCADE":
@@ -221,22 +212,22 @@ class ForeignFile:
         found: Orphans = {}
         for (table,) in self._driver.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
             try:
-                for _, _, parent, _ in self._driver.execute(f"PRAGMA foreign_key_check({quote(table)})"):
+                for _, _, parent, _ in self._driver.execute(f"PRAGMA foreign_key_check({quoted(table)})"):
                     found[table, parent] = found.get((table, parent), 0) + 1
             except sqlite3.OperationalError:  # the parent has no such key, so the foreign key cannot be checked
                 found[table, "?"] = -1
         return found
 
     def count(self, table: str, column: str | None = None) -> int:
-        what = "*" if column is None else quote(column)
-        return int(self._driver.execute(f"SELECT count({what}) FROM {quote(table)}").fetchone()[0])
+        what = "*" if column is None else quoted(column)
+        return int(self._driver.execute(f"SELECT count({what}) FROM {quoted(table)}").fetchone()[0])
 
     def repeated(self, table: str, index: Index) -> bool:
         """Whether the table holds duplicates that a unique index would refuse."""
         terms = split_at_commas(index.body[1 : closing_bracket(index.body, 0)])
         where = index.body[closing_bracket(index.body, 0) + 1 :] or "WHERE 1"
         filled = " AND ".join(f"({term}) IS NOT NULL" for term in terms)
-        statement = f"SELECT 1 FROM {quote(table)} {where} AND {filled} GROUP BY {', '.join(terms)} HAVING count(*) > 1 LIMIT 1"
+        statement = f"SELECT 1 FROM {quoted(table)} {where} AND {filled} GROUP BY {', '.join(terms)} HAVING count(*) > 1 LIMIT 1"
         return self._driver.execute(statement).fetchone() is not None
 
     # -- changing
@@ -246,7 +237,7 @@ class ForeignFile:
 
     def add_column(self, table: str, column: Column, checks: Sequence[str]) -> None:
         """Add a column at the end of a table; without a constant default it is nullable, even if the model's column is not."""
-        words = [f"ALTER TABLE {quote(table)} ADD COLUMN {quote(column.name)} {column.type}"]
+        words = [f"ALTER TABLE {quoted(table)} ADD COLUMN {quoted(column.name)} {column.type}"]
         if column.constant_default is not None:
             words.append(f"{'NOT NULL ' if column.not_null else ''}DEFAULT {column.constant_default}")
         words += [f"CHECK ({check})" for check in checks]
@@ -256,14 +247,14 @@ class ForeignFile:
 
     def add_index(self, name: str, table: str, index: Index) -> None:
         unique = "UNIQUE " if index.unique else ""
-        self._driver.execute(f"CREATE {unique}INDEX {quote(name)} ON {quote(table)} {index.body}")
+        self._driver.execute(f"CREATE {unique}INDEX {quoted(name)} ON {quoted(table)} {index.body}")
 
     def set_aside(self, table: str, target: str, rowids: Sequence[int]) -> None:
         """Move rows into a table with the same columns, which is created if it does not exist."""
-        self._driver.execute(f"CREATE TABLE IF NOT EXISTS {quote(target)} AS SELECT * FROM {quote(table)} WHERE 0")
+        self._driver.execute(f"CREATE TABLE IF NOT EXISTS {quoted(target)} AS SELECT * FROM {quoted(table)} WHERE 0")
         ids = [(rowid,) for rowid in rowids]
-        self._driver.executemany(f"INSERT INTO {quote(target)} SELECT * FROM {quote(table)} WHERE rowid = ?", ids)
-        self._driver.executemany(f"DELETE FROM {quote(table)} WHERE rowid = ?", ids)
+        self._driver.executemany(f"INSERT INTO {quoted(target)} SELECT * FROM {quoted(table)} WHERE rowid = ?", ids)
+        self._driver.executemany(f"DELETE FROM {quoted(table)} WHERE rowid = ?", ids)
 
     def rebuild_without_unique(self, table: str, columns: Sequence[str]) -> None:
         """Rebuild the table without the UNIQUE over these columns; rows, columns, other indexes and triggers stay."""
@@ -272,11 +263,11 @@ class ForeignFile:
         again = [statement for (statement,) in self._driver.execute(belonging, (table,))]
         copy = f"{table}_without_unique"
         self._driver.execute(without_unique(sql, copy, columns))
-        names = [name for _, name, *_, hidden in self._driver.execute(f"PRAGMA table_xinfo({quote(table)})") if not hidden]
-        listed = ", ".join(map(quote, names))
-        self._driver.execute(f"INSERT INTO {quote(copy)} ({listed}) SELECT {listed} FROM {quote(table)} ORDER BY rowid")
-        self._driver.execute(f"DROP TABLE {quote(table)}")
-        self._driver.execute(f"ALTER TABLE {quote(copy)} RENAME TO {quote(table)}")
+        names = [name for _, name, *_, hidden in self._driver.execute(f"PRAGMA table_xinfo({quoted(table)})") if not hidden]
+        listed = ", ".join(map(quoted, names))
+        self._driver.execute(f"INSERT INTO {quoted(copy)} ({listed}) SELECT {listed} FROM {quoted(table)} ORDER BY rowid")
+        self._driver.execute(f"DROP TABLE {quoted(table)}")
+        self._driver.execute(f"ALTER TABLE {quoted(copy)} RENAME TO {quoted(table)}")
         for statement in again:
             self._driver.execute(statement)
         wanted = {column.lower() for column in columns}
@@ -315,7 +306,7 @@ def without_unique(sql: str, name: str, columns: Sequence[str]) -> str:
     end = closing_bracket(sql, head.end())
     wanted = {column.lower() for column in columns}
     kept = [part for part in split_at_commas(sql[head.end() + 1 : end]) if _unique_over(part) != wanted]
-    return f"CREATE TABLE {quote(name)} ({','.join(kept)}{sql[end:]}"
+    return f"CREATE TABLE {quoted(name)} ({','.join(kept)}{sql[end:]}"
 
 
 def _unique_over(part: str) -> set[str]:

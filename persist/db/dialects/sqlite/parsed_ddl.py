@@ -7,6 +7,8 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
+from persist.db.values.escaping import quoted
+
 _QUOTED_TEXT = re.compile(r"('(?:[^']|'')*')")
 
 
@@ -47,20 +49,15 @@ _QUOTED = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`[^`]*`|\[[^\]]*\]|--[
 def _outside_of_quotes(text: str, start: int) -> Iterable[tuple[int, str]]:
     place = start
     while place < len(text):
-        quoted = _QUOTED.match(text, place)
-        if quoted is None:
+        skipped = _QUOTED.match(text, place)
+        if skipped is None:
             yield place, text[place]
             place += 1
         else:
-            place = quoted.end()
+            place = skipped.end()
 
 
 _LITERAL = re.compile(r"[+-]?[0-9.]+(?:e[+-]?\d+)?|'(?:[^']|'')*'|null|true|false", re.IGNORECASE)
-
-
-def quote(name: str) -> str:
-    """Quote a name for SQL text."""
-    return '"' + name.replace('"', '""') + '"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,19 +142,18 @@ def catalog_of_statements(statements: Iterable[str]) -> Catalog:
 def _table(driver: sqlite3.Connection, name: str) -> Table:
     parents = _parents(driver, name)
     columns = {}
-    for _, column, type, not_null, default, key, _ in driver.execute(f"PRAGMA table_xinfo({quote(name)})"):
+    for _, column, type, not_null, default, key, _ in driver.execute(f"PRAGMA table_xinfo({quoted(name)})"):
         found = Column(column, type, bool(not_null), default, key, parents.get(column.lower()))
         columns[column.lower()] = found
-    indexes = [_index(driver, row) for row in driver.execute(f"PRAGMA index_list({quote(name)})").fetchall()]
+    indexes = [_index(driver, row) for row in driver.execute(f"PRAGMA index_list({quoted(name)})").fetchall()]
     return Table(name, columns, tuple(indexes))
 
 
 def _parents(driver: sqlite3.Connection, name: str) -> dict[str, str]:
-    """The REFERENCES clauses of single-column foreign keys, by lower-case column name."""
-    rows = driver.execute(f"PRAGMA foreign_key_list({quote(name)})").fetchall()
+    rows = driver.execute(f"PRAGMA foreign_key_list({quoted(name)})").fetchall()
     several = {row[0] for row in rows if row[1] > 0}
     return {
-        column.lower(): f"{quote(parent)}({quote(target or column)})"
+        column.lower(): f"{quoted(parent)}({quoted(target or column)})"
         + (f" ON DELETE {deleted}" if deleted != "NO ACTION" else "")
         for id, _, parent, column, target, _, deleted, _ in rows
         if id not in several

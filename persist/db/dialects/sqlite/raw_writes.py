@@ -327,7 +327,6 @@ def _trigger(table: str, suffix: str, head: str, *statements: str) -> str:
 
 
 def _same(table: Table, rule: rules.LoggedWrites, key: Sequence[str]) -> str:
-    """The condition that an old row has the key of the new one."""
     return " AND ".join(
         f"coalesce(was.{name}, -1) = coalesce(NEW.{name}, -1)" if name == rule.frame else f"was.{name} = {new_value(table, name)}"
         for name in key

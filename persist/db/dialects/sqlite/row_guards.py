@@ -62,10 +62,7 @@ def kept_place_ddl(table: Table) -> list[str]:
 
 
 def strict_guard_ddl(tables: Sequence[Table], *, marked_rows: bool = False) -> list[str]:
-    """The statements that create the triggers of a strict file: nobody changes these tables without the mark of persist.
-
-    The fact that the file is strict stays, too. `marked_rows`: the mark is a row of `_meta`, as in a file made at revision 0028.
-    """
+    """The triggers of a strict file. `marked_rows`: the mark is a row of `_meta`, as in a file made at revision 0028."""
     unmarked = f"(SELECT value FROM _meta WHERE key = '{STRICT}') IS NOT '{row_guards.MARKED}'" if marked_rows else NOT_OURS
     found = []
     for table in tables:
@@ -105,7 +102,6 @@ def _changed(guard: row_guards.Guard) -> str:
 
 
 def _bad(guard: row_guards.Guard) -> str:
-    """The condition that the new value of a column breaks its rule."""
     assert not isinstance(guard, row_guards.BoundOnce)
     new = f"NEW.{guard.column}"
     if not isinstance(guard, row_guards.PlainName):
