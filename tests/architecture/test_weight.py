@@ -15,10 +15,10 @@ from tests.lanes import MEASURED
 
 CEILINGS = {
     "persist: files": 440,
-    "persist: lines": 90_200,
-    "persist: lines of code": 63_400,
+    "persist: lines": 87_800,
+    "persist: lines of code": 63_200,
     "persist: names imported from persist": 7_180,
-    "persist: definitions that share their name": 1_036,
+    "persist: definitions that share their name": 1_010,
     "tests: files": 680,
     "tests: lines": 110_500,
 }
