@@ -85,16 +85,12 @@ Given = str | PathLike[str] | Engine | Connection
 
 _CONNECTIONS = 2
 """Connections that an upgrade needs at once: one for the lock against other upgrades, one for the work."""
+_SHIPPED = Path(__file__).resolve().parents[1] / "_migrations"
 
 
 def script_dir() -> str:
     """The folder of this installation's revisions: inside the wheel, or at the top of the repository."""
-    shipped = _shipped()
-    return str(shipped if shipped.is_dir() else shipped.parents[1] / "alembic")
-
-
-def _shipped() -> Path:
-    return Path(__file__).resolve().parents[1] / "_migrations"
+    return str(_SHIPPED if _SHIPPED.is_dir() else _SHIPPED.parents[1] / "alembic")
 
 
 def config() -> Config:
@@ -253,7 +249,7 @@ def ini_text() -> str:
     It names the revisions of whichever persist is installed; in a clone, where they are beside the package, their folder.
     `alembic revision` runs env.py first, which refuses it: a revision of the host's would be written into the package.
     """
-    location = "persist:_migrations" if _shipped().is_dir() else script_dir().replace("%", "%%")
+    location = "persist:_migrations" if _SHIPPED.is_dir() else script_dir().replace("%", "%%")
     return f"[alembic]\nscript_location = {location}\npath_separator = os\nrevision_environment = true\n"
 
 

@@ -176,13 +176,7 @@ class Transactions(ABC):
 
     @abstractmethod
     def begin(self, connection: Connection, *, write: bool, driver: Any = None, waiting: Waiting | None = None) -> Any:
-        """Start a transaction on an idle connection and return what executes its statements. Every transaction starts here.
-
-        `driver`: the driver's connection, where the caller knows it.
-
-        On persist's own connections only the driver's transaction is started. SQLAlchemy's transaction begins with the first
-        statement that SQLAlchemy runs; `end` ends both.
-        """
+        """Start a transaction on an idle connection: the driver's alone, until SQLAlchemy runs a statement; `end` ends both."""
 
     def end(self, connection: Connection | None, driver: Any, *, commit: bool) -> None:
         """Commit or roll back. `connection`: None if SQLAlchemy ran nothing. `driver`: None on a caller's engine."""

@@ -206,18 +206,14 @@ class _LoopQueue:
         self._instant = instant
         self._hand_over = hand_over
         self._bound = bound
-        self._waiting: list[_PendingCommit[Any]] = []
+        self.waiting: list[_PendingCommit[Any]] = []
         self._under_way = False
         self._at_once = 0
         self._room = asyncio.Event()
 
     @property
-    def waiting(self) -> int:
-        return len(self._waiting)
-
-    @property
     def full(self) -> bool:
-        return len(self._waiting) >= self._bound
+        return len(self.waiting) >= self._bound
 
     async def room(self) -> None:
         while self.full:
@@ -233,15 +229,15 @@ class _LoopQueue:
 
     def admit(self, ticket: _PendingCommit[Any], loop: asyncio.AbstractEventLoop) -> None:
         """Put a job into the queue and schedule a batch unless one is under way."""
-        self._waiting.append(ticket)
+        self.waiting.append(ticket)
         if not self._under_way:
             self._under_way = True
             loop.call_soon(self._send, loop)
 
     def call_off(self, ticket: _PendingCommit[Any]) -> bool:
         """Cancel a job that waits for room or in the queue. False once a batch has taken it."""
-        if ticket in self._waiting:
-            self._waiting.remove(ticket)
+        if ticket in self.waiting:
+            self.waiting.remove(ticket)
         return not ticket.taken
 
     def landed(self, batch: "_Batch", outcomes: Sequence[Outcome[Any]]) -> None:
@@ -250,12 +246,12 @@ class _LoopQueue:
             ticket.outcome = outcome
             if not ticket.future.done():  # the future is done if its task was cancelled
                 ticket.future.set_result(None)
-        self._under_way = bool(self._waiting)
+        self._under_way = bool(self.waiting)
         if self._under_way:
             batch.loop.call_soon(self._send, batch.loop)
 
     def _send(self, loop: asyncio.AbstractEventLoop) -> None:
-        tickets, self._waiting = self._waiting[:_MAX], self._waiting[_MAX:]
+        tickets, self.waiting = self.waiting[:_MAX], self.waiting[_MAX:]
         self._under_way = bool(tickets)
         if not tickets:  # every job was cancelled
             return
@@ -323,7 +319,7 @@ class GroupCommitter:
     def waiting(self) -> int:
         """How many jobs of all loops no batch has taken yet."""
         with self._mutex:
-            return sum(lane.waiting for lane in self._lanes.values())
+            return sum(len(lane.waiting) for lane in self._lanes.values())
 
     async def run(self, job: WriteTask[R]) -> tuple[Outcome[R], asyncio.CancelledError | None]:
         """Run the job: its outcome, and a cancellation to raise, before which a job that a batch has taken is awaited."""

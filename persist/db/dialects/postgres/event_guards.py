@@ -26,23 +26,7 @@ _FUNCTIONS = """
 _FEW = 3
 
 
-def check_guard_rights(connection: Connection, schema: str, tables: Sequence[Table], functions: str, *, on: bool) -> None:
-    """Raise NotPermitted unless the role may create (`on`) or drop the guard triggers, whose functions begin with `functions`."""
-    found = connection.exec_driver_sql(_ROLE, (schema,)).one()
-    # a cluster has no guard, and so no function of it that somebody owns: who may not switch the log on there may not end it
-    unguarded = bool(connection.execute(select(is_distributed())).scalar())
-    lacking = list(_lacking(connection, schema, tables, functions, found, on=on or unguarded))
-    if lacking:
-        word = "on" if on else "off"
-        raise NotPermitted(
-            f"The role {shown(found[0])} cannot switch the log of events {word}: it lacks {' and '.join(lacking)}."
-            f" Run `persist events {word}` as the role that owns the tables, or grant it that."
-        )
-
-
-def _lacking(
-    connection: Connection, schema: str, tables: Sequence[Table], functions: str, found: Sequence[object], *, on: bool
-) -> Iterator[str]:
+def _lacking(connection: Connection, schema: str, tables: Sequence[Table], found: Sequence[object], *, on: bool) -> Iterator[str]:
     _, namespace, creates, owns = found
     rows = connection.exec_driver_sql(_LACKING, (namespace, [table.name for table in tables])).all()
     if on and not creates:
@@ -51,7 +35,7 @@ def _lacking(
         yield f"UPDATE on {_named(unlockable)}"  # LOCK TABLE needs it
     if on and (without := [name for name, _, triggers in rows if not triggers]):
         yield f"TRIGGER on {_named(without)}"
-    strangers = [name for (name,) in connection.exec_driver_sql(_FUNCTIONS, (namespace, functions))]
+    strangers = [name for (name,) in connection.exec_driver_sql(_FUNCTIONS, (namespace, PREFIX))]
     if strangers and (on or not owns):
         yield f"ownership of the function {', '.join(strangers)}"
 
@@ -107,7 +91,16 @@ class PostgresEventGuards(EventGuards):
             connection.exec_driver_sql(f'DROP FUNCTION IF EXISTS "{self._schema}".{PREFIX}{suffix}() CASCADE')
 
     def check_rights(self, connection: Connection, tables: Sequence[Table], *, on: bool) -> None:
-        check_guard_rights(connection, self._schema, tables, PREFIX, on=on)
+        found = connection.exec_driver_sql(_ROLE, (self._schema,)).one()
+        # a cluster has no guard, and so no function of it that somebody owns: who may not switch the log on there may not end it
+        unguarded = bool(connection.execute(select(is_distributed())).scalar())
+        lacking = list(_lacking(connection, self._schema, tables, found, on=on or unguarded))
+        if lacking:
+            word = "on" if on else "off"
+            raise NotPermitted(
+                f"The role {shown(found[0])} cannot switch the log of events {word}: it lacks {' and '.join(lacking)}."
+                f" Run `persist events {word}` as the role that owns the tables, or grant it that."
+            )
 
     def lock_tables(self, connection: Connection, tables: Sequence[Table]) -> None:
         named = ", ".join(f'"{self._schema}"."{table.name}"' for table in tables)
