@@ -174,19 +174,12 @@ def test_no_bytes_are_refused(store: Any, source: Any) -> None:
 
 
 def test_bad_arguments_are_refused(store: Any, tmp_path: Path) -> None:
-    blob = store.blobs.put(b"a")
     for bad in ("", "a" * 63, "A" * 64, "g" * 64, "../" + "a" * 61, None, 5):
         for verb in (store.blobs.get, store.blobs.read, store.blobs.open, store.blobs.delete):
             with pytest.raises(InvalidValue, match="sha256"):
                 verb(bad)
-    for media_type in ("", "\x00", None):
-        with pytest.raises(InvalidValue):
-            store.blobs.put(b"b", media_type)
     with pytest.raises(PayloadTooLarge):
         store.blobs.put(b"b", "a" * 256)
-    for more in ({"start": -1}, {"end": -1}, {"start": "0"}):
-        with pytest.raises(InvalidValue):
-            store.blobs.read(blob.sha256, **more)
     with pytest.raises(NotFound):
         store.blobs.put(tmp_path / "missing")
     for verb in (store.blobs.get, store.blobs.read, store.blobs.open):

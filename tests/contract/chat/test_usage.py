@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from persist.chat.storage.usage import COUNTERS
-from persist.errors import InvalidValue, NotFound
+from persist.errors import InvalidValue
 from tests.cases import each
 from tests.contract.chat.scenes import MODEL, create, record, rollup, say, session_of, shown, text
 from tests.contract.conftest import Raw
@@ -102,16 +102,8 @@ def test_a_rewind_takes_back_what_was_counted_and_not_what_was_spent(store: Any,
 )
 def test_counts_are_whole_and_not_negative(store: Any, bad: dict[str, Any]) -> None:
     session = create(store)
-    message = say(store, session, "hi", role="assistant")
-    with pytest.raises(InvalidValue):
-        use(store, message, **bad)
     with store.record(session) as recorder, pytest.raises(InvalidValue):
         recorder.step_usage(0, **{"input_tokens": 0, "output_tokens": 0, **bad})
-    for step in (-1, "0", 1.0):
-        with pytest.raises(InvalidValue):
-            use(store, message, step)  # type: ignore[arg-type]  # the wrong type is the point
-    with pytest.raises(NotFound):
-        use(store, "msg_nowhere")
     assert rollup(store, session) == (0, 0, 0, 0, 0, 0)
 
 

@@ -67,8 +67,6 @@ def test_metadata_comes_back_as_it_was(store: Any, me: dict[str, str]) -> None:
     made = do(store, "status", "record", "question", metadata=SECRET, **me)
     assert made.metadata == SECRET
     assert do(store, "status", "current", **me) == made
-    with store.begin() as tx, pytest.raises(InvalidValue):
-        tx.telemetry.status.record("question", metadata={"x": float("nan")}, **me)
 
 
 def test_entries_are_numbered_by_one_sequence(store: Any) -> None:
@@ -101,9 +99,6 @@ def test_history_is_the_newest_ones_oldest_first(store: Any, me: dict[str, str])
     log(store, me, *DAY)
     newest = do(store, "status", "history", limit=2, **me)
     assert [entry.new_status for entry in newest] == ["busy", "idle"]
-    for limit in (0, -1, True, 1.0):
-        with store.read() as tx, pytest.raises(InvalidValue):
-            tx.telemetry.status.history(limit=limit, **me)
 
 
 def test_seconds_in_each_status(store: Any, me: dict[str, str]) -> None:
@@ -172,8 +167,6 @@ def test_the_latest_of_every_instance(store: Any) -> None:
     assert [entry.is_oldest for entry in latest] == [True, False, False]
     assert latest == [do(store, "status", "current", instance_id=entry.instance_id) for entry in latest]
     assert do(store, "status", "latest", limit=2) == latest[:2]
-    with pytest.raises(InvalidValue):
-        do(store, "status", "latest", limit=0)
 
 
 def test_older_entries_are_reached_page_by_page(store: Any, me: dict[str, str]) -> None:
@@ -183,8 +176,6 @@ def test_older_entries_are_reached_page_by_page(store: Any, me: dict[str, str]) 
     while page := do(store, "status", "history", limit=2, before=found[0].id if found else None, **me):
         found = [*page, *found]
     assert found == everything
-    with pytest.raises(InvalidValue):
-        do(store, "status", "history", before=-1, **me)
 
 
 def test_older_instances_follow_the_last_one_that_was_shown(store: Any) -> None:

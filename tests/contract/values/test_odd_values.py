@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from persist.errors import InvalidValue, NotFound
+from persist.errors import InvalidValue
 from persist.framework_state.checkpoints.schemas import Blob, Write
 from tests.cases import each
 
@@ -35,13 +35,6 @@ def test_a_value_that_cannot_be_shown_is_refused_like_any_other(store: Any, odd:
             with pytest.raises(InvalidValue):
                 call()
         assert tx.chat.messages.list("s") == []
-
-
-def test_a_message_names_all_of_an_id(store: Any) -> None:
-    with store.read() as tx, pytest.raises(NotFound) as caught:
-        tx.chat.sessions.get("x" * 600)
-    assert caught.value.id == "x" * 600
-    assert str(caught.value) == f"There is no session '{'x' * 600}'."
 
 
 @each(
