@@ -36,26 +36,11 @@ NOW = datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
 
 def test_a_requested_gate_has_every_field_and_no_answer(store: Any, other: Any) -> None:
     run = make_run(store)
+    given: dict[str, Any] = {"gate": "post_plan", "summary": HARD_TEXT, "kind": "reply", "requested_by": "planner", "id": "mine"}
     with store.begin() as tx:
-        gate = tx.workflows.approvals.request(
-            run.id, gate="post_plan", summary=HARD_TEXT, kind="reply", requested_by="planner", id="mine"
-        )
-    assert gate == Approval(
-        id="mine",
-        workflow_run_id=run.id,
-        gate="post_plan",
-        summary=HARD_TEXT,
-        status="pending",
-        kind="reply",
-        requested_by="planner",
-        responded_by=None,
-        response=None,
-        responded_at=None,
-        created_at=NOW,
-        idempotency_key=None,
-        expires_at=None,
-        on_expiry=None,
-    )
+        gate = tx.workflows.approvals.request(run.id, **given)
+    made = {**given, "workflow_run_id": run.id, "status": "pending", "created_at": NOW}
+    assert gate == Approval(**{**dict.fromkeys(Approval.model_fields), **made})
     assert gate_of(other, "mine") == gate
     assert run_of(other, run.id) == run
 

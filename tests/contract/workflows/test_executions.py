@@ -28,42 +28,13 @@ from tests.contract.workflows.making import (
 
 def test_a_started_execution_has_every_field_and_no_result(store: Any, other: Any) -> None:
     run = make_run(store)
+    given: dict[str, Any] = {
+        **{"trigger_type": "webhook", "trigger_id": TRIGGER, "skill": SKILL, "repo": "acme/site", "issue_number": 42},
+        **{"workflow_run_id": run.id, "session_id": "log_0", "id": "mine"},
+    }
     with store.begin() as tx:
-        started = tx.workflows.executions.start(
-            trigger_type="webhook",
-            trigger_id=TRIGGER,
-            skill=SKILL,
-            repo="acme/site",
-            issue_number=42,
-            workflow_run_id=run.id,
-            session_id="log_0",
-            id="mine",
-        )
-    assert started == Execution(
-        id="mine",
-        trigger_type="webhook",
-        trigger_id=TRIGGER,
-        skill=SKILL,
-        repo="acme/site",
-        issue_number=42,
-        started_at=STARTED,
-        finished_at=None,
-        success=None,
-        error=None,
-        turns=None,
-        duration_ms=None,
-        session_id="log_0",
-        cost_usd=None,
-        input_tokens=None,
-        cache_creation_input_tokens=None,
-        cache_read_input_tokens=None,
-        output_tokens=None,
-        api_duration_ms=None,
-        stop_reason=None,
-        workflow_run_id=run.id,
-        idempotency_key=None,
-        extension_status=None,
-    )
+        started = tx.workflows.executions.start(**given)
+    assert started == Execution(**{**dict.fromkeys(Execution.model_fields), **given, "started_at": STARTED})
     assert started.outcome is Outcome.RUNNING
     assert execution(other, "mine") == started
     with other.read() as tx:

@@ -15,38 +15,12 @@ from tests.contract.workflows.scenes import ENDED, NESTED, NOT_ENDED, NOWHERE, S
 def test_a_run_comes_back_as_it_was_created(store: Any, other: Any, clock: Any) -> None:
     made = make(store, context=NESTED, repo="shop", issue_number=7, max_restarts=5, id="run_1")
     now = clock()
-    assert made == WorkflowRun(
-        id="run_1",
-        workflow_name="build",
-        trigger_id=TRIGGER,
-        repo="shop",
-        issue_number=7,
-        current_phase="plan",
-        status=RunStatus.RUNNING,
-        restart_count=0,
-        max_restarts=5,
-        lease_owner=None,
-        lease_expires_at=None,
-        lease_token=0,
-        started_at=now,
-        updated_at=now,
-        finished_at=None,
-        idempotency_key=None,
-        priority=0,
-        queued_at=None,
-        not_before=None,
-        attempt=1,
-        max_attempts=None,
-        failure_kind=None,
-        last_error=None,
-        parent_run_id=None,
-        join_until=None,
-        concurrency_key=None,
-        phase_history=[],
-        context=NESTED,
-        scratch=None,
-        node_statuses=None,
-    )
+    given: dict[str, Any] = {
+        **{"id": "run_1", "workflow_name": "build", "trigger_id": TRIGGER, "repo": "shop", "issue_number": 7},
+        **{"current_phase": "plan", "status": RunStatus.RUNNING, "restart_count": 0, "max_restarts": 5, "lease_token": 0},
+        **{"started_at": now, "updated_at": now, "priority": 0, "attempt": 1, "phase_history": [], "context": NESTED},
+    }
+    assert made == WorkflowRun(**{**dict.fromkeys(WorkflowRun.model_fields), **given})
     assert stored(other, "run_1") == made
 
 
