@@ -20,36 +20,18 @@ DOMAINS = sorted({verb.domain for verb in verbs()})
 
 SWEEPS = frozenset(
     {
-        "chat.messages.append",
-        "chat.messages.claim_queued",
-        "chat.messages.enqueue",
-        "chat.sessions.archive",
-        "chat.sessions.delete",
-        "checkpoints.memories.sweep",
-        "checkpoints.threads.delete",
-        "conversations.exchange.send",
-        "conversations.sessions.delete",
-        "events.trim",
-        "messaging.messages.add",
-        "messaging.sessions.get_or_create",
-        "programs.bindings.bind",
-        "programs.runs.finish",
-        "telemetry.links.upsert",
-        "telemetry.status.record",
-        "telemetry.tags.record",
-        "telemetry.tasks.claim",
-        "telemetry.tasks.poll",
-        "telemetry.tools.record",
-        "telemetry.usage.sample",
-        "workflows.executions.finish",
-        "workflows.executions.mark_stale",
-        "workflows.runs.admit",
-        "workflows.runs.cancel",
-        "workflows.runs.claim",
-        "workflows.runs.expire_queued",
-        "workflows.runs.finish",
-        "workflows.runs.recover_interrupted",
-        "workflows.runs.requeue",
+        *("checkpoints.memories.sweep", "checkpoints.threads.delete", "conversations.exchange.send"),
+        *("conversations.sessions.delete", "events.trim", "messaging.messages.add", "messaging.sessions.get_or_create"),
+        *("programs.bindings.bind", "programs.runs.finish", "telemetry.links.upsert", "telemetry.status.record"),
+        *("telemetry.tags.record", "telemetry.tools.record", "telemetry.usage.sample"),
+        *(f"chat.messages.{verb}" for verb in ("append", "claim_queued", "enqueue")),
+        *(f"chat.sessions.{verb}" for verb in ("archive", "delete")),
+        *(f"telemetry.tasks.{verb}" for verb in ("claim", "poll")),
+        *(f"workflows.executions.{verb}" for verb in ("finish", "mark_stale")),
+        *(
+            f"workflows.runs.{verb}"
+            for verb in ("admit", "cancel", "claim", "expire_queued", "finish", "recover_interrupted", "requeue")
+        ),
     }
 )
 """Verbs that write, and that no cell of a row may stop unless they are about that very cell."""
