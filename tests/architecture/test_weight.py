@@ -20,7 +20,7 @@ CEILINGS = {
     "persist: names imported from persist": 7_180,
     "persist: definitions that share their name": 1_010,
     "tests: files": 680,
-    "tests: lines": 110_500,
+    "tests: lines": 109_600,
 }
 NEAR = 0.02
 """How far below its ceiling a count may be, as a part of it: a ceiling far above allows what it should refuse."""
