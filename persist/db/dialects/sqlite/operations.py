@@ -72,6 +72,11 @@ class SqliteTransactions(interface.Transactions):
         lent = None if self._owned or connection is None else connection.connection.driver_connection
         try:
             super().end(connection, driver, commit=commit)
+        except BaseException:
+            theirs: Any = driver if lent is None else lent
+            if theirs.in_transaction:  # a COMMIT that a deferred foreign key refuses leaves the transaction open
+                theirs.rollback()
+            raise
         finally:
             if lent is not None:
                 unmark_lent(lent)
