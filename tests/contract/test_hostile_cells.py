@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import SingletonThreadPool, StaticPool, create_engine, text
 
 import persist
-from persist import InvalidValue, Store, UnreadableRow
+from persist import InvalidValue, Store, StoreCorrupt, UnreadableRow
 from persist.conversations import end_stale, stale_sessions
 from persist.maintenance import doctor, maintain, prune
 from tests.cases import each
@@ -164,6 +164,31 @@ def test_a_branch_that_says_what_cannot_be_read_is_no_shorter_one(tmp_path: Path
                 store.conversations.branches.fork("fork")
             with pytest.raises(UnreadableRow):
                 store.conversations.vectors.search([1.0, 0.5], branch_id="fork")
+
+
+def test_a_branch_without_its_progression_or_with_a_place_that_is_none_is_no_shorter_one(sqlite_url: str) -> None:
+    with Store.open(sqlite_url) as store:
+        with store.begin() as tx:
+            tx.conversations.sessions.create(id="talk")
+            tx.conversations.branches.create("talk", id="main")
+            tx.conversations.messages.record("main", {**REMARK, "id": "said"})
+            tx.conversations.branches.fork("main", new_id="fork")
+            tx.conversations.messages.record("fork", {**REMARK, "id": "answered"})
+        for place in (-1, 2**63 - 1):
+            change(sqlite_url, f"UPDATE branches SET forked_at_ord = {place} WHERE id = 'fork'")
+            with pytest.raises(StoreCorrupt, match=f"forked at {place}"):
+                store.conversations.branches.history("fork")
+            (found,) = [one for one in doctor(store) if one.code == "branch_pointers"]
+            assert f"forked at {place}" in found.message
+        change(sqlite_url, "UPDATE branches SET forked_at_ord = 1 WHERE id = 'fork'")
+        for id, gone in (("main", "nowhere"), ("main", ""), ("fork", "nowhere")):
+            was = store.conversations.branches.get(id).progression_id
+            change(sqlite_url, f"UPDATE branches SET progression_id = '{gone}' WHERE id = '{id}'")
+            for read in ("main", "fork") if id == "main" else ("fork",):
+                with pytest.raises(StoreCorrupt, match=f"progression '{gone}' is not there"):
+                    store.conversations.branches.history(read)
+            change(sqlite_url, f"UPDATE branches SET progression_id = '{was}' WHERE id = '{id}'")
+        assert [message.id for message in store.conversations.branches.history("fork")] == ["said", "answered"]
 
 
 @pytest.mark.parametrize("joined", [False, True])

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
-from sqlalchemy import Text, bindparam, case, cast, exists, func, insert, literal, null, or_, select, update
+from sqlalchemy import Text, bindparam, case, cast, exists, func, insert, literal, literal_column, null, or_, select, update
 
 from persist.conversations.models import branches, members, messages, progressions, sessions
 from persist.conversations.schemas import Branch, ConvMessage
@@ -18,7 +18,7 @@ from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
 from persist.db.values.arguments import UNBOUNDED
-from persist.errors import Conflict, NotFound
+from persist.errors import Conflict, NotFound, StoreCorrupt, shown
 
 # A position counts from 0 at the root. A branch inherits the first `forked_at_ord` items of its parent's history, and none that
 # the parent adds later; each branch in the line contributes the items at [inherited, upto).
@@ -69,13 +69,20 @@ _ENDS = (
 )
 """Whether the line ends at a branch that inherits nothing or whose parent is gone; a circle of pointers does not end."""
 _known = exists().where(_pools.c.id == _line.c.progression_id)
+_LAST_PLACE = 2**40
+"""The highest place at which a branch may have been forked: positions that are reckoned from it stay far below 64 bits."""
 _BROKEN = (
     select(_line.c.id)
     .select_from(_line.outerjoin(_next, _next.c.id == _line.c.parent_branch_id))
-    .where(~_known | (cast(_line.c.inherited, Int64()) != _line.c.inherited) | ((_line.c.inherited != 0) & _next.c.id.is_(None)))
+    .where(
+        ~_known
+        | (cast(_line.c.inherited, Int64()) != _line.c.inherited)
+        | ~_line.c.inherited.between(0, literal_column(str(_LAST_PLACE)))
+        | ((_line.c.inherited != 0) & _next.c.id.is_(None))
+    )
     .exists()
 )
-"""Whether a branch of the line names a progression or a parent that is not there, or begins at what is no number."""
+"""Whether a branch of the line names a progression or a parent that is not there, or begins at what is no place."""
 _IS_WHOLE = _ENDS & ~_BROKEN
 _IDS = Statement(select(_position, _MEMBERS.message_id).select_from(ITEMS))
 _MESSAGES = Statement(
@@ -84,8 +91,9 @@ _MESSAGES = Statement(
     )
 )
 _HAS_END = Statement(select(_ENDS).where(_B.id == param("row_id")))
+_has_pool = exists().where(_pools.c.id == _B.progression_id)
 _LINE_OF = Statement(
-    select(_B.id, _B.progression_id, _B.parent_branch_id, _B.forked_at_ord).where(_B.id.in_(select(_L.id))),
+    select(_B.id, _B.progression_id, _B.parent_branch_id, _B.forked_at_ord, _has_pool).where(_B.id.in_(select(_L.id))),
     unreadable=OnUnreadable.RAISE,
 )
 _DESCENDS = Statement(select(_L.id).where((_L.id == param("branch")) | (_L.parent_branch_id == param("branch"))).limit(1))
@@ -125,7 +133,7 @@ def found_item_ids(items: list[Row]) -> list[str]:
 
 
 def history(work: UnitOfWork, branch_id: str, *, first: int, end: int) -> list[ConvMessage]:
-    """The messages at positions from `first` to before `end`. Raises NotFound, Conflict for a circle, UnreadableRow."""
+    """The messages at positions from `first` to before `end`. Raises NotFound, Conflict for a circle, StoreCorrupt."""
     rows = work.rows(_MESSAGES, row_id=branch_id, first=first, end=end)
     if not rows or not rows[0][1]:
         _check_line(work, branch_id)
@@ -168,7 +176,11 @@ def _check_line(work: UnitOfWork, branch_id: str) -> None:
     row = work.row(_HAS_END, row_id=branch_id)
     if row is None:
         raise NotFound("branch", branch_id)
-    work.rows(_LINE_OF, row_id=branch_id)
+    for id, progression_id, _, place, known in work.rows(_LINE_OF, row_id=branch_id):
+        if not known:
+            raise StoreCorrupt(f"branch {shown(id)}", f"its progression {shown(progression_id)} is not there.")
+        if place is not None and not 0 <= place <= _LAST_PLACE:
+            raise StoreCorrupt(f"branch {shown(id)}", f"it was forked at {place}, which is no place.")
     if not row[0]:
         raise Conflict(f"The parents of the branch {branch_id!r} form a circle.")
 
@@ -357,6 +369,8 @@ def adopt(work: UnitOfWork, id: str) -> bool:
 def _why(work: UnitOfWork, branch: Branch) -> tuple[str, bool] | None:
     """What is wrong with the pointers and whether `adopt` can repair it; None if nothing is wrong."""
     columns, said = (branch.parent_branch_id, branch.forked_at_ord), _said_by(branch)
+    if columns[1] is not None and not 0 <= columns[1] <= _LAST_PLACE:
+        return f"it was forked at {columns[1]}, which is no place: its history cannot be read.", False
     if columns[0] is not None and records.BRANCHES.find(work, columns[0]) is None:
         return f"it was forked from {columns[0]!r}, which is gone: it shows its own messages alone.", False
     if said == columns:
