@@ -19,7 +19,7 @@ from sqlalchemy import and_, delete
 from persist.db.dialects.backends import operations_of
 from persist.db.operations.bounded_deletion import in_the_way
 from persist.db.operations.erasing import SELECTORS, Erasable, in_parts, unlogged
-from persist.db.transactions.snapshots import left_alone
+from persist.db.transactions.snapshots import left_alone, settled
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import Progress, check_flag, required_label
 from persist.db.values.clock import as_utc
@@ -353,7 +353,10 @@ class Erasure:
         return erased
 
     def step(self, run: Run, step: Callable[[UnitOfWork], T]) -> T:
+        before = self.mark
+
         def overwriting(work: UnitOfWork) -> T:
+            self.mark = before  # what an attempt that was not committed has counted counts no more
             leave = operations_of(work.runtime.dialect).overwrite_deleted(work.select)
             try:
                 return step(work)
@@ -378,7 +381,7 @@ class Erasure:
             return None
         gone, following = Counter[str](), None  # of what another program's row keeps `_erase_part` tells
         with unlogged(work), left_alone(work, part.key, only_referred=True):
-            gone, following = self._kind(part).erase_some(work, part.things, at)
+            gone, following = settled(work, self._kind(part).erase_some(work, part.things, at))
         if gone:
             self._count(work, rows=gone)
         return following
@@ -390,7 +393,7 @@ class Erasure:
             return ()
         kind, erased = self._kind(part), None
         with unlogged(work), left_alone(work, key, only_referred=True) as references:
-            erased = kind.erase(work, part.things)
+            erased = settled(work, kind.erase(work, part.things))
         if erased is None:
             if len(part.things) > 1:
                 return marks.take_apart(work, self.mark.id, part)

@@ -20,7 +20,7 @@ from persist.db.dialects.backends import operations_of
 from persist.db.operations.bounded_deletion import in_the_way
 from persist.db.operations.pruning import BATCH, MOST_CANDIDATES, Cut, Pruning, Removed
 from persist.db.statements.prepared import Row
-from persist.db.transactions.snapshots import left_alone
+from persist.db.transactions.snapshots import chains, left_alone, settled
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.excerpts import left_out
 from persist.db.values.arguments import Progress, check_count, check_flag, check_timedelta
@@ -170,7 +170,7 @@ def _tally(store: Store, prunings: Sequence[Pruning], cut: Cut) -> Removed | Non
     with store.read() as tx:
         work = work_of(tx)
         work.transaction.may_be_long = True
-        if operations_of(store.runtime.dialect).foreign_references(work.select, metadata.sorted_tables):
+        if chains(work):
             return None
         for number, pruning in enumerate(prunings):
             counted = framed(work, partial(pruning.tally, cut=cut, earlier=prunings[:number]))
@@ -214,7 +214,7 @@ def _removals(run: Run, pruning: Pruning, cut: Cut, found: Sequence[Row]) -> Ite
 def _followed(run: Run, pruning: Pruning, followers: Sequence[Any]) -> Iterator[Removed]:
     def follow(work: UnitOfWork) -> Removed | None:
         with left_alone(work, f"{len(followers)} rows that {pruning.table.name} referred to") as references:
-            return pruning.follow(work, followers)
+            return settled(work, pruning.follow(work, followers))
         if not references or pruning.follows is None or len(followers) > 1:
             return None
         (key,) = pruning.follows.primary_key
@@ -230,7 +230,7 @@ def _followed(run: Run, pruning: Pruning, followers: Sequence[Any]) -> Iterator[
 def _remove(work: UnitOfWork, pruning: Pruning, cut: Cut, found: Sequence[Row]) -> Removed | Counter[str]:
     """The removed rows; or, for a single candidate, how many rows of other programs keep it."""
     with left_alone(work, f"a batch of {len(found)} from {pruning.table.name}") as references:
-        return pruning.remove(work, cut, found)
+        return settled(work, pruning.remove(work, cut, found))
     if references and len(found) == 1:
         return in_the_way(work, references, metadata.sorted_tables, pruning.table, pruning.condition_of(found[0]))
     return Counter()

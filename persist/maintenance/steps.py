@@ -11,9 +11,10 @@ from tempfile import TemporaryDirectory
 from typing import Any, Protocol, TypeVar
 
 from persist.db.dialects.backends import dialect_for_file
-from persist.db.transactions.snapshots import always_rolled_back
+from persist.db.transactions.snapshots import always_rolled_back, check_deferred, is_referred
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.transactions.verb_frame import Verb
+from persist.errors import Conflict
 from persist.maintenance.backups import backup
 from persist.store.store import Store
 from persist.store.transaction import Transaction, work_of
@@ -67,6 +68,8 @@ class _Steps:
 
     def __init__(self, store: Store) -> None:
         self._store, self._held = store, 0.0
+        self._checks = False
+        """Whether a COMMIT met a deferred foreign key: only then these are looked for before each COMMIT."""
 
     def __call__(self, step: Callable[[UnitOfWork], T], /, *, writes: bool = True) -> T:
         if not writes:
@@ -80,9 +83,17 @@ class _Steps:
         def timed(tx: Transaction) -> T:
             nonlocal began
             began = time.monotonic()
+            if self._checks:
+                check_deferred(work_of(tx))
             return framed(work_of(tx), step)
 
-        result = self._store.transact(timed)
+        try:
+            result = self._store.transact(timed)
+        except Conflict as error:
+            if self._checks or not is_referred(runtime, error, error):
+                raise
+            self._checks = True
+            result = self._store.transact(timed)
         self._held = time.monotonic() - began
         return result
 
@@ -97,6 +108,7 @@ def running(store: Store, *, trial: bool) -> Iterator[Run]:
         work = work_of(tx)
         if stage is not store:
             work.transaction.may_be_long = True  # no other writer waits for the copy's lock
+        check_deferred(work)  # no COMMIT will
 
         def try_out(step: Callable[[UnitOfWork], T], /, *, writes: bool = True) -> T:
             return framed(work, step)

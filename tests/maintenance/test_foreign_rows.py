@@ -41,7 +41,7 @@ def host(database_url: str, clock: FrozenClock) -> Iterator[Host]:
     Store.open(database_url, clock=clock).close()
     with closing(Raw(database_url)) as raw:
         yield Host(raw)
-        for table in ("plays", "notes", "shown", "letters"):
+        for table in ("rounds", "plays", "notes", "shown", "letters"):
             raw.rows(f"DROP TABLE IF EXISTS {table}")
 
 
@@ -104,6 +104,57 @@ def test_a_prune_counts_references_to_what_hangs_on_a_row(url: str, host: Host, 
         with store.read() as tx:
             assert {session.id for session in tx.chat.sessions.list(archived=True).items} == {*sessions[1:3]}
             assert len(tx.chat.messages.list(sessions[1])) == 1
+
+
+DEFERRED = "DEFERRABLE INITIALLY DEFERRED"
+
+
+@pytest.mark.parametrize(
+    ("plays", "rounds"),
+    [
+        (DEFERRED, None),
+        ("ON DELETE SET NULL NOT NULL", None),
+        ("ON DELETE SET DEFAULT DEFAULT 'nobody'", None),
+        ("ON DELETE CASCADE", ""),
+        ("ON DELETE CASCADE", DEFERRED),
+    ],
+)
+def test_what_refuses_later_or_further_away_is_named_too(
+    url: str, host: Host, clock: FrozenClock, plays: str, rounds: str | None
+) -> None:
+    """A key that is checked at the COMMIT, one whose action fails, and one to a row that would go with persist's."""
+    with Store.open(url, clock=clock, sleep=lambda seconds: None) as store:
+        sessions = conversations(store, 4)
+        host.refer("plays", "sessions", [sessions[0], sessions[0]], plays)
+        referring = "plays: rows that refer to sessions by theirs"
+        if rounds is not None:
+            host.raw.rows(f"CREATE TABLE rounds (no INTEGER PRIMARY KEY, play INTEGER REFERENCES plays (no) {rounds})")
+            host.raw.rows("INSERT INTO rounds (no, play) VALUES (5, 0), (6, 1)")
+            referring = "rounds: rows that refer to plays by play"
+        name = where(host.raw) + referring
+        clock.advance(delta=2 * MONTH)
+        tried = prune(store, "conversations", older_than=MONTH, dry_run=True)
+        assert (tried.tables["sessions"], tried.kept) == (3, {name: 2})
+        left = {f"{name}: delete these, then `persist maintain` goes on": 2}
+        trial = erase(store, owner="maria", dry_run=True)
+        assert (trial.tables.get("sessions", 0), trial.kept) == (3, left)
+        with pytest.raises(Conflict) as refused:
+            store.conversations.sessions.delete(sessions[0])
+        assert str(refused.value) == f"The database refuses the deletion because of {name} (2). These go first."
+        if host.raw.is_sqlite and DEFERRED in (plays, rounds):
+            return  # a COMMIT that the file refuses leaves its transaction open
+        assert prune(store, "conversations", older_than=MONTH).model_copy(update={"dry_run": True}) == tried
+        assert host.raw.rows("SELECT id FROM sessions") == [(sessions[0],)]
+        conversations(store, 1)
+        report = erase(store, owner="maria")
+        assert (report.tables["sessions"], report.kept) == (1, left)
+        assert (host.raw.rows("SELECT id FROM sessions"), unfinished(doctor(store))) == ([(sessions[0],)], 1)
+        (failed,) = [step.error for step in maintain(store).steps if step.name == "finish erasures"]
+        assert name in str(failed)
+        for table in ("plays",) if rounds is None else ("rounds", "plays"):
+            host.raw.rows(f"DELETE FROM {table}")
+        assert not maintain(store).failed
+        assert (host.raw.count("sessions"), unfinished(doctor(store))) == (0, 0)
 
 
 @pytest.mark.parametrize("refusing", ["", "ON DELETE RESTRICT"])

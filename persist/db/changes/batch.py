@@ -1,11 +1,11 @@
 """Statements of a verb that travel together: on Postgres in one round trip, so none may need the result of another in Python."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
-from sqlalchemy import Select, case, func, literal, select
+from sqlalchemy import Executable, Select, case, func, literal, select
 
 from persist.db.changes.journal import Journal, ReturningStatement, twin_of
 from persist.db.statements.prepared import CompiledStatement, Driver, Row, Statement, StatementCache, note_deletions
@@ -13,6 +13,7 @@ from persist.db.unreadable.cells import By
 from persist.db.unreadable.excerpts import filled_up
 
 R = TypeVar("R")
+SentStatement = tuple[Executable, Mapping[str, Any]]
 _DIVISION_BY_ZERO = "22012"
 
 
@@ -164,7 +165,7 @@ class PipelinedBatch(Batch):
         compiled: StatementCache,
         journal: Journal | None,
         by: Callable[[Statement, bool], By],
-        sent: Callable[[bool], None],
+        sent: Callable[[bool, Iterable[SentStatement]], None],
     ) -> None:
         self._driver, self._flush, self._compiled, self._journal = driver, flush, compiled, journal
         self._by, self._sent = by, sent
@@ -181,7 +182,7 @@ class PipelinedBatch(Batch):
         except Exception as failed:
             if getattr(failed, "sqlstate", None) == _DIVISION_BY_ZERO:
                 raise RequirementMissed from failed
-            note_deletions(failed, [(sent.statement.statement, sent.values) for sent in self._waiting])
+            note_deletions(failed, self._statements)
             raise
         wrote = False
         for sent in self._waiting:
@@ -190,7 +191,11 @@ class PipelinedBatch(Batch):
             else:
                 sent.pending.result = self._shaped(sent)
             wrote = wrote or (sent.writes and bool(sent.pending.result))
-        self._sent(wrote)
+        self._sent(wrote, self._statements)
+
+    @property
+    def _statements(self) -> Iterator[SentStatement]:
+        return ((sent.statement.statement, sent.values) for sent in self._waiting if sent.writes)
 
     def _shaped(self, sent: "_SentStatement") -> Any:
         by = self._by(sent.statement, sent.shape is _all)
@@ -351,5 +356,5 @@ def _by(prepared: Statement, lists: bool) -> By:
     return prepared.unreadable, None
 
 
-def _ignore(wrote: bool) -> None:
+def _ignore(wrote: bool, statements: Iterable[SentStatement]) -> None:
     """Take no note of whether a batch wrote: the pinned connection's transaction is rolled back as a whole."""

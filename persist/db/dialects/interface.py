@@ -272,13 +272,18 @@ class Definition(NamedTuple):
 
 
 class ForeignReference(NamedTuple):
-    """A foreign key of another program's table that refuses to let a row go: where it is, and what it refers to."""
+    """A foreign key of another program's table: where it is, what it refers to, and what it does when such a row goes."""
 
     schema: str | None
     table: str
     columns: tuple[str, ...]
+    parent_schema: str | None
     parent: str
     parent_columns: tuple[str, ...]
+    effect: str
+    """"refuses", "empties" a column that is NOT NULL, or "cascades" to the rows that refer to it."""
+    deferred: str | None
+    """For `deferred_check`, if it is checked at the COMMIT only."""
 
 
 Catalog = Mapping[tuple[str, str, str], Definition]
@@ -339,7 +344,11 @@ class DatabaseOperations(ABC):
 
     @abstractmethod
     def foreign_references(self, ask: Ask, tables: Sequence[Table]) -> list[ForeignReference]:
-        """Find other tables' foreign keys that refuse to delete rows of these tables."""
+        """Find foreign keys of other tables to these tables, and to what cascades from them, which may refuse a deletion."""
+
+    @abstractmethod
+    def deferred_check(self, ask: Ask, deferred: Sequence[str]) -> Callable[[], object]:
+        """What raises once the transaction has broken these foreign keys, which are checked at the COMMIT only."""
 
     @abstractmethod
     def surroundings(self, ask: Ask, tables: Iterable[Table]) -> Iterator[Problem]:

@@ -4,6 +4,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from sqlalchemy import Column, ColumnElement, Select, Table, case, column, delete, func, literal, select, tuple_, update
@@ -12,7 +13,7 @@ from sqlalchemy import table as table_named
 from persist.db.dialects.backends import operations_of
 from persist.db.dialects.interface import ForeignReference
 from persist.db.statements.prepared import Row, noted_deletions
-from persist.db.transactions.snapshots import is_referred
+from persist.db.transactions.snapshots import Chain, refusing
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
 from persist.errors import Conflict, PersistError
@@ -142,12 +143,11 @@ log = logging.getLogger("persist")
 def explained(work: UnitOfWork, error: Conflict) -> Conflict:
     """The error of a refused deletion with what refers to the rows, if `work`, in which nothing is deleted, finds that."""
     deletions = noted_deletions(error)
-    if not deletions or not is_referred(work, error, error):
+    if not deletions:
         return error
     found: Counter[str] = Counter()
     try:
-        tables = [*work.runtime.tables()]
-        references = operations_of(work.runtime.dialect).foreign_references(work.select, tables)
+        tables, references = [*work.runtime.tables()], refusing(work, error, error)
         for statement, values in deletions if references else ():
             if statement.whereclause is not None and isinstance(statement.table, Table):
                 found += _direct(work, references, tables, statement.table, statement.whereclause, values)
@@ -160,23 +160,19 @@ def explained(work: UnitOfWork, error: Conflict) -> Conflict:
 
 
 def in_the_way(
-    work: UnitOfWork,
-    references: Sequence[ForeignReference],
-    tables: Sequence[Table],
-    table: Table,
-    condition: ColumnElement[bool],
+    work: UnitOfWork, references: Sequence[Chain], tables: Sequence[Table], table: Table, condition: ColumnElement[bool]
 ) -> Counter[str]:
     """How many rows refer to those of a table that meet the condition, or to rows below them, by what they are called."""
     found = _direct(work, references, tables, table, condition, {})
     if not found.total():
         whole = {of.name: of for of in tables}
-        found.update({name_of(one): min(1, _count(work, one, _keys(one, whole[one.parent]), {})) for one in references})
+        found |= Counter({name_of(one): min(1, _count(work, one, whole[one[-1].parent])) for one in references})
     return +found
 
 
 def _direct(
     work: UnitOfWork,
-    references: Sequence[ForeignReference],
+    references: Sequence[Chain],
     tables: Sequence[Table],
     table: Table,
     condition: ColumnElement[bool],
@@ -186,13 +182,14 @@ def _direct(
     found: Counter[str] = Counter()
     for below, of in _below(tables, table, condition):
         for one in references:
-            if one.parent == below.name:
-                found[name_of(one)] += _count(work, one, _keys(one, below).where(of), values)
+            if one[-1].parent == below.name:
+                found[name_of(one)] += _count(work, one, below, of, values)
     return +found
 
 
-def name_of(one: ForeignReference) -> str:
+def name_of(chain: Chain) -> str:
     """What rows with such a reference are called in a report."""
+    one = chain[0]
     where = one.table if one.schema is None else f"{one.schema}.{one.table}"
     return f"{where}: rows that refer to {one.parent} by {', '.join(one.columns)}"
 
@@ -207,14 +204,15 @@ def _below(tables: Sequence[Table], table: Table, condition: ColumnElement[bool]
                 yield from _below(tables, child, row_value(own).in_(these))
 
 
-def _keys(one: ForeignReference, table: Table) -> Any:
-    return select(*(table.c[name] for name in one.parent_columns))
-
-
-def _count(work: UnitOfWork, one: ForeignReference, keys: Any, values: Mapping[str, Any]) -> int:
-    own: list[ColumnElement[Any]] = [column(name) for name in one.columns]
-    theirs = table_named(one.table, *own, schema=one.schema)  # type: ignore[arg-type]  # they are columns without a table
-    referring = select(func.count()).select_from(theirs).where(row_value(own).in_(keys))
+def _count(
+    work: UnitOfWork, chain: Chain, table: Table, of: ColumnElement[bool] | None = None, values: Mapping[str, Any] | None = None
+) -> int:
+    """How many rows refer by the chain to rows of persist's table, or to those that meet the condition."""
+    keys = select(*(table.c[name] for name in chain[-1].parent_columns))
+    keys = keys if of is None else keys.where(of)
+    for one, below in pairwise(reversed(chain)):
+        keys = _referring(one, keys, below.parent_columns)
+    referring = _referring(chain[0], keys)
     point = work.savepoint()
     try:
         count = int(work.select(referring, values).scalar() or 0)
@@ -225,3 +223,11 @@ def _count(work: UnitOfWork, one: ForeignReference, keys: Any, values: Mapping[s
         return 1
     point.commit()
     return count
+
+
+def _referring(one: ForeignReference, keys: Select[Any], columns: Sequence[str] = ()) -> Select[Any]:
+    """These columns of the rows that refer to the keys; without columns their number."""
+    own: list[ColumnElement[Any]] = [column(name) for name in one.columns]
+    theirs = table_named(one.table, schema=one.schema)
+    wanted: list[ColumnElement[Any]] = [column(name) for name in columns] or [func.count()]
+    return select(*wanted).select_from(theirs).where(row_value(own).in_(keys))

@@ -1,6 +1,7 @@
 """The unit of work: what verbs read, write and check with, in one transaction."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from persist.db.concurrency.observers import undo_announcements
 from persist.db.expressions.upsert import refuse_former
 from persist.db.schema.base import SCHEMA_TOKEN
 from persist.db.schema.column_types import LABEL_BYTES
-from persist.db.statements.prepared import Row, Statement, fetched, note_deletions
+from persist.db.statements.prepared import Deletion, Row, Statement, fetched, note_deletions
 from persist.db.transactions.database_transaction import (
     NO_EVENTS,
     DatabaseTransaction,
@@ -29,7 +30,7 @@ from persist.db.unreadable.excerpts import filled_up
 from persist.db.values.arguments import check_body, optional_label, required_label
 from persist.db.values.escaping import utf8_size
 from persist.db.values.json import Json, JsonText, check_object, encode
-from persist.errors import InvalidValue, PayloadTooLarge, StoreForked, TransactionAborted
+from persist.errors import Conflict, InvalidValue, PayloadTooLarge, StoreForked, TransactionAborted
 from persist.lazy_imports import lazy_module
 
 if TYPE_CHECKING:
@@ -37,6 +38,11 @@ if TYPE_CHECKING:
 else:
     conditions = lazy_module("persist.db.unreadable.conditions")
 
+
+log = logging.getLogger("persist")
+
+_MOST_DELETIONS = 100
+"""So many deletions of a transaction are remembered, for the sentence of a COMMIT that is refused because of one."""
 
 OUTSIDE = "a verb outside of the transaction"
 """How errors call a verb that is called on a store."""
@@ -61,6 +67,8 @@ class UnitOfWork:
     """Whether a verb failed after it wrote, so that the transaction can only be rolled back."""
     touched: frozenset[str] = frozenset()
     """The ids of rows whose instant of change this transaction has set."""
+    check_deferred: Callable[[], object] | None = None
+    """Raises what a deferred foreign key of another program's table would refuse at the COMMIT, where one is looked for."""
     ending = False  # whether its last events are being stored
     _options: Mapping[str, Any] = {"preserve_rowcount": True}  # an INSERT may write no row where one exists
 
@@ -73,6 +81,7 @@ class UnitOfWork:
         self.joined = joined is not None
         self.marks = joined is None and (writable or runtime.one_connection)
         """Whether verbs mark their caller as inside, which prevents a nested transaction. The async API marks it itself."""
+        self._deletions: list[Deletion] = []  # the first ones, of which a refused COMMIT tells
         self.announcements: list[tuple[str, Any]] = []
         """What observers are told after the commit: topic and value."""
         if joined is not None:
@@ -109,9 +118,31 @@ class UnitOfWork:
                 self.announce(COMMITTED, self.events.written)
         if self.writable and self.runtime.marks_writes:
             self._or_roll_back(unmark)
-        self.transaction.commit()
+        try:
+            self.transaction.commit()
+        except Conflict as error:
+            ours = self._explained(error)
+            raise ours from (error.__cause__ if ours is error else error)
         if self.events.written:
             self.events.ended()
+
+    def _explained(self, error: Conflict) -> Conflict:
+        """The error of a COMMIT that a deferred foreign key refused, with what refers to the deleted rows."""
+        note_deletions(error, self._deletions)
+        work = UnitOfWork(self.runtime, writable=False, is_snapshot=True)
+        try:
+            work.begin()
+            try:
+                return self.runtime.explain(work, error)
+            finally:
+                work.rollback()
+        except Exception as other:
+            log.warning("what refers to the rows cannot be said: %s", type(other).__name__)
+            return error
+
+    def _ran(self, statement: Executable, values: Mapping[str, Any]) -> None:
+        if isinstance(statement, Delete) and len(self._deletions) < _MOST_DELETIONS:
+            self._deletions.append((statement, values))
 
     def _or_roll_back(self, step: Callable[["UnitOfWork"], object]) -> None:
         try:
@@ -237,6 +268,7 @@ class UnitOfWork:
         except Exception as error:
             note_deletions(error, [(prepared.statement, values)])
             raise
+        self._ran(prepared.statement, values)
         self.wrote = self.wrote or count != 0
         return count
 
@@ -253,6 +285,7 @@ class UnitOfWork:
         except Exception as error:
             note_deletions(error, [(prepared.statement, values)])
             raise
+        self._ran(prepared.statement, values)
         self.wrote = self.wrote or bool(found)
         return found
 
@@ -271,6 +304,8 @@ class UnitOfWork:
         except Exception as error:
             note_deletions(error, [(prepared.statement, row) for row in values])
             raise
+        for row in values:
+            self._ran(prepared.statement, row)
 
     def batch(self, *, last: bool = False) -> Batch:
         """Several statements that travel together. `last`: they are the verb's last, and commit if the verb is alone."""
@@ -284,8 +319,10 @@ class UnitOfWork:
     def _batch_by(self, prepared: Statement, lists: bool) -> By:
         return self.by(prepared.unreadable) if lists else (prepared.unreadable, self.carried)
 
-    def _batch_sent(self, wrote: bool) -> None:
+    def _batch_sent(self, wrote: bool, statements: Iterable[tuple[Executable, Mapping[str, Any]]] = ()) -> None:
         self.wrote = self.wrote or wrote
+        for statement, values in statements:
+            self._ran(statement, values)
         driver = self.transaction.driver
         if not self.wrote and self.runtime.dialect.pipelines and driver is not None and driver.committed:
             driver.begin_again()
@@ -311,6 +348,7 @@ class UnitOfWork:
 
     def change(self, statement: Insert | Update | Delete, values: Mapping[str, Any] | None = None) -> int:
         self.wrote = True
+        self._ran(statement, values or {})
         try:
             if self.events.journal is not None:
                 kept = self.events.journal.run(Statement(statement), values or {}, self._returned)

@@ -1,6 +1,6 @@
 """Administrative operations on Postgres: VACUUM, and facts from catalogs and statistics. Some work is left to the server."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC
 from functools import partial
 from itertools import count
@@ -152,17 +152,32 @@ _INDEXES = """
     FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid
     JOIN pg_catalog.pg_class t ON t.oid = i.indrelid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
     WHERE n.nspname = :schema ORDER BY t.relname, c.relname"""
-_REFUSING = """
+_HOSTS_KEYS = """
+    WITH RECURSIVE keys AS (
+        SELECT k.oid, k.conrelid, k.confdeltype
+        FROM pg_catalog.pg_constraint k JOIN pg_catalog.pg_class c ON c.oid = k.conrelid
+        JOIN pg_catalog.pg_class p ON p.oid = k.confrelid JOIN pg_catalog.pg_namespace t ON t.oid = p.relnamespace
+        WHERE k.contype = 'f' AND t.nspname = :schema AND p.relname = ANY(:names)
+        AND NOT (c.relnamespace = p.relnamespace AND c.relname = ANY(:names))
+        UNION
+        SELECT k.oid, k.conrelid, k.confdeltype
+        FROM keys JOIN pg_catalog.pg_constraint k ON k.contype = 'f' AND k.confrelid = keys.conrelid
+        WHERE keys.confdeltype = 'c')
     SELECT n.nspname::text, c.relname::text, ARRAY(
              SELECT a.attname::text FROM unnest(k.conkey) WITH ORDINALITY AS u(number, place)
              JOIN pg_catalog.pg_attribute a ON a.attrelid = k.conrelid AND a.attnum = u.number ORDER BY place),
-           p.relname::text, ARRAY(
+           t.nspname::text, p.relname::text, ARRAY(
              SELECT a.attname::text FROM unnest(k.confkey) WITH ORDINALITY AS u(number, place)
-             JOIN pg_catalog.pg_attribute a ON a.attrelid = k.confrelid AND a.attnum = u.number ORDER BY place)
-    FROM pg_catalog.pg_constraint k JOIN pg_catalog.pg_class c ON c.oid = k.conrelid
+             JOIN pg_catalog.pg_attribute a ON a.attrelid = k.confrelid AND a.attnum = u.number ORDER BY place),
+           CASE WHEN k.confdeltype = 'c' THEN 'cascades' WHEN k.confdeltype IN ('a', 'r') THEN 'refuses'
+             WHEN k.confdeltype = 'd' AND own.filled THEN 'refuses' WHEN own.needed THEN 'empties' END,
+           CASE WHEN k.condeferred THEN quote_ident(n.nspname) || '.' || quote_ident(k.conname) END
+    FROM keys JOIN pg_catalog.pg_constraint k ON k.oid = keys.oid JOIN pg_catalog.pg_class c ON c.oid = k.conrelid
     JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace JOIN pg_catalog.pg_class p ON p.oid = k.confrelid
-    JOIN pg_catalog.pg_namespace t ON t.oid = p.relnamespace
-    WHERE k.contype = 'f' AND k.confdeltype IN ('a', 'r') AND t.nspname = :schema ORDER BY 1, 2, k.conname"""
+    JOIN pg_catalog.pg_namespace t ON t.oid = p.relnamespace CROSS JOIN LATERAL (
+        SELECT bool_or(a.attnotnull) AS needed, bool_or(a.atthasdef) AS filled
+        FROM pg_catalog.pg_attribute a WHERE a.attrelid = k.conrelid AND a.attnum = ANY(k.conkey)) own
+    ORDER BY 1, 2, k.conname"""
 _NO_IDENTITY = """
     SELECT c.relname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
     WHERE n.nspname = :schema AND c.relkind IN ('r', 'p') AND NOT CASE c.relreplident
@@ -267,12 +282,21 @@ class PostgresOperations(interface.DatabaseOperations):
     # -- problems
 
     def foreign_references(self, ask: interface.Ask, tables: Sequence[Table]) -> list[interface.ForeignReference]:
-        ours = {table.name for table in tables}
+        query = text(_HOSTS_KEYS).bindparams(schema=self._dialect.schema, names=[table.name for table in tables])
         return [
-            interface.ForeignReference(schema, name, tuple(columns), parent, tuple(theirs))
-            for schema, name, columns, parent, theirs in self._of_schema(ask, _REFUSING)
-            if parent in ours and not (schema == self._dialect.schema and name in ours)
+            interface.ForeignReference(schema, name, tuple(columns), where, parent, tuple(theirs), effect, deferred)
+            for schema, name, columns, where, parent, theirs, effect, deferred in ask(query)
+            if effect is not None
         ]
+
+    def deferred_check(self, ask: interface.Ask, deferred: Sequence[str]) -> Callable[[], object]:
+        names = ", ".join(deferred).replace(":", "\\:")
+
+        def check() -> None:
+            for when in ("IMMEDIATE", "DEFERRED"):
+                ask(text(f"SET CONSTRAINTS {names} {when}"))
+
+        return check
 
     def surroundings(self, ask: interface.Ask, tables: Iterable[Table]) -> Iterator[interface.Problem]:
         for row in self._of_schema(ask, _INDEXES).mappings():

@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import ColumnElement, Connection, MetaData, Table, cast, func, text
+from sqlalchemy import ColumnElement, Connection, MetaData, Table, bindparam, cast, func, text
 from sqlalchemy.types import BigInteger, LargeBinary
 
 from persist.db import files
@@ -25,7 +25,7 @@ from persist.db.dialects.sqlite.raw_writes import MARK_JOINED, UNMARK_JOINED, ma
 from persist.db.dialects.sqlite.wakeups import SqliteEventLog
 from persist.db.dialects.untrusted_files import network_of, refuse_if_open
 from persist.db.schema.base import VERSION_TABLE
-from persist.errors import InvalidValue, StoreCorrupt, StoreFull
+from persist.errors import Conflict, InvalidValue, StoreCorrupt, StoreFull
 
 if TYPE_CHECKING:
     from persist.db.dialects.interface import Dialect
@@ -236,9 +236,16 @@ def _check(temporary: Path, target: Path) -> None:
         raise StoreCorrupt(str(target), f"the copy is damaged, as the database is: {line.splitlines()[-1]}")
 
 
-_REFUSING = """
-    SELECT m.name, k.id, k."from", k."table", k."to" FROM sqlite_master m, pragma_foreign_key_list(m.name) k
-    WHERE m.type = 'table' AND k.on_delete IN ('NO ACTION', 'RESTRICT') ORDER BY m.name, k.id, k.seq"""
+_REFERRED = "SQLITE_CONSTRAINT_FOREIGNKEY"
+_HOSTS_KEYS = """
+    SELECT m.name, k.id, k."table", k."from",
+           coalesce(k."to", (SELECT p.name FROM pragma_table_info(k."table") p WHERE p.pk = k.seq + 1)),
+           CASE WHEN k.on_delete = 'CASCADE' THEN 'cascades' WHEN k.on_delete IN ('NO ACTION', 'RESTRICT') THEN 'refuses'
+             WHEN k.on_delete = 'SET DEFAULT' AND own.dflt_value IS NOT NULL THEN 'refuses' WHEN own."notnull" THEN 'empties' END,
+           m.sql LIKE '%DEFERRABLE%INITIALLY%DEFERRED%'
+    FROM sqlite_master m, pragma_foreign_key_list(m.name) k
+    LEFT JOIN pragma_table_info(m.name) own ON own.name = k."from" COLLATE NOCASE
+    WHERE m.type = 'table' AND lower(m.name) NOT IN :names ORDER BY m.name, k.id, k.seq"""
 _PRAGMAS = ("journal_mode", "synchronous", "foreign_keys", "wal_autocheckpoint", "busy_timeout", "page_size", "auto_vacuum")
 _WORDS = {
     "synchronous": ("off", "normal", "full", "extra"),
@@ -330,18 +337,37 @@ class SqliteOperations(interface.DatabaseOperations):
                 yield table, parent, count
 
     def foreign_references(self, ask: interface.Ask, tables: Sequence[Table]) -> list[interface.ForeignReference]:
-        ours = {table.name: table for table in tables}
-        keys: dict[tuple[str, int], list[tuple[str, str, str | None]]] = {}
-        for name, number, own, parent, theirs in ask(text(_REFUSING)):
-            if name not in ours and parent in ours:
-                keys.setdefault((name, number), []).append((own, parent, theirs))
+        query = text(_HOSTS_KEYS).bindparams(bindparam("names", [table.name for table in tables], expanding=True))
+        keys: dict[tuple[str, int, str, bool], list[Sequence[str | None]]] = {}
+        for name, number, parent, *column, deferred in ask(query):
+            keys.setdefault((name, number, parent, deferred), []).append(column)
+        folded = {table.name: {column.name for column in table.columns} for table in tables}
         found = []
-        for (name, _), columns in keys.items():
-            parent = columns[0][1]
-            primary = [column.name for column in ours[parent].primary_key]
-            theirs = [to or primary[at] for at, (_, _, to) in enumerate(columns)]
-            found.append(interface.ForeignReference(None, name, tuple(own for own, _, _ in columns), parent, tuple(theirs)))
+        for (name, _, parent, deferred), columns in keys.items():
+            own, theirs, effects = zip(*columns, strict=True)
+            effect = min(filter(None, effects), default=None)
+            if None in theirs or effect is None:  # the table that it refers to is not there, or has no such key
+                continue
+            if parent.lower() in folded:
+                parent, theirs = parent.lower(), tuple(map(str.lower, theirs))
+                if not folded[parent].issuperset(theirs):
+                    continue
+            at = name if deferred else None
+            found.append(interface.ForeignReference(None, name, own, None, parent, theirs, effect, at))
         return found
+
+    def deferred_check(self, ask: interface.Ask, deferred: Sequence[str]) -> Callable[[], object]:
+        def broken() -> int:
+            found = text("SELECT count(*) FROM pragma_foreign_key_check(:table)")
+            return sum(ask(found.bindparams(table=name)).scalar() for name in deferred) if _pragma(ask, "foreign_keys") else 0
+
+        before = broken()
+
+        def check() -> None:
+            if broken() > before:
+                raise Conflict("The database refuses the write: FOREIGN KEY constraint failed.", constraint=_REFERRED)
+
+        return check
 
     def surroundings(self, ask: interface.Ask, tables: Iterable[Table]) -> Iterator[interface.Problem]:
         path = self._dialect.path
