@@ -226,7 +226,7 @@ def _count(
 
 
 def _referring(one: ForeignReference, keys: Select[Any], columns: Sequence[str] = ()) -> Select[Any]:
-    """These columns of the rows that refer to the keys; without columns their number."""
+    """SELECT of these columns of the rows that refer to the keys; without columns of their number."""
     own: list[ColumnElement[Any]] = [column(name) for name in one.columns]
     theirs = table_named(one.table, schema=one.schema)
     wanted: list[ColumnElement[Any]] = [column(name) for name in columns] or [func.count()]
