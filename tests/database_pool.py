@@ -24,9 +24,15 @@ _MAX_IDLE = 6
 class Databases:
     """Databases on one server: empty ones, and copies of a template that `migrate` fills when the first copy is asked for."""
 
-    def __init__(self, server_url: str, migrate: Callable[[str], object], forget: Callable[[str], object] = str) -> None:
-        """`forget(url)` is called before one of them is dropped."""
-        self._server_url, self._forget = server_url, forget
+    def __init__(
+        self,
+        server_url: str,
+        migrate: Callable[[str], object],
+        forget: Callable[[str], object] = str,
+        base: Callable[[], str] = lambda: "template0",
+    ) -> None:
+        """`forget(url)` is called before one of them is dropped; `base()` names what `migrate` begins with a copy of."""
+        self._server_url, self._forget, self._base = server_url, forget, base
         self._migrate = migrate
         self._admin = psycopg.connect(server_url, autocommit=True)
         self._cluster = Cluster.of(self._admin, server_url)
@@ -43,10 +49,11 @@ class Databases:
         if fill not in self._filled:
 
             def migrate(url: str) -> None:
-                self._migrate(url)
+                if self._cluster is not None:  # whose databases are no copies
+                    self._migrate(url)
                 fill(url)
 
-            self._filled[fill] = Databases(self._server_url, migrate, self._forget)
+            self._filled[fill] = Databases(self._server_url, migrate, self._forget, self._migrated)
         return self._filled[fill]
 
     def lend(self) -> str:
@@ -75,8 +82,7 @@ class Databases:
             if migrated:
                 self._migrate(self._url(name))
         elif migrated:
-            template = self._template or self._make_template()
-            self._run("CREATE DATABASE {} TEMPLATE {}", name, template)
+            self._run("CREATE DATABASE {} TEMPLATE {}", name, self._migrated())
         else:
             self._run("CREATE DATABASE {} TEMPLATE {}", name, "template0")
         return self._url(name)
@@ -102,9 +108,14 @@ class Databases:
             if self._template is not None:
                 self.drop(self._url(self._template))
 
+    def _migrated(self) -> str:
+        """The name of the template."""
+        return self._template or self._make_template()
+
     def _make_template(self) -> str:
-        url = self.create(migrated=False)
-        name = urlsplit(url).path.removeprefix("/")
+        name = next(self._names)
+        url = self._url(name)
+        self._run("CREATE DATABASE {} TEMPLATE {}", name, self._base())
         try:
             self._migrate(url)
         except BaseException:

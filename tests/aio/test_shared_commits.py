@@ -18,6 +18,7 @@ from persist.db.group_commit.writer import GroupCommitter
 from persist.db.statements.prepared import CompiledStatement
 from persist.errors import Closed
 from tests.aio.conftest import new_session, text_of
+from tests.contract.blobs.test_blobs import body
 from tests.statement_log import seen_statements
 
 BEGINNING = ({"type": "start"}, {"type": "text-start", "id": "t"})
@@ -215,7 +216,7 @@ async def test_whoever_finds_the_queue_full_waits_for_room(sqlite_url: str) -> N
 # Blobs of an AsyncStore: sources and readers that are awaited, on one event loop with everything else.
 
 
-LARGE = b"".join(number.to_bytes(4, "big") for number in range(12 * PIECE // 4))
+LARGE = body(12 * PIECE)
 
 
 async def chunks(content: bytes, size: int = 100_000) -> AsyncIterator[bytes]:

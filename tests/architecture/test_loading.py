@@ -194,7 +194,8 @@ def _declared(block: ast.If) -> dict[str, str]:
     return {name: home for name, home in found.items() if not name.startswith("_")}
 
 
-LAZY = [(source, block) for source in PACKAGE for block in _blocks(source) if _later(block)]
+# The text is asked first: each process of a run makes these lists, and parsing the whole package takes it seconds.
+LAZY = [(source, block) for source in PACKAGE if "lazy_module(" in source.text for block in _blocks(source) if _later(block)]
 OFFERING = [(source, block) for source in PACKAGE if "lazy_names(globals())\n" in source.text for block in _blocks(source)]
 OFFERING = [(source, block) for source, block in OFFERING if source.name != "persist/lazy_imports.py"]
 
