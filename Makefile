@@ -89,7 +89,7 @@ test-newest: $(FRAMEWORKS_READY) $(if $(ARGS),,test-apart)
 	$(call pytest,$(FRAMEWORKS)) $(PYTEST_OPTIONS) $(LANE) $(WAYS) tests/integrations $(addprefix --ignore=,$(APART_FOLDERS)) $(ARGS)
 
 test-browser: $(FRAMEWORKS_READY) $(PAGE_READY)
-	$(call pytest,$(FRAMEWORKS)) $(PYTEST_OPTIONS) $(LANE) tests/browser $(ARGS)
+	$(call pytest,$(FRAMEWORKS)) $(PYTEST_OPTIONS) --dist loadgroup $(LANE) $(WAYS) tests/browser $(ARGS)
 
 test-faults: $(DEV_READY)
 	$(BIN)/python -m tests.planted_faults $(ARGS)

@@ -14,6 +14,8 @@ from tests.browser.scenes import ALL, Chat, Window, eventually, texts_of, tour
 
 Open = Callable[..., Window]
 
+pytestmark = pytest.mark.one_database
+
 
 def test_an_answer_streams(chat: Chat, window: Open) -> None:
     one = window(chat.one)

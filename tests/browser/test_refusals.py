@@ -10,6 +10,8 @@ import pytest
 from persist import sse
 from tests.browser.scenes import ALL, Chat, tour
 
+pytestmark = pytest.mark.one_database
+
 HELLO = {"id": "m-1", "role": "user", "parts": [{"type": "text", "text": "hello"}]}
 
 

@@ -16,8 +16,8 @@ def _more(url: str, *, log: bool) -> int:
     return int(log and not takes_triggers(url))
 
 
-@pytest.mark.parametrize("log", [False, True], ids=["", "log of events"])
 @pytest.mark.parametrize("domain", sorted(VERBS))
+@pytest.mark.parametrize("log", [False, True], ids=["", "log of events"])
 def test_every_verb_keeps_its_bound(domain: str, log: bool, postgres_url: str) -> None:
     log = log or domain == "events"
     with counted(postgres_url, log=log) as calls:
