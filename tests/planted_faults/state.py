@@ -23,8 +23,8 @@ FAULTS = (
         "conversations: erasing takes a message that a letter still names",
         "lost WHERE",
         "conversations",
-        "    exists().where(_S.last_msg_id == _M.id),\n    exists().where(_I.message_id == _M.id),",
-        "    exists().where(_S.last_msg_id == _M.id),",
+        "    exists().where(_S.last_msg_id == _MESSAGES.id),\n    exists().where(exchange_items.c.message_id == _MESSAGES.id),",
+        "    exists().where(_S.last_msg_id == _MESSAGES.id),",
         ERASING,
     ),
     Fault(
@@ -183,8 +183,8 @@ FAULTS = (
         "values: microseconds are rounded on Postgres, and cut off on SQLite",
         "lost conversion on one database",
         "db",
-        "return to_ms if is_postgres(dialect) else iso_ms",
-        "return (lambda value: value) if is_postgres(dialect) else iso_ms",
+        "types, to_stored = (Text, _PgInstant), (clock.iso_ms, clock.to_ms)",
+        "types, to_stored = (Text, _PgInstant), (clock.iso_ms, lambda value: value)",
         ("tests/contract/usage", "tests/contract/workflows", "tests/unit"),
     ),
 )

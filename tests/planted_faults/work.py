@@ -81,8 +81,8 @@ FAULTS = (
         "workflows: the queue knows no priority",
         "swapped order",
         "workflows",
-        "return table.c.priority.desc(), queued_since(table), table.c.id",
-        "return queued_since(table), table.c.priority.desc(), table.c.id",
+        "return found.c.priority.desc(), since, found.c.id",
+        "return since, found.c.priority.desc(), found.c.id",
         ("tests/contract/workflows/test_queue.py", *WORKFLOWS),
     ),
     Fault(

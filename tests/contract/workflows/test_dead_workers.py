@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 
+from persist import Store
 from persist.errors import LeaseLost
+from persist.testing import FrozenClock
 from persist.workflows.schemas import RunStatus, WorkflowRun
+from tests.at_once import together
 from tests.contract.workflows.scenes import (
     HOUR,
     ask,
@@ -49,6 +52,17 @@ def test_of_several_dead_workers_the_one_gone_longest_is_replaced_first(store: A
     clock.advance(seconds=60)
     found = [claim(store) for _ in range(4)]
     assert [lease and lease.run_id for lease in found] == [leases[number].run_id for number in (1, 2, 0)] + [None]
+
+
+def test_a_run_that_another_worker_is_taking_over_is_passed_by(postgres_url: str, clock: FrozenClock) -> None:
+    """And not waited for, or two workers that each take over the run of the other would wait for ever."""
+    with Store.open(postgres_url, clock=clock) as store:
+        leases = [held(store, lease=timedelta(seconds=seconds)) for seconds in (10, 20)]
+        clock.advance(seconds=60)
+        with store.begin() as tx:
+            first = tx.workflows.runs.claim("w2", lease=HOUR)
+            (found,) = together([lambda: [claim(store, "w3"), claim(store, "w4")]])
+        assert [lease and lease.run_id for lease in (first, *found)] == [leases[0].run_id, leases[1].run_id, None]
 
 
 def test_a_run_whose_workers_keep_dying_fails_at_its_cap(store: Any, clock: Any) -> None:
