@@ -27,7 +27,7 @@ JOBS ?= auto
 
 # A worker that is done takes tests over from one that is not. Where the environment has Python write no bytecode, that of the
 # tests is kept beside their interpreter: compiling them takes three times as long as collecting them does.
-PYTEST_OPTIONS := -n $(JOBS) --dist worksteal --durations 15
+PYTEST_OPTIONS = -n $(JOBS) --dist worksteal --durations 15
 # Options that choose tests choose among all of them, and not among those of the lane.
 LANE ?= $(if $(ARGS),,--lane)
 kept_bytecode = $(if $(PYTHONDONTWRITEBYTECODE),env -u PYTHONDONTWRITEBYTECODE PYTHONPYCACHEPREFIX=$(abspath $(1))/bytecode )
@@ -88,8 +88,10 @@ test-integrations: test-newest $(if $(ARGS),,test-floors)
 test-newest: $(FRAMEWORKS_READY) $(if $(ARGS),,test-apart)
 	$(call pytest,$(FRAMEWORKS)) $(PYTEST_OPTIONS) $(LANE) $(WAYS) tests/integrations $(addprefix --ignore=,$(APART_FOLDERS)) $(ARGS)
 
+# What these start in each process takes longer than most of their tests.
+test-apart test-browser: JOBS := $(if $(filter auto,$(JOBS)),$(CORES),$(JOBS))
 test-browser: $(FRAMEWORKS_READY) $(PAGE_READY)
-	$(call pytest,$(FRAMEWORKS)) $(PYTEST_OPTIONS) --dist loadgroup $(LANE) $(WAYS) tests/browser $(ARGS)
+	$(call pytest,$(FRAMEWORKS)) $(PYTEST_OPTIONS) $(LANE) $(WAYS) tests/browser $(ARGS)
 
 test-faults: $(DEV_READY)
 	$(BIN)/python -m tests.planted_faults $(ARGS)

@@ -14,14 +14,6 @@ from tests.database_pool import Databases
 expect.set_options(timeout=DEADLINE * 1000)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With `--dist loadgroup` one process has the servers of a database, and not each those of both."""
-    for item in items:
-        if hasattr(item, "callspec") and "chat" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group(item.callspec.params["backend"]))
-
-
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     with sync_playwright() as playwright:
