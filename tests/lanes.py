@@ -120,7 +120,7 @@ KEPT = (
     "tests/maintenance/test_pruning.py::test_maintain",
     "tests/maintenance/test_pruning.py::test_settings",
     "tests/maintenance/test_quarantine.py::test_what_comes_back",
-    "tests/maintenance/test_resumable_copy.py::test_what_changes_after_an_interruption_is_copied_too[sqlite-sqlite-stop1",
+    "tests/maintenance/test_resumable_copy.py::test_what_changes_after_an_interruption_is_copied_too[sqlite-postgres-stop1",
     "tests/maintenance/test_unknown.py::test_it_is_carried_there_and_back",
     "tests/maintenance/test_unreadable.py::test_a_file_full_of_them",
     "tests/roundtrips/test_bounds.py::test_every_verb_keeps_its_bound[-",
