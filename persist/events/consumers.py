@@ -141,11 +141,10 @@ class Consumers(Repository[F]):
         events = [event for event in found if event.position <= head]
         if events:
             upto = events[-1].position
-            with work.batch(last=True) as batch:
-                batch.run(_HAND_OUT, row_name=consumer, new_position=position, token=token + 1, upto=upto, until=until)
+            work.run_last(_HAND_OUT, row_name=consumer, new_position=position, token=token + 1, upto=upto, until=until)
             return _batch(consumer, events, upto, token + 1, until)
-        with work.batch(last=True) as batch:  # nothing that is wanted is settled, so what is settled need not be read again
-            batch.run(_PASS_OVER, row_name=consumer, new_position=head)
+        # nothing that is wanted is settled, so what is settled need not be read again
+        work.run_last(_PASS_OVER, row_name=consumer, new_position=head)
         return _batch(consumer, [], head, token, None)
 
     @writes
@@ -169,8 +168,7 @@ class Consumers(Repository[F]):
         if lease_position is None or upto > lease_position:
             raise _lost(name, fence, f"position {upto} is not handed out; acknowledge what `next` returned.")
         statement = _ACKNOWLEDGE_ALL if upto == lease_position else _ACKNOWLEDGE
-        with work.batch(last=True) as batch:
-            batch.run(statement, row_name=name, new_position=upto, at=work.now())
+        work.run_last(statement, row_name=name, new_position=upto, at=work.now())
         return True
 
     @reads
@@ -194,9 +192,7 @@ class Consumers(Repository[F]):
     @writes
     def remove(self, name: str) -> bool:
         """Forget a consumer, so that `trim` and pruning no longer keep events for it. False for an unknown name."""
-        with self._work.batch(last=True) as batch:
-            removed = batch.run(_REMOVE, row_name=self._work.label("name", name))
-        return removed.result == 1
+        return self._work.run_last(_REMOVE, row_name=self._work.label("name", name)) == 1
 
 
 def _lost(name: str, token: int | None, reason: str) -> LeaseLost:

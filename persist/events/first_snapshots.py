@@ -8,7 +8,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -349,7 +349,7 @@ def _note_left(work: UnitOfWork, before: frozenset[str], left: frozenset[str]) -
 def _finish(work: UnitOfWork) -> None:
     last = work.row(LAST)
     assert last is not None
-    _locked_note(work, lambda old: Progress(old.since, old.after, old.streams, last[0]))
+    _locked_note(work, lambda old: replace(old, upto=last[0]))
 
 
 def _locked_note(work: UnitOfWork, change: Callable[[Progress], Progress]) -> None:
@@ -373,5 +373,4 @@ def _read(row: Sequence[Any] | None) -> Progress | None:
 
 def note_progress(work: UnitOfWork, progress: Progress) -> None:
     """Store how far the snapshots are."""
-    text = json.dumps({name: getattr(progress, name) for name in ("since", "after", "streams", "upto")})
-    work.run(NOTE, key=SNAPSHOTS, value=text)
+    work.run(NOTE, key=SNAPSHOTS, value=json.dumps(asdict(progress)))

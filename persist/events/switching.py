@@ -117,16 +117,14 @@ def _begin(work: UnitOfWork, *, fresh: bool) -> bool:
     counter = work.row(_COUNTER)
     takes_triggers = work.whole_tables.number_events(LOG_TABLES)
     noted, _ = _noted(work)
-    if noted is None or counter is None or not counter[0]:
+    begins = noted is None or counter is None or not counter[0]
+    if begins:
         last = work.row(LAST)
         assert last is not None
-        used = max(last[0], 0 if counter is None else counter[1])
-        work.run(_COUNT, seq=used)
-        take_positions(work)
-        if fresh:
-            note_progress(work, Progress(since=0))
-    else:
-        take_positions(work)
+        work.run(_COUNT, seq=max(last[0], 0 if counter is None else counter[1]))
+    take_positions(work)
+    if begins and fresh:
+        note_progress(work, Progress(since=0))
     work.run(NOTE, key=EVENTS, value=GUARDING)
     return takes_triggers
 

@@ -104,14 +104,12 @@ def capped(troubles: Iterable[Problem], *, fix: bool) -> list[Problem]:
 
 # Compares the catalog that the models expect with the database's catalog. The functions here run no statements.
 
-_WHAT = {"column": "column", "index": "index", "unique index": "index", "constraint": "constraint"}
-
 
 def drift(catalogs: Catalogs, *, extras: bool = True) -> Iterator[Problem]:
     """Yield what is missing or different in the database, and with `extras` also what is unknown.
 
-    A missing table or column is an error, because statements fail. A missing unique index is an error, because rows may be
-    duplicated. Tables that another program created may differ in types and constraints. An index may have another name.
+    An error is what statements need, and a unique index: without it rows may be duplicated. An index may have another name, and
+    tables that another program made may differ in types and constraints.
     """
     expected, found = catalogs.expected, catalogs.found
     tables = {table: found.get((kind, table, name)) for kind, table, name in expected if kind == "table"}
@@ -153,7 +151,7 @@ def _of_others(trouble: Problem) -> Problem:
 
 
 def _compared(kind: str, table: str, name: str, wanted: Definition, there: Definition | None) -> Iterator[Problem]:
-    what, subject = _WHAT[kind], _subject(kind, table, name)
+    what, subject = _noun(kind), _subject(kind, table, name)
     if there is None:
         severity = Severity.ERROR if kind in ("column", "unique index") else Severity.WARNING
         said = "" if kind != "index" else " Queries that need it are slow."
@@ -171,10 +169,12 @@ def _extras(catalogs: Catalogs) -> Iterator[Problem]:
     for kind, table, name in catalogs.found:
         if (kind, table, name) in catalogs.expected or table not in ours:
             continue
-        what = _WHAT[kind]
-        yield Problem(
-            f"{what}_unknown", Severity.INFO, _subject(kind, table, name), f"this {what} is not of this version of persist."
-        )
+        message = f"this {_noun(kind)} is not of this version of persist."
+        yield Problem(f"{_noun(kind)}_unknown", Severity.INFO, _subject(kind, table, name), message)
+
+
+def _noun(kind: str) -> str:
+    return kind.removeprefix("unique ")
 
 
 def _subject(kind: str, table: str, name: str) -> str:
@@ -218,10 +218,7 @@ def check_catalog(work: UnitOfWork) -> Iterator[Problem]:
 
 
 def check_rows(work: UnitOfWork) -> Iterator[Problem]:
-    """Report every cell that persist cannot read. The repair moves its row to the quarantine.
-
-    Rows of `_meta` stay, and rows that verbs give as they are: those in which only words are not of their columns' lists.
-    """
+    """Report every cell that persist cannot read. The repair sets its row aside, unless verbs give it as it is."""
     for row in bad_rows(work):
         stays = row.table is _meta or all(cell.word for cell in row.cells)
         repair = None if stays else partial(set_aside, table=row.table, key=row.key)
@@ -299,12 +296,11 @@ def doctor(store: Store, *, fix: bool = False, full: bool = False, progress: Pro
         raise ReadOnlyTransaction("doctor(fix=True)")
     store.runtime.check_process()
     store.runtime.refuse_inside_transaction("doctor()")
-    tell = progress or _tell_nobody
+    tell = progress or (lambda *_: None)
     checks = 1 + len(CHECKUPS)
     tell("the file", 0, checks)
-    damage = _guarded(
-        store, "the file", lambda work: operations_of(work.runtime.dialect).integrity(work.select, full=full), fix=False
-    )
+    integrity = operations_of(store.runtime.dialect).integrity
+    damage = _guarded(store, "the file", lambda work: integrity(work.select, full=full), fix=False)
     if damage:
         return by_severity(finding_of(trouble) for trouble in damage)
     found: list[Finding] = []
@@ -317,16 +313,10 @@ def doctor(store: Store, *, fix: bool = False, full: bool = False, progress: Pro
     return by_severity(found)
 
 
-def _tell_nobody(what: str, done: int, total: int) -> None:
-    """For those who do not want to know how far it is."""
-
-
 def finding_of_error(error: PersistError) -> Finding | None:
     """Return the finding for an error raised while a database was opened. None if the error is not about the database."""
     code = next((code for kind, code in _CODES.items() if isinstance(error, kind)), None)
-    if code is None:
-        return None
-    return Finding(code=code, severity=Severity.ERROR, subject="database", message=str(error))
+    return None if code is None else Finding(code=code, severity=Severity.ERROR, subject="database", message=str(error))
 
 
 def _guarded(store: Store, subject: str, checkup: Checkup, *, fix: bool, cells: bool = False) -> list[Problem]:

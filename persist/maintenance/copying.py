@@ -138,10 +138,7 @@ def refuse_unless_empty(target: Session) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The rows with one key, and for each of them what two databases with the same row have in common.
-
-    It is one row, except where a key may be NULL.
-    """
+    """The rows with one key, more than one only where a key may be NULL, and what databases with the same row have in common."""
 
     key: list[object]
     rows: list[Row]

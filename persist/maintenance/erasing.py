@@ -73,23 +73,19 @@ class EraseReport(Value):
 
 def report_of(done: Mark, *, finished_at: datetime, trial: bool, key: bytes | None) -> EraseReport:
     """The signed report of an erasure."""
-    fields = {
-        "id": done.id,
-        "selectors": done.selectors,
-        "begun_at": done.begun_at,
-        "finished_at": finished_at,
-        "dry_run": trial,
-        "tables": {name: count for name, count in sorted(done.rows.items()) if count},
-        "events": done.events,
-        "files": done.files,
-        "kept": dict(sorted(done.kept.items())),
-    }
-    return signed(fields, key)
-
-
-def signed(fields: Mapping[str, Any], key: bytes | None) -> EraseReport:
-    """The report with these fields, signed."""
-    report = EraseReport(**fields, algorithm=DIGEST if key is None else HMAC, signature="")
+    report = EraseReport(
+        id=done.id,
+        selectors=done.selectors,
+        begun_at=done.begun_at,
+        finished_at=finished_at,
+        dry_run=trial,
+        tables={name: count for name, count in sorted(done.rows.items()) if count},
+        events=done.events,
+        files=done.files,
+        kept=dict(sorted(done.kept.items())),
+        algorithm=DIGEST if key is None else HMAC,
+        signature="",
+    )
     return report.model_copy(update={"signature": _signature(report, key)})
 
 
@@ -213,9 +209,7 @@ def continue_erasures(store: Store) -> tuple[Counter[str], list[PersistError]]:
             try:
                 erasure = Erasure(store, mark)
                 rows.update(erasure.finish().rows)
-                failed += [
-                    Conflict(f"{count:,} {what}.", constraint=what.split(":")[0]) for what, count in erasure.kept().items()
-                ]
+                failed += [Conflict(f"{n:,} {what}.", constraint=what.split(":")[0]) for what, n in erasure.kept().items()]
             except PersistError as error:
                 failed.append(error)
     left = unfinished(store)

@@ -76,9 +76,7 @@ def _plain(cell: Any, whole: bool) -> Any:
 
 ROWS = "rows whose key cannot be read: run `persist doctor --fix`, and erase again"
 EVENTS = "events that cannot be read and may be about it, in streams that others share: run `persist doctor --fix`"
-
 ORPHANS = "rows whose parent is gone, whoever they are about: `persist doctor` names their tables, `--fix` sets them aside"
-
 OTHERS = "ids in rows of the person that sessions of other owners have: these are not followed; name what is the person's"
 
 
@@ -327,9 +325,8 @@ class _Search:
         taken = kind.derived(self._work, [(value,) for value in values]) if selector == SESSION and len(kind.key) == 1 else []
         found = [*kind.find(self._work, selector, values), *taken]
         errors = _errors(self._work)[before:]
-        self._left_out |= Counter(
-            (error.table, error.column, repr(error.key)) for error in errors
-        )  # another selector finds them, too
+        # another selector finds them, too
+        self._left_out |= Counter((error.table, error.column, repr(error.key)) for error in errors)
         return found
 
 
@@ -345,6 +342,6 @@ class _ErasedKeys:
         self._things, self._sessions = things, sessions
 
     def __contains__(self, key: object) -> bool:
-        return any(key in some for some in self._things) or (
-            isinstance(key, tuple) and len(key) == 1 and key[0] in self._sessions
-        )
+        if any(key in some for some in self._things):
+            return True
+        return isinstance(key, tuple) and len(key) == 1 and key[0] in self._sessions

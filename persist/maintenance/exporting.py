@@ -58,11 +58,6 @@ def _all(rows: tuple[Rows, ...]) -> Iterator[Rows]:
         yield from _all(one.then)
 
 
-def tables_of(kind: Exported) -> set[Table]:
-    """The tables in an export of this kind."""
-    return {rows.table for rows in _all(kind.rows)}
-
-
 SHARED: frozenset[Table] = frozenset(rows.table for kind in KINDS for rows in _all(kind.rows) if rows.shared)
 """Tables whose rows several sessions may share. An import accepts an existing row of these tables if it is equal."""
 
@@ -102,7 +97,7 @@ def export(
     leave_unknown: bool = False,
     progress: OpenProgress | None = None,
 ) -> ExportReport:
-    """Write all rows, or the rows of a session, from one snapshot. `persist.maintenance.lines` describes the format.
+    """Write all rows, or the rows of a session, from one snapshot. docs/moving.md describes the format.
 
     `session_id`: the id of a chat session, a conversation, a messaging session, a workflow run, a program's run, a checkpoint
     thread or a transcript, which its session's id names, too. Raises NotFound for an unknown id, Conflict for one of several
@@ -155,7 +150,8 @@ def _unknown_in_export(
     found = lines.unknown_in(reading)
     if kind is None:
         return found, None
-    some = [one for one in found if one.known in tables_of(kind)]
+    tables = {rows.table for rows in _all(kind.rows)}
+    some = [one for one in found if one.known in tables]
     keys = _exported_keys(reading, kind, values, some)
     of_session = []
     for one in some:

@@ -291,14 +291,15 @@ class _Import:
     def _scoped(self, columns: Columns, rows: list[Row]) -> list[Row]:
         if not self.target.bulk.one_file:
             return with_scopes(columns, rows, self.own)
+
+        def here(scope: str, stored: str) -> str:
+            real = stored or self.own.get(scope, OWN)
+            return OWN if real == self.mine.get(scope) else real
+
         for index, column in enumerate(columns):
             if (scope := scope_of(column)) is not None:
-                rows = [(*row[:index], self._here(scope, row[index]), *row[index + 1 :]) for row in rows]
+                rows = [(*row[:index], here(scope, row[index]), *row[index + 1 :]) for row in rows]
         return rows
-
-    def _here(self, scope: str, stored: str) -> str:
-        real = stored or self.own.get(scope, OWN)
-        return OWN if real == self.mine.get(scope) else real
 
     def _is_there(self, table: Table, columns: Columns, row: Row) -> bool:
         """Whether an equal row exists. Raises Conflict if a different row has the key."""

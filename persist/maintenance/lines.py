@@ -1,10 +1,4 @@
-"""The JSON Lines format of an export, and what persist does not know and is carried along all the same: columns, tables `x_…`.
-
-A header, one line per row, and a last line with row counts and a checksum:
-
-{"format": "persist-export", "version": 1, "revision": "…", "database": "…", "exported_at": "…", "session_id": null, "scopes": {}}
-{"table": "…", "row": {"id": "…", "data_json": "{…}", "blob": {"base64": "…"}}} {"end": {"tables": {"…": 1}, "highest": {},
-"checksum": "sha256 of everything before"}}
+"""The JSON Lines format of an export (docs/moving.md), and what is carried along unknown to persist: columns, tables `x_…`.
 
 Values are in the published form, in which a JSON column is text. Version 2 has columns or tables that persist does not know, so
 that an older persist, which would lose them, refuses the export.
@@ -359,11 +353,7 @@ class LineReader:
 
 
 def _written(column: Column[Any]) -> Step | None:
-    if isinstance(column.type, LargeBinary):
-        return lambda value: {"base64": base64.b64encode(value).decode()}
-    if isinstance(column.type, EpochReal | Float):  # JSON has no infinity
-        return lambda value: value if math.isfinite(value) else {"float": repr(value)}
-    return form_of(column).to_file
+    return _in_line if isinstance(column.type, LargeBinary | EpochReal | Float) else form_of(column).to_file
 
 
 def value_of(written: Any) -> Any:
@@ -381,10 +371,6 @@ def value_of(written: Any) -> Any:
 
 
 # What persist does not know, in the lines of an export: its declaration in the header, and lines of their own after all rows.
-#
-# "unknown": [{"table": "…", "rows": 0, "columns": [{"name": "…", "kind": "text", "values": 2, "declared": null}]}]
-# {"table": "…", "unknown": {"id": "…", "…": "…"}}
-#
 # A line of a table of persist begins with the key of its row. `persist.db.dialects.bulk.PlainColumn` says what a kind is.
 
 _ROWS = 500
@@ -493,6 +479,7 @@ def _is_of_kind(value: Any, kind: str) -> bool:
 
 
 def _in_line(value: Any) -> Any:
+    """A value as JSON has it, which has neither bytes nor infinity."""
     if isinstance(value, bytes | memoryview):
         return {"base64": base64.b64encode(value).decode()}
     return {"float": repr(value)} if isinstance(value, float) and not math.isfinite(value) else value

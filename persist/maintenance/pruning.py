@@ -89,15 +89,9 @@ def prune(
     counted = _tally(store, prunings, cut)
     removed = _removed(store, prunings, cut, progress) if counted is None else counted
     tables = {name: count for name, count in sorted(removed.rows.items()) if count}
-    return PruneReport(
-        what=table_or_domain,
-        before=cut.before,
-        keep=cut.keep,
-        dry_run=dry_run,
-        tables=tables,
-        files=removed.files,
-        kept=dict(sorted(removed.kept.items())),
-    )
+    kept = dict(sorted(removed.kept.items()))
+    report = {"what": table_or_domain, "before": cut.before, "keep": cut.keep, "dry_run": dry_run}
+    return PruneReport(**report, tables=tables, files=removed.files, kept=kept)
 
 
 def collect_blobs(store: Store, *, dry_run: bool) -> Removed:
@@ -251,8 +245,7 @@ def policies(settings: Settings) -> list[Policy]:
     for domain in PRUNINGS:
         days: float | None = getattr(settings, f"{domain}_keep_days")
         if days is not None:
-            keep: int = getattr(settings, f"{domain}_keep_last")
-            found.append(Policy(domain=domain, older_than=timedelta(days=days), keep=keep))
+            found.append(Policy(domain, timedelta(days=days), getattr(settings, f"{domain}_keep_last")))
     return found
 
 
@@ -293,15 +286,12 @@ def maintain(store: Store, *, dry_run: bool = False, progress: Progress | None =
         raise ReadOnlyTransaction("maintain()")
     store.runtime.check_process()
     with tried_on(store) if dry_run else nullcontext(store) as stage:
-        return MaintenanceReport(dry_run=dry_run, steps=list(_steps(stage, dry_run, progress)))
-
-
-def _steps(store: Store, trial: bool, progress: Progress | None) -> Iterator[MaintenanceStep]:
-    works = _works(store, trial)
-    for number, (name, do) in enumerate(works):
-        if progress is not None:
-            progress(name, number, len(works))
-        yield _step(store, name, do)
+        steps, works = [], _works(stage, dry_run)
+        for number, (name, do) in enumerate(works):
+            if progress is not None:
+                progress(name, number, len(works))
+            steps.append(_step(stage, name, do))
+    return MaintenanceReport(dry_run=dry_run, steps=steps)
 
 
 def _works(store: Store, trial: bool) -> list[tuple[str, Callable[[Counter[str]], None]]]:

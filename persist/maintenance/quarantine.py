@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import datetime
 from json import dumps, loads
 from typing import Any
@@ -131,20 +130,15 @@ def note(work: UnitOfWork, op: Op, table: Table, row: Mapping[str, Any], values:
     work.journal.add([Change(table, op, row)])
 
 
-@dataclass(slots=True)
 class _Aside:
     """Moves rows to the quarantine within one transaction. `moved` lists the rows that were moved."""
 
-    work: UnitOfWork
-    raw: RawRows
-    moved: list[tuple[Table, Cells]]
-    useless: set[tuple[Table, Place]]
-    """Rows that go along though no foreign key says so."""
-
-    read: dict[Any, Any]
-
     def __init__(self, work: UnitOfWork, raw: RawRows) -> None:
-        self.work, self.raw, self.moved, self.useless, self.read = work, raw, [], set(), {}
+        self.work, self.raw = work, raw
+        self.moved: list[tuple[Table, Cells]] = []
+        self.useless: set[tuple[Table, Place]] = set()
+        """Rows that go along though no foreign key says so."""
+        self.read: dict[Any, Any] = {}
 
     def _further(self, table: Table, place: Place) -> Iterator[tuple[Table, Mapping[str, Any], str | None]]:
         """What is of no use without a row, as its domain says."""

@@ -308,7 +308,8 @@ class _ResumableCopy:
 
     def _reconciled(self) -> copying.CopyReport:
         with session(self.source, writable=False) as source:
-            work = Reconciling(source, self._reading, self._writing, self.own, self.rows, one_file=self.one_file)
+            reading = partial(session, self.reader, writable=False, checked=False)
+            work = Reconciling(source, reading, self._writing, self.own, self.rows, one_file=self.one_file)
             self._count()
             for table in reversed(COPIED):
                 work.delete(table)
@@ -349,11 +350,6 @@ class _ResumableCopy:
                 target.work.whole_tables.guard_log(logged_tables(TABLES), LOG_TABLES)
             take_positions(target.work)
         return checksum
-
-    @contextmanager
-    def _reading(self) -> Iterator[Session]:
-        with session(self.reader, writable=False, checked=False) as target:
-            yield target
 
     # -- progress
 

@@ -180,7 +180,7 @@ class ClaimLoop:
         try:
             if job.is_given_back:
                 self._outcomes.given_back(job)
-            elif job.is_lost or job.lost_by(error):
+            elif job.is_lost or (isinstance(error, LeaseLost) and error.run_id == job.run.id):
                 self._store.runtime.counters.lease_lost()
                 log.warning("the lease of the run %s is lost: what its handler did last is not stored", job.run.id)
             elif error is None:

@@ -12,7 +12,7 @@ from typing import Any
 from uuid import uuid4
 
 from persist.db.values.arguments import check_count, check_label, check_timedelta
-from persist.errors import InvalidValue, LeaseLost
+from persist.errors import InvalidValue
 from persist.workflows.schemas import Lease, WorkflowRun
 
 LONGEST_WAIT = timedelta(days=1).total_seconds()
@@ -151,10 +151,6 @@ class Job:
         if not self.is_over and not self.is_ending:
             self.is_given_back = True
             self._cancel()
-
-    def lost_by(self, error: BaseException | None) -> bool:
-        """Whether the handler ended because a write told it that the lease is lost."""
-        return isinstance(error, LeaseLost) and error.run_id == self.run.id
 
     def _cancel(self) -> None:
         if self.cancel_handler is not None:

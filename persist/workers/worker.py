@@ -7,7 +7,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import copy_context
 from datetime import timedelta
 from functools import partial
@@ -58,16 +58,6 @@ def run_until_signal(work: Callable[[], None], stop: Callable[[], None]) -> None
                 asked.clear()
                 stop()
     done.result()
-
-
-@contextmanager
-def stopping_by_signals(loop: asyncio.AbstractEventLoop, stop: Callable[[], None], *, wanted: bool) -> Iterator[None]:
-    """Let a signal call `stop` on the event loop, inside of the block."""
-    if not wanted or not in_main_thread():
-        yield
-        return
-    with _handled(lambda: loop.call_soon_threadsafe(stop)):
-        yield
 
 
 @contextmanager
@@ -203,7 +193,8 @@ class AsyncWorker(BaseWorker):
         threads = ThreadPoolExecutor(1 + min(self._options.concurrency, _STORING), thread_name_prefix="persist-worker")
         work = event_loop.run_in_executor(threads, partial(copy_context().run, loop.run, until_idle=until_idle))
         try:
-            with stopping_by_signals(event_loop, self.stop, wanted=signals):
+            by_signals = signals and in_main_thread()
+            with _handled(lambda: event_loop.call_soon_threadsafe(self.stop)) if by_signals else nullcontext():
                 await asyncio.shield(work)
         except asyncio.CancelledError:
             self._stop_asked = True
@@ -332,9 +323,8 @@ class Worker(BaseWorker):
 
 def _check_no_coroutine(workflow: str, result: object) -> None:
     """Raise InvalidValue for an awaitable that a handler returned: nobody would await it, and its work would not be done."""
-    if not inspect.isawaitable(result):
-        return
     if inspect.iscoroutine(result):
         result.close()  # else Python warns that it was never awaited
-    kind = type(result).__name__
-    raise InvalidValue(f"handlers.{workflow}", f"the handler returned a {kind}, which only a worker of an AsyncStore awaits.")
+    if inspect.isawaitable(result):
+        kind = type(result).__name__
+        raise InvalidValue(f"handlers.{workflow}", f"the handler returned a {kind}, which only a worker of an AsyncStore awaits.")

@@ -223,8 +223,6 @@ def error_text(error: BaseException) -> str:
 #
 # with store.phase(lease, "plan") as phase: if phase.due: phase.output = make_a_plan()
 
-_REFUSALS = (InvalidValue, PayloadTooLarge)
-
 
 class _Block(_Writes):
     """What both faces share. Entering and leaving the block raise as `phases.begin` and `phases.finish` do."""
@@ -301,7 +299,7 @@ class _Block(_Writes):
             left = {"output": self.output, "entry": self.entry, "lease": self._lease, **self._totals}
             try:
                 yield from self._end(phase, partial(self._phases.finish, phase, **left))
-            except _REFUSALS as refused:
+            except (InvalidValue, PayloadTooLarge) as refused:
                 fail = partial(self._phases.fail, phase, error_text(refused), output=self._output, lease=self._lease)
                 yield from self._end(phase, fail)
                 raise

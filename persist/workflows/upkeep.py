@@ -5,8 +5,9 @@ names stuck runs, runs that wait for children although these have ended, approva
 ended, gates and schedules that nobody sees to, and limits that let nothing start.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from sqlalchemy import and_, exists, func, literal_column, or_, select
@@ -54,11 +55,10 @@ _PENDING = _A.status == literal_column(f"'{ApprovalStatus.PENDING}'")  # a liter
 
 def checkup(work: UnitOfWork) -> Iterator[Problem]:
     """Yield runs that are stuck, pending approvals of runs that have ended, what was due and was not done, and shut limits."""
-    now = work.now()
+    now, found = work.now(), _finding(work)
     quiet = select(_R.id, _R.workflow_name, _R.updated_at).where(_R.updated_at < now - QUIET).order_by(_R.updated_at, _R.id)
     unleased = or_(_R.lease_expires_at.is_(None), _R.lease_expires_at <= now)
-    stuck: Iterable[Any] = work.found(quiet.where(_R.status == RunStatus.RUNNING, unleased), unreadable=OnUnreadable.LEAVE_OUT)
-    for id, name, updated in stuck:
+    for id, name, updated in found(quiet.where(_R.status == RunStatus.RUNNING, unleased)):
         message = (
             f"{name} says running, nobody holds it, and nothing changed since {updated:%Y-%m-%d %H:%M} UTC: recover or cancel it."
         )
@@ -66,32 +66,30 @@ def checkup(work: UnitOfWork) -> Iterator[Problem]:
     asked = exists().where(_A.workflow_run_id == _R.id, _PENDING)
     told = exists().where(waits.c.run_id == _R.id)
     idle = quiet.where(_R.status == RunStatus.PAUSED, ~asked, ~told, _R.join_until.is_(None))
-    paused: Iterable[Any] = work.found(idle, unreadable=OnUnreadable.LEAVE_OUT)
-    for id, name, updated in paused:
+    for id, name, updated in found(idle):
         message = f"{name} is paused since {updated:%Y-%m-%d %H:%M} UTC, and nothing will let it go on: resume or cancel it."
         yield Problem("run_paused", Severity.WARNING, f"run {id}", message)
     yield from _joined(work, asked)
     ended = select(_A.id, _A.gate, _R.id, _R.status).join(runs, _R.id == _A.workflow_run_id)
     over = ended.where(_PENDING, _R.status.in_(list(TERMINAL))).order_by(_A.created_at, _A.id)
-    moot: Iterable[Any] = work.found(over, unreadable=OnUnreadable.LEAVE_OUT)
-    for id, gate, run, status in moot:
+    for id, gate, run, status in found(over):
         message = f"{gate} still waits for an answer, and run {run} is {status}: answer it, and it leaves the list."
         yield Problem("approval_moot", Severity.WARNING, f"approval {id}", message)
-    expired = (
-        select(_A.id, _A.gate, _A.expires_at).where(IS_EXPIRING_GATE, _A.expires_at < now - QUIET).order_by(_A.expires_at, _A.id)
-    )
-    unclosed: Iterable[Any] = work.found(expired, unreadable=OnUnreadable.LEAVE_OUT)
-    for id, gate, due in unclosed:
+    expired = select(_A.id, _A.gate, _A.expires_at).where(IS_EXPIRING_GATE, _A.expires_at < now - QUIET)
+    for id, gate, due in found(expired.order_by(_A.expires_at, _A.id)):
         message = (
             f"{gate} expired at {due:%Y-%m-%d %H:%M} UTC, and nobody has closed it: run a worker, or call approvals.expire_due()."
         )
         yield Problem("approval_overdue", Severity.WARNING, f"approval {id}", message)
     late = select(_S.name, _S.next_fire_at).where(flag_set(_S.enabled), _S.next_fire_at < now - QUIET).order_by(_S.name)
-    overdue: Iterable[Any] = work.found(late, unreadable=OnUnreadable.LEAVE_OUT)
-    for name, due in overdue:
+    for name, due in found(late):
         message = f"nobody has asked for what is due since {due:%Y-%m-%d %H:%M} UTC: run a worker, or call schedules.fire_due()."
         yield Problem("schedule_overdue", Severity.WARNING, f"schedule {name}", message)
     yield from _shut_limits(work)
+
+
+def _finding(work: UnitOfWork) -> Callable[..., Iterable[Any]]:
+    return partial(work.found, unreadable=OnUnreadable.LEAVE_OUT)
 
 
 def _joined(work: UnitOfWork, asked: ColumnElement[bool]) -> Iterator[Problem]:
@@ -102,16 +100,14 @@ def _joined(work: UnitOfWork, asked: ColumnElement[bool]) -> Iterator[Problem]:
     failed = exists().where(of_run, child.c.status.in_([RunStatus.FAILED, RunStatus.CANCELLED]))
     over = or_(~unfinished, and_(_R.join_until == JoinUntil.FIRST_FAILURE, failed))
     query = select(_R.id, _R.workflow_name).where(_R.status == RunStatus.PAUSED, _R.join_until.is_not(None), ~asked, over)
-    waiting: Iterable[Any] = work.found(query.order_by(_R.updated_at, _R.id), unreadable=OnUnreadable.LEAVE_OUT)
-    for id, name in waiting:
+    for id, name in _finding(work)(query.order_by(_R.updated_at, _R.id)):
         message = f"{name} waits for its children, and those that it waits for have ended or are gone: resume it."
         yield Problem("run_joined", Severity.WARNING, f"run {id}", message)
 
 
 def _shut_limits(work: UnitOfWork) -> Iterator[Problem]:
     nothing = or_(_L.concurrency < 1, and_(_L.rate < 1, _L.per_ms > 0))
-    shut: Iterable[Any] = work.found(select(_L.key).where(nothing).order_by(_L.key), unreadable=OnUnreadable.LEAVE_OUT)
-    for (key,) in shut:
+    for (key,) in _finding(work)(select(_L.key).where(nothing).order_by(_L.key)):
         yield Problem(
             "limit_shut", Severity.WARNING, f"limit {key}", "no run under it can ever start: set it anew, or delete it."
         )

@@ -77,10 +77,7 @@ def with_own_files(work: UnitOfWork, session_id: str, given: Sequence[Any]) -> S
 
     A browser that was shown references posts them; a name of no file of the same session stays, and is refused.
     """
-    for part in given:
-        if is_reference(part):
-            break
-    else:
+    if not any(map(is_reference, given)):
         return given
     named = [part["url"].removeprefix(_SCHEME) for part in given if is_reference(part)]
     heads = {}

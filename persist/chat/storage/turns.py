@@ -196,8 +196,7 @@ def request_stop(work: UnitOfWork, session_id: str, now: datetime) -> bool:
     turn = turn_of(row.result)
     if turn is None or not turn.running(now):
         return False
-    with work.batch(last=True) as batch:
-        batch.run(_ASK_TO_STOP, of_session=session_id, owner_id=turn.owner, at=now)
+    work.run_last(_ASK_TO_STOP, of_session=session_id, owner_id=turn.owner, at=now)
     return True
 
 

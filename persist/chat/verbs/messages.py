@@ -15,7 +15,7 @@ from persist.chat.posted.messages import check_messages
 from persist.chat.posted.plan import Trigger
 from persist.chat.reducer.parts import approval_id as approval_of
 from persist.chat.reducer.parts import is_part, with_approval_response
-from persist.chat.reducer.replaying import Chunk, chunks_of
+from persist.chat.reducer.replaying import chunks_of
 from persist.chat.schemas import ChatMessage, Files, Role, SummaryAs, SyncedMessages, ToolState, UIMessage
 from persist.chat.storage import transcript, usage
 from persist.chat.storage.files import blob_of_session
@@ -35,8 +35,6 @@ from persist.errors import Conflict, InvalidValue, NotFound
 from persist.settings import AiSdk
 from persist.usage.writing import window_of
 
-# Answering a tool's approval request.
-
 _M = messages.c
 _P = parts.c
 _REQUESTED = Statement(
@@ -46,31 +44,6 @@ _REQUESTED = Statement(
     .order_by(_M.created_at.desc(), _M.id.desc(), _P.index.desc()),
     unreadable=OnUnreadable.LEAVE_OUT,
 )
-
-
-def answer(work: UnitOfWork, session_id: str, approval_id: str, *, approved: bool, reason: str | None) -> bool:
-    """Move a tool part from approval-requested to approval-responded. False if no such approval is open."""
-    if type(approved) is not bool:
-        raise InvalidValue("approved", "expected True or False.")
-    if reason is not None:
-        work.body("reason", reason)
-    with work.batch() as batch:
-        session = batch.row(LOCK_SESSION, row_id=session_id)
-        requested = batch.rows(_REQUESTED, session_id=session_id)
-    if session.result is None:
-        raise NotFound("session", session_id)
-    for id, kind, data in requested.result:
-        if not is_part(data) or approval_of(data) != approval_id:
-            continue
-        response = {"approvalId": approval_id, "approved": approved} | ({} if reason is None else {"reason": reason})
-        answered = with_approval_response(data, response)
-        text = work.json("approval", answered)
-        with work.batch(last=True) as batch:
-            batch.run(
-                REWRITE_PART, row_id=id, new_type=kind, new_tool_state=ToolState.APPROVAL_RESPONDED, data=text, at=work.now()
-            )
-        return True
-    return False
 
 
 # Deleting one message: its parts, deltas and step usage go with it, by their foreign keys.
@@ -90,41 +63,6 @@ _MARKERS = Statement(
 _DELETE = Statement(delete(messages).where(_M.id == _id))
 
 
-def delete_message(work: UnitOfWork, id: str) -> None:
-    """Delete the message.
-
-    The tail of a compaction that begins with it begins with the next visible message. Raises NotFound, and Conflict for the
-    message of a running turn.
-    """
-    now = work.now()
-    with work.batch() as batch:
-        turn_row = batch.row(_LOCK_TURN, row_id=id)  # locked before the session, in the order that recorders use
-        session = batch.row(_LOCK_SESSION, row_id=id)
-        rows = batch.rows(_ROWS, row_id=id)
-        marker_rows = batch.rows(_MARKERS, row_id=id)
-    if session.result is None:
-        raise NotFound("message", id)
-    session_id, turn = session.result[0], turn_of(turn_row.result)
-    if turn is not None and turn.message_id == id and turn.running(now):
-        raise Conflict(f"Message {id} is being written by a turn that runs; request_stop ends it.", constraint="chat_turns")
-    everything = [
-        {"id": row_id, "role": str(role), "metadata": stored_object(work, stored, f"the metadata of message {row_id}")}
-        for row_id, role, stored in rows.result
-    ]
-    visible = [message for message in everything if message["id"] != id and _is_visible(message)]
-    markers = [row for row in marker_rows.result if row[0] != id]
-    moved = [(row, _without_tail(row, id, everything)) for row in markers if (usage.marker_value(row) or ("", None))[1] == id]
-    latest = {row[2]: data for row, data in moved}
-    counted = [(row[0], latest.get(row[2], row[1])) for row in markers]
-    with work.batch(last=True) as batch:
-        for row, data in moved:
-            batch.run(REWRITE_PART, row_id=row[2], new_type=row[3], new_tool_state=None, data=work.json("part", data), at=now)
-        batch.run(_DELETE, row_id=id)
-        batch.run(usage.SET_COUNTERS, row_id=session_id, **usage.totals_of(visible, usage.newest_of(counted, visible)))
-        if turn is not None and turn.message_id == id:
-            stop_turn(batch, session_id, turn)
-
-
 def _is_visible(message: UIMessage) -> bool:
     return message["metadata"].get("queued_at") is None and message["metadata"].get("hidden_at") is None
 
@@ -137,37 +75,9 @@ def _without_tail(marker: Row, id: str, everything: Sequence[UIMessage]) -> dict
     return {**marker[1], "data": {**marker[1]["data"], "tail_start_id": start}}
 
 
-# Replaying a stored message as chunks, and following it from its present end.
-
 _T = turns.c
 _replayed_session = select(messages.c.session_id).where(messages.c.id == param("row_id")).scalar_subquery()
 _TURN = Statement(select(*TURN).where(_T.session_id == _replayed_session))
-
-
-def replay(work: UnitOfWork, id: str, ai_sdk: object, files: Files) -> list[Chunk]:
-    """The chunks of a stored message, without their end while its turn runs."""
-    major = work.runtime.settings.ai_sdk if ai_sdk is None else AiSdk.of(ai_sdk)
-    with work.batch() as batch:
-        found = transcript.fetch_one(batch, id)
-        turn_row = batch.row(_TURN, row_id=id)
-    message, turn = transcript.one_message(work, id, *found, files=files), turn_of(turn_row.result)
-    runs = turn is not None and turn.message_id == id and turn.running(work.now())
-    return chunks_of(message, ai_sdk=major, finished=not runs)
-
-
-def cursor(work: UnitOfWork, session_id: str, message_id: str) -> str:
-    """The cursor behind all chunks of a message; a message that was only begun has no chunks. Raises NotFound."""
-    seen = snapshot_turn(work, session_id, message_id, 0)
-    sent = SentChunks(message_id)
-    if seen.metadata is not None:
-        for _ in missing_chunks(sent, seen.metadata, seen.parts):
-            pass  # what was sent is noted chunk by chunk
-    elif seen.turn is None or seen.turn.message_id != message_id or not seen.turn.running(work.now()):
-        raise NotFound("message", message_id)
-    return encode_cursor(sent)
-
-
-# `tx.chat.messages`: verbs of messages. Their rules are in the modules beside this one.
 
 List = list
 
@@ -283,7 +193,34 @@ class ChatMessages(Repository[F]):
         The tail of a compaction that begins with it begins with the next message. Forks keep their copies. Raises NotFound, and
         Conflict for the message that a turn is writing.
         """
-        delete_message(self._work, self._work.label("id", id))
+        work, now, id = self._work, self._work.now(), self._work.label("id", id)
+        with work.batch() as batch:
+            turn_row = batch.row(_LOCK_TURN, row_id=id)  # locked before the session, in the order that recorders use
+            session = batch.row(_LOCK_SESSION, row_id=id)
+            rows = batch.rows(_ROWS, row_id=id)
+            marker_rows = batch.rows(_MARKERS, row_id=id)
+        if session.result is None:
+            raise NotFound("message", id)
+        session_id, turn = session.result[0], turn_of(turn_row.result)
+        if turn is not None and turn.message_id == id and turn.running(now):
+            raise Conflict(f"Message {id} is being written by a turn that runs; request_stop ends it.", constraint="chat_turns")
+        everything = [
+            {"id": row_id, "role": str(role), "metadata": stored_object(work, stored, f"the metadata of message {row_id}")}
+            for row_id, role, stored in rows.result
+        ]
+        visible = [message for message in everything if message["id"] != id and _is_visible(message)]
+        markers = [row for row in marker_rows.result if row[0] != id]
+        moved = [(row, _without_tail(row, id, everything)) for row in markers if (usage.marker_value(row) or ("", None))[1] == id]
+        latest = {row[2]: data for row, data in moved}
+        counted = [(row[0], latest.get(row[2], row[1])) for row in markers]
+        with work.batch(last=True) as batch:
+            for row, data in moved:
+                text = work.json("part", data)
+                batch.run(REWRITE_PART, row_id=row[2], new_type=row[3], new_tool_state=None, data=text, at=now)
+            batch.run(_DELETE, row_id=id)
+            batch.run(usage.SET_COUNTERS, row_id=session_id, **usage.totals_of(visible, usage.newest_of(counted, visible)))
+            if turn is not None and turn.message_id == id:
+                stop_turn(batch, session_id, turn)
 
     @reads
     def file(self, session_id: str, sha256: str) -> Blob:
@@ -299,7 +236,14 @@ class ChatMessages(Repository[F]):
         They have no end while the message's turn runs. Raises NotFound, and InvalidValue for a message that is not the
         assistant's. `ai_sdk`: the major that reads the chunks; None takes the value from Settings.
         """
-        return replay(self._work, self._work.label("id", id), ai_sdk, check_choice("files", files, Files))
+        work, row_id, how = self._work, self._work.label("id", id), check_choice("files", files, Files)
+        major = work.runtime.settings.ai_sdk if ai_sdk is None else AiSdk.of(ai_sdk)
+        with work.batch() as batch:
+            found = transcript.fetch_one(batch, row_id)
+            turn_row = batch.row(_TURN, row_id=row_id)
+        message, turn = transcript.one_message(work, row_id, *found, files=how), turn_of(turn_row.result)
+        runs = turn is not None and turn.message_id == row_id and turn.running(work.now())
+        return chunks_of(message, ai_sdk=major, finished=not runs)
 
     @reads
     def cursor(self, session_id: str, message_id: str) -> str:
@@ -308,8 +252,15 @@ class ChatMessages(Repository[F]):
         `follow(session_id, cursor)` then yields what comes, also if the answer has ended by then. The message may be the running
         turn's, with no part yet. Raises NotFound if the message is no assistant's of this session, or is hidden.
         """
-        work = self._work
-        return cursor(work, work.label("session_id", session_id), work.label("message_id", message_id))
+        work, message_id = self._work, self._work.label("message_id", message_id)
+        seen = snapshot_turn(work, work.label("session_id", session_id), message_id, 0)
+        sent = SentChunks(message_id)
+        if seen.metadata is not None:
+            for _ in missing_chunks(sent, seen.metadata, seen.parts):
+                pass  # what was sent is noted chunk by chunk
+        elif seen.turn is None or seen.turn.message_id != message_id or not seen.turn.running(work.now()):
+            raise NotFound("message", message_id)
+        return encode_cursor(sent)
 
     @writes
     def update_metadata(self, id: str, patch: Mapping[str, Json]) -> ChatMessage:
@@ -411,7 +362,22 @@ class ChatMessages(Repository[F]):
         """Answer a visible open approval; False if no such approval is open. Call it before the turn is resumed."""
         work = self._work
         session_id, approval_id = work.label("session_id", session_id), work.label("approval_id", approval_id)
-        return answer(work, session_id, approval_id, approved=approved, reason=reason)
+        if type(approved) is not bool:
+            raise InvalidValue("approved", "expected True or False.")
+        if reason is not None:
+            work.body("reason", reason)
+        with work.batch() as batch:
+            session = batch.row(LOCK_SESSION, row_id=session_id)
+            requested = batch.rows(_REQUESTED, session_id=session_id)
+        if session.result is None:
+            raise NotFound("session", session_id)
+        response = {"approvalId": approval_id, "approved": approved} | ({} if reason is None else {"reason": reason})
+        for id, kind, data in requested.result:
+            if is_part(data) and approval_of(data) == approval_id:
+                text, state = work.json("approval", with_approval_response(data, response)), ToolState.APPROVAL_RESPONDED
+                work.run_last(REWRITE_PART, row_id=id, new_type=kind, new_tool_state=state, data=text, at=work.now())
+                return True
+        return False
 
     @writes
     def repair_interrupted(

@@ -128,8 +128,7 @@ def claim(work: UnitOfWork, session_id: str, human_input_tools: frozenset[str]) 
         return None
     left = _left_by_dead(newest.result, now)
     if left is not None:
-        with work.batch(last=True) as batch:
-            batch.run(_CLAIM, row_id=left[0], owner=this_process_as_owner(), at=now)
+        work.run_last(_CLAIM, row_id=left[0], owner=this_process_as_owner(), at=now)
         return message_insert.message_value(work, left)
     if not first.result:
         return None
@@ -175,8 +174,7 @@ def cancel(work: UnitOfWork, id: str) -> bool:
     at = epoch_ms(work.now())
     metadata = {key: value for key, value in message.metadata.items() if key != "queued_at"}
     text = work.json("metadata", {**metadata, "queue_canceled_at": at, "hidden_at": at})
-    with work.batch(last=True) as batch:
-        batch.run(SET_METADATA, row_id=id, metadata=text, at=work.now())
+    work.run_last(SET_METADATA, row_id=id, metadata=text, at=work.now())
     return True
 
 

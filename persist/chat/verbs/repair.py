@@ -57,7 +57,8 @@ def repair(work: UnitOfWork, session_id: str | None, *, idle: timedelta, human_i
         if state == ToolState.APPROVAL_REQUESTED:
             continue
         if session not in alive:
-            alive[session] = _is_alive(work, session, now)
+            turn = turns.read_turn(work, session)
+            alive[session] = turn is not None and turn.running(now)
         if alive[session]:
             continue
         try:
@@ -101,8 +102,3 @@ def _is_idle(work: UnitOfWork, row: Row, before: datetime) -> bool:
     latest = work.row(_LATEST, message_id=row[1])
     touched = row[5] if latest is None or latest[0] is None else max(row[5], latest[0])
     return bool(touched <= before)
-
-
-def _is_alive(work: UnitOfWork, session_id: str, now: datetime) -> bool:
-    turn = turns.read_turn(work, session_id)
-    return turn is not None and turn.running(now)

@@ -21,7 +21,7 @@ from persist.db.expressions.keyset import behind
 from persist.db.expressions.upsert import insert_missing, taken
 from persist.db.operations.keyset import Keyset
 from persist.db.schema.base import LABEL_CHARACTERS
-from persist.db.statements.prepared import LIMIT, Row, Statement, param
+from persist.db.statements.prepared import LIMIT, Statement, param
 from persist.db.statements.row_values import Values
 from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
@@ -46,8 +46,7 @@ class SystemPrompts(Repository[F]):
         """Store a prompt and return its sha256 (64 hex digits). Equal text is stored once."""
         work = self._work
         digest = digest_of(work.body("body", body))
-        with work.batch(last=True) as batch:
-            batch.run(ADD_PROMPT, digest=digest, body=body, created_at=work.now())
+        work.run_last(ADD_PROMPT, digest=digest, body=body, created_at=work.now())
         return digest
 
     @reads
@@ -70,48 +69,6 @@ _MAX_MEMBERS = 16
 _MAX_INTEGER = 2**63
 
 
-def list_sessions(
-    work: UnitOfWork,
-    *,
-    agent: str | None,
-    workspace_root: str | None,
-    owner: str | None,
-    metadata: Mapping[str, Json] | None,
-    search: str | None,
-    archived: bool | None,
-    include_archived: bool,
-    limit: int,
-    after: str | None,
-) -> Page[ChatSession]:
-    """A page of the sessions that meet all filters, the most recently active first."""
-    limit = check_limit(limit)
-    if archived is not None:
-        check_flag("archived", archived)
-    shown = archived if archived is not None or include_archived else False
-    filters: dict[str, Any] = {"agent": agent, "workspace_root": workspace_root, "include_archived": shown is None}
-    filters |= {} if owner is None else {"owner": owner}
-    filters |= {"archived": True} if shown else {}
-    given: dict[str, Any] = {}
-    if agent is not None:
-        given["agent"] = work.label("agent", agent)
-    if owner is not None:
-        given["owner"] = work.label("owner", owner)
-    if workspace_root is not None:
-        given["workspace_root"] = work.label("workspace_root", workspace_root, empty=True)
-    members = [] if metadata is None else _members(work, metadata)
-    if members:
-        filters["metadata"] = members
-    patterns = [] if search is None else _patterns(work.label("search", search))
-    if patterns:
-        filters["search"] = search
-    after_key = values_after(after, _LIST, filters)
-    statement = _listing(shown, bool(after_key), len(members), len(patterns), *given)
-    values: dict[str, Any] = {_member(place): member for place, member in enumerate(members)}
-    values |= {_pattern(place): pattern for place, pattern in enumerate(patterns)}
-    rows = work.rows(statement, **given, **values, **after_key, limit=limit + 1)
-    return Page.of(rows, limit, SESSION, name=_LIST, filters=filters, key=lambda _, item: [epoch_ms(item.updated_at), item.id])
-
-
 @cache
 def _listing(archived: bool | None, goes_on: bool, members: int, patterns: int, *given: str) -> Statement:
     """The SELECT of a list, with those of the filters `agent`, `owner` and `workspace_root` that are given."""
@@ -122,22 +79,14 @@ def _listing(archived: bool | None, goes_on: bool, members: int, patterns: int, 
     if archived is not None:
         query = query.where(ARCHIVED if archived else _S.archived_at.is_(None))
     for place in range(members):
-        member: ColumnElement[Any] = bindparam(_member(place), type_=_S.metadata_json.type)
+        member: ColumnElement[Any] = bindparam(f"member_{place}", type_=_S.metadata_json.type)
         query = query.where(json_has_member(_S.metadata_json, member))
     if patterns:
-        spelt = (bindparam(_pattern(place), type_=Text()) for place in range(patterns))
+        spelt = (bindparam(f"pattern_{place}", type_=Text()) for place in range(patterns))
         query = query.where(or_(*(TITLE.ilike(pattern, escape="\\") for pattern in spelt)))
     if goes_on:
         query = query.where(behind((_S.updated_at, _S.id), ("after_at", "after_id"), descending=True))
     return Statement(query)
-
-
-def _member(place: int) -> str:
-    return f"member_{place}"
-
-
-def _pattern(place: int) -> str:
-    return f"pattern_{place}"
 
 
 def _members(work: UnitOfWork, metadata: Mapping[str, Json]) -> list[dict[str, Json]]:
@@ -192,11 +141,7 @@ _DELETE = Statement(delete(sessions).where(_S.id == _id))
 
 def get_session(db: StatementRunner, id: str, *, lock: bool = False) -> ChatSession:
     """The session. Raises NotFound. `lock`: against other writers, until the transaction ends."""
-    return _found(id, db.row(_LOCK if lock else _GET, row_id=id))
-
-
-def _found(id: str, row: Row | None) -> ChatSession:
-    return SESSION.found(row, "session", id)
+    return SESSION.found(db.row(_LOCK if lock else _GET, row_id=id), "session", id)
 
 
 class ChatSessions(Repository[F]):
@@ -270,17 +215,33 @@ class ChatSessions(Repository[F]):
         with this text in `metadata.title`, in capitals or not. Archived ones are left out. `include_archived=True` adds them,
         `archived=True` returns them alone.
         """
-        return list_sessions(
-            self._work,
-            agent=agent,
-            workspace_root=workspace_root,
-            owner=owner,
-            metadata=metadata,
-            search=search,
-            archived=archived,
-            include_archived=include_archived,
-            limit=limit,
-            after=after,
+        work, limit = self._work, check_limit(limit)
+        if archived is not None:
+            check_flag("archived", archived)
+        shown = archived if archived is not None or include_archived else False
+        filters: dict[str, Any] = {"agent": agent, "workspace_root": workspace_root, "include_archived": shown is None}
+        filters |= {} if owner is None else {"owner": owner}
+        filters |= {"archived": True} if shown else {}
+        given: dict[str, Any] = {}
+        if agent is not None:
+            given["agent"] = work.label("agent", agent)
+        if owner is not None:
+            given["owner"] = work.label("owner", owner)
+        if workspace_root is not None:
+            given["workspace_root"] = work.label("workspace_root", workspace_root, empty=True)
+        members = [] if metadata is None else _members(work, metadata)
+        if members:
+            filters["metadata"] = members
+        patterns = [] if search is None else _patterns(work.label("search", search))
+        if patterns:
+            filters["search"] = search
+        after_key = values_after(after, _LIST, filters)
+        statement = _listing(shown, bool(after_key), len(members), len(patterns), *given)
+        values: dict[str, Any] = {f"member_{place}": member for place, member in enumerate(members)}
+        values |= {f"pattern_{place}": pattern for place, pattern in enumerate(patterns)}
+        rows = work.rows(statement, **given, **values, **after_key, limit=limit + 1)
+        return Page.of(
+            rows, limit, SESSION, name=_LIST, filters=filters, key=lambda _, item: [epoch_ms(item.updated_at), item.id]
         )
 
     @reads
@@ -330,9 +291,7 @@ class ChatSessions(Repository[F]):
     @writes
     def delete(self, id: str) -> None:
         """Delete a session with its messages and parts; sessions forked from it stay. Raises NotFound without the session."""
-        with self._work.batch(last=True) as batch:
-            deleted = batch.run(_DELETE, row_id=self._work.label("id", id))
-        if not deleted.result:
+        if not self._work.run_last(_DELETE, row_id=self._work.label("id", id)):
             raise NotFound("session", id)
 
     @writes
@@ -347,7 +306,7 @@ class ChatSessions(Repository[F]):
         with work.batch() as batch:
             row = batch.row(_LOCK, row_id=work.label("id", id))
             asked = branching.Parent.ask(batch, id)
-        parent = _found(id, row.result)
+        parent = SESSION.found(row.result, "session", id)
         child = branching.child_of(parent, at_message_id, given, id=work.runtime.ids.mint("ses"), now=work.now())
         copied = branching.messages_through(work, asked, id, at_message_id)
         parts = branching.parts_of(work, asked, id)
@@ -356,7 +315,7 @@ class ChatSessions(Repository[F]):
             batch.run(_INSERT_CHILD, **self._values(child))
             branching.copy_messages(work, batch, child, copied, parts, named)
             stored = batch.row(_GET, row_id=child.id)
-        return _found(child.id, stored.result)
+        return SESSION.found(stored.result, "session", child.id)
 
     @writes
     def rewind(self, id: str, to_message_id: str | None = None, *, before: str | None = None) -> int:
@@ -412,7 +371,7 @@ class ChatSessions(Repository[F]):
             row = batch.row(_GET, row_id=session.id)
         if not inserted.result:
             raise taken(_INSERT, "chat session", session.id)
-        return _found(session.id, row.result)
+        return SESSION.found(row.result, "session", session.id)
 
     def _values(self, session: ChatSession) -> dict[str, Any]:
         values: dict[str, Any] = {name if name in _S else f"{name}_json": getattr(session, name) for name in SESSION.fields}
@@ -425,7 +384,7 @@ class ChatSessions(Repository[F]):
         with work.batch(last=True) as batch:
             batch.run(statement, row_id=session.id, value=work.json(path, value))
             row = batch.row(_GET, row_id=session.id)
-        return _found(session.id, row.result)
+        return SESSION.found(row.result, "session", session.id)
 
     def _set_archived(self, id: str, statement: Statement, **values: datetime) -> None:
         """Execute the UPDATE, which leaves a session alone that is in that state already. Raises NotFound without the session."""

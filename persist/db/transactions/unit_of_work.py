@@ -316,6 +316,18 @@ class UnitOfWork:
         flush = self.transaction.flush_and_commit if commits else driver.flush
         return PipelinedBatch(driver, flush, runtime.prepared, journal, self._batch_by, self._batch_sent)
 
+    def run_last(self, prepared: Statement, /, **values: Any) -> int:
+        """`run` for the last write of a verb, which may commit with it."""
+        with self.batch(last=True) as batch:
+            changed = batch.run(prepared, **values)
+        return changed.result
+
+    def returned_last(self, prepared: Statement, /, **values: Any) -> Row | None:
+        """`returned` for the last write of a verb, which may commit with it."""
+        with self.batch(last=True) as batch:
+            written = batch.returned(prepared, **values)
+        return written.result
+
     def _batch_by(self, prepared: Statement, lists: bool) -> By:
         return self.by(prepared.unreadable) if lists else (prepared.unreadable, self.carried)
 

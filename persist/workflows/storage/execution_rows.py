@@ -93,10 +93,9 @@ _BY_KEY = Statement(select(*EXECUTION.columns).where(_E.idempotency_key == param
 
 def insert_execution(work: UnitOfWork, id: str, fields: dict[str, Any]) -> Execution:
     """Insert the execution, or return the one that its idempotency key began. Raises Conflict."""
-    with work.batch(last=True) as batch:
-        inserted = batch.returned(_INSERT, **inserted_row(id, fields))
-    if inserted.result is not None:
-        return EXECUTION(inserted.result)
+    inserted = work.returned_last(_INSERT, **inserted_row(id, fields))
+    if inserted is not None:
+        return EXECUTION(inserted)
     key = fields.get("idempotency_key")
     row = None if key is None else work.row(_BY_KEY, key=key)
     if row is None:

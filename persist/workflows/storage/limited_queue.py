@@ -155,7 +155,8 @@ def chosen(line: _Line, names: int, rows: int, *, far: bool) -> Select[Any]:
 
 def first_of(line: _Line, names: int, *, far: bool, lateral: bool) -> ScalarSelect[Any]:
     """The id of the first run of the line that may be claimed, or NULL; not locked."""
-    return queue.one(_id_of(waiting(line, names, 1, far=far, lateral=lateral)))
+    found = waiting(line, names, 1, far=far, lateral=lateral)
+    return queue.one(select(found.c.id))
 
 
 @cache
@@ -167,10 +168,6 @@ def first_with_room(names: int, *, far: bool, one_writer: bool) -> Statement:
     ready, due = (first_of(line, names, far=far, lateral=not one_writer) for line in (READY, DUE))
     any_ready, any_due = queue.any_ready(names), queue.any_due(names)
     return Statement(select(any_unheld(names), ready, due, any_ready, any_due, ANY_LIMIT.label("any_limit")))
-
-
-def _id_of(found: FromClause) -> Select[Any]:
-    return select(found.c.id)
 
 
 @cache
@@ -193,11 +190,12 @@ def _line(line: _Line, names: int, columns: Any, *, one_writer: bool) -> queue.L
     slow = slow.order_by(*claim_order(runs)).with_for_update(of=runs, skip_locked=True)
     quick = []
     for far in (False, True):
-        if one_writer:
-            ids = _id_of(waiting(line, names, 1, far=far, lateral=False))
-        else:
-            ids = _id_of(chosen(line, names, 1, far=far).subquery("chosen_run"))
-        quick.append(_by_id(columns, ids))
+        found = (
+            waiting(line, names, 1, far=far, lateral=False)
+            if one_writer
+            else chosen(line, names, 1, far=far).subquery("chosen_run")
+        )
+        quick.append(_by_id(columns, select(found.c.id)))
     return queue.Line(slow, *quick)
 
 

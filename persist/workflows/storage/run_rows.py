@@ -129,6 +129,14 @@ def written_run(row: Pending[Row | None]) -> WorkflowRun:
     return RUN(row.result)
 
 
+def changed_run(work: UnitOfWork, statement: Statement, id: str, **values: Any) -> WorkflowRun:
+    """Change a locked run as the last write of the verb; the run after that."""
+    with work.batch(last=True) as batch:
+        batch.run(statement, row_id=id, **values)
+        row = batch.row(GET_RUN, row_id=id)
+    return written_run(row)
+
+
 def announce_claimable(work: UnitOfWork, run: WorkflowRun) -> None:
     """Wake idle workers after the commit: the run may be claimed."""
     if not is_unreadable(run.workflow_name):
@@ -234,11 +242,9 @@ def first_look(work: UnitOfWork, root: str) -> tuple[Statement, list[tuple[str, 
 
     The members are pairs of an id and the parent's id, in any order.
     """
-    orphans = False
-    rows = work.rows(_MEMBERS[orphans], root=root)
-    if not rows:
-        orphans = True
-        rows = work.rows(_MEMBERS[orphans], root=root)
+    for orphans in (False, True):
+        if rows := work.rows(_MEMBERS[orphans], root=root):
+            break
     return _MEMBERS[orphans], [(id, parent) for id, parent in rows]
 
 

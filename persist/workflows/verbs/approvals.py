@@ -171,7 +171,7 @@ class Approvals(Repository[F]):
         """Answer a gate of either kind and leave the run alone; False if it was not pending. `by`: else who acts."""
         work = self._work
         to = ApprovalStatus.APPROVED if check_flag("approved", approved) else ApprovalStatus.REJECTED
-        return _answer_gate(work, _RESOLVE, _answer(work, work.label("id", id), to, by=by, response=response))
+        return bool(work.run_last(_RESOLVE, **_answer(work, work.label("id", id), to, by=by, response=response)))
 
     @writes
     def resolve_reply(self, id: str, *, response: str, by: str | None = None) -> bool:
@@ -179,7 +179,7 @@ class Approvals(Repository[F]):
         work = self._work
         new_response = work.body("response", response)
         values = _answer(work, work.label("id", id), ApprovalStatus.APPROVED, by=by, response=new_response)
-        return _answer_gate(work, _RESOLVE_REPLY, values)
+        return bool(work.run_last(_RESOLVE_REPLY, **values))
 
     @writes
     def pause_for_approval(
@@ -316,12 +316,6 @@ def _check_pending(approval: Approval) -> None:
 def _answer(work: UnitOfWork, id: str, to: ApprovalStatus, *, by: str | None, response: str | None) -> dict[str, Any]:
     new_response = None if response is None else work.body("response", response)
     return {"by": acting(work, "by", by), "new_response": new_response, "row_id": id, "to": to, "at": work.now()}
-
-
-def _answer_gate(work: UnitOfWork, statement: Statement, answer: dict[str, Any]) -> bool:
-    with work.batch(last=True) as batch:
-        answered = batch.run(statement, **answer)
-    return bool(answered.result)
 
 
 def _merged(work: UnitOfWork, run: WorkflowRun, patch: dict[str, Any]) -> Json:

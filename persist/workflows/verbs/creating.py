@@ -141,10 +141,9 @@ def create(work: UnitOfWork, fields: Mapping[str, Any], once: Uniqueness, *, cho
     if chosen:
         work.refuse_former(runs, "workflow run", fields["id"])
     for _ in range(_ATTEMPTS):
-        with work.batch(last=True) as batch:
-            inserted = batch.returned(_INSERT, **fields)
-        if inserted.result is not None:
-            run = RUN(inserted.result)
+        inserted = work.returned_last(_INSERT, **fields)
+        if inserted is not None:
+            run = RUN(inserted)
             if run.queued_at == fields["updated_at"]:  # else nobody may claim it yet
                 announce_claimable(work, run)
             return run

@@ -76,10 +76,9 @@ class Effects(Repository[F]):
         digest = hashlib.sha256(json.dumps(decode(work.json("input", input)), sort_keys=True).encode()).hexdigest()
         run = held_run(work, run_id, lease)
         begun = {**dict.fromkeys(_EFFECT.fields), "run_id": run.id, "key": name, "input_digest": digest, "begun_at": work.now()}
-        with work.batch(last=True) as batch:
-            inserted = batch.returned(_INSERT, **{**begun, "state": EffectState.BEGUN, "attempts": 1})
-        if inserted.result is not None:
-            return _EFFECT(inserted.result)
+        inserted = work.returned_last(_INSERT, **{**begun, "state": EffectState.BEGUN, "attempts": 1})
+        if inserted is not None:
+            return _EFFECT(inserted)
         *found, former_digest = _found(work, _LOCK, run.id, name)
         if former_digest != digest:
             raise Conflict(
@@ -87,10 +86,9 @@ class Effects(Repository[F]):
             )
         effect = _EFFECT(tuple(found))
         if effect.state in anew:
-            with work.batch(last=True) as batch:
-                again = batch.returned(_BEGIN_AGAIN, row_run_id=run.id, row_key=name, at=work.now())
-            assert again.result is not None  # the row is locked
-            return _EFFECT(again.result)
+            again = work.returned_last(_BEGIN_AGAIN, row_run_id=run.id, row_key=name, at=work.now())
+            assert again is not None  # the row is locked
+            return _EFFECT(again)
         return effect.model_copy(update={"state": EffectState.UNKNOWN}) if effect.state == EffectState.BEGUN else effect
 
     @writes
@@ -146,11 +144,10 @@ class Effects(Repository[F]):
 
     def _end(self, statement: Statement, run_id: str, key: str, **values: Any) -> Effect | None:
         work = self._work
-        with work.batch(last=True) as batch:
-            row = batch.returned(
-                statement, row_run_id=work.label("run_id", run_id), row_key=work.label("key", key), at=work.now(), **values
-            )
-        return _EFFECT.optional(row.result)
+        row = work.returned_last(
+            statement, row_run_id=work.label("run_id", run_id), row_key=work.label("key", key), at=work.now(), **values
+        )
+        return _EFFECT.optional(row)
 
 
 def _conflict(run_id: str, key: str, what: str) -> Conflict:

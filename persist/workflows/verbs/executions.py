@@ -36,8 +36,6 @@ from persist.workflows.storage.queue import WRITABLE, guard_values
 from persist.workflows.storage.run_rows import get_run
 from persist.workflows.verbs import phases, statistics
 
-# Lists of executions; no list reads `output_text`.
-
 _E = executions.c
 _LONGEST_SEARCH = 1000
 _FILTERS: dict[str, ColumnElement[bool]] = {
@@ -67,46 +65,6 @@ _OF_RUN = Statement(
     )
     .order_by(_E.started_at, _E.id)
 )
-
-
-def page(
-    work: UnitOfWork, *, skill: str | None, trigger_id: str | None, error_contains: str | None, limit: int, after: str | None
-) -> Page[Execution]:
-    """One page of executions, newest started first."""
-    filters: dict[str, str] = {}
-    if skill is not None:
-        filters["skill"] = work.label("skill", skill)
-    if trigger_id is not None:
-        filters["trigger_id"] = work.label("trigger_id", trigger_id)
-    if error_contains is not None:
-        sought = work.label("error_contains", error_contains)
-        if len(sought) > _LONGEST_SEARCH:
-            raise InvalidValue("error_contains", f"it is longer than {_LONGEST_SEARCH} characters.")
-        filters["error_contains"] = sought.encode().lower().decode()  # ASCII letters alone
-    return _NEWEST.page(work, limit, after, filters)
-
-
-def running(work: UnitOfWork, limit: int | None, after: str | None) -> PagedList[Execution]:
-    """Unfinished executions, newest first."""
-    if limit is None and after is None:
-        return PagedList(
-            sorted(map(EXECUTION, work.rows(_RUNNING)), key=lambda execution: (execution.started_at, execution.id), reverse=True)
-        )
-    return _RUNNING_PAGES.pages(work, limit, after)
-
-
-def recent(work: UnitOfWork, skill: str, limit: int) -> list[Execution]:
-    """The newest executions of a skill."""
-    return _NEWEST.first(work, check_limit(limit), {"skill": work.label("skill", skill)})
-
-
-def for_run(work: UnitOfWork, workflow_run_id: str) -> list[Execution]:
-    """Executions of the run, and executions in older files that name no run but share its trigger and workflow."""
-    run = get_run(work, workflow_run_id)
-    # every skill `workflow:…`, compared as bytes: LIKE has wildcards, and on SQLite ignores case
-    first, beyond = f"{run.workflow_name}:", f"{run.workflow_name};"
-    rows = work.rows(_OF_RUN, run_id=run.id, of_trigger=run.trigger_id, from_skill=first, to_skill=beyond)
-    return [EXECUTION(row) for row in rows]
 
 
 # Chats as their executions show them: one thread per messaging session, even when the session's row is gone.
@@ -156,17 +114,6 @@ def thread(work: UnitOfWork, trigger_id: str) -> ChatThread | None:
     """The thread of one messaging session; None if it had no turn."""
     row = work.row(_ONE, of_trigger=work.label("trigger_id", trigger_id))
     return _THREAD.optional(row)
-
-
-def threads(work: UnitOfWork, limit: int, before: str | None) -> list[ChatThread]:
-    """The threads with the latest activity, latest first; with `before` those after that thread."""
-    maximum = check_limit(limit)
-    if before is None:
-        return [_THREAD(row) for row in work.rows(_NEWEST_THREADS, limit=maximum)]
-    last = thread(work, work.label("before", before))
-    if last is None:
-        raise NotFound("chat thread", before)
-    return [_THREAD(row) for row in work.rows(_EARLIER, limit=maximum, at=last.last_activity_at, of_trigger=before)]
 
 
 List = list
@@ -236,9 +183,7 @@ class Executions(Repository[F]):
     def set_session(self, id: str, session_id: str) -> bool:
         """Set the session log of a running execution, so that the log can be watched."""
         work = self._work
-        with work.batch(last=True) as batch:
-            written = batch.run(_SET_SESSION, row_id=work.label("id", id), value=work.label("session_id", session_id))
-        return bool(written.result)
+        return bool(work.run_last(_SET_SESSION, row_id=work.label("id", id), value=work.label("session_id", session_id)))
 
     @writes
     def finish(
@@ -254,8 +199,7 @@ class Executions(Repository[F]):
         if not holds(work, id, lease):
             return False
         count_usage(work, id, values, totals)
-        with work.batch(last=True) as batch:
-            batch.run(FINISH, row_id=id, **values)
+        work.run_last(FINISH, row_id=id, **values)
         return True
 
     @writes
@@ -265,9 +209,7 @@ class Executions(Repository[F]):
         body = work.body("text", text)
         if not holds(work, id, lease):
             return False
-        with work.batch(last=True) as batch:
-            written = batch.run(SET_OUTPUT, row_id=id, value=body)
-        return bool(written.result)
+        return bool(work.run_last(SET_OUTPUT, row_id=id, value=body))
 
     @reads
     def output_text(self, id: str) -> str | None:
@@ -333,17 +275,35 @@ class Executions(Repository[F]):
         after: str | None = None,
     ) -> Page[Execution]:
         """Executions, newest started first. `error_contains` is literal text; ASCII letters match in either case."""
-        return page(self._work, skill=skill, trigger_id=trigger_id, error_contains=error_contains, limit=limit, after=after)
+        work = self._work
+        filters: dict[str, str] = {}
+        if skill is not None:
+            filters["skill"] = work.label("skill", skill)
+        if trigger_id is not None:
+            filters["trigger_id"] = work.label("trigger_id", trigger_id)
+        if error_contains is not None:
+            sought = work.label("error_contains", error_contains)
+            if len(sought) > _LONGEST_SEARCH:
+                raise InvalidValue("error_contains", f"it is longer than {_LONGEST_SEARCH} characters.")
+            filters["error_contains"] = sought.encode().lower().decode()  # ASCII letters alone
+        return _NEWEST.page(work, limit, after, filters)
 
     @reads
     def running(self, *, limit: int | None = None, after: str | None = None) -> PagedList[Execution]:
         """Every unfinished execution, newest first; with a `limit` a page, whose `cursor` is `after` for the next one."""
-        return running(self._work, limit, after)
+        if limit is None and after is None:
+            found = map(EXECUTION, self._work.rows(_RUNNING))
+            return PagedList(sorted(found, key=lambda execution: (execution.started_at, execution.id), reverse=True))
+        return _RUNNING_PAGES.pages(self._work, limit, after)
 
     @reads
     def for_run(self, workflow_run_id: str) -> List[Execution]:
         """The run's executions, oldest first; also those of older files that name no run but share its trigger and workflow."""
-        return for_run(self._work, workflow_run_id)
+        run = get_run(self._work, workflow_run_id)
+        # every skill `workflow:…`, compared as bytes: LIKE has wildcards, and on SQLite ignores case
+        first, beyond = f"{run.workflow_name}:", f"{run.workflow_name};"
+        rows = self._work.rows(_OF_RUN, run_id=run.id, of_trigger=run.trigger_id, from_skill=first, to_skill=beyond)
+        return [EXECUTION(row) for row in rows]
 
     @reads
     def consecutive_failures(self, skill: str) -> int:
@@ -386,7 +346,7 @@ class Executions(Repository[F]):
     @reads
     def recent(self, skill: str, *, limit: int = 10) -> List[Execution]:
         """The newest executions of a skill."""
-        return recent(self._work, skill, limit)
+        return _NEWEST.first(self._work, check_limit(limit), {"skill": self._work.label("skill", skill)})
 
     @reads
     def chat_thread(self, trigger_id: str) -> ChatThread | None:
@@ -396,4 +356,10 @@ class Executions(Repository[F]):
     @reads
     def chat_threads(self, *, limit: int = 20, before: str | None = None) -> List[ChatThread]:
         """Chats, the latest activity first. `before`: a session id, to list the chats after it. Raises NotFound."""
-        return threads(self._work, limit, before)
+        work, maximum = self._work, check_limit(limit)
+        if before is None:
+            return [_THREAD(row) for row in work.rows(_NEWEST_THREADS, limit=maximum)]
+        last = thread(work, work.label("before", before))
+        if last is None:
+            raise NotFound("chat thread", before)
+        return [_THREAD(row) for row in work.rows(_EARLIER, limit=maximum, at=last.last_activity_at, of_trigger=before)]

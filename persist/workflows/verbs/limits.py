@@ -72,11 +72,6 @@ class Standing(NamedTuple):
     blocked: int
     """How many of the next `many` starts would be too many within the period."""
 
-    @property
-    def is_rated(self) -> bool:
-        """Whether starts are counted."""
-        return self.rate is not None and self.per_ms is not None and self.per_ms > 0
-
 
 class Claimed(NamedTuple):
     """Claimed runs, as their limits have it."""
@@ -105,8 +100,7 @@ def settle(claimed: Sequence[WorkflowRun], rows: Sequence[Row], many: int, *, co
     for key, one in standings.items():
         if one.concurrency is not None and not placed:
             places[key] = one.concurrency - one.running + (under[key] if counted else 0)
-        if one.is_rated:
-            assert one.rate is not None
+        if one.rate is not None and one.per_ms is not None and one.per_ms > 0:
             free[key] = min(many, one.rate) - one.blocked
     result = Claimed([], [], {})
     for run in claimed:
@@ -183,8 +177,7 @@ class Limits(Repository[F]):
     @reads
     def get(self, key: str) -> Limit | None:
         """The limit, None if there is none."""
-        row = self._work.row(_GET, row_key=self._work.label("key", key))
-        return _LIMIT.optional(row)
+        return _LIMIT.optional(self._work.row(_GET, row_key=self._work.label("key", key)))
 
     @reads
     def list(self, *, limit: int | None = None, after: str | None = None) -> PagedList[Limit]:
@@ -261,14 +254,12 @@ class CronOverrides(Repository[F]):
             batch.run(_ADD_CRON, name=row_name, enabled=True, schedule=None, updated_at=now, updated_by=changed_by)
             batch.run(_set_cron(*given), row_name=row_name, at=now, by=changed_by, **values)
             written = batch.row(_CRON, row_name=row_name)
-        row = seen(written.result, _ADD_CRON, "cron override", name)
-        return _CRON_VALUE(row)
+        return _CRON_VALUE(seen(written.result, _ADD_CRON, "cron override", name))
 
     @reads
     def get(self, name: str) -> CronOverride | None:
         """The override, None where the defaults hold."""
-        row = self._work.row(_CRON, row_name=self._work.label("name", name))
-        return _CRON_VALUE.optional(row)
+        return _CRON_VALUE.optional(self._work.row(_CRON, row_name=self._work.label("name", name)))
 
     @reads
     def all(self, *, limit: int | None = None, after: str | None = None) -> PagedList[CronOverride]:
@@ -278,9 +269,7 @@ class CronOverrides(Repository[F]):
     @writes
     def clear(self, name: str) -> bool:
         """Restore the defaults; False if they hold already."""
-        with self._work.batch(last=True) as batch:
-            cleared = batch.run(_CLEAR_CRON, row_name=self._work.label("name", name))
-        return bool(cleared.result)
+        return bool(self._work.run_last(_CLEAR_CRON, row_name=self._work.label("name", name)))
 
 
 class WorkflowOverrides(Repository[F]):
@@ -290,18 +279,13 @@ class WorkflowOverrides(Repository[F]):
     def set(self, name: str, *, enabled: bool, by: str | None = None) -> WorkflowOverride:
         """Switch a workflow on or off."""
         work = self._work
-        row_name, on, changed_by, now = (
-            work.label("name", name),
-            check_flag("enabled", enabled),
-            acting(work, "by", by),
-            work.now(),
-        )
+        row_name, on = work.label("name", name), check_flag("enabled", enabled)
+        changed_by, now = acting(work, "by", by), work.now()
         with work.batch(last=True) as batch:
             batch.run(_ADD_WORKFLOW, name=row_name, enabled=on, updated_at=now, updated_by=changed_by)
             batch.run(_SET_WORKFLOW, row_name=row_name, on=on, at=now, by=changed_by)
             written = batch.row(_WORKFLOW, row_name=row_name)
-        row = seen(written.result, _ADD_WORKFLOW, "workflow override", name)
-        return _WORKFLOW_VALUE(row)
+        return _WORKFLOW_VALUE(seen(written.result, _ADD_WORKFLOW, "workflow override", name))
 
     @reads
     def is_enabled(self, name: str) -> bool:
@@ -317,6 +301,4 @@ class WorkflowOverrides(Repository[F]):
     @writes
     def clear(self, name: str) -> bool:
         """Delete the override, which enables the workflow; False if there was none."""
-        with self._work.batch(last=True) as batch:
-            cleared = batch.run(_CLEAR_WORKFLOW, row_name=self._work.label("name", name))
-        return bool(cleared.result)
+        return bool(self._work.run_last(_CLEAR_WORKFLOW, row_name=self._work.label("name", name)))

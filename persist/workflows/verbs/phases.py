@@ -85,17 +85,15 @@ def standing(work: UnitOfWork, skill: str, trigger_id: str, workflow_run_id: str
     return bool(row[0]), bool(row[1])
 
 
-def locked_phase(work: UnitOfWork, run_id: str, name: str) -> tuple[WorkflowRun, tuple[bool, bool], str | None]:
+def locked_phase(work: UnitOfWork, run_id: str, name: str) -> tuple[WorkflowRun, Row, str | None]:
     """Lock a run, in one round trip with what `standing` and `output` tell of its phase. Raises NotFound."""
     values = {"scope_id": work.label("run_id", run_id), "suffix": f":{name}"}
     with work.batch() as batch:
         locked = batch.row(run_rows.LOCK_RUN, row_id=run_id)
         stands, left = batch.row(_STANDING_OF_PHASE, **values), batch.row(_OUTPUT_OF_PHASE, **values)
-    if locked.result is None:
-        raise NotFound("workflow run", run_id)
+    run = run_rows.found_run(locked.result, run_id)
     assert stands.result is not None
-    running, done = map(bool, stands.result)
-    return run_rows.RUN(locked.result), (running, done), None if left.result is None else left.result[0]
+    return run, stands.result, None if left.result is None else left.result[0]
 
 
 def output(work: UnitOfWork, skill: str, trigger_id: str, workflow_run_id: str | None) -> str | None:
@@ -108,9 +106,7 @@ def output(work: UnitOfWork, skill: str, trigger_id: str, workflow_run_id: str |
 def veto(work: UnitOfWork, skill: str, trigger_id: str, reason: str, workflow_run_id: str | None) -> bool:
     """Fail the newest execution after the fact; its `finished_at` stays."""
     scope, values = _scoped(work, skill, trigger_id, workflow_run_id)
-    with work.batch(last=True) as batch:
-        written = batch.run(_VETO[scope], reason=work.body("reason", reason), **values)
-    return bool(written.result)
+    return bool(work.run_last(_VETO[scope], reason=work.body("reason", reason), **values))
 
 
 def mark_stale(work: UnitOfWork, trigger_id: str, skill: str | None, reason: str) -> int:
@@ -118,9 +114,7 @@ def mark_stale(work: UnitOfWork, trigger_id: str, skill: str | None, reason: str
     values = {"scope_id": work.label("trigger_id", trigger_id), "reason": work.body("reason", reason), "at": work.now()}
     if skill is not None:
         values["of_skill"] = work.label("skill", skill)
-    with work.batch(last=True) as batch:
-        written = batch.run(_STALE if skill is None else _STALE_OF_SKILL, **values)
-    return written.result
+    return work.run_last(_STALE if skill is None else _STALE_OF_SKILL, **values)
 
 
 def trigger_type(work: UnitOfWork, trigger_id: str) -> str:
@@ -180,7 +174,7 @@ def append_phase(work: UnitOfWork, id: str, phase: str, entry: Json, lease: Leas
         return run_rows.RUN(row)
     run = run_rows.held_run(work, id, lease)
     history = run_rows.history_with(work, run.phase_history, item)
-    return _set(work, _SET_PHASE, id, phase=item["phase"], history=history)
+    return run_rows.changed_run(work, _SET_PHASE, id, phase=item["phase"], history=history, at=work.now())
 
 
 def _append_at_once(work: UnitOfWork, id: str, item: dict[str, Any], lease: Lease | None) -> Row | None:
@@ -198,18 +192,12 @@ def _append_at_once(work: UnitOfWork, id: str, item: dict[str, Any], lease: Leas
     return work.returned(_APPEND[lease is not None], **values, **held)
 
 
-def _set(work: UnitOfWork, statement: Statement, id: str, **values: Any) -> WorkflowRun:
-    with work.batch(last=True) as batch:
-        batch.run(statement, row_id=id, at=work.now(), **values)
-        row = batch.row(run_rows.GET_RUN, row_id=id)
-    return run_rows.written_run(row)
-
-
 def merge_scratch(work: UnitOfWork, id: str, patch: Mapping[str, Json], lease: Lease | None) -> WorkflowRun:
     """Set the patch's keys in scratch; other keys stay."""
     given = run_rows.small_values(work, "scratch", patch)
     run = run_rows.held_run(work, id, lease)
-    return _set(work, _SET_SCRATCH, id, value=work.json("scratch", {**(run.scratch or {}), **given}))
+    value = work.json("scratch", {**(run.scratch or {}), **given})
+    return run_rows.changed_run(work, _SET_SCRATCH, id, value=value, at=work.now())
 
 
 def set_node_status(work: UnitOfWork, id: str, node: str, status: Json, lease: Lease | None) -> WorkflowRun:
@@ -218,7 +206,7 @@ def set_node_status(work: UnitOfWork, id: str, node: str, status: Json, lease: L
     run_rows.small(work, f"node_statuses.{name}", status)
     run = run_rows.held_run(work, id, lease)
     value = work.json("node_statuses", {**(run.node_statuses or {}), name: status})
-    return _set(work, _SET_NODES, id, value=value)
+    return run_rows.changed_run(work, _SET_NODES, id, value=value, at=work.now())
 
 
 class Phases(Repository[F]):

@@ -252,8 +252,7 @@ def increment(work: UnitOfWork, run: WorkflowRun) -> int:
             f"The workflow run {run.id!r} was restarted {run.restart_count} times, which is as often as it may be.",
             constraint="ck_workflow_runs_max_restarts",
         )
-    with work.batch(last=True) as batch:
-        batch.run(_INCREMENT, row_id=run.id, count=number_after("restart_count", run.restart_count), at=work.now())
+    work.run_last(_INCREMENT, row_id=run.id, count=number_after("restart_count", run.restart_count), at=work.now())
     return run.restart_count + 1
 
 
@@ -318,24 +317,17 @@ def held_by(work: UnitOfWork, worker: str) -> list[Lease]:
 
 def renew(work: UnitOfWork, lease: Lease, lease_for: timedelta) -> Lease:
     """See Runs.renew."""
-    span = check_timedelta("lease_for", lease_for, zero=False)
-    row = _renew_at_once(work, given_lease(lease), span)
-    if row is not None:
-        return lease_on(run_rows.RUN(row), lease.worker)
-    run = _own(work, lease)
+    span, now = check_timedelta("lease_for", lease_for, zero=False), work.now()
+    held = guard_values(work, given_lease(lease).run_id, lease)
+    if held is not None and span <= _FOREVER - now:
+        row = work.returned(_RENEW_AT_ONCE, row_id=work.label("id", lease.run_id), at=now, until=now + span, **held)
+        if row is not None:
+            return lease_on(run_rows.RUN(row), lease.worker)
+    run = run_rows.held_run(work, lease.run_id, lease)
+    if run.status in TERMINAL:
+        raise LeaseLost(run.id, lease.token, f"the lease is over: the run is {run.status}.")
     until = instant_after("lease_for", work.now(), span)
-    with work.batch(last=True) as batch:
-        batch.run(_RENEW, row_id=run.id, until=until)
-        written = batch.row(run_rows.GET_RUN, row_id=run.id)
-    return lease_on(run_rows.written_run(written), lease.worker)
-
-
-def _renew_at_once(work: UnitOfWork, lease: Lease, span: timedelta) -> Row | None:
-    """Check and renew in one statement. None, and nothing is written, if that may not be done, or not in this way."""
-    held, now = guard_values(work, lease.run_id, lease), work.now()
-    if held is None or span > _FOREVER - now:
-        return None
-    return work.returned(_RENEW_AT_ONCE, row_id=work.label("id", lease.run_id), at=now, until=now + span, **held)
+    return lease_on(run_rows.changed_run(work, _RENEW, run.id, until=until), lease.worker)
 
 
 def release(work: UnitOfWork, lease: Lease, retry_in: timedelta | None, error: str | None) -> None:
@@ -368,10 +360,7 @@ def sleep_until(work: UnitOfWork, lease: Lease, at: datetime) -> WorkflowRun:
 
 def clear_lease(work: UnitOfWork, run: WorkflowRun) -> WorkflowRun:
     """End the lease of a locked run that waits; the run."""
-    with work.batch(last=True) as batch:
-        batch.run(_CLEAR_LEASE, row_id=run.id, at=work.now())
-        row = batch.row(run_rows.GET_RUN, row_id=run.id)
-    return run_rows.written_run(row)
+    return run_rows.changed_run(work, _CLEAR_LEASE, run.id, at=work.now())
 
 
 def requeue(work: UnitOfWork, run: WorkflowRun) -> None:
@@ -417,13 +406,6 @@ def resume(work: UnitOfWork, run: WorkflowRun, *, force: bool) -> None:
             close_gates(work, batch, run.id, "The run was resumed without an answer.")
         batch.run(run_rows.RESUME, **values)
     run_rows.announce_claimable(work, run)
-
-
-def _own(work: UnitOfWork, lease: Lease) -> WorkflowRun:
-    run = run_rows.held_run(work, given_lease(lease).run_id, lease)
-    if run.status in TERMINAL:
-        raise LeaseLost(run.id, lease.token, f"the lease is over: the run is {run.status}.")
-    return run
 
 
 def given_lease(lease: object) -> Lease:

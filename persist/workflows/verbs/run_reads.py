@@ -51,34 +51,6 @@ def _usage(*, orphans: bool) -> Statement:
 _BY_STATUS, _USAGE = ({orphans: made(orphans=orphans) for orphans in (False, True)} for made in (_statuses, _usage))
 
 
-def family_totals(work: UnitOfWork, id: str) -> FamilyTotals:
-    """See Runs.family."""
-    root = work.label("id", id)
-    orphans = False
-    counted = work.rows(_BY_STATUS[orphans], root=root)
-    if not counted:
-        orphans = True
-        counted = work.rows(_BY_STATUS[orphans], root=root)
-    if not counted:
-        raise NotFound("workflow run", id)
-    used = work.row(_USAGE[orphans], root=root)
-    assert used is not None
-    number, *tokens, total, cost = used
-    by_status = {str(status): int(count) for status, count in counted}
-    return construct(
-        FamilyTotals,
-        {
-            "run_id": root,
-            "runs": sum(by_status.values()),
-            "by_status": by_status,
-            "executions": int(number),
-            **{name: int(value) for name, value in zip(_TOKENS, tokens, strict=True)},
-            "total_tokens": int(total),
-            "cost_usd": float(cost),
-        },
-    )
-
-
 # Lists of runs: one prepared statement per combination of filters, each served in order by one index.
 #
 # Lists never touch the blobs of a run. With several statuses each is read in its own order, and the heads are merged, so that a
@@ -171,30 +143,6 @@ def page_of_runs(work: UnitOfWork, filters: Filters, limit: int, after: str | No
     return Page.of(
         rows, limit, make, name=_LIST, filters=filters.plain(), key=lambda _, item: [epoch_ms(item.started_at), item.id]
     )
-
-
-def active_runs(work: UnitOfWork, limit: int | None, after: str | None) -> PagedList[WorkflowRunSummary]:
-    """The runs that are running or paused, newest first; the cursors are those of `page` for these statuses."""
-    if optional_limit(limit, after) is None:
-        return PagedList(map(SUMMARY, work.rows(ACTIVE_RUNS)))
-    assert limit is not None
-    found = page_of_runs(work, Filters.of(work, status=sorted(ACTIVE)), limit, after, SUMMARY)
-    return PagedList(found.items, found.cursor)
-
-
-def queued_runs(work: UnitOfWork, limit: int | None, after: str | None) -> PagedList[WorkflowRunSummary]:
-    """The runs that wait to be admitted or claimed, oldest first."""
-    return _QUEUED.pages(work, limit, after)
-
-
-def count_runs(work: UnitOfWork, filters: Filters, *, exact: bool) -> int:
-    """How many runs meet the filters; unless `exact`, a Count of BoundedCount."""
-    given = {"named": filters.given("workflow_name"), "since": filters.given("since"), "failed": filters.given("failure_kind")}
-    if not exact:
-        return bounded_count(filters.statuses, **given).count(work, **filters.values)
-    row = work.row(count_statement(filters.statuses, **given), **filters.values)
-    assert row is not None
-    return int(row[0])
 
 
 def _with_usage(chosen: Select[Any]) -> Statement:
@@ -340,7 +288,13 @@ class RunReads(Repository[F]):
         int with `exact` and `basis`. If there are more, it is an estimate of Postgres's planner, or on SQLite "at least" 10,000.
         """
         wanted = Filters.of(self._work, **check_keywords(filters, CountFilters))
-        return count_runs(self._work, wanted, exact=check_flag("exact", exact))
+        work, wanted = self._work, Filters.of(self._work, **check_keywords(filters, CountFilters))
+        given = {"named": wanted.given("workflow_name"), "since": wanted.given("since"), "failed": wanted.given("failure_kind")}
+        if not check_flag("exact", exact):
+            return bounded_count(wanted.statuses, **given).count(work, **wanted.values)
+        row = work.row(count_statement(wanted.statuses, **given), **wanted.values)
+        assert row is not None
+        return int(row[0])
 
     @reads
     def children(
@@ -356,17 +310,42 @@ class RunReads(Repository[F]):
     @reads
     def family(self, id: str) -> FamilyTotals:
         """The cost of the run and all its descendants, with counts by status; the run may be gone. Raises NotFound."""
-        return family_totals(self._work, id)
+        work, root = self._work, self._work.label("id", id)
+        for orphans in (False, True):
+            if counted := work.rows(_BY_STATUS[orphans], root=root):
+                break
+        else:
+            raise NotFound("workflow run", id)
+        used = work.row(_USAGE[orphans], root=root)
+        assert used is not None
+        number, *tokens, total, cost = used
+        by_status = {str(status): int(count) for status, count in counted}
+        return construct(
+            FamilyTotals,
+            {
+                "run_id": root,
+                "runs": sum(by_status.values()),
+                "by_status": by_status,
+                "executions": int(number),
+                **{name: int(value) for name, value in zip(_TOKENS, tokens, strict=True)},
+                "total_tokens": int(total),
+                "cost_usd": float(cost),
+            },
+        )
 
     @reads
     def list_active(self, *, limit: int | None = None, after: str | None = None) -> PagedList[WorkflowRunSummary]:
         """Runs that are running or paused, newest first; with a `limit` a page, whose `cursor` is the next `after`."""
-        return active_runs(self._work, limit, after)
+        if optional_limit(limit, after) is None:
+            return PagedList(map(SUMMARY, self._work.rows(ACTIVE_RUNS)))
+        assert limit is not None
+        found = page_of_runs(self._work, Filters.of(self._work, status=sorted(ACTIVE)), limit, after, SUMMARY)
+        return PagedList(found.items, found.cursor)
 
     @reads
     def list_queued(self, *, limit: int | None = None, after: str | None = None) -> PagedList[WorkflowRunSummary]:
         """Runs that wait to be admitted or claimed, oldest first; with a `limit` a page, whose `cursor` is the next `after`."""
-        return queued_runs(self._work, limit, after)
+        return _QUEUED.pages(self._work, limit, after)
 
     @reads
     def distinct_names(self) -> List[str]:

@@ -6,7 +6,7 @@ from typing import Any, Literal, Required, TypedDict, Unpack, overload
 
 from sqlalchemy import func, select, update
 
-from persist.db.statements.prepared import Row, Statement, param
+from persist.db.statements.prepared import Statement, param
 from persist.db.transactions.repository import Async, F, NothingToDo, Repository, Sync, writes, writes_if_needed
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_choice, check_count, check_flag, optional_count, optional_label
@@ -93,10 +93,9 @@ def wait_at_gate(work: UnitOfWork, run_id: str, question: dict[str, Any], lease:
         item = run_rows.history_item(work, question["gate"], None, work.now())
         pause_at_gate(work, run, question, item, run.scratch, let_go=lease is not None)
     else:
-        with work.batch(last=True) as batch:
-            batch.run(
-                run_rows.SET_STATUS if lease is None else run_rows.LET_GO, row_id=run.id, to=RunStatus.PAUSED, at=work.now()
-            )
+        work.run_last(
+            run_rows.SET_STATUS if lease is None else run_rows.LET_GO, row_id=run.id, to=RunStatus.PAUSED, at=work.now()
+        )
         limits.announce_freed(work, run)
     return None
 
@@ -109,31 +108,6 @@ _JOIN = Statement(
     .where(_R.id == param("row_id"))
     .values(status=RunStatus.PAUSED, join_until=param("goal"), **run_rows.NO_LEASE, updated_at=param("at"))
 )
-
-
-def join(work: UnitOfWork, lease: Lease, until: str) -> Children | None:
-    """See Runs.join."""
-    goal = check_choice("until", until, JoinUntil)
-    run_id, now = given_lease(lease).run_id, work.now()
-    with work.batch() as batch:
-        locked = batch.row(run_rows.LOCK_RUN, row_id=run_id)
-        counted = batch.rows(_COUNTS, parent=run_id)
-    run = run_rows.found_run(locked.result, run_id)
-    run_rows.check_hold(run, lease, now)
-    children = _children(counted.result)
-    if not any(status in children.by_status for status in UNFINISHED) or (goal is JoinUntil.FIRST_FAILURE and children.failed):
-        return children
-    check_transition(run.id, run.status, RunStatus.PAUSED)
-    with work.batch(last=True) as batch:
-        fail_executions_of_run(work, batch, run, "stale: the run waits for its children")
-        batch.run(_JOIN, row_id=run.id, goal=goal, at=now)
-    limits.announce_freed(work, run)
-    return None
-
-
-def _children(rows: list[Row]) -> Children:
-    by_status = {str(status): int(count) for status, count in rows}
-    return construct(Children, {"total": sum(by_status.values()), "by_status": by_status})
 
 
 List = list
@@ -259,8 +233,7 @@ class Runs(RunReads[F]):
         run_rows.check_hold(run, lease, work.now())
         if run.status != RunStatus.RUNNING:
             return False
-        with work.batch(last=True) as batch:
-            batch.run(run_rows.SET_STATUS, row_id=id, to=RunStatus.PAUSED, at=work.now())
+        work.run_last(run_rows.SET_STATUS, row_id=id, to=RunStatus.PAUSED, at=work.now())
         limits.announce_freed(work, run)
         return True
 
@@ -285,8 +258,7 @@ class Runs(RunReads[F]):
         run = run_rows.find_run(self._work, id, lock=True)
         if run is None or run.status != RunStatus.QUEUED:
             return False
-        with self._work.batch(last=True) as batch:
-            batch.run(run_rows.SET_STATUS, row_id=id, to=RunStatus.RUNNING, at=self._work.now())
+        self._work.run_last(run_rows.SET_STATUS, row_id=id, to=RunStatus.RUNNING, at=self._work.now())
         return True
 
     @writes
@@ -411,4 +383,21 @@ class Runs(RunReads[F]):
         count too. A pending gate of the run is not walked past. Unfinished executions are failed as stale. Raises LeaseLost, and
         TransitionError unless the run runs.
         """
-        return join(self._work, lease, until)
+        goal = check_choice("until", until, JoinUntil)
+        work, run_id, now = self._work, given_lease(lease).run_id, self._work.now()
+        with work.batch() as batch:
+            locked = batch.row(run_rows.LOCK_RUN, row_id=run_id)
+            counted = batch.rows(_COUNTS, parent=run_id)
+        run = run_rows.found_run(locked.result, run_id)
+        run_rows.check_hold(run, lease, now)
+        by_status = {str(status): int(count) for status, count in counted.result}
+        children = construct(Children, {"total": sum(by_status.values()), "by_status": by_status})
+        waits = any(status in by_status for status in UNFINISHED)
+        if not waits or (goal is JoinUntil.FIRST_FAILURE and children.failed):
+            return children
+        check_transition(run.id, run.status, RunStatus.PAUSED)
+        with work.batch(last=True) as batch:
+            fail_executions_of_run(work, batch, run, "stale: the run waits for its children")
+            batch.run(_JOIN, row_id=run.id, goal=goal, at=now)
+        limits.announce_freed(work, run)
+        return None

@@ -18,7 +18,7 @@ from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
 from persist.db.values.arguments import check_choice, check_flag
-from persist.db.values.clock import as_utc, iso_ms
+from persist.db.values.clock import iso_ms
 from persist.db.values.json import Json
 from persist.db.values.pages import PagedList
 from persist.errors import InvalidValue, PayloadTooLarge, named
@@ -26,7 +26,7 @@ from persist.workflows.fire_times import check_schedule, check_timezone, fires_a
 from persist.workflows.models import cron_overrides, schedules
 from persist.workflows.schemas import CatchUp, Schedule, WorkflowRun
 from persist.workflows.storage.run_rows import context_of
-from persist.workflows.verbs import creating
+from persist.workflows.verbs import creating, recovery
 
 log = logging.getLogger("persist")
 _said: WeakKeyDictionary[Runtime, set[str]] = WeakKeyDictionary()
@@ -130,13 +130,11 @@ class Schedules(Repository[F]):
     @writes
     def remove(self, name: str) -> bool:
         """Delete the schedule, not its runs; False if there was none."""
-        with self._work.batch(last=True) as batch:
-            removed = batch.run(_REMOVE, row_name=self._work.label("name", name))
-        return bool(removed.result)
+        return bool(self._work.run_last(_REMOVE, row_name=self._work.label("name", name)))
 
     def _nothing_due(self, now: datetime | None = None) -> NothingToDo | None:
         work = self._work
-        return NothingToDo([]) if work.row(_ANY_DUE, at=_now(work, now)) is None else None
+        return NothingToDo([]) if work.row(_ANY_DUE, at=recovery.instant(work, now)) is None else None
 
     @writes_if_needed(_nothing_due)
     def fire_due(self, now: datetime | None = None) -> List[WorkflowRun]:
@@ -145,7 +143,7 @@ class Schedules(Repository[F]):
         Any process may call it at any time, and workers do: each fire is queued once. The run's trigger is `schedule/<name>`, and
         `context.scheduled_for` its instant. A schedule that an override stops goes on with the first fire after that.
         """
-        work, at = self._work, _now(self._work, now)
+        work, at = self._work, recovery.instant(self._work, now)
         fired: List[WorkflowRun] = []
         for *row, cron, switch in work.rows(_DUE, at=at):
             schedule = _SCHEDULE(tuple(row))
@@ -213,7 +211,3 @@ def _queue(work: UnitOfWork, schedule: Schedule, fire: datetime) -> WorkflowRun 
     trigger, instant = f"schedule/{schedule.name}", iso_ms(fire)
     context = {"scheduled_for": instant, **(schedule.context or {})}
     return creating.queue_once(work, schedule.workflow_name, trigger, f"{trigger}/{instant}", context)
-
-
-def _now(work: UnitOfWork, now: datetime | None) -> datetime:
-    return work.now() if now is None else as_utc("now", now)

@@ -94,10 +94,9 @@ class Signals(Repository[F]):
             run_rows.check_hold(run, lease, work.now())
         if oldest.result is None:
             return None
-        with work.batch(last=True) as batch:
-            taken = batch.returned(_TAKE, of_run=id, of_seq=_SIGNAL(oldest.result).seq, at=work.now())
-        assert taken.result is not None
-        return _SIGNAL(taken.result)
+        taken = work.returned_last(_TAKE, of_run=id, of_seq=_SIGNAL(oldest.result).seq, at=work.now())
+        assert taken is not None
+        return _SIGNAL(taken)
 
     @writes
     def wait(self, lease: Lease, name: str, timeout: timedelta | None = None) -> Signal | None:
@@ -145,12 +144,8 @@ class Signals(Repository[F]):
     def expire_due(self) -> List[Signal]:
         """Let up to 100 runs go on whose signals are late; the signals that they get instead. A worker calls it."""
         work = self._work
-        sent = []
-        for (run_id,) in work.rows(_DUE, at=work.now()):
-            signal = _time_out(work, run_id)
-            if signal is not None:
-                sent.append(signal)
-        return sent
+        late = work.rows(_DUE, at=work.now())
+        return [signal for (run_id,) in late if (signal := _time_out(work, run_id)) is not None]
 
 
 def _time_out(work: UnitOfWork, run_id: str) -> Signal | None:
