@@ -75,11 +75,6 @@ def remove_bodies(work: UnitOfWork, digests: Iterable[str]) -> None:
             remove_body(work, store, digest)
 
 
-def prunings(tables: Sequence[Table]) -> tuple[Pruning, ...]:
-    """The prunings of blobs, where these are all the tables whose rows may name one."""
-    return (UnnamedBlobs(tables),)
-
-
 def garbage(tables: Sequence[Table]) -> Pruning:
     """The pruning of blobs that rows once named, and of partial blobs: what a host put stays until a prune asks."""
     return UnnamedBlobs(tables, only=or_(_B.named.is_(true()), _B.complete.is_(false())))

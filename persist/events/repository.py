@@ -65,20 +65,15 @@ class Replay:
 
     def _put(self, table: Table, logged: Mapping[str, Any]) -> None:
         row = self._values(table, logged)
-        if "deltas_of" in table.info:
-            row[self._sequence_column(table)] = next(self._pieces)
+        if "deltas_of" in table.info:  # folds, which are not logged, restart its numbers, so a replay counts events
+            (number,) = [name for name in key_of(table) if name != table.info["deltas_of"][0]]
+            row[number] = next(self._pieces)
         key = {name: row[name] for name in key_of(table)}
         other_columns = {name: value for name, value in row.items() if name not in key}
         if not other_columns or not self._work.change(update(table).where(self._matches(table, key)).values(other_columns)):
             if not other_columns:
                 self._work.change(delete(table).where(self._matches(table, key)))
             self._work.change(insert(table).values(row))
-
-    @staticmethod
-    def _sequence_column(table: Table) -> str:
-        """The column that orders deltas. Folds, which are not logged, restart its numbers, so a replay counts events instead."""
-        (name,) = [name for name in key_of(table) if name != table.info["deltas_of"][0]]
-        return name
 
     def _set(self, table: Table, key: Mapping[str, Any], logged: Mapping[str, Any]) -> None:
         row = self._values(table, logged)
@@ -171,8 +166,6 @@ def log_status(work: UnitOfWork) -> LogStatus:
         under_way = None if progress is None or progress.upto is not None else progress.streams
         return LogStatus(on, guarded, under_way, events[0], streams[0], last, events[1])
 
-
-# `tx.events`: reading the event log, appending a caller's own events, and trimming.
 
 List = list
 MOST_STREAMS = 1_000

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from persist.blobs.repository import remove_body
-from persist.blobs.upkeep import GRACE, garbage, is_orphan, orphans, prunings
+from persist.blobs.upkeep import GRACE, UnnamedBlobs, garbage, is_orphan, orphans
 from persist.chat.recording.resume import Sweep, old_before
 from persist.chat.storage.turns import clear_dead
 from persist.conversations.pruning import SESSION_PRUNINGS
@@ -39,7 +39,7 @@ from persist.telemetry.windows import STATUS_LOG, TOOL_HISTORY, USAGE_SAMPLES
 PRUNINGS: Mapping[str, Sequence[Pruning]] = MappingProxyType(
     {
         **{name: upkeep.prunings for name, upkeep in sorted(upkeeps().items()) if upkeep.prunings},
-        "blobs": prunings(metadata.sorted_tables),  # last: what the others delete names no blob any more
+        "blobs": (UnnamedBlobs(metadata.sorted_tables),),  # last: what the others delete names no blob any more
     }
 )
 """The prunable tables of each domain, in pruning order."""

@@ -33,8 +33,6 @@ from persist.maintenance.unreadable import Bad, bad_cells, columns_of, key_text
 from persist.schema.metadata import metadata
 from persist.store.store import Store
 
-# Move rows with unreadable cells to the quarantine table, together with the rows that depend on them.
-
 STAND_INS: StandIns = {column: stand_in for upkeep in upkeeps().values() for column, stand_in in upkeep.stand_ins.items()}
 """Columns whose unreadable cells get a substitute value in place. A row with another unreadable cell is moved."""
 

@@ -131,8 +131,8 @@ class UsageBudgets(Repository[F]):
     def get(self, key: str, period: str = "day") -> Budget | None:
         """The budget, None if there is none."""
         work = self._work
-        row = work.row(_GET, of_key=work.label("key", key), of_period=check_choice("period", period, Period))
-        return _BUDGET.optional(row)
+        key, period = work.label("key", key), check_choice("period", period, Period)
+        return _BUDGET.optional(work.row(_GET, of_key=key, of_period=period))
 
     @reads
     def list(self, *, limit: int | None = None, after: str | None = None) -> PagedList[Budget]:

@@ -1,7 +1,6 @@
 """What is used of budgets, counted under a lock on each, in the order of keys: one call alone logs that it passes 80 per cent."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
@@ -147,19 +146,12 @@ def note(db: StatementRunner, key: str, period: Any, starts_at: datetime, before
     """Store that so many per cent are passed, if that is more than before, with one event for each step."""
     for step, name in EVENTS.items():
         if before < step <= now:
-            with event_apart(db, name):
-                db.run(_PASS, of_key=key, of_period=period, of_start=starts_at, now_passed=step)
-
-
-@contextmanager
-def event_apart(db: StatementRunner, name: str, stream: str | None = None) -> Iterator[None]:
-    """Record the changes of the block as an event of their own, in the middle of a verb that goes on afterwards."""
-    journal = db.journal
-    verb = journal.verbs[-1] if journal is not None and journal.verbs else None
-    db.begin_event(name, stream)
-    yield
-    if verb is not None:
-        db.begin_event(verb.name, verb.stream)
+            journal = db.journal
+            verb = journal.verbs[-1] if journal is not None and journal.verbs else None
+            db.begin_event(name)  # an event of its own, in the middle of a verb that goes on afterwards
+            db.run(_PASS, of_key=key, of_period=period, of_start=starts_at, now_passed=step)
+            if verb is not None:
+                db.begin_event(verb.name, verb.stream)
 
 
 def passed_by(cost: int, tokens: int, max_cost: int | None, max_tokens: int | None) -> int:

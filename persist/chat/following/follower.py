@@ -186,13 +186,6 @@ class _Follower:
         """The place after the last chunk, to be given to `follow` after a reconnect; None before the first chunk."""
         return self._following.cursor
 
-    def _next_known(self) -> rendering.Chunk | None:
-        """The next chunk of the last snapshot; None if there is none left."""
-        return next(self._chunks, None)
-
-    def _take(self, seen: rendering.TurnSnapshot) -> None:
-        self._chunks = self._following.chunks(seen)
-
     def _snapshot(self) -> rendering.TurnSnapshot:
         with self._reads.reading:
             if self._reads.stopped:
@@ -233,7 +226,7 @@ class Follower(_Follower):
     def __next__(self) -> rendering.Chunk:
         self._runtime.check_process()
         while True:
-            chunk = self._next_known()
+            chunk = next(self._chunks, None)
             if chunk is not None:
                 return chunk
             if self._is_over:
@@ -249,7 +242,7 @@ class Follower(_Follower):
             if self._is_over:
                 continue
             try:
-                self._take(self._snapshot())
+                self._chunks = self._following.chunks(self._snapshot())
             except Closed:
                 continue
             except PersistError as error:
@@ -293,7 +286,7 @@ class AsyncFollower(_Follower):
     async def __anext__(self) -> rendering.Chunk:
         self._runtime.check_process()
         while True:
-            chunk = self._next_known()
+            chunk = next(self._chunks, None)
             if chunk is not None:
                 return chunk
             if self._is_over:
@@ -311,7 +304,7 @@ class AsyncFollower(_Follower):
             if self._is_over:
                 continue
             try:
-                self._take(await self._call(self._snapshot))
+                self._chunks = self._following.chunks(await self._call(self._snapshot))
             except Closed:
                 continue
             except PersistError as error:

@@ -64,8 +64,6 @@ def refuse_prototype(text: JsonText, value: Any, path: str) -> None:
         raise InvalidValue(path, "it has a key that would reach a JavaScript prototype.")
 
 
-# The posted list: its form, and what a user's message may hold.
-
 _COMPACTION = "data-compaction"
 _OWNED = frozenset(("usage", "agent", "snapshot_id", "trigger", "system_prompt_digest", "queued_at", "hidden_at"))
 _OWNED_PREFIX = "queue_"

@@ -181,8 +181,6 @@ class _ToolCall:
         raise InvalidValue(f"{self.path}.{key}", reason)
 
 
-# What a posted list changes in a session, and what of it is refused.
-
 _USER, _ASSISTANT, _SYSTEM = str(Role.USER), str(Role.ASSISTANT), str(Role.SYSTEM)
 
 

@@ -124,10 +124,10 @@ class AsyncRecorder:
         await self._close(record_queued=True)
 
     async def _close(self, *, record_queued: bool) -> None:
-        if (self._recording.opened or self._sse_queue.waits) and not self._recording.closed:
+        if self._sse_queue.waits:
             self._runtime.check_process()
         async with self._lease():
-            if (self._recording.opened or self._sse_queue.waits) and not self._recording.closed:
+            if self._sse_queue.waits:
                 await self._drive(self._sse_queue.ending(record_queued=record_queued))
             self._recording.abandon()
             self.due = None

@@ -84,10 +84,6 @@ class Unfolded:
         self.parts.pop(part, None)
         part.part_stored()
 
-    def part_removed(self, part: PartState) -> None:
-        """The part's row was deleted, and its deltas with it."""
-        self.parts.pop(part, None)
-
     def folded(self) -> None:
         """`fold` was committed."""
         self.folds += len(self.parts)
@@ -99,7 +95,6 @@ class Unfolded:
         return max(self._least, part.base // (_SHARE if part.frame is None else _SHARE_IN_DATABASE))
 
 
-# Planning a flush: pending changes become inserts, rewrites, folds and deltas, which are marked as stored afterwards.
 class FlushPlan:
     """A plan of one flush. Before `acknowledge` it changes nothing in the recorder's state but the ids of messages."""
 
@@ -186,7 +181,7 @@ class FlushPlan:
             unfolded.part_stored(part)
         for unit in self._written:
             for part in unit.removed:
-                unfolded.part_removed(part)
+                unfolded.parts.pop(part, None)
         for part, size in self._deltas:
             unfolded.delta_stored(part, size)
 

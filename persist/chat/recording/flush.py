@@ -73,8 +73,6 @@ class Merge:
             self.compacted = usage.is_before(self.id, self.boundary.result)
 
 
-# One flush of a recorder: writes decided beforehand, run in one transaction. Running a flush again changes nothing more.
-
 _LAG = timedelta(seconds=1)  # of a session's `updated_at`, while an answer is recorded
 _P = parts.c
 _D = deltas.c

@@ -174,15 +174,14 @@ class UnwrittenChanges:
             yield from (part.id or "" for part in unit.removed)
 
     def _rewrite(self, part: PartState, entry: Entry) -> None:
-        if entry.earlier_message_id is not None:
+        unit: Unit | None
+        if entry.earlier_message_id is None:
+            unit = self.unit(entry.current)
+        else:
             unit = next((unit for unit in self.units.values() if part in unit.dirty or part in unit.grown), None)
             if unit is None:
                 self.earlier_message_parts[part] = (entry.earlier_message_id, entry.at)
                 return
-            unit.dirty[part] = entry.at
-            unit.grown.pop(part, None)
-            return
-        unit = self.unit(entry.current)
         unit.dirty[part] = entry.at
         unit.grown.pop(part, None)
 

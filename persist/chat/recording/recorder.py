@@ -40,8 +40,8 @@ class SseQueue:
 
     @property
     def waits(self) -> bool:
-        """Whether a frame is incomplete or not recorded yet, so that closing has work to do."""
-        return self._events.pending
+        """Whether closing has work to do: the recording is open, or a frame is incomplete or not recorded yet."""
+        return (self._recording.opened or self._events.pending) and not self._recording.closed
 
     def take(self, data: str | bytes) -> bool:
         """Parse one call's data; whether there is anything to record."""
@@ -219,10 +219,10 @@ class Recorder:
         self._close(record_queued=True)
 
     def _close(self, *, record_queued: bool) -> None:
-        if (self._recording.opened or self._sse_queue.waits) and not self._recording.closed:
+        if self._sse_queue.waits:
             self._runtime.check_process()
         with self._lock:
-            if (self._recording.opened or self._sse_queue.waits) and not self._recording.closed:
+            if self._sse_queue.waits:
                 self._drive(self._sse_queue.ending(record_queued=record_queued), "close()")
             self._recording.abandon()
             self.due = None

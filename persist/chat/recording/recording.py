@@ -79,7 +79,7 @@ class RecordOptions:
             system_prompt=system_prompt,
             metadata=metadata or {},
             takeover=bool(takeover),
-            save_on=_save_on(settings.save_on if save_on is None else save_on),
+            save_on=check_choice("save_on", settings.save_on if save_on is None else save_on, SaveOn),
             buffer_bytes=_not_negative("buffer_bytes", settings.save_buffer_bytes if buffer_bytes is None else buffer_bytes),
             buffer_ms=_not_negative("buffer_ms", settings.save_buffer_ms if buffer_ms is None else buffer_ms),
             ai_sdk=settings.ai_sdk if ai_sdk is None else AiSdk.of(ai_sdk),
@@ -113,10 +113,6 @@ class RecordOptions:
         if not self.buffered or any(entry.change.delta is None for entry in entries):
             return True
         return 0 < self.buffer_bytes <= waiting + sum(entry.size for entry in entries)
-
-
-def _save_on(value: str) -> SaveOn:
-    return check_choice("save_on", value, SaveOn)
 
 
 def _not_negative(path: str, value: object) -> int:
@@ -161,8 +157,6 @@ class Deadlines:
         self.buffer = self.fold = self.heartbeat = None
 
 
-# Recording one stream: what each chunk changes, when it is written, and what happens if the write fails.
-#
 # Sync and async recorders share this code: its generators yield the database work they need (`FunctionTask`) and are sent the
 # result. `Recorder` runs each task in place, `AsyncRecorder` awaits it. A chunk whose write fails is undone, so that it can be
 # fed again; state changes only when a task has succeeded.
@@ -286,7 +280,7 @@ class Recording:
             self._announce(self._session_id)
         if self._due.fold is not None:
             return False
-        self._arm_fold()
+        self._due.fold = self._unfolded.due()
         return True
 
     def undo(self, delta_insert: DeltaInsert, error: BaseException) -> None:
@@ -441,10 +435,7 @@ class Recording:
         if not self._unfolded:
             self._due.fold = None
         elif self._due.fold is None:
-            self._arm_fold()
-
-    def _arm_fold(self) -> None:
-        self._due.fold = self._unfolded.due()
+            self._due.fold = self._unfolded.due()
 
     def _close_if_lost(self, error: BaseException) -> None:
         """Close after an error that makes this state useless: the turn or session is lost, or a commit's outcome is unknown."""

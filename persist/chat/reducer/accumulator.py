@@ -244,10 +244,11 @@ def reduce(chunks: Iterable[Chunk], message: UIMessage | None = None, *, ai_sdk:
 class Accumulator:
     """Applies chunks one at a time; each application can be undone, the latest first."""
 
-    __slots__ = ("_state", "aborted", "ai_sdk", "index")
+    __slots__ = ("aborted", "ai_sdk", "index", "state")
 
     def __init__(self, message: UIMessage | None = None, ai_sdk: AiSdk = AiSdk.V7) -> None:
-        self._state = MessageState("", ai_sdk) if message is None else MessageState.resume(message, ai_sdk)
+        self.state = MessageState("", ai_sdk) if message is None else MessageState.resume(message, ai_sdk)
+        """The current message and its indexes."""
         self.ai_sdk = ai_sdk
         self.aborted = False
         self.index = 0
@@ -256,35 +257,30 @@ class Accumulator:
     def over(cls, state: MessageState, index: int) -> "Accumulator":
         """An accumulator that continues an earlier message of the stream, `index` chunks into the stream."""
         self = cls(ai_sdk=state.ai_sdk)
-        self._state, self.index = state, index
+        self.state, self.index = state, index
         return self
-
-    @property
-    def state(self) -> MessageState:
-        """The current message and its indexes."""
-        return self._state
 
     @property
     def message_id(self) -> str:
         """The message's id; the empty string until a `start` chunk or the message to continue names one."""
-        return self._state.id
+        return self.state.id
 
     @property
     def parts(self) -> list[PartState]:
-        return self._state.parts
+        return self.state.parts
 
     @property
     def metadata(self) -> dict[str, Any] | None:
-        return self._state.metadata
+        return self.state.metadata
 
     @property
     def earlier_message_parts(self) -> dict[str, PartState]:
         """Tool parts of earlier messages by call id, for results without a call in this message; emptied by a new message."""
-        return self._state.earlier_message_parts
+        return self.state.earlier_message_parts
 
     def message(self) -> UIMessage:
         """The current message as JSON: {"id", "role", "parts"[, "metadata"]}."""
-        return self._state.message()
+        return self.state.message()
 
     def apply(self, chunk: Chunk) -> Change:
         """Apply one chunk and return what it changed. On InvalidValue and StreamProtocolError nothing is changed."""
@@ -298,14 +294,14 @@ class Accumulator:
             change = Change(known, self.index)
             handler = _HANDLERS.get(known)
             if handler is not None:
-                handler(self._state, chunk, change)
+                handler(self.state, chunk, change)
             elif known == ChunkType.START:
                 self._start(chunk, change)
             elif known == ChunkType.ABORT:
                 change.set(self, "aborted", True)
                 change.boundary = "abort"
             else:
-                _data(self._state, chunk, change)
+                _data(self.state, chunk, change)
         self.index += 1
         return change
 
@@ -316,7 +312,7 @@ class Accumulator:
         kind, id, delta = chunk["type"], chunk.get("id"), chunk.get("delta")
         if type(id) is not str or type(delta) is not str:
             return None
-        state = self._state
+        state = self.state
         part = state.text.get(id) if kind == _TEXT_DELTA else state.reasoning.get(id) if kind == _REASONING_DELTA else None
         if part is not None:
             part.pieces.append(delta)
@@ -336,12 +332,12 @@ class Accumulator:
         self.index -= 1
 
     def _start(self, chunk: Chunk, change: Change) -> None:
-        state, id, _ = self._state, chunk.get("messageId"), _metadata_of(chunk)
+        state, id, _ = self.state, chunk.get("messageId"), _metadata_of(chunk)
         if id is not None and id != state.id:
             change.opened = bool(state.id or state.parts or state.finished)
             change.closed = state if change.opened else None
-            change.set(self, "_state", MessageState(id, self.ai_sdk))
-        _merge_metadata(self._state, chunk, change)
+            change.set(self, "state", MessageState(id, self.ai_sdk))
+        _merge_metadata(self.state, chunk, change)
 
 
 def _type_of(chunk: object) -> str:

@@ -95,16 +95,6 @@ def too_large_error(size: int, limit: int) -> InvalidValue:
     return PayloadTooLarge("line", size, limit, advice="Keep large content in a file and store its reference.")
 
 
-def cut_frame_error(text: str) -> InvalidValue:
-    """The error for a frame cut by a line splitter: the characters between its pieces are lost."""
-    return InvalidValue("line", f"the frame {text[:40]!r} was cut. {_RAW}")
-
-
-def incomplete_error(text: str) -> InvalidValue:
-    """The error for a stream that ends inside a frame."""
-    return InvalidValue("line", f"the stream ended in the middle of a frame: {text[-40:]!r}.")
-
-
 Found = Chunk | InvalidValue
 NOTHING: Chunk = {}
 """What `EventStream.single_frame` returns for a blank line."""
@@ -227,7 +217,7 @@ class EventStream:
                 return [chunk_of(text)]
         except InvalidValue:
             pass
-        return [incomplete_error(text)]
+        return [InvalidValue("line", f"the stream ended in the middle of a frame: {text[-40:]!r}.")]
 
     def _blank_line(self, data: str | bytes) -> Chunk | None:
         if data not in _BLANK:
@@ -315,7 +305,8 @@ class EventStream:
         pieces, self._line_pieces, self._sizes[0] = self._line_pieces, [], 0
         self._calls_are_lines, self._line_returned, self._line_refused = True, False, False
         if len(pieces) > 1:
-            found.append(cut_frame_error("".join(pieces)))
+            text = "".join(pieces)[:40]  # the characters between the pieces are lost
+            found.append(InvalidValue("line", f"the frame {text!r} was cut. {_RAW}"))
         elif pieces:
             self._read_line(pieces[0], found)
 
@@ -346,12 +337,10 @@ class EventStream:
         if self._event_refused or not line.strip():
             return
         try:
-            chunk = self._chunk(line, found)
+            if (chunk := self._chunk(line, found)) is not None:
+                found.append(chunk)
         except InvalidValue as problem:
             found.append(problem)
-        else:
-            if chunk is not None:
-                found.append(chunk)
 
     def _chunk(self, line: str, found: list[Found]) -> Chunk | None:
         field, _, value = line.partition(":")

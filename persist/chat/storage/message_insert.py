@@ -64,8 +64,6 @@ def place_after(row: Row | None, message_id: str, now: datetime) -> datetime:
     return newest if message_id > row[1] else newest + _MILLISECOND
 
 
-# Writing a complete message: its row, its parts, and the session row's model, time and counters.
-
 _S = sessions.c
 _id = param("row_id")
 MESSAGE_COLUMNS = (_M.id, _M.session_id, _M.role, cast(_M.metadata_json, Text), _M.created_at, _M.updated_at)

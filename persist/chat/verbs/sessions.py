@@ -120,8 +120,6 @@ def _literal(text: str) -> str:
     return text.replace(LEAD, "%")  # stored once on SQLite, twice on Postgres
 
 
-# `tx.chat.sessions`: sessions, each a conversation with one agent.
-
 List = list
 _id = param("row_id")
 _INSERT = Statement(insert_missing(sessions, "id"))

@@ -16,8 +16,6 @@ from persist.errors import Conflict, InvalidValue
 from persist.workflows.models import IS_PENDING, approvals, runs
 from persist.workflows.schemas import TERMINAL, Approval, ApprovalKind, ApprovalStatus, OnExpiry, WorkflowRun
 
-# The pending gates of a run, and closing them when the run continues or ends without an answer.
-
 _A = approvals.c
 _of_run = _A.workflow_run_id == param("run_id")
 OPEN_GATE = Statement(select(_A.id, _A.gate).where(_of_run, IS_PENDING).order_by(_A.created_at, _A.id).limit(1))

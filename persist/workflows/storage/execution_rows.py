@@ -16,14 +16,14 @@ from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.conditions import reader_of
 from persist.db.values.arguments import check_flag, check_keywords, optional_cost, optional_count, optional_label
 from persist.db.values.json import Json, encode
-from persist.errors import Conflict, InvalidValue, NotFound
+from persist.errors import Conflict, NotFound
 from persist.usage.models import rollups
 from persist.usage.schemas import Bucket, Source
 from persist.usage.spending import bucket_start
 from persist.usage.writing import MOST, Call, keyed, micros, window_of, write
 from persist.workflows.models import executions, runs
 from persist.workflows.schemas import Execution, Lease
-from persist.workflows.storage.run_rows import RUN, check_hold, find_run
+from persist.workflows.storage.run_rows import RUN, check_hold, find_run, given_lease
 
 # Reading the row of an execution, and checking the lease on its run.
 
@@ -55,9 +55,10 @@ def get_execution(work: UnitOfWork, id: str) -> Execution:
 
 def hold_run_of(work: UnitOfWork, workflow_run_id: str | None, lease: Lease | None) -> bool:
     """Lock the execution's run; False if it has no row. LeaseLost: another worker holds it. NotFound: a lease without run."""
-    _check_lease(lease)
+    if lease is not None:
+        given_lease(lease)
     run_id = workflow_run_id or (None if lease is None else lease.run_id)
-    run = None if run_id is None else find_run(work, run_id, lock=True)
+    run = None if run_id is None else find_run(work, run_id)
     if run is not None:
         check_hold(run, lease, work.now())
     elif lease is not None:
@@ -68,7 +69,8 @@ def hold_run_of(work: UnitOfWork, workflow_run_id: str | None, lease: Lease | No
 def holds(work: UnitOfWork, id: str, lease: Lease | None) -> bool:
     """Whether the execution exists. Raises LeaseLost if another worker holds its run."""
     row_id = work.label("id", id)
-    _check_lease(lease)
+    if lease is not None:
+        given_lease(lease)
     of_lease = None if lease is None or _NO_RUN_ID(lease.run_id) else lease.run_id
     with work.batch() as batch:
         row = batch.row(_RUN_ID, row_id=row_id)
@@ -80,11 +82,6 @@ def holds(work: UnitOfWork, id: str, lease: Lease | None) -> bool:
     else:
         check_hold(RUN(found.result), lease, work.now())
     return True
-
-
-def _check_lease(lease: object) -> None:
-    if lease is not None and not isinstance(lease, Lease):
-        raise InvalidValue("lease", f"expected a Lease, got {type(lease).__name__}.")
 
 
 _INSERT = Statement(insert_missing(executions).returning(*EXECUTION.columns))

@@ -281,8 +281,6 @@ def lock_of_run() -> Statement:
     return Statement(query.with_for_update(skip_locked=True))
 
 
-# SQL that finds the runs that a worker may claim.
-#
 # First come running runs that no worker holds, then the queue: runs that are ready, and delayed ones whose time has come. Ready
 # and delayed runs have partial indexes of their own, so that neither finished runs nor delayed ones cost a claim anything.
 

@@ -108,13 +108,13 @@ SET_STATUS, LET_GO = Statement(_set_status), Statement(_set_status.values(NO_LEA
 """SET_STATUS changes the status alone; after LET_GO the run's worker holds it no longer, either."""
 
 
-def find_run(work: UnitOfWork, id: str, *, lock: bool = False) -> WorkflowRun | None:
-    """The run, with `lock` locked against other writers; None if there is none."""
-    return RUN.optional(work.row(LOCK_RUN if lock else GET_RUN, row_id=work.label("id", id)))
+def find_run(work: UnitOfWork, id: str) -> WorkflowRun | None:
+    """The run, locked against other writers; None if there is none."""
+    return RUN.optional(work.row(LOCK_RUN, row_id=work.label("id", id)))
 
 
 def get_run(work: UnitOfWork, id: str, *, lock: bool = False) -> WorkflowRun:
-    """The run as `find_run` reads it. Raises NotFound if there is none."""
+    """The run, with `lock` locked against other writers. Raises NotFound if there is none."""
     return found_run(work.row(LOCK_RUN if lock else GET_RUN, row_id=work.label("id", id)), id)
 
 
@@ -155,6 +155,13 @@ def is_live(run: WorkflowRun, now: datetime) -> bool:
     return run.lease_owner is not None and run.lease_expires_at is not None and run.lease_expires_at > now
 
 
+def given_lease(lease: object) -> Lease:
+    """The argument, checked to be a lease."""
+    if not isinstance(lease, Lease):
+        raise InvalidValue("lease", f"expected a Lease, got {type(lease).__name__}.")
+    return lease
+
+
 def check_hold(run: WorkflowRun, lease: Lease | None, now: datetime) -> None:
     """Raises LeaseLost for a write under a lease that is over, or without one on a run that a worker holds.
 
@@ -164,9 +171,7 @@ def check_hold(run: WorkflowRun, lease: Lease | None, now: datetime) -> None:
         if is_live(run, now):
             raise LeaseLost(run.id, None, f"worker {run.lease_owner!r} holds it; write with its lease, or cancel the run.")
         return
-    if not isinstance(lease, Lease):
-        raise InvalidValue("lease", f"expected a Lease, got {type(lease).__name__}.")
-    if lease.run_id != run.id:
+    if given_lease(lease).run_id != run.id:
         raise InvalidValue("lease", f"it is a lease on workflow run {lease.run_id!r}, not on {run.id!r}.")
     if lease.token != run.lease_token:
         raise LeaseLost(run.id, lease.token, "the lease is lost: the run was claimed again or cancelled since.")

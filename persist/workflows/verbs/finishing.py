@@ -20,8 +20,6 @@ from persist.workflows.storage.queue import HAS_INSTANTS, WRITABLE, guard_values
 from persist.workflows.storage.run_rows import deepest_first, first_look, tell_parents
 from persist.workflows.verbs import limits
 
-# The one way to end a run: status, error, marker and lease in one statement; observers are notified after the commit.
-
 RUN_FINISHED = "run_finished"
 """The topic under which the end of a run is announced."""
 _R = runs.c
@@ -184,7 +182,7 @@ def _fenced(token: int) -> int:
 def cancel_run(work: UnitOfWork, id: str, reason: str | None, statuses: frozenset[RunStatus], kind: FailureKind) -> bool:
     """End a run that is in one of the statuses as cancelled, with the reason in its context; False otherwise."""
     run_rows.with_error(work, None, reason, path="reason")
-    run = run_rows.find_run(work, id, lock=True)
+    run = run_rows.find_run(work, id)
     if run is None or run.status not in statuses:
         return False
     finish_run(work, run, RunStatus.CANCELLED, kind, context=run_rows.with_error(work, run.context, reason, path="reason"))

@@ -318,7 +318,7 @@ def held_by(work: UnitOfWork, worker: str) -> list[Lease]:
 def renew(work: UnitOfWork, lease: Lease, lease_for: timedelta) -> Lease:
     """See Runs.renew."""
     span, now = check_timedelta("lease_for", lease_for, zero=False), work.now()
-    held = guard_values(work, given_lease(lease).run_id, lease)
+    held = guard_values(work, run_rows.given_lease(lease).run_id, lease)
     if held is not None and span <= _FOREVER - now:
         row = work.returned(_RENEW_AT_ONCE, row_id=work.label("id", lease.run_id), at=now, until=now + span, **held)
         if row is not None:
@@ -335,7 +335,7 @@ def release(work: UnitOfWork, lease: Lease, retry_in: timedelta | None, error: s
     pause = None if retry_in is None else check_timedelta("retry_in", retry_in)
     due = instant_after("retry_in", work.now(), pause) if pause else None
     run_rows.with_error(work, None, error)
-    run = run_rows.get_run(work, given_lease(lease).run_id, lock=True)
+    run = run_rows.get_run(work, run_rows.given_lease(lease).run_id, lock=True)
     if run.status in TERMINAL and run.lease_token == lease.token:
         return
     run_rows.check_hold(run, lease, work.now())
@@ -353,7 +353,7 @@ def release(work: UnitOfWork, lease: Lease, retry_in: timedelta | None, error: s
 def sleep_until(work: UnitOfWork, lease: Lease, at: datetime) -> WorkflowRun:
     """See Runs.sleep_until."""
     due = as_utc("at", at)
-    run = run_rows.held_run(work, given_lease(lease).run_id, lease)
+    run = run_rows.held_run(work, run_rows.given_lease(lease).run_id, lease)
     check_transition(run.id, run.status, RunStatus.QUEUED)
     return _requeue_run(work, run, due)
 
@@ -408,16 +408,9 @@ def resume(work: UnitOfWork, run: WorkflowRun, *, force: bool) -> None:
     run_rows.announce_claimable(work, run)
 
 
-def given_lease(lease: object) -> Lease:
-    """The argument, checked to be a lease."""
-    if not isinstance(lease, Lease):
-        raise InvalidValue("lease", f"expected a Lease, got {type(lease).__name__}.")
-    return lease
-
-
 def complete(work: UnitOfWork, lease: Lease) -> WorkflowRun:
     """See Runs.complete."""
-    ended = finishing.complete(work, given_lease(lease))
+    ended = finishing.complete(work, run_rows.given_lease(lease))
     if ended is not None:
         return ended
     run = run_rows.get_run(work, lease.run_id, lock=True)

@@ -237,8 +237,6 @@ def _filtered(query: Select[Any], statuses: int, *, named: bool, since: bool, fa
     return query
 
 
-# Reading workflow runs: one, lists and counts, and who holds which.
-
 List = list
 _BY_TRIGGER = Statement(
     select(*RUN.columns)

@@ -31,7 +31,7 @@ from persist.workflows.storage import run_rows
 from persist.workflows.storage.approvals import APPROVAL, check_gate, insert_approval
 from persist.workflows.verbs import claiming, creating, finishing, limits, phases, recovery
 from persist.workflows.verbs.finishing import cancel_run, finish
-from persist.workflows.verbs.recovery import fail_executions_of_run, given_lease
+from persist.workflows.verbs.recovery import fail_executions_of_run
 from persist.workflows.verbs.run_reads import RunReads
 
 # A run that pauses at a gate.
@@ -227,7 +227,7 @@ class Runs(RunReads[F]):
     def pause(self, id: str, *, lease: Lease | None = None) -> bool:
         """running -> paused. A worker that pauses a run then releases it."""
         work = self._work
-        run = run_rows.find_run(work, id, lock=True)
+        run = run_rows.find_run(work, id)
         if run is None:
             return False
         run_rows.check_hold(run, lease, work.now())
@@ -255,7 +255,7 @@ class Runs(RunReads[F]):
     @writes
     def admit(self, id: str) -> bool:
         """queued -> running, for the caller to run, whatever its limits; `started_at` does not change."""
-        run = run_rows.find_run(self._work, id, lock=True)
+        run = run_rows.find_run(self._work, id)
         if run is None or run.status != RunStatus.QUEUED:
             return False
         self._work.run_last(run_rows.SET_STATUS, row_id=id, to=RunStatus.RUNNING, at=self._work.now())
@@ -265,7 +265,7 @@ class Runs(RunReads[F]):
     def requeue(self, id: str) -> bool:
         """running -> queued; unfinished executions are failed as stale. A run that is queued already gets a new `updated_at`."""
         work = self._work
-        run = run_rows.find_run(work, id, lock=True)
+        run = run_rows.find_run(work, id)
         if run is None or run.status not in (RunStatus.RUNNING, RunStatus.QUEUED):
             return False
         run_rows.check_hold(run, None, work.now())
@@ -278,7 +278,7 @@ class Runs(RunReads[F]):
 
         Context (but for its error), scratch and history stay; `restart_count` grows by one.
         """
-        run = run_rows.find_run(self._work, id, lock=True)
+        run = run_rows.find_run(self._work, id)
         if run is None or run.status not in TERMINAL or not allowed(run.status, RunStatus.RUNNING):
             return False
         recovery.restart(self._work, run)
@@ -384,7 +384,7 @@ class Runs(RunReads[F]):
         TransitionError unless the run runs.
         """
         goal = check_choice("until", until, JoinUntil)
-        work, run_id, now = self._work, given_lease(lease).run_id, self._work.now()
+        work, run_id, now = self._work, run_rows.given_lease(lease).run_id, self._work.now()
         with work.batch() as batch:
             locked = batch.row(run_rows.LOCK_RUN, row_id=run_id)
             counted = batch.rows(_COUNTS, parent=run_id)

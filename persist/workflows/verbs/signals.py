@@ -20,7 +20,6 @@ from persist.workflows.models import HAS_KEY, IS_EXPIRING, IS_UNTAKEN, signals, 
 from persist.workflows.schemas import TERMINAL, Lease, RunStatus, Signal, WorkflowRun, check_transition
 from persist.workflows.storage import run_rows
 from persist.workflows.verbs import limits
-from persist.workflows.verbs.recovery import given_lease
 
 log = logging.getLogger("persist")
 List = list
@@ -109,7 +108,7 @@ class Signals(Repository[F]):
         """
         work = self._work
         span = None if timeout is None else check_timedelta("timeout", timeout)
-        run_id, label, now = given_lease(lease).run_id, work.label("name", name), work.now()
+        run_id, label, now = run_rows.given_lease(lease).run_id, work.label("name", name), work.now()
         until = None if span is None else instant_after("timeout", now, span)
         with work.batch() as batch:
             locked = batch.row(run_rows.LOCK_RUN, row_id=run_id)
