@@ -73,11 +73,7 @@ def is_unfinished(work: UnitOfWork) -> bool:
 
 
 def switch_on(run: Run, work_tables: Sequence[Table], logs: Callable[[], None], tell: Tell | None = None) -> bool:
-    """Switch the log on for every writer. False if it was on, and nothing was left to do.
-
-    Existing rows are logged as one snapshot of each stream. `logs` is called once this store has to log.
-    `tell` is called with the number of snapshots so far, and that of all.
-    """
+    """Switch the log on for all; False if it was on. `logs`: called when this store has to log; `tell`: after each snapshot."""
     tables = logged_tables(work_tables)
     noted, revision = run(_noted)
     if noted != revision:
@@ -109,10 +105,7 @@ def _check(work: UnitOfWork, tables: Sequence[Table]) -> None:
 
 
 def _begin(work: UnitOfWork, *, fresh: bool) -> bool:
-    """From this transaction's commit on stores log that are opened or refused. Positions come from the sequence on a server.
-
-    Those of older releases do so from the same instant on. False: the database takes no triggers.
-    """
+    """Let stores that open, or are refused, log from this commit on, by positions of the sequence. False: no triggers here."""
     work.whole_tables.be_brief()
     counter = work.row(_COUNTER)
     takes_triggers = work.whole_tables.number_events(LOG_TABLES)

@@ -243,10 +243,7 @@ def _copy(source: UnitOfWork, target: UnitOfWork, digest: str) -> None:
 
 
 def copy_bodies(source: UnitOfWork, target: Runtime) -> int:
-    """Copy bodies that are outside of the source's database to where the target keeps such bodies, if it has such a place.
-
-    Return how many stay where they are.
-    """
+    """Copy bodies outside of the source's database to where the target keeps such, if it does; how many stay where they are."""
     there: BlobStore | None = target.blob_store
     if there is None:
         return sum(len(digests) for digests in chunks(source, _OUTSIDE, _ROWS))
@@ -419,10 +416,7 @@ class _Copy:
 
 
 def with_scopes(columns: Columns, rows: list[Row], own: Mapping[str, str]) -> list[Row]:
-    """Replace empty scope columns, which stand for the file's owner, by the owner's id.
-
-    Raises InvalidValue if the id is unknown.
-    """
+    """Replace empty scope columns, which stand for the file's owner, by its id. Raises InvalidValue if that is unknown."""
     for index, column in enumerate(columns):
         scope = scope_of(column)
         if scope is not None and any(row[index] == OWN for row in rows):

@@ -198,10 +198,7 @@ def erase(
 
 
 def continue_erasures(store: Store) -> tuple[Counter[str], list[PersistError]]:
-    """Finish erasures that were interrupted, but for session logs, whose folder a caller of `erase` names.
-
-    Returns how many rows they have erased in all, by table, and for each that is not done the reason.
-    """
+    """Finish interrupted erasures, but for session logs; how many rows they erased, by table, and why some are not done."""
     rows: Counter[str] = Counter()
     failed: list[PersistError] = []
     for mark in unfinished(store).marks:

@@ -371,10 +371,7 @@ def look_again(run: Run, store: Store, id: str, keys: Sequence[str], selectors: 
 
 
 def _wait_for_writers(run: Run, sleep: Callable[[float], object]) -> None:
-    """Wait until every transaction that has written, or locked a row to write, is over: what it has committed can be seen then.
-
-    Nobody waits for the caller: transactions that write later go on, and are not waited for. Raises StoreBusy after 25 seconds.
-    """
+    """Wait for every transaction that has written, or locked a row to; later ones go on. Raises StoreBusy after 25 seconds."""
     before = run(_writers, writes=False)
     began = time.monotonic()
     while before:

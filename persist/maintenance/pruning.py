@@ -188,10 +188,7 @@ def _batches(run: Run, pruning: Pruning, cut: Cut, *, prepare: bool) -> Iterator
 
 
 def _removals(run: Run, pruning: Pruning, cut: Cut, found: Sequence[Row]) -> Iterator[Removed]:
-    """Delete a batch, in as many transactions as its size takes.
-
-    A candidate with a cell that cannot be read or bound again stays; then the rest of the batch is pruned row by row.
-    """
+    """Delete a batch in as many transactions as it takes; row by row where a candidate cannot be read or bound, which stays."""
     while found:
         removed = run(partial(_remove, pruning=pruning, cut=cut, found=found))
         if isinstance(removed, Counter):

@@ -115,10 +115,7 @@ def typed(work: UnitOfWork, raw: RawRows, table: Table, place: Place, bad: Seque
 
 
 def note(work: UnitOfWork, op: Op, table: Table, row: Mapping[str, Any], values: Mapping[str, Any] | None = None) -> None:
-    """Journal a change for the event log, if the log is on and the row's key is readable.
-
-    Rows of delta tables are skipped: their text belongs to the events of another table.
-    """
+    """Journal a change, if the log is on and the key is readable; not of deltas, whose text is in events of another table."""
     place, key = place_of(table), key_of(table)
     if work.journal is None or place is None or "deltas_of" in table.info or not {*key} <= row.keys():
         return

@@ -149,10 +149,7 @@ class Reconciling:
 
 
 def settle(found: Iterator[T], rows: int, write: Callable[[Sequence[T]], None]) -> None:
-    """Write what is found, up to `rows` at a time. What the target refuses waits until the rest has been written.
-
-    Raises the last Conflict when nothing of what waits can be written, or when too much of it waits.
-    """
+    """Write what is found, up to `rows` at a time; what is refused waits for the rest. Raises the last Conflict then."""
     waiting: list[T] = []
     refusal: Conflict | None = None
 

@@ -1,7 +1,4 @@
-"""Runs the steps of a maintenance job, each in its own transaction.
-
-The steps of a trial run in one transaction that is rolled back, on a copy of the file if the store is a file.
-"""
+"""Runs the steps of a maintenance job, each in a transaction; those of a trial in one, rolled back, on a copy of a file."""
 
 import time
 from collections.abc import Callable, Iterator

@@ -102,10 +102,7 @@ def _references_to(raw: RawRows, parent: Table) -> Iterator[ForeignKeyConstraint
 
 
 def _lets_go(key: ForeignKeyConstraint) -> bool:
-    """Whether a foreign key is emptied when its target is removed; otherwise the referring row is removed too.
-
-    True for a single nullable column that refers to another table and has no ON DELETE.
-    """
+    """Whether a key is emptied when its target goes: a single nullable column to another table, without ON DELETE."""
     column = next(iter(key.columns))
     alone = len(key.columns) == 1 and key.table is not key.referred_table
     return alone and bool(column.nullable) and key.ondelete is None

@@ -170,10 +170,7 @@ def _text_chunks(told: Entry, index: int, part: Part, ai_sdk: AiSdk, *, final: b
 
 
 def _tool_chunks(told: Entry, part: Part, ai_sdk: AiSdk, *, final: bool) -> Iterator[tuple[Entry, Chunk]]:
-    """The chunks of a call beyond the stage that the client was told, and the last told chunk again if it has changed.
-
-    All chunks again if the call began anew, or if an earlier chunk has changed.
-    """
+    """The chunks beyond the stage told, the last again if it changed; all if the call began anew, or an earlier one changed."""
     chunks = [chunk for chunk in chunks_of_part(part, "", ai_sdk) if chunk["type"] != "tool-input-delta"]
     chain = [(_STAGES.get(chunk["type"], RESULT), chunk) for chunk in chunks]
     told_stage, detail = told if isinstance(told, list | tuple) else (_NOTHING, "")

@@ -100,10 +100,7 @@ class StopRequests:
 
 
 class StopRequested:
-    """`recorder.stop_requested` of AsyncStore: true once a stop was requested. Awaiting it waits for that.
-
-    The result of awaiting it is True, or False if the recorder was closed before anybody asked.
-    """
+    """`recorder.stop_requested` of AsyncStore: whether a stop was requested. Awaiting it waits; False: it was closed."""
 
     def __init__(self, requests: StopRequests) -> None:
         self._requests = requests

@@ -175,10 +175,7 @@ def _input_available(state: MessageState, chunk: Chunk, change: Change) -> None:
 
 
 def _input_error(state: MessageState, chunk: Chunk, change: Change) -> None:
-    """The input of a tool call was refused. It is the part's `input`; AI SDK 6 has a static part's in `rawInput`.
-
-    Whether the tool is dynamic is taken from the call's part if there is one, else from the chunk.
-    """
+    """The input was refused: it is the part's `input`, for AI SDK 6 a static part's `rawInput`. The part tells its kind."""
     part = state.step.first.get(chunk["toolCallId"])
     dynamic = is_dynamic(part.data) if part else bool(chunk.get("dynamic"))
     payload = picked(chunk, "input", "errorText")

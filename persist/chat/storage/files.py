@@ -73,10 +73,7 @@ def is_reference(part: object) -> bool:
 
 
 def with_own_files(work: UnitOfWork, session_id: str, given: Sequence[Any]) -> Sequence[Any]:
-    """The parts, in which a reference to a file that a part of the session names has become the file's data URL.
-
-    A browser that was shown references posts them; a name of no file of the same session stays, and is refused.
-    """
+    """The parts, with data URLs for references to files of the session, as browsers that were shown them post; others stay."""
     if not any(map(is_reference, given)):
         return given
     named = [part["url"].removeprefix(_SCHEME) for part in given if is_reference(part)]

@@ -355,10 +355,7 @@ STORE_KEYS = frozenset({"queued_at", "queue_enqueued_at", "queue_canceled_at", "
 
 
 def append(work: UnitOfWork, posting: Posting, *, id: str | None, created_at: datetime | None) -> ChatMessage:
-    """Insert a message that sorts last in its session, or at `created_at`. Returns a stored one with that id and equal content.
-
-    Raises NotFound without the session, Conflict if the id is taken by another message.
-    """
+    """Insert a message last or at `created_at`, or return an equal one of that id. Raises NotFound, and Conflict."""
     session_id, now = posting.session_id, work.now()
     id = work.runtime.ids.mint("msg", now) if id is None else id
     metadata = encode(posting.metadata, "metadata", work.runtime.limits)

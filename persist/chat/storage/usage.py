@@ -189,10 +189,7 @@ def _call(
 
 
 def counters_of(role: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, int]:
-    """The parameters of ADD_COUNTERS for a message whose metadata changes; empty if no counter does.
-
-    They are right for a message after the latest compaction. For one before it the counters are computed anew.
-    """
+    """What a message's changed metadata adds to the session's counters, if it is after the latest compaction; or nothing."""
     added = _difference(role, before, after)
     return added if any(added.values()) else {}
 

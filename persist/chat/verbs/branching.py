@@ -156,10 +156,7 @@ class Parent:
 
 
 def messages_through(work: UnitOfWork, parent: Parent, session_id: str, at_message_id: str) -> list[Row]:
-    """(id, role, metadata, created_at) of visible messages through the fork point. Raises Conflict while a turn runs.
-
-    Raises NotFound for an unknown fork point, InvalidValue for a hidden or queued one.
-    """
+    """(id, role, metadata, created_at) of visible messages through the fork point. Raises Conflict, NotFound or InvalidValue."""
     turns.refuse(turns.turn_of(parent.turn.result), session_id, work.now(), "Forking")
     visible_rows: list[Row] = []
     for row in parent.rows.result:

@@ -194,10 +194,7 @@ def check_totals(runtime: Runtime, totals: "ExecutionTotals") -> dict[str, Any]:
 
 
 def count_usage(work: UnitOfWork, execution_id: str, values: dict[str, Any], totals: "ExecutionTotals") -> None:
-    """Count what an execution used as a call of its model, if it names one, unless it had ended before.
-
-    `values`: those of `end_values`.
-    """
+    """Count what an execution used, by the values of `end_values`, as a call of its model, if it names one and had not ended."""
     model = totals.get("model")
     row = None if model is None else work.row(_ENDING, row_id=execution_id)
     if model is None or row is None or row[0] is not None:

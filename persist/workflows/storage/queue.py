@@ -294,10 +294,7 @@ _DUE_AT_ONCE = 1000
 
 
 def _of_names(table: FromClause, names: int, *, indexed: bool) -> list[ColumnElement[bool]]:
-    """The condition that a run is of one of the workflows `name_0` …; of any if there are 0.
-
-    `indexed`: whether an index by the name may serve it. For several names none has the order of the queue.
-    """
+    """Whether a run is of the workflows `name_0` …; of any if there are 0. `indexed`: an index by name may serve one."""
     if not names:
         return []
     column: ColumnElement[Any] = table.c.workflow_name
@@ -423,10 +420,7 @@ def first_of_each_line(names: int) -> Statement:
 
 @cache
 def first_ready(names: int, rows: int) -> Statement:
-    """The first ready runs, at most `rows`, on SQLite: id, updated_at, and whether a claim may begin with them.
-
-    It may not if an unheld or a due run could come before them, if there is a limit, or if such a claim could not be undone.
-    """
+    """The first ready runs on SQLite: id, updated_at, and whether nothing may come before and a claim could be undone."""
     query = first_of_several(names, rows) if 1 < names <= MOST_APART else ready(runs, names, *RUN.columns)
     may_begin = and_(any_unheld(names).is_(None), any_due(names).is_(None), ~ANY_LIMIT, is_plain(runs))
     return Statement(query.limit(literal_column(str(rows))).with_only_columns(_R.id, _R.updated_at, may_begin))

@@ -243,10 +243,7 @@ _MEMBERS = {orphans: _members(orphans=orphans) for orphans in (False, True)}
 
 
 def first_look(work: UnitOfWork, root: str) -> tuple[Statement, list[tuple[str, str | None]]]:
-    """The statement that finds the run and its descendants, or the descendants alone if the run is gone, and what it has found.
-
-    The members are pairs of an id and the parent's id, in any order.
-    """
+    """The statement that finds the run, unless it is gone, and its descendants; and what it found: ids with those of parents."""
     for orphans in (False, True):
         if rows := work.rows(_MEMBERS[orphans], root=root):
             break

@@ -80,10 +80,7 @@ _ATTEMPTS = 4
 
 
 def try_at_once(work: UnitOfWork, count: int, taken: dict[str, Any], values: dict[str, str]) -> list[WorkflowRun] | None:
-    """Try to claim in one round trip, on Postgres: the claimed runs, or None if it is to be done step by step.
-
-    The claiming statement counted before it had the locks of the limits. So the next one counts again, and excess runs go back.
-    """
+    """Try to claim in one round trip, on Postgres; None: do it step by step. Limits are counted again once they are locked."""
     names, now_ms = len(values), epoch_ms(taken["at"])
     given = {"at": taken["at"], "now_ms": now_ms, **values}
     ours = {"worker": taken["worker"], "until": taken["until"], "many": count, "now_ms": now_ms}

@@ -107,20 +107,14 @@ def finish_values(
 
 
 def write_finish(work: UnitOfWork, batch: Batch, values: dict[str, Any]) -> Pending[Row | None]:
-    """End a locked run with the values of `finish_values`; its row after that.
-
-    Pending gates are rejected without a name: people who look for pending approvals must not find those of ended runs.
-    """
+    """End a locked run with the values of `finish_values`, and reject its pending gates, which nobody is to find; its row."""
     batch.run(_FINISH, **values)
     close_gates(work, batch, values["row_id"], f"The run ended: it {_HOW_IT_ENDED[values['to']]}.")
     return batch.row(run_rows.GET_RUN, row_id=values["row_id"])
 
 
 def announce_finished(work: UnitOfWork, *ended: Pending[Row | None]) -> list[WorkflowRun]:
-    """Announce the ends of runs to the observers, who are told once the transaction has committed; the runs.
-
-    Parents that wait for them go on, so the transaction must not have been committed with the last of these writes.
-    """
+    """Announce the ends of runs for after the commit, and let their parents go on, which takes further writes; the runs."""
     finished = announce(work, *ended)
     tell_parents(work, finished)
     return finished
@@ -161,10 +155,7 @@ def complete(work: UnitOfWork, lease: Lease) -> WorkflowRun | None:
 def _at_once(
     work: UnitOfWork, statement: Statement, id: str, to: RunStatus, lease: Lease | None, *, is_last: bool = False
 ) -> WorkflowRun | None:
-    """Check and end in one round trip. None, and nothing is written, if that may not be done, or not in this way.
-
-    `is_last`: the statement ends no run with a parent, so nothing is left to be written.
-    """
+    """Check and end in one round trip; None if that may not be done so. `is_last`: it ends no run with a parent."""
     held, run_id = guard_values(work, id, lease), work.label("id", id)
     if held is None:
         return None

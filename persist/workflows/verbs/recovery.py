@@ -194,10 +194,7 @@ def recover(work: UnitOfWork) -> tuple[list[WorkflowRun], list[WorkflowRun]]:
 
 
 def _change(work: UnitOfWork, run: WorkflowRun, now: datetime) -> tuple[bool, dict[str, Any]] | None:
-    """Whether the run is to end, and the values of the statement that ends or counts it; None if it has to be left alone.
-
-    A label that cannot be bound again, such as one with a NUL, leaves the run alone, with a warning.
-    """
+    """Whether the run is to end, and the values for that; None, with a warning, for a label that cannot be bound."""
     try:
         for column in (_R.id, _R.trigger_id):
             if (reason := reader_of(column)(getattr(run, column.name))) is not None:
