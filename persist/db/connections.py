@@ -51,7 +51,6 @@ class ConnectionCache:
 
     @property
     def cached(self) -> list[Any]:
-        """The driver's connections that wait for the next transaction."""
         return [driver for _, _, driver in self._connections]
 
     def put(self, connection: Connection, driver: Any) -> None:

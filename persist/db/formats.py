@@ -40,11 +40,9 @@ class JsonRows:
         self._from = {name: pair[1] for name, pair in pairs.items() if pair is not None}
 
     def plain(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """The JSON object for a row, or for some of its columns."""
         return _converted(row, self._to)
 
     def values(self, plain: Mapping[str, Any]) -> dict[str, Any]:
-        """The column values of a JSON object that `plain` returned."""
         return _converted(plain, self._from)
 
 

@@ -83,7 +83,6 @@ class Counters:
             self.committing += committing
 
     def committed(self, waited: float, committing: float) -> None:
-        """Count a transaction that committed, as nearly all do."""
         with self._mutex:
             self.commits += 1
             self.waited += waited

@@ -261,7 +261,6 @@ class StoreEventLog:
 
     @property
     def on(self) -> bool:
-        """Whether the event log is on, as far as this store knows."""
         return self._runtime.log is not None
 
     def switch(self, on: bool, progress: Callable[[int, int], object] | None = None) -> bool:

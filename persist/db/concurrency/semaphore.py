@@ -123,7 +123,6 @@ class Lease(Claim):
         self.loop.call_soon_threadsafe(self.wake)
 
     def wake(self) -> None:
-        """Wake the waiter: there may be a permit for it. Call this on its loop."""
         if self._wakeup is not None and not self._wakeup.done():
             self._wakeup.set_result(None)
 
@@ -215,7 +214,6 @@ class Semaphore:
             self._process_releases()
 
     def left_of(self, patience: float, since: float) -> float:
-        """How many seconds are left until nothing was returned for that long, to one who has waited since then."""
         return max(since, self._returned) + patience - time.monotonic()
 
     def recover_permits(self, now: float) -> None:

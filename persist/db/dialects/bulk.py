@@ -139,7 +139,6 @@ class PlainValues(ABC):
         return quoted(name).replace("%", "%%") if self.mark == "%s" else quoted(name)
 
     def table_name(self, table: str) -> str:
-        """The name of a table with its schema, as `name`."""
         return self.name(table) if self.dialect.schema is None else f"{self.name(self.dialect.schema)}.{self.name(table)}"
 
     def key_is(self, key: Sequence[Column[Any]]) -> str:
@@ -148,7 +147,6 @@ class PlainValues(ABC):
         return " AND ".join(f"{name if none is None else f'COALESCE({name}, {none})'} = {self.mark}" for name, none in terms)
 
     def unread(self, error: Exception, table: str) -> Exception:
-        """Translate a driver's error that occurred while rows of a table were read."""
         return self.dialect.errors.classify(error) or error
 
     def _run(self, sql: str) -> Any:

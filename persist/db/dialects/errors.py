@@ -146,7 +146,6 @@ class Errors:
         return code in _BEING_RESTORED or (code.startswith(_NO_FILE) and not isinstance(error, ReadOnlyTransaction))
 
     def refuses_writes(self, error: BaseException) -> bool:
-        """Whether a server refused a write because the transaction reads only."""
         return self.code_of(error) == READ_ONLY
 
     @contextmanager

@@ -1,8 +1,4 @@
-"""Guard triggers of the event log: while the log is on, a writer that does not record events cannot change a row.
-
-A writer that records them declares it: on Postgres by a setting of the transaction, on SQLite by an SQL function. Text deltas of
-other writers are logged by the trigger itself, because they are so many.
-"""
+"""Guard triggers of the event log: while it is on, a writer that does not declare to record events cannot change a row."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -128,4 +128,4 @@ class Outcome(Generic[R]):
     """The result or the error of one task of a group."""
 
     result: R | None = None
-    error: BaseException | None = field(default=None)
+    error: BaseException | None = None

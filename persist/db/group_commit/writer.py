@@ -241,7 +241,6 @@ class _LoopQueue:
         return not ticket.taken
 
     def landed(self, batch: "_Batch", outcomes: Sequence[Outcome[Any]]) -> None:
-        """Complete the jobs of a batch with their outcomes, and schedule the next batch."""
         for ticket, outcome in zip(batch.tickets, outcomes, strict=True):
             ticket.outcome = outcome
             if not ticket.future.done():  # the future is done if its task was cancelled

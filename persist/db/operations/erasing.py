@@ -204,7 +204,6 @@ class Erasable(ABC):
         return [*(SelectorPath(selector, by, own) for selector, by in self.by.items()), *self.further]
 
     def find(self, work: UnitOfWork, selector: str, values: Values) -> list[Key]:
-        """The keys of the items that the values select."""
         ways = [way for way in self.ways() if way.selector == selector]
         queries = [select(*way.key).where(way.by(values), *(column.is_not(None) for column in way.key)) for way in ways]
         return self._found(work, queries) if queries else []

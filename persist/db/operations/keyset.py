@@ -31,7 +31,6 @@ class FirstReadable:
         self._some = Statement(query.limit(LIMIT), unreadable=OnUnreadable.LEAVE_OUT)
 
     def find(self, work: UnitOfWork, **values: Any) -> Row | None:
-        """Return the first readable row, or None; unreadable rows before it are reported."""
         row = work.row(self._first, **values)
         if row is None or not any(map(is_unreadable, row)):
             return row
@@ -62,7 +61,6 @@ class BoundedCount:
         return self.counted(work, int(row[0]), **values)
 
     def counted(self, work: UnitOfWork, found: int, **values: Any) -> Count:
-        """The count where the statement has given `found`."""
         if found <= self.most:
             return Count(found)
         expected = work.expected_rows(self._rows, **values)

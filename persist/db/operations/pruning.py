@@ -181,7 +181,6 @@ class AgedRows(Pruning):
         return query.where(self._identity.not_in(self._newest(keep))) if keep else query
 
     def staying(self, cut: Cut) -> bounded_deletion.Condition:
-        """The condition of the rows that a prune leaves."""
         return self._identity.not_in(self.candidates(cut))  # type: ignore[no-any-return]  # SQLAlchemy's tuples are untyped
 
     def _goes(self, cut: Cut, earlier: Collection[Pruning] = ()) -> list[bounded_deletion.Condition]:

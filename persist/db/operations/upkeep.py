@@ -157,7 +157,6 @@ class Takeover:
 
     @property
     def connection(self) -> Connection:
-        """The connection in whose transaction the file is adopted."""
         return self._file.connection
 
     def brought(self, table: Table, column: str | None = None) -> bool:
@@ -184,7 +183,6 @@ class Takeover:
             self.notices.append(Notice(subject, message, count))
 
     def set_aside(self, table: Table, target: str, rowids: Sequence[int]) -> None:
-        """Move the rows with these rowids from a table into the separate table `target`."""
         if rowids:
             self._file.set_aside(table.name, target, rowids)
 

@@ -1,8 +1,4 @@
-"""Rules for rows that hold for every writer, also for a shell that knows nothing of persist: triggers check what is written.
-
-A model declares the rules of its table: `table.info[GUARDS] = (BoundOnce(…), PlainName(…))`. The triggers look only at what is
-written anew, so that a row that broke a rule before the rule existed stays and can be read.
-"""
+"""Rules for rows that hold for every writer, as triggers check what is written anew: `table.info[GUARDS] = (BoundOnce(…), …)`."""
 
 import re
 from dataclasses import dataclass

@@ -1,8 +1,4 @@
-"""Scope columns: which run, instance or workspace a row belongs to, in a database that may hold one or thousands of them.
-
-On SQLite the default is '', the scope of the file itself, on Postgres the session's setting `persist.<scope>`. Integer keys are
-unique per scope on Postgres: a row keeps its number when files are copied into one database.
-"""
+"""Scope columns: which run, instance or workspace a row belongs to; '' on SQLite is the scope of the file itself."""
 
 from typing import Any
 

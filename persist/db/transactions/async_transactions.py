@@ -86,7 +86,6 @@ class WorkerPool:
             gate.recover_permits(time.monotonic())
 
     def close(self) -> None:
-        """Close the worker threads, after the last call; a pool that other stores use stays."""
         if not self._lent:
             self.workers.close()
 
@@ -206,7 +205,6 @@ class AsyncUnitOfWork(Lease):
         return self.work.commit if self.work.writable else self.work.end_read
 
     async def call(self, function: Callable[[], R]) -> R:
-        """Run one verb on a worker thread; a cancellation interrupts its statement."""
         self.work.runtime.check_process()
         if self.work.is_open:
             if running_loop() is not self.loop or (self._lock.locked() and not self.work.owner.is_with_caller):
@@ -238,7 +236,6 @@ class JoinedUnitOfWork:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def call(self, function: Callable[[], R]) -> R:
-        """Run one verb through the host's bridge."""
         self._loop = self._loop or running_loop()
         if running_loop() is not self._loop:
             raise WrongOwner

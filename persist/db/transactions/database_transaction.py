@@ -90,7 +90,6 @@ class TableOperations:
         event_guards_of(self._dialect).drop(self._connection, tables)
 
     def drop_guards(self) -> None:
-        """Drop the remaining event guards, so that writers are no longer refused."""
         self._wrote(True)
         event_guards_of(self._dialect).drop_functions(self._connection)
 
@@ -292,7 +291,6 @@ class DatabaseTransaction:
         self.connection, self._plain = lent
 
     def for_core(self) -> Connection:
-        """The connection, for statements that SQLAlchemy runs on it."""
         assert self.connection is not None
         self._plain = None
         return self.connection

@@ -89,7 +89,6 @@ class Notifier:
         self.flush()
 
     def flush(self) -> None:
-        """Send now. After a failure, which is logged once, it is tried again within a second."""
         changed, self._changed = self._changed, set()
         try:
             if changed:
@@ -126,7 +125,6 @@ class Notifiers:
         return self._by_topic[topic]
 
     def flush(self) -> None:
-        """Send what is not sent yet: the store is about to close."""
         for notifier in self._by_topic.values():
             notifier.flush()
 

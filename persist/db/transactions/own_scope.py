@@ -52,7 +52,6 @@ class ScopedValues(Values[V]):
         self.scope = scope
 
     def public(self, work: UnitOfWork, row: Sequence[Any]) -> V:
-        """The value of a row of `columns`."""
         fields = dict(zip(self.fields, row, strict=True))
         fields[self.scope] = public_scope(work, self.scope, fields[self.scope])
         return built(self.kind, fields)

@@ -194,7 +194,6 @@ class UnitOfWork:
         return self.events.journal
 
     def begin_event(self, name: str, stream: str | None = None) -> None:
-        """Record later changes as an event of that name and stream."""
         if self.events.journal is not None:
             self.events.journal.begin_verb(name, stream)
 
@@ -206,7 +205,6 @@ class UnitOfWork:
             raise not_storable(error) from None
 
     def json_object(self, path: str, value: Json) -> dict[str, Any]:
-        """A checked JSON object; None becomes the empty object."""
         return check_object(value, path, self.runtime.limits)
 
     label = staticmethod(required_label)
@@ -344,7 +342,6 @@ class UnitOfWork:
     def found(
         self, statement: Select[Any], values: Mapping[str, Any] | None = None, unreadable: OnUnreadable | None = None
     ) -> list[Row]:
-        """Every row of a Core SELECT that is built per call. For unreadable rows see unreadable.cells."""
         return self._fetched(statement, values, self.by(unreadable))
 
     def _fetched(self, statement: Any, values: Mapping[str, Any] | None, by: By) -> list[Row]:

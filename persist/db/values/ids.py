@@ -1,7 +1,6 @@
-"""Ids: `ses_ msg_ prt_ …` + 14 hex digits of `ms * 4096 + counter` + 12 base62 characters, 30 in all.
+"""Ids: `ses_ msg_ prt_ …` + 14 hex digits of `ms * 4096 + counter` + 12 base62 characters, sorted as a process minted them.
 
-They sort in the order in which a process minted them, even if its clock is set back. UUIDs, for rows that other programs read,
-are minted from the same counter. A reader of the design's layout (docs/designs.md), with 12 hex digits, accepts them too.
+UUIDs are minted from the same counter. A reader of the design's layout (docs/designs.md), with 12 hex digits, accepts these ids.
 """
 
 import os

@@ -65,7 +65,6 @@ class SharedPool:
         return SchemaConnections(self, schema)
 
     def listener(self, listen_url: str | None) -> SharedListener:
-        """The listener of all schemas' stores, on a separate connection."""
         with self._listening:
             found = self._listeners.get(listen_url)
             if found is None:
@@ -107,7 +106,6 @@ class SharedPool:
             names.forget()
 
     def close(self) -> None:
-        """Close all connections. One in use is closed when it is released."""
         for listener in self._listeners.values():
             listener.close()
         while self._pinned:

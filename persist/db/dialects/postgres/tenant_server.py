@@ -113,6 +113,5 @@ class PostgresTenants(TenantServer):
 
     @contextmanager
     def _transaction(self) -> Iterator[Connection]:
-        """A transaction on a connection of the pool, apart from those of stores."""
         with self._errors.translated(), self._pool.connections.engine.begin() as connection:
             yield connection

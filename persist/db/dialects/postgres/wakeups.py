@@ -185,7 +185,6 @@ class Heard(Polling):
             super().tell()
 
     def hear(self, text: str) -> None:
-        """Hand over the text of a notification, from the listener's thread."""
         with self._lock:
             self._texts.add(text)
         self._told.set()

@@ -112,7 +112,6 @@ class Table:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The lower-case names of the primary key columns, in key order."""
         return tuple(c.name.lower() for c in sorted(self.columns.values(), key=lambda c: c.key) if c.key)
 
 
