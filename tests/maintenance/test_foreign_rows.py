@@ -259,6 +259,6 @@ def test_a_refused_commit_keeps_no_lock(url: str, host: Host, clock: FrozenClock
                 delete()
             host.raw.rows("INSERT INTO plays (no) VALUES (7)")
             host.raw.rows("DELETE FROM plays WHERE no = 7")
-            assert store.chat.sessions.create(agent="build", model=MODEL)
+            assert store.chat.sessions.create(agent="build", model=MODEL).id
         assert (refused,) in host.raw.rows("SELECT id FROM sessions")
     engine.dispose()
