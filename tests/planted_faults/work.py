@@ -177,8 +177,8 @@ FAULTS = (
         "usage: days are those of the session's zone on Postgres",
         "lost conversion on one database",
         "db",
-        "AT TIME ZONE 'UTC', '{_FORMATS[element.size]}')\"",
-        ", '{_FORMATS[element.size]}')\"",
+        "to_char({column} AT TIME ZONE 'UTC', '{format}')",
+        "to_char({column}, '{format}')",
         ("tests/contract/workflows/test_statistics.py", *WORKFLOWS, "tests/concurrency/test_settings_of_roles.py"),
     ),
     Fault(
