@@ -15,12 +15,12 @@ from tests.lanes import MEASURED, function
 
 CEILINGS = {
     "persist: files": 440,
-    "persist: lines": 87_800,
-    "persist: lines of code": 63_200,
-    "persist: names imported from persist": 7_180,
-    "persist: definitions that share their name": 1_010,
-    "tests: files": 680,
-    "tests: lines": 109_600,
+    "persist: lines": 87_150,
+    "persist: lines of code": 62_960,
+    "persist: names imported from persist": 7_172,
+    "persist: definitions that share their name": 984,
+    "tests: files": 670,
+    "tests: lines": 108_700,
 }
 NEAR = 0.02
 """How far below its ceiling a count may be, as a part of it: a ceiling far above allows what it should refuse."""
