@@ -216,7 +216,7 @@ class ClaimLoop:
             log.warning("the store was closed while its worker %s was at work", self._options.name)
         finally:
             try:
-                self._give_back(self._take_ends(and_more=False))
+                self._take_no_ends()
                 self._end_jobs()
             finally:
                 self._over.set()
@@ -227,7 +227,7 @@ class ClaimLoop:
     def _turn(self, until_idle: bool) -> bool:
         """Claim what there is, or wait for a change. False if the worker is done."""
         self._do_what_is_due()
-        ended, ending = self._ended, self._take_ends(and_more=True)
+        ended, ending = self._ended, self._take_ends()
         free = self._options.concurrency - len(self._held()) + len(ending)
         if free and self._claim(min(free, _AT_ONCE), ending):
             return True
@@ -235,7 +235,7 @@ class ClaimLoop:
         if until_idle or self._outage.is_on:  # no notification tells the end of an outage, and `poll` may be minutes
             rest = min(rest, _SOON)
         if free and not until_idle:
-            self._give_back(self._take_ends(and_more=False))
+            self._take_no_ends()
             self._wait(rest)
             return True
         with self._changed:
@@ -254,14 +254,21 @@ class ClaimLoop:
             if told is None or not self._wakers.isdisjoint(name for text in told for name in named(text)):
                 return
 
-    def _take_ends(self, *, and_more: bool) -> list[Job]:
-        """The jobs whose ends the next claim stores; and whether it takes others that end until then."""
+    def _take_ends(self) -> list[Job]:
+        """The jobs whose ends the next claim stores; it takes those that end until it begins again, too."""
         with self._changed:
-            ending, self._ending, self._takes_ends = self._ending, [], and_more
+            ending, self._ending, self._takes_ends = self._ending, [], True
             return ending
 
-    def _give_back(self, ending: list[Job]) -> None:
-        """Let those who wait store these ends: the next claim is not at hand, or the database refused one of them."""
+    def _take_no_ends(self) -> None:
+        """Let who ended a handler store it: the next claim is not at hand."""
+        with self._changed:
+            self._takes_ends = False
+            self._return_ends(self._ending)
+            self._ending = []
+
+    def _return_ends(self, ending: list[Job]) -> None:
+        """Let those who wait store these ends."""
         with self._changed:
             for job in ending:
                 job.went_with_claim = False
@@ -277,7 +284,7 @@ class ClaimLoop:
                 raise
         finally:
             if jobs is None:
-                self._give_back(ending)
+                self._return_ends(ending)  # in an outage, or because the database refused one of them
         for job in jobs or ():
             try:
                 self._start(job)
@@ -314,7 +321,7 @@ class ClaimLoop:
         now = time.monotonic()
         if now < self._due_at:
             return
-        self._give_back(self._take_ends(and_more=False))  # what is due may take a while
+        self._take_no_ends()  # what is due may take a while
         self._due_at = now + self._options.poll
         for job in self._held():
             if job.is_expired:

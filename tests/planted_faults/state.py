@@ -169,7 +169,7 @@ FAULTS = (
         "db",
         "key(rows[limit - 1], items[-1])",
         "key(rows[limit], items[-1])",
-        ("tests/contract/chat/test_session_lists.py", "tests/unit/test_ids.py"),
+        ("tests/contract/chat/test_session_lists.py", "tests/contract/conversations/test_sessions.py", "tests/unit/test_ids.py"),
     ),
     Fault(
         "values: a NUL reaches Postgres as it is",

@@ -172,6 +172,10 @@ def ask_inherits(batch: Batch, branch_id: str, message_id: str) -> Pending[Row |
     return batch.row(_INHERITS, row_id=branch_id, branch=branch_id, message=message_id)
 
 
+def _is_no_place(place: int | None) -> bool:
+    return place is not None and not 0 <= place <= _LAST_PLACE
+
+
 def _check_line(work: UnitOfWork, branch_id: str) -> None:
     row = work.row(_HAS_END, row_id=branch_id)
     if row is None:
@@ -179,7 +183,7 @@ def _check_line(work: UnitOfWork, branch_id: str) -> None:
     for id, progression_id, _, place, known in work.rows(_LINE_OF, row_id=branch_id):
         if not known:
             raise StoreCorrupt(f"branch {shown(id)}", f"its progression {shown(progression_id)} is not there.")
-        if place is not None and not 0 <= place <= _LAST_PLACE:
+        if _is_no_place(place):
             raise StoreCorrupt(f"branch {shown(id)}", f"it was forked at {place}, which is no place.")
     if not row[0]:
         raise Conflict(f"The parents of the branch {branch_id!r} form a circle.")
@@ -369,7 +373,7 @@ def adopt(work: UnitOfWork, id: str) -> bool:
 def _why(work: UnitOfWork, branch: Branch) -> tuple[str, bool] | None:
     """What is wrong with the pointers and whether `adopt` can repair it; None if nothing is wrong."""
     columns, said = (branch.parent_branch_id, branch.forked_at_ord), _said_by(branch)
-    if columns[1] is not None and not 0 <= columns[1] <= _LAST_PLACE:
+    if _is_no_place(columns[1]):
         return f"it was forked at {columns[1]}, which is no place: its history cannot be read.", False
     if columns[0] is not None and records.BRANCHES.find(work, columns[0]) is None:
         return f"it was forked from {columns[0]!r}, which is gone: it shows its own messages alone.", False

@@ -11,6 +11,7 @@ from sqlalchemy import exc
 from persist.db.connections import ONLY_INSIDE_RUN_SYNC
 from persist.errors import (
     Closed,
+    Conflict,
     EventLogSwitched,
     InvalidValue,
     PersistError,
@@ -45,6 +46,11 @@ _REFUSED = {
     "22P02": "the text does not have the form of the column's type",
 }
 """By SQLSTATE, why a server refuses a value."""
+
+
+def refused_write(text: str, constraint: str | None) -> Conflict:
+    """The error of a write that a constraint of the database refuses, which says so by this text."""
+    return Conflict(f"The database refuses the write: {text}.", constraint=constraint)
 
 
 def public_text(text: str, state: str = "") -> str:

@@ -14,7 +14,7 @@ from persist.db.concurrency.observers import undo_announcements
 from persist.db.expressions.upsert import refuse_former
 from persist.db.schema.base import SCHEMA_TOKEN
 from persist.db.schema.column_types import LABEL_BYTES
-from persist.db.statements.prepared import Deletion, Row, Statement, fetched, note_deletions
+from persist.db.statements.prepared import Deletion, Row, Statement, fetched, note_deletions, noted_deletions
 from persist.db.transactions.database_transaction import (
     NO_EVENTS,
     DatabaseTransaction,
@@ -129,6 +129,8 @@ class UnitOfWork:
     def _explained(self, error: Conflict) -> Conflict:
         """The error of a COMMIT that a deferred foreign key refused, with what refers to the deleted rows."""
         note_deletions(error, self._deletions)
+        if not noted_deletions(error):
+            return error
         work = UnitOfWork(self.runtime, writable=False, is_snapshot=True)
         try:
             work.begin()
@@ -140,9 +142,9 @@ class UnitOfWork:
             log.warning("what refers to the rows cannot be said: %s", type(other).__name__)
             return error
 
-    def _ran(self, statement: Executable, values: Mapping[str, Any]) -> None:
-        if isinstance(statement, Delete) and len(self._deletions) < _MOST_DELETIONS:
-            self._deletions.append((statement, values))
+    def _ran(self, statement: Executable, rows: Sequence[Mapping[str, Any]]) -> None:
+        if isinstance(statement, Delete):
+            self._deletions += [(statement, values) for values in rows[: _MOST_DELETIONS - len(self._deletions)]]
 
     def _or_roll_back(self, step: Callable[["UnitOfWork"], object]) -> None:
         try:
@@ -266,7 +268,7 @@ class UnitOfWork:
         except Exception as error:
             note_deletions(error, [(prepared.statement, values)])
             raise
-        self._ran(prepared.statement, values)
+        self._ran(prepared.statement, (values,))
         self.wrote = self.wrote or count != 0
         return count
 
@@ -283,7 +285,7 @@ class UnitOfWork:
         except Exception as error:
             note_deletions(error, [(prepared.statement, values)])
             raise
-        self._ran(prepared.statement, values)
+        self._ran(prepared.statement, (values,))
         self.wrote = self.wrote or bool(found)
         return found
 
@@ -302,8 +304,7 @@ class UnitOfWork:
         except Exception as error:
             note_deletions(error, [(prepared.statement, row) for row in values])
             raise
-        for row in values:
-            self._ran(prepared.statement, row)
+        self._ran(prepared.statement, values)
 
     def batch(self, *, last: bool = False) -> Batch:
         """Several statements that travel together. `last`: they are the verb's last, and commit if the verb is alone."""
@@ -332,7 +333,7 @@ class UnitOfWork:
     def _batch_sent(self, wrote: bool, statements: Iterable[tuple[Executable, Mapping[str, Any]]] = ()) -> None:
         self.wrote = self.wrote or wrote
         for statement, values in statements:
-            self._ran(statement, values)
+            self._ran(statement, (values,))
         driver = self.transaction.driver
         if not self.wrote and self.runtime.dialect.pipelines and driver is not None and driver.committed:
             driver.begin_again()
@@ -357,7 +358,7 @@ class UnitOfWork:
 
     def change(self, statement: Insert | Update | Delete, values: Mapping[str, Any] | None = None) -> int:
         self.wrote = True
-        self._ran(statement, values or {})
+        self._ran(statement, (values or {},))
         try:
             if self.events.journal is not None:
                 kept = self.events.journal.run(Statement(statement), values or {}, self._returned)

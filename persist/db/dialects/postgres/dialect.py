@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import URL, Engine, create_engine
 
 from persist.db.dialects.connections import QUIET
-from persist.db.dialects.errors import READ_ONLY, Errors, public_text
+from persist.db.dialects.errors import READ_ONLY, Errors, public_text, refused_write
 from persist.db.dialects.interface import Dialect
 from persist.db.dialects.postgres.catalog import PostgresTables
 from persist.db.dialects.postgres.connections import PostgresConnections, connection_timeouts
@@ -21,7 +21,6 @@ from persist.db.dialects.postgres.wakeups import PostgresEventLog
 from persist.db.expressions.locking import LOCK_TIMEOUT_SECONDS
 from persist.db.values.json import from_jsonb
 from persist.errors import (
-    Conflict,
     EventLogSwitched,
     InvalidValue,
     NotFound,
@@ -126,7 +125,7 @@ def translate_error(error: DriverError, database: str) -> PersistError:
     refused = _OF_A_NODE.search(text) if state == "XX000" else None
     if refused is not None or state.startswith("23"):
         constraint = error.constraint if refused is None else refused["name"]
-        return Conflict(f"The database refuses the write: {text}.", constraint=constraint)
+        return refused_write(text, constraint)
     if state in ("40001", "40P01", "55P03"):
         return StoreBusy(LOCK_TIMEOUT_SECONDS if state == "55P03" else 0.0, text)
     if state == "53100":

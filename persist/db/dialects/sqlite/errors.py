@@ -5,13 +5,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from persist.db.dialects.errors import public_text
+from persist.db.dialects.errors import public_text, refused_write
 from persist.db.dialects.event_guards import MESSAGE
 from persist.db.dialects.sqlite.event_guards import FUNCTION
 from persist.db.dialects.sqlite.foreign_files import REFUSED
 from persist.db.schema.row_guards import guarded_column
 from persist.errors import (
-    Conflict,
     EventLogSwitched,
     InvalidValue,
     NotPermitted,
@@ -67,7 +66,7 @@ def translate_error(error: sqlite3.Error, where: str, waited: float, *, read_onl
         name = "SQLITE_CONSTRAINT_FOREIGNKEY"  # as where the database itself has checked
     if name.startswith("SQLITE_CONSTRAINT"):
         constraint = text.partition("failed: ")[2] or guarded_column(text) or name
-        return Conflict(f"The database refuses the write: {text}.", constraint=constraint)
+        return refused_write(text, constraint)
     if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")) or text.startswith("Could not decode to UTF-8"):
         return StoreCorrupt(where, text)
     if name == "SQLITE_FULL":

@@ -18,14 +18,16 @@ from persist.db import files
 from persist.db.concurrency.writer_lock import Waiting
 from persist.db.connections import commits_by_itself
 from persist.db.dialects import interface
+from persist.db.dialects.errors import refused_write
 from persist.db.dialects.sqlite import connections
 from persist.db.dialects.sqlite.catalog import expected_catalog, read_catalog
 from persist.db.dialects.sqlite.connections import SqliteConnections
+from persist.db.dialects.sqlite.foreign_files import REFUSED
 from persist.db.dialects.sqlite.raw_writes import MARK_JOINED, UNMARK_JOINED, mark_lent, unmark_lent
 from persist.db.dialects.sqlite.wakeups import SqliteEventLog
 from persist.db.dialects.untrusted_files import network_of, refuse_if_open
 from persist.db.schema.base import VERSION_TABLE
-from persist.errors import Conflict, InvalidValue, StoreCorrupt, StoreFull
+from persist.errors import InvalidValue, StoreCorrupt, StoreFull
 
 if TYPE_CHECKING:
     from persist.db.dialects.interface import Dialect
@@ -236,7 +238,6 @@ def _check(temporary: Path, target: Path) -> None:
         raise StoreCorrupt(str(target), f"the copy is damaged, as the database is: {line.splitlines()[-1]}")
 
 
-_REFERRED = "SQLITE_CONSTRAINT_FOREIGNKEY"
 _HOSTS_KEYS = """
     SELECT m.name, k.id, k."table", k."from",
            coalesce(k."to", (SELECT p.name FROM pragma_table_info(k."table") p WHERE p.pk = k.seq + 1)),
@@ -365,7 +366,7 @@ class SqliteOperations(interface.DatabaseOperations):
 
         def check() -> None:
             if broken() > before:
-                raise Conflict("The database refuses the write: FOREIGN KEY constraint failed.", constraint=_REFERRED)
+                raise refused_write(REFUSED, "SQLITE_CONSTRAINT_FOREIGNKEY")
 
         return check
 
