@@ -14,7 +14,7 @@ from persist.db.concurrency.observers import undo_announcements
 from persist.db.expressions.upsert import refuse_former
 from persist.db.schema.base import SCHEMA_TOKEN
 from persist.db.schema.column_types import LABEL_BYTES
-from persist.db.statements.prepared import Deletion, Row, Statement, fetched, note_deletions, noted_deletions
+from persist.db.statements.prepared import Deletion, Row, Statement, fetched, note_deletions
 from persist.db.transactions.database_transaction import (
     NO_EVENTS,
     DatabaseTransaction,
@@ -128,9 +128,9 @@ class UnitOfWork:
 
     def _explained(self, error: Conflict) -> Conflict:
         """The error of a COMMIT that a deferred foreign key refused, with what refers to the deleted rows."""
-        note_deletions(error, self._deletions)
-        if not noted_deletions(error):
+        if not self._deletions:
             return error
+        note_deletions(error, self._deletions)
         work = UnitOfWork(self.runtime, writable=False, is_snapshot=True)
         try:
             work.begin()

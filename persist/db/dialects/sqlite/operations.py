@@ -19,11 +19,10 @@ from persist.db.concurrency.writer_lock import Waiting
 from persist.db.connections import commits_by_itself
 from persist.db.dialects import interface
 from persist.db.dialects.errors import refused_write
-from persist.db.dialects.sqlite import connections
+from persist.db.dialects.sqlite import connections, raw_writes
 from persist.db.dialects.sqlite.catalog import expected_catalog, read_catalog
 from persist.db.dialects.sqlite.connections import SqliteConnections
 from persist.db.dialects.sqlite.foreign_files import REFUSED
-from persist.db.dialects.sqlite.raw_writes import MARK_JOINED, UNMARK_JOINED, mark_lent, unmark_lent
 from persist.db.dialects.sqlite.wakeups import SqliteEventLog
 from persist.db.dialects.untrusted_files import network_of, refuse_if_open
 from persist.db.schema.base import VERSION_TABLE
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 class SqliteTransactions(interface.Transactions):
     """The transactions of one store on a SQLite file, or on the single connection to `:memory:`."""
 
-    joined_marks = (MARK_JOINED, UNMARK_JOINED)
+    joined_marks = (raw_writes.MARK_JOINED, raw_writes.UNMARK_JOINED)
 
     def __init__(self, connections: SqliteConnections, event_log: SqliteEventLog, settings: "Settings") -> None:
         self._connections, self._event_log = connections, event_log
@@ -55,7 +54,7 @@ class SqliteTransactions(interface.Transactions):
             if self._event_log.kept:
                 self._event_log.say_whether_kept(driver)
             if write:
-                mark_lent(driver, connection.info)
+                raw_writes.mark_lent(driver, connection.info)
                 self._references.keep(driver, connection.info, driver, connection.engine.pool)
         if driver.in_transaction:
             if write:
@@ -81,7 +80,7 @@ class SqliteTransactions(interface.Transactions):
             raise
         finally:
             if lent is not None:
-                unmark_lent(lent)
+                raw_writes.unmark_lent(lent)
 
     def end_read(self, connection: Connection | None, driver: Any) -> None:
         self.end(connection, driver, commit=True)
