@@ -30,9 +30,9 @@ from persist.errors import Conflict, InvalidValue, StoreCorrupt, shown
 from persist.events.models import LOG_TABLES
 from persist.events.switching import take_positions
 from persist.framework_state.app_sessions.models import artifact_blobs, artifact_versions
-from persist.maintenance.lines import Carrying, all_rows, computed_in, unknown_in
 from persist.maintenance.table_keys import Key, comparable, key_columns, key_in
 from persist.maintenance.transactions import TABLES, Session, rows_in, session
+from persist.maintenance.unknown_columns import Carrying, all_rows, computed_in, unknown_in
 from persist.programs.models import STRICT_TABLES
 from persist.store.store import Store
 
@@ -350,6 +350,7 @@ class _Copy:
         self.target.work.run(_NO_LONGER_UNFINISHED)
         refuse_unless_empty(self.target)
         self.unknown = Carrying(unknown_in(self.source), self.target, leave=self.leave_unknown)
+        self.unknown.fill_from(self.source.bulk.rows_of)
         self.unknown.make()
         sums: dict[Table, Checksum] = {}
         if self.progress is not None:

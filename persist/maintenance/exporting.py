@@ -26,10 +26,11 @@ from persist.db.schema.scope_columns import OWN
 from persist.db.values.arguments import OpenProgress, check_label
 from persist.domains import upkeeps
 from persist.errors import Conflict, NotFound, named
-from persist.maintenance import lines
+from persist.maintenance import lines, unknown_columns
 from persist.maintenance.copying import FIXED
 from persist.maintenance.table_keys import key_columns, key_in
 from persist.maintenance.transactions import TABLES, Session, rows_in, session
+from persist.maintenance.unknown_columns import Key, Unknown, unknown_key
 from persist.programs.upkeep import FILES, SCOPE
 from persist.store.store import Store
 
@@ -65,7 +66,7 @@ SHARED: frozenset[Table] = frozenset(rows.table for kind in KINDS for rows in _a
 _META = table_of(Meta)
 _NOT_TAKEN = (_META, FOLDED)
 """Tables whose rows an import takes in part: their unknown columns cannot be carried."""
-Keys = Mapping[Table, AbstractSet[lines.Key]]
+Keys = Mapping[Table, AbstractSet[Key]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +112,10 @@ def export(
         values = {} if kind is None else {"session": id, "scope": OWN if reading.scopes.get(SCOPE) == id else id}
         unknown, keys = _unknown_in_export(reading, kind, values)
         reading.bulk.filled.clear()  # by what only looked for keys
-        left = lines.counts_of(unknown) if leave_unknown else {}
+        left = unknown_columns.counts_of(unknown) if leave_unknown else {}
         if leave_unknown:
             unknown = []
-        lines.refuse(lines.counts_of(one for one in unknown if one.known in _NOT_TAKEN), "an export")
+        unknown_columns.refuse(unknown_columns.counts_of(one for one in unknown if one.known in _NOT_TAKEN), "an export")
         with opened(store, path, overwrite) as stream:
             writer = lines.LineWriter(stream)
             runtime = store.runtime
@@ -138,16 +139,15 @@ def export(
                 export.unknown(unknown, keys)
                 writer.end({})
         filled = dict(reading.bulk.filled)
-        computed = tuple(name for name in lines.computed_in(reading) if kind is None or name.split(".")[0] in writer.tables)
+        computed = unknown_columns.computed_in(reading)
+        computed = tuple(name for name in computed if kind is None or name.split(".")[0] in writer.tables)
     what, files_beside = None if kind is None else kind.kind, tuple(sorted(export.files))
-    return ExportReport(writer.tables, what, files_beside, left, lines.counts_of(unknown), filled, computed)
+    return ExportReport(writer.tables, what, files_beside, left, unknown_columns.counts_of(unknown), filled, computed)
 
 
-def _unknown_in_export(
-    reading: Session, kind: Exported | None, values: Mapping[str, str]
-) -> tuple[list[lines.Unknown], Keys | None]:
+def _unknown_in_export(reading: Session, kind: Exported | None, values: Mapping[str, str]) -> tuple[list[Unknown], Keys | None]:
     """The tables and columns of exported rows that persist does not know; for a session also the keys of these rows."""
-    found = lines.unknown_in(reading)
+    found = unknown_columns.unknown_in(reading)
     if kind is None:
         return found, None
     tables = {rows.table for rows in _all(kind.rows)}
@@ -158,9 +158,7 @@ def _unknown_in_export(
         counts = Counter[str]()
         for row in _unknown_rows(reading, one, keys):
             counts.update(
-                column.name
-                for column, value in zip(one.columns, row[len(lines.unknown_key(one)) :], strict=True)
-                if value is not None
+                column.name for column, value in zip(one.columns, row[len(unknown_key(one)) :], strict=True) if value is not None
             )
         columns = tuple(replace(column, values=counts[column.name]) for column in one.columns if counts[column.name])
         if columns:
@@ -168,19 +166,19 @@ def _unknown_in_export(
     return of_session, keys
 
 
-def _exported_keys(reading: Session, kind: Exported, values: Mapping[str, str], unknown: Sequence[lines.Unknown]) -> Keys:
+def _exported_keys(reading: Session, kind: Exported, values: Mapping[str, str], unknown: Sequence[Unknown]) -> Keys:
     """A session's keys, by table, for tables with columns that persist does not know."""
-    keys: dict[Table, set[lines.Key]] = {one.known: set() for one in unknown if one.known is not None}
+    keys: dict[Table, set[Key]] = {one.known: set() for one in unknown if one.known is not None}
     for table, rows in _rows_of_session(reading, kind.rows, values) if keys else ():
         if table in keys:
             keys[table] |= {tuple(key_in(row, tuple(table.columns), key_columns(table))) for row in rows}
     return keys
 
 
-def _unknown_rows(reading: Session, one: lines.Unknown, keys: Keys | None) -> Iterator[Row]:
+def _unknown_rows(reading: Session, one: Unknown, keys: Keys | None) -> Iterator[Row]:
     """The values of unknown columns, for the rows with these keys or for all."""
-    key = lines.unknown_key(one)
-    for rows in lines.read_unknown(reading, one):
+    key = unknown_key(one)
+    for rows in unknown_columns.read_unknown(reading, one):
         for row in rows:
             if keys is None or one.known is None or tuple(key_in(row, key, key)) in keys[one.known]:
                 yield row
@@ -223,7 +221,7 @@ class _Export:
         for table, rows in _rows_of_session(self.reading, kind.rows, values):
             self._write(tuple(table.columns), rows)
 
-    def unknown(self, found: Sequence[lines.Unknown], keys: Keys | None = None) -> None:
+    def unknown(self, found: Sequence[Unknown], keys: Keys | None = None) -> None:
         """Write tables and columns that persist does not know, for rows with these keys only."""
         for one in found:
             for row in _unknown_rows(self.reading, one, keys):

@@ -26,6 +26,7 @@ from persist.events.schemas import ALL
 from persist.events.snapshots import write_snapshot
 from persist.events.switching import take_positions
 from persist.maintenance import lines as file_lines
+from persist.maintenance import unknown_columns
 from persist.maintenance.copying import FIXED, Checksum, first_with_rows, own_scopes, with_scopes
 from persist.maintenance.erasure_marks import PREFIX as ERASURES
 from persist.maintenance.exporting import SHARED
@@ -133,9 +134,9 @@ class _Import:
         self.mine = {**self.target.scopes, **self.taken} if bulk.one_file else {}
         found = file_lines.unknown_declared(self.lines)
         taken = [one for one in found if one.known is None or self._takes(one.known)]
-        self.unknown = file_lines.Carrying(taken, self.target, leave=self.leave_unknown, alone=self.fresh)
-        self.left_unknown = {**self.unknown.left, **file_lines.counts_of(one for one in found if one not in taken)}
-        self.there: dict[str, set[file_lines.Key]] = {one.table: set() for one in self.unknown.found}
+        self.unknown = unknown_columns.Carrying(taken, self.target, leave=self.leave_unknown, alone=self.fresh)
+        self.left_unknown = {**self.unknown.left, **unknown_columns.counts_of(one for one in found if one not in taken)}
+        self.there: dict[str, set[unknown_columns.Key]] = {one.table: set() for one in self.unknown.found}
         for (table, names), lines in groupby(self._lines(), key=lambda line: line[:2]):
             self._load(table, tuple(table.columns[name] for name in names), (row for _, _, row in lines))
         self._carry(found)
@@ -151,8 +152,8 @@ class _Import:
             for stream in sorted(self.streams):
                 write_snapshot(self.target.work, stream, logged_tables(TABLES))
 
-    def _carry(self, found: Sequence[file_lines.Unknown]) -> None:
-        def tables() -> Iterator[tuple[file_lines.Unknown, Iterator[list[Row]]]]:
+    def _carry(self, found: Sequence[unknown_columns.Unknown]) -> None:
+        def tables() -> Iterator[tuple[unknown_columns.Unknown, Iterator[list[Row]]]]:
             for one, batches in file_lines.unknown_rows(self.lines, found):
                 rows = self._counted(one, batches)
                 if one in self.unknown.found:
@@ -160,12 +161,13 @@ class _Import:
                 for _ in rows:  # what is left is read all the same: the file has to be whole
                     pass
 
+        self.unknown.fill_from(lambda table: self.lines.counts.get(table, 0))
         self.unknown.make()
         self.unknown.there = self.there
         self.unknown.carry(tables())
 
-    def _counted(self, one: file_lines.Unknown, batches: Iterator[list[Row]]) -> Iterator[list[Row]]:
-        key = file_lines.unknown_key(one)
+    def _counted(self, one: unknown_columns.Unknown, batches: Iterator[list[Row]]) -> Iterator[list[Row]]:
+        key = unknown_columns.unknown_key(one)
         for rows in batches:
             self._count(one.table, len(rows))
             yield self._scoped(key, rows) if key else rows

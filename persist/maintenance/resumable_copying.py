@@ -25,10 +25,10 @@ from persist.events.models import LOG_TABLES
 from persist.events.switching import take_positions
 from persist.lazy_imports import lazy_module
 from persist.maintenance import copying
-from persist.maintenance.lines import Carrying, all_rows, computed_in, unknown_in
 from persist.maintenance.rebuilding import Reconciling
 from persist.maintenance.table_keys import after, first_page, key_in, next_page, page_columns
 from persist.maintenance.transactions import TABLES, Session, rows_in, session
+from persist.maintenance.unknown_columns import Carrying, all_rows, computed_in, unknown_in
 from persist.settings import current_settings
 from persist.store.store import Store
 
@@ -231,7 +231,8 @@ class _ResumableCopy:
         with session(self.source, writable=False) as reading, session(self.writer, writable=True, checked=False) as target:
             if reading.bulk.identity() == target.bulk.identity():
                 raise InvalidValue("target", "it is the source itself.")
-            Carrying(unknown_in(reading), target, leave=self.leave_unknown)  # refuses before days of copying
+            unknown = Carrying(unknown_in(reading), target, leave=self.leave_unknown)
+            unknown.fill_from(reading.bulk.rows_of)  # what is refused is refused before days of copying
             asked = first_mark(reading, self.own, COPIED[0].name)
             found = read_mark(target)
             if found is not None:
@@ -325,7 +326,9 @@ class _ResumableCopy:
     def _carry(self, source: Session) -> Carrying:
         """Carry what persist does not know, in one transaction: most databases have none of it."""
         with self._writing() as target:
-            unknown = Carrying(unknown_in(source), target, leave=self.leave_unknown)
+            done = "The rows are copied, nothing of this is: the same command goes on."
+            unknown = Carrying(unknown_in(source), target, leave=self.leave_unknown, done=done)
+            unknown.fill_from(source.bulk.rows_of)
             unknown.make(again=True)
             unknown.carry(all_rows(source, unknown.found, self._scoped))
         return unknown

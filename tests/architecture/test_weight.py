@@ -14,13 +14,13 @@ from tests.architecture.sources import ROOT, Source, sources
 from tests.lanes import MEASURED, function
 
 CEILINGS = {
-    "persist: files": 440,
-    "persist: lines": 87_150,
-    "persist: lines of code": 62_960,
-    "persist: names imported from persist": 7_172,
-    "persist: definitions that share their name": 984,
+    "persist: files": 441,
+    "persist: lines": 87_260,
+    "persist: lines of code": 63_040,
+    "persist: names imported from persist": 7_186,
+    "persist: definitions that share their name": 985,
     "tests: files": 670,
-    "tests: lines": 108_700,
+    "tests: lines": 108_720,
 }
 NEAR = 0.02
 """How far below its ceiling a count may be, as a part of it: a ceiling far above allows what it should refuse."""

@@ -1,5 +1,6 @@
 """What persist does not know, columns of its tables and tables `x_…`: copies and exports carry it, the doctor counts it."""
 
+import gc
 import io
 import json
 import re
@@ -7,7 +8,9 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from hashlib import sha256
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +25,7 @@ from persist.maintenance import adopt, copy, copy_resumably, doctor, export, imp
 from persist.testing import FrozenClock
 from tests.cases import each
 from tests.maintenance.filled import filled
-from tests.maintenance.moving import Pair, opened
+from tests.maintenance.moving import Pair, new_url, opened
 from tests.maintenance.test_import_lines import Lines
 from tests.schema.places import Place
 from tests.seeded_databases import with_file
@@ -267,6 +270,64 @@ def test_what_a_database_cannot_have_is_refused_by_name(
             copy(store, memory, leave_unknown=kind == "postgres")
         assert import_(target, io.BytesIO(stream.getvalue()), leave_unknown=True).left_unknown == carried
         assert len(target.chat.sessions.list().items) == 2
+
+
+ADD = "ALTER TABLE {0} ADD COLUMN colour "
+ONCE = "CREATE UNIQUE INDEX once ON {0} (colour)"
+RULES: dict[str, tuple[tuple[str, ...], str | None]] = {
+    "a default": ((ADD + "TEXT DEFAULT 'new'",), None),
+    "no NULL": ((ADD + "TEXT NOT NULL DEFAULT ''",), "has to have a value"),
+    "no NULL and no default": ((ADD + "TEXT NOT NULL DEFAULT ''", "ALTER TABLE {0} ALTER COLUMN colour DROP DEFAULT"), ""),
+    "each value once": ((ADD + "TEXT", ONCE), "It says: "),
+    "a check": ((ADD + "TEXT CHECK (colour <> 'red')",), "It says: "),
+    "another type": ((ADD + "INTEGER CHECK (colour IS NULL OR colour < 7)",), ""),
+    "computed": ((ADD + "TEXT GENERATED ALWAYS AS ('red') STORED",), ""),
+}
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("kind", TYPES)
+def test_a_column_that_was_there_takes_the_same_or_is_refused_by_name(
+    tmp_path: Path, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    source_url = f"sqlite:///{(tmp_path / 'source.db').as_posix()}"
+    with opened(source_url) as (source,):
+        ids = sorted(source.chat.sessions.create(agent="build", model={}).id for _ in range(3))
+        _add(Place(source_url), "chat_sessions", "colour", "TEXT", f"CASE id WHEN '{ids[2]}' THEN NULL ELSE 'red' END")
+        stream = io.BytesIO()
+        export(source, stream)
+
+        def copied(url: str) -> None:
+            with opened(url) as (target,):
+                copy(source, target)
+
+        def imported(url: str) -> None:
+            with opened(url) as (target,):
+                import_(target, io.BytesIO(stream.getvalue()))
+
+        def merged(url: str) -> None:
+            with opened(url) as (target,):
+                target.conversations.sessions.create(user="maria")
+            imported(url)
+
+        ways: list[Callable[[str], object]] = [copied, partial(copy_resumably, source), imported, merged]
+        for (rule, (statements, refusal)), (number, way) in product(RULES.items(), enumerate(ways)):
+            if kind == "sqlite" and (rule == "no NULL and no default"):
+                continue  # no file gets such a column later on
+            url = new_url(request, kind, tmp_path, f"{rule} {number}.db")
+            with opened(url):
+                sessions = Place(url).named("chat_sessions")
+            sql = [one.format(sessions).replace("STORED", "STORED" if kind == "postgres" else "") for one in statements]
+            Place(url).run(*sql)
+            why = "gives each new row a default" if rule == "a default" and way is merged else refusal
+            if why is None:
+                way(url)
+                assert Place(url).ask(f"SELECT colour FROM {sessions} ORDER BY id") == [("red",), ("red",), (None,)], rule
+            else:
+                with pytest.raises(InvalidValue, match=rf"chat_sessions\.colour' \(2 values\)\..*{why}.*--leave-unknown"):
+                    way(url)
+            gc.collect()
+    assert [record.getMessage() for record in caplog.records if record.name.startswith("psycopg")] == []
 
 
 def test_text_that_is_not_utf8_is_refused_by_name(sqlite_url: str) -> None:

@@ -57,6 +57,8 @@ class PlainValues(ABC):
 
     dialect: "Dialect"
     driver: Any
+    readers: "WeakSet[Generator[list[Row], None, None]]"
+    """What still reads: it is closed before the transaction ends."""
     mark: str
     """The placeholder of a parameter in SQL text."""
 
@@ -99,20 +101,27 @@ class PlainValues(ABC):
         for column in columns:
             self._run(f"ALTER TABLE {self.table_name(table)} ADD COLUMN {self.name(column.name)} {self.type_for(column)}")
 
-    def clear_plain(self, table: str, columns: Sequence[PlainColumn], *, whole: bool) -> None:
+    def clear_plain(self, table: str, columns: Sequence[PlainColumn] | None = None) -> None:
         """Delete the rows of the table, or empty the columns."""
-        if whole:
+        if columns is None:
             self._run(f"DELETE FROM {self.table_name(table)}")
         elif columns:
             values = ", ".join(f"{self.name(column.name)} = NULL" for column in columns)
-            self._run(f"UPDATE {self.table_name(table)} SET {values}")
+            self._run(f"UPDATE {self.table_name(table)} SET {values} WHERE {self._has_any(columns)}")
 
     def read_plain(
         self, table: str, key: Sequence[Column[Any]], columns: Sequence[PlainColumn], *, at: Row | None = None
     ) -> Iterator[list[Row]]:
         """Iterate over the rows with values in these columns, or that of the key `at`: batches of the key and the values."""
+        found = self._read_plain(table, key, columns, at)
+        self.readers.add(found)
+        return found
+
+    def _read_plain(
+        self, table: str, key: Sequence[Column[Any]], columns: Sequence[PlainColumn], at: Row | None
+    ) -> Generator[list[Row], None, None]:
         terms = [*(self.name(column.name) for column in key), *map(self.plain_term, columns)]
-        some = " OR ".join(f"{self.name(column.name)} IS NOT NULL" for column in columns) if key else "1 = 1"
+        some = self._has_any(columns) if key else "1 = 1"
         where, arguments = (some, ()) if at is None else (self.key_is(key), _key_values(key, at))
         try:
             with closing(self.dialect.transactions.reading_cursor(self.driver)) as cursor:
@@ -121,6 +130,9 @@ class PlainValues(ABC):
                     yield [tuple(row) for row in found]
         except Exception as error:
             raise self.unread(error, table) from error
+
+    def _has_any(self, columns: Sequence[PlainColumn]) -> str:
+        return " OR ".join(f"{self.name(column.name)} IS NOT NULL" for column in columns)
 
     def write_plain(self, table: str, key: Sequence[Column[Any]], columns: Sequence[PlainColumn], rows: Sequence[Row]) -> None:
         """Write rows of `read_plain`: into the rows with these keys, or as new rows where there is no key."""
@@ -178,7 +190,7 @@ class Bulk(PlainValues):
         self.restore_guards: Callable[[], None] = lambda: None
         self.filled: Counter[str] = Counter()
         """How many values were read where nothing is stored, and other databases have to hold something, by table.column."""
-        self._readers: WeakSet[Generator[list[Row], None, None]] = WeakSet()
+        self.readers = WeakSet()
         self._may_lack: dict[str, frozenset[str]] = {}
 
     # -- reading
@@ -194,7 +206,7 @@ class Bulk(PlainValues):
     ) -> Generator[list[Row], None, None]:
         """Execute a SELECT of these columns and yield batches of its rows, of about a megabyte. `raw`: values stay as stored."""
         found = self._batches(compiled, columns, values or {}, raw=raw, rows=rows)
-        self._readers.add(found)
+        self.readers.add(found)
         return found
 
     def _batches(
@@ -233,7 +245,7 @@ class Bulk(PlainValues):
 
     def leave(self) -> None:
         """Close what still reads, and restore the connection's settings, before the transaction ends."""
-        for reader in list(self._readers):  # after an error, which says what is wrong, nobody reads them to their end
+        for reader in list(self.readers):  # after an error, which says what is wrong, nobody reads them to their end
             with suppress(Exception):
                 reader.close()
 

@@ -29,6 +29,7 @@ class StoredColumn(NamedTuple):
     name: str
     type: str
     not_null: bool
+    has_default: bool
 
 
 class Tables(ABC):

@@ -1,7 +1,8 @@
 """Bulk reads and writes of whole Postgres tables, with server-side cursors and COPY."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Table
@@ -84,6 +85,21 @@ class PostgresBulk(Bulk):
 
     def plain_mark(self, column: PlainColumn) -> str:
         return f"CAST({self.mark} AS {str(self.type_for(column)).replace('%', '%%')})"
+
+    def run_many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
+        # a pipeline that ends by an error logs what it still meets: the first error is raised after its end instead
+        refused: Exception | None = None
+        with self.dialect.errors.translated():
+            try:
+                with self.driver.pipeline(), closing(self.driver.cursor()) as cursor:
+                    try:
+                        cursor.executemany(sql, rows)
+                    except Exception as error:
+                        refused = error
+            except Exception as error:
+                raise (refused or error) from None
+            if refused is not None:
+                raise refused
 
     def begin_loading(self, tables: Iterable[Table]) -> None:
         names = ", ".join(self.table_name(table.name) for table in tables)

@@ -24,7 +24,8 @@ _REFERENCES = """
     WHERE k.contype = 'f' AND n.nspname = %s AND c.relname = ANY(%s) ORDER BY c.relname, k.conname"""
 
 _TABLE_COLUMNS = """
-    SELECT attname, pg_catalog.format_type(atttypid, atttypmod), attnotnull FROM pg_catalog.pg_attribute
+    SELECT attname, pg_catalog.format_type(atttypid, atttypmod), attnotnull, atthasdef OR attidentity <> ''
+    FROM pg_catalog.pg_attribute
     WHERE attrelid = CAST(%s AS regclass) AND attnum > 0 AND NOT attisdropped
     AND (attgenerated <> '') = %s ORDER BY attnum"""
 

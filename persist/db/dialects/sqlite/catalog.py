@@ -31,7 +31,8 @@ class SqliteTables(Tables):
 
     def columns(self, driver: Any, table: str, *, computed: bool = False) -> list[StoredColumn]:
         rows = driver.execute(f"PRAGMA table_xinfo({quoted(table)})").fetchall()
-        return [StoredColumn(row[1], row[2], bool(row[3])) for row in rows if row[6] in ((2, 3) if computed else (0,))]
+        found = [row for row in rows if row[6] in ((2, 3) if computed else (0,))]
+        return [StoredColumn(row[1], row[2], bool(row[3]), str(row[4] or "NULL").upper() != "NULL") for row in found]
 
     def suspend_references(self, connection: Connection, tables: Sequence[Table]) -> Sequence[str]:
         connection.exec_driver_sql("PRAGMA defer_foreign_keys = ON")
