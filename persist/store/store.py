@@ -1,6 +1,7 @@
 """The store: opening, transactions, recorders. Wiring only; the verbs are in the domain packages."""
 
 import logging
+import sys
 import time
 import warnings
 import weakref
@@ -285,9 +286,15 @@ class Store(Domains):
         self._unless_closed.detach()
         _open.discard(runtime)
 
+    _at_exit = staticmethod(sys.is_finalizing)
+
     def __del__(self) -> None:
-        if "_unless_closed" in vars(self) and say_dropped(self, self.runtime) and not self._recorders.members():
-            self.timer.leave()  # the connections are closed as well, once no transaction has them
+        try:
+            if "_unless_closed" in vars(self) and say_dropped(self, self.runtime) and not self._recorders.members():
+                self.timer.leave()  # the connections are closed as well, once no transaction has them
+        except (AttributeError, TypeError):
+            if not self._at_exit():  # then modules may have been emptied before
+                raise
 
     def __enter__(self) -> "Store":
         return self

@@ -174,7 +174,7 @@ def test_a_branch_without_its_progression_or_with_a_place_that_is_none_is_no_sho
             tx.conversations.messages.record("main", {**REMARK, "id": "said"})
             tx.conversations.branches.fork("main", new_id="fork")
             tx.conversations.messages.record("fork", {**REMARK, "id": "answered"})
-        for place in (-1, 2**63 - 1):
+        for place in (-1, 2**63 - 1, "NULL"):
             change(sqlite_url, f"UPDATE branches SET forked_at_ord = {place} WHERE id = 'fork'")
             with pytest.raises(StoreCorrupt, match=f"forked at {place}"):
                 store.conversations.branches.history("fork")

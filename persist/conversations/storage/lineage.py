@@ -5,6 +5,8 @@ from operator import itemgetter
 from typing import Any
 
 from sqlalchemy import Text, bindparam, case, cast, exists, func, insert, literal, literal_column, null, or_, select, update
+from sqlalchemy.sql.elements import ColumnElement
+from sqlalchemy.sql.selectable import FromClause
 
 from persist.conversations.models import branches, members, messages, progressions, sessions
 from persist.conversations.schemas import Branch, ConvMessage
@@ -28,11 +30,19 @@ POINTERS = ("parent_branch_id", "forked_at_ord")
 _B = branches.c
 _MEMBERS = members.c
 _parent = branches.alias("parent")
+
+
+def _place_in(branch: FromClause) -> ColumnElement[int]:
+    """The number of items that a branch inherits. A fork without one is as broken as one at a place below 0."""
+    columns = branch.c
+    return func.coalesce(columns.forked_at_ord, case((columns.parent_branch_id.is_(None), 0), else_=-1))
+
+
 _leaf = select(
     _B.id,
     _B.progression_id,
     _B.parent_branch_id,
-    func.coalesce(_B.forked_at_ord, 0).label("inherited"),
+    _place_in(branches).label("inherited"),
     literal(UNBOUNDED, Int64()).label("upto"),
 ).where(_B.id == param("row_id"))
 _chain = _leaf.cte("line", recursive=True)
@@ -42,7 +52,7 @@ LINE = _chain.union(
         _parent.c.id,
         _parent.c.progression_id,
         _parent.c.parent_branch_id,
-        func.coalesce(_parent.c.forked_at_ord, 0),
+        _place_in(_parent),
         case((_chain.c.upto < _chain.c.inherited, _chain.c.upto), else_=_chain.c.inherited),
     )
     .select_from(_chain.join(_parent, _parent.c.id == _chain.c.parent_branch_id))
@@ -172,19 +182,21 @@ def ask_inherits(batch: Batch, branch_id: str, message_id: str) -> Pending[Row |
     return batch.row(_INHERITS, row_id=branch_id, branch=branch_id, message=message_id)
 
 
-def _is_no_place(place: int | None) -> bool:
-    return place is not None and not 0 <= place <= _LAST_PLACE
+def _no_place(parent: str | None, place: int | None) -> str | None:
+    """What is wrong with the place at which a branch was forked; None if nothing is."""
+    wrong = parent is not None if place is None else not 0 <= place <= _LAST_PLACE
+    return f"it was forked at {'NULL' if place is None else place}, which is no place" if wrong else None
 
 
 def _check_line(work: UnitOfWork, branch_id: str) -> None:
     row = work.row(_HAS_END, row_id=branch_id)
     if row is None:
         raise NotFound("branch", branch_id)
-    for id, progression_id, _, place, known in work.rows(_LINE_OF, row_id=branch_id):
+    for id, progression_id, parent, place, known in work.rows(_LINE_OF, row_id=branch_id):
         if not known:
             raise StoreCorrupt(f"branch {shown(id)}", f"its progression {shown(progression_id)} is not there.")
-        if _is_no_place(place):
-            raise StoreCorrupt(f"branch {shown(id)}", f"it was forked at {place}, which is no place.")
+        if wrong := _no_place(parent, place):
+            raise StoreCorrupt(f"branch {shown(id)}", f"{wrong}.")
     if not row[0]:
         raise Conflict(f"The parents of the branch {branch_id!r} form a circle.")
 
@@ -373,8 +385,8 @@ def adopt(work: UnitOfWork, id: str) -> bool:
 def _why(work: UnitOfWork, branch: Branch) -> tuple[str, bool] | None:
     """What is wrong with the pointers and whether `adopt` can repair it; None if nothing is wrong."""
     columns, said = (branch.parent_branch_id, branch.forked_at_ord), _said_by(branch)
-    if _is_no_place(columns[1]):
-        return f"it was forked at {columns[1]}, which is no place: its history cannot be read.", False
+    if wrong := _no_place(*columns):
+        return f"{wrong}: its history cannot be read.", False
     if columns[0] is not None and records.BRANCHES.find(work, columns[0]) is None:
         return f"it was forked from {columns[0]!r}, which is gone: it shows its own messages alone.", False
     if said == columns:
