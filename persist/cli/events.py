@@ -206,14 +206,17 @@ def watch(
     """
     if now and after:
         raise click.UsageError("--now and --after name two places to begin at.")
+    if not all(types):
+        raise click.UsageError("--type is empty: no event is of that type.")
     paint = Paint()
     with database.open(read_only=True) as store, Interrupts() as interrupts:
         if not store.logs_events:
             say("The log of events is off: nothing comes until `persist events on` switches it on.", err=True)
-        if now:
-            with looking(store, "watch") as work:
-                after = last_number(work, stream)
-        last = after
+        with looking(store, "watch") as work:
+            newest = last_number(work, stream)
+        if not newest and stream != ALL and store.logs_events and not quiet:
+            say(f"{inline(repr(stream))} has no events yet: they are shown when they come.", err=True)
+        last = after = newest if now else after
         try:
             for event in _uncut(Watcher(store.runtime, stream, after, timeout), interrupts):
                 number = event.position if stream == ALL else event.seq

@@ -202,8 +202,7 @@ def ls(
         page = tx.chat.sessions.list(
             agent=agent, workspace_root=workspace, owner=owner, include_archived=archived, limit=limit, after=after
         )
-        with Verb(work_of(tx), "ls", writes=False):
-            running = set() if quiet else running_among(work_of(tx), [one.id for one in page.items])
+        running = set() if quiet else _running(tx, "ls", *page.items)
     listed = _table(running, owners=any(one.owner is not None for one in page.items))
     listed.page(page).say(as_json=as_json, quiet=quiet)
 
@@ -227,8 +226,18 @@ def _table(running: AbstractSet[str], *, owners: bool) -> Table[ChatSession]:
         "No sessions.",
         ("SESSION", "AGENT", *(["OWNER"] if owners else []), "WORKSPACE", "UPDATED (UTC)", "TOKENS", "TITLE"),
         row,
-        json=lambda one: {**one.model_dump(mode="json"), "running": one.id in running},
+        json=lambda one: _fields(one, running=one.id in running),
     )
+
+
+def _fields(session: ChatSession, *, running: bool) -> dict[str, Any]:
+    return {**session.model_dump(mode="json"), "running": running}
+
+
+def _running(tx: Transaction, command: str, *found: ChatSession) -> AbstractSet[str]:
+    """The ids of those that are being answered."""
+    with Verb(work_of(tx), command, writes=False):
+        return running_among(work_of(tx), [one.id for one in found])
 
 
 def _last(path: str) -> str:
@@ -246,13 +255,14 @@ def _last(path: str) -> str:
 def show(ctx: click.Context, id: str, database: Database, domain: str | None, hidden: bool, as_json: bool, quiet: bool) -> None:
     """Print what has this id: a session of any domain, a run, a thread, a history or a transcript.
 
-    Long values are cut; with --json everything is there: a chat is an object with `session` and `messages`, hydrated for the AI
-    SDK; other domains print the JSON of their own `show`.
+    Long values are cut; with --json everything is there: a chat is an object with `session`, which has `running`, too, and
+    `messages`, hydrated for the AI SDK; other domains print the JSON of their own `show`.
     """
     with database.open(read_only=True) as store, store.read() as tx:
         kind = _kind_of(tx, id) if domain is None else domain
         if kind == _CHAT:
             found = tx.chat.sessions.get(id)
+            running = bool(_running(tx, "show", found))
             if as_json:
                 messages = tx.chat.messages.list_json(id, include_hidden=hidden).decode()
             else:
@@ -265,11 +275,11 @@ def show(ctx: click.Context, id: str, database: Database, domain: str | None, hi
         ctx.invoke(command, as_json=as_json, quiet=quiet, url=database.url, schema=database.schema, **{argument: id})
         return
     if as_json:
-        say_json_text(f'{{"session":{encode(found.model_dump(mode="json"))},"messages":{messages}}}')
+        say_json_text(f'{{"session":{encode(_fields(found, running=running))},"messages":{messages}}}')
         return
     paint = Paint()
     if not quiet:
-        for line in known(_facts(found, len(listed))):
+        for line in known(_facts(found, len(listed), running=running)):
             say(line)
     for message in listed:
         say("\n".join(["", *message_lines(message, paint)]))
@@ -294,11 +304,13 @@ def _has(get: Callable[[Transaction, str], object], tx: Transaction, id: str) ->
     return True
 
 
-def _facts(session: ChatSession, count: int) -> Iterator[tuple[str, object]]:
+def _facts(session: ChatSession, count: int, *, running: bool) -> Iterator[tuple[str, object]]:
     title = session.metadata.get("title")
     yield "session", session.id
     yield "title", title if isinstance(title, str) else None
     yield "agent", session.agent
+    yield "owner", session.owner
+    yield "state", "running" if running else None
     yield "model", model_name(session.model)
     yield "workspace", session.workspace_root
     if session.parent_id is not None:

@@ -143,6 +143,10 @@ def test_chats_are_shown_with_their_owners_and_whether_they_run(command: Command
             by_id = {row.split()[0]: row for row in rows}
             assert (by_id[mine.id].split()[2], "(running)" in by_id[mine.id]) == ("maria\\x1b", True)
             assert (by_id[others.id].split()[2], "(running)" in by_id[others.id]) == ("ann", False)
+            shown = [line.split() for line in command("show", mine.id).stdout.splitlines()]
+            assert ["owner", "maria\\x1b"] in shown
+            assert ["state", "running"] in shown
+            assert json.loads(command("show", mine.id, "--json").stdout)["session"]["running"]
             found = {one["id"]: (one["owner"], one["running"]) for one in json.loads(command("ls", "--json").stdout)["items"]}
             assert found == {mine.id: ("maria\x1b", True), others.id: ("ann", False)}
             recorder.feed({"type": "finish"})

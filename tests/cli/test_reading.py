@@ -124,7 +124,7 @@ def test_show_json_is_everything(run: Run, session_id: str, database_url: str) -
     shown = json.loads(run("show", session_id, "--json").stdout)
     with Store.open(database_url) as store, store.read() as tx:
         assert shown["messages"] == tx.chat.messages.list(session_id)
-        assert shown["session"] == tx.chat.sessions.get(session_id).model_dump(mode="json")
+        assert shown["session"] == {**tx.chat.sessions.get(session_id).model_dump(mode="json"), "running": False}
     assert len(json.loads(run("show", session_id, "--json", "--hidden").stdout)["messages"]) == 2
 
 

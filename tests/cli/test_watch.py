@@ -93,6 +93,7 @@ def test_a_stream_goes_on_after_its_own_number(command: Command, store: Store) -
     assert result.stderr == "Seen up to 4; --after 4 goes on from there.\n"
     result = command("watch", session, "--after", "4", "--timeout", "0")
     assert (result.stdout, result.stderr) == ("", "Seen up to 4; --after 4 goes on from there.\n")
+    assert command("watch", "other", "--timeout", "0").stderr.startswith("'other' has no events yet")
     quiet = command("watch", session, "--after", "4", "--timeout", "0", "-q")
     assert (quiet.exit_code, quiet.stdout, quiet.stderr) == (0, "", "")
 
@@ -111,7 +112,7 @@ def test_a_log_that_is_off_is_said_to_be(command: Command, database_url: str) ->
     assert result.stderr.startswith("The log of events is off: ")
 
 
-@each("wrong", [["--after", "-1"], ["--timeout", "-1"], ["--after", "x"]], ids=" ".join)
+@each("wrong", [["--after", "-1"], ["--timeout", "-1"], ["--after", "x"], ["--type", ""]], ids=" ".join)
 def test_wrong_calls(command: Command, wrong: list[str]) -> None:
     assert command("watch", *wrong).exit_code == 2
 
@@ -283,7 +284,7 @@ _INT, _TERM = signal.SIGINT, signal.SIGTERM
 INTERRUPTED: dict[str, tuple[str, Place, signal.Signals, str]] = {
     "export": (
         "export out.jsonl --url state.db",
-        ("maintenance.exporting", "LineWriter", "rows"),
+        ("maintenance.lines", "LineWriter", "rows"),
         _INT,
         "out.jsonl was not written.",
     ),
