@@ -171,6 +171,10 @@ def copy_resumably(
     """
     if rows < 1:
         raise InvalidValue("rows", "expected at least 1.")
+    if not isinstance(target_url, str | Path):
+        raise InvalidValue(
+            "target_url", f"expected a URL or a Path, got {type(target_url).__name__}: it opens the target itself."
+        )
     own = copying.own_scopes(source.runtime.scopes, scopes)
     _make(target_url, schema)
     with ExitStack() as stack:

@@ -29,7 +29,9 @@ def other_spellings(url: str) -> list[str]:
     user = f"{quote(parsed.username or '', safe='')}{f':{quote(str(parsed.password))}' if parsed.password else ''}@"
     at = quote(str(host), safe="") + (f":{port}" if port else "")
     several = f"postgresql://{user}%2Fnowhere:1,{at}/{parsed.database}?target_session_attrs=read-write"
-    return [f"postgresql://{user}{at}/{parsed.database}", several, several.replace("postgresql:", "postgres:")]
+    one = f"postgresql://{user}{at}/{parsed.database}"
+    without_port = f"postgresql://{user}{quote(str(host), safe='')}:/{parsed.database}{f'?port={port}' if port else ''}"
+    return [one, several, several.replace("postgresql:", "postgres:"), without_port]
 
 
 def test_hosts_are_read_as_the_servers_library_reads_them(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:

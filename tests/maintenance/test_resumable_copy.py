@@ -193,6 +193,8 @@ def test_a_copy_of_itself_and_one_into_memory_are_refused(url: str) -> None:
             assert error.value.path == "target"
         with pytest.raises(InvalidValue, match="at least 1"):
             copy_resumably(source, url, rows=0)
+        with pytest.raises(InvalidValue, match="opens the target itself"):
+            copy_resumably(source, source)  # type: ignore[arg-type]  # what the call refuses
     Store.open(url).close()
 
 

@@ -11,7 +11,9 @@ from sqlalchemy.exc import ArgumentError
 from persist.errors import InvalidValue, UnsupportedEngine, shown
 
 DRIVERS = frozenset({"postgres", "postgresql", "postgresql+psycopg"})
-_SEVERAL = re.compile(r"(?P<head>[\w+]+://(?:[^:/@?]*(?::[^@]*)?@)?)(?P<hosts>[^/?@]*,[^/?@]*)(?P<tail>[/?].*)?", re.DOTALL)
+_SEVERAL = re.compile(
+    r"(?P<head>[\w+]+://(?:[^:/@?]*(?::[^@]*)?@)?)(?P<hosts>[^/?@]*,[^/?@]*|[^/?@,]*:)(?P<tail>[/?].*)?", re.DOTALL
+)
 _HOST = re.compile(r"(?P<name>\[[^]]*]|[^:]*)(?::(?P<port>[0-9]*))?")
 _PORTS = re.compile(r"[0-9]{0,5}(,[0-9]{0,5})*")
 _ADVICE = {
