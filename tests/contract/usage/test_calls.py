@@ -116,7 +116,7 @@ def test_steps_of_a_recorded_turn_are_calls_of_the_session(store: Any) -> None:
     session = store.chat.sessions.create(agent="build", model=model, owner="maria").id
     with store.record(session) as recorder:
         recorder.feed({"type": "start"})
-        recorder.step_usage(0, input_tokens=10, output_tokens=5, cache_read_tokens=4, reasoning_tokens=2, cost_usd=0.25)
+        recorder.step_usage(0, input_tokens=10, output_tokens=5, cache_read_tokens=4, reasoning_tokens=2, cost_usd=0.2500019)
         recorder.feed_many([{"type": "text-start", "id": "t"}, {"type": "text-delta", "id": "t", "delta": "hi"}])
         recorder.step_usage(0, input_tokens=10, output_tokens=5)
         recorder.step_usage(1, input_tokens=1, output_tokens=1)
@@ -126,7 +126,7 @@ def test_steps_of_a_recorded_turn_are_calls_of_the_session(store: Any) -> None:
         tx.chat.messages.record_step_usage(message["id"], 1, input_tokens=1, output_tokens=1)
     last, first = listed(store, session_id=session)
     assert (first.model, first.provider, first.agent, first.owner) == ("large", "example", "build", "maria")
-    assert (first.token_input, first.token_cache_read, first.cost_usd_micros) == (6, 4, 250_000)
+    assert (first.token_input, first.token_cache_read, first.cost_usd_micros) == (6, 4, 250_002)
     assert (first.token_output, first.token_reasoning) == (7, 2), "a recorder counts reasoning apart, a call as output"
     assert (last.source, last.cost_usd_micros) == (f"step:{message['id']}:1", None)
     (day,) = sums(store, "by_day", group="owner")
