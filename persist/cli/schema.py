@@ -274,9 +274,9 @@ def _adopted(report: AdoptReport, paint: Paint, *, dry_run: bool) -> Iterator[st
     if report.moved:
         yield f"  members  {report.moved:,} places of progressions became rows"
     for settled in report.settled:
-        yield f"  settled  {settled.table}, {settled.count:,} rows: {inline(settled.rule)}"
+        yield f"  settled  {inline(settled.table)}, {settled.count:,} rows: {inline(settled.rule)}"
     for notice in report.notices:
-        yield paint(f"  look at  {notice.subject}, {notice.count:,} rows: {inline(notice.message)}", fg="yellow")
+        yield paint(f"  look at  {inline(notice.subject)}, {notice.count:,} rows: {inline(notice.message)}", fg="yellow")
 
 
 @click.command(short_help="Print the SQL that gives a role its rights; no database.")

@@ -15,12 +15,12 @@ from tests.lanes import MEASURED, function
 
 CEILINGS = {
     "persist: files": 441,
-    "persist: lines": 87_260,
-    "persist: lines of code": 63_040,
-    "persist: names imported from persist": 7_186,
-    "persist: definitions that share their name": 985,
+    "persist: lines": 87_297,
+    "persist: lines of code": 63_070,
+    "persist: names imported from persist": 7_187,
+    "persist: definitions that share their name": 988,
     "tests: files": 670,
-    "tests: lines": 108_720,
+    "tests: lines": 108_760,
 }
 NEAR = 0.02
 """How far below its ceiling a count may be, as a part of it: a ceiling far above allows what it should refuse."""

@@ -189,6 +189,14 @@ def test_a_dry_run_prints_the_same_and_changes_nothing(adopt: Adopt) -> None:
     assert [path.name for path in Path().iterdir()] == ["file.db"]
 
 
+def test_names_of_another_program_are_printed_escaped(adopt: Adopt) -> None:
+    with closing(sqlite3.connect("file.db")) as raw:
+        raw.execute('ALTER TABLE messaging_sessions ADD COLUMN "e\x1b[31m\nx" DEFAULT 1')
+    printed = adopt("file.db", "--dry-run").stdout
+    assert "messaging_sessions.e\\x1b[31m\\nx, 2 rows" in printed
+    assert "\x1b" not in printed
+
+
 def test_the_second_time_there_is_nothing_to_do(adopt: Adopt) -> None:
     adopt("file.db", "--no-backup")
     result = adopt("--url", "sqlite:///file.db")

@@ -152,6 +152,21 @@ def test_claims_in_a_hosts_transaction_pass_by_text_that_is_no_utf8(undecodable:
     engine.dispose()
 
 
+def test_what_polls_names_each_of_them_once(undecodable: str, caplog: pytest.LogCaptureFixture) -> None:
+    with Store.open(undecodable) as store:
+
+        def poll() -> set[str]:
+            caplog.clear()
+            store.workflows.runs.list()
+            store.workflows.runs.claim("w", lease=timedelta(minutes=5), workflow_name="none")
+            return {record.getMessage().removeprefix("an unreadable row was left out: ") for record in caplog.records}
+
+        first = poll()
+        for column in ("repo", "trigger_id", "phase_history"):  # the last one is read by an expression
+            assert f"workflow_runs key ('{column}',), column {column}: the text is not UTF-8" in first
+        assert poll() == set()
+
+
 def test_no_text_ends_the_workers_of_a_workflow(undecodable: str, portal: Portal) -> None:
     with Store.open(undecodable) as store:
         Working(store, portal, {"triage": lambda run: None}).run_until_idle()

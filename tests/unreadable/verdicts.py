@@ -40,7 +40,7 @@ NEEDED: Mapping[str, set[str]] = {
     "chat.messages.append": {"chat_messages.created_at"},
     "chat.messages.enqueue": {"chat_messages.created_at"},
     "chat.messages.list": {"chat_messages.created_at", "chat_messages.session_id"},
-    "conversations.branches.history": {"branches.forked_at_ord"},
+    "conversations.branches.history": {"branches.forked_at_ord", "branches.parent_branch_id"},
     "conversations.exchange.send": {"sessions.progression_id"},
     "conversations.vectors.search": {"sessions.progression_id"},
     "events.consumers.list": {"event_heads.seq", "event_heads.settled"},

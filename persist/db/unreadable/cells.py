@@ -96,6 +96,8 @@ _Row = tuple[Any, ...]
 Decoder = Callable[[Any], Any] | None
 _MAX_LOGGED = 20
 """The maximum number of unreadable rows that one statement logs by name."""
+_MAX_REMEMBERED = 10_000
+"""The number of rows that one statement of a store does not log again."""
 
 
 class OnUnreadable(Enum):
@@ -185,7 +187,7 @@ def need(*values: object) -> None:
 class Cells:
     """Decodes the rows of one statement cell by cell, after decoding all rows at once has failed."""
 
-    __slots__ = ("_columns", "_decoders", "_dialect", "_kinds", "_required", "_statement")
+    __slots__ = ("_columns", "_decoders", "_dialect", "_kinds", "_reported", "_required", "_statement")
 
     def __init__(
         self,
@@ -200,6 +202,7 @@ class Cells:
         self._statement, self._columns, self._decoders, self._dialect = statement, columns, decoders, dialect
         self._kinds = [None if typed else kind_of(column) for column in columns]
         self._required = frozenset() if typed else required(statement, columns)
+        self._reported: set[tuple[str, ...]] = set()
 
     def kinds(self) -> list[tuple[int, frozenset[type]]]:
         """The places of the columns to check, each with the types that the driver returns for what is right there."""
@@ -304,12 +307,15 @@ class Cells:
 
     def _report(self, refused: Sequence[UnreadableRow], *, left_out: bool) -> None:
         what = "left out" if left_out else "read without what is broken"
-        for error in refused[:_MAX_LOGGED]:
-            log.warning(
-                "an unreadable row was %s: %s key %r, column %s: %s", what, error.table, error.key, error.column, error.reason
-            )
-        if len(refused) > _MAX_LOGGED:
-            log.warning("%d more unreadable rows were %s", len(refused) - _MAX_LOGGED, what)
+        told = {(error.table, repr(error.key), error.column, error.reason): None for error in refused}
+        new = [row for row in told if row not in self._reported]  # a worker that polls meets them again every second
+        if len(self._reported) + len(new) > _MAX_REMEMBERED:
+            self._reported.clear()
+        self._reported.update(new)
+        for row in new[:_MAX_LOGGED]:
+            log.warning("an unreadable row was %s: %s key %s, column %s: %s", what, *row)
+        if len(new) > _MAX_LOGGED:
+            log.warning("%d more unreadable rows were %s", len(new) - _MAX_LOGGED, what)
 
 
 def kind_of(column: ColumnElement[Any]) -> frozenset[type] | None:

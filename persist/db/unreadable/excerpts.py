@@ -99,6 +99,10 @@ class excerpt(ColumnElement[Any]):  # noqa: N801  # reads as the SQL function it
         self.column, self.required, self.optional = column, required, optional
         self.type = Excerpt(required, optional)
 
+    def get_children(self, **kw: Any) -> tuple[ColumnElement[Any]]:
+        """The column, which the error for a cell names."""
+        return (self.column,)
+
 
 @compiles(excerpt, "sqlite")
 def _render_lite(element: excerpt, compiler: SQLCompiler, **kw: Any) -> str:

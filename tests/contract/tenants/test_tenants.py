@@ -10,6 +10,7 @@ import pytest
 from persist import Closed, Conflict, InvalidValue, NotFound, StoreInUse, UnknownTenant
 from persist.errors import StoreError
 from persist.tenants.directory import Directory
+from persist.tenants.placing import UpgradeStatus
 from persist.testing import FrozenClock
 from tests.async_portal import SyncFace
 from tests.contract.chat.scenes import create
@@ -221,6 +222,17 @@ def test_tenants_are_listed_by_name_in_pages(tenants: Any) -> None:
     assert ([tenant.name for tenant in second.items], second.cursor) == (["beta"], None)
     with pytest.raises(InvalidValue, match="cursor"):
         tenants.list(after="nonsense")
+
+
+@pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
+def test_a_damaged_file_hides_no_other_tenant(tenants: Any, server_url: str) -> None:
+    Path(server_url.removeprefix("sqlite:///"), "acme.db").write_bytes(b"garbage" * 1000)
+    assert [tenant.name for tenant in tenants.list().items] == ["acme", "beta"]
+    outcomes = {outcome.tenant: outcome for outcome in tenants.upgrade_all().outcomes}
+    assert (outcomes["acme"].status, outcomes["beta"].status) == (UpgradeStatus.FAILED, UpgradeStatus.CURRENT)
+    assert "not a database" in str(outcomes["acme"].error)
+    with tenants.open("beta") as store:
+        assert ids(store) == []
 
 
 def test_every_verb_refuses_a_name_before_it_looks(tenants: Any) -> None:

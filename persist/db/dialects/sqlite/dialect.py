@@ -23,6 +23,7 @@ from persist.db.dialects.sqlite.wakeups import SqliteEventLog
 from persist.db.dialects.untrusted_files import remove_file
 from persist.db.files import file_uri, typed
 from persist.db.schema.base import VERSION_TABLE
+from persist.errors import PersistError
 
 if TYPE_CHECKING:
     from persist.settings import Settings
@@ -127,7 +128,14 @@ class SqliteTenants(TenantServer):
         except OSError as error:
             raise typed(error, self._folder, "folder") from error
         later = sorted(name for name in found if name > after)
-        return list(islice((name for name in later if self.has(name)), limit))
+        return list(islice(filter(self._is_listed, later), limit))
+
+    def _is_listed(self, name: str) -> bool:
+        """Whether it is a tenant, or cannot be read: a damaged file hides no other one, and who opens it learns what it is."""
+        try:
+            return self.has(name)
+        except PersistError:
+            return True
 
     def drop(self, name: str) -> bool:
         if not self.has(name):
