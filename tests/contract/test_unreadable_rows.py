@@ -7,16 +7,14 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import create_engine, update
+from sqlalchemy import update
 
 from persist import Store
 from persist.db.schema.column_types import FreeText, Json, Label
 from persist.db.statements.prepared import Statement
 from persist.errors import UnreadableRow
 from persist.workflows.models import runs as workflow_runs
-from tests.async_portal import Portal
 from tests.contract.conftest import Raw
-from tests.contract.workers.working import Working
 
 ABOUT = {"trigger_id": "issue/1", "current_phase": "plan"}
 
@@ -144,14 +142,6 @@ def test_claims_pass_by_text_that_is_no_utf8(undecodable: str, limits: bool, log
         assert raw.rows(waiting) == [(len(TEXTS) - logged,)]
 
 
-def test_claims_in_a_hosts_transaction_pass_by_text_that_is_no_utf8(undecodable: str) -> None:
-    engine = create_engine(undecodable)
-    with Store.from_engine(engine) as store, engine.begin() as connection:
-        leases = store.join(connection).workflows.runs.claim("w", lease=timedelta(minutes=5), limit=100)
-        assert [lease.run_id for lease in leases] == ["good", "late"]
-    engine.dispose()
-
-
 def test_what_polls_names_each_of_them_once(undecodable: str, caplog: pytest.LogCaptureFixture) -> None:
     with Store.open(undecodable) as store:
 
@@ -165,13 +155,6 @@ def test_what_polls_names_each_of_them_once(undecodable: str, caplog: pytest.Log
         for column in ("repo", "trigger_id", "phase_history"):  # the last one is read by an expression
             assert f"workflow_runs key ('{column}',), column {column}: the text is not UTF-8" in first
         assert poll() == set()
-
-
-def test_no_text_ends_the_workers_of_a_workflow(undecodable: str, portal: Portal) -> None:
-    with Store.open(undecodable) as store:
-        Working(store, portal, {"triage": lambda run: None}).run_until_idle()
-        done = store.workflows.runs.list(status="succeeded").items
-        assert sorted(run.id for run in done) == ["good", "late"]
 
 
 def test_the_error_of_what_a_write_returns_names_table_key_and_column(undecodable: str) -> None:

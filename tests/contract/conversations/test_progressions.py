@@ -4,15 +4,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from persist.conversations.storage import lineage
-from persist.errors import InvalidValue
 from tests.contract.conftest import Raw
-from tests.contract.conversations.making import delete_branch, dump, fork_into
+from tests.contract.conversations.making import delete_branch, fork_into
 from tests.contract.conversations.scenes import (
-    NOT_LABELS,
     NOWHERE,
     append,
     array,
@@ -29,13 +25,11 @@ from tests.contract.conversations.scenes import (
     message,
     numbered,
     put_many,
-    refused,
     remove,
     replace,
     say,
 )
 from tests.contract.faces import on_one_face
-from tests.examples import examples
 
 
 def test_a_progression_is_a_list_of_ids(store: Any, other: Any, raw: Raw) -> None:
@@ -128,61 +122,6 @@ def test_an_unknown_progression_stays_missing(store: Any, raw: Raw) -> None:
     assert not insert(store, NOWHERE, 9, "a")
     assert not remove(store, NOWHERE, "a")
     assert (raw.count("progressions"), raw.count("progression_members")) == (0, 0)
-
-
-def test_a_place_beyond_the_end_is_refused_and_nothing_is_written(store: Any, raw: Raw) -> None:
-    branch = make_branch(store)
-    say(store, branch.id, *IDS)
-    fork(store, branch.id)
-    before = dump(raw)
-    with store.begin() as tx:
-        verbs = tx.conversations.progressions
-        for bad in (7, 2**63 - 1, 2**63, -1, True, 0.0, "0", None):
-            assert refused(verbs.insert, branch.progression_id, bad, "new") == "index"
-        assert refused(verbs.insert, branch.progression_id, 7, "m0") == "index"
-        for label in [None, *NOT_LABELS]:
-            assert refused(verbs.insert, label, 0, "new") == "id"
-            assert refused(verbs.insert, branch.progression_id, 0, label) == "message_id"
-            assert refused(verbs.remove, label, "m0") == "id"
-            assert refused(verbs.remove, branch.progression_id, label) == "message_id"
-        assert not verbs.insert(branch.progression_id, 0, "m5")
-        assert not verbs.remove(branch.progression_id, "new")
-    assert dump(raw) == before
-
-
-STEPS = st.lists(
-    st.tuples(st.sampled_from(["insert", "remove", "append", "replace"]), st.integers(0, 90), st.integers(0, 12)), max_size=12
-)
-
-
-@on_one_face
-@settings(max_examples=examples(12), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(size=st.integers(0, 8) | st.just(80), steps=STEPS)
-def test_whatever_is_done_it_is_what_a_list_would_be(store: Any, raw: Raw, size: int, steps: list[tuple[str, int, int]]) -> None:
-    """And the array shows a part of that from the first place on, never anything else."""
-    model = [f"i{number % 13}" for number in range(size)]  # ids that stand there more than once
-    progression = make_progression(store, model)
-    for verb, index, number in steps:
-        id = f"i{number}"
-        if verb == "insert" and index > len(model):
-            with pytest.raises(InvalidValue):
-                insert(store, progression, index, id)
-        elif verb == "insert":
-            assert insert(store, progression, index, id) == (id not in model)
-            if id not in model:
-                model.insert(index, id)
-        elif verb == "remove":
-            assert remove(store, progression, id) == (id in model)
-            model = [one for one in model if one != id]
-        elif verb == "append":
-            assert append(store, progression, id) == [id not in model]
-            model += [id] * (id not in model)
-        else:
-            model = model[index % (len(model) + 1) :]
-            replace(store, progression, model)
-        assert items(store, progression) == model
-        shown = array(raw, progression)
-        assert shown == model[: len(shown)]
 
 
 HARD = ["\ufdd0", '\\u0000 "', "\ufdd0\ufdd00041", "漢\u2028\U0001f468"]

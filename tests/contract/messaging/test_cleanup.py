@@ -1,16 +1,11 @@
 """Cleaning up: inactive sessions that nobody used for long go, with their messages; everything else stays."""
 
 import re
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, create_engine
 
-from persist import Store
-from persist.errors import NotFound
-from persist.messaging.schemas import MessagingRole
 from tests.contract.conftest import Raw
 from tests.contract.faces import on_one_face
 from tests.contract.messaging.scenes import KEY, THREADS, add, end, history, plant, stored, talk, words
@@ -112,43 +107,6 @@ def test_thousands_go_at_once(store: Any, clock: Any, raw: Raw) -> None:
 
 
 # The verbs of messaging inside the caller's own transaction, on the caller's own connection.
-
-
-@pytest.fixture
-def host(store: Store, database_url: str) -> Iterator[Engine]:
-    engine = create_engine(database_url.replace("postgresql://", "postgresql+psycopg://", 1))
-    yield engine
-    engine.dispose()
-
-
-@on_one_face
-@pytest.mark.parametrize("thread", THREADS)
-def test_every_verb_works_and_the_callers_commit_keeps_it(store: Store, clock: Any, host: Engine, thread: str | None) -> None:
-    old = talk(store, thread_id=thread)
-    clock.advance(delta=timedelta(hours=1))
-    with host.begin() as connection:
-        sessions, messages = (tx := store.join(connection).messaging).sessions, tx.messages
-        made = sessions.get_or_create(**KEY, thread_id=thread)
-        assert made.id != old.id
-        assert sessions.get_or_create(**KEY, thread_id=thread) == sessions.get(made.id) == made
-        assert sessions.find_active(platform="slack", channel_id="C1", thread_id=thread) == made
-        said = messages.add(made.id, role="user", content="NUL \x00 and \ud83d")
-        assert (said.role, said.content) == (MessagingRole.USER, "NUL \x00 and \ud83d")
-        assert messages.history(made.id) == [said]
-        assert sessions.touch(made.id)
-        assert sessions.set_agent_session(made.id, "ses_1")
-        page = sessions.list(platform="slack", active=True, limit=1)
-        assert [session.id for session in page.items] == [made.id]
-        page = sessions.list(limit=1)
-        assert [session.id for session in sessions.list(limit=1, after=page.cursor).items] == [old.id]
-        assert sessions.cleanup_stale(timedelta(minutes=59)) == 1
-        assert sessions.deactivate(made.id)
-        assert not sessions.deactivate(made.id)
-    assert history(store, made.id) == [said]
-    ended = stored(store, made.id)
-    assert (ended.active, ended.message_count, ended.agent_session_id) == (False, 1, "ses_1")
-    with pytest.raises(NotFound):
-        stored(store, old.id)
 
 
 # One active session for each person in a channel or thread: reused while they talk, replaced when they come back.

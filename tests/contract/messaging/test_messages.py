@@ -132,20 +132,6 @@ def test_fifty_are_read_unless_asked(store: Any, talking: str) -> None:
     assert words(history(store, talking)) == [f"m{number}" for number in range(1, 51)]
 
 
-def test_a_message_takes_two_statements_at_most_and_its_reading_one(
-    counted_store: Any, statements: list[str], database_url: str
-) -> None:
-    session = talk(counted_store).id
-    statements.clear()
-    for _ in range(3):
-        add(counted_store, session)
-    each = 1 if database_url.startswith("sqlite") else 2  # on a server the session is held, then the row inserted
-    assert sum("messaging_" in statement for statement in statements) == each * 3
-    statements.clear()
-    assert len(history(counted_store, session)) == 3
-    assert sum("messaging_" in statement for statement in statements) == 1
-
-
 def test_older_messages_are_reached_page_by_page(store: Any, talking: str, clock: Any) -> None:
     """Also where several came in one millisecond."""
     for number in range(7):

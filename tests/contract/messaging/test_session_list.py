@@ -8,7 +8,7 @@ import pytest
 from persist import Store
 from tests.cases import each
 from tests.contract.conftest import Raw
-from tests.contract.messaging.scenes import add, end, plant, talk, touch
+from tests.contract.messaging.scenes import end, plant, talk, touch
 
 
 def pages(store: Any, **options: Any) -> Iterator[list[str]]:
@@ -83,17 +83,6 @@ def test_a_session_touched_while_paging_neither_repeats_nor_hides_another(store:
             touch(store, ten[0])
     untouched = [id for id in ten[::-1] if id != ten[0]]
     assert [id for id in seen if id != ten[0]] == untouched
-
-
-def test_a_page_is_one_statement_of_the_sessions_columns(counted_store: Any, statements: list[str]) -> None:
-    """However many sessions and messages there are."""
-    for number in range(5):
-        add(counted_store, talk(counted_store, user_id=f"U{number}").id)
-    statements.clear()
-    assert [len(page) for page in pages(counted_store, platform="slack", active=True)] == [5]
-    (asked,) = [statement for statement in statements if "messaging_" in statement]
-    assert "messaging_messages" not in asked
-    assert "*" not in asked
 
 
 def test_pages_are_read_along_an_index(sqlite_url: str, statements: list[str], open_raw: Callable[[str], Raw]) -> None:

@@ -3,10 +3,7 @@
 import asyncio
 import json
 import logging
-import runpy
-import sys
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +11,8 @@ from opentelemetry import trace
 from sqlalchemy import create_engine, event
 from sqlalchemy.exc import DBAPIError
 
-from persist import AsyncStore, Store, otel
-from persist.errors import BudgetExceeded, LeaseLost, NotFound, StoreBusy, Unavailable
+from persist import AsyncStore, Store
+from persist.errors import BudgetExceeded, LeaseLost, NotFound, Unavailable
 from persist.events.repository import log_status
 from persist.settings import Settings
 from persist.store.transaction import Transaction, work_of
@@ -23,8 +20,7 @@ from persist.workflows import Worker
 from persist.workflows.schemas import WorkflowRun
 from tests.contract.chat.scenes import MODEL, create, say, text, turn
 from tests.contract.faces import every_way
-from tests.contract.otel.scenes import Collector, below, fail_after_writing, id_of, instrumented, named, of, only, parent, tree
-from tests.markdown import ROOT
+from tests.contract.otel.scenes import below, fail_after_writing, id_of, instrumented, named, of, only, parent, tree
 
 
 @every_way
@@ -131,19 +127,6 @@ def test_consumers_that_are_behind(store: Any) -> None:
     assert found.event_log_lag == found.consumers["mirror"] == 2
 
 
-def test_retries_are_counted_by_cause(open_store: Any) -> None:
-    store = open_store(sleep=lambda seconds: None)
-    tries: list[int] = []
-
-    def contended(tx: Any) -> None:
-        tries.append(1)
-        if len(tries) < 3:
-            raise StoreBusy(0.0)
-
-    store.transact(contended)
-    assert store.metrics(database=False).retries == {"lock": 2}
-
-
 def test_a_lost_lease_is_counted(store: Any) -> None:
     inner = getattr(store, "_target", store)
     store.workflows.runs.create("triage", trigger_id="issue/1", current_phase="plan", status="queued")
@@ -231,18 +214,6 @@ def test_the_host_s_span_is_the_parent(store: Any) -> None:
     assert len(written) >= 2
 
 
-def test_a_joined_transaction_has_spans_of_its_verbs_alone(sqlite_url: str) -> None:
-    Store.open(sqlite_url).close()
-    engine = create_engine(sqlite_url)
-    with Store.from_engine(engine) as store, instrumented(store) as collector:
-        with collector.host.start_as_current_span("request"), engine.begin() as connection:
-            store.join(connection).chat.sessions.create(agent="build", model=MODEL)
-        spans = collector.take()
-        assert tree(spans) == ["request", "  chat.sessions.create"]
-        assert of(only(spans, "chat.sessions.create"))["persist.rows"] >= 1
-    engine.dispose()
-
-
 def test_a_verb_in_a_savepoint_of_the_host_s(sqlite_url: str) -> None:
     Store.open(sqlite_url).close()
     engine = create_engine(sqlite_url)
@@ -313,32 +284,3 @@ def test_what_listens_to_an_engine_sees_verbs_of_a_host_s_store_and_no_more(sqli
                 recorder.feed(chunk)
         assert not [sql for sql in seen if "chat_" in sql]
     engine.dispose()
-
-
-def test_the_harness_example(sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    collector = Collector()
-    opened = Store.open
-
-    def traced(url: str, **options: Any) -> Store:
-        store = opened(url, **options)
-        otel.instrument(store, tracer_provider=collector.tracers, meter_provider=collector.meters)
-        return store
-
-    monkeypatch.setattr(Store, "open", traced)
-    monkeypatch.chdir(tmp_path)
-    for command in ("start", "approve"):
-        monkeypatch.setattr(sys, "argv", ["harness.py", command, "--url", sqlite_url, "--by", "maria"])
-        runpy.run_path(str(ROOT / "examples" / "harness.py"), run_name="harness")
-    spans = collector.take()
-    names = {span.name for span in spans}
-    assert names >= {
-        "transaction",
-        "workflows.runs.create",
-        "workflows.runs.claim",
-        "workflows.phases.finish",
-        "workflows.approvals.wait",
-    }
-    verbs = [span for span in spans if span.name not in ("transaction", "snapshot")]
-    assert all(span.name.startswith("workflows.") for span in verbs)
-    known = {id_of(span) for span in spans}
-    assert all(parent(span) in known for span in verbs)

@@ -271,11 +271,6 @@ def test_trimming_leaves_exactly_the_newest(
     assert kept(raw, table, {"instance_id": "first"}) == [4]
 
 
-def test_a_window_that_does_not_exist_is_refused(store: Any, me: dict[str, str]) -> None:
-    with store.begin() as tx, pytest.raises(InvalidValue):
-        trim(tx, "tasks", **me)
-
-
 def test_a_sample_that_adds_to_a_second_is_as_new_as_one_that_begins_it(
     open_store: Any, open_raw: Any, database_url: str, me: dict[str, str]
 ) -> None:

@@ -5,9 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import create_engine
 
-from persist import Store
 from persist.errors import Conflict, NotFound, PayloadTooLarge, PersistError, TransitionError
 from persist.settings import Settings
 from persist.workflows.schemas import Approval
@@ -340,32 +338,6 @@ def test_a_rejection_fails_a_running_run_but_not_a_queued_one(store: Any) -> Non
     with pytest.raises(TransitionError):
         fail(store, id)
     assert (run_of(store, queued.id), gate_of(store, id).status) == (queued, "pending")
-
-
-def test_in_a_joined_transaction_a_refused_step_leaves_no_half_of_it(database_url: str) -> None:
-    """The host's transaction goes on, and what was refused changed nothing."""
-    with Store.open(database_url) as store:
-        run = make_run(store)
-        engine = create_engine(database_url.replace("postgresql://", "postgresql+psycopg://", 1))
-        try:
-            with engine.begin() as connection:
-                verbs = store.join(connection).workflows
-                first = verbs.approvals.pause_for_approval(
-                    run.id, gate="g", summary="s", marker=("m", {"a": 1}), scratch={"a": 1}
-                )
-                with pytest.raises(TransitionError):
-                    verbs.approvals.pause_for_approval(run.id, gate="g", summary="s", marker=("m2", None), scratch={"a": 2})
-                assert verbs.approvals.resolve_and_resume(first.id, scratch={"b": 2}).status == "running"
-                with pytest.raises(Conflict):
-                    verbs.approvals.resolve_and_fail(first.id)
-                second = verbs.approvals.pause_for_approval(run.id, gate="g", summary="s", marker=("m3", None))
-                verbs.approvals.resolve_and_fail(second.id, reason="no")
-        finally:
-            engine.dispose()
-        after = run_of(store, run.id)
-        assert (after.status, after.scratch, after.context) == ("failed", {"a": 1, "b": 2}, {"error": "Rejected: no"})
-        assert [item["phase"] for item in after.phase_history] == ["m", "m3"]
-        assert [gate_of(store, gate.id).status for gate in (first, second)] == ["approved", "rejected"]
 
 
 # What neither opening, reading nor answering a gate takes, and what it leaves unchanged then.

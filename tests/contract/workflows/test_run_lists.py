@@ -13,8 +13,7 @@ from persist import Store
 from persist.workflows.schemas import RunRow, RunStatus, WorkflowRun, WorkflowRunSummary
 from tests.cases import each
 from tests.contract.conftest import Raw
-from tests.contract.faces import on_one_face
-from tests.contract.workflows.scenes import EVERY_COLUMN, STATUSES, TRIGGER, ask, claim, do, end, make, queue, start, stored
+from tests.contract.workflows.scenes import STATUSES, TRIGGER, ask, claim, do, end, make, queue, start
 from tests.query_plans import Asked, plan, rows_read
 
 BLOBS = ("context", "scratch", "node_statuses")
@@ -225,40 +224,6 @@ def test_a_cursor_of_values_goes_on_in_rows(store: Any, dozen: list[WorkflowRun]
 
 def selects(statements: list[str]) -> list[str]:
     return [statement for statement in statements if statement.lstrip().upper().startswith(("SELECT", "WITH"))]
-
-
-LISTS: list[tuple[str, dict[str, Any]]] = [
-    ("list", {}),
-    ("list", {"status": "queued"}),
-    ("list", {"status": ["running", "queued"], "workflow_name": "build"}),
-    ("list", {"trigger_id": TRIGGER}),
-    ("list_active", {}),
-    ("list_queued", {}),
-    ("count", {"status": ["running", "queued"]}),
-    ("distinct_names", {}),
-]
-
-
-@on_one_face
-@pytest.mark.parametrize(("verb", "options"), LISTS)
-def test_a_list_is_one_statement_that_names_no_blob(
-    counted_store: Any, statements: list[str], verb: str, options: dict[str, Any]
-) -> None:
-    for status in ("running", "running", "queued"):
-        made = make(counted_store, status=status, context={str(n): "x" * 60_000 for n in range(5)})
-        do(counted_store, "merge_scratch", made.id, {"a": "x" * 60_000})
-        end(counted_store, start(counted_store, made), input_tokens=1)
-    cursor = ask(counted_store, "list", limit=1, **options).cursor if verb == "list" else None
-    for more in [{}, {"after": cursor}] if cursor else [{}]:
-        statements.clear()
-        ask(counted_store, verb, **options, **more)
-        (statement,) = selects(statements)
-        assert not [blob for blob in (*BLOBS, "output_text") if blob in statement]
-        assert not EVERY_COLUMN.search(statement)
-    statements.clear()
-    assert stored(counted_store, made.id).scratch == {"a": "x" * 60_000}
-    (detail,) = selects(statements)
-    assert all(blob in detail for blob in BLOBS)
 
 
 FILTERS: list[dict[str, Any]] = [

@@ -7,9 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import create_engine
 
-from persist import Store
 from persist.workflows.schemas import ExecutionStats, StatsBucket
 from tests.cases import each
 from tests.contract.conftest import Raw
@@ -150,25 +148,6 @@ def test_buckets_agree_with_the_rows_themselves(store: Any, raw: Raw, seed: int)
                 counts[name] = counts.get(name, 0) + amount
     for found in (daily(store, 5), hourly(store, 80)):
         assert found == [bucket(one.bucket, **expected.get(one.bucket, {})) for one in found]
-
-
-def test_a_joined_transaction_counts_the_same(database_url: str, clock: Any, open_raw: Callable[[str], Raw]) -> None:
-    with Store.open(database_url, clock=clock) as store:
-        raw = open_raw(database_url)
-        for number in range(5):
-            plant_execution(raw, f"e{number}", NOW - number * HOUR, input_tokens=number, cost_usd=0.5, skill=f"s{number % 2}")
-        engine = create_engine(database_url.replace("postgresql://", "postgresql+psycopg://", 1))
-        try:
-            with engine.begin() as connection:
-                tx = store.join(connection)
-                verbs = tx.workflows.executions
-                joined = (verbs.stats(), verbs.daily_stats(3), verbs.hourly_stats(30), verbs.chat_threads())
-        finally:
-            engine.dispose()
-        with store.read() as tx:
-            verbs = tx.workflows.executions
-            assert joined == (verbs.stats(), verbs.daily_stats(3), verbs.hourly_stats(30), verbs.chat_threads())
-        assert sum(one.total for one in joined[1]) == 5
 
 
 def test_as_many_buckets_as_are_asked_for(store: Any) -> None:
