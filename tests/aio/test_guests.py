@@ -120,16 +120,6 @@ async def test_a_connection_that_was_closed_meanwhile_is_refused(prepared_url: s
     await theirs.dispose()
 
 
-async def test_a_host_of_a_database_with_a_log_of_events_keeps_it(prepared_url: str) -> None:
-    theirs = async_engine(prepared_url)
-    async with AsyncStore.open(prepared_url, events=True) as store:
-        async with theirs.begin() as connection:
-            session = await store.join(connection).chat.sessions.create(agent="build", model={})
-        async with store.read() as reading:
-            assert len(await reading.events.read(session.id)) == 1
-    await theirs.dispose()
-
-
 @pytest.mark.parametrize(("size", "overflow"), [(5, 10), (1, 1), (1, 0)])
 async def test_as_many_transactions_are_let_in_as_the_pool_of_the_host_has_connections(
     prepared_url: str, size: int, overflow: int

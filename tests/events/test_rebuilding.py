@@ -77,13 +77,6 @@ def test_the_other_kind_of_database_reads_the_same(database_url: str, other_kind
     assert seen(other_kind) == seen(database_url)
 
 
-def test_every_operation_of_chat(database_url: str, new_database: Callable[[], str], clock: FrozenClock) -> None:
-    with Store.open(database_url, events=True, clock=clock) as store:
-        sessions = play(store, clock)
-    assert_rebuilt_byte_for_byte(database_url, new_database())
-    assert len(sessions) == 3
-
-
 def test_a_session_alone_reads_as_it_did(database_url: str, new_database: Callable[[], str], clock: FrozenClock) -> None:
     with Store.open(database_url, events=True, clock=clock) as store:
         sessions = play(store, clock)

@@ -51,15 +51,6 @@ def test_a_small_file_is_an_attachment_too(run_file: Store, run: str, tmp_path: 
     assert (resolve(run_file, run, "x"), read(run_file, run, "x")) == (content.decode(), content)
 
 
-def test_frames_see_the_nearest(run_file: Store, run: str, source: Path) -> None:
-    frame = run_file.programs.executions.begin(run, statement_index=1, statement_text="x").id
-    bind(run_file, run, "x", "in the root")
-    assert read(run_file, run, "x", frame) == b"in the root"
-    assert subagent(run_file, run, frame).bindings.bind_file("x", source).execution_id == frame
-    assert read(run_file, run, "x", frame) == source.read_bytes()
-    assert read(run_file, run, "x") == b"in the root"
-
-
 def test_a_file_of_other_names_and_an_attachment_are_sources(run_file: Store, run: str, tmp_path: Path, source: Path) -> None:
     os.link(source, tmp_path / "other name")
     bound = bind_file(run_file, run, "x", tmp_path / "other name")

@@ -1,6 +1,5 @@
 """What a subagent with a shell is told: its commands run as they are printed, wait for others, and no value breaks them."""
 
-import asyncio
 import re
 import shlex
 import sqlite3
@@ -13,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from persist import AsyncStore, Store
+from persist import Store
 from persist.errors import InvalidValue, NotFound
 from persist.programs import agents_file, create_run_file, instructions_for_subagent
 from persist.programs.subagents.instructions import MEMORY, PROMPT, SUMMARY, VALUE, bind_sql, command
@@ -193,24 +192,6 @@ def test_without_a_file_there_are_no_commands(run_file: Store, run: str) -> None
             instructions_for_subagent(run_file, *missing)
     with pytest.raises(InvalidValue):
         bind_sql("x", "\x00")
-
-
-def test_an_async_store_tells_the_same(run_file: Store, run: str, file: Path, tmp_path: Path) -> None:
-    with run_file.begin() as tx:
-        frame = tx.programs.executions.begin(run, statement_index=1, statement_text="do process(topic)").id
-        tx.programs.agents.start(run, "captain", resume=False)
-
-    async def told(agent: str) -> str:
-        async with AsyncStore.open(f"sqlite:///{file}") as store:
-            return await instructions_for_subagent(store, run, frame, agent=agent)
-
-    def without_marks(text: str) -> str:
-        return re.sub(r"[0-9a-f]{32}", "MARK", text)
-
-    here = instructions_for_subagent(run_file, run, frame, agent="captain")
-    assert without_marks(asyncio.run(told("captain"))) == without_marks(here)
-    with pytest.raises(NotFound):
-        asyncio.run(told("nobody"))
 
 
 def test_a_file_is_copied_to_where_a_large_value_goes(run_file: Store, run: str, file: Path, tmp_path: Path) -> None:

@@ -17,25 +17,6 @@ from tests.command_line import Sqlite3
 from tests.programs.raw_rows import before_guards, put
 
 BOUND_ONCE = "bindings.kind: a const or an input is bound once"
-PLAIN_NAME = "bindings.attachment_path: attachment_path names a file directly in attachments: attachments/NAME"
-ELSEWHERE = [
-    "/etc/passwd",
-    "../secret.md",
-    "state.db",
-    "attachments",
-    "attachments/",
-    "attachments/..",
-    "attachments/. .",
-    "attachments/../state.db",
-    "attachments/sub/x.md",
-    "attachments//x.md",
-    "./attachments/x.md",
-    "ATTACHMENTS/x.md",
-    "attachments/..\\state.db",
-    "attachments\\x.md",
-    "",
-]
-NO_JSON = ["not json", "{", "{'a': 1}", "", "[1,]", "NaN", "{} {}"]
 
 
 ROWS = "SELECT name, kind, value, attachment_path FROM bindings ORDER BY name"
@@ -47,10 +28,6 @@ def values(file: Path, sql: str = ROWS) -> list[tuple[object, ...]]:
         return connection.execute(sql).fetchall()
     finally:
         connection.close()
-
-
-def quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
 
 
 @pytest.fixture
@@ -109,45 +86,6 @@ def test_a_shell_binds_a_const_and_an_input_once(
 def test_a_shell_may_do_what_changes_no_const(sqlite3_shell: Sqlite3, bound: None, file: Path, sql: str) -> None:
     told = sqlite3_shell.run(file, sql, "-bail")
     assert (told.returncode, told.stderr) == (0, "")
-
-
-@each("path", [*map(quoted, ELSEWHERE), "x'ff00'", "'attachments/x' || char(0) || '/../y'", "7"])
-def test_a_shell_names_files_of_the_folder_only(sqlite3_shell: Sqlite3, bound: None, file: Path, path: str) -> None:
-    before = values(file)
-    for sql in (
-        f"INSERT INTO bindings (name, kind, attachment_path) VALUES ('x', 'let', {path})",
-        f"INSERT OR REPLACE INTO bindings (name, kind, attachment_path) VALUES ('draft', 'let', {path})",
-        f"UPDATE OR IGNORE bindings SET attachment_path = {path} WHERE name = 'draft'",
-    ):
-        told = sqlite3_shell.run(file, sql)
-        assert told.returncode != 0
-        assert PLAIN_NAME in told.stderr
-        assert values(file) == before
-
-
-@pytest.mark.parametrize("written", NO_JSON)
-def test_a_shell_writes_json_where_json_is_read(
-    sqlite3_shell: Sqlite3, run_file: Store, run: str, file: Path, written: str
-) -> None:
-    with run_file.begin() as tx:
-        id = tx.programs.executions.begin(run, statement_index=1, statement_text="x", metadata={"a": 1}).id
-        tx.programs.imports.add(run, "lib", source_url="lib.prose")
-    for column, sql in (
-        ("execution.metadata", f"INSERT INTO execution (statement_text, metadata) VALUES ('y', {quoted(written)})"),
-        ("execution.metadata", f"UPDATE execution SET metadata = {quoted(written)}"),
-        ("execution.metadata", "UPDATE execution SET metadata = x'7b7d'"),
-        ("imports.inputs_schema", f"INSERT INTO imports (alias, inputs_schema) VALUES ('y', {quoted(written)})"),
-        ("imports.outputs_schema", f"UPDATE imports SET outputs_schema = {quoted(written)}"),
-    ):
-        told = sqlite3_shell.run(file, sql)
-        assert told.returncode != 0
-        assert f"{column}: " in told.stderr
-    with run_file.read() as tx:
-        assert [one.metadata for one in tx.programs.executions.list(run)] == [{"a": 1}]
-        assert [one.alias for one in tx.programs.imports.list(run)] == ["lib"]
-    assert (
-        sqlite3_shell.run(file, f"UPDATE execution SET metadata = json_set(metadata, '$.b', 2) WHERE id = {id}").returncode == 0
-    )
 
 
 def test_older_rows_stay_and_are_read(

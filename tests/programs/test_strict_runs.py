@@ -318,18 +318,6 @@ def test_the_whole_session(told: Any, run_file: Store, run: str, file: Path) -> 
     assert {one.code for one in audit(run_file, run)} == {"status_not_ours", "raw_write"}
 
 
-def test_a_value_written_twice_raw_and_once_by_the_library(told: Any, run_file: Store, run: str, raw: sqlite3.Connection) -> None:
-    for value in ("one", "two"):
-        told(published.BIND.format(name="research", frame="NULL", value=value))
-    assert raw.execute("SELECT value FROM bindings").fetchall() == [("two",)]
-    raw.execute("UPDATE bindings SET created_at = '2020-01-01 00:00:00'")
-    told(published.EXTENSIONS[1])
-    raw.execute("UPDATE bindings SET token_count = 7")
-    bound = run_file.programs.bindings.bind(run, "research", "three")
-    assert (bound.value, bound.created_at.year if bound.created_at else 0) == ("three", 2020)
-    assert raw.execute("SELECT value, token_count, created_at FROM bindings").fetchall() == [("three", 7, "2020-01-01 00:00:00")]
-
-
 def test_extensions_survive_an_upgrade(told: Any, run_file: Store, run: str, file: Path, raw: sqlite3.Connection) -> None:
     for statement in published.EXTENSIONS:
         told(statement)

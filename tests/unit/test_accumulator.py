@@ -1,9 +1,7 @@
 """What the accumulator promises the recorder, and what it makes of streams beside the AI SDK."""
 
 import copy
-import json
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,8 +15,6 @@ from persist.errors import InvalidValue, StreamProtocolError
 from persist.settings import AiSdk
 from tests.cases import each
 from tests.streams.vectors import VECTORS, name_of
-
-REPOSITORY = Path(__file__).parents[2]
 
 TEXT = [{"type": "start", "messageId": "m1"}, {"type": "start-step"}, {"type": "text-start", "id": "t"}]
 TOOL = [{"type": "start-step"}, {"type": "tool-input-start", "toolCallId": "c", "toolName": "w"}]
@@ -88,13 +84,6 @@ def test_boundaries_ignored_and_dropped_chunks_are_reported() -> None:
     for late in ({"type": "text-start", "id": "t"}, {"type": "text-start"}, {"type": "from-the-future"}):
         assert accumulator.apply(late).dropped
     assert (accumulator.message(), accumulator.index) == ({"id": "", "role": "assistant", "parts": []}, 7)
-
-
-def test_an_abort_can_be_undone() -> None:
-    accumulator = fed(TEXT)
-    accumulator.undo(accumulator.apply({"type": "abort"}))
-    assert not accumulator.aborted
-    assert accumulator.apply(text("x")).delta == "x"
 
 
 @each(
@@ -207,20 +196,6 @@ def test_text_comes_out_whole_however_it_is_cut(whole: str, data: st.DataObject)
     spoken, called = accumulator.message()["parts"][1], accumulator.message()["parts"][-1]
     assert spoken["text"] == whole
     assert called["rawInput"] == whole
-
-
-def test_the_example_answer_reduces_to_one_message() -> None:
-    lines = (REPOSITORY / "examples" / "answer.sse").read_text(encoding="utf-8").split("\n\n")
-    frames = [line.removeprefix("data: ") for line in lines if line]
-    assert frames.pop() == "[DONE]"
-    accumulator = Accumulator()
-    changes = [accumulator.apply(json.loads(frame)) for frame in frames]
-    message = accumulator.message()
-    assert (message["id"], message["metadata"]["provider"]) == ("msg_answer", "mock")
-    states = [part.get("state") for part in message["parts"] if part["type"].startswith("tool-")]
-    assert states == ["output-available", "output-error"]
-    assert sum(change.delta is not None for change in changes) >= 400
-    assert sum(change.boundary == "step" for change in changes) == 3
 
 
 # The accumulator against the real reducer of the AI SDK, chunk by chunk: state, errors, undo, stored parts and tails.
@@ -348,18 +323,6 @@ def test_a_stored_part_and_its_tail_grow_to_the_snapshot(vector: dict[str, Any])
         assert seen == accumulator.message()["parts"]
 
 
-@given(st.integers(0, len(VECTORS) - 1), st.lists(st.booleans(), min_size=1, max_size=20))
-def test_undone_and_repeated_chunks_leave_no_trace(at: int, undone: list[bool]) -> None:
-    chunks = readable(VECTORS[at])
-    accumulator = opened(VECTORS[at])
-    for position, chunk in enumerate(chunks):
-        change = accumulator.apply(chunk)
-        if undone[position % len(undone)]:
-            accumulator.undo(change)
-            accumulator.apply(chunk)
-    assert accumulator.message() == reduce(chunks, VECTORS[at].get("initial"), ai_sdk=VECTORS[at]["ai_sdk"])
-
-
 def test_what_streamtext_sends_passes_the_validator_of_its_major_and_converts_as_the_sdks_own_message() -> None:
     """`valid` are the majors whose `validateUIMessages` accepts the stored JSON; `converts` those to whose
     `convertToModelMessages` it is the same as the reducer's own object."""
@@ -367,13 +330,6 @@ def test_what_streamtext_sends_passes_the_validator_of_its_major_and_converts_as
         assert vector["converts"] == vector["valid"]
         if "streamText" in vector["tags"]:
             assert vector["ai_sdk"] in vector["valid"], vector["name"]
-
-
-def test_a_message_without_parts_of_7_is_valid_in_6_if_it_is_in_7() -> None:
-    only_7 = {"custom", "reasoning-file", "steering-message"}
-    for vector in VECTORS:
-        has_them = any(part["type"] in only_7 for part in vector["message"]["parts"])
-        assert (AiSdk.V6 in vector["valid"]) == (AiSdk.V7 in vector["valid"] and not has_them), vector["name"]
 
 
 def test_the_vectors_of_7_are_many_and_have_every_chunk_that_only_7_has() -> None:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from persist.db.concurrency.fork_count import PROCESS
 from persist.db.observation import Counters, RecorderTally
 from persist.db.values.ids import IdMinter, decode_ms
-from persist.db.values.pages import Page, check_limit, decode_cursor, encode_cursor
+from persist.db.values.pages import Page, decode_cursor, encode_cursor
 from persist.errors import InvalidValue
 from persist.testing import FrozenClock
 from tests.at_once import together
@@ -219,10 +219,6 @@ def forged(*content: Any) -> str:
     return base64.urlsafe_b64encode(orjson.dumps([*content])).rstrip(b"=").decode()
 
 
-def test_a_cursor_gives_its_key_back() -> None:
-    assert decoded(cursor()) == KEY
-
-
 @given(st.lists(st.integers(-(2**63), 2**63 - 1) | st.text(st.characters(exclude_categories=["Cs"])), max_size=4))
 def test_any_key_comes_back(key: list[Any]) -> None:
     text = encode_cursor("list", {}, key)
@@ -233,21 +229,6 @@ def test_any_key_comes_back(key: list[Any]) -> None:
 
 def test_filters_in_another_order_are_the_same_filters() -> None:
     assert decoded(cursor(), filters=dict(reversed(FILTERS.items()))) == KEY
-
-
-@each(
-    "other",
-    [
-        {"name": "chat.messages"},
-        {"filters": FILTERS | {"agent": "plan"}},
-        {"filters": FILTERS | {"include_archived": True}},
-        {"filters": {"agent": "build"}},
-    ],
-)
-def test_the_cursor_of_another_list(other: dict[str, Any]) -> None:
-    with pytest.raises(InvalidValue, match="another list, or to other filters") as caught:
-        decoded(cursor(), **other)
-    assert caught.value.path == "after"
 
 
 @each("kinds", [(str, str), (int,), (int, str, str), (bool, str), (float, str)])
@@ -303,18 +284,6 @@ def test_a_changed_cursor_is_refused_or_is_another_key(position: int, letter: st
             continue
         assert key != KEY
         assert [type(part) for part in key] == [int, str]
-
-
-@each("limit", [1, 20, 1000])
-def test_a_limit(limit: int) -> None:
-    assert check_limit(limit) == limit
-
-
-@each("limit", [0, -1, 1001, 2**70, 1.0, "20", None, True])
-def test_no_limit(limit: object) -> None:
-    with pytest.raises(InvalidValue) as caught:
-        check_limit(limit)
-    assert caught.value.path == "limit"
 
 
 def test_pages_compare_by_what_they_hold() -> None:

@@ -93,23 +93,6 @@ def test_observers_that_are_equal_are_told_each(observers: Observers, tell: Tell
     assert (one.told, two.told) == (2, 1)
 
 
-def test_one_that_fails_is_logged_with_what_it_raised(
-    observers: Observers, seen: list[Any], tell: Tell, caplog: pytest.LogCaptureFixture
-) -> None:
-    def broken(value: Any) -> None:
-        raise RuntimeError("oh no")
-
-    observers.add("ended", broken)
-    observers.add("ended", seen.append)
-    with caplog.at_level(logging.ERROR, logger="persist"):
-        tell(observers, "ended", 1)
-    assert seen == [1]
-    (record,) = caplog.records
-    assert "ended" in record.getMessage()
-    assert record.exc_info is not None
-    assert str(record.exc_info[1]) == "oh no"
-
-
 def test_one_may_add_and_remove_others_while_it_is_told(observers: Observers, seen: list[Any], tell: Tell) -> None:
     removers: list[Callable[[], None]] = []
 
@@ -122,11 +105,6 @@ def test_one_may_add_and_remove_others_while_it_is_told(observers: Observers, se
     assert seen == []  # told from the next one on
     tell(observers, "ended", 2)
     assert (seen, len(removers)) == ([2], 2)
-
-
-def test_what_it_returns_does_not_matter(observers: Observers, tell: Tell) -> None:
-    observers.add("ended", lambda value: "not awaitable")
-    tell(observers, "ended", 1)
 
 
 @pytest.mark.parametrize("bad", [None, 7, "print", []])

@@ -164,17 +164,6 @@ def test_every_cursor_goes_on_without_a_gap_after_a_dead_recorder_and_after_the_
                 assert (rebuilt["parts"], rebuilt.get("metadata") or {}) == (message["parts"], message.get("metadata") or {})
 
 
-def test_text_is_sent_once() -> None:
-    sent = SentChunks("m")
-    part = {"type": "text", "text": "ab", "state": "streaming"}
-    first = missing(sent, {"parts": [part]})
-    again = missing(sent, {"parts": [part]})
-    more = missing(sent, {"parts": [{**part, "text": "abcd", "state": "done"}]})
-    assert [chunk["type"] for chunk in first] == ["start", "text-start", "text-delta"]
-    assert again == []
-    assert more == [{"type": "text-delta", "id": "0", "delta": "cd"}, {"type": "text-end", "id": "0"}]
-
-
 def test_half_a_character_waits_for_its_other_half() -> None:
     sent = SentChunks("m")
     half = {"type": "text", "text": "a\ud83d", "state": "streaming"}

@@ -8,13 +8,19 @@ import pytest
 
 from persist.programs import audit
 from tests.cases import each
-from tests.contract.programs.scenes import RUN, bind, given, make, resolve
+from tests.contract.programs.scenes import RUN, begin, bind, given, make, resolve
 
 pytestmark = pytest.mark.one_server
 REFUSED = (sqlite3.IntegrityError, psycopg.errors.CheckViolation)
 PATHS = [
     "/etc/passwd",
     "../x",
+    "state.db",
+    "attachments",
+    "attachments/",
+    "./attachments/x.md",
+    "ATTACHMENTS/x.md",
+    "attachments//x.md",
     "attachments/../x",
     "attachments/a/b",
     "attachments\\x",
@@ -60,10 +66,15 @@ def test_a_raw_writer_writes_json_where_json_is_read(store: Any, raw: Any) -> No
         "INSERT INTO execution (run_id, metadata) VALUES (?, 'not json')",
         "INSERT INTO imports (run_id, alias, inputs_schema) VALUES (?, 'x', '{')",
         "INSERT INTO imports (run_id, alias, outputs_schema) VALUES (?, 'x', '{')",
+        *(f"INSERT INTO execution (run_id, metadata) VALUES (?, '{written}')" for written in ("", "[1,]", "NaN", "{} {}")),
     ):
         with pytest.raises((sqlite3.IntegrityError, psycopg.errors.InvalidTextRepresentation)):
             raw.rows(statement, RUN)
     assert (raw.count("execution"), raw.count("imports")) == (0, 0)
+    begin(store, metadata={"a": 1})
+    with pytest.raises((sqlite3.IntegrityError, psycopg.errors.InvalidTextRepresentation)):
+        raw.rows("UPDATE execution SET metadata = 'not json'")
+    assert raw.json("SELECT metadata FROM execution") == {"a": 1}
 
 
 def test_an_audit_tells_of_guards_that_were_taken_away(store: Any, raw: Any) -> None:

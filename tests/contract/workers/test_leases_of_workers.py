@@ -101,16 +101,6 @@ def test_a_call_whose_run_its_own_worker_claimed_again_writes_nothing_more(store
     assert [entry["phase"] for entry in run.phase_history] == ["plan"]
 
 
-def test_what_an_earlier_process_of_the_name_held_is_released(store: Any, portal: Portal) -> None:
-    id = queue(store)
-    lease = claim(store, "w1")
-    assert lease is not None
-    calls: list[WorkflowRun] = []
-    Working(store, portal, {"build": calls.append}, name="w1").run_until_idle()
-    assert [run.lease_token for run in calls] == [2]
-    assert statuses(store, id) == ["succeeded"]
-
-
 def test_what_an_earlier_process_held_may_end_before_it_is_released(
     store: Any, portal: Portal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
