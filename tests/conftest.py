@@ -22,6 +22,9 @@ import hypothesis
 import pytest
 
 from persist import AsyncStore, Store
+from persist.db.dialects.postgres import operations
+from persist.db.expressions.locking import with_lock_timeout
+from persist.db.statements.prepared import compiled_for
 from persist.testing import FrozenClock
 from tests.async_portal import Portal, PortalStore
 from tests.command_line import Sqlite3, find_sqlite3
@@ -160,6 +163,16 @@ def _ways(*, quick: bool, every: bool) -> object:
 def clock() -> FrozenClock:
     """Stands at 2026-01-02T03:04:05.678Z until it is advanced."""
     return FrozenClock()
+
+
+@pytest.fixture
+def short_lock_waits(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Locks of a server are waited for 50 ms."""
+    monkeypatch.setattr(operations, "LOCK_TIMEOUT", "50ms")
+    monkeypatch.setattr(with_lock_timeout, "limit", "50ms")
+    compiled_for.cache_clear()
+    yield
+    compiled_for.cache_clear()
 
 
 @pytest.fixture(scope="session")

@@ -15,8 +15,8 @@ from tests.lanes import MEASURED, function
 
 CEILINGS = {
     "persist: files": 441,
-    "persist: lines": 87_297,
-    "persist: lines of code": 63_070,
+    "persist: lines": 87_300,
+    "persist: lines of code": 63_080,
     "persist: names imported from persist": 7_187,
     "persist: definitions that share their name": 988,
     "tests: files": 670,

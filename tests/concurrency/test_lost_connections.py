@@ -14,9 +14,6 @@ from sqlalchemy import make_url
 from persist import AsyncStore, Store
 from persist.db.dialects.postgres import connections as postgres_connections
 from persist.db.dialects.postgres import connections as postgres_patience
-from persist.db.dialects.postgres import operations as postgres_transactions
-from persist.db.expressions import locking as turns
-from persist.db.statements.prepared import compiled_for
 from persist.errors import NotFound, StoreBusy, Unavailable
 from tests.concurrency.following import Follower, append, data
 from tests.concurrency.test_watching import wait_for
@@ -46,16 +43,6 @@ def raw(database_url: str) -> Iterator[psycopg.Connection[Any]]:
 def proxy(database_url: str) -> Iterator[Proxy]:
     with Proxy(database_url, random.Random(1)) as proxy:
         yield proxy
-
-
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Locks are waited for 50 ms."""
-    for module in (turns, postgres_transactions):
-        monkeypatch.setattr(module, "LOCK_TIMEOUT", "50ms")
-    compiled_for.cache_clear()
-    yield
-    compiled_for.cache_clear()
 
 
 def end_connections(raw: psycopg.Connection[Any]) -> None:
@@ -150,7 +137,9 @@ def test_a_lost_connection_is_told_by_us_alone(proxy: Proxy, caplog: pytest.LogC
         create(store)
 
 
-def test_a_piece_of_text_whose_part_somebody_holds_is_refused_in_time(impatient: None, store: Store, database_url: str) -> None:
+def test_a_piece_of_text_whose_part_somebody_holds_is_refused_in_time(
+    short_lock_waits: None, store: Store, database_url: str
+) -> None:
     session = create(store)
     with store.record(session) as recorder, psycopg.connect(database_url) as other:
         for chunk in text("one ", "two")[:2]:
@@ -204,7 +193,7 @@ def test_a_cancelled_transaction_ends_though_the_server_does_not_answer(proxy: P
             await tx.chat.sessions.create(agent="build", model={})
 
     async def go() -> None:
-        async with AsyncStore.open(proxy.url) as store:
+        async with AsyncStore.open(f"{proxy.url}&connect_timeout=2") as store:
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(stall(store), 0.2)
             proxy.judge = passes

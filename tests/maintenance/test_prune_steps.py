@@ -264,7 +264,9 @@ def test_a_transaction_sends_few_statements_however_many_rows_go(
 
 @pytest.mark.parametrize("backend", ["postgres"])
 @pytest.mark.parametrize("lock", ["branches:short branch", "sessions:short", "history_runs:r", "chat_sessions:"])
-def test_what_another_transaction_holds_is_left_for_the_next_prune(store: Store, url: str, clock: FrozenClock, lock: str) -> None:
+def test_what_another_transaction_holds_is_left_for_the_next_prune(
+    short_lock_waits: None, store: Store, url: str, clock: FrozenClock, lock: str
+) -> None:
     held, chat = create(store), create(store)
     for id in ("long", "short"):
         long_talk(store, id, 2)

@@ -326,7 +326,7 @@ def test_a_column_that_was_there_takes_the_same_or_is_refused_by_name(
             else:
                 with pytest.raises(InvalidValue, match=rf"chat_sessions\.colour' \(2 values\)\..*{why}.*--leave-unknown"):
                     way(url)
-            gc.collect()
+    gc.collect()
     assert [record.getMessage() for record in caplog.records if record.name.startswith("psycopg")] == []
 
 

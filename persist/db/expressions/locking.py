@@ -24,12 +24,13 @@ class advisory_lock(ColumnElement[None]):  # noqa: N801  # reads as the SQL func
     text = bindparam("lock_key", type_=Text())
 
 
-@written_as(sqlite="1", postgresql=f"(SELECT set_config('lock_timeout', '{LOCK_TIMEOUT}', true) IS NOT NULL)")
+@written_as(sqlite="1", postgresql="(SELECT set_config('lock_timeout', '{limit}', true) IS NOT NULL)")
 @made_of()
 class with_lock_timeout(ColumnElement[bool]):  # noqa: N801  # reads as the SQL function it stands for
     """True, and on Postgres the LOCK_TIMEOUT of a transaction of one statement: a pooler may pass its session on."""
 
     type = Boolean()
+    limit = LOCK_TIMEOUT
 
 
 @written_as(sqlite="SELECT NULL")

@@ -153,7 +153,7 @@ def test_a_log_that_was_switched_off_is_trimmed_without_a_snapshot(logging_store
 @pytest.mark.parametrize("backend", ["postgres"])
 @pytest.mark.parametrize("inside", [True, False], ids=["in a transaction", "on the store"])
 def test_a_stream_that_another_transaction_holds_is_left_to_the_next_trim(
-    logging_store: Any, open_store: Callable[..., Any], raw: Any, inside: bool
+    short_lock_waits: None, logging_store: Any, open_store: Callable[..., Any], raw: Any, inside: bool
 ) -> None:
     with logging_store.begin() as tx:
         for stream in ("a", "b", "c") * 3:
