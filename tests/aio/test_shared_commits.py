@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from persist import AsyncStore, Conflict, Settings, Store, StoreBusy
+from persist import AsyncStore, Settings, Store, StoreBusy
 from persist.blobs.content import PIECE
 from persist.db.group_commit.tasks import FunctionTask
 from persist.db.group_commit.writer import GroupCommitter
@@ -161,24 +161,6 @@ async def test_a_chunk_waits_for_a_transaction_of_its_own_store(store: AsyncStor
     await asyncio.gather(holder, fed)
     assert await text_in(store, recorder) == "begun later"
     await recorder.close()
-
-
-async def test_a_single_chunk_whose_turn_was_taken_is_refused(database_url: str, patient: Settings) -> None:
-    async with AsyncStore.open(database_url, settings=patient) as store:
-        session_id = await new_session(store)
-        recorder = store.record(session_id)
-        for chunk in (*BEGINNING, delta("mine")):
-            await recorder.feed(chunk)
-
-        def take_over() -> None:
-            with Store.open(database_url) as other, other.record(session_id, takeover=True) as thief:
-                thief.feed({"type": "start"})
-
-        await asyncio.to_thread(take_over)
-        with pytest.raises(Conflict) as caught:
-            await recorder.feed(delta("lost"))
-        assert caught.value.constraint == "chat_turns"
-        assert await text_of(store, session_id) == "mine"
 
 
 async def test_chunks_fed_to_one_recorder_all_at_once_keep_their_order(store: AsyncStore) -> None:

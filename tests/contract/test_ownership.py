@@ -2,16 +2,13 @@
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextvars import copy_context
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
 import pytest
 
-from persist import Store
-from persist.db.transactions import runtime
 from persist.errors import Closed, StoreInUse, TransactionOpen, WrongOwner
 from tests.contract.chat.scenes import MODEL, create
 from tests.contract.faces import every_way
@@ -145,29 +142,3 @@ def test_an_open_transaction_keeps_the_store_open_whoever_has_it(store: Any) -> 
         store.close()
     elsewhere(lambda: block.__exit__(None, None, None))
     store.close()
-
-
-@pytest.mark.parametrize("contexts", [True, False], ids=["a context for each request", "none"])
-def test_many_requests_over_one_pool_of_threads(database_url: str, contexts: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every step of every request in whatever thread is free, of a pool that gives its jobs contexts or does not."""
-    monkeypatch.setattr(runtime, "_HANDOVER_TIMEOUT", ENOUGH)
-    clients, rounds = 8, 6
-
-    def submit(pool: ThreadPoolExecutor, function: Callable[..., Any], *arguments: Any) -> Any:
-        future: Future[Any] = (
-            pool.submit(copy_context().run, function, *arguments) if contexts else pool.submit(function, *arguments)
-        )
-        return future.result(ENOUGH)
-
-    def client(store: Store, pool: ThreadPoolExecutor) -> None:
-        for _ in range(rounds):
-            block = store.begin()
-            tx = submit(pool, block.__enter__)
-            for _ in range(2):
-                submit(pool, partial(tx.chat.sessions.create, agent="build", model=MODEL))
-            submit(pool, block.__exit__, None, None, None)
-
-    with Store.open(database_url) as store, ThreadPoolExecutor(2 * clients) as pool, ThreadPoolExecutor(clients) as callers:
-        for done in [callers.submit(client, store, pool) for _ in range(clients)]:
-            done.result(ENOUGH)
-        assert len(agents(store)) == 2 * clients * rounds

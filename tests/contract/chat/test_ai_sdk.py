@@ -292,16 +292,6 @@ def test_server_sent_events_are_parsed_line_by_line(store: Any, session: str) ->
     assert shown(store, session)[0]["parts"] == [{"type": "text", "text": "ü", "state": "done"}]
 
 
-@each("line", ["data: nonsense", "data: [1]", 'data: "text"', b"data: \xff", "not a field"])
-def test_a_frame_that_is_no_json_object_is_reported(store: Any, line: str | bytes) -> None:
-    session = create(store)
-    with store.record(session) as recorder:
-        with pytest.raises(InvalidValue):
-            recorder.feed_sse(line)
-        recorder.feed_many(text("goes on"))
-    assert words(shown(store, session)) == ["goes on"]
-
-
 def test_a_recorder_needs_its_session_and_its_end_is_final(store: Any, session: str) -> None:
     with pytest.raises(LookupError), store.record("ses_nowhere"):
         raise AssertionError("entered")

@@ -153,16 +153,6 @@ def test_others_may_write_the_part_meanwhile(store: Any, raw: Raw, session: str,
     assert_recorded(store, raw, session, chunks)
 
 
-def test_a_stalled_stream_is_folded_by_the_timer(open_store: Any, raw: Raw) -> None:
-    store = open_store(settings=Settings(fold_ms=1))
-    session = create(store)
-    with store.record(session) as recorder:
-        for chunk in answer(*map(piece, range(LENGTH)))[:-1]:
-            recorder.feed(chunk)
-        assert eventually(lambda: raw.count("chat_part_deltas") == 0)
-        assert raw.json("SELECT data_json FROM chat_parts") == shown(store, session)[0]["parts"][0]
-
-
 def test_a_long_one_that_stalls_waits_no_longer(open_store: Any, raw: Raw) -> None:
     """By the size of its folds alone it would wait for minutes."""
     store = open_store(settings=Settings(fold_ms=300))

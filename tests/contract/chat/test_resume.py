@@ -124,14 +124,6 @@ def test_a_message_of_another_session_is_a_conflict(store: Any, session: str) ->
     assert [message["id"] for message in shown(store, session)] == ["mine"]
 
 
-def test_an_empty_id_is_refused(store: Any, session: str) -> None:
-    with store.record(session) as recorder:
-        with pytest.raises(InvalidValue):
-            recorder.feed(start(""))
-        recorder.feed_many(text("fine"))
-    assert len(shown(store, session)) == 1
-
-
 def test_a_resumed_part_can_be_finished(store: Any, raw: Raw, session: str) -> None:
     record(
         store, session, [start("m"), *step({"type": "tool-input-available", "toolCallId": "c", "toolName": "bash", "input": 1})]

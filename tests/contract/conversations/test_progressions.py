@@ -48,13 +48,6 @@ def test_a_missing_progression_is_empty_and_stays_missing(store: Any, raw: Raw) 
     assert items(store, make_progression(store)) == []
 
 
-def test_creating_one_again_changes_nothing(store: Any) -> None:
-    assert make_progression(store, ["x"], "mine") == "mine"
-    assert make_progression(store, ["y"], "mine") == "mine"
-    assert make_progression(store, [], "mine") == "mine"
-    assert items(store, "mine") == ["x"]
-
-
 def test_duplicates_it_begins_with_are_kept(store: Any) -> None:
     progression = make_progression(store, ["a", "b", "a"])
     assert append(store, progression, "a", "c") == [False, True]
@@ -115,13 +108,6 @@ def test_an_id_is_inserted_where_a_list_would_have_it(store: Any, other: Any, ra
     places = raw.rows("SELECT ord FROM progression_members WHERE progression_id = ? ORDER BY ord", progression)
     assert places == [(0,), (1,), (2,), (3,), (4,)]
     assert containing(store, "middle") == [progression]
-
-
-def test_an_unknown_progression_stays_missing(store: Any, raw: Raw) -> None:
-    assert not insert(store, NOWHERE, 0, "a")
-    assert not insert(store, NOWHERE, 9, "a")
-    assert not remove(store, NOWHERE, "a")
-    assert (raw.count("progressions"), raw.count("progression_members")) == (0, 0)
 
 
 HARD = ["\ufdd0", '\\u0000 "', "\ufdd0\ufdd00041", "漢\u2028\U0001f468"]

@@ -12,9 +12,8 @@ from sqlalchemy import create_engine
 from persist import Store
 from persist.conversations import vector_search as vector_scope
 from persist.conversations.schemas import ConvMessage
-from tests.cases import each
 from tests.contract.conftest import Raw
-from tests.contract.conversations.scenes import fork, make_branch, make_progression, message, refused
+from tests.contract.conversations.scenes import fork, make_branch, make_progression, message
 from tests.contract.conversations.vector_scenes import METRICS, NEAR, WAYS, backend_of, found, keep, search
 from tests.contract.faces import on_one_face
 
@@ -134,27 +133,6 @@ def test_many_are_read_a_few_at_a_time(way: str, store: Any, monkeypatch: pytest
     assert found(store, [99.0, 1.0], metric="l2", k=3) == ["m099", "m098", "m097"]
 
 
-@each(
-    ("query", "path"),
-    [
-        (None, "query"),
-        ([], "query"),
-        (b"", "query"),
-        ("12", "query"),
-        (7, "query"),
-        (b"12345", "query"),
-        ([1.0, nan], "query[1]"),
-        ([inf], "query[0]"),
-        ([1e39], "query"),
-        ([1.0, True], "query[1]"),
-        ([1.0, "2"], "query[1]"),
-        (struct.pack("<2f", 1.0, inf), "query[1]"),
-    ],
-)
-def test_a_query_is_checked_as_an_embedding_is(store: Any, query: Any, path: str) -> None:
-    assert refused(lambda: search(store, query)) == path
-
-
 def test_a_transaction_finds_what_it_wrote(way: str, store: Any) -> None:
     with store.begin() as tx:
         tx.conversations.messages.put(message("a", embedding=NEAR))
@@ -179,11 +157,6 @@ def test_only_what_is_given_has_its_content_read(way: str, sqlite_url: str, open
         keep(store, near=[1.0, 0.0], far=[-1.0, 0.0])
         open_raw(sqlite_url).rows("UPDATE messages SET content = '{' WHERE id = 'far'")
         assert found(store, k=1) == ["near"]
-
-
-def test_a_read_only_store_is_searched(way: str, store: Any, open_store: Callable[..., Any]) -> None:
-    keep(store, a=[1.0, 0.0])
-    assert search(open_store(read_only=True), NEAR) == [("a", 0.0)]
 
 
 # Search by embedding in a session, in a branch, and on connections of the caller's.
@@ -254,13 +227,3 @@ def test_a_callers_connection_is_searched_and_taught_nothing(way: str, store: An
         vectors = store.join(connection.execution_options(isolation_level=isolation)).conversations.vectors
         assert vectors.backend() == ("python" if way == "python" else "numpy")
         assert [(one.id, distance) for one, distance in vectors.search(NEAR, session_id=branch.session_id)] == expected
-
-
-@pytest.mark.parametrize("face", ["sync"])
-def test_a_callers_engine_is_searched_and_taught_nothing(way: str, store: Any, host: Any, backend: str) -> None:
-    branch = make_branch(store)
-    keep(store, branch.session_id, a=[1.0, 0.0], b=[0.0, 1.0])
-    with Store.from_engine(host) as theirs:
-        assert backend_of(theirs) == ("python" if way == "python" else "numpy")
-        assert search(theirs, NEAR, branch_id=branch.id) == search(store, NEAR, branch_id=branch.id) == []
-        assert search(theirs, NEAR) == search(store, NEAR)

@@ -61,16 +61,6 @@ def test_a_conflict_leaves_nothing_behind(store: Any, expected: str | None, head
             tx.histories.entries.get("new")
 
 
-def test_a_conflict_outside_of_a_transaction_leaves_nothing_either(store: Any) -> None:
-    put(store, "c", "1", None, "a", [entry("a", None)])
-    with pytest.raises(Conflict):
-        put(store, "c", "1", None, "b", [entry("b", "a")])
-    with pytest.raises(Conflict):
-        store.histories.records.delete("c", expected_revision="2")
-    with pytest.raises(NotFound):
-        store.histories.entries.get("b")
-
-
 def test_an_entry_that_is_there_already_is_not_stored_twice(store: Any) -> None:
     with store.begin() as tx:
         put(tx, "c", "1", None, "b", chain("ab"))

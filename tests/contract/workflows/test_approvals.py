@@ -289,19 +289,6 @@ def test_an_answered_gate_is_not_answered_again(store: Any, first: Callable[...,
     assert (gate_of(store, id), run_of(store, run_id)) == (gate, run)
 
 
-def test_a_reply_to_the_gate_before_does_not_answer_the_next(store: Any) -> None:
-    run_id, first = paused(store, kind="reply")
-    resume(store, first, response="one", scratch={"reply": "one"})
-    second = pause(store, run_id, kind="reply").id
-    with pytest.raises(Conflict, match="not pending"):
-        resume(store, first, response="two", scratch={"reply": "two"})
-    assert not reply(store, first, "two")
-    run = run_of(store, run_id)
-    assert (run.status, run.scratch) == ("paused", {"reply": "one"})
-    assert (gate_of(store, first).response, pending(store)) == ("one", [second])
-    assert resume(store, second, response="two").status == "running"
-
-
 @each("ended", ["cancelled", "failed", "succeeded"])
 @each("answer", [resume, fail], ids=lambda answer: answer.__name__)
 def test_no_answer_brings_a_run_back_that_ended(store: Any, answer: Callable[..., Any], ended: str) -> None:

@@ -196,16 +196,6 @@ def test_an_exception_fails_the_phase_and_goes_on(store: Any, portal: Portal) ->
 
 
 @every_way
-def test_an_exception_that_is_no_text_is_stored_all_the_same(store: Any, portal: Portal) -> None:
-    run = make(store)
-    with pytest.raises(ValueError, match="half"), Around(store.phase(run, "plan"), portal):
-        raise ValueError("half \ud83d and nul \x00" + "x" * 10_000)
-    (execution,) = executions(store, run.id)
-    assert execution.error.startswith("ValueError: half \ud83d and nul \x00xxx")
-    assert len(execution.error) < 5_000
-
-
-@every_way
 def test_a_block_that_was_interrupted_leaves_the_phase_to_the_next_claim(store: Any, portal: Portal, clock: Any) -> None:
     lease = held(store)
     with pytest.raises(KeyboardInterrupt), Around(store.phase(lease, "plan"), portal):
