@@ -84,8 +84,7 @@ def test_a_session_ends_whatever_it_ended_with_before(sqlite_url: str, statement
         with store.begin() as tx:
             stale = stale_sessions(tx.conversations, now=datetime.now(UTC) + timedelta(days=3))
             assert good in end_stale(tx.conversations, stale)
-        with store.begin() as tx:
-            ended = tx.conversations.sessions.set_status(spoilt, "completed", actor="me", override="it is over")
+        ended = store.conversations.sessions.set_status(spoilt, "completed", actor="me", override="it is over")
         with closing(Raw(sqlite_url)) as raw:
             assert ended
             assert raw.value("SELECT status FROM sessions WHERE id = ?", spoilt) == "completed"
@@ -93,11 +92,9 @@ def test_a_session_ends_whatever_it_ended_with_before(sqlite_url: str, statement
 
 def test_an_older_trigger_is_not_needed_to_skip(sqlite_url: str) -> None:
     with Store.open(sqlite_url) as store:
-        with store.begin() as tx:
-            tx.workflows.executions.start(trigger_type="gh", trigger_id="t", skill="w:p", id="e1")
+        store.workflows.executions.start(trigger_type="gh", trigger_id="t", skill="w:p", id="e1")
         change(sqlite_url, "UPDATE executions SET trigger_type = CAST(x'fffe' AS TEXT)")
-        with store.begin() as tx:
-            assert tx.workflows.executions.skip("w:q", "t", reason="r").trigger_type == "api"
+        assert store.workflows.executions.skip("w:q", "t", reason="r").trigger_type == "api"
 
 
 def test_a_place_that_is_no_number_keeps_no_progression_from_being_folded(sqlite_url: str) -> None:
@@ -125,12 +122,10 @@ def test_a_message_that_is_nested_too_deep_to_read_hides_nothing(store: Any, dat
         nested,
         deep,
     )
-    with store.read() as tx:
-        assert flat in [message["id"] for message in tx.chat.messages.list(session)]
-        assert len(tx.chat.messages.model_view(session)) >= 1
-        tx.chat.sessions.get(session)
-    with store.begin() as tx:
-        tx.chat.sessions.fork(session, flat)
+    assert flat in [message["id"] for message in store.chat.messages.list(session)]
+    assert len(store.chat.messages.model_view(session)) >= 1
+    store.chat.sessions.get(session)
+    store.chat.sessions.fork(session, flat)
 
 
 @each(
@@ -254,8 +249,7 @@ def test_a_hosts_map_of_schemas_is_its_own(database_url: str, store: Any) -> Non
             assert theirs.get_execution_options()["schema_translate_map"][None] == "tenant"
             assert theirs.scalar(text("SELECT 1")) == 1
         persist.upgrade(mapped)
-        with mine.read() as tx:
-            assert len(tx.chat.sessions.list().items) == 2
+        assert len(mine.chat.sessions.list().items) == 2
     engine.dispose()
 
 
@@ -311,8 +305,7 @@ def test_a_run_ends_though_its_context_has_a_number_that_json_lacks(database_url
         if alone:
             store.workflows.runs.finish(child, "failed", error="it broke", lease=lease)
         else:
-            with store.begin() as tx:
-                tx.workflows.runs.cancel(parent, reason="not wanted", cascade=True)
+            store.workflows.runs.cancel(parent, reason="not wanted", cascade=True)
         ended = [store.workflows.runs.get(id) for id in (parent, child)]
         assert [run.status for run in ended] == (["running", "failed"] if alone else ["cancelled", "cancelled"])
         assert str(ended[1].context) == str(before)
@@ -332,8 +325,7 @@ def test_a_gate_of_a_run_with_an_odd_cell_keeps_no_other_from_expiring(sqlite_ur
                 tx.workflows.approvals.wait(run.id, "go", summary="?", expires_at=now)
                 gates.append(run.id)
         change(sqlite_url, f"UPDATE workflow_runs SET {column} = ? WHERE id = ?", value, gates[1])
-        with store.begin() as tx:
-            closed = {gate.workflow_run_id for gate in tx.workflows.approvals.expire_due(now + timedelta(days=1))}
+        closed = {gate.workflow_run_id for gate in store.workflows.approvals.expire_due(now + timedelta(days=1))}
         assert closed >= {gates[0], gates[2]}
 
 

@@ -214,8 +214,7 @@ def test_an_id_under_which_rows_of_a_former_row_are_left_is_refused(sqlite_store
 
 @each("make", [_thread, _writes, _copied], ids=lambda verb: verb.__name__)
 def test_every_way_to_a_thread_refuses_the_id_of_a_former_one(sqlite_store: Any, make: Callable[[Any, str], object]) -> None:
-    with sqlite_store.begin() as tx:
-        tx.checkpoints.states.put("mine", "former", head=Blob("b", b"a secret"))
+    sqlite_store.checkpoints.states.put("mine", "former", head=Blob("b", b"a secret"))
     with closing(sqlite3.connect(sqlite_store.runtime.dialect.path)) as raw, raw:
         raw.execute("DELETE FROM checkpoint_threads WHERE id = 'mine'")
     with pytest.raises(Conflict, match="persist doctor --fix"), sqlite_store.begin() as tx:

@@ -120,8 +120,7 @@ def test_a_read_inside_a_begin_of_a_store_in_memory_is_refused(memory: Any) -> N
 def test_two_stores_in_memory_share_nothing(memory: Any, open_store: Any) -> None:
     create(memory)
     other = open_store(url="sqlite:///:memory:")
-    with other.read() as tx:
-        assert tx.chat.sessions.list().items == []
+    assert other.chat.sessions.list().items == []
 
 
 def engine_url(url: str) -> str:

@@ -35,8 +35,7 @@ def test_a_get_names_table_key_and_column(runs: Any) -> None:
     error = caught.value
     assert (error.table, error.key, error.column) == ("workflow_runs", ("bad",), "context")
     assert "persist doctor --fix" in str(error)
-    with runs.read() as tx:
-        assert tx.workflows.runs.get("good").context == {"a": 1}
+    assert runs.workflows.runs.get("good").context == {"a": 1}
 
 
 def test_an_error_that_is_kept_keeps_no_lock(sqlite_store: Any) -> None:
@@ -51,8 +50,7 @@ def test_an_error_that_is_kept_keeps_no_lock(sqlite_store: Any) -> None:
             tx.chat.messages.cursor(session, "m")
         for phase in ("build", "ship"):
             raw.execute("UPDATE workflow_runs SET current_phase = ?", (phase,))
-            with sqlite_store.begin() as tx:
-                assert tx.workflows.runs.append_phase(run, phase).current_phase == phase
+            assert sqlite_store.workflows.runs.append_phase(run, phase).current_phase == phase
     assert caught.value.key == ("m",)
 
 
@@ -176,8 +174,7 @@ def test_a_worker_that_has_claimed_a_run_ends_it_whatever_became_of_its_context(
 
 @pytest.mark.parametrize("reason", [None, "enough"])
 def test_a_run_ends_without_what_is_broken(runs: Any, raw: Any, reason: str | None) -> None:
-    with runs.begin() as tx:
-        assert tx.workflows.runs.cancel("bad", reason=reason)
+    assert runs.workflows.runs.cancel("bad", reason=reason)
     assert raw.rows("SELECT status FROM workflow_runs WHERE id = 'bad'") == [("cancelled",)]
     assert raw.json("SELECT context FROM workflow_runs WHERE id = 'bad'") == []
 
@@ -199,14 +196,12 @@ def test_a_list_leaves_out_a_row_whose_list_is_none(runs: Any, raw: Any) -> None
 
 def test_a_crash_is_recovered_from_beside_it(runs: Any, raw: Any) -> None:
     raw.rows("UPDATE workflow_runs SET status = 'running'")
-    with runs.begin() as tx:
-        again, failed = tx.workflows.runs.recover_interrupted()
+    again, failed = runs.workflows.runs.recover_interrupted()
     assert ([run.id for run in again], failed) == (["good", "late"], [])
 
 
 def test_a_count_of_the_exchange_that_was_changed_is_made_again(sqlite_store: Store, sqlite_url: str, open_raw: Any) -> None:
-    with sqlite_store.begin() as tx:
-        first = tx.conversations.exchange.send(sender="a", recipient="b", content="one")
+    first = sqlite_store.conversations.exchange.send(sender="a", recipient="b", content="one")
     open_raw(sqlite_url).rows("UPDATE exchange_cursors SET seq = 'soon' WHERE owner = ''")
     with sqlite_store.begin() as tx:
         second = tx.conversations.exchange.send(sender="a", recipient="b", content="two")

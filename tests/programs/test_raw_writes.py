@@ -113,8 +113,7 @@ def test_nothing_takes_the_place_of_a_const(run_file: Store, run: str, raw: sqli
     with pytest.raises(sqlite3.IntegrityError, match="bound once"):
         raw.execute(sql)
     raw.rollback()
-    with run_file.read() as tx:
-        assert [(one.name, one.kind) for one in tx.programs.bindings.list(run)] == [("draft", "let"), ("rules", "const")]
+    assert [(one.name, one.kind) for one in run_file.programs.bindings.list(run)] == [("draft", "let"), ("rules", "const")]
 
 
 def test_nothing_takes_the_place_of_a_const_at_the_rowid_that_stands_for_none(
@@ -127,8 +126,7 @@ def test_nothing_takes_the_place_of_a_const_at_the_rowid_that_stands_for_none(
             raw.execute(f"{verb} INTO bindings (rowid, name, value) VALUES (-1, 'other', 'x')")
     raw.execute("INSERT INTO bindings (name, value) VALUES ('draft', 'x')")
     raw.commit()
-    with run_file.read() as tx:
-        assert {one.name: one.value for one in tx.programs.bindings.list(run)} == {"draft": "x", "rules": "be brief"}
+    assert {one.name: one.value for one in run_file.programs.bindings.list(run)} == {"draft": "x", "rules": "be brief"}
 
 
 def test_a_row_that_is_replaced_by_one_without_a_run_is_told(run_file: Store, run: str, raw: sqlite3.Connection) -> None:

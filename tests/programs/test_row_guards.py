@@ -101,9 +101,8 @@ def test_older_rows_stay_and_are_read(
         "UPDATE execution SET metadata = '{}'",
     ):
         assert sqlite3_shell.run(file, sql).returncode == 0, sql
-    with run_file.read() as tx:
-        assert tx.programs.bindings.resolve(run, "old").value == "new"
-        assert [one.status for one in tx.programs.executions.list(run)] == ["failed"]
+    assert run_file.programs.bindings.resolve(run, "old").value == "new"
+    assert [one.status for one in run_file.programs.executions.list(run)] == ["failed"]
 
 
 @each(

@@ -20,8 +20,7 @@ def remember(store: Any, *memories: NewMemory, session_id: str = "s", verb: str 
 
 
 def search(store: Any, *words: str, limit: int = 10) -> list[tuple[str, int]]:
-    with store.read() as tx:
-        return [(one.id, one.matches) for one in tx.app_sessions.memories.search("app", "u", words, limit=limit)]
+    return [(one.id, one.matches) for one in store.app_sessions.memories.search("app", "u", words, limit=limit)]
 
 
 def memory(id: str, text: str) -> NewMemory:

@@ -165,8 +165,7 @@ def test_an_application_lists_the_session_that_was_used_last_as_the_last(store: 
         create(store, id)
         append(store, event("e", clock().timestamp() + ahead), id)
         clock.advance(seconds=1)
-    with store.read() as tx:
-        assert [one.session.session_id for one in tx.app_sessions.sessions.of_app("app")] == ["1", "2"]
+    assert [one.session.session_id for one in store.app_sessions.sessions.of_app("app")] == ["1", "2"]
 
 
 def test_lists(store: Any, clock: FrozenClock) -> None:

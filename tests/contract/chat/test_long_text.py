@@ -175,8 +175,7 @@ def test_the_log_of_events_has_all_of_it(open_store: Any, raw: Raw) -> None:
         for chunk in chunks:
             recorder.feed(chunk)
     assert_recorded(store, raw, session, chunks)
-    with store.read() as tx:
-        written = [event for event in tx.events.read(session) if event.type == "part.written"]
+    written = [event for event in store.events.read(session) if event.type == "part.written"]
     assert [change["row"]["data_json"] for change in written[-1].data["changes"]] == reduce(chunks)["parts"]
 
 

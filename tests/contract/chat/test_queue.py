@@ -26,8 +26,7 @@ def cancel(store: Any, id: str) -> bool:
 
 
 def waiting(store: Any, session: str) -> list[str]:
-    with store.read() as tx:
-        return [message.id for message in tx.chat.messages.queued(session)]
+    return [message.id for message in store.chat.messages.queued(session)]
 
 
 def test_a_queued_message_is_a_user_row_out_of_sight(store: Any, clock: Any, session: str) -> None:

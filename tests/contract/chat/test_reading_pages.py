@@ -126,8 +126,7 @@ def test_parts_come_in_the_order_of_their_indexes_whatever_their_rows_say(store:
         )
     wanted = [parts[place] for place in (1, 3, 2, 0)]
     assert [message["parts"] for message in shown(store, session)] == [wanted, parts[:1]]
-    with store.read() as tx:
-        assert [message["parts"] for message in json.loads(tx.chat.messages.list_json(session))] == [wanted, parts[:1]]
+    assert [message["parts"] for message in json.loads(store.chat.messages.list_json(session))] == [wanted, parts[:1]]
 
 
 def test_an_empty_session_is_an_empty_array_and_an_unknown_one_is_not_found(store: Any, session: str) -> None:
@@ -143,8 +142,7 @@ def test_metadata_that_only_mentions_hiding_hides_nothing(store: Any, session: s
     metadata = {"note": 'hidden_at" queued_at"', "hidden_at": None, "nested": {"hidden_at": 1}}
     made = store.chat.messages.append(session, role="user", parts=[], metadata=metadata)
     assert [message["id"] for message in shown(store, session)] == [made.id]
-    with store.read() as tx:
-        assert [message["id"] for message in json.loads(tx.chat.messages.list_json(session))] == [made.id]
+    assert [message["id"] for message in json.loads(store.chat.messages.list_json(session))] == [made.id]
 
 
 # Hydration: what a front end's reducer gets, also from rows that another program wrote or broke.

@@ -146,8 +146,7 @@ def test_the_log_names_each_removed_part_and_rebuilds_the_rest(open_store: Calla
     store = open_store(events=True)
     session = create(store)
     record(store, session, STREAM)
-    with store.read() as tx:
-        events = tx.events.read(session)
+    events = store.events.read(session)
     (removed,) = [event for event in events if event.type == "part.removed"]
     assert [(change["table"], change["op"]) for change in removed.data["changes"]][-3:] == [("chat_parts", "delete")] * 3
 

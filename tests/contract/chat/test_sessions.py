@@ -90,11 +90,9 @@ def test_children_outlive_their_parent_and_still_name_it(store: Any, clock: Any,
     first = store.chat.sessions.fork(session, point)
     clock.advance(seconds=1)
     second = store.chat.sessions.fork(session, point)
-    with store.read() as tx:
-        assert [child.id for child in tx.chat.sessions.children(session)] == [first.id, second.id]
+    assert [child.id for child in store.chat.sessions.children(session)] == [first.id, second.id]
     store.chat.sessions.delete(session)
-    with store.read() as tx:
-        assert [child.parent_id for child in tx.chat.sessions.children(session)] == [session, session]
+    assert [child.parent_id for child in store.chat.sessions.children(session)] == [session, session]
     assert len(shown(store, first.id)) == 1
 
 

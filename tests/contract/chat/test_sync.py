@@ -346,8 +346,7 @@ def test_queued_messages_stay_queued(store: Any, session: str) -> None:
     store.chat.messages.enqueue(session, parts=[{"type": "text", "text": "later"}], id="q")
     assert dict(sync(store, session, posted(*history, user("q", "later")))) == unchanged()
     assert dict(sync(store, session, posted(*history, user("q", "changed"), user("u3", "now")))) == changed(added=["u3"])
-    with store.read() as tx:
-        assert [message.id for message in tx.chat.messages.queued(session)] == ["q"]
+    assert [message.id for message in store.chat.messages.queued(session)] == ["q"]
 
 
 def test_a_claimed_message_is_a_question_like_any(store: Any, session: str) -> None:

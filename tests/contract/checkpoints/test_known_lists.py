@@ -233,5 +233,4 @@ def test_every_verb_works_on_what_is_left(grown: Any, raw: Any, database_url: st
         assert threads.delete("u")
     with Store.open(database_url) as keeper:
         restore_row(keeper, whole[0].id)
-    with grown.read() as tx:
-        assert {one.id: one.parent_id for one in tx.checkpoints.states.page(thread_id="t")}.get("4", "3") == "3"
+    assert {one.id: one.parent_id for one in grown.checkpoints.states.page(thread_id="t")}.get("4", "3") == "3"

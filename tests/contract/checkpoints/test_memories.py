@@ -17,8 +17,7 @@ def put(store: Any, namespace: tuple[str, ...], key: str, value: dict[str, Any],
 
 
 def listed(store: Any, prefix: tuple[str, ...] = (), **more: Any) -> list[tuple[tuple[str, ...], str]]:
-    with store.read() as tx:
-        return [(memory.namespace, memory.key) for memory in tx.checkpoints.memories.list(prefix, **more)]
+    return [(memory.namespace, memory.key) for memory in store.checkpoints.memories.list(prefix, **more)]
 
 
 def test_a_memory_is_read_as_it_was_put(store: Any, clock: FrozenClock) -> None:

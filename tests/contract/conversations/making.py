@@ -101,8 +101,7 @@ def session_of(store: Any, id: str) -> ConvSession:
 
 def sessions(store: Any, **options: Any) -> list[str]:
     """The ids of the first page of the list."""
-    with store.read() as tx:
-        return [session.id for session in tx.conversations.sessions.list(**options).items]
+    return [session.id for session in store.conversations.sessions.list(**options).items]
 
 
 def transitions(store: Any, id: str) -> list[StatusTransition]:
@@ -116,14 +115,12 @@ def branch_of(store: Any, id: str) -> Branch:
 
 
 def branches(store: Any, session_id: str) -> list[str]:
-    with store.read() as tx:
-        return [branch.id for branch in tx.conversations.branches.list(session_id)]
+    return [branch.id for branch in store.conversations.branches.list(session_id)]
 
 
 def shown(store: Any, branch_id: str) -> list[str]:
     """The ids of what the branch shows."""
-    with store.read() as tx:
-        return [one.id for one in tx.conversations.branches.history(branch_id)]
+    return [one.id for one in store.conversations.branches.history(branch_id)]
 
 
 def members(store: Any, progression_id: str) -> list[str]:

@@ -140,8 +140,7 @@ def containing(store: Any, message_id: str) -> list[str]:
 
 def history(store: Any, branch_id: str, **options: Any) -> list[str]:
     """The ids of what a branch shows."""
-    with store.read() as tx:
-        return [one.id for one in tx.conversations.branches.history(branch_id, **options)]
+    return [one.id for one in store.conversations.branches.history(branch_id, **options)]
 
 
 def refused(verb: Callable[..., Any], *arguments: Any, **options: Any) -> str:

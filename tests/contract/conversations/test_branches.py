@@ -34,8 +34,7 @@ CONFIG = {"provider": "p", "model": "m", "tools": ["a"], "deep": {"x": 1, "y": 2
 
 
 def listed(store: Any, session_id: str) -> list[str]:
-    with store.read() as tx:
-        return [branch.id for branch in tx.conversations.branches.list(session_id)]
+    return [branch.id for branch in store.conversations.branches.list(session_id)]
 
 
 def drop(store: Any, id: str) -> bool:

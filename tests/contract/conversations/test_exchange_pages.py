@@ -29,8 +29,7 @@ def box(store: Any, verb: str, owner: str, *, limit: int, **options: Any) -> lis
 
 
 def seen(store: Any, owner: str) -> list[Any]:
-    with store.read() as tx:
-        return [one.content for one in tx.conversations.exchange.inbox(owner, unread_only=False).items]
+    return [one.content for one in store.conversations.exchange.inbox(owner, unread_only=False).items]
 
 
 @on_one_face

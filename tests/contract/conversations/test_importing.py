@@ -93,8 +93,7 @@ def test_a_message_that_is_there_stays_as_it_is(store: Any, tmp_path: Path) -> N
     store.conversations.messages.put(message("m1", content="live"))
     make_run(tmp_path, "r", b=branch("m1", "m2"))
     assert import_runs(store, tmp_path) == report(imported=1)
-    with store.read() as tx:
-        assert [one.content for one in tx.conversations.branches.history("b")] == ["live", {"text": "m2"}]
+    assert [one.content for one in store.conversations.branches.history("b")] == ["live", {"text": "m2"}]
 
 
 def test_a_run_that_fails_leaves_nothing_and_the_others_go_on(store: Any, tmp_path: Path, raw: Any) -> None:

@@ -259,8 +259,7 @@ def test_only_the_places_from_there_on_are_written(open_store: Any) -> None:
     ]
     for change_it in changes_of:
         assert change_it()
-        with store.read() as tx:
-            changes = tx.events.read("conversations", limit=1000)[-1].data["changes"]
+        changes = store.events.read("conversations", limit=1000)[-1].data["changes"]
         kinds = [(change["table"], change["op"]) for change in changes if change["table"] == "progression_members"]
         assert 4 <= len(kinds) <= 5
         assert {change.get("key", change.get("row"))["ord"] for change in changes[: len(kinds)]} <= {4998, 4999, 5000}

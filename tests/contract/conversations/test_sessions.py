@@ -229,10 +229,9 @@ def test_a_page_reads_an_index_in_its_order_on_sqlite(
             make_session(store, updated_at=AT + DAY * number, **FILTERS)
         for names in [(), *((name,) for name in FILTERS), *combinations(FILTERS, 2), tuple(FILTERS)]:
             options: dict[str, Any] = {name: FILTERS[name] for name in names} | ({"since": AT} if since else {})
-            with store.read() as tx:
-                after = tx.conversations.sessions.list(limit=1, **options).cursor
-                statements.clear()
-                tx.conversations.sessions.list(**options, after=after if further else None)
+            after = store.conversations.sessions.list(limit=1, **options).cursor
+            statements.clear()
+            store.conversations.sessions.list(**options, after=after if further else None)
             (asked[names],) = [one for one in statements if one.startswith("SELECT")]
     raw = open_raw(sqlite_url)
     for names, statement in asked.items():

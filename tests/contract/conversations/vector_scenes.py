@@ -16,8 +16,7 @@ def keep(store: Any, session_id: str | None = None, /, **embeddings: Sequence[fl
 
 
 def search(store: Any, query: Any, **options: Any) -> list[tuple[str, float]]:
-    with store.read() as tx:
-        return [(one.id, distance) for one, distance in tx.conversations.vectors.search(query, **options)]
+    return [(one.id, distance) for one, distance in store.conversations.vectors.search(query, **options)]
 
 
 def found(store: Any, query: Any = NEAR, **options: Any) -> list[str]:

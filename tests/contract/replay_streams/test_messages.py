@@ -92,11 +92,10 @@ def test_a_session_is_listed_and_deleted_with_its_messages(store: Any, clock: Fr
         id = tx.replay_streams.messages.append("a", "1", "one")
         clock.advance(seconds=1)
         other = tx.replay_streams.messages.append("b", "1", "one")
-    with store.read() as tx:
-        page = tx.replay_streams.sessions.list(limit=1)
-        assert [one.id for one in page.items] == ["b"]
-        assert [one.id for one in tx.replay_streams.sessions.list(limit=1, after=page.cursor).items] == ["a"]
-        assert tx.replay_streams.sessions.get("a").updated_at == tx.replay_streams.sessions.get("a").created_at
+    page = store.replay_streams.sessions.list(limit=1)
+    assert [one.id for one in page.items] == ["b"]
+    assert [one.id for one in store.replay_streams.sessions.list(limit=1, after=page.cursor).items] == ["a"]
+    assert store.replay_streams.sessions.get("a").updated_at == store.replay_streams.sessions.get("a").created_at
     with store.begin() as tx:
         assert tx.replay_streams.sessions.delete("a") is True
         assert tx.replay_streams.sessions.delete("a") is False

@@ -149,10 +149,9 @@ def test_parts_and_projects_are_apart(store: Any) -> None:
         append(store, {"n": number}, project=project, session=session, subpath=part)
     for number, (project, session, part) in enumerate(places):
         assert stored(store, project, session, subpath=part) == [{"n": number}]
-    with store.read() as tx:
-        assert tx.transcripts.sessions.subpaths("a", "b") == ["C", "c", "c/d"]
-        assert tx.transcripts.sessions.subpaths("a", "b/c") == tx.transcripts.sessions.subpaths("z", "z") == []
-        assert [one.session_id for one in tx.transcripts.sessions.mains("a")] == ["b", "b/c"]
+    assert store.transcripts.sessions.subpaths("a", "b") == ["C", "c", "c/d"]
+    assert store.transcripts.sessions.subpaths("a", "b/c") == store.transcripts.sessions.subpaths("z", "z") == []
+    assert [one.session_id for one in store.transcripts.sessions.mains("a")] == ["b", "b/c"]
 
 
 def test_the_last_entries(store: Any) -> None:

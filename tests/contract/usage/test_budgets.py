@@ -122,8 +122,7 @@ def test_eighty_and_a_hundred_per_cent_are_events_once_in_a_period(store: Any, c
     assert passed == [0, 80, 80, 100, 100]
     clock.advance(seconds=86_400)
     record(store, owner="maria", at=clock(), **{figure: 1000})
-    with store.read() as tx:
-        types = [event.type for event in tx.events.read("*", limit=1000) if event.type.startswith("budget.")]
+    types = [event.type for event in store.events.read("*", limit=1000) if event.type.startswith("budget.")]
     assert types == ["budget.set", "budget.warned", "budget.exceeded", "budget.warned", "budget.exceeded"]
 
 

@@ -69,9 +69,8 @@ def test_a_window_keeps_the_calls_written_last_of_each_scope(open_store: Any) ->
     assert [call.seq for call in listed(store)] == [8, 7, 6]
     assert len(listed(store, session_id="ses")) == 3
     assert [(one.calls, one.cost_usd_micros) for one in sums(store, "by_day")] == [(16, 16)]
-    with store.read() as tx:
-        page = tx.usage.calls.list(**BOX, limit=2)
-        assert [call.seq for call in tx.usage.calls.list(**BOX, limit=2, after=page.cursor).items] == [6]
+    page = store.usage.calls.list(**BOX, limit=2)
+    assert [call.seq for call in store.usage.calls.list(**BOX, limit=2, after=page.cursor).items] == [6]
 
 
 def test_a_sample_with_a_model_is_a_call_too(store: Any) -> None:

@@ -42,8 +42,7 @@ def test_parts_and_metadata(store: Any) -> None:
     assert text(store.chat.messages.get(id)["parts"]) == text(PARTS)
     assert text(store.chat.sessions.get(session).metadata) == text(METADATA)
     fork = store.chat.sessions.fork(session, last).id
-    with store.read() as tx:
-        assert [text(message["parts"]) for message in tx.chat.messages.list(fork)] == [text(PARTS), text(PARTS[:1])]
+    assert [text(message["parts"]) for message in store.chat.messages.list(fork)] == [text(PARTS), text(PARTS[:1])]
 
 
 def test_a_streamed_tool_call(store: Any) -> None:

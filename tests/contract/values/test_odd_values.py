@@ -116,8 +116,7 @@ def test_a_chunk_of_a_type_that_is_no_text_is_refused_while_a_part_grows(store: 
         with pytest.raises(InvalidValue):
             recorder.feed({"type": odd, "id": "t", "delta": "x"})
         recorder.feed({"type": "text-delta", "id": "t", "delta": "on"})
-    with store.read() as tx:
-        assert [part["text"] for part in tx.chat.messages.get("m")["parts"]] == ["on"]
+    assert [part["text"] for part in store.chat.messages.get("m")["parts"]] == ["on"]
 
 
 def test_events_of_a_whole_number_say_what_is_stored(open_store: Any) -> None:
@@ -125,8 +124,7 @@ def test_events_of_a_whole_number_say_what_is_stored(open_store: Any) -> None:
     with store.begin() as tx:
         tx.checkpoints.memories.put(("a",), "k", {}, ttl_minutes=10)
         tx.chat.sessions.create(agent="a", model={}, id="s")
-    with store.read() as tx:
-        (event,) = tx.events.read("memory:a")
-        assert [repr(change["row"].get("ttl_minutes")) for change in event.data["changes"]] == ["10.0"]
-        (event,) = tx.events.read("s")
-        assert repr(event.data["changes"][0]["row"]["cost_usd"]) == "0.0"
+    (event,) = store.events.read("memory:a")
+    assert [repr(change["row"].get("ttl_minutes")) for change in event.data["changes"]] == ["10.0"]
+    (event,) = store.events.read("s")
+    assert repr(event.data["changes"][0]["row"]["cost_usd"]) == "0.0"

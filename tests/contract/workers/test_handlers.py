@@ -279,8 +279,7 @@ def test_a_worker_ends_with_its_store(open_store: Any, portal: Portal) -> None:
 
 
 def test_a_worker_fires_what_is_scheduled(store: Any, portal: Portal, clock: Any) -> None:
-    with store.begin() as tx:
-        tx.workflows.schedules.set("report", workflow_name="build", cron="0 * * * *", context={"a": 1})
+    store.workflows.schedules.set("report", workflow_name="build", cron="0 * * * *", context={"a": 1})
     clock.advance(delta=timedelta(hours=1))
     calls: list[WorkflowRun] = []
     work = Working(store, portal, {"build": calls.append})

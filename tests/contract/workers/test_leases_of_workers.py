@@ -250,8 +250,7 @@ def test_a_phase_whose_write_may_have_been_stored_is_done_once(store: Any, porta
     work.run_until_idle()
     run = stored(store, id)
     assert (run.status, [item["phase"] for item in run.phase_history]) == (RunStatus.SUCCEEDED, ["plan"])
-    with store.begin() as tx:
-        assert [one.success for one in tx.workflows.executions.for_run(id)] == [True]
+    assert [one.success for one in store.workflows.executions.for_run(id)] == [True]
 
 
 @each("done, verb", product([True, False], ["begin", "complete"]))
@@ -267,8 +266,7 @@ def test_a_step_whose_write_may_have_been_stored_is_done_once(store: Any, portal
 
     work = Working(store, portal, {"build": build})
     work.run_until_idle()
-    with store.begin() as tx:
-        assert (made, tx.workflows.effects.begin(id, "mail").result) == ([True], "sent")
+    assert (made, store.workflows.effects.begin(id, "mail").result) == ([True], "sent")
     assert statuses(store, id) == ["succeeded"]
 
 

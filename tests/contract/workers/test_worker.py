@@ -203,8 +203,7 @@ def test_phases_and_steps_are_written_under_the_lease(store: Any, portal: Portal
     work.run_until_idle()
     assert (outputs, effects) == (["the plan"] * 2, [id])
     assert statuses(store, id) == ["succeeded"]
-    with store.read() as tx:
-        (execution,) = tx.workflows.executions.for_run(id)
+    (execution,) = store.workflows.executions.for_run(id)
     assert (execution.outcome, execution.output_tokens, execution.trigger_type) == (Outcome.SUCCEEDED, 5, "worker")
 
 
@@ -239,8 +238,7 @@ def test_a_run_that_waits_for_a_signal_goes_on_when_it_came_or_is_late(store: An
 
     def handle(run: WorkflowRun) -> None:
         lease = work.worker.lease(run)
-        with store.begin() as tx:
-            signal = tx.workflows.signals.wait(lease, "paid", timedelta(hours=1))
+        signal = store.workflows.signals.wait(lease, "paid", timedelta(hours=1))
         if signal is not None:
             found[run.id] = signal.timed_out
 

@@ -9,8 +9,7 @@ from tests.contract.workflows.scenes import queue as put
 
 
 def limit(store: Any, key: str, *args: Any, **given: Any) -> Any:
-    with store.begin() as tx:
-        return tx.workflows.limits.set(key, *args, **given)
+    return store.workflows.limits.set(key, *args, **given)
 
 
 NUMBERS = count()

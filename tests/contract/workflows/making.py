@@ -14,8 +14,7 @@ HARD_TEXT = "NUL \x00, halves \ud83d and \ude00, lead \ufdd0, \u2028, 😀, %s ?
 
 
 def make_run(store: Any, name: str = "build", **fields: Any) -> WorkflowRun:
-    with store.begin() as tx:
-        run: WorkflowRun = tx.workflows.runs.create(name, **{"trigger_id": TRIGGER, "current_phase": "plan", **fields})
+    run: WorkflowRun = store.workflows.runs.create(name, **{"trigger_id": TRIGGER, "current_phase": "plan", **fields})
     return run
 
 
@@ -27,8 +26,7 @@ def start(store: Any, **fields: Any) -> str:
 
 
 def finish(store: Any, id: str, *, success: bool = True, **fields: Any) -> bool:
-    with store.begin() as tx:
-        return bool(tx.workflows.executions.finish(id, success=success, **fields))
+    return bool(store.workflows.executions.finish(id, success=success, **fields))
 
 
 def done(store: Any, *, success: bool = True, result: Mapping[str, Any] | None = None, **fields: Any) -> str:
@@ -39,16 +37,14 @@ def done(store: Any, *, success: bool = True, result: Mapping[str, Any] | None =
 
 
 def skip(store: Any, trigger_id: str = TRIGGER, skill: str = SKILL, **fields: Any) -> Execution:
-    with store.begin() as tx:
-        row: Execution = tx.workflows.executions.skip(skill, trigger_id, **{"reason": "nothing to do", **fields})
+    row: Execution = store.workflows.executions.skip(skill, trigger_id, **{"reason": "nothing to do", **fields})
     return row
 
 
 def pause(store: Any, run_id: str, **fields: Any) -> Approval:
     """A running run pauses at a new gate."""
     given = {"gate": "post_plan", "summary": "Go on?", "marker": ("waiting", {"by": "plan"}), **fields}
-    with store.begin() as tx:
-        gate: Approval = tx.workflows.approvals.pause_for_approval(run_id, **given)
+    gate: Approval = store.workflows.approvals.pause_for_approval(run_id, **given)
     return gate
 
 
@@ -59,64 +55,53 @@ def paused(store: Any, **fields: Any) -> tuple[str, str]:
 
 
 def request(store: Any, run_id: str, **fields: Any) -> str:
-    with store.begin() as tx:
-        return str(tx.workflows.approvals.request(run_id, **{"gate": "post_plan", "summary": "Go on?", **fields}).id)
+    return str(store.workflows.approvals.request(run_id, **{"gate": "post_plan", "summary": "Go on?", **fields}).id)
 
 
 def respond(store: Any, id: str, *, approved: bool = True, **fields: Any) -> bool:
-    with store.begin() as tx:
-        return bool(tx.workflows.approvals.respond(id, approved=approved, **fields))
+    return bool(store.workflows.approvals.respond(id, approved=approved, **fields))
 
 
 def reply(store: Any, id: str, response: str = "42", **fields: Any) -> bool:
-    with store.begin() as tx:
-        return bool(tx.workflows.approvals.resolve_reply(id, response=response, **fields))
+    return bool(store.workflows.approvals.resolve_reply(id, response=response, **fields))
 
 
 def resume(store: Any, id: str, **fields: Any) -> WorkflowRun:
-    with store.begin() as tx:
-        run: WorkflowRun = tx.workflows.approvals.resolve_and_resume(id, **fields)
+    run: WorkflowRun = store.workflows.approvals.resolve_and_resume(id, **fields)
     return run
 
 
 def fail(store: Any, id: str, **fields: Any) -> WorkflowRun:
-    with store.begin() as tx:
-        run: WorkflowRun = tx.workflows.approvals.resolve_and_fail(id, **fields)
+    run: WorkflowRun = store.workflows.approvals.resolve_and_fail(id, **fields)
     return run
 
 
 def execution(store: Any, id: str) -> Execution:
-    with store.read() as tx:
-        found: Execution = tx.workflows.executions.get(id)
+    found: Execution = store.workflows.executions.get(id)
     return found
 
 
 def executions(store: Any, **filters: Any) -> list[str]:
     """The ids of the first page of the list."""
-    with store.read() as tx:
-        return ids(tx.workflows.executions.list(**filters).items)
+    return ids(store.workflows.executions.list(**filters).items)
 
 
 def should_run(store: Any, run: str | None = None, *, skill: str = SKILL, trigger_id: str = TRIGGER) -> str:
-    with store.read() as tx:
-        return str(tx.workflows.executions.should_run(skill, trigger_id, workflow_run_id=run))
+    return str(store.workflows.executions.should_run(skill, trigger_id, workflow_run_id=run))
 
 
 def run_of(store: Any, id: str) -> WorkflowRun:
-    with store.read() as tx:
-        found: WorkflowRun = tx.workflows.runs.get(id)
+    found: WorkflowRun = store.workflows.runs.get(id)
     return found
 
 
 def gate_of(store: Any, id: str) -> Approval:
-    with store.read() as tx:
-        found: Approval = tx.workflows.approvals.get(id)
+    found: Approval = store.workflows.approvals.get(id)
     return found
 
 
 def pending(store: Any, **filters: Any) -> list[str]:
-    with store.read() as tx:
-        return ids(tx.workflows.approvals.pending(**filters))
+    return ids(store.workflows.approvals.pending(**filters))
 
 
 def ids(rows: Iterable[Any]) -> list[str]:
@@ -147,8 +132,7 @@ def plant_execution(raw: Raw, id: str, at: datetime, **fields: Any) -> str:
 def pages(store: Any, **options: Any) -> Iterator[list[str]]:
     cursor = None
     while True:
-        with store.read() as tx:
-            page = tx.workflows.executions.list(after=cursor, **options)
+        page = store.workflows.executions.list(after=cursor, **options)
         yield ids(page.items)
         cursor = page.cursor
         if cursor is None:

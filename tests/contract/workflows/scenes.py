@@ -80,14 +80,12 @@ def start(store: Any, run: WorkflowRun | None = None, *, skill: str = "build:pla
 
 
 def end(store: Any, id: str, *, success: bool = True, **options: Any) -> None:
-    with store.begin() as tx:
-        assert tx.workflows.executions.finish(id, success=success, **options)
+    assert store.workflows.executions.finish(id, success=success, **options)
 
 
 def result(store: Any, id: str) -> tuple[bool | None, str | None]:
     """What became of an execution: success and error."""
-    with store.read() as tx:
-        execution = tx.workflows.executions.get(id)
+    execution = store.workflows.executions.get(id)
     return execution.success, execution.error
 
 
@@ -119,8 +117,7 @@ def writes(store: Any, id: str, execution: str, lease: Lease | None) -> dict[str
         return write
 
     def pause_for_approval() -> Any:
-        with store.begin() as tx:
-            return tx.workflows.approvals.pause_for_approval(id, gate="g", summary="?", marker=("code", None), lease=lease)
+        return store.workflows.approvals.pause_for_approval(id, gate="g", summary="?", marker=("code", None), lease=lease)
 
     return {
         "append_phase": lambda: do(store, "append_phase", id, "code", lease=lease),
@@ -143,6 +140,5 @@ def assert_all_lost(store: Any, id: str, execution: str, lease: Lease | None) ->
             write()
         assert (lost.value.run_id, lost.value.token) == (id, None if lease is None else lease.token), name
     assert stored(store, id) == before
-    with store.read() as tx:
-        assert tx.workflows.executions.output_text(execution) is None
-        assert len(tx.workflows.executions.for_run(id)) == 1
+    assert store.workflows.executions.output_text(execution) is None
+    assert len(store.workflows.executions.for_run(id)) == 1

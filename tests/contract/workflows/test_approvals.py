@@ -35,8 +35,7 @@ NOW = datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
 def test_a_requested_gate_has_every_field_and_no_answer(store: Any, other: Any) -> None:
     run = make_run(store)
     given: dict[str, Any] = {"gate": "post_plan", "summary": HARD_TEXT, "kind": "reply", "requested_by": "planner", "id": "mine"}
-    with store.begin() as tx:
-        gate = tx.workflows.approvals.request(run.id, **given)
+    gate = store.workflows.approvals.request(run.id, **given)
     made = {**given, "workflow_run_id": run.id, "status": "pending", "created_at": NOW}
     assert gate == Approval(**{**dict.fromkeys(Approval.model_fields), **made})
     assert gate_of(other, "mine") == gate
@@ -120,9 +119,8 @@ def test_a_runs_gates_are_oldest_first_answered_or_not(store: Any, clock: Any) -
         made.append(request(store, run))
         request(store, other)
     respond(store, made[2])
-    with store.read() as tx:
-        assert ids(tx.workflows.approvals.list_for_run(run)) == made
-        assert tx.workflows.approvals.list_for_run("gone") == []
+    assert ids(store.workflows.approvals.list_for_run(run)) == made
+    assert store.workflows.approvals.list_for_run("gone") == []
 
 
 def test_pending_gates_are_newest_first(store: Any, clock: Any) -> None:

@@ -75,15 +75,13 @@ def test_recent_is_the_newest_of_one_skill(store: Any, ten: list[str]) -> None:
 
 def test_recent_is_ten_unless_told(store: Any) -> None:
     made = [start(store) for _ in range(12)]
-    with store.read() as tx:
-        assert ids(tx.workflows.executions.recent(SKILL)) == made[:1:-1]
+    assert ids(store.workflows.executions.recent(SKILL)) == made[:1:-1]
 
 
 def test_running_is_what_has_not_finished(store: Any, ten: list[str]) -> None:
     finish(store, ten[3])
     finish(store, ten[7], success=False)
-    with store.read() as tx:
-        found = tx.workflows.executions.running()
+    found = store.workflows.executions.running()
     assert ids(found) == [id for id in ten[::-1] if id not in (ten[3], ten[7])]
     assert {row.success for row in found} == {None}
 
@@ -106,8 +104,7 @@ def test_only_the_verbs_for_output_text_read_it(counted_store: Any, statements: 
     assert "output_text" not in Execution.model_fields
     run = make_run(store).id
     id = done(store, workflow_run_id=run)
-    with store.begin() as tx:
-        tx.workflows.executions.set_output(id, "x" * 300_000)
+    store.workflows.executions.set_output(id, "x" * 300_000)
     statements.clear()
     with store.read() as tx:
         verbs = tx.workflows.executions
@@ -129,8 +126,7 @@ def test_only_the_verbs_for_output_text_read_it(counted_store: Any, statements: 
     on_executions = [statement for statement in statements if re.search(r"\bexecutions\b", statement)]
     assert len(on_executions) >= 15
     assert not [statement for statement in on_executions if "output_text" in statement or EVERY_COLUMN.search(statement)]
-    with store.read() as tx:
-        assert tx.workflows.executions.output_text(id) == "x" * 300_000
+    assert store.workflows.executions.output_text(id) == "x" * 300_000
     assert "output_text" in "".join(statements)
 
 
@@ -150,14 +146,12 @@ CHAT: dict[str, Any] = {"skill": "chat", "trigger_type": "chat"}
 
 
 def thread(store: Any, trigger_id: str) -> ChatThread | None:
-    with store.read() as tx:
-        found: ChatThread | None = tx.workflows.executions.chat_thread(trigger_id)
+    found: ChatThread | None = store.workflows.executions.chat_thread(trigger_id)
     return found
 
 
 def threads(store: Any, **options: Any) -> list[str]:
-    with store.read() as tx:
-        return [one.session_id for one in tx.workflows.executions.chat_threads(**options)]
+    return [one.session_id for one in store.workflows.executions.chat_threads(**options)]
 
 
 def plant_session(raw: Raw, id: str) -> str:
@@ -187,8 +181,7 @@ def test_a_thread_sums_up_its_turns(store: Any, raw: Raw) -> None:
         last_message=None,
     )
     assert thread(store, "mse_1") == expected
-    with store.read() as tx:
-        assert tx.workflows.executions.chat_threads() == [expected]
+    assert store.workflows.executions.chat_threads() == [expected]
 
 
 def test_a_thread_without_numbers_has_zeros(store: Any) -> None:
@@ -231,8 +224,7 @@ def test_the_newest_words_of_the_assistant_are_shown(store: Any, raw: Raw) -> No
     plant_message(raw, "mse_1", "assistant", "inserted later, said earlier", NOW)
     plant_message(raw, "mse_1", "user", "a question", NOW + 3 * SECOND)
     plant_message(raw, "mse_2", "user", "no answer yet", NOW)
-    with store.read() as tx:
-        shown = {one.session_id: one.last_message for one in tx.workflows.executions.chat_threads()}
+    shown = {one.session_id: one.last_message for one in store.workflows.executions.chat_threads()}
     assert shown == {"mse_1": "newest", "mse_2": None}
     plant_message(raw, "mse_1", "assistant", "newest of the same instant", NOW + 2 * SECOND)
     found = thread(store, "mse_1")

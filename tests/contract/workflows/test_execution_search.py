@@ -23,8 +23,7 @@ from tests.contract.workflows.making import (
 
 
 def for_run(store: Any, run_id: str) -> list[str]:
-    with store.read() as tx:
-        return ids(tx.workflows.executions.for_run(run_id))
+    return ids(store.workflows.executions.for_run(run_id))
 
 
 @on_one_face

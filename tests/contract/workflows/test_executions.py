@@ -32,13 +32,11 @@ def test_a_started_execution_has_every_field_and_no_result(store: Any, other: An
         **{"trigger_type": "webhook", "trigger_id": TRIGGER, "skill": SKILL, "repo": "acme/site", "issue_number": 42},
         **{"workflow_run_id": run.id, "session_id": "log_0", "id": "mine"},
     }
-    with store.begin() as tx:
-        started = tx.workflows.executions.start(**given)
+    started = store.workflows.executions.start(**given)
     assert started == Execution(**{**dict.fromkeys(Execution.model_fields), **given, "started_at": STARTED})
     assert started.outcome is Outcome.RUNNING
     assert execution(other, "mine") == started
-    with other.read() as tx:
-        assert tx.workflows.executions.output_text("mine") is None
+    assert other.workflows.executions.output_text("mine") is None
 
 
 def test_what_is_omitted_at_the_start_is_absent(store: Any) -> None:
@@ -73,8 +71,7 @@ def test_instants_are_kept_in_the_published_form(store: Any, raw: Raw) -> None:
 
 def test_the_session_log_is_named_while_it_runs(store: Any) -> None:
     id = start(store)
-    with store.begin() as tx:
-        assert tx.workflows.executions.set_session(id, "log_1")
+    assert store.workflows.executions.set_session(id, "log_1")
     found = execution(store, id)
     assert (found.session_id, found.success, found.finished_at) == ("log_1", None, None)
 
@@ -82,13 +79,10 @@ def test_the_session_log_is_named_while_it_runs(store: Any) -> None:
 @each("text", ["", "plain", HARD_TEXT, "é" * 100_000])
 def test_any_output_text_comes_back_as_it_was(store: Any, other: Any, text: str) -> None:
     id = start(store)
-    with store.begin() as tx:
-        assert tx.workflows.executions.set_output(id, text)
-    with other.read() as tx:
-        assert tx.workflows.executions.output_text(id) == text
+    assert store.workflows.executions.set_output(id, text)
+    assert other.workflows.executions.output_text(id) == text
     finish(store, id)
-    with other.read() as tx:
-        assert tx.workflows.executions.phase_output(SKILL, TRIGGER) == text
+    assert other.workflows.executions.phase_output(SKILL, TRIGGER) == text
 
 
 def test_the_last_output_text_counts(store: Any) -> None:
@@ -96,8 +90,7 @@ def test_the_last_output_text_counts(store: Any) -> None:
     with store.begin() as tx:
         assert tx.workflows.executions.set_output(id, "first")
         assert tx.workflows.executions.set_output(id, "second")
-    with store.read() as tx:
-        assert tx.workflows.executions.output_text(id) == "second"
+    assert store.workflows.executions.output_text(id) == "second"
 
 
 def test_a_row_of_an_older_program_reads_whole(store: Any, raw: Raw) -> None:

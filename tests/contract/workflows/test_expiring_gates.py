@@ -17,8 +17,7 @@ SECOND = timedelta(seconds=1)
 
 
 def expire(store: Any, *args: Any) -> list[Approval]:
-    with store.begin() as tx:
-        closed: list[Approval] = tx.workflows.approvals.expire_due(*args)
+    closed: list[Approval] = store.workflows.approvals.expire_due(*args)
     return closed
 
 
@@ -72,8 +71,7 @@ def test_otherwise_the_run_goes_on(store: Any, clock: Any, outcome: str, status:
     lease = held(store)
     until = clock() + SECOND
     wait = {"gate": "review", "summary": "?", "expires_at": until, "on_expiry": outcome}
-    with store.begin() as tx:
-        assert tx.workflows.approvals.wait(lease.run_id, lease=lease, **wait) is None
+    assert store.workflows.approvals.wait(lease.run_id, lease=lease, **wait) is None
     do(store, "complete", lease)
     clock.advance(delta=SECOND)
     (closed,) = expire(store)
@@ -90,8 +88,7 @@ def test_the_time_counts_from_when_the_gate_was_opened(store: Any, clock: Any) -
     run = make_run(store)
     first = clock() + HOUR
     gate = request(store, run.id, gate="review", expires_at=first, on_expiry="approved")
-    with store.begin() as tx:
-        assert tx.workflows.approvals.wait(run.id, "review", summary="?", expires_at=first + HOUR) is None
+    assert store.workflows.approvals.wait(run.id, "review", summary="?", expires_at=first + HOUR) is None
     assert pending(store) == [gate]
     assert (gate_of(store, gate).expires_at, gate_of(store, gate).on_expiry) == (first, "approved")
 
@@ -138,8 +135,7 @@ def test_many_gates_expire_a_hundred_at_a_time(store: Any, clock: Any) -> None:
             run = tx.workflows.runs.create("build", trigger_id=f"t/{number}", current_phase="plan")
             tx.workflows.approvals.pause_for_approval(run.id, gate="g", summary="?", marker=("g", None), expires_at=clock())
     assert [len(expire(store)) for _ in range(3)] == [100, 20, 0]
-    with store.read() as tx:
-        assert tx.workflows.runs.count(failure_kind="expired") == 120
+    assert store.workflows.runs.count(failure_kind="expired") == 120
 
 
 def test_several_gates_of_one_run_expire_together(store: Any, clock: Any) -> None:
@@ -194,8 +190,7 @@ def test_a_parent_that_waits_goes_on_when_the_gate_of_its_last_child_expires(sto
 
 
 def wait(store: Any, run_id: str, gate: str = "review", **options: Any) -> Approval | None:
-    with store.begin() as tx:
-        found: Approval | None = tx.workflows.approvals.wait(run_id, gate, **{"summary": "Ship it?", **options})
+    found: Approval | None = store.workflows.approvals.wait(run_id, gate, **{"summary": "Ship it?", **options})
     return found
 
 
@@ -220,8 +215,7 @@ def test_after_the_answer_it_is_returned_every_time(store: Any) -> None:
     run = make_run(store)
     wait(store, run.id)
     (id,) = pending(store)
-    with store.begin() as tx:
-        tx.workflows.approvals.resolve_and_resume(id, by="maria", response="yes")
+    store.workflows.approvals.resolve_and_resume(id, by="maria", response="yes")
     for _ in range(2):
         found = wait(store, run.id, summary="asked in other words")
         assert found == gate_of(store, id)
@@ -289,8 +283,7 @@ def test_an_answer_that_comes_before_the_handler_has_returned_is_not_lost(store:
     lease = held(store)
     assert wait(store, lease.run_id, lease=lease) is None
     (id,) = pending(store)
-    with store.begin() as tx:
-        tx.workflows.approvals.resolve_and_resume(id)
+    store.workflows.approvals.resolve_and_resume(id)
     run = do(store, "complete", lease)
     assert (run.status, run.lease_owner) == ("running", None)
     again = claim(store)
@@ -354,8 +347,7 @@ def test_a_run_that_crashed_too_often_closes_its_gates(store: Any, clock: Any) -
     taken(store, lease=timedelta(seconds=1))
     request(store, run.id)
     clock.advance(seconds=5)
-    with store.begin() as tx:
-        assert tx.workflows.runs.claim("w2", lease=timedelta(seconds=1)) is None
+    assert store.workflows.runs.claim("w2", lease=timedelta(seconds=1)) is None
     assert (run_of(store, run.id).status, pending(store)) == ("failed", [])
 
 
@@ -363,8 +355,7 @@ def test_what_was_answered_stays_as_it_was_answered(store: Any) -> None:
     run_id, id = paused(store)
     assert respond(store, id, by="maria", response="yes")
     before = gate_of(store, id)
-    with store.begin() as tx:
-        assert tx.workflows.runs.cancel(run_id)
+    assert store.workflows.runs.cancel(run_id)
     assert gate_of(store, id) == before
 
 
@@ -387,16 +378,14 @@ def test_a_run_does_not_walk_past_a_gate(store: Any) -> None:
         assert id in str(caught.value)
         assert tx.workflows.runs.get(run_id).status == "paused"
     assert respond(store, id)
-    with store.begin() as tx:
-        assert tx.workflows.runs.resume(run_id)
+    assert store.workflows.runs.resume(run_id)
     assert run_of(store, run_id).status == "running"
 
 
 def test_a_run_that_is_forced_past_its_gates_leaves_none_open(store: Any) -> None:
     run_id, id = paused(store)
     second = request(store, run_id)
-    with store.begin() as tx:
-        assert tx.workflows.runs.resume(run_id, force=True)
+    assert store.workflows.runs.resume(run_id, force=True)
     assert run_of(store, run_id).status == "running"
     assert [gate_of(store, one).status for one in (id, second)] == ["rejected", "rejected"]
     with pytest.raises(Conflict, match="not pending"):

@@ -342,8 +342,7 @@ def test_gates_are_asked_for_and_answered_without_the_lease(store: Any, lease: L
 
 def test_a_held_run_is_resumed_by_an_answer_and_stays_its_workers(store: Any, lease: Lease) -> None:
     id = pause(store, lease.run_id, lease=lease).id
-    with store.begin() as tx:
-        run = tx.workflows.approvals.resolve_and_resume(id, by="maria")
+    run = store.workflows.approvals.resolve_and_resume(id, by="maria")
     assert (run.status, run.lease_owner, run.lease_token, run.lease_expires_at) == (
         "running",
         "w1",
@@ -356,8 +355,7 @@ def test_a_held_run_is_resumed_by_an_answer_and_stays_its_workers(store: Any, le
 
 def test_a_held_run_is_failed_by_an_answer(store: Any, lease: Lease) -> None:
     id = pause(store, lease.run_id, lease=lease).id
-    with store.begin() as tx:
-        tx.workflows.approvals.resolve_and_fail(id, by="maria")
+    store.workflows.approvals.resolve_and_fail(id, by="maria")
     run = run_of(store, lease.run_id)
     assert (run.status, run.lease_owner, run.lease_expires_at) == ("failed", None, None)
     with store.begin() as tx, pytest.raises(LeaseLost):
@@ -369,8 +367,7 @@ def test_a_run_that_its_worker_let_go_of_is_claimed_after_the_answer(store: Any,
     with store.begin() as tx:
         tx.workflows.runs.release(lease)
         assert tx.workflows.runs.claim("w2", lease=timedelta(minutes=1)) is None
-    with store.begin() as tx:
-        assert tx.workflows.approvals.resolve_and_resume(id).status == "running"
+    assert store.workflows.approvals.resolve_and_resume(id).status == "running"
     newer = taken(store, "w2")
     assert (newer.run_id, newer.token > lease.token, newer.run.restart_count) == (lease.run_id, True, 0)
     assert gate_of(store, id).status == "approved"

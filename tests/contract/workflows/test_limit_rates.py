@@ -100,8 +100,7 @@ def test_odd_limits_of_other_programs(store: Any, raw: Any, concurrency: Any, ra
         "INSERT INTO workflow_limits (key, concurrency, rate, per_ms, updated_at) VALUES ('acme', ?, ?, ?, ?)",
         *(concurrency, rate, per_ms, "2026-01-01T00:00:00.000Z"),
     )
-    with store.read() as tx:
-        (found,) = tx.workflows.limits.list()
+    (found,) = store.workflows.limits.list()
     assert (found.concurrency, found.rate) == (concurrency, rate)
     for _ in range(3):
         queue(store, concurrency_key="acme")

@@ -20,13 +20,11 @@ Ask = Callable[..., Any]
 
 
 def pending(store: Any, **options: Any) -> Any:
-    with store.read() as tx:
-        return tx.workflows.approvals.pending(**options)
+    return store.workflows.approvals.pending(**options)
 
 
 def running(store: Any, **options: Any) -> Any:
-    with store.read() as tx:
-        return tx.workflows.executions.running(**options)
+    return store.workflows.executions.running(**options)
 
 
 VERBS: dict[str, Ask] = {
@@ -45,8 +43,7 @@ def seven(store: Any, clock: Any) -> None:
         run = make(store, id=f"run_{number * 3 % 7}", trigger_id=f"t{number % 2}")
         queue(store, id=f"queued_{number * 3 % 7}")
         start(store, run, id=f"exe_{number * 3 % 7}")
-        with store.begin() as tx:
-            tx.workflows.approvals.request(run.id, gate="g", summary="s", id=f"apr_{number * 3 % 7}")
+        store.workflows.approvals.request(run.id, gate="g", summary="s", id=f"apr_{number * 3 % 7}")
 
 
 def paged(ask_for: Ask, store: Any, **options: Any) -> list[list[str]]:
@@ -80,8 +77,7 @@ def test_a_page_ends_where_the_next_one_begins_whatever_was_added(store: Any, se
     run = make(store)
     queue(store)
     start(store, run)
-    with store.begin() as tx:
-        tx.workflows.approvals.request(run.id, gate="g", summary="s")
+    store.workflows.approvals.request(run.id, gate="g", summary="s")
     rest = ask_for(store, limit=100, after=first.cursor)
     assert [item.id for item in rest][: len(ids) - 3] == ids[3:]
 
@@ -120,8 +116,7 @@ def estimates(backend: str, database_url: str) -> bool:
 
 
 def stats(store: Any, **options: Any) -> Any:
-    with store.read() as tx:
-        return tx.workflows.executions.stats(**options)
+    return store.workflows.executions.stats(**options)
 
 
 def ended_runs(raw: Any, number: int) -> None:

@@ -43,8 +43,7 @@ def test_a_limit_of_bad_values_is_refused(store: Any, path: str, given: dict[str
     with pytest.raises(InvalidValue) as refused:
         limit(store, **given)
     assert refused.value.path == path
-    with store.read() as tx:
-        assert tx.workflows.limits.list() == []
+    assert store.workflows.limits.list() == []
 
 
 def test_a_run_with_the_key_of_a_workflow_is_refused(store: Any) -> None:
@@ -169,8 +168,7 @@ def test_a_changed_limit_holds_for_the_next_claim(store: Any) -> None:
     assert ids(claimed(store)) == waiting[3:4]
     limit(store, "acme", 4)
     assert ids(claimed(store)) == waiting[4:6]
-    with store.begin() as tx:
-        tx.workflows.limits.delete("acme")
+    store.workflows.limits.delete("acme")
     assert ids(claimed(store)) == waiting[6:]
 
 

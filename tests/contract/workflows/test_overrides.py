@@ -13,31 +13,26 @@ NOW = datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
 
 
 def set_cron(store: Any, name: str = "nightly", **fields: Any) -> CronOverride:
-    with store.begin() as tx:
-        override: CronOverride = tx.workflows.cron_overrides.set(name, **fields)
+    override: CronOverride = store.workflows.cron_overrides.set(name, **fields)
     return override
 
 
 def cron(store: Any, name: str = "nightly") -> CronOverride | None:
-    with store.read() as tx:
-        found: CronOverride | None = tx.workflows.cron_overrides.get(name)
+    found: CronOverride | None = store.workflows.cron_overrides.get(name)
     return found
 
 
 def clear_cron(store: Any, name: str = "nightly") -> bool:
-    with store.begin() as tx:
-        return bool(tx.workflows.cron_overrides.clear(name))
+    return bool(store.workflows.cron_overrides.clear(name))
 
 
 def set_workflow(store: Any, name: str = "build", **fields: Any) -> WorkflowOverride:
-    with store.begin() as tx:
-        override: WorkflowOverride = tx.workflows.workflow_overrides.set(name, **fields)
+    override: WorkflowOverride = store.workflows.workflow_overrides.set(name, **fields)
     return override
 
 
 def enabled(store: Any, name: str = "build") -> bool:
-    with store.read() as tx:
-        found = tx.workflows.workflow_overrides.is_enabled(name)
+    found = store.workflows.workflow_overrides.is_enabled(name)
     assert type(found) is bool
     return found
 
@@ -121,8 +116,7 @@ def test_changes_of_many_at_once_are_all_kept(store: Any) -> None:
                 set_cron(store, f"c{round}", schedule="@daily")
 
     together([partial(change, number) for number in range(6)])
-    with store.read() as tx:
-        found = [(one.name, one.enabled, one.schedule) for one in tx.workflows.cron_overrides.all()]
+    found = [(one.name, one.enabled, one.schedule) for one in store.workflows.cron_overrides.all()]
     assert found == [(f"c{round}", False, "@daily") for round in range(5)]
 
 
@@ -136,8 +130,7 @@ def test_a_workflow_is_enabled_unless_switched_off(store: Any, other: Any, clock
     on = set_workflow(store, enabled=True)
     assert on == WorkflowOverride(name="build", enabled=True, updated_at=at, updated_by=None)
     assert enabled(other)
-    with other.read() as tx:
-        assert tx.workflows.workflow_overrides.all() == [on]
+    assert other.workflows.workflow_overrides.all() == [on]
 
 
 def test_clearing_a_workflows_switch_enables_it(store: Any) -> None:

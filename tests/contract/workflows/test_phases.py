@@ -24,14 +24,12 @@ from tests.contract.workflows.making import (
 
 
 def phase_output(store: Any, run: str | None = None, *, skill: str = SKILL, trigger_id: str = TRIGGER) -> str | None:
-    with store.read() as tx:
-        text: str | None = tx.workflows.executions.phase_output(skill, trigger_id, workflow_run_id=run)
+    text: str | None = store.workflows.executions.phase_output(skill, trigger_id, workflow_run_id=run)
     return text
 
 
 def say(store: Any, id: str, text: str) -> str:
-    with store.begin() as tx:
-        assert tx.workflows.executions.set_output(id, text)
+    assert store.workflows.executions.set_output(id, text)
     return id
 
 
@@ -113,8 +111,7 @@ def test_a_skipped_phase_still_has_to_run_and_is_not_broken(store: Any, other: A
     assert (row.trigger_id, row.skill, row.workflow_run_id) == (TRIGGER, SKILL, run)
     assert row.finished_at == row.started_at
     assert (should_run(store, run), should_run(store)) == ("run", "run")
-    with store.read() as tx:
-        assert tx.workflows.executions.output_text(row.id) is None
+    assert store.workflows.executions.output_text(row.id) is None
 
 
 @each(
@@ -190,18 +187,15 @@ def test_a_phase_output_of_a_run_is_that_runs(store: Any, clock: Any) -> None:
 
 
 def veto(store: Any, run: str | None = None, *, skill: str = SKILL, trigger_id: str = TRIGGER, reason: str = "vetoed") -> bool:
-    with store.begin() as tx:
-        return bool(tx.workflows.executions.veto_latest(skill, trigger_id, reason, workflow_run_id=run))
+    return bool(store.workflows.executions.veto_latest(skill, trigger_id, reason, workflow_run_id=run))
 
 
 def mark_stale(store: Any, trigger_id: str = TRIGGER, **options: Any) -> int:
-    with store.begin() as tx:
-        return int(tx.workflows.executions.mark_stale(trigger_id, **options))
+    return int(store.workflows.executions.mark_stale(trigger_id, **options))
 
 
 def failures(store: Any, skill: str = SKILL) -> int:
-    with store.read() as tx:
-        return int(tx.workflows.executions.consecutive_failures(skill))
+    return int(store.workflows.executions.consecutive_failures(skill))
 
 
 def test_unfinished_executions_of_the_trigger_are_given_up(store: Any, clock: Any) -> None:

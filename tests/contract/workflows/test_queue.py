@@ -24,8 +24,7 @@ def claimed(store: Any, limit: int = 100, **options: Any) -> list[str]:
 
 
 def disable(store: Any, name: str, *, enabled: bool = False) -> None:
-    with store.begin() as tx:
-        tx.workflows.workflow_overrides.set(name, enabled=enabled)
+    store.workflows.workflow_overrides.set(name, enabled=enabled)
 
 
 def test_a_higher_priority_is_claimed_first_then_who_waits_longest(store: Any, clock: Any) -> None:
@@ -128,8 +127,7 @@ def test_several_are_claimed_at_once(store: Any, clock: Any) -> None:
         assert (lease.worker, lease.token, lease.run) == ("w1", 1, stored(store, lease.run_id))
     assert claimed(store, 3) == sorted(ids)[3:]
     assert claimed(store, 3) == []
-    with store.read() as tx:
-        assert len(tx.workflows.runs.held_by("w1")) == 5
+    assert len(store.workflows.runs.held_by("w1")) == 5
 
 
 def test_the_runs_of_dead_workers_are_among_them(store: Any, clock: Any) -> None:

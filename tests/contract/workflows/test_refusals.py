@@ -80,8 +80,7 @@ def test_a_write_without_the_lease_changes_nothing(store: Any) -> None:
         other = tx.workflows.runs.create("after", trigger_id=TRIGGER, current_phase="p")
     assert stored(store, lease.run_id) == before
     assert stored(store, other.id).workflow_name == "after"
-    with store.read() as tx:
-        assert tx.workflows.executions.for_run(lease.run_id) == []
+    assert store.workflows.executions.for_run(lease.run_id) == []
 
 
 def test_a_taken_id_of_an_execution_of_a_run(store: Any) -> None:
@@ -92,8 +91,7 @@ def test_a_taken_id_of_an_execution_of_a_run(store: Any) -> None:
             tx.workflows.executions.start(workflow_run_id=run.id, id="mine", **{**GIVEN, "skill": "build:other"})
         assert caught.value.constraint == "pk_executions"
         second = tx.workflows.executions.start(workflow_run_id=run.id, **GIVEN)
-    with store.read() as tx:
-        found = {one.id: one.skill for one in tx.workflows.executions.for_run(run.id)}
+    found = {one.id: one.skill for one in store.workflows.executions.for_run(run.id)}
     assert found == {first: "build:plan", second.id: "build:plan"}
 
 
@@ -282,8 +280,7 @@ def test_the_zone_of_the_machine_does_not_matter(database_url: str, clock: Froze
         with store.begin() as tx:
             tx.workflows.runs.create("triage", trigger_id="issue/1", current_phase="plan", id="r")
             tx.programs.runs.create(id="r")
-        with store.read() as tx:
-            assert tx.workflows.runs.get("r").started_at == clock()
+        assert store.workflows.runs.get("r").started_at == clock()
         written = io.BytesIO()
         export(store, written)
     lines = map(json.loads, written.getvalue().splitlines())

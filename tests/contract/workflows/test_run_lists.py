@@ -338,8 +338,7 @@ def test_the_unfinished_are_found_without_looking_at_what_ended_on_sqlite(
             for number in range(3):
                 tx.workflows.executions.start(skill="s", trigger_type="t", trigger_id=f"{number % 2}")
         statements.clear()
-        with store.read() as tx:
-            found = tx.workflows.executions.running()
+        found = store.workflows.executions.running()
     assert found == sorted(found, key=lambda one: (one.started_at, one.id), reverse=True)
     (statement,) = selects(statements)
     raw, other = open_raw(sqlite_url), apsw.Connection(sqlite_url.removeprefix("sqlite:///"))  # with a SQLite of its own

@@ -52,10 +52,8 @@ def test_a_recovery_that_fails_runs_tells_of_each(store: Any, told: list[Workflo
 
 def test_a_rejected_gate_tells_of_the_run_it_failed(store: Any, told: list[WorkflowRun]) -> None:
     run = make(store)
-    with store.begin() as tx:
-        gate = tx.workflows.approvals.pause_for_approval(run.id, gate="ship", summary="?", marker=("gate", None))
-    with store.begin() as tx:
-        tx.workflows.approvals.resolve_and_fail(gate.id)
+    gate = store.workflows.approvals.pause_for_approval(run.id, gate="ship", summary="?", marker=("gate", None))
+    store.workflows.approvals.resolve_and_fail(gate.id)
     assert told == [stored(store, run.id)]
 
 

@@ -155,8 +155,7 @@ def test_each_instant_fires_once_whatever_a_clock_says(store: Any, clock: Any) -
 
 
 def override(store: Any, **options: Any) -> None:
-    with store.begin() as tx:
-        tx.workflows.cron_overrides.set("report", **options)
+    store.workflows.cron_overrides.set("report", **options)
 
 
 def test_an_override_stops_it(store: Any, clock: Any) -> None:
@@ -191,8 +190,7 @@ def test_an_override_changes_its_times(store: Any, clock: Any) -> None:
 def test_an_override_that_cannot_be_scheduled_stops_its_schedule_alone(store: Any, clock: Any, set_again: bool) -> None:
     hourly(store, "odd")
     hourly(store, "even")
-    with store.begin() as tx:
-        tx.workflows.cron_overrides.set("odd", schedule="0 0 15W * *")  # crons know it, the library does not
+    store.workflows.cron_overrides.set("odd", schedule="0 0 15W * *")  # crons know it, the library does not
     if set_again:
         hourly(store, "odd")
     clock.advance(seconds=3600)
@@ -200,8 +198,7 @@ def test_an_override_that_cannot_be_scheduled_stops_its_schedule_alone(store: An
     clock.advance(seconds=3600)
     assert len(fired(store)) == 1
     assert schedules(store, "get", "odd").next_fire_at is None
-    with store.begin() as tx:
-        tx.workflows.cron_overrides.clear("odd")
+    store.workflows.cron_overrides.clear("odd")
     assert fired(store) == []
     clock.advance(seconds=3600)
     assert len(fired(store)) == 2

@@ -18,14 +18,12 @@ DAY, HOUR, MS = timedelta(days=1), timedelta(hours=1), timedelta(milliseconds=1)
 
 
 def daily(store: Any, days: int) -> list[StatsBucket]:
-    with store.read() as tx:
-        found: list[StatsBucket] = tx.workflows.executions.daily_stats(days)
+    found: list[StatsBucket] = store.workflows.executions.daily_stats(days)
     return found
 
 
 def hourly(store: Any, hours: int) -> list[StatsBucket]:
-    with store.read() as tx:
-        found: list[StatsBucket] = tx.workflows.executions.hourly_stats(hours)
+    found: list[StatsBucket] = store.workflows.executions.hourly_stats(hours)
     return found
 
 
@@ -87,8 +85,7 @@ def test_what_starts_in_the_future_is_not_yet_counted(store: Any, raw: Raw) -> N
 def test_an_execution_counts_where_it_started(store: Any, clock: Any) -> None:
     id = start(store)
     clock.advance(delta=DAY)
-    with store.begin() as tx:
-        tx.workflows.executions.finish(id, success=True)
+    store.workflows.executions.finish(id, success=True)
     assert daily(store, 2) == [bucket("2026-01-02", total=1, succeeded=1), bucket("2026-01-03")]
 
 
@@ -142,8 +139,7 @@ def test_as_many_buckets_as_are_asked_for(store: Any) -> None:
 
 
 def stats(store: Any) -> ExecutionStats:
-    with store.read() as tx:
-        found: ExecutionStats = tx.workflows.executions.stats()
+    found: ExecutionStats = store.workflows.executions.stats()
     return found
 
 

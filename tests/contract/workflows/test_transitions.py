@@ -244,10 +244,9 @@ def test_gates_of_the_run_are_closed(store: Any) -> None:
     gate = pending(store, lease, pauses=False)
     left = pending(store, untouched, pauses=False)
     do(store, "complete", lease)
-    with store.read() as tx:
-        closed = tx.workflows.approvals.get(gate)
-        assert (closed.status, closed.response) == (ApprovalStatus.REJECTED, "The run ended: it succeeded.")
-        assert tx.workflows.approvals.get(left).status == ApprovalStatus.PENDING
+    closed = store.workflows.approvals.get(gate)
+    assert (closed.status, closed.response) == (ApprovalStatus.REJECTED, "The run ended: it succeeded.")
+    assert store.workflows.approvals.get(left).status == ApprovalStatus.PENDING
 
 
 def test_a_paused_run_is_released_and_waits(store: Any, other: Any) -> None:
