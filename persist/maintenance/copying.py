@@ -115,6 +115,22 @@ FIXED = frozenset({"schema_version", DATABASE_ID})
 """The keys of the `_meta` rows that are never copied or exported, because each database has its own."""
 
 
+def meta_rows(rows: Sequence[Row], *, one_file: bool) -> list[Row]:
+    """The rows of `_meta` that a copy into a file, or into a server, takes along."""
+    left = FIXED if one_file else {*FIXED, STRICT, *OWN_SCOPES}
+    return [row for row in rows if row[0] not in left]
+
+
+def guard(target: Session, rows: Sequence[Row]) -> tuple[bool, bool]:
+    """Guard the log of events, and a strict file, where the copied rows of `_meta` name them; whether they do."""
+    keys = {row[0] for row in rows}
+    if EVENTS in keys:  # the log was copied completely, and the copy continues it
+        target.work.whole_tables.guard_log(logged_tables(TABLES), LOG_TABLES)
+    if STRICT in keys:
+        target.work.whole_tables.guard_strictly(STRICT_TABLES)
+    return EVENTS in keys, STRICT in keys
+
+
 def first_with_rows(target: Session) -> str | None:
     """Return the first table with rows other than those that always exist, or None for an empty database."""
     for table in TABLES:
@@ -339,7 +355,7 @@ class _Copy:
         self.raw = source.bulk.one_file and target.bulk.one_file
         """Whether both stores are files: stored values are then copied unchanged, even unreadable ones."""
         self.taken = dict(own) if target.bulk.one_file else {}
-        self.logs = self.strict = False
+        self.meta: list[Row] = []
         self.leave_unknown = leave_unknown
         self.done = self.steps = self.bodies_outside = 0
 
@@ -361,10 +377,7 @@ class _Copy:
             sums[table] = self._table(table)
         self.unknown.carry(all_rows(self.source, self.unknown.found, self._scoped))
         self.target.bulk.end_loading()
-        if self.logs:  # the log was copied completely, and the copy continues it
-            self.target.work.whole_tables.guard_log(logged_tables(TABLES), LOG_TABLES)
-        if self.strict:
-            self.target.work.whole_tables.guard_strictly(STRICT_TABLES)
+        self.logs, self.strict = guard(self.target, self.meta)
         for table in TABLES:
             self._check(table, sums[table])
         take_positions(self.target.work)  # the sequence goes on above the copied positions
@@ -390,10 +403,8 @@ class _Copy:
 
     def _translated(self, table: Table, columns: Columns, rows: list[Row]) -> list[Row]:
         if table is META:
-            kept = FIXED if self.target.bulk.one_file else {*FIXED, STRICT, *OWN_SCOPES}
-            self.strict = self.strict or (self.target.bulk.one_file and any(row[0] == STRICT for row in rows))
-            self.logs = self.logs or any(row[0] == EVENTS for row in rows)
-            return [row for row in rows if row[0] not in kept]
+            self.meta += (kept := meta_rows(rows, one_file=self.target.bulk.one_file))
+            return kept
         return self._scoped(columns, rows)
 
     def _scoped(self, columns: Columns, rows: list[Row]) -> list[Row]:

@@ -12,16 +12,14 @@ import orjson
 from sqlalchemy import Table, delete, insert, select, update
 
 from persist.blobs.body_stores import Bodies
-from persist.db.changes.journal import logged_tables
 from persist.db.dialects.backends import dialect_for
 from persist.db.dialects.bulk import Columns, Row
 from persist.db.schema.base import table_of
 from persist.db.schema.meta_table import Meta
 from persist.db.statements.prepared import Statement, param
-from persist.db.statements.schema_version import COPY, COPYING, EVENTS, HEAD, OWN_SCOPES
+from persist.db.statements.schema_version import COPY, COPYING, HEAD
 from persist.db.values.arguments import Progress
 from persist.errors import Conflict, InvalidValue, NotFound
-from persist.events.models import LOG_TABLES
 from persist.events.switching import take_positions
 from persist.lazy_imports import lazy_module
 from persist.maintenance import copying
@@ -256,7 +254,8 @@ class _ResumableCopy:
         """A transaction on the target that moves the mark, or only looks whether it is still that of this process."""
         with session(self.writer, writable=True, checked=False) as target:
             made = go_on(target, self.mark, next or self.mark)
-            yield target
+            with target.work.whole_tables.without_row_guards():
+                yield target
         self.mark = made
 
     def _move(self, next: Mark) -> None:
@@ -343,9 +342,8 @@ class _ResumableCopy:
     def _end(self, source: Session) -> copying.Checksum:
         columns = tuple(META.columns)
         checksum = copying.Checksum(columns, self.own, raw=self.raw)
-        kept = copying.FIXED if self.one_file else {*copying.FIXED, *OWN_SCOPES}
         found = [row for batch in source.bulk.batches(source.whole(META), columns, raw=self.raw) for row in batch]
-        rows = [row for row in found if row[0] not in kept]
+        rows = copying.meta_rows(found, one_file=self.one_file)
         checksum.add(rows)
         with session(self.writer, writable=True, checked=False) as target:
             end(target, self.mark, rows)
@@ -353,8 +351,8 @@ class _ResumableCopy:
                 highest = source.bulk.highest(table)
                 if highest is not None:
                     target.bulk.go_on_after(table, highest)
-            if any(row[0] == EVENTS for row in rows):  # the log was copied completely, and the copy continues it
-                target.work.whole_tables.guard_log(logged_tables(TABLES), LOG_TABLES)
+            target.work.whole_tables.guard_rows(TABLES)
+            copying.guard(target, rows)
             take_positions(target.work)
         return checksum
 

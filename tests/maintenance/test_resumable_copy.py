@@ -1,6 +1,8 @@
 """Resumable copies: bounded transactions, a target that nobody opens meanwhile, and in the end what one snapshot held."""
 
+import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -8,6 +10,7 @@ from persist import Store
 from persist.errors import Conflict, CopyUnfinished, InvalidValue
 from persist.maintenance import copy, copy_resumably
 from persist.schema import migrate
+from persist.single_owner_files import create_run_file
 from persist.testing import FrozenClock
 from tests.maintenance.filled import filled
 from tests.maintenance.moving import Pair, checksums, many, opened
@@ -52,6 +55,43 @@ def test_it_does_not_read_again_what_it_has_copied(pair: Pair, clock: FrozenCloc
     assert seen == sorted(seen)
     assert seen[0] > 24
     assert seen[-1] >= 80  # with the rows of tables that came before
+
+
+def _triggers(place: Place) -> list[tuple[Any, ...]]:
+    if place.is_postgres:
+        return place.ask("SELECT tgname, tgenabled FROM pg_trigger WHERE NOT tgisinternal ORDER BY tgname")
+    return place.ask("SELECT name, sql FROM sqlite_master WHERE type = 'trigger' ORDER BY name")
+
+
+def test_rows_that_guards_refuse_are_copied_and_the_target_is_guarded(pair: Pair) -> None:
+    """An adopted file may hold such rows."""
+    source, target = map(Place, pair)
+    for place in (source, target):
+        Store.open(place.url, migrate=True).close()
+    lifted = ["SET session_replication_role = replica"]
+    if not source.is_postgres:
+        lifted = [f"DROP TRIGGER {name}" for name, _ in _triggers(source)]
+    before, run = _triggers(target), "20260116-143052-a7b3c9"
+    source.run(
+        *lifted,
+        f"INSERT INTO {source.named('run')} (id) VALUES ('{run}')",
+        f"INSERT INTO {source.named('bindings')} (run_id, name, kind, attachment_path) VALUES ('{run}', 'n', 'let', '../x')",
+    )
+    resumed(pair)
+    assert target.ask(f"SELECT attachment_path FROM {target.named('bindings')}") == [("../x",)]
+    assert _triggers(target) == before
+    assert before
+
+
+def test_the_copy_of_a_strict_file_is_strict(tmp_path: Path, postgres_url: str) -> None:
+    with create_run_file(tmp_path, strict=True) as source:
+        copied = Place(f"sqlite:///{(tmp_path / 'copy.db').as_posix()}")
+        for place in (copied, Place(postgres_url)):
+            copy_resumably(source, place.url)
+        assert _triggers(copied) == _triggers(Place(f"sqlite:///{source.path}"))
+    with pytest.raises(sqlite3.IntegrityError, match="this run is strict"):
+        copied.run("UPDATE run SET status = 'failed'")
+    assert Place(postgres_url).ask("SELECT key FROM persist._meta WHERE key = 'strict'") == []
 
 
 def change_everything(place: Place) -> None:

@@ -16,7 +16,7 @@ from persist.db.changes.journal import Journal, LogTables, VerbChanges
 from persist.db.concurrency.ownership import Owner
 from persist.db.concurrency.writer_lock import SHORT, Waiting
 from persist.db.connections import Lent
-from persist.db.dialects.backends import event_guards_of, lift_row_guards, raw_rows_of, strict_guard_ddl
+from persist.db.dialects.backends import event_guards_of, lift_row_guards, raw_rows_of, row_guard_ddl, strict_guard_ddl
 from persist.db.dialects.interface import Dialect
 from persist.db.observation import Outcome, StatementWatch, WatchedDriver, is_logged
 from persist.db.schema.base import table_of
@@ -92,6 +92,13 @@ class TableOperations:
     def drop_guards(self) -> None:
         self._wrote(True)
         event_guards_of(self._dialect).drop_functions(self._connection)
+
+    def guard_rows(self, tables: Iterable[Table]) -> None:
+        """Create the row guards of a file that has none since they were dropped. A server's are lifted and never dropped."""
+        self._wrote(True)
+        for table in tables if self._dialect.one_file else ():
+            for statement in row_guard_ddl(table, self._dialect.name, None) if GUARDS in table.info else ():
+                self._connection.exec_driver_sql(statement)
 
     def guard_strictly(self, tables: Sequence[Table]) -> None:
         """Let nobody but persist change these tables of a file."""
