@@ -15,10 +15,10 @@ from tests.lanes import MEASURED, function
 
 CEILINGS = {
     "persist: files": 441,
-    "persist: lines": 87_300,
+    "persist: lines": 87_320,
     "persist: lines of code": 63_080,
     "persist: names imported from persist": 7_187,
-    "persist: definitions that share their name": 988,
+    "persist: definitions that share their name": 990,
     "tests: files": 670,
     "tests: lines": 108_760,
 }
