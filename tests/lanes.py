@@ -49,7 +49,6 @@ NIGHT = {
     "tests/concurrency/test_moving_tenants.py": "tenants move between the nodes of a cluster",
     "tests/concurrency/test_restarted_servers.py": "servers are begun anew",
     "tests/concurrency/test_switching_under_load.py": "many processes write for seconds",
-    "tests/concurrency/test_workers_of_restarted_servers.py": "servers are begun anew",
     "tests/maintenance/test_backup.py::test_writers_go_on": "a process writes as long as three copies take",
     "tests/maintenance/test_copy_values.py::test_whatever_is_stored_comes_back": "any documents, through three databases",
     "tests/maintenance/test_copy.py::test_memory_does_not_grow": "thousands of rows",

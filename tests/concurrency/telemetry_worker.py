@@ -11,17 +11,6 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 STATUSES = 60
 
 
-def claim(store: Store, name: str) -> None:
-    """Claim until nothing is left -> the tasks, in order."""
-    done = []
-    while True:
-        task = store.transact(lambda tx: tx.telemetry.tasks.claim(name, max_parallel=100, workspace_id="ws"))
-        if task is None:
-            break
-        done.append(task.id)
-    print(json.dumps(done), flush=True)
-
-
 def crowd(store: Store, name: str) -> None:
     """Claim as often as the cap allows -> the tasks."""
     tries = [store.transact(lambda tx: tx.telemetry.tasks.claim(name, max_parallel=3, workspace_id="ws")) for _ in range(5)]
@@ -61,7 +50,7 @@ def report(store: Store, name: str) -> None:
     print(json.dumps(made), flush=True)
 
 
-COMMANDS = {"claim": claim, "crowd": crowd, "lapse": lapse, "report": report}
+COMMANDS = {"crowd": crowd, "lapse": lapse, "report": report}
 
 if __name__ == "__main__":
     _, command, url, argument = sys.argv

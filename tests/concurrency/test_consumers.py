@@ -115,46 +115,6 @@ def test_8_threads_share_one_consumer_and_nothing_is_handed_out_twice(log: Store
 
 
 @pytest.mark.parametrize("backend", ["postgres"])
-def test_an_event_that_commits_late_is_not_passed_over(log: Store, open_store: Callable[..., Any]) -> None:
-    """Its position is smaller than that of a transaction which was ready long before; that one waits for it."""
-    slow, quick = open_store(), open_store()
-    numbered, go, started = threading.Event(), threading.Event(), threading.Event()
-
-    def hold() -> None:
-        with slow.begin() as tx:
-            tx.events.append("slow", "noted", None)
-            numbered.set()
-            assert go.wait(60)
-
-    def pass_by() -> None:
-        with quick.begin() as tx:
-            tx.chat.sessions.create(agent="a", model={"model_id": "m"})
-            started.set()
-
-    consumers = log.events.consumers
-    consumers.create("outbox", at="now")
-    threads = [threading.Thread(target=hold), threading.Thread(target=pass_by)]
-    threads[0].start()
-    assert numbered.wait(60)
-    threads[1].start()
-    assert started.wait(60)
-    assert [bool(consumers.next("outbox")) for _ in range(20)] == [False] * 20
-    go.set()
-    for thread in threads:
-        thread.join(60)
-    types = []
-
-    def all_seen() -> bool:
-        if batch := consumers.next("outbox", limit=1):
-            types.append(batch.events[0].type)
-            consumers.ack("outbox", batch.position, token=batch.token)
-        return len(types) == 2
-
-    assert eventually(all_seen, seconds=60)
-    assert types == ["noted", "session.created"]
-
-
-@pytest.mark.parametrize("backend", ["postgres"])
 def test_a_consumer_of_some_types_passes_over_nothing_while_many_commit(log: Store, open_store: Callable[..., Any]) -> None:
     stores = [open_store() for _ in range(4)]
     consumers = log.events.consumers

@@ -295,16 +295,6 @@ def queue(store: Store, count: int) -> list[str]:
     return ids
 
 
-def test_claimers_get_different_tasks(store: Store, database_url: str) -> None:
-    ids = queue(store, 60)
-    claimed = in_processes(database_url, "claim")
-    assert sorted(chain.from_iterable(claimed)) == ids
-    assert all(mine == sorted(mine) for mine in claimed)
-    with store.read() as tx:
-        owners = {task.id: task.instance_name for task in tx.telemetry.tasks.list(workspace_id="ws")}
-    assert owners == {id: f"box-{number}" for number, mine in enumerate(claimed) for id in mine}
-
-
 def test_claimers_do_not_exceed_the_cap_together(store: Store, database_url: str) -> None:
     ids = queue(store, 20)
     assert sorted(chain.from_iterable(in_processes(database_url, "crowd"))) == ids[:3]

@@ -2,10 +2,11 @@
 
 import json
 import random
+import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -13,9 +14,10 @@ from typing import Any
 import pytest
 
 from persist import Store
-from persist.errors import LeaseLost, TransitionError
-from persist.workflows.schemas import Lease, WorkflowRun
+from persist.errors import Conflict, LeaseLost, TransitionError
+from persist.workflows.schemas import Approval, Lease, WorkflowRun
 from tests.at_once import together
+from tests.contract.workflows.making import gate_of, make_run, pause, paused, run_of
 from tests.contract.workflows.scenes import ask, claim, do, make, queue, result, start, stored
 from tests.subprocesses import Worker
 
@@ -76,24 +78,6 @@ def test_32_threads_claim_each_run_once(store: Store, alone: bool) -> None:
 
     claimed = together([partial(drain, f"w{number}") for number in range(32)])
     assert sorted(id for found in claimed for id in found) == sorted(ids)
-
-
-def test_of_200_queued_runs_each_is_claimed_once_by_four_processes(store: Store, work: Work) -> None:
-    with store.begin() as tx:
-        ids = [tx.workflows.runs.create("build", trigger_id="t", current_phase="p", status="queued").id for _ in range(200)]
-    workers = [work("drain", f"w{number}", 3600) for number in range(4)]
-    assert [heard(worker) for worker in workers] == ["ready"] * 4
-    for worker in workers:
-        tell(worker)
-    claimed = {f"w{number}": heard(worker) for number, worker in enumerate(workers)}
-    assert sorted(id for done in claimed.values() for id, _ in done) == sorted(ids)
-    assert {token for done in claimed.values() for _, token in done} == {1}
-    for name, done in claimed.items():
-        for id, _ in done:
-            run = stored(store, id)
-            assert (run.status, run.restart_count, run.lease_owner) == ("succeeded", 0, None)
-            assert [item["worker"] for item in run.phase_history] == [name]
-    assert [worker.wait(30) for worker in workers] == [0] * 4
 
 
 def test_the_run_of_a_killed_worker_is_claimed_again_after_its_lease(store: Store, work: Work) -> None:
@@ -278,3 +262,160 @@ def test_on_postgres_a_claim_does_not_wait_for_another_that_is_not_over(postgres
         assert found[3] is None
         assert sorted(found[:3]) == sorted(ids)
         assert stored(store, mine.run_id).lease_owner == "w1"
+
+
+# Workers of `persist.workflows` as processes that SIGTERM stops.
+
+
+faces = pytest.mark.parametrize("face", ["sync", "async"])
+
+
+@faces
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_the_worker_when_its_handlers_have_ended(
+    store: Store, database_url: str, face: str, number: signal.Signals
+) -> None:
+    id = queue(store)
+    with Worker("tests.concurrency.stopping_worker", database_url, face, "attentive") as process:
+        assert process.stdout.readline() == "began\n"
+        process.send_signal(number)
+        assert process.stdout.readline() == "stopped\n"
+        assert process.wait(60) == 0
+    assert (stored(store, id).status, claim(store)) == ("succeeded", None)
+
+
+@faces
+def test_a_second_signal_ends_the_process(store: Store, database_url: str, face: str) -> None:
+    id = queue(store)
+    with Worker("tests.concurrency.stopping_worker", database_url, face, "patient") as process:
+        assert process.stdout.readline() == "began\n"
+        while process.poll() is None:  # the first one is seen only when the process looks at it
+            with suppress(ProcessLookupError):  # it ended in this moment
+                process.send_signal(signal.SIGTERM)
+            time.sleep(0.05)
+        assert process.wait(60) == -signal.SIGTERM
+    run = stored(store, id)
+    assert (run.status, run.lease_owner) == ("running", "w")
+
+
+# Many people answer one gate: exactly one answer counts, the others are told so, and the run agrees with it.
+
+
+RACERS = 8
+ANSWERS = ("resume", "fail", "respond", "reply")
+
+
+def answer(store: Store, verb: str, gate: str, name: str) -> str:
+    """Answer one gate -> "won", "False" or "Conflict"."""
+    try:
+        with store.begin() as tx:
+            verbs = tx.workflows.approvals
+            if verb == "resume":
+                verbs.resolve_and_resume(gate, by=name, response=name, scratch={"winner": name})
+            elif verb == "fail":
+                verbs.resolve_and_fail(gate, by=name, reason=name)
+            elif verb == "respond":
+                return "won" if verbs.respond(gate, approved=False, by=name, response=name) else "False"
+            else:
+                return "won" if verbs.resolve_reply(gate, by=name, response=name) else "False"
+    except Conflict:
+        return "Conflict"
+    return "won"
+
+
+def verb_of(number: int, round: int) -> str:
+    """Every racer uses every verb, and in every round all verbs race."""
+    return ANSWERS[(number + round) % len(ANSWERS)]
+
+
+def agree(run: WorkflowRun, gate: Approval, winner: str, verb: str) -> None:
+    """What is stored of the gate and of its run is what the winner said, and nothing of the others."""
+    assert (gate.responded_by, gate.response) == (winner, winner)
+    assert gate.status == ("approved" if verb in ("resume", "reply") else "rejected")
+    status, context, scratch = {
+        "resume": ("running", None, {"winner": winner}),
+        "fail": ("failed", {"error": f"Rejected: {winner}"}, None),
+    }.get(verb, ("paused", None, None))
+    assert (run.status, run.context, run.scratch) == (status, context, scratch)
+    assert (run.finished_at is not None) == (verb == "fail")
+
+
+def judge(store: Store, run_id: str, gate_id: str, round: int, outcomes: Sequence[str]) -> None:
+    """One racer won, by whatever verb, and each other one lost as its verb says."""
+    assert outcomes.count("won") == 1
+    for number, outcome in enumerate(outcomes):
+        expected = "Conflict" if verb_of(number, round) in ("resume", "fail") else "False"
+        assert outcome in ("won", expected)
+    winner = outcomes.index("won")
+    agree(run_of(store, run_id), gate_of(store, gate_id), str(winner), verb_of(winner, round))
+
+
+@pytest.mark.parametrize("round", range(8))
+def test_of_many_threads_one_answers_a_gate(store: Store, open_store: Callable[..., Store], round: int) -> None:
+    """Half of them by another handle on the database, which shares no lock with the first."""
+    handles = (store, open_store())
+    run, gate = paused(store, kind="reply")
+    outcomes = together([lambda n=n: answer(handles[n % 2], verb_of(n, round), gate, str(n)) for n in range(RACERS)])  # type: ignore[misc]  # a default that binds the loop variable
+    judge(store, run, gate, round, outcomes)
+
+
+def test_of_many_pauses_one_opens_its_gate(store: Store) -> None:
+    run = make_run(store)
+
+    def wait(number: int) -> bool:
+        try:
+            pause(store, run.id, gate=f"g{number}", marker=(f"m{number}", None), scratch={"asked": number})
+        except TransitionError:
+            return False
+        return True
+
+    results = together([lambda number=number: wait(number) for number in range(RACERS)])  # type: ignore[misc]  # a default that binds the loop variable
+    assert sum(results) == 1
+    winner, after = results.index(True), run_of(store, run.id)
+    assert (after.status, after.current_phase, after.scratch) == ("paused", f"m{winner}", {"asked": winner})
+    assert [item["phase"] for item in after.phase_history] == [f"m{winner}"]
+    with store.read() as tx:
+        assert [gate.gate for gate in tx.workflows.approvals.list_for_run(run.id)] == [f"g{winner}"]
+
+
+def test_two_gates_of_one_run_resume_it_once_both_are_approved(store: Store) -> None:
+    run, first = paused(store)
+    with store.begin() as tx:
+        second = tx.workflows.approvals.request(run, gate="second", summary="s").id
+
+    def resume(gate: str) -> bool:
+        try:
+            return answer(store, "resume", gate, gate) == "won"
+        except TransitionError:
+            return False
+
+    gates = [first, second]
+    results = together([lambda gate=gate: resume(gate) for gate in gates])  # type: ignore[misc]  # a default that binds the loop variable
+    assert results == [True, True]
+    after = run_of(store, run)
+    assert after.status == "running"
+    assert after.scratch is not None
+    assert after.scratch["winner"] in gates
+    assert [gate_of(store, gate).status for gate in gates] == ["approved", "approved"]
+
+
+@pytest.mark.parametrize("round", range(4))
+def test_a_cancelled_run_stays_so_whoever_answers_its_gate(store: Store, round: int) -> None:
+    run, gate = paused(store)
+
+    def resume() -> bool:
+        try:
+            return answer(store, "resume", gate, "maria") == "won"
+        except TransitionError:
+            return False
+
+    def cancel() -> bool:
+        with store.begin() as tx:
+            return tx.workflows.runs.cancel(run, reason=f"round {round}")
+
+    resumed, cancelled = together([resume, cancel])
+    assert cancelled
+    after = run_of(store, run)
+    assert (after.status, after.context) == ("cancelled", {"error": f"round {round}"})
+    assert after.scratch == ({"winner": "maria"} if resumed else None)
+    assert gate_of(store, gate).status == ("approved" if resumed else "rejected")

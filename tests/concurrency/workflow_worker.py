@@ -25,20 +25,6 @@ def claim(store: Store, worker: str, seconds: float) -> Lease | None:
         return tx.workflows.runs.claim(worker, lease=timedelta(seconds=seconds))
 
 
-def drain(store: Store, worker: str, seconds: float) -> None:
-    """At the word, claim and finish runs until there are none -> [run, token] of each."""
-    say("ready")
-    sys.stdin.readline()
-    done = []
-    while (lease := claim(store, worker, seconds)) is not None:
-        with store.begin() as tx:
-            tx.workflows.runs.append_phase(lease.run_id, "work", {"worker": worker}, lease=lease)
-        with store.begin() as tx:
-            tx.workflows.runs.finish(lease.run_id, "succeeded", lease=lease)
-        done.append([lease.run_id, lease.token])
-    say(done)
-
-
 def stall(store: Store, worker: str, seconds: float) -> None:
     """Claim a run and begin a phase -> [run, execution]. At the word, try to write -> what was refused."""
     lease = claim(store, worker, seconds)
@@ -98,7 +84,7 @@ def under_limits(store: Store, worker: str, seconds: float) -> None:
     say(done)
 
 
-COMMANDS = {"drain": drain, "stall": stall, "hold": hold, "under_limits": under_limits}
+COMMANDS = {"stall": stall, "hold": hold, "under_limits": under_limits}
 
 if __name__ == "__main__":
     _, command, url, name, lasts = sys.argv

@@ -1,4 +1,4 @@
-"""Many tasks, loops and processes on one session; kills and cancellations."""
+"""Threads, processes and event loops that share a session, on asyncio and on trio."""
 
 import asyncio
 import time
@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+import trio
 
-from persist import Store
+from persist import AsyncStore, Store
+from persist.errors import UnsupportedEngine
 from persist.integrations.claude_agent_sdk import PersistSessionStore
 from tests.aio.loops import in_loops
 from tests.integrations.claude_agent_sdk.conftest import Do
@@ -117,3 +119,32 @@ def test_deletions_beside_appends_leave_whole_batches(sessions: Any, do: Do, loo
     assert do(sessions.load(KEY)) is None
     with look.read() as tx:
         assert tx.transcripts.sessions.list().items == []
+
+
+# On trio, as the framework allows: a Store is used from threads, an AsyncStore is refused.
+
+
+def test_on_trio_a_store_is_used_from_threads(database_url: str) -> None:
+    async def main(sessions: Any) -> Any:
+        async with trio.open_nursery() as nursery:
+            for name in "abc":
+                nursery.start_soon(sessions.append, KEY, batch(name, 0))
+        with trio.move_on_after(0.001):
+            await sessions.append(KEY, batch("d", 0))
+        return await sessions.load(KEY)
+
+    with Store.open(database_url) as store:
+        entries = trio.run(main, PersistSessionStore(store))
+    assert len(entries) in (3 * BATCH, 4 * BATCH)
+    assert [entry["of"][2] for entry in entries] == [0, 1, 2, 3] * (len(entries) // BATCH)
+
+
+def test_on_trio_an_async_store_is_refused(database_url: str, do: Do) -> None:
+    store: Any = do(AsyncStore.open(database_url))
+
+    async def main() -> None:
+        with pytest.raises(UnsupportedEngine, match="asyncio"):
+            await PersistSessionStore(store).append(KEY, batch("a", 0))
+
+    trio.run(main)
+    do(store.close())

@@ -34,7 +34,7 @@ from persist.store.async_store import AsyncTransaction
 from persist.store.transaction import Transaction
 from tests.integrations.a2a.scenes import Named
 from tests.integrations.mcp.scenes import VERSION, Answer, Client, server
-from tests.integrations.mcp.test_sessions import two_clients
+from tests.integrations.mcp.test_events import two_clients
 from tests.integrations.serving import served
 from tests.markdown import DOCS, ROOT
 
