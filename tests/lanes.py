@@ -60,7 +60,6 @@ NIGHT = {
     "tests/maintenance/test_erasing_ways.py::test_each_way_of_each_kind": "an erasure for each way of each kind",
     "tests/maintenance/test_import_lines.py::test_every_cell": "every cell of every table",
     "tests/maintenance/test_import_lines.py::test_memory": "thousands of rows",
-    "tests/maintenance/test_maintain.py::test_processes_at_once": "a program is started as a person does",
     "tests/maintenance/test_moving.py::test_a_log_and_its_consumers_go_on[postgres-sqlite-copy]": "as with lines",
     "tests/maintenance/test_moving.py::test_a_log_and_its_consumers_go_on[postgres-sqlite-steps]": "as with lines",
     "tests/maintenance/test_prune_steps.py::test_two_prunes": "processes prune at once",

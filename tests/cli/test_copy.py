@@ -16,7 +16,6 @@ from persist.maintenance import copy_resumably
 from persist.testing import FrozenClock
 from tests.cli.conftest import Command
 from tests.cli.golden import assert_golden
-from tests.maintenance.filled import filled
 from tests.maintenance.moving import new_url
 from tests.schema.filling import transcript
 from tests.schema.places import Place
@@ -99,11 +98,6 @@ def test_a_source_that_is_not_there(command: Command, tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
-def test_a_copy_of_itself(command: Command, database_url: str, clock: FrozenClock) -> None:
-    small(database_url, clock)
-    assert "it is the source itself" in failed(command("copy", database_url, database_url))
-
-
 def test_an_outdated_target_is_not_touched(command: Command, sqlite_url: str, tmp_path: Path, clock: FrozenClock) -> None:
     small(sqlite_url, clock)
     old = tmp_path / "old.db"
@@ -120,17 +114,6 @@ def test_a_target_with_tables_of_others(command: Command, sqlite_url: str, tmp_p
     assert "without a persist schema version (messages)" in failed(command("copy", sqlite_url, other.url))
 
 
-def test_a_file_that_is_no_database(command: Command, target_url: str, tmp_path: Path) -> None:
-    (tmp_path / "broken.db").write_text("This is no database, however long it may be." * 100)
-    assert "not a database" in failed(command("copy", f"sqlite:///{tmp_path / 'broken.db'}", target_url))
-
-
-def test_passwords_are_not_repeated(command: Command, sqlite_url: str, clock: FrozenClock) -> None:
-    small(sqlite_url, clock)
-    result = command("copy", sqlite_url, "postgresql://somebody:secret@127.0.0.1:1/none")
-    assert "secret" not in failed(result)
-
-
 def test_whose_the_rows_are(command: Command, sqlite_url: str, postgres_url: str) -> None:
     Store.open(sqlite_url).close()
     Place(sqlite_url).run("INSERT INTO status_log (occurred_at, new_status) VALUES (1, 'idle')", "CREATE TABLE mine (x)")
@@ -139,21 +122,6 @@ def test_whose_the_rows_are(command: Command, sqlite_url: str, postgres_url: str
     assert "Not copied, because they are not persist's: mine." in result.stdout
     with Store.open(postgres_url) as target, target.read() as tx:
         assert len(tx.telemetry.status.history(instance_id="box-1")) == 1
-
-
-def test_two_databases_are_needed(command: Command, sqlite_url: str) -> None:
-    assert command("copy", sqlite_url).exit_code == 2
-
-
-def test_a_large_copy_between_kinds(command: Command, sqlite_url: str, postgres_url: str, clock: FrozenClock) -> None:
-    filled(sqlite_url, clock)
-    Place(sqlite_url).run(
-        "INSERT INTO progressions (id, created_at) VALUES ('large', 1)",
-        "INSERT INTO progression_members (progression_id, ord, message_id)"
-        " WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 29999) SELECT 'large', i, 'm' || i FROM n",
-    )
-    found = json.loads(command("copy", sqlite_url, postgres_url, "--json").stdout)
-    assert found["tables"]["progression_members"]["rows"] == 30_146
 
 
 def test_a_resumable_copy_goes_on(command: Command, database_url: str, target_url: str, clock: FrozenClock) -> None:

@@ -137,23 +137,12 @@ def test_what_it_says(command: Command, filled: str, monkeypatch: pytest.MonkeyP
     assert_golden("maintain", f"{trial.output}{result.output}{command('maintain').output}")
 
 
-def test_by_default_it_prunes_nothing(command: Command, filled: str) -> None:
-    before = every_row(filled)
-    result = command("maintain", "--json")
-    assert not [step for step in json.loads(result.stdout)["steps"] if step["name"].startswith("prune")]
-    assert every_row(filled) == before
-
-
 def test_json(command: Command, database_url: str) -> None:
     Store.open(database_url).close()
     told = json.loads(command("maintain", "--json", "--dry-run").stdout)
     assert told.keys() == {"dry_run", "steps", "failed"}
     assert (told["dry_run"], told["failed"]) == (True, False)
     assert all(step.keys() == {"name", "tables", "error"} for step in told["steps"])
-
-
-def test_quiet(command: Command, filled: str) -> None:
-    assert command("maintain", "-q").output == ""
 
 
 def test_a_step_that_fails_is_one_line_and_exit_code_1(command: Command, filled: str, monkeypatch: pytest.MonkeyPatch) -> None:

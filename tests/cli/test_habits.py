@@ -125,7 +125,10 @@ def test_a_missing_file_stays_missing(tmp_path: Path, line: str) -> None:
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.startswith("Error: There is no SQLite file ")
     assert list(tmp_path.iterdir()) == []
-    assert run(*line.split()).exit_code == 2, "no database is named"
+    unnamed = run(*line.split())
+    assert unnamed.exit_code == 2
+    assert "--url FILE" in unnamed.stderr
+    assert "PERSIST_DATABASE_URL" in unnamed.stderr
 
 
 def test_every_command_of_a_group_has_the_options_of_all() -> None:
@@ -286,22 +289,11 @@ def test_every_command_of_the_table_is_there() -> None:
 
 def test_a_command_without_an_argument_takes_the_database_as_one() -> None:
     """But for those that name a folder of runs, or servers."""
-    assert [path for path, command in _commands(main) if _only_by_option(command)] == [
+    assert [" ".join(names) for names, command in every_command(main) if _only_by_option(command)] == [
         "blobs databases",
         "programs ls",
         "tenants ls",
     ]
-
-
-def _commands(group: click.Command, *path: str) -> Iterator[tuple[str, click.Command]]:
-    if not isinstance(group, click.Group):
-        yield " ".join(path), group
-        return
-    context = click.Context(group)
-    for name in group.list_commands(context):
-        command = group.get_command(context, name)
-        assert command is not None
-        yield from _commands(command, *path, name)
 
 
 def _only_by_option(command: click.Command) -> bool:

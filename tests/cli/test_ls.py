@@ -57,13 +57,6 @@ def test_without_a_domain_chats_are_listed(command: Command, filled: str) -> Non
     assert json.loads(command("ls", "--json").stdout) == json.loads(command("ls", "chat", "--json").stdout)
 
 
-def test_pages_of_a_domain(command: Command, filled: str) -> None:
-    first = json.loads(command("ls", "workflows", "--limit", "2", "--json").stdout)
-    second = json.loads(command("ls", "workflows", "--limit", "2", "--json", "--after", first["cursor"]).stdout)
-    ids = [item["id"] for item in first["items"] + second["items"]]
-    assert len(ids) == len(set(ids)) == 4
-
-
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -113,11 +106,6 @@ def test_an_id_that_the_domain_has_not(command: Command, filled: str) -> None:
         result = command("show", "nobody", "--domain", domain)
         assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (1, "", 1), domain
         assert "'nobody'" in result.stderr, domain
-
-
-def test_an_id_that_nothing_has(command: Command, filled: str) -> None:
-    result = command("show", "nobody")
-    assert (result.exit_code, result.stdout, result.stderr) == (1, "", "Error: There is no session or run 'nobody'.\n")
 
 
 def test_hidden_messages_are_those_of_chats(command: Command, filled: str) -> None:

@@ -133,11 +133,6 @@ def test_the_major_of_the_sdk_is_chosen(record: Record, database_url: str, optio
         assert tx.chat.messages.get("msg_1")["parts"][0][key] == "raw"
 
 
-@pytest.mark.parametrize("save_on", ["chunk", "step", "turn"])
-def test_save_policies_end_alike(record: Record, save_on: str) -> None:
-    assert json.loads(record(ANSWER, "--json", "--save-on", save_on).stdout)["parts"] == 12
-
-
 @pytest.mark.parametrize(
     ("bad", "why"),
     [

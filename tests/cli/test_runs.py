@@ -219,14 +219,6 @@ def test_cancel_ends_a_run(command: Command, stored: list[str], database_url: st
     assert json.loads(command("runs", "cancel", stored[2], "--json").stdout)["status"] == "cancelled"
 
 
-def test_a_run_that_cannot_be_cancelled_says_so(command: Command, stored: list[str], database_url: str) -> None:
-    result = command("runs", "cancel", stored[3])
-    assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr == f"Error: The workflow run '{stored[3]}' has ended already: it is succeeded.\n"
-    with Store.open(database_url) as store, store.read() as tx:
-        assert tx.workflows.runs.get(stored[3]).status == "succeeded"
-
-
 def test_pause_resume_and_restart(command: Command, stored: list[str], database_url: str) -> None:
     waiting, queued, running, succeeded = stored
 

@@ -1,6 +1,5 @@
 """Where several write at once a prune takes what is nobody's, and waits for whoever is about to use it."""
 
-import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,7 +12,6 @@ import pytest
 from persist import Store
 from persist.conversations.schemas import PruneReport
 from persist.testing import FrozenClock
-from tests.at_once import together
 from tests.contract.conftest import Raw
 from tests.contract.conversations.making import (
     fork_into,
@@ -128,34 +126,3 @@ def test_a_status_and_a_message_do_not_wait_for_each_other_in_a_circle(store: St
         assert ending.result(30) is True
     assert members(store, session.progression_id) == ["m0", "m1"]
     assert session_of(store, "s").status == "completed"
-
-
-def test_sessions_that_are_forked_while_others_are_pruned_show_everything(store: Store, clock: FrozenClock) -> None:
-    """Nothing fails and nothing that is left is less than it was; each parent is used again after some rounds."""
-    make_session(store, "lasting", status="running")
-    done = threading.Event()
-
-    def talk() -> dict[str, list[str]]:
-        want = {}
-        for number in range(15):
-            session = f"s{number}"
-            make_session(store, session)
-            make_branch(store, session, session)
-            ids = [f"m{number}.{place}" for place in range(4)]
-            say(store, session, *ids)
-            fork_into(store, "lasting", session, 3, id=f"f{number}")
-            want[f"f{number}"] = ids[:3]
-            clock.advance(delta=DAY)
-        done.set()
-        return want
-
-    def sweep() -> int:
-        gone = 0
-        while not done.is_set():
-            gone += prune(store, keep_days=2, keep_n=0).sessions
-        return gone
-
-    want, gone = together([talk, sweep])
-    gone += prune(store, keep_days=0, keep_n=0).sessions
-    assert gone == 15
-    assert {id: shown(store, id) for id in want} == want

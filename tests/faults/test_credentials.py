@@ -100,7 +100,12 @@ def test_a_url_that_fails(logged: io.StringIO, tmp_path: Path, monkeypatch: pyte
 @each("number", range(len(WRONG)))
 def test_a_command_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     monkeypatch.chdir(tmp_path)
-    for arguments in (["ls", "--url", WRONG[number]], ["copy", WRONG[number], "sqlite:///new.db"]):
+    for arguments in (
+        ["ls", "--url", WRONG[number]],
+        ["ls", WRONG[number]],
+        ["show", WRONG[number], "--url", WRONG[number]],
+        ["copy", WRONG[number], "sqlite:///new.db"],
+    ):
         result = CliRunner().invoke(main, arguments)
         assert result.exit_code in (1, 2)
         assert SECRET not in result.output

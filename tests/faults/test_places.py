@@ -18,17 +18,7 @@ import pytest
 from persist import Store
 from persist.db.dialects.sqlite import connections
 from persist.db.dialects.sqlite.errors import translate_error
-from persist.errors import (
-    InvalidValue,
-    NotFound,
-    NotPermitted,
-    PersistError,
-    ReadOnlyTransaction,
-    StoreBusy,
-    StoreCorrupt,
-    StoreFull,
-    UnmanagedDatabase,
-)
+from persist.errors import InvalidValue, NotFound, NotPermitted, PersistError, ReadOnlyTransaction, StoreBusy, StoreFull
 from persist.maintenance import backup, export, import_
 from persist.programs import subagent
 from persist.sessionlog import SessionLogWriter, read_session_log
@@ -73,22 +63,6 @@ def test_what_is_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         for path in (tmp_path / "pipe", tmp_path / "folder", tmp_path / "socket", Path("/dev/null")):
             with pytest.raises(InvalidValue):
                 Store.open(f"sqlite:///{path}")
-
-
-def test_files_of_others_keep_every_byte(tmp_path: Path) -> None:
-    text = tmp_path / "text"
-    text.write_text("no database at all, and long enough to be taken for one " * 50)
-    foreign = tmp_path / "foreign.db"
-    with sqlite3.connect(foreign) as connection:
-        connection.execute("CREATE TABLE sessions (a)")
-    connection.close()
-    before = text.read_bytes(), foreign.read_bytes()
-    with pytest.raises(StoreCorrupt):
-        Store.open(f"sqlite:///{text}")
-    with pytest.raises(UnmanagedDatabase):
-        Store.open(f"sqlite:///{foreign}")
-    assert (text.read_bytes(), foreign.read_bytes()) == before
-    assert {path.name for path in tmp_path.iterdir()} == {"text", "foreign.db"}
 
 
 def test_links_that_lead_nowhere_or_in_a_circle(tmp_path: Path) -> None:
@@ -241,16 +215,6 @@ def test_what_the_database_says_while_a_file_is_read_stays_what_it_is(sqlite_url
             import_(store, tmp_path / "out.jsonl")
 
 
-def test_a_backup_into_a_full_disk(sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object, **__: object) -> int:
-        raise StoreFull(str(tmp_path / "copy.db"))
-
-    monkeypatch.setattr("persist.db.dialects.sqlite.operations._copy", full)
-    with Store.open(sqlite_url) as store, pytest.raises(StoreFull):
-        backup(store, tmp_path / "copy.db")
-    assert [path.name for path in tmp_path.iterdir()] == ["state.db"]
-
-
 def test_a_commit_that_fails_spoils_no_connection(sqlite_url: str) -> None:
     def write(store: Store) -> int:
         with store.begin() as tx:
@@ -271,7 +235,7 @@ def test_a_commit_that_fails_spoils_no_connection(sqlite_url: str) -> None:
 # What persist makes is its owner's alone, whatever the umask; what is there already keeps its mode.
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def no_umask() -> Iterator[None]:
     before = os.umask(0)
     yield
@@ -283,6 +247,7 @@ def modes(folder: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): oct(stat.S_IMODE(path.lstat().st_mode)) for path in sorted(folder.rglob("*"))}
 
 
+@pytest.mark.usefixtures("no_umask")
 def test_files_and_folders_are_their_owners_alone(tmp_path: Path) -> None:
     (home := tmp_path / "home").mkdir()
     with Store.open(f"sqlite:///{home / 'state.db'}") as store, store.begin() as tx:
@@ -309,6 +274,7 @@ def test_files_and_folders_are_their_owners_alone(tmp_path: Path) -> None:
     assert found == {name: "0o700" if (home / name).is_dir() else "0o600" for name in found}
 
 
+@pytest.mark.usefixtures("no_umask")
 def test_a_new_file_is_whole_where_links_are_and_where_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def made(name: str) -> list[object]:
         Store.open(f"sqlite:///{tmp_path / name}").close()
@@ -322,6 +288,7 @@ def test_a_new_file_is_whole_where_links_are_and_where_not(tmp_path: Path, monke
     assert found == [made("unlinked.db")] * 3
 
 
+@pytest.mark.usefixtures("no_umask")
 def test_a_file_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
     path.touch(0o664)

@@ -75,14 +75,6 @@ def test_a_target_with_rows_is_refused_and_stays_as_it_is(pair: Pair, clock: Fro
     Store.open(pair[1]).close()
 
 
-@pytest.mark.one_database
-def test_an_empty_store_is_copied(pair: Pair) -> None:
-    with opened(*pair) as (source, target):
-        report = copy(source, target)
-        assert {name for name, count in report.tables.items() if count} == SEEDED - {"_meta"}
-        assert copy(source, target) == report  # what it left is empty still
-
-
 def test_changed_seed_rows_replace_those_of_the_target(pair: Pair, clock: FrozenClock) -> None:
     filled(pair[0], clock)
     with opened(*pair) as (source, target):

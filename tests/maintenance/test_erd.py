@@ -2,13 +2,10 @@
 
 import re
 
-import pytest
 from sqlalchemy import Column, ForeignKey, Integer, MetaData, Table
 
-from persist.errors import InvalidValue
 from persist.maintenance import erd
-from persist.schema.metadata import domain_of, metadata
-from tests.cases import each
+from persist.schema.metadata import metadata
 
 _ENTITY = r'(?:[A-Za-z][A-Za-z0-9_]*|"[^"\n]+")'
 _OPEN = re.compile(rf"    ({_ENTITY}) \{{")
@@ -81,18 +78,6 @@ def test_a_key_that_the_databases_spell_differently_is_one_relation() -> None:
     assert [relation for relation in relations if relation[0] == relation[3] == "execution"] == [
         ("execution", "|o", "o{", "execution", "run_id, parent_id")
     ]
-
-
-@each("domain", ["app_sessions", "chat", "conversations", "db", "messaging", "programs", "telemetry", "transcripts", "workflows"])
-def test_one_domain(domain: str) -> None:
-    entities, relations = parsed(erd(domain=domain))
-    assert set(entities) == {table.name for table in metadata.sorted_tables if domain_of(table) == domain}
-    assert {name for relation in relations for name in (relation[0], relation[3])} <= set(entities)
-
-
-def test_a_domain_there_is_none_of() -> None:
-    with pytest.raises(InvalidValue, match="'chats' is none of agent_tasks, app_sessions, blobs, chat, checkpoints, "):
-        erd(domain="chats")
 
 
 def test_tables_of_others() -> None:

@@ -1,6 +1,5 @@
 """What a job runs every night: it mends and bounds, deletes nothing unless told to, and may run beside anything."""
 
-import json
 from collections import Counter
 from contextlib import ExitStack, closing
 from datetime import timedelta
@@ -24,7 +23,6 @@ from tests.contract.conftest import Raw
 from tests.contract.conversations import making as talk
 from tests.maintenance.pruning_scenes import every_row, forty_days_later
 from tests.seeded_databases import with_file
-from tests.subprocesses import Worker
 
 pytestmark = pytest.mark.one_database
 
@@ -141,16 +139,6 @@ def test_several_at_once_do_each_thing_once(url: str, clock: FrozenClock) -> Non
             reports = together([lambda: maintain(one), lambda: maintain(two)])
         total = done(reports[0]) + done(reports[1])
         assert total == {"status_log": 10, "usage_samples": 8, "tool_history": 6, "progressions": 60}
-
-
-def test_processes_at_once(filled: str) -> None:
-    with forty_days_later(filled) as store:
-        del store
-        command = ("tests.cli.worker", "maintain", "--url", filled, "--json")
-        with Worker(*command, errors=True) as one, Worker(*command, errors=True) as other:
-            said = [json.loads(process.communicate(timeout=60)[0]) for process in (one, other)]  # and nothing else
-    assert (one.wait(), other.wait()) == (0, 0)
-    assert all(said)
 
 
 def test_wrong_calls(store: Store, url: str) -> None:

@@ -32,13 +32,6 @@ PARTS = [
 ]
 
 
-@pytest.mark.parametrize("part", PARTS[:4] + PARTS[5:], ids=repr)
-def test_a_part_is_loaded_as_it_was_saved(artifacts: PersistArtifactService, do: Do, part: types.Part) -> None:
-    before = part.model_copy(deep=True)
-    assert do(artifacts.save_artifact(**FILE, artifact=part)) == 0
-    assert do(artifacts.load_artifact(**FILE)) == before == part
-
-
 async def test_versions_and_what_is_known_of_them(artifacts: PersistArtifactService) -> None:
     metadata = {"z": [float("inf"), 2**70], "a": "\x00"}
     assert await artifacts.save_artifact(**FILE, artifact=PARTS[0], custom_metadata=metadata) == 0
@@ -57,22 +50,6 @@ async def test_versions_and_what_is_known_of_them(artifacts: PersistArtifactServ
     assert loaded.inline_data is not None
     assert loaded.inline_data.data == b"\xff"
     assert [await artifacts.load_artifact(**FILE, version=number) for number in (2, -1)] == [None, None]
-
-
-async def test_the_users_artifacts_are_seen_in_all_sessions(artifacts: PersistArtifactService) -> None:
-    for name in ("b", "user:z", "a", "user:m", "user:"):
-        if name != "user:":
-            await artifacts.save_artifact(**OF_SESSION, filename=name, artifact=PARTS[0])
-    await artifacts.save_artifact(**NAMES, filename="of nobody's session", artifact=PARTS[0])
-    of_user = ["user:m", "user:of nobody's session", "user:z"]
-    assert await artifacts.list_artifact_keys(**OF_SESSION) == ["a", "b", *of_user]
-    assert await artifacts.list_artifact_keys(**NAMES) == of_user
-    assert await artifacts.list_artifact_keys(**NAMES, session_id="other") == of_user
-    for name in of_user:
-        assert await artifacts.load_artifact(**NAMES, session_id="other", filename=name) is not None
-        assert await artifacts.load_artifact(**NAMES, filename=name.removeprefix("user:")) is not None
-    assert await artifacts.load_artifact(**NAMES, session_id="other", filename="a") is None
-    assert await artifacts.list_artifact_keys(app_name="app", user_id="joe", session_id=ID) == []
 
 
 async def test_references_are_followed_within_their_scope(artifacts: PersistArtifactService) -> None:

@@ -8,13 +8,12 @@ import pytest
 from google.adk.errors import StaleSessionError
 from google.adk.errors.already_exists_error import AlreadyExistsError
 from google.adk.errors.input_validation_error import InputValidationError
-from google.adk.errors.session_not_found_error import SessionNotFoundError
 from google.adk.events.event import Event
 from google.adk.sessions.session import Session
 
-from persist.errors import Conflict, InvalidValue, NotFound
+from persist.errors import Conflict, InvalidValue
 from persist.integrations.google_adk import PersistSessionService, SessionStale
-from tests.integrations.google_adk.scenes import APP, ID, NAMES, USER, create, event, get, said
+from tests.integrations.google_adk.scenes import ID, NAMES, USER, create, event, get, said
 
 
 async def test_ids_are_unique_for_a_user_of_an_application(sessions: PersistSessionService) -> None:
@@ -26,28 +25,6 @@ async def test_ids_are_unique_for_a_user_of_an_application(sessions: PersistSess
     assert (await get(sessions)).state == {}
     new = await sessions.create_session(**NAMES, session_id="  ")
     assert (await sessions.create_session(**NAMES)).id not in ("", new.id)
-
-
-async def test_lists_have_state_and_no_events(sessions: PersistSessionService) -> None:
-    first, second = await create(sessions, {"a": 1}, id="1"), await create(sessions, {"user:b": 2}, id="2")
-    await create(sessions, id="3", user="joe")
-    await sessions.append_event(second, event(timestamp=5.0))
-    await sessions.append_event(first, event(timestamp=6.0))
-    listed = (await sessions.list_sessions(**NAMES)).sessions
-    assert [(one.id, one.state, one.events, one.last_update_time) for one in listed] == [
-        ("2", {"user:b": 2}, [], 5.0),
-        ("1", {"a": 1, "user:b": 2}, [], 6.0),
-    ]
-    assert sorted(one.id for one in (await sessions.list_sessions(app_name=APP)).sessions) == ["1", "2", "3"]
-    assert (await sessions.list_sessions(app_name="other")).sessions == []
-    await sessions.append_event(listed[0], event("from the list"))
-    await sessions.delete_session(**NAMES, session_id="1")
-    await sessions.delete_session(**NAMES, session_id="1")
-    assert await sessions.get_session(**NAMES, session_id="1") is None
-    with pytest.raises(SessionNotFoundError) as refused:
-        await sessions.append_event(first, event())
-    assert isinstance(refused.value, NotFound)
-    assert (await create(sessions, id="1")).state == {"user:b": 2}
 
 
 async def test_only_the_events_that_are_asked_for(sessions: PersistSessionService) -> None:

@@ -128,28 +128,6 @@ def test_what_is_read_belongs_to_the_reader(call: Call, store: Any, saver: Persi
     assert_read(call, store, saver, elements())
 
 
-def test_two_savers_write_one_thread_in_turn(call: Call, store: Any, saver: PersistSaver) -> None:
-    savers = [saver, PersistSaver(store), PersistSaver(store, memory_bytes=0)]
-    given = elements()
-    for number in range(9):
-        given.append(HumanMessage(f"{number}", id=f"m{number}"))
-        if number % 4 == 3:
-            given[1].content = f"by {number}"
-        put(call, savers[number % 3], f"{number + 1}", given, f"{number}")
-        for one in savers:
-            assert exact(said(call, one)) == exact(given)
-
-
-def test_forks_of_a_list_in_memory_do_not_mix(call: Call, store: Any, saver: PersistSaver) -> None:
-    root, one, other = elements(), [*elements(), "one"], [*elements(), "other", "more"]
-    put(call, saver, "1", root)
-    put(call, saver, "2", one, "1")
-    put(call, saver, "3", other, "1")
-    put(call, saver, "4", [*one, "after"], "2")
-    for id, expected in (("1", root), ("2", one), ("3", other), ("4", [*one, "after"]), (None, [*one, "after"])):
-        assert_read(call, store, saver, expected, id)
-
-
 @pytest.mark.parametrize("another", [False, True], ids=["by this saver", "by another"])
 @pytest.mark.parametrize("gone", ["deleted", "pruned"])
 def test_a_thread_that_begins_anew_has_nothing_of_the_former(

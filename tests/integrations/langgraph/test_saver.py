@@ -20,23 +20,6 @@ from tests.integrations.langgraph.scenes import checkpoint, config, messages, me
 Call = Callable[..., Any]
 
 
-@pytest.mark.parametrize("keep", ["prune", "delete_for_runs"])
-def test_what_is_kept_of_a_thread_reads_as_before(call: Call, saver: PersistSaver, keep: str) -> None:
-    for number in range(1, 6):
-        values = {"said": messages(number + 2)[number % 2 :], "other": number}
-        put(call, saver, f"{number}", values, parent=f"{number - 1}" if number > 1 else None, run_id=f"run-{number}")
-    before = call(saver.get_tuple, config())
-    if keep == "prune":
-        call(saver.prune, ["t", "absent"])
-    else:
-        call(saver.delete_for_runs, [f"run-{number}" for number in range(1, 5)])
-    (after,) = call(saver.list, config())
-    assert after.checkpoint == before.checkpoint
-    assert after.parent_config is None
-    put(call, saver, "6", {"said": messages(9)}, parent="5")
-    assert call(saver.get_tuple, config()).checkpoint["channel_values"]["said"] == messages(9)
-
-
 def test_a_copy_stands_by_itself(call: Call, saver: PersistSaver) -> None:
     put(call, saver, "1", {"said": messages(5)})
     call(saver.put_writes, config(id="1"), [("said", "x")], "task")

@@ -337,16 +337,6 @@ def test_versions_are_those_of_the_frameworks_savers() -> None:
             assert ours == InMemorySaver().get_next_version(current, None)  # type: ignore[arg-type]  # threads of old versions have numbers
 
 
-def test_coroutines_give_the_same() -> None:
-    async def run(saver: BaseCheckpointSaver[str]) -> list[Any]:
-        await saver.aput(config(), checkpoint("1", {"x": [1, "two"]}), metadata(), {"x": 1})
-        await saver.aput_writes(config(id="1"), [("x", 3)], "task")
-        return [seen(found) async for found in saver.alist(config())]
-
-    with Store.open("sqlite:///:memory:") as store:
-        assert asyncio.run(run(PersistSaver(store))) == asyncio.run(run(InMemorySaver()))
-
-
 # 20 at once: threads of a process, and processes, on one thread id that nobody used before.
 
 

@@ -1,6 +1,5 @@
 """PersistStore beside the framework's in-memory store: operations, filters, namespaces, search, expiry, refusals."""
 
-import asyncio
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -199,13 +198,3 @@ def test_a_vector_of_another_size_is_refused_and_nothing_written(call: Call, sto
     with pytest.raises(InvalidValue):
         call(items.put, ("docs",), "k", {"n": 1})
     assert call(items.list_namespaces) == []
-
-
-def test_a_batch_of_coroutines_runs_beside_each_other(database_url: str) -> None:
-    async def run() -> list[int]:
-        async with AsyncStore.open(database_url) as store:
-            items = PersistStore(store)
-            await asyncio.gather(*(items.aput(("docs",), f"{number}", {"n": number}) for number in range(20)))
-            return sorted(found.value["n"] for found in await items.asearch(("docs",), limit=50))
-
-    assert asyncio.run(run()) == list(range(20))

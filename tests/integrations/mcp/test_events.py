@@ -117,19 +117,6 @@ def test_a_callback_is_awaited_outside_of_any_transaction_and_pages_are_small(
     assert found == [*map(note, range(5)), note(11), note(12), note(13)]
 
 
-def test_an_error_of_the_callback_ends_the_replay(events: PersistEventStore, do: Do) -> None:
-    session = events.for_session("a")
-    first = do(session.store_event("1", None))
-    do(session.store_event("1", note(1)))
-
-    async def hang_up(_: EventMessage) -> None:
-        raise ConnectionError
-
-    with pytest.raises(ConnectionError):
-        do(session.replay_events_after(first, hang_up))
-    assert [event.message for event in do(replayed(session, first))[1]] == [note(1)]
-
-
 def test_an_event_that_somebody_spoilt_is_left_out(
     database_url: str, events: PersistEventStore, do: Do, caplog: pytest.LogCaptureFixture
 ) -> None:

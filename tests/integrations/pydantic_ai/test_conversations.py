@@ -94,37 +94,6 @@ async def test_a_conversation_saved_meanwhile_is_not_overwritten(conversations: 
     assert said(loaded.messages) == ["a", "a!", "b", "b!"]
 
 
-async def test_the_last_messages_alone(conversations: PersistConversationStore) -> None:
-    await conversations.save(conversation("c", "a", "b", "c"))
-    loaded = await conversations.load("c", limit=2)
-    assert loaded is not None
-    assert said(loaded.messages) == ["c", "c!"]
-    loaded.messages += turns("d")
-    assert len(await conversations.save(loaded)) == 2
-    assert said((await conversations.load("c")).messages) == ["a", "a!", "b", "b!", "c", "c!", "d", "d!"]  # type: ignore[union-attr]  # it is there
-
-
-async def test_branches_and_forks(conversations: PersistConversationStore) -> None:
-    await conversations.save(conversation("c", "a", "b"))
-    loaded = await conversations.load("c")
-    assert loaded is not None
-    branch = await conversations.branch("c", at=2, expected_revision=loaded.revision)
-    branch.messages += turns("x")
-    await conversations.save(branch)
-    fork = await conversations.fork("c", at=3, new_conversation_id="fork")
-    assert said(fork.messages) == ["a", "a!", "x"]
-    record = await conversations.read_record("c")
-    assert record is not None
-    back = await conversations.branch("c", from_entry=record.branches[0], expected_revision=record.revision)
-    assert said(back.messages) == ["a", "a!", "b", "b!"]
-    await conversations.delete("c")
-    assert said((await conversations.load("fork")).messages) == ["a", "a!", "x"]  # type: ignore[union-attr]  # it is there
-    with pytest.raises(KeyError):
-        await conversations.read_entry(record.branches[0])
-    await conversations.delete("fork")
-    assert await conversations.list_conversations() == []
-
-
 def test_what_is_not_there(conversations: PersistConversationStore, do: Do) -> None:
     assert do(conversations.load("gone")) is None
     assert do(conversations.read_history(None)) == []
@@ -174,11 +143,6 @@ def test_what_cannot_be_stored_is_refused(conversations: PersistConversationStor
         assert isinstance(caught.value, UserError)
         assert isinstance(caught.value, PersistError)
     assert do(conversations.list_conversations()) == []
-
-
-def test_only_a_store_is_a_store() -> None:
-    with pytest.raises(InvalidInput, match="expected a Store or an AsyncStore"):
-        PersistConversationStore("sqlite:///x.db")  # type: ignore[arg-type]  # not what belongs there
 
 
 def test_what_everybody_else_sees(conversations: PersistConversationStore, do: Do, database_url: str) -> None:

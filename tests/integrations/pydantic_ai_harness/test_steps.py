@@ -1,6 +1,5 @@
 """The step store beside the harness's own one in memory: the same histories of calls have the same results."""
 
-import asyncio
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
@@ -145,15 +144,6 @@ def test_a_run_is_registered_once(steps: PersistStepStore, do: Do) -> None:
     assert do(steps.get_run(run_id="gone")) is None
 
 
-def test_runs_are_listed_by_their_start(steps: PersistStepStore, do: Do) -> None:
-    for number, (parent, conversation) in enumerate([("p", "c"), ("p", None), (None, "c"), ("p", "c")]):
-        at = AT - timedelta(microseconds=number)
-        do(steps.register_run(RunRecord(run_id=f"r{number}", parent_run_id=parent, conversation_id=conversation, started_at=at)))
-    assert [run.run_id for run in do(steps.list_runs())] == ["r3", "r2", "r1", "r0"]
-    assert [run.run_id for run in do(steps.list_runs(parent_run_id="p"))] == ["r3", "r1", "r0"]
-    assert [run.run_id for run in do(steps.list_runs(parent_run_id="p", conversation_id="c"))] == ["r3", "r0"]
-
-
 async def test_a_run_of_the_harness_can_be_continued(steps: PersistStepStore) -> None:
     async def tool(x: int) -> str:
         return f"{x}"
@@ -219,21 +209,6 @@ def test_what_cannot_be_stored_is_refused(steps: PersistStepStore, do: Do) -> No
         with pytest.raises(ValueError, match="max_snapshots_per_run"):
             PersistStepStore(steps._store, max_snapshots_per_run=keep)  # type: ignore[arg-type]  # not what belongs there
     assert do(steps.list_events(run_id="r")) == []
-
-
-def test_many_append_at_once(steps: PersistStepStore, do: Do) -> None:
-    async def together() -> None:
-        events = [
-            StepEvent(run_id="r", kind="run_started", step_index=number, idempotency_key=f"k{number % 4}") for number in range(16)
-        ]
-        await asyncio.gather(*map(steps.append_event, events))
-        await asyncio.gather(*[steps.save_snapshot(snapshot("abcdefgh"[: number + 1], number, run="r")) for number in range(8)])
-
-    do(together())
-    events = do(steps.list_events(run_id="r"))
-    assert sorted(str(event.idempotency_key) for event in events) == ["k0", "k1", "k2", "k3"]
-    saved = do(steps.list_snapshots(run_id="r"))
-    assert sorted(len(one.messages) for one in saved) == list(range(1, 9))
 
 
 def test_a_name_whose_framework_is_missing_says_what_to_install() -> None:
