@@ -103,8 +103,7 @@ def rule(permission: str) -> dict[str, Any]:
 def _tools(store: Store, session: str) -> None:
     asked = [{"type": "start", "messageId": "tools"}, *step(call("bash", "c1", {"cmd": HARD}), approval("a1", "c1"))]
     record(store, session, asked)
-    with store.begin() as tx:
-        tx.chat.messages.answer_approval(session, "a1", approved=True)
+    store.chat.messages.answer_approval(session, "a1", approved=True)
     record(store, session, [{"type": "start", "messageId": "tools"}, output("c1", {"out": HARD}), {"type": "finish"}])
 
 
@@ -112,8 +111,7 @@ def _dead(store: Store, session: str) -> None:
     """A turn that was given up in the middle of a part, and repaired."""
     chunks = [{"type": "start", "messageId": "dead"}, {"type": "start-step"}, *text("cut ", "off")[:-1], call("bash", "c9", {})]
     record(store, session, chunks)
-    with store.begin() as tx:
-        assert tx.chat.messages.repair_interrupted(session, idle=timedelta(0)) == 1
+    assert store.chat.messages.repair_interrupted(session, idle=timedelta(0)) == 1
 
 
 def _reset(store: Store, session: str) -> None:

@@ -12,8 +12,7 @@ from persist.events.repository import Replay
 def main(command: str, target: str, source: str) -> None:
     """Says "there" on standard output once half of the events are applied, and writes no more."""
     with Store.open(source, read_only=True) as reading, Store.open(target) as writing:
-        with reading.read() as tx:
-            left = len(tx.events.read("*")) // 2
+        left = len(reading.events.read("*")) // 2
         apply = Replay.apply
 
         def applied(self: Replay, event: Any) -> None:

@@ -30,8 +30,7 @@ def _one(names: list[str], at: int) -> str:
 
 def _create(word: str) -> Act:
     def act(store: Store, sessions: list[str], messages: list[str]) -> None:
-        with store.begin() as tx:
-            sessions.append(tx.chat.sessions.create(agent="a", model=MODEL, metadata={"word": word}).id)
+        sessions.append(store.chat.sessions.create(agent="a", model=MODEL, metadata={"word": word}).id)
 
     return act
 

@@ -43,8 +43,7 @@ def filled(url: str, clock: FrozenClock, since: str) -> None:
             play(store, clock)
             if since.endswith("a gap"):
                 store.switch_events(False)
-                with store.begin() as tx:
-                    unseen = tx.chat.sessions.list(limit=100).items[0].id
+                unseen = store.chat.sessions.list(limit=100).items[0].id
                 say(store, unseen, "unseen")
             if since != "the end":
                 store.switch_events(True)
@@ -92,8 +91,7 @@ def test_a_session_alone_reads_as_it_did(database_url: str, new_database: Callab
         with Store.open(new_database()) as target:
             rebuild(store, target, sessions[0])
             assert look(target) == look(store)
-            with target.read() as tx:
-                assert [session.id for session in tx.chat.sessions.list(include_archived=True).items] == sessions[:1]
+            assert [session.id for session in target.chat.sessions.list(include_archived=True).items] == sessions[:1]
 
 
 @pytest.mark.parametrize(
@@ -200,15 +198,13 @@ def test_a_line_of_forks_whose_elders_went_at_once(
                 tx.conversations.messages.record("one", {"id": word, "created_at": 1.5, "role": "user", "content": word})
         for parent, name in (("one", "two"), ("two", "three"), ("three", "four")):
             clock.advance(seconds=1)
-            with store.begin() as tx:
-                tx.conversations.sessions.create(id=name, status="completed")
+            store.conversations.sessions.create(id=name, status="completed")
             fork_into(store, name, parent, 3, id=name)
         clock.advance(delta=timedelta(days=100))
         with store.begin() as tx:
             tx.conversations.sessions.update("four", name="in use")
             assert tx.conversations.sessions.prune(keep_n=0).sessions == 3
-        with store.read() as tx:
-            pruned = [event for event in tx.events.read("*") if event.type == "session.pruned"]
+        pruned = [event for event in store.events.read("*") if event.type == "session.pruned"]
         for stream in {event.stream_id for event in pruned}:
             continued = [event.data.get("more", False) for event in pruned if event.stream_id == stream]
             assert continued == [True] * (len(continued) - 1) + [False]
@@ -249,8 +245,7 @@ def target_url(new_database: Callable[[], str]) -> str:
     url = new_database()
     with Store.open(url, events=True) as store:
         former = create(store, id="former")
-        with store.begin() as tx:
-            tx.chat.sessions.delete(former)
+        store.chat.sessions.delete(former)
     return url
 
 

@@ -47,8 +47,7 @@ def test_a_stream_that_was_trimmed(source: Store, target_url: str) -> None:
             with pytest.raises(Conflict, match="trimmed"):
                 rebuild(source, target, stream)
         rebuild(source, target, "two")
-        with target.read() as tx:
-            assert [session.id for session in tx.chat.sessions.list().items] == ["two"]
+        assert [session.id for session in target.chat.sessions.list().items] == ["two"]
 
 
 def test_a_stream_that_leans_on_rows_of_another(source: Store, target_url: str) -> None:
@@ -71,8 +70,7 @@ def test_a_stream_that_leans_on_rows_of_another(source: Store, target_url: str) 
     ids=["newer", "unversioned", "unknown table"],
 )
 def test_an_event_that_this_version_does_not_know(source: Store, target_url: str, data: Any) -> None:
-    with source.begin() as tx:
-        tx.events.append("one", "session.painted", data)
+    source.events.append("one", "session.painted", data)
     with Store.open(target_url) as target, pytest.raises(InvalidValue, match="event 4"):
         rebuild(source, target)
     assert not any(raw_rows(target_url)["chat_sessions"])

@@ -1,7 +1,7 @@
 """Short ways to bind files, and to look at what became of them."""
 
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from persist import Store
 from persist.programs.schemas import Binding
@@ -21,8 +21,3 @@ def read(store: Store, run: str, name: str, frame: int | None = None) -> bytes:
 def attached(file: Path) -> list[str]:
     """What is in attachments/."""
     return sorted(one.name for one in (file.parent / "attachments").glob("*"))
-
-
-def open_stream(store: Store, run: str, name: str) -> BinaryIO:
-    """It outlives its transaction."""
-    return store.programs.bindings.open_file(run, name)

@@ -307,11 +307,8 @@ def test_the_whole_session(told: Any, run_file: Store, run: str, file: Path) -> 
     assert programs.executions.pending_branches(run, "p1") == 1
     failed = programs.executions.list(run, status="failed")
     assert [(one.error_message, one.metadata["retry_attempt"]) for one in failed] == [("Connection timeout after 30s", 2)]
-    assert [programs.bindings.resolve(run, "result", execution_id=frame).value for frame in (43, 42, None)] == [
-        "of 43",
-        "of 42",
-        "of NULL",
-    ]
+    found = [programs.bindings.resolve(run, "result", execution_id=frame).value for frame in (43, 42, None)]
+    assert found == ["of 43", "of 42", "of NULL"]
     assert programs.bindings.resolve(run, "full_report").value == "the report"
     assert {one.run_id for one in point.bindings} == {run}
     assert programs.agents.segments(run, "captain")[0].segment_number == 3

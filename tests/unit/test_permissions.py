@@ -194,13 +194,8 @@ def test_generations_of_like_agents_do_not_grow_the_list() -> None:
 
 
 def test_validation_fills_in_the_source_and_keeps_unknown_keys() -> None:
-    assert validate_rule({"permission": "bash", "pattern": "*", "action": "allow", "note": "by hand"}) == {
-        "permission": "bash",
-        "pattern": "*",
-        "action": "allow",
-        "source": "session",
-        "note": "by hand",
-    }
+    found = validate_rule({"permission": "bash", "pattern": "*", "action": "allow", "note": "by hand"})
+    assert found == {"permission": "bash", "pattern": "*", "action": "allow", "source": "session", "note": "by hand"}
 
 
 def test_validation_gives_plain_strings_for_enum_members() -> None:

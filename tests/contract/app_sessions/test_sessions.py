@@ -40,13 +40,8 @@ def test_a_session_is_read_as_it_was_written(store: Any, clock: FrozenClock) -> 
     assert found.session == written.session
     assert (found.session.revision, found.session.update_time, found.session.updated_at) == (1, 1.25, clock())
     (stored,) = found.events
-    assert (stored.id, stored.timestamp, stored.data, stored.author, stored.invocation_id) == (
-        "e",
-        1.25,
-        HARD,
-        "ma\x00ria",
-        "\ud83d",
-    )
+    shown = (stored.id, stored.timestamp, stored.data, stored.author, stored.invocation_id)
+    assert shown == ("e", 1.25, HARD, "ma\x00ria", "\ud83d")
     assert (found.state.app, found.state.user, list(found.state.session)) == ({"a": HARD}, {"u": "1"}, ["z", "b"])
     assert load(store, "other") is None
 

@@ -183,10 +183,8 @@ def broken(request: pytest.FixtureRequest, sqlite_store: Any, sqlite_url: str, o
 
 def test_unreadable_json_is_left_out_and_reported(sqlite_store: Any, broken: str, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "persist"):
-        assert [(message["parts"], message.get("metadata")) for message in shown(sqlite_store, broken)] == [
-            ([], None),
-            ([{"type": "text", "text": "kept"}], None),
-        ]
+        found = [(message["parts"], message.get("metadata")) for message in shown(sqlite_store, broken)]
+        assert found == [([], None), ([{"type": "text", "text": "kept"}], None)]
     assert "part" in caplog.text
     assert words(sqlite_store.chat.messages.model_view(broken)) == ["", "kept"]
 

@@ -369,7 +369,5 @@ def test_providers_that_reuse_call_ids_get_each_their_own(store: Any, session: s
     first, second = (place for place, part in enumerate(a1["parts"]) if part["type"] == "tool-locate")
     found = sync(store, session, posted(u1, with_result(approved(a1, at=second), at=first, output="one")))
     assert (found.approvals, found.tool_outputs) == (["ap"], ["c"])
-    assert [shown(store, session)[1]["parts"][at]["state"] for at in (first, second)] == [
-        "output-available",
-        "approval-responded",
-    ]
+    told = [shown(store, session)[1]["parts"][at]["state"] for at in (first, second)]
+    assert told == ["output-available", "approval-responded"]

@@ -93,12 +93,8 @@ def test_every_change_is_a_row_of_its_history(store: Any, other: Any, clock: Any
     assert branch_of(other, branch).ended_at is None
     assert store.conversations.branches.finalize(branch, "completed")
     rows = transitions(other, branch)
-    assert [(row.previous_status, row.status) for row in rows] == [
-        (None, "running"),
-        ("running", "failed"),
-        ("failed", "running"),
-        ("running", "completed"),
-    ]
+    told = [(row.previous_status, row.status) for row in rows]
+    assert told == [(None, "running"), ("running", "failed"), ("failed", "running"), ("running", "completed")]
     assert {(row.entity_type, row.entity_id) for row in rows} == {("branch", branch)}
     assert (rows[1].reason_summary, rows[1].reason_code, rows[1].evidence_refs) == ("boom", "tool", refs)
     assert (rows[1].actor, rows[2].metadata) == ("maria", {"override": "again"})

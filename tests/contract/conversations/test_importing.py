@@ -181,12 +181,8 @@ def test_what_a_manifest_says_of_the_session(store: Any, tmp_path: Path) -> None
     session, made = session_of(store, "run-1"), branch_of(store, "b")
     hints = (session.agent_name, session.playbook_name, session.invocation_kind, session.show_topic, session.show_play_name)
     assert hints == ("builder", "release", "show-play", "topic", "play")
-    assert (session.name, session.user, session.artifacts_path, session.source_kind) == (
-        "Nightly",
-        "maria",
-        "out/1",
-        "imported_fs",
-    )
+    seen = (session.name, session.user, session.artifacts_path, session.source_kind)
+    assert seen == ("Nightly", "maria", "out/1", "imported_fs")
     assert session.created_at == datetime.fromtimestamp(1_746_000_000, UTC)
     assert session.started_at == datetime(2025, 5, 1, 8, tzinfo=UTC)
     assert session.ended_at == datetime(2025, 5, 1, 9, 30, tzinfo=UTC)
@@ -201,12 +197,8 @@ def test_a_manifest_that_says_nothing(store: Any, tmp_path: Path, clock: Any) ->
     os.utime(folder / "run.json", (AT, AT))
     assert import_runs(store, tmp_path) == report(imported=1)
     session = session_of(store, "r")
-    assert (session.status, session.source_kind, session.name, session.invocation_kind) == (
-        "completed",
-        "imported_fs",
-        None,
-        None,
-    )
+    seen = (session.status, session.source_kind, session.name, session.invocation_kind)
+    assert seen == ("completed", "imported_fs", None, None)
     assert (session.started_at, session.last_message_at, session.first_msg_id) == (None, None, None)
     assert session.created_at == session.updated_at == session.ended_at == SPOKEN
     assert session.ended_at_is_approximate is True

@@ -8,8 +8,7 @@ from persist.events.schemas import Event
 
 def events(store: Any, stream: str = "*", **options: Any) -> list[Event]:
     """The events of a stream."""
-    with store.read() as tx:
-        found: list[Event] = tx.events.read(stream, **options)
+    found: list[Event] = store.events.read(stream, **options)
     return found
 
 

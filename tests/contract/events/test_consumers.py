@@ -24,8 +24,7 @@ def note(store: Any, count: int = 1, *, stream: str = "audit", kind: str = "note
 
 
 def take(store: Any, name: str = "outbox", **options: Any) -> EventBatch:
-    with store.begin() as tx:
-        batch: EventBatch = tx.events.consumers.next(name, **options)
+    batch: EventBatch = store.events.consumers.next(name, **options)
     return batch
 
 
@@ -37,13 +36,11 @@ def ack(store: Any, batch: EventBatch, position: int | None = None) -> bool:
 
 
 def create(store: Any, name: str = "outbox", **options: Any) -> Any:
-    with store.begin() as tx:
-        return tx.events.consumers.create(name, **options)
+    return store.events.consumers.create(name, **options)
 
 
 def consumer(store: Any, name: str = "outbox") -> Any:
-    with store.read() as tx:
-        return tx.events.consumers.get(name)
+    return store.events.consumers.get(name)
 
 
 def trim(store: Any, *args: Any, **options: Any) -> int:
@@ -165,8 +162,7 @@ def test_a_consumer_makes_no_events(logging_store: Any) -> None:
     before = events(logging_store)
     ack(logging_store, take(logging_store))
     create(logging_store, "other")
-    with logging_store.begin() as tx:
-        assert tx.events.consumers.remove("other")
+    assert logging_store.events.consumers.remove("other")
     assert events(logging_store) == before
 
 
@@ -261,8 +257,7 @@ def test_the_slowest_consumer_decides_until_it_is_removed(logging_store: Any) ->
     create(logging_store, "slow")
     ack(logging_store, take(logging_store, "quick"))
     assert trim(logging_store, "audit", keep=0) == 0
-    with logging_store.begin() as tx:
-        tx.events.consumers.remove("slow")
+    logging_store.events.consumers.remove("slow")
     assert trim(logging_store, "audit", keep=0) == 3
 
 

@@ -65,8 +65,7 @@ def test_what_was_rolled_back_only_read_or_changed_nothing_is_not_told(logging_s
         fail()
     with logging_store.begin():
         pass
-    with logging_store.read() as tx:
-        tx.events.read("*")
+    logging_store.events.read("*")
     session = create(logging_store)
     assert eventually(lambda: told.calls != [])
     assert [event.stream_id for event in told.all] == [session]

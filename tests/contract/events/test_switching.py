@@ -112,8 +112,7 @@ def test_switched_on_again_it_goes_on_with_what_is_there_by_then(logging_store: 
     kept, gone = create(store), create(store)
     store.switch_events(False)
     say(store, kept, "unseen")
-    with store.begin() as tx:
-        tx.chat.sessions.delete(gone)
+    store.chat.sessions.delete(gone)
     late = create(store)
     store.switch_events(True)
     say(store, kept, "seen")
@@ -175,8 +174,7 @@ def test_no_session_may_be_called_as_all_streams_together(store: Any, stream: st
         store.switch_events(True)
     assert not store.logs_events
     assert events(store) == []
-    with store.begin() as tx:
-        tx.chat.sessions.delete(stream)
+    store.chat.sessions.delete(stream)
     store.switch_events(True)
     with pytest.raises(InvalidValue, match="all streams"):
         create(store, id=stream)
@@ -319,8 +317,7 @@ def test_a_stream_without_rows_that_had_events_ends_with_an_empty_snapshot(store
     assert store.switch_events(True)
     gone, kept = create(store), create(store)
     say(store, kept, "hi")
-    with store.begin() as tx:
-        tx.chat.sessions.delete(gone)
+    store.chat.sessions.delete(gone)
     assert store.switch_events(False)
     assert store.switch_events(True)
     found = snapshots(store)

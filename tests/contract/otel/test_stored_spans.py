@@ -91,10 +91,8 @@ def test_what_is_stored_as_spans(store: Any, backend: str) -> None:
     assert len({span.span_id for span in found}) == len(found)
     assert "swordfish" not in json.dumps([span.json() for span in found])
     whole = {span.name: span for span in otel.spans(real(store), content=True)}["execute_tool search"]
-    assert (whole.attributes["gen_ai.tool.call.arguments"], whole.attributes["gen_ai.tool.call.result"]) == (
-        '{"q":"swordfish"}',
-        '"swordfish"',
-    )
+    shown = (whole.attributes["gen_ai.tool.call.arguments"], whole.attributes["gen_ai.tool.call.result"])
+    assert shown == ('{"q":"swordfish"}', '"swordfish"')
     assert [span.name for span in otel.spans(real(store), domains=["workflows"], since=AT + timedelta(days=2000))] == []
     with pytest.raises(InvalidValue, match="domains"):
         otel.spans(real(store), domains=["blobs"])  # type: ignore[list-item]  # on purpose
@@ -247,10 +245,8 @@ def test_calls_become_usage_and_tool_calls(store: Any, box: str | None) -> None:
     restarted.shutdown()
     assert store.telemetry.usage.totals(instance_id=box).token_output == totals.token_output
     calls = store.usage.calls.list(instance_id=box).items
-    assert {(call.model, call.provider, call.operation, call.duration_ms) for call in calls} == {
-        ("claude", "anthropic", "chat", 2000),
-        ("claude", "anthropic", "chat", 2500),
-    }
+    shown = {(call.model, call.provider, call.operation, call.duration_ms) for call in calls}
+    assert shown == {("claude", "anthropic", "chat", 2000), ("claude", "anthropic", "chat", 2500)}
     context = first.get_span_context()
     assert (f"{context.trace_id:032x}", f"{context.span_id:016x}") in [(call.trace_id, call.span_id) for call in calls]
 

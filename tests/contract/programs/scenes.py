@@ -22,8 +22,7 @@ def do(store: Any, aggregate: str, verb: str, *args: Any, **options: Any) -> Any
 
 def ask(store: Any, aggregate: str, verb: str, *args: Any, **options: Any) -> Any:
     """A reading verb."""
-    with store.read() as tx:
-        return getattr(getattr(tx.programs, aggregate), verb)(*args, **options)
+    return getattr(getattr(store.programs, aggregate), verb)(*args, **options)
 
 
 def given(store: Any, function: Callable[..., Any], *args: Any, **options: Any) -> Any:

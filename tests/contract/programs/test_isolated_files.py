@@ -75,10 +75,8 @@ def test_what_is_lent_written_and_taken_in(store: Any, folder: Path) -> None:
         do(store, "agents", "remember", RUN, agent, f"of {agent}")
     file = lend(store, folder, frame, "captain")
     with closing(sqlite3.connect(file.path)) as raw:
-        assert raw.execute("SELECT name, value, kind FROM bindings ORDER BY name").fetchall() == [
-            ("fixed", "c", "const"),
-            ("kept", "1", "let"),
-        ]
+        shown = raw.execute("SELECT name, value, kind FROM bindings ORDER BY name").fetchall()
+        assert shown == [("fixed", "c", "const"), ("kept", "1", "let")]
         assert raw.execute("SELECT name, memory FROM agents").fetchall() == [("captain", "of captain")]
     deep = "[" * 5000
     written(

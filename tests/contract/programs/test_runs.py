@@ -83,12 +83,8 @@ def test_imports_are_registered_under_aliases(store: Any) -> None:
     make(store)
     make(store, OTHER)
     added = do(store, "imports", "add", RUN, "research", "https://example.org/a", inputs_schema={"topic": "string"})
-    assert (added.alias, added.source_url, added.inputs_schema, added.outputs_schema) == (
-        "research",
-        "https://example.org/a",
-        {"topic": "string"},
-        None,
-    )
+    found = (added.alias, added.source_url, added.inputs_schema, added.outputs_schema)
+    assert found == ("research", "https://example.org/a", {"topic": "string"}, None)
     again = do(store, "imports", "add", RUN, "research", "https://example.org/b", outputs_schema=["findings"])
     do(store, "imports", "add", RUN, "a", "https://example.org/c")
     assert ask(store, "imports", "get", RUN, "research") == again
@@ -303,10 +299,8 @@ def test_frames_may_use_the_same_parallel_id(store: Any) -> None:
     blocks = [begin(store, metadata={"parallel_id": "p1", "branches": ["a"]}) for _ in range(2)]
     begin(store, parent=blocks[0], metadata={"parallel_id": "p1", "branch": "a"})
     point = ask(store, "runs", "resume_point", RUN)
-    assert [(one.execution_id, one.branches) for one in point.parallel] == [
-        (blocks[0], {"a": "executing"}),
-        (blocks[1], {"a": "pending"}),
-    ]
+    found = [(one.execution_id, one.branches) for one in point.parallel]
+    assert found == [(blocks[0], {"a": "executing"}), (blocks[1], {"a": "pending"})]
 
 
 def test_a_run_that_did_nothing_yet(store: Any) -> None:

@@ -121,10 +121,8 @@ def test_of_several_rows_of_a_link_the_one_fetched_last_counts(store: Any, raw: 
     else:
         after = do(store, "links", "record_error", OTHERS[1], "502", at=t(T + 99), **me)
     assert (after.issue_state, after.refresh_after > t(T + 99)) == ("row 0", True)
-    assert sorted(raw.rows("SELECT owner, repo, issue_state FROM github_link_statuses")) == [
-        ("o", "r", "open"),
-        ("o", "r", "row 0"),
-    ]
+    shown = sorted(raw.rows("SELECT owner, repo, issue_state FROM github_link_statuses"))
+    assert shown == [("o", "r", "open"), ("o", "r", "row 0")]
 
 
 def test_what_is_due_ends_when_each_was_fetched(store: Any, raw: Raw, me: dict[str, str]) -> None:

@@ -26,12 +26,8 @@ def test_repeats_are_no_transitions(store: Any, me: dict[str, str]) -> None:
     made = log(store, me, *DAY)
     assert [entry and entry.new_status for entry in made] == ["busy", None, "question", "busy", None, "idle"]
     history = do(store, "status", "history", **me)
-    assert [(entry.occurred_at, entry.new_status) for entry in history] == [
-        (t(60), "busy"),
-        (t(300), "question"),
-        (t(420), "busy"),
-        (t(900), "idle"),
-    ]
+    shown = [(entry.occurred_at, entry.new_status) for entry in history]
+    assert shown == [(t(60), "busy"), (t(300), "question"), (t(420), "busy"), (t(900), "idle")]
     assert history == [entry for entry in made if entry is not None]
     assert do(store, "status", "current", **me) == made[-1]
 
@@ -85,13 +81,8 @@ def test_order_is_by_id_when_the_clock_went_back(store: Any, me: dict[str, str])
     log(store, me, (100, "busy"), (50, "idle"), (70, "question"))
     assert do(store, "status", "current", **me).new_status == "question"
     assert [entry.new_status for entry in do(store, "status", "history", **me)] == ["busy", "idle", "question"]
-    assert [do(store, "status", "at", t(second), **me) for second in (49, 50, 69, 70, 100)] == [
-        None,
-        "idle",
-        "idle",
-        "question",
-        "question",
-    ]
+    shown = [do(store, "status", "at", t(second), **me) for second in (49, 50, 69, 70, 100)]
+    assert shown == [None, "idle", "idle", "question", "question"]
     assert do(store, "status", "durations", t(0), t(200), **me) == {"idle": 20.0, "question": 130.0}
 
 
@@ -159,11 +150,8 @@ def test_the_latest_of_every_instance(store: Any) -> None:
     for instance, entries in {"a": [(1, "idle"), (9, "busy")], "b": [(20, "idle")], "c": [(3, "idle"), (2, "question")]}.items():
         log(store, {"instance_id": instance}, *entries)
     latest = do(store, "status", "latest")
-    assert [(entry.instance_id, entry.new_status, entry.occurred_at) for entry in latest] == [
-        ("b", "idle", t(20)),
-        ("a", "busy", t(9)),
-        ("c", "question", t(2)),
-    ]
+    shown = [(entry.instance_id, entry.new_status, entry.occurred_at) for entry in latest]
+    assert shown == [("b", "idle", t(20)), ("a", "busy", t(9)), ("c", "question", t(2))]
     assert [entry.is_oldest for entry in latest] == [True, False, False]
     assert latest == [do(store, "status", "current", instance_id=entry.instance_id) for entry in latest]
     assert do(store, "status", "latest", limit=2) == latest[:2]
@@ -318,11 +306,8 @@ def test_rows_that_others_insert_are_older_than_our_own(
 
 def test_the_sizes_of_the_windows() -> None:
     settings = Settings()
-    assert {table: sizes(settings, table) for table in TABLES} == {
-        "status_log": (10_000, 1_000),
-        "usage_samples": (86_400, 8_640),
-        "tool_history": (1_000, 100),
-    }
+    shown = {table: sizes(settings, table) for table in TABLES}
+    assert shown == {"status_log": (10_000, 1_000), "usage_samples": (86_400, 8_640), "tool_history": (1_000, 100)}
     assert sizes(Settings(tool_history_keep=7), "tool_history") == (7, 1)
     assert sizes(Settings(tool_history_keep=7, tool_history_trim_every=30), "tool_history") == (7, 30)
     with pytest.raises(InvalidValue):

@@ -200,12 +200,8 @@ def test_a_claim_with_a_lease_ends_with_it(
     assert queue("claim", "box-2") is None
     clock.advance(seconds=0.001)
     second = queue("claim", "box-2", lease=FIVE)
-    assert (second.id, second.instance_name, second.claim_token, second.claimed_at) == (
-        "a",
-        "box-2",
-        2,
-        t(clock().timestamp() // 1),
-    )
+    shown = (second.id, second.instance_name, second.claim_token, second.claimed_at)
+    assert shown == ("a", "box-2", 2, t(clock().timestamp() // 1))
     assert state(store, here) == second
 
 

@@ -25,14 +25,12 @@ NOT_ENDED = [status for status in STATUSES if status not in ENDED]
 
 def do(store: Any, verb: str, *args: Any, **options: Any) -> Any:
     """A writing verb of runs."""
-    with store.begin() as tx:
-        return getattr(tx.workflows.runs, verb)(*args, **options)
+    return getattr(store.workflows.runs, verb)(*args, **options)
 
 
 def ask(store: Any, verb: str, *args: Any, **options: Any) -> Any:
     """A reading verb of runs."""
-    with store.read() as tx:
-        return getattr(tx.workflows.runs, verb)(*args, **options)
+    return getattr(store.workflows.runs, verb)(*args, **options)
 
 
 def make(store: Any, workflow_name: str = "build", **options: Any) -> WorkflowRun:

@@ -56,13 +56,8 @@ def test_a_pause_marks_merges_opens_and_pauses_in_one_step(store: Any, other: An
         tx.workflows.runs.append_phase(run.id, "plan", {"ok": True})
     at = clock.advance(seconds=60)
     gate = pause(store, run.id, scratch={"plan": "é", "asked": 1}, kind="reply", requested_by="planner", summary=HARD_TEXT)
-    assert (gate.status, gate.kind, gate.requested_by, gate.summary, gate.created_at) == (
-        "pending",
-        "reply",
-        "planner",
-        HARD_TEXT,
-        at,
-    )
+    found = (gate.status, gate.kind, gate.requested_by, gate.summary, gate.created_at)
+    assert found == ("pending", "reply", "planner", HARD_TEXT, at)
     after = run_of(other, run.id)
     assert (after.status, after.current_phase, after.updated_at, after.finished_at) == ("paused", "waiting", at, None)
     assert after.scratch == {"plan": "é", "keep": None, "asked": 1}
@@ -151,11 +146,8 @@ def test_pending_gates_of_a_run_a_trigger_and_a_kind(store: Any) -> None:
 
 def test_a_gate_that_outlived_its_run_is_pending_and_can_be_answered(store: Any, raw: Raw) -> None:
     plant(raw, "workflow_approvals", id="orphan", workflow_run_id="gone", gate="g", summary="s", created_at=NOW)
-    assert (pending(store), pending(store, workflow_run_id="gone"), pending(store, trigger_id=TRIGGER)) == (
-        ["orphan"],
-        ["orphan"],
-        [],
-    )
+    found = (pending(store), pending(store, workflow_run_id="gone"), pending(store, trigger_id=TRIGGER))
+    assert found == (["orphan"], ["orphan"], [])
     for answer in (resume, fail):
         with pytest.raises(NotFound) as caught:
             answer(store, "orphan")

@@ -43,12 +43,8 @@ def test_a_gate_expires_when_its_time_has_come_and_once(store: Any, other: Any, 
     assert expire(store, clock() + SECOND) != []  # at the instant that a caller gives
     assert expire(other) == []
     closed = gate_of(store, gate)
-    assert (closed.status, closed.responded_by, closed.response, closed.responded_at) == (
-        "rejected",
-        None,
-        "Nobody answered in time.",
-        clock(),
-    )
+    shown = (closed.status, closed.responded_by, closed.response, closed.responded_at)
+    assert shown == ("rejected", None, "Nobody answered in time.", clock())
     assert gate_of(store, never).status == "rejected"  # with its run
 
 
@@ -199,13 +195,8 @@ def test_the_first_call_opens_the_gate_and_pauses_the_run(store: Any) -> None:
     assert wait(store, run.id, kind="reply", requested_by="planner") is None
     (id,) = pending(store)
     gate = gate_of(store, id)
-    assert (gate.workflow_run_id, gate.gate, gate.summary, gate.kind, gate.requested_by) == (
-        run.id,
-        "review",
-        "Ship it?",
-        "reply",
-        "planner",
-    )
+    shown = (gate.workflow_run_id, gate.gate, gate.summary, gate.kind, gate.requested_by)
+    assert shown == (run.id, "review", "Ship it?", "reply", "planner")
     paused = run_of(store, run.id)
     assert (paused.status, paused.current_phase) == ("paused", "review")
     assert [item["phase"] for item in paused.phase_history] == ["review"]

@@ -343,12 +343,8 @@ def test_gates_are_asked_for_and_answered_without_the_lease(store: Any, lease: L
 def test_a_held_run_is_resumed_by_an_answer_and_stays_its_workers(store: Any, lease: Lease) -> None:
     id = pause(store, lease.run_id, lease=lease).id
     run = store.workflows.approvals.resolve_and_resume(id, by="maria")
-    assert (run.status, run.lease_owner, run.lease_token, run.lease_expires_at) == (
-        "running",
-        "w1",
-        lease.token,
-        lease.expires_at,
-    )
+    shown = (run.status, run.lease_owner, run.lease_token, run.lease_expires_at)
+    assert shown == ("running", "w1", lease.token, lease.expires_at)
     with store.begin() as tx:
         assert start_in(tx, lease, lease.run_id)
 

@@ -18,8 +18,7 @@ MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 
 
 def schedules(store: Any, verb: str, *args: Any, **options: Any) -> Any:
-    with store.begin() as tx:
-        return getattr(tx.workflows.schedules, verb)(*args, **options)
+    return getattr(store.workflows.schedules, verb)(*args, **options)
 
 
 def hourly(store: Any, name: str = "report", **options: Any) -> Schedule:

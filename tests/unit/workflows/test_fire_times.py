@@ -27,11 +27,8 @@ def fires(cron: str, timezone: str, after: datetime, count: int) -> list[datetim
 def test_a_time_that_the_clocks_skip_fires_after_the_gap() -> None:
     """On 29 March 2026 clocks in Berlin went from 2:00 to 3:00, which is 1:00 UTC."""
     assert fires("30 2 * * *", BERLIN, at(2026, 3, 28, 12), 2) == [at(2026, 3, 29, 1), at(2026, 3, 30, 0, 30)]
-    assert fires("*/30 * * * *", BERLIN, at(2026, 3, 29, 0, 20), 3) == [
-        at(2026, 3, 29, 0, 30),
-        at(2026, 3, 29, 1),
-        at(2026, 3, 29, 1, 30),
-    ]
+    told = fires("*/30 * * * *", BERLIN, at(2026, 3, 29, 0, 20), 3)
+    assert told == [at(2026, 3, 29, 0, 30), at(2026, 3, 29, 1), at(2026, 3, 29, 1, 30)]
 
 
 def test_a_time_that_comes_twice_fires_once() -> None:
