@@ -11,6 +11,7 @@ from sqlalchemy import create_engine
 from persist import AsyncStore, Store
 from persist.testing import FrozenClock
 from tests.roundtrips.meter import Meter, metered
+from tests.subprocesses import Spawn, spawning
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -51,6 +52,20 @@ def store(database_url: str, face: str, clock: FrozenClock, do: Callable[[Awaita
     other = do(AsyncStore.open(database_url, clock=clock))
     yield other
     do(other.close())
+
+
+@pytest.fixture
+def look(database_url: str, clock: FrozenClock) -> Iterator[Store]:
+    """Another store on the same database, for what everybody else sees."""
+    with Store.open(database_url, clock=clock) as store:
+        yield store
+
+
+@pytest.fixture
+def spawn(database_url: str, request: pytest.FixtureRequest) -> Iterator[Spawn]:
+    """`spawn(command, *arguments)` starts the worker of the test's folder on its database; none outlives the test."""
+    with spawning(f"tests.integrations.{request.path.parent.name}.worker", database_url) as start:
+        yield start
 
 
 @pytest.fixture

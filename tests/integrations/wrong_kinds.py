@@ -5,7 +5,7 @@ import dataclasses
 import inspect
 import typing
 import warnings
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from types import NoneType, UnionType
 from typing import Any, Literal, Union
@@ -16,8 +16,8 @@ from sqlalchemy import inspect as inspect_tables
 from typing_extensions import is_typeddict
 
 from persist.errors import PersistError
+from tests.integrations.kits import Do
 
-Do = Callable[[Awaitable[Any]], Any]
 Valid = Mapping[str, Mapping[str, Any]]
 
 WRONG: tuple[Any, ...] = (None, "text", 7, b"bytes", {"a": 1}, [None], ["text"], [7], object())

@@ -1,7 +1,7 @@
 """What the task store refuses, hides and leaves alone: arguments of wrong kinds, secrets, rows of others."""
 
 from base64 import urlsafe_b64encode
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,10 +13,9 @@ from persist.errors import StoreCorrupt
 from persist.integrations.a2a import InvalidTask, PersistPushNotificationConfigStore, PersistTaskStore
 from persist.maintenance import doctor
 from tests.integrations.a2a.scenes import of, task
+from tests.integrations.kits import Do
 from tests.integrations.telling import SECRET, require_silence
 from tests.integrations.wrong_kinds import KINDS, WRONG, require_typed_errors
-
-Do = Callable[[Awaitable[Any]], Any]
 
 
 def test_arguments_of_a_task_store(store: Store | AsyncStore, database_url: str, do: Do) -> None:

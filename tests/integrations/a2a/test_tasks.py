@@ -1,8 +1,7 @@
 """Tasks of A2A: owners apart, ends final, tokens an owner's own, and updates that write what is new."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import anyio
 import pytest
@@ -12,10 +11,9 @@ from persist import AsyncStore, Store
 from persist.errors import UnsupportedEngine
 from persist.integrations.a2a import PersistPushNotificationConfigStore, PersistTaskStore
 from tests.integrations.a2a.scenes import of, task
+from tests.integrations.kits import Do
 from tests.roundtrips.bounds import Row
 from tests.roundtrips.meter import Meter, complaint, require
-
-Do = Callable[[Awaitable[Any]], Any]
 
 
 def test_bytes_and_text_come_back_equal(tasks: PersistTaskStore, do: Do) -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from persist import Store
 from persist.integrations.claude_agent_sdk import PersistSessionStore
-from tests.integrations.claude_agent_sdk.conftest import Do
+from tests.integrations.kits import Do
 
 KEYS = st.builds(
     lambda project, session, subpath: {

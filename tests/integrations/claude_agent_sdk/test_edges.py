@@ -18,8 +18,8 @@ from persist.cli import main
 from persist.errors import InvalidValue, PersistError
 from persist.integrations.claude_agent_sdk import InvalidEntry, PersistSessionStore
 from persist.schema.migrate import upgrade
-from tests.integrations.claude_agent_sdk.conftest import Do
 from tests.integrations.claude_agent_sdk.worker import KEY
+from tests.integrations.kits import Do
 from tests.integrations.telling import SECRET, require_silence
 from tests.integrations.wrong_kinds import KINDS, WRONG, require_typed_errors
 from tests.roundtrips.bounds import Row

@@ -10,7 +10,7 @@ import pytest
 from persist.errors import Conflict, NotFound
 from persist.integrations.claude_agent_sdk import InvalidEntry
 from persist.sessionlog import read_session_log
-from tests.integrations.claude_agent_sdk.conftest import Do
+from tests.integrations.kits import Do
 
 SESSION, SLUG = "ses-1", "-home-me"
 KEY: Any = {"project_key": SLUG, "session_id": SESSION}

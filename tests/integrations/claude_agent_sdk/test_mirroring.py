@@ -24,7 +24,7 @@ from claude_agent_sdk._internal.transcript_mirror_batcher import TranscriptMirro
 from persist.errors import Unavailable
 from persist.integrations.claude_agent_sdk import PersistSessionStore
 from persist.testing import FrozenClock
-from tests.integrations.claude_agent_sdk.conftest import Do
+from tests.integrations.kits import Do
 
 SESSION = "11111111-2222-4333-8444-555555555555"
 OTHER = "11111111-2222-4333-8444-666666666666"

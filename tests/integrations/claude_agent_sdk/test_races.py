@@ -12,8 +12,8 @@ from persist import AsyncStore, Store
 from persist.errors import UnsupportedEngine
 from persist.integrations.claude_agent_sdk import PersistSessionStore
 from tests.aio.loops import in_loops
-from tests.integrations.claude_agent_sdk.conftest import Do
 from tests.integrations.claude_agent_sdk.worker import KEY, batch
+from tests.integrations.kits import Do
 from tests.subprocesses import Spawn, Worker
 
 BATCH = 4

@@ -12,7 +12,7 @@ from persist import Store
 from persist.errors import InvalidValue
 from persist.integrations.claude_agent_sdk import InvalidEntry, PersistSessionStore
 from persist.testing import FrozenClock
-from tests.integrations.claude_agent_sdk.conftest import Do
+from tests.integrations.kits import Do
 
 KEY = {"project_key": "p", "session_id": "s"}
 HARD = {

@@ -1,15 +1,12 @@
 """Services of Google ADK over each face on each database, and the event loop that they are called on."""
 
-from collections.abc import Awaitable, Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 
 from persist import AsyncStore, Store
 from persist.integrations.google_adk import PersistArtifactService, PersistMemoryService, PersistSessionService
-from tests.subprocesses import Spawn, spawning
-
-Do = Callable[[Awaitable[Any]], Any]
+from tests.integrations.kits import Do
 
 
 @pytest.fixture
@@ -37,10 +34,3 @@ def artifacts(store: Store | AsyncStore) -> PersistArtifactService:
 @pytest.fixture
 def memories(store: Store | AsyncStore) -> PersistMemoryService:
     return PersistMemoryService(store)
-
-
-@pytest.fixture
-def spawn(database_url: str) -> Iterator[Spawn]:
-    """`spawn(command, *arguments)` starts the worker of this folder on the test's database; none outlives the test."""
-    with spawning("tests.integrations.google_adk.worker", database_url) as start:
-        yield start

@@ -16,8 +16,8 @@ from persist import Store
 from persist.errors import InvalidValue
 from persist.integrations.google_adk import PersistArtifactService
 from persist.maintenance import prune
-from tests.integrations.google_adk.conftest import Do
 from tests.integrations.google_adk.scenes import ID, NAMES
+from tests.integrations.kits import Do
 
 OF_SESSION: dict[str, Any] = {**NAMES, "session_id": ID}
 FILE: dict[str, Any] = {**OF_SESSION, "filename": "f"}

@@ -26,8 +26,8 @@ from persist.errors import InvalidValue, StoreCorrupt, UnsupportedEngine
 from persist.integrations.google_adk import InvalidArgument, PersistArtifactService, PersistMemoryService, PersistSessionService
 from persist.schema.migrate import upgrade
 from tests.at_once import together
-from tests.integrations.google_adk.conftest import Do
 from tests.integrations.google_adk.scenes import APP, FILE, NAMES, create, event, get, said, spoiled_reads
+from tests.integrations.kits import Do
 from tests.integrations.telling import SECRET, require_silence
 from tests.integrations.wrong_kinds import KINDS, WRONG, require_typed_errors
 from tests.roundtrips.bounds import Row

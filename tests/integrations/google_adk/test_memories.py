@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from persist import Store
 from persist.integrations.google_adk import PersistMemoryService
-from tests.integrations.google_adk.conftest import Do
 from tests.integrations.google_adk.scenes import APP, NAMES, USER
+from tests.integrations.kits import Do
 
 WORDS = [
     "hello",

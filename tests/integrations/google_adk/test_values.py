@@ -21,8 +21,8 @@ from persist.cli import main
 from persist.errors import InvalidValue, StoreCorrupt
 from persist.integrations.google_adk import InvalidArgument, PersistArtifactService, PersistMemoryService, PersistSessionService
 from tests.integrations.alike_keys import ALIKE, NONE, NULL
-from tests.integrations.google_adk.conftest import Do
 from tests.integrations.google_adk.scenes import APP, FILE, ID, NAMES, USER, create, event, get
+from tests.integrations.kits import Do
 
 HARD = "Naïve\x00 text \ud83d \ufdd0 stays 😀 what it was."
 VALUES: dict[str, Any] = {

@@ -1,12 +1,11 @@
 """Savers and stores of LangGraph over each face on each database, and a runner that calls the methods of either face."""
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
 from persist.integrations.langgraph import PersistSaver, PersistStore
-from tests.subprocesses import Spawn, spawning
 
 Call = Callable[..., Any]
 
@@ -40,10 +39,3 @@ def saver(store: Any) -> PersistSaver:
 @pytest.fixture
 def items(store: Any) -> PersistStore:
     return PersistStore(store)
-
-
-@pytest.fixture
-def spawn(database_url: str) -> Iterator[Spawn]:
-    """`spawn(command, *arguments)` starts the worker of this folder on the test's database; none outlives the test."""
-    with spawning("tests.integrations.langgraph.worker", database_url) as start:
-        yield start

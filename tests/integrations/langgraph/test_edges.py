@@ -4,7 +4,7 @@ import logging
 import signal
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from persist.errors import InvalidValue, StoreCorrupt, UnsupportedEngine
 from persist.framework_state.checkpoints.schemas import Blob
 from persist.integrations.langgraph import PersistSaver, PersistStore
 from persist.schema.migrate import upgrade
+from tests.integrations.kits import Do
 from tests.integrations.langgraph.scenes import MODEL, checkpoint, config, messages, metadata, stored
 from tests.integrations.langgraph.test_strict_saver import plant
 from tests.integrations.telling import SECRET, require_silence
@@ -28,8 +29,6 @@ from tests.integrations.wrong_kinds import KINDS, WRONG, require_typed_errors
 from tests.roundtrips.bounds import Row
 from tests.roundtrips.meter import Meter, complaint, require
 from tests.subprocesses import ROOT
-
-Do = Callable[[Awaitable[Any]], Any]
 
 SAVER: dict[str, dict[str, Any]] = {
     "put": {"config": config(), "checkpoint": checkpoint("2", {"a": 1}), "metadata": metadata(), "new_versions": {"a": 1}},

@@ -19,14 +19,13 @@ from persist.errors import InvalidValue
 from persist.framework_state.replay_streams.models import messages
 from persist.integrations.mcp import InvalidMessage, PersistEventStore, PersistSessionManager, current_session
 from persist.schema.migrate import upgrade
+from tests.integrations.kits import Do
 from tests.integrations.mcp.test_events import note, replayed
 from tests.integrations.telling import SECRET, require_silence
 from tests.integrations.wrong_kinds import KINDS, WRONG, require_typed_errors
 from tests.roundtrips.bounds import Row
 from tests.roundtrips.meter import Meter, complaint, require
 from tests.subprocesses import ROOT
-
-Do = Callable[[Awaitable[Any]], Any]
 
 
 async def ignore(event: Any) -> None:

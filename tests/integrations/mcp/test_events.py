@@ -20,9 +20,9 @@ from persist.errors import InvalidValue, UnsupportedEngine
 from persist.framework_state.replay_streams.models import messages
 from persist.integrations.mcp import InvalidMessage, PersistEventStore, PersistSessionManager, SessionBinding, UnboundEventStore
 from persist.testing import FrozenClock
+from tests.integrations.kits import Do
 from tests.integrations.mcp.scenes import Answer, Client, running, server
 
-Do = Callable[[Awaitable[Any]], Any]
 HARD: dict[str, Any] = {
     "z": "NUL \x00, half \ud83d, lead \ufdd0",
     "a": [2**63 - 1, 10**30, -0.0, 1e300, float("inf"), None, True, {}],

@@ -6,7 +6,6 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,10 @@ from agents.memory import SessionSettings, SQLiteSession
 
 from persist import Store
 from persist.integrations.openai_agents import InvalidItem, PersistSession
+from tests.integrations.kits import Do
 from tests.integrations.openai_agents.compacting import KEY, Client, compacting, talk
 from tests.integrations.openai_agents.conftest import Session
 from tests.integrations.openai_agents.scripts import call, message
-
-Do = Callable[[Awaitable[Any]], Any]
 
 ROOT = Path(__file__).parents[3]
 

@@ -3,7 +3,6 @@
 import asyncio
 import json
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -13,9 +12,9 @@ from agents.memory import SQLiteSession
 
 from persist.testing.conformance import openai_agents, run
 from tests.contract.faces import every_way
+from tests.integrations.kits import Do
 from tests.integrations.openai_agents.conftest import Session
 
-Do = Callable[[Awaitable[Any]], Any]
 Kept = defaultdict[str, list[Any]]
 NAMES = tuple(check.__name__ for check in openai_agents.CHECKS)
 

@@ -15,13 +15,12 @@ from persist.errors import InvalidValue, UnsupportedEngine
 from persist.events.schemas import TYPES
 from persist.integrations.openai_agents import InvalidItem, PersistSession
 from persist.integrations.openai_agents.session import SessionItems
+from tests.integrations.kits import Do
 from tests.integrations.openai_agents.conftest import Session
 from tests.integrations.telling import SECRET, require_silence
 from tests.integrations.wrong_kinds import KINDS, WRONG, require_typed_errors
 from tests.roundtrips.bounds import Row
 from tests.roundtrips.meter import Meter, complaint, require
-
-Do = Callable[[Awaitable[Any]], Any]
 
 
 def test_arguments_of_a_session(store: Store | AsyncStore, database_url: str, do: Do) -> None:

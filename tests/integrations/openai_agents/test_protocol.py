@@ -5,7 +5,6 @@ import inspect
 import itertools
 import json
 import sqlite3
-from collections.abc import Awaitable, Callable
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,9 +21,8 @@ from persist import AsyncStore, Store
 from persist.errors import Closed, Conflict, InvalidValue, PersistError, TransactionOpen
 from persist.integrations.openai_agents import InvalidItem, PersistSession
 from tests.integrations.alike_keys import ALIKE, NULL
+from tests.integrations.kits import Do
 from tests.integrations.openai_agents.conftest import Session
-
-Do = Callable[[Awaitable[Any]], Any]
 
 
 def said(*texts: str) -> list[Any]:

@@ -1,7 +1,7 @@
 """What everybody else sees of a session: the chat, the command line, forks, retention, copies, the log of events."""
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,8 @@ from persist import AsyncStore, Store
 from persist.cli import main
 from persist.integrations.openai_agents import PersistSession
 from persist.maintenance import copy, export, import_, prune, rebuild
+from tests.integrations.kits import Do
 from tests.integrations.openai_agents.conftest import Session
-
-Do = Callable[[Awaitable[Any]], Any]
 
 CALL: Any = {"type": "function_call", "call_id": "call_0", "name": "weather", "arguments": '{"city":"Faro"}', "id": "fc_1"}
 OUTPUT: Any = {"type": "function_call_output", "call_id": "call_0", "output": "sunny"}

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,9 @@ from agents.memory import OpenAIResponsesCompactionSession, SessionSettings, SQL
 from persist import AsyncStore, Store
 from persist.integrations.openai_agents import PersistSession
 from tests.aio.loops import in_loops
+from tests.integrations.kits import Do
 from tests.integrations.openai_agents.conftest import Session
 from tests.integrations.openai_agents.scripts import Scripted, call, message
-
-Do = Callable[[Awaitable[Any]], Any]
 
 ROOT = Path(__file__).parents[3]
 QUIET = RunConfig(tracing_disabled=True)

@@ -22,7 +22,7 @@ from persist import Store
 from persist.errors import Conflict, InvalidValue, NotFound, PersistError
 from persist.integrations.pydantic_ai import ConversationChanged, InvalidInput, MissingEntry, PersistConversationStore
 from tests.integrations.alike_keys import ALIKE, NONE
-from tests.integrations.pydantic_ai.conftest import Do
+from tests.integrations.kits import Do
 from tests.integrations.pydantic_ai.scenes import AT, answered, asked, called, conversation, plain, returned, said, turns
 
 

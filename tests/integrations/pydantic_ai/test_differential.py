@@ -27,7 +27,7 @@ from persist import Store
 from persist.framework_state.histories.models import entries
 from persist.integrations.pydantic_ai import PersistConversationStore
 from persist.maintenance import doctor
-from tests.integrations.pydantic_ai.conftest import Do
+from tests.integrations.kits import Do
 from tests.integrations.pydantic_ai.scenes import AT, asked, conversation, said, turns
 
 IDS, SCOPES = ["c", "C", "d"], [None, "maria", "otto"]

@@ -21,7 +21,7 @@ from persist import AsyncStore, Store
 from persist.cli import main
 from persist.errors import InvalidValue, StoreCorrupt, UnsupportedEngine
 from persist.integrations.pydantic_ai import InvalidInput, PersistConversationStore
-from tests.integrations.pydantic_ai.conftest import Do
+from tests.integrations.kits import Do
 from tests.integrations.pydantic_ai.scenes import AT, asked, conversation, said, turns
 from tests.integrations.telling import SECRET, require_silence
 from tests.integrations.wrong_kinds import KINDS, WRONG, require_typed_errors

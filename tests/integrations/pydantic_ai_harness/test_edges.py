@@ -20,7 +20,7 @@ from persist.cli import main
 from persist.errors import StoreCorrupt, UnsupportedEngine
 from persist.integrations.pydantic_ai import InvalidInput, PersistStepStore
 from persist.maintenance import doctor
-from tests.integrations.pydantic_ai_harness.conftest import Do
+from tests.integrations.kits import Do
 from tests.integrations.pydantic_ai_harness.scenes import AT, effect, event, grown
 from tests.integrations.telling import SECRET, require_silence
 from tests.integrations.wrong_kinds import KINDS, WRONG, require_typed_errors

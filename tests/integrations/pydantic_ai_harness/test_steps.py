@@ -28,7 +28,7 @@ from pydantic_ai_harness.step_persistence import (
 from persist import Store
 from persist.errors import Conflict, InvalidValue
 from persist.integrations.pydantic_ai import InvalidInput, PersistStepStore, RunTaken
-from tests.integrations.pydantic_ai_harness.conftest import Do
+from tests.integrations.kits import Do
 
 AT = datetime(2026, 1, 2, 3, 4, 5, 678_901, tzinfo=UTC)
 Call = tuple[str, Any]
